@@ -1,0 +1,21 @@
+# make run [ARGS="--config=configs/multi30k.py --config.data.dir=FOLDER"], make test.
+# Each makes the virtual environment that it needs from nothing but python3.
+
+PYTHON ?= python3
+BIN := .venv/bin
+INSTALLED := .venv/installed
+
+.PHONY: run test
+
+run: $(INSTALLED)
+	$(BIN)/python run.py $(ARGS)
+
+test: $(INSTALLED)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/python -m pytest $(ARGS)
+
+$(INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[figures,test]'
+	touch $@

@@ -1,0 +1,32 @@
+"""English to German image captions (Multi30k, 29,000 pairs), for two CPU cores."""
+
+from transformer.config import config_dict
+
+
+def get_config():
+    return config_dict(
+        {
+            'model.N': 4,
+            'model.d_model': 128,
+            'model.d_ff': 256,
+            'model.h': 4,
+            'model.P_drop': 0.3,
+            'model.vocab_size': 6000,
+            'data.source': 'text',
+            'data.name': None,
+            'data.dev': 'val',
+            'data.test': 'test_2016_flickr',
+            'data.pieces': 6000,
+            'data.batching': 'packed',
+            'data.row_len': 64,
+            'data.max_len': 64,
+            'data.batch_tokens': 4096,
+            'train.steps': 3600,
+            'train.warmup_steps': 800,
+            'train.lr_constant': 1.3,
+            'train.log_every': 50,
+            'train.eval_every': 200,
+            'train.checkpoint_every': 200,
+            'decode.max_source_len': 128,
+        }
+    )

@@ -1,0 +1,18 @@
+"""Eight fake devices, strict broadcasting, a cache of its own."""
+
+import os
+
+# Tests compile much and compute little: the fastest compilation is the fastest test.
+FLAGS = '--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0'
+os.environ['JAX_PLATFORMS'] = 'cpu'
+os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {FLAGS}'
+
+import jax
+import pytest
+
+jax.config.update('jax_numpy_rank_promotion', 'raise')
+
+
+@pytest.fixture(scope='session', autouse=True)
+def _own_cache(tmp_path_factory):
+    os.environ['TRANSFORMER_CACHE'] = str(tmp_path_factory.mktemp('cache'))

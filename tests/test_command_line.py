@@ -1,0 +1,370 @@
+"""A user's mistakes: one line on standard error, exit status 2, nothing lost."""
+
+import io
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import run
+from transformer import commands
+
+ROOT = pathlib.Path(__file__).parent.parent
+TINY = {
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 32,
+    'model.h': 2,
+    'model.vocab_size': 400,
+    'data.source': 'text',
+    'data.pieces': 400,
+    'data.max_len': 32,
+    'data.row_len': 32,
+    'data.batch_tokens': 512,
+    'train.steps': 3,
+    'train.eval_every': 2,
+    'train.checkpoint_every': 1,
+    'train.keep': 2,
+    'decode.extra_len': 4,
+}
+WORDS = ['one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten']
+ZAHLEN = ['eins', 'zwei', 'drei', 'vier', 'fünf', 'sechs', 'sieben', 'acht', 'neun', 'zehn']
+
+
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope='session')
+def texts(tmp_path_factory) -> pathlib.Path:
+    """Numbers in English and German: 200 lines to train on, 10 to develop, 10 to test."""
+    folder = tmp_path_factory.mktemp('texts')
+    for name, first, count in (('train', 0, 200), ('dev', 200, 10), ('test', 210, 10)):
+        for language, words in (('en', WORDS), ('de', ZAHLEN)):
+            lines = [
+                ' '.join(words[int(d)] for d in str(7919 * i)) for i in range(first, first + count)
+            ]
+            (folder / f'{name}.{language}').write_text('\n'.join(lines) + '\n')
+    return folder
+
+
+def arguments(texts: pathlib.Path, workdir: pathlib.Path, **changes) -> list[str]:
+    options = {**TINY, 'data.dir': texts, 'data.dev': 'dev', **changes}
+    return [
+        f'--workdir={workdir}',
+        '--config=configs/multi30k.py',
+        '--config.data.test=test',
+        *(f'--config.{key}={value}' for key, value in options.items()),
+    ]
+
+
+@pytest.fixture(scope='session')
+def trained(texts, tmp_path_factory) -> pathlib.Path:
+    os.chdir(ROOT)
+    workdir = tmp_path_factory.mktemp('runs') / 'trained'
+    assert run.main(['run.py', *arguments(texts, workdir)]) == 0
+    return workdir
+
+
+def snapshot(folder: pathlib.Path) -> dict[str, bytes]:
+    """Every file below a folder and its content."""
+    files = [path for path in sorted(folder.rglob('*')) if path.is_file()]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
+
+
+def fails(capfd, *argv: str) -> str:
+    """The one line that a call prints on standard error."""
+    capfd.readouterr()
+    assert run.main(['run.py', *map(str, argv)]) == 2
+    error = capfd.readouterr().err
+    assert error.startswith('error: ')
+    assert error.count('\n') == 1
+    assert 'Traceback' not in error
+    return error
+
+
+@pytest.mark.parametrize(
+    ('argv', 'parts'),
+    [
+        (['--config.model.possitions=none'], ['model.possitions', "'model.positions'"]),
+        (['--config.model.positions=sinusodal'], ["'sinusodal'", "'sinusoidal'", 'rotary']),
+        (['--config.model.h=five'], ['model.h', "'five'", 'int']),
+        (['--config.model.h=0'], ['model.h=0', 'at least 1']),
+        (['--config.model.P_drop=nan'], ['model.P_drop=nan']),
+        (['--config.model.h=7'], ['model.h=7', 'd_model=128']),
+        (['--config.data.batch_tokens=100'], ['data.batch_tokens=100', 'microbatches']),
+        (['--config.train.accumulate=3'], ['train.accumulate=3', 'microbatches=8']),
+        (['--config.train.microbatches=12'], ['train.microbatches=12', '8 devices']),
+        (['--config.model.vocab_size=300'], ['model.vocab_size=300', 'data.pieces']),
+        (['--config=configs/huge.py'], ['configs/huge.py', 'no such file']),
+        (['--speed=1'], ['speed']),
+        (['trian'], ["'trian'", 'train', 'evaluate']),
+        (['evaluate', '--workdir=nowhere'], ['nowhere', 'not a work directory']),
+        (['translate', '--workdir=configs'], ['configs', 'not a work directory']),
+        (['--config=configs/multi30k.py'], ['data.dir']),
+        (['--config=configs/multi30k.py', '--config.data.dir=nowhere'], ['nowhere']),
+    ],
+    ids=lambda value: ' '.join(value) if value and value[0].startswith('-') else None,
+)
+def test_a_wrong_call(capfd, tmp_path, argv, parts):
+    where = [] if any('workdir' in arg for arg in argv) else [f'--workdir={tmp_path / "w"}']
+    line = fails(capfd, *argv, *where)
+    assert all(part in line for part in parts), line
+    assert not (tmp_path / 'w').exists()
+
+
+def test_a_config_file_with_a_mistake(capfd, tmp_path):
+    file = tmp_path / 'mine.py'
+    file.write_text(
+        "from transformer.config import config_dict\ndef get_config():\n    return config_dict({'model.layers': 3})\n"
+    )
+    assert 'model.layers' in fails(capfd, f'--config={file}')
+    file.write_text('def get_config():\n    return 1 / 0\n')
+    line = fails(capfd, f'--config={file}')
+    assert 'mine.py' in line and 'division by zero' in line
+
+
+@pytest.mark.parametrize(
+    ('file', 'content', 'parts'),
+    [
+        ('train.de', b'eins\n', ['train.en', 'train.de', '200', '1']),
+        ('train.en', b'one\n' * 100 + b'\xff\n' + b'one\n' * 99, ['train.en', '101']),
+        ('dev.de', None, ['dev.de']),
+    ],
+)
+def test_bad_data(capfd, texts, tmp_path, file, content, parts):
+    for path in texts.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / file).unlink() if content is None else (tmp_path / file).write_bytes(content)
+    line = fails(capfd, *arguments(tmp_path, tmp_path / 'w'))
+    assert all(part in line for part in parts), line
+    assert not (tmp_path / 'w').exists()
+
+
+def test_too_many_pieces(capfd, texts, tmp_path):
+    changes = {'data.pieces': 5000, 'model.vocab_size': 5000}
+    assert 'data.pieces=5000' in fails(capfd, *arguments(texts, tmp_path / 'w', **changes))
+
+
+def test_the_work_directory_of_another_config(capfd, texts, trained):
+    before = snapshot(trained)
+    line = fails(capfd, *arguments(texts, trained, **{'model.d_ff': 64}))
+    assert 'model.d_ff' in line and '32' in line and '64' in line
+    assert snapshot(trained) == before
+
+
+def test_the_work_directory_of_other_data(capfd, texts, trained, tmp_path):
+    for path in texts.iterdir():
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / 'dev.de').write_bytes((texts / 'dev.de').read_bytes().replace(b'eins', b'zwei'))
+    before = snapshot(trained)
+    assert 'dev' in fails(capfd, *arguments(tmp_path, trained))
+    assert snapshot(trained) == before
+
+
+def test_a_folder_that_is_no_work_directory(capfd, texts, tmp_path):
+    (tmp_path / 'thesis.tex').write_text('All you need')
+    assert 'config.json' in fails(capfd, *arguments(texts, tmp_path))
+    assert snapshot(tmp_path) == {'thesis.tex': b'All you need'}
+
+
+@pytest.mark.parametrize(
+    ('argv', 'parts'),
+    [
+        (['evaluate', '--split=tset'], ['tset', 'dev, test']),
+        (['evaluate', '--checkpoint=77'], ['77', 'latest']),
+        (['evaluate', '--config.model.d_ff=99'], ['model.d_ff=99', '32']),
+        (['translate', '--nbest=9'], ['nbest=9', '4']),
+        (['evaluate', '--config.decode.beam=0'], ['decode.beam=0']),
+    ],
+)
+def test_a_wrong_use_of_a_trained_model(capfd, monkeypatch, texts, trained, argv, parts):
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one\n')))
+    before = snapshot(trained)
+    line = fails(capfd, *argv, f'--workdir={trained}', f'--config.data.dir={texts}')
+    assert all(part in line for part in parts), line
+    assert snapshot(trained) == before
+
+
+def copied(trained: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
+    for name, content in snapshot(trained).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def flip_a_bit(step: pathlib.Path) -> None:
+    largest = max(
+        (path for path in step.rglob('*') if path.is_file()), key=lambda p: p.stat().st_size
+    )
+    content = bytearray(largest.read_bytes())
+    content[len(content) // 2] ^= 1
+    largest.write_bytes(content)
+
+
+def test_a_flipped_bit_is_noticed_and_the_checkpoint_before_is_used(
+    capfd, texts, trained, tmp_path
+):
+    workdir = copied(trained, tmp_path / 'w')
+    result = json.loads((workdir / 'result.json').read_text())
+    flip_a_bit(workdir / 'checkpoints' / '3')
+    assert run.main(['run.py', *arguments(texts, workdir)]) == 0
+    error = capfd.readouterr().err
+    assert 'checkpoint 3 is damaged' in error
+    assert (workdir / 'damaged' / '3').exists()
+    assert (
+        json.loads((workdir / 'result.json').read_text())['params_sha256']
+        == result['params_sha256']
+    )
+
+
+def test_no_undamaged_checkpoint(capfd, texts, trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    for step in (workdir / 'checkpoints').iterdir():
+        if step.name.isdecimal():
+            flip_a_bit(step)
+    before = snapshot(workdir)
+    line = fails(capfd, *arguments(texts, workdir))
+    assert 'damaged' in line.lower()
+    assert snapshot(workdir) == before
+
+
+def test_a_read_only_folder(capfd, texts):
+    # For root every folder can be written; nothing can be made in /proc.
+    line = fails(capfd, *arguments(texts, '/proc/runs'))
+    assert '/proc/runs' in line
+
+
+def test_a_full_disk(texts, tmp_path):
+    code = (
+        'import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); '
+        'import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); import run; sys.exit(run.main(sys.argv))'
+    )
+    cache = {**os.environ, 'TRANSFORMER_CACHE': str(tmp_path / 'cache')}
+    done = subprocess.run(
+        [sys.executable, '-c', code, *arguments(texts, tmp_path / 'w')],
+        capture_output=True,
+        text=True,
+        env=cache,
+    )
+    assert done.returncode == 2, done.stderr
+    assert done.stderr.count('\n') == 1 and 'too large' in done.stderr.lower(), done.stderr
+    assert not list((tmp_path / 'cache' / 'corpora').iterdir())
+
+
+def test_a_loss_that_is_not_finite(capfd, texts, tmp_path):
+    argv = arguments(texts, tmp_path / 'w', **{'train.lr_constant': 1e30, 'train.steps': 50})
+    capfd.readouterr()
+    assert run.main(['run.py', *argv]) == 3
+    last = capfd.readouterr().err.strip().splitlines()[-1]
+    assert 'not finite at step' in last and 'last good checkpoint' in last
+
+
+def test_finished_training_starts_again_at_its_end(texts, trained):
+    result = json.loads((trained / 'result.json').read_text())
+    assert run.main(['run.py', *arguments(texts, trained)]) == 0
+    again = json.loads((trained / 'result.json').read_text())
+    assert again['params_sha256'] == result['params_sha256']
+    assert again['steps'] == result['steps'] == 3
+    assert result['scores']['test']['bleu']['sacrebleu'].keys() == {'score', 'signature'}
+    steps = [
+        json.loads(line)['step'] for line in (trained / 'metrics.jsonl').read_text().splitlines()
+    ]
+    assert steps == sorted(steps)
+
+
+def translate(monkeypatch, capfdbinary, text: bytes, *argv: str) -> tuple[list[bytes], bytes]:
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
+    capfdbinary.readouterr()
+    assert run.main(['run.py', 'translate', *argv]) == 0
+    out, err = capfdbinary.readouterr()
+    assert out.endswith(b'\n') or not out
+    return out.split(b'\n')[:-1], err
+
+
+def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
+    lines = [
+        b'one two',
+        b'',
+        b'\xf0\x9f\x99\x82 one',
+        b'a\x00b\x1b[1m\x85',
+        b'\xff\xfe',
+        b'   ',
+        b'\xe2\x80\xa8two',
+    ]
+    long = b' '.join([b'nine'] * 200)
+    lines = [*lines, long, b'one two']
+    for end in (b'\n', b''):
+        found, err = translate(
+            monkeypatch, capfdbinary, b'\n'.join(lines) + end, f'--workdir={trained}'
+        )
+        assert len(found) == len(lines)
+        assert found[0] == found[-1]
+        assert found[1] == found[5] == b''
+        assert err.count(b'\n') == 1 and b'line 8' in err and b'max_source_len' in err
+    assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], b'')
+
+
+def test_translate_nbest_and_scores(monkeypatch, capfdbinary, trained):
+    where = f'--workdir={trained}'
+    best, _ = translate(monkeypatch, capfdbinary, b'one two\nthree\n', where)
+    found, _ = translate(
+        monkeypatch, capfdbinary, b'one two\nthree\n', where, '--nbest=3', '--scores'
+    )
+    rows = [line.rsplit(b'\t', 1) for line in found]
+    numbers, texts_found = zip(*(left.split(b'\t', 1) for left, _ in rows), strict=True)
+    assert list(numbers) == [b'0'] * 3 + [b'1'] * 3
+    assert [texts_found[0], texts_found[3]] == best
+    scores = [float(score) for _, score in rows]
+    assert scores[:3] == sorted(scores[:3], reverse=True) and scores[3:] == sorted(
+        scores[3:], reverse=True
+    )
+
+
+@pytest.mark.parametrize('method', ['greedy', 'sample'])
+def test_other_searches(monkeypatch, capfdbinary, trained, method):
+    argv = [f'--workdir={trained}', f'--config.decode.method={method}']
+    first, _ = translate(monkeypatch, capfdbinary, b'one two\nthree four\n', *argv)
+    alone, _ = translate(monkeypatch, capfdbinary, b'one two\n', *argv)
+    assert first[:1] == alone
+
+
+def test_from_python(trained):
+    import transformer
+
+    translator = transformer.load(trained)
+    assert len(translator.translate(['one', '', 'two \ud800'])) == 3
+    assert translator.translate(['one'], beam=1) == translator.translate(['one'], beam=1)
+
+
+def test_config_prints_all_options_and_differences(capsys):
+    assert run.main(['run.py', 'config', '--config=configs/big.py']) == 0
+    whole = capsys.readouterr().out
+    assert 'model.d_model = 1024' in whole and 'decode.alpha = 0.6' in whole
+    assert run.main(['run.py', 'config', '--config=configs/base.py', '--diff']) == 0
+    assert capsys.readouterr().out == ''
+    assert (
+        run.main(['run.py', 'config', '--config=configs/base.py', '--diff', '--config.model.h=4'])
+        == 0
+    )
+    changed = capsys.readouterr().out.splitlines()
+    assert [line.split(' = ')[0] for line in changed] == ['model.h', 'model.d_k', 'model.d_v']
+
+
+def test_help_names_every_command(capsys):
+    assert run.main(['run.py', '--help']) == 0
+    out = capsys.readouterr().out
+    assert all(f'    {command} ' in out for command in run.COMMANDS)
+
+
+def test_signals_are_put_back():
+    before = signal.getsignal(signal.SIGTERM)
+    with commands._signals() as stop_signal:
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop_signal() == signal.SIGTERM
+    assert signal.getsignal(signal.SIGTERM) == before

@@ -1,0 +1,210 @@
+"""Searches over hand-drawn lattices and against exhaustive search."""
+
+import functools
+import itertools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer import decode
+
+EOS = decode.EOS
+
+
+def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, depth: int):
+    """A step whose distribution depends on all tokens so far; the state is the prefix [R depth]."""
+    prefixes = jnp.asarray([list(p) + [0] * (depth - len(p)) for p in table])
+    lengths = jnp.asarray([len(p) for p in table])
+    logp = np.full((len(table), size), -np.inf, np.float32)
+    for row, following in zip(logp, table.values(), strict=True):
+        for token, probability in following.items():
+            row[token] = np.log(probability)
+
+    def step(constants, state, tokens):
+        del constants
+        length, prefix = state['length'], state['prefix']
+        # The first token is the start, which is no part of the prefix.
+        place = jnp.arange(depth)[None, :] == length[:, None] - 1
+        prefix = jnp.where(place, tokens[:, None], prefix)
+        same = (prefixes[None] == prefix[:, None]).all(-1) & (lengths[None] == length[:, None])
+        logits = jnp.where(same.any(-1, keepdims=True), jnp.asarray(logp)[same.argmax(-1)], 0.0)
+        return logits, {'length': length + 1, 'prefix': prefix}
+
+    return step, lambda rows: {
+        'length': jnp.zeros(rows, jnp.int32),
+        'prefix': jnp.zeros((rows, depth), jnp.int32),
+    }
+
+
+def search(lattice, *, size=5, limit=4, sentences=1, **options) -> decode.Hypotheses:
+    step, state = lattice_step(lattice, size, limit + 1)
+    limits = jnp.full(sentences, limit)
+    allowed = jnp.ones(size, bool)
+    run = functools.partial(
+        decode.beam_search, step, None, max_len=limit, allowed=allowed, **options
+    )
+    return jax.jit(lambda state, limits: run(state=state, limits=limits))(state(sentences), limits)
+
+
+def test_pruning():
+    # The best sentence, 3 EOS of 0.4 · 0.9, starts behind the better first step 2 of 0.6: greedy
+    # search loses it, two hypotheses find it.
+    lattice = {
+        (): {2: 0.6, 3: 0.4},
+        (2,): {EOS: 0.5, 4: 0.5},
+        (2, 4): {EOS: 1.0},
+        (3,): {EOS: 0.9, 4: 0.1},
+    }
+    narrow, wide = search(lattice, beam=1, alpha=0.0), search(lattice, beam=2, alpha=0.0)
+    assert narrow.tokens[0, 0].tolist() == [2, 1, 0, 0]
+    assert float(narrow.scores[0, 0]) == pytest.approx(np.log(0.3), rel=1e-5)
+    assert wide.tokens[0, 0].tolist() == [3, 1, 0, 0]
+    assert float(wide.scores[0, 0]) == pytest.approx(np.log(0.36), rel=1e-5)
+
+
+def test_length_penalty():
+    # Short: 0.30 of 2 pieces; long: 0.28 of 4. Without the penalty short wins, with 0.6 long.
+    lattice = {
+        (): {2: 0.3, 3: 0.28, 4: 0.42},
+        (2,): {EOS: 1.0},
+        (3,): {3: 1.0},
+        (3, 3): {3: 1.0},
+        (3, 3, 3): {EOS: 1.0},
+        (4,): {2: 0.5, 3: 0.5},
+    }
+    plain, normed = search(lattice, beam=4, alpha=0.0), search(lattice, beam=4, alpha=0.6)
+    assert plain.tokens[0, 0].tolist() == [2, 1, 0, 0]
+    assert normed.tokens[0, 0].tolist() == [3, 3, 3, 1]
+    assert float(normed.scores[0, 0]) == pytest.approx(
+        np.log(0.28) / ((5 + 4) / 6) ** 0.6, rel=1e-5
+    )
+    assert float(decode.length_penalty(1, 0.6)) == pytest.approx(1.0)
+
+
+def test_stops_as_soon_as_nothing_can_win():
+    # Behind two steps the complete hypothesis of 0.9 is out of reach: the search must not go on.
+    lattice = {(): {2: 0.9, 3: 0.1}, (2,): {EOS: 1.0}, (3,): {3: 1.0}}
+    steps = []
+    step, state = lattice_step(lattice, 5, 41)
+
+    def counting(constants, model, tokens):
+        jax.debug.callback(lambda: steps.append(1))
+        return step(constants, model, tokens)
+
+    found = decode.beam_search(
+        counting, None, state(1), jnp.array([40]), 40, jnp.ones(5, bool), beam=2, alpha=0.6
+    )
+    jax.block_until_ready(found)
+    assert found.tokens[0, 0, :3].tolist() == [2, 1, 0]
+    assert len(steps) == 2
+
+
+def test_a_sentence_without_an_end_gives_what_lives():
+    found = search(
+        {(): {2: 1.0}, (2,): {2: 1.0}, (2, 2): {2: 1.0}, (2, 2, 2): {2: 1.0}}, beam=2, alpha=0.0
+    )
+    assert found.tokens[0, 0].tolist() == [2, 2, 2, 2]
+    assert not bool(found.finished[0, 0])
+
+
+def random_lattice(size: int, depth: int, seed: int) -> dict[tuple[int, ...], dict[int, float]]:
+    rng = np.random.default_rng(seed)
+    prefixes = itertools.chain.from_iterable(
+        itertools.product(range(2, size), repeat=n) for n in range(depth)
+    )
+    return {p: dict(enumerate(rng.dirichlet(np.ones(size - 1)), start=1)) for p in prefixes}
+
+
+@pytest.mark.parametrize('alpha', [0.0, 0.6, 2.0])
+@pytest.mark.parametrize('best', [1, 5])
+def test_a_wide_beam_is_exhaustive_search(alpha, best):
+    size, limit = 5, 4
+    for seed in range(4):
+        lattice = random_lattice(size, limit, seed)
+        every = []
+        for prefix in lattice:
+            probability = 1.0
+            for i, token in enumerate((*prefix, EOS)):
+                probability *= lattice[prefix[:i]][token]
+            score = np.log(probability) / ((5 + len(prefix) + 1) / 6) ** alpha
+            every.append((score, [*prefix, EOS, *[0] * (limit - len(prefix) - 1)]))
+        every.sort(reverse=True)
+        found = search(lattice, beam=64, alpha=alpha, best=best)
+        assert found.tokens[0].tolist() == [tokens for _, tokens in every[:best]]
+        np.testing.assert_allclose(found.scores[0], [s for s, _ in every[:best]], rtol=1e-4)
+
+
+def test_sentences_of_a_batch_do_not_touch_each_other():
+    lattice = random_lattice(5, 4, 7)
+    step, state = lattice_step(lattice, 5, 5)
+    options = {'beam': 3, 'alpha': 0.6, 'best': 3}
+    run = jax.jit(
+        lambda state, limits: decode.beam_search(
+            step, None, state, limits, 4, jnp.ones(5, bool), **options
+        )
+    )
+    together = run(state(3), jnp.array([2, 4, 3]))
+    for i, limit in enumerate((2, 4, 3)):
+        alone = run(state(1), jnp.array([limit]))
+        np.testing.assert_array_equal(together.tokens[i], alone.tokens[0])
+        np.testing.assert_allclose(together.scores[i], alone.scores[0], rtol=1e-6)
+        assert (np.asarray(together.tokens[i]) != 0).sum(-1).max() <= limit
+
+
+def test_what_is_not_allowed_is_never_written():
+    lattice = {(): {2: 0.9, 3: 0.1}, (3,): {EOS: 1.0}}
+    step, state = lattice_step(lattice, 5, 5)
+    allowed = jnp.array([False, True, False, True, True])
+    found = decode.beam_search(step, None, state(1), jnp.array([4]), 4, allowed, beam=2, alpha=0.0)
+    assert found.tokens[0, 0].tolist() == [3, 1, 0, 0]
+    # The score stays the model's own.
+    assert float(found.scores[0, 0]) == pytest.approx(np.log(0.1), rel=1e-5)
+
+
+def test_greedy_takes_the_likeliest():
+    lattice = random_lattice(5, 4, 3)
+    step, state = lattice_step(lattice, 5, 5)
+    found = decode.sample(
+        step, None, state(1), jnp.array([4]), 4, jnp.ones(5, bool), decode.likeliest
+    )
+    expected, score = [], 0.0
+    while len(expected) < 4 and EOS not in expected:
+        token, probability = max(lattice[tuple(expected)].items(), key=lambda pair: pair[1])
+        expected.append(token)
+        score += np.log(probability)
+    assert found.tokens[0, 0].tolist() == expected + [0] * (4 - len(expected))
+    assert float(found.scores[0, 0]) == pytest.approx(score, rel=1e-4)
+
+
+def test_filter_by_top_k_and_top_p():
+    logits = jnp.log(jnp.array([[0.1, 0.4, 0.3, 0.2]]))
+    kept = lambda *options: np.isfinite(np.asarray(decode.filter_logits(logits, *options)))[
+        0
+    ].tolist()
+    assert kept(1.0, 0, 1.0) == [True, True, True, True]
+    assert kept(1.0, 2, 1.0) == [False, True, True, False]
+    assert kept(1.0, 0, 0.65) == [False, True, True, False]
+    assert kept(1.0, 0, 0.75) == [False, True, True, True]
+    assert kept(1.0, 0, 1e-6) == [False, True, False, False]
+    # A low temperature sharpens: 0.4^4 is most of the mass.
+    assert kept(0.25, 0, 0.65) == [False, True, False, False]
+
+
+def test_samples_follow_the_distribution_and_their_own_keys():
+    lattice = {(): {2: 0.7, 3: 0.3}, (2,): {EOS: 1.0}, (3,): {EOS: 1.0}}
+    step, state = lattice_step(lattice, 5, 5)
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def draw(keys, rows):
+        choose = decode.drawn(keys, 1.0, 0, 1.0)
+        limits = jnp.full(rows, 4)
+        return decode.sample(step, None, state(rows), limits, 4, jnp.ones(5, bool), choose).tokens[
+            :, 0
+        ]
+
+    keys = jax.random.split(jax.random.key(0), 4000)
+    tokens = draw(keys, 4000)
+    assert float((tokens[:, 0] == 2).mean()) == pytest.approx(0.7, abs=0.03)
+    np.testing.assert_array_equal(draw(keys[5:8], 3), tokens[5:8])

@@ -1,0 +1,170 @@
+"""Numbers and rules of the paper, recomputed by hand or in numpy."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer import accounting, losses, optim
+from transformer.config import config_dict, resolve
+from transformer.nn import masks, models, positions
+from transformer.nn.attention import attention_weights
+from transformer.nn.layers import glorot_uniform
+
+# Table 3: the difference from base, and the printed parameters in millions.
+PRINTED = {
+    'base': ({}, 65),
+    'B1': ({'model.d_k': 16}, 58),
+    'B2': ({'model.d_k': 32}, 60),
+    'C1': ({'model.N': 2}, 36),
+    'C2': ({'model.N': 4}, 50),
+    'C3': ({'model.N': 8}, 80),
+    'C4': ({'model.d_model': 256, 'model.d_k': 32, 'model.d_v': 32}, 28),
+    'C5': ({'model.d_model': 1024, 'model.d_k': 128, 'model.d_v': 128}, 168),
+    'C6': ({'model.d_ff': 1024}, 53),
+    'C7': ({'model.d_ff': 4096}, 90),
+}
+
+
+@pytest.mark.parametrize('row', PRINTED)
+def test_parameters_of_table_3(row):
+    changes, printed = PRINTED[row]
+    count = accounting.parameters(models.parameter_shapes(resolve(config_dict(changes))))
+    assert round(count / 1e6) == printed
+
+
+def test_parameters_of_the_big_row_deviate():
+    big = {'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16}
+    count = accounting.parameters(models.parameter_shapes(resolve(config_dict(big))))
+    assert count == 218_300_416  # the paper prints 213 million
+
+
+def test_parameters_by_hand():
+    d, f, v, n = 512, 2048, 40960, 6
+    attention = 4 * (d * d + d)
+    ffn = d * f + f + f * d + d
+    encoder, decoder = attention + ffn + 2 * 2 * d, 2 * attention + ffn + 3 * 2 * d
+    shapes = models.parameter_shapes(resolve(config_dict()))
+    assert accounting.parameters(shapes) == v * d + n * (encoder + decoder)
+
+
+def test_sinusoid_of_the_text():
+    d = 6
+    expected = [
+        [math.sin(pos / 10000 ** (2 * (i // 2) / d)) if i % 2 == 0 else math.cos(pos / 10000 ** (2 * (i // 2) / d))
+         for i in range(d)]
+        for pos in range(40)
+    ]  # fmt: skip
+    np.testing.assert_allclose(positions.sinusoid(40, d, 'paper'), expected, atol=1e-6)
+
+
+def test_sinusoid_of_the_released_code():
+    found = positions.sinusoid(40, 6, 't2t')
+    for i, timescale in enumerate((1.0, 100.0, 10000.0)):
+        np.testing.assert_allclose(found[:, i], np.sin(np.arange(40) / timescale), atol=1e-6)
+        np.testing.assert_allclose(found[:, 3 + i], np.cos(np.arange(40) / timescale), atol=1e-6)
+
+
+def test_learning_rate():
+    config = resolve(config_dict())
+    peak = 512**-0.5 * 4000**-0.5
+    for step, expected in (
+        (1, 512**-0.5 * 4000**-1.5),
+        (2000, peak / 2),
+        (4000, peak),
+        (16000, peak / 2),
+    ):
+        assert float(optim.learning_rate(config, step)) == pytest.approx(expected, rel=1e-5)
+
+
+def test_adam_and_its_schedule_in_numpy():
+    config = resolve(config_dict({'train.warmup_steps': 3}))
+    optimizer = optim.adam(config)
+    params = {'w': jnp.array([1.0, -2.0])}
+    state = optimizer.init(params)
+    w, m, v = np.array([1.0, -2.0]), np.zeros(2), np.zeros(2)
+    for step in range(1, 6):
+        gradient = np.array([0.3 * step, -0.1 / step])
+        updates, state = optimizer.update({'w': jnp.asarray(gradient, jnp.float32)}, state, params)
+        params = {'w': params['w'] + updates['w']}
+        m, v = 0.9 * m + 0.1 * gradient, 0.98 * v + 0.02 * gradient**2
+        rate = 512**-0.5 * min(step**-0.5, step * 3**-1.5)
+        w = w - rate * (m / (1 - 0.9**step)) / (np.sqrt(v / (1 - 0.98**step)) + 1e-9)
+        np.testing.assert_allclose(params['w'], w, rtol=1e-5)
+
+
+@pytest.mark.parametrize('eps_ls', [0.0, 0.1])
+def test_label_smoothing(eps_ls):
+    rng = np.random.default_rng(0)
+    logits, target = rng.normal(size=(2, 3, 5)), np.array([[3, 1, 0], [4, 2, 1]])
+    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    sums = losses.cross_entropy_sums(jnp.asarray(logits, jnp.float32), jnp.asarray(target), eps_ls)
+    loss = nll = correct = 0.0
+    for b, t in np.argwhere(target != 0):
+        label = np.full(5, eps_ls / 4)
+        label[target[b, t]] = 1 - eps_ls
+        loss += -(label * logp[b, t]).sum() + sum(p * math.log(p) for p in label if p > 0)
+        nll -= logp[b, t, target[b, t]]
+        correct += logp[b, t].argmax() == target[b, t]
+    expected = {'loss': loss, 'nll': nll, 'correct': correct, 'tokens': 5}
+    assert {k: float(v) for k, v in sums.items()} == pytest.approx(expected, rel=1e-5)
+
+
+def test_scaled_dot_product_attention():
+    rng = np.random.default_rng(0)
+    q, k = rng.normal(size=(1, 2, 1, 4)), rng.normal(size=(1, 3, 1, 4))
+    mask = np.array([[[[True, True, False], [True, True, True]]]])
+    logits = q[0, :, 0] @ k[0, :, 0].T / 2.0
+    weights = np.where(mask[0, 0], np.exp(logits), 0.0)
+    weights = weights / weights.sum(-1, keepdims=True)
+    found = attention_weights(
+        jnp.asarray(q, jnp.float32), jnp.asarray(k, jnp.float32), jnp.asarray(mask)
+    )
+    np.testing.assert_allclose(found[0, 0], weights, rtol=1e-5)
+
+
+def test_masks():
+    segments = jnp.array([[1, 1, 2, 0]])
+    within = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+    np.testing.assert_array_equal(masks.segment_mask(segments, segments)[0, 0], within)
+    np.testing.assert_array_equal(masks.causal_mask(3)[0, 0], [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(masks.padding_mask(segments)[0, 0, 0], [1, 1, 1, 0])
+    np.testing.assert_array_equal(masks.prefix_mask(jnp.array([1]), 3)[0, 0, 0], [1, 1, 0])
+
+
+def test_shift_right_starts_every_segment_anew():
+    tokens = jnp.array([[5, 6, 1, 7, 1, 0]])
+    segments = jnp.array([[1, 1, 1, 2, 2, 0]])
+    np.testing.assert_array_equal(models.shift_right(tokens, segments), [[0, 5, 6, 0, 7, 0]])
+
+
+@pytest.mark.parametrize(('path', 'fused'), [
+    (('self_attention', 'query'), 3 * 512), (('cross_attention', 'query'), 512),
+    (('cross_attention', 'value'), 2 * 512), (('self_attention', 'output'), 512),
+])  # fmt: skip
+def test_initialisation_of_the_fused_kernels(path, fused):
+    config = resolve(config_dict({'model.N': 1, 'model.vocab_size': 300, 'data.pieces': 300}))
+    params = jax.jit(lambda key: models.initialize(config, key))(jax.random.key(0))
+    kernel = params['decoder']['layer_0'][path[0]][path[1]]['kernel']
+    limit = math.sqrt(6 / (512 + fused))
+    assert float(jnp.abs(kernel).max()) == pytest.approx(limit, rel=1e-3)
+    assert float(kernel.std()) == pytest.approx(limit / math.sqrt(3), rel=1e-2)
+    assert float(params['embedding']['table'].std()) == pytest.approx(512**-0.5, rel=1e-2)
+
+
+def test_xavier_uses_the_kernel_alone():
+    kernel = glorot_uniform()(jax.random.key(0), (40, 60))
+    assert float(jnp.abs(kernel).max()) == pytest.approx(math.sqrt(6 / 100), rel=1e-2)
+
+
+def test_embedding_scales_and_blanks_padding():
+    config = resolve(
+        config_dict({'model.vocab_size': 300, 'data.pieces': 300, 'model.d_model': 16})
+    )
+    embedding = models.Embedding(config.model)
+    table = jax.random.normal(jax.random.key(0), (300, 16))
+    found = embedding.apply({'params': {'table': table}}, jnp.array([[0, 7]]))
+    np.testing.assert_array_equal(found[0, 0], np.zeros(16))
+    np.testing.assert_allclose(found[0, 1], 4.0 * table[7], rtol=1e-6)

@@ -1,0 +1,245 @@
+"""Sentence pairs from text files, the grammar and TFDS, and the errors of bad data."""
+
+import gzip
+import hashlib
+import io
+import json
+import sys
+
+import pytest
+
+from transformer.config import ConfigError, Data
+from transformer.data import sources
+
+GERMAN_TO_ENGLISH = {'source_language': 'de', 'target_language': 'en'}
+
+
+def text(folder, **changes):
+    return Data(**{'source': 'text', 'dir': str(folder), **changes})
+
+
+def write(folder, **contents):
+    """Files by name, with `_` for the dot before the language: train_en -> train.en."""
+    for name, content in contents.items():
+        (folder / name.replace('_', '.')).write_bytes(content)
+
+
+def pairs(data, split='train'):
+    return [pair[:2] for pair in sources.sentence_pairs(data, split, sources.Report())]
+
+
+def message(error):
+    assert '\n' not in str(error.value)
+    return str(error.value)
+
+
+def test_text_in_both_directions(tmp_path):
+    write(tmp_path, train_en=b'a\nb\n', train_de=b'x\ny\n')
+    assert pairs(text(tmp_path)) == [('a', 'x'), ('b', 'y')]
+    assert pairs(text(tmp_path, **GERMAN_TO_ENGLISH)) == [('x', 'a'), ('y', 'b')]
+
+
+def test_text_of_several_stems_tells_where_a_pair_stands(tmp_path):
+    (tmp_path / 'more').mkdir()
+    write(tmp_path, train_en=b'a\n', train_de=b'x\n')
+    write(tmp_path / 'more', train_en=b'b\nc\n', train_de=b'y\nz\n')
+    data = text(tmp_path, train='train, more/train')
+    found = list(sources.sentence_pairs(data, 'train', sources.Report()))
+    assert [pair[:2] for pair in found] == [('a', 'x'), ('b', 'y'), ('c', 'z')]
+    assert found[2].files == ('more/train.en', 'more/train.de')
+    assert [pair.line for pair in found] == [1, 1, 2]
+
+
+@pytest.mark.parametrize('block', [1 << 20, 3])
+def test_lines_end_at_newlines_only(tmp_path, monkeypatch, block):
+    monkeypatch.setattr(sources, '_BLOCK', block)
+    english = '\ufeffone\x85two\u2028\x0b\r\n\ufeffthré\re\n  last '.encode()
+    write(tmp_path, dev_en=english, dev_de=b'1\n2\n3\n')
+    assert pairs(text(tmp_path, dev='dev'), 'dev') == [
+        ('one\x85two\u2028\x0b', '1'),
+        ('\ufeffthré\re', '2'),
+        ('  last ', '3'),
+    ]
+
+
+def test_gzip_of_either_side(tmp_path):
+    write(tmp_path, train_de=b'x\ny')
+    (tmp_path / 'train.en.gz').write_bytes(gzip.compress(b'a\nb\n'))
+    assert pairs(text(tmp_path)) == [('a', 'x'), ('b', 'y')]
+    english, german = sources.origins(text(tmp_path), 'train')
+    assert english == ('train.en.gz', 2, hashlib.sha256(b'a\nb\n').hexdigest())
+    assert german == ('train.de', 2, hashlib.sha256(b'x\ny').hexdigest())
+
+
+def test_blank_sides_are_left_out_of_training_only(tmp_path):
+    write(tmp_path, train_en=b'a\n\nc\n \n', train_de=b'x\ny\n\t\nz\n')
+    report = sources.Report()
+    data = text(tmp_path, dev='train')
+    kept = [pair[:2] for pair in sources.sentence_pairs(data, 'train', report)]
+    assert kept == [('a', 'x')]
+    assert report.counts == {'empty': 3}
+    assert report.first == {'empty': ['train.en:2', 'train.de:3', 'train.en:4']}
+    assert pairs(data, 'dev') == [('a', 'x'), ('', 'y'), ('c', '\t'), (' ', 'z')]
+
+
+def test_report_keeps_the_first_places_and_logs_all():
+    report = sources.Report(io.StringIO())
+    for line in range(1, 31):
+        report.drop('long', 'train.en', line)
+    assert report.counts == {'long': 30}
+    assert report.first['long'] == [f'train.en:{line}' for line in range(1, 21)]
+    assert report.log.getvalue().splitlines()[29] == 'long\ttrain.en\t30'
+
+
+def damaged_gzip(how):
+    packed = bytearray(gzip.compress(bytes(range(256)) * 40))
+    if how == 'truncated':
+        return bytes(packed[:-9])
+    if how == 'checksum':
+        packed[-6] ^= 1
+    if how == 'stream':
+        packed[12:20] = b'\xff' * 8
+    return b'plain text\n' if how == 'plain' else bytes(packed)
+
+
+@pytest.mark.parametrize('how', ['truncated', 'checksum', 'stream', 'plain'])
+def test_damaged_gzip(tmp_path, how):
+    write(tmp_path, train_de=b'x\n')
+    (tmp_path / 'train.en.gz').write_bytes(damaged_gzip(how))
+    for read in (pairs, lambda data: sources.origins(data, 'train')):
+        with pytest.raises(ConfigError) as error:
+            read(text(tmp_path))
+        assert 'train.en.gz: damaged or truncated gzip' in message(error)
+
+
+def test_bad_text_names_file_and_line(tmp_path):
+    write(tmp_path, train_en=b'a\nb\n', train_de='x\nü\n'.encode('latin-1'))
+    with pytest.raises(ConfigError) as error:
+        pairs(text(tmp_path))
+    assert message(error) == f'{tmp_path}/train.de: line 2 is not UTF-8'
+
+
+@pytest.mark.parametrize('english, german', [(b'a\nb\nc', b'x\n'), (b'a\n', b'x\ny\nz\n')])
+def test_unequal_line_counts(tmp_path, english, german):
+    write(tmp_path, train_en=english, train_de=german)
+    counts = len(english.split()), len(german.split())
+    for read in (pairs, lambda data: sources.origins(data, 'train')):
+        with pytest.raises(ConfigError) as error:
+            read(text(tmp_path))
+        assert message(error) == (
+            f'{tmp_path}/train.en has {counts[0]} lines, {tmp_path}/train.de has {counts[1]}'
+        )
+
+
+def test_missing_files(tmp_path):
+    write(tmp_path, train_en=b'a\n')
+    (tmp_path / 'train.de').mkdir()
+    cases = [
+        (text(tmp_path, dir=None), 'data.dir: missing'),
+        (text(tmp_path / 'no'), 'data.dir='),
+        (text(tmp_path), f'data.train: no file {tmp_path}/train.de or train.de.gz'),
+        (text(tmp_path, train='train,b'), 'data.train: no file'),
+    ]
+    for data, expected in cases:
+        with pytest.raises(ConfigError) as error:
+            pairs(data)
+        assert message(error).startswith(expected)
+
+
+def test_grammar_in_both_directions(monkeypatch):
+    splits = {'dev': [('a', 'x'), ('b', 'y')], 'pronoun': [('c', 'z')]}
+    monkeypatch.setattr(sources.grammar, 'sentence_pairs', splits.get)
+    forth, back = Data(source='grammar'), text('', source='grammar', **GERMAN_TO_ENGLISH)
+    assert pairs(forth, 'dev') == [('a', 'x'), ('b', 'y')]
+    assert pairs(back, 'dev') == [('x', 'a'), ('y', 'b')]
+    assert pairs(back, 'pronoun') == [('z', 'c')]
+    (origin,) = sources.origins(forth, 'dev')
+    assert origin[:2] == ('grammar/dev', 2)
+    assert origin != sources.origins(forth, 'pronoun')[0]
+
+
+def test_grammar_has_two_languages():
+    with pytest.raises(ConfigError) as error:
+        pairs(Data(source='grammar', target_language='fr'))
+    assert message(error).startswith("data.source_language='en', data.target_language='fr'")
+
+
+def test_splits():
+    assert sources.splits(Data(source='text')) == ('train', 'dev', 'test')
+    assert sources.splits(Data(source='grammar')) == ('train', 'dev', 'test', 'pronoun')
+
+
+@pytest.fixture(scope='module')
+def prepared(tmp_path_factory):
+    """A folder with a small dataset as TFDS prepares it."""
+    tfds = pytest.importorskip('tensorflow_datasets')
+
+    class TinyTranslate(tfds.core.GeneratorBasedBuilder):
+        VERSION = tfds.core.Version('1.0.0')
+        BUILDER_CONFIGS = [tfds.core.BuilderConfig(name='de-en')]
+
+        def _info(self):
+            features = tfds.features.Translation(languages=('de', 'en'))
+            return tfds.core.DatasetInfo(builder=self, features=features)
+
+        def _split_generators(self, dl_manager):
+            return {'train': self._generate_examples(5), 'validation': self._generate_examples(2)}
+
+        def _generate_examples(self, count):
+            for i in range(count):
+                yield i, {'de': f'grün {i}', 'en': f'green\n{i}'}
+
+    folder = tmp_path_factory.mktemp('tfds')
+    builder = TinyTranslate(data_dir=folder, config='de-en', file_format='array_record')
+    builder.download_and_prepare()
+    return folder
+
+
+def tfds_data(folder, **changes):
+    return Data(**{'source': 'tfds', 'dir': str(folder), 'name': 'tiny_translate/de-en', **changes})
+
+
+def test_tfds_in_both_directions(prepared, monkeypatch):
+    monkeypatch.setattr(sources, '_FETCHED', 2)
+    forth = pairs(tfds_data(prepared))
+    assert sorted(forth) == [(f'green {i}', f'grün {i}') for i in range(5)]
+    back = pairs(tfds_data(prepared, **GERMAN_TO_ENGLISH))
+    assert back == [(german, english) for english, german in forth]
+    assert len(pairs(tfds_data(prepared), 'dev')) == 2
+    assert pairs(tfds_data(prepared, train='train[1:3]')) == forth[1:3]
+    assert 'tensorflow' not in sys.modules
+
+
+def test_tfds_origins_are_the_files(prepared):
+    (origin,) = sources.origins(tfds_data(prepared), 'train')
+    file = prepared / 'tiny_translate/de-en/1.0.0/tiny_translate-train.array_record-00000-of-00001'
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    assert origin == (f'{file.name}[0:5]', 5, digest)
+    (part,) = sources.origins(tfds_data(prepared, train='train[1:3]'), 'train')
+    assert part == (f'{file.name}[1:3]', 2, digest)
+
+
+def test_tfds_errors(prepared, tmp_path):
+    cases = [
+        (tfds_data(tmp_path), "data.name='tiny_translate/de-en': not prepared in data.dir="),
+        (tfds_data(prepared, name='no/de-en'), "data.name='no/de-en': not prepared in"),
+        (tfds_data(prepared, target_language='fr'), "data.target_language='fr': tiny_translate"),
+        (tfds_data(prepared, train='dev'), "data.train='dev': tiny_translate/de-en has train, v"),
+    ]
+    for data, expected in cases:
+        with pytest.raises(ConfigError) as error:
+            pairs(data)
+        assert message(error).startswith(expected)
+
+
+def test_tfds_prepared_in_another_format(prepared, tmp_path):
+    version = tmp_path / 'tiny_translate/de-en/1.0.0'
+    version.mkdir(parents=True)
+    for file in (prepared / 'tiny_translate/de-en/1.0.0').iterdir():
+        (version / file.name).write_bytes(file.read_bytes())
+    info = json.loads((version / 'dataset_info.json').read_text())
+    info['fileFormat'] = 'tfrecord'
+    (version / 'dataset_info.json').write_text(json.dumps(info))
+    with pytest.raises(ConfigError) as error:
+        pairs(tfds_data(tmp_path))
+    assert 'as tfrecord; needs array_record' in message(error)

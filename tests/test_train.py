@@ -1,0 +1,179 @@
+"""Neither the number of devices nor accumulation changes what is learned."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer import parallel, train
+from transformer.config import Config, config_dict, resolve
+
+SMALL = {
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 32,
+    'model.h': 2,
+    'model.P_drop': 0.2,
+    'model.P_drop_attention': 0.1,
+    'model.P_drop_relu': 0.1,
+    'model.vocab_size': 270,
+    'data.pieces': 270,
+    'data.max_len': 8,
+    'data.row_len': 8,
+    'data.batch_tokens': 128,
+    'train.warmup_steps': 10,
+    'train.microbatches': 8,
+}
+ROWS, WIDTH = 16, 8
+
+
+def config_of(**changes) -> Config:
+    return resolve(
+        config_dict({**SMALL, **{f'train.{key}': value for key, value in changes.items()}})
+    )
+
+
+def batch_of(step: int) -> dict[str, np.ndarray]:
+    """Rows of one pair each, of unequal lengths, and two empty rows: microbatches differ in tokens."""
+    rng = np.random.default_rng(step)
+    batch = {}
+    for name in ('source', 'target'):
+        lengths = rng.integers(1, WIDTH + 1, ROWS)
+        lengths[-2:] = 0
+        real = np.arange(WIDTH) < lengths[:, None]
+        batch[name] = np.where(real, rng.integers(1, 270, (ROWS, WIDTH)), 0).astype(np.int32)
+        batch[f'{name}_segments'] = real.astype(np.int32)
+        batch[f'{name}_positions'] = np.where(real, np.arange(WIDTH), 0).astype(np.int32)
+    return batch
+
+
+@pytest.fixture
+def use_devices(monkeypatch):
+    def use(count: int) -> None:
+        chosen = jax.devices()[:count]
+        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
+
+    return use
+
+
+def gradients_of(config: Config) -> tuple[dict, dict]:
+    """Gradients and sums of all devices at a step in the middle of training."""
+
+    def step(params, batch):
+        return parallel.sum_over_devices(train.gradients(config, params, batch, jnp.int32(7)))
+
+    params = train.initial_state(config).params
+    batch = parallel.to_devices(batch_of(7), config.train.microbatches)
+    gradient, sums = jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
+    return gradient, {name: float(value) for name, value in sums.items()}
+
+
+def assert_same(found: tuple[dict, dict], expected: tuple[dict, dict]) -> None:
+    assert found[1] == pytest.approx(expected[1], rel=1e-5)
+    pairs = zip(
+        jax.tree_util.tree_leaves_with_path(found[0]),
+        jax.tree_util.tree_leaves_with_path(expected[0]),
+        strict=True,
+    )
+    whole = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected[0])))
+    for (path, ours), (_, theirs) in pairs:
+        # A key's bias adds the same to all logits of a query: its true gradient is 0.
+        is_key_bias = 'key' in str(path) and 'bias' in str(path)
+        scale = whole if is_key_bias else np.linalg.norm(theirs)
+        assert np.linalg.norm(ours - theirs) <= 1e-5 * scale, path
+
+
+@pytest.mark.parametrize(
+    ('prng', 'devices', 'accumulate'),
+    [('threefry', n, 1) for n in (2, 4, 8)]
+    + [('threefry', 1, a) for a in (2, 4)]
+    + [('threefry', 2, 4)]
+    + [('rbg', n, 1) for n in (2, 4, 8)]
+    + [('rbg', 1, 4)],
+)
+def test_gradients_do_not_depend_on_devices_and_accumulation(
+    use_devices, prng, devices, accumulate
+):
+    use_devices(devices)
+    found = gradients_of(config_of(prng=prng, accumulate=accumulate))
+    use_devices(1)
+    assert_same(found, gradients_on_one_device(prng))
+
+
+@functools.cache
+def gradients_on_one_device(prng: str) -> tuple[dict, dict]:
+    return gradients_of(config_of(prng=prng))
+
+
+def losses_of(config: Config, steps: int = 20) -> list[float]:
+    state = parallel.replicate(train.initial_state(config))
+    update = parallel.map_update(functools.partial(train.train_step, config))
+    losses = []
+    for step in range(steps):
+        state, sums = update(state, parallel.to_devices(batch_of(step), config.train.microbatches))
+        losses.append(float(sums['loss'] / sums['tokens']))
+    return losses
+
+
+@pytest.mark.parametrize('prng', ['threefry', 'rbg'])
+def test_losses_stay_the_same_over_20_steps(use_devices, prng):
+    found = []
+    for devices, accumulate in ((1, 1), (8, 1), (2, 4)):
+        use_devices(devices)
+        found.append(losses_of(config_of(prng=prng, accumulate=accumulate)))
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
+    np.testing.assert_allclose(found[2], found[0], rtol=1e-4)
+    assert found[0][-1] < found[0][0]
+
+
+def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
+    use_devices(1)
+    config, other = config_of(), config_of(seed=1)
+    keys = [
+        jax.random.key_data(train.dropout_key(c, jnp.int32(step))).tolist()
+        for c in (config, other)
+        for step in (0, 1)
+    ]
+    assert len({tuple(key) for key in keys}) == 4
+    # One microbatch twice: dropout draws each time anew, so the sum is not twice one of them.
+    rows = {name: np.tile(value[:2], (2, 1)) for name, value in batch_of(0).items()}
+    both = parallel.to_devices(rows, 2)
+    params = train.initial_state(config).params
+
+    def losses(params, batch):
+        one = lambda i: jax.tree.map(lambda x: x[i : i + 1], batch)
+        sums = [train.gradients(config, params, one(i), jnp.int32(0))[1]['loss'] for i in (0, 1)]
+        together = train.gradients(config, params, batch, jnp.int32(0))[1]['loss']
+        return parallel.sum_over_devices((sums[0], sums[1], together))
+
+    first, second, together = map(float, parallel.map_sums(losses)(params, both))
+    assert first == second
+    assert together != pytest.approx(2 * first, rel=1e-3)
+
+
+def test_an_update_is_adam_on_the_mean_gradient(use_devices):
+    use_devices(1)
+    config = config_of()
+    gradient, sums = gradients_of(config_of())
+    state = train.initial_state(config)
+    before = jax.device_get(state.params)
+    state = parallel.replicate(state._replace(step=jnp.int32(7)))
+    update = parallel.map_update(functools.partial(train.train_step, config))
+    state, reported = update(state, parallel.to_devices(batch_of(7), 8))
+    mean = jax.tree.map(lambda g: g / sums['tokens'], gradient)
+    norm = np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(mean)))
+    assert float(reported['gradient_norm']) == pytest.approx(norm, rel=1e-4)
+    assert int(state.step) == 8
+    # Adam's first update is the learning rate times the gradient's sign.
+    rate = 16**-0.5 * 10**-1.5
+    table = (
+        before['embedding']['table'],
+        mean['embedding']['table'],
+        state.params['embedding']['table'],
+    )
+    large = np.abs(table[1]) > 1e-6
+    np.testing.assert_allclose(
+        (table[2] - table[0])[large], -rate * np.sign(table[1][large]), rtol=2e-2
+    )

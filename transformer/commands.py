@@ -1,0 +1,299 @@
+"""What each command of run.py does, in order."""
+
+import contextlib
+import dataclasses
+import functools
+import os
+import signal
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
+
+import jax
+from absl import logging
+from etils import epath
+
+from transformer import accounting, checkpoint, evaluate, parallel, workdir
+from transformer import config as configs
+from transformer import train as training
+from transformer.checkpoint import Checkpoints
+from transformer.config import Config, ConfigError
+from transformer.data import corpus
+from transformer.data.batches import Batches
+from transformer.nn import models
+from transformer.translate import Translator
+
+# Lines that `translate` reads before it writes the first.
+CHUNK = 10_000
+
+
+def start(folder: str, *, distributed: bool) -> epath.Path:
+    """Joins the other processes of the run, if any, and lets compiled programs be kept; the folder."""
+    if distributed:
+        parallel.join_processes()
+    jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'programs'))
+    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+    return epath.Path(folder)
+
+
+def cache_folder() -> epath.Path:
+    """Where corpora and compiled programs are kept: $TRANSFORMER_CACHE, or the user's cache."""
+    chosen = os.environ.get('TRANSFORMER_CACHE')
+    if chosen:
+        return epath.Path(chosen)
+    home = os.environ.get('XDG_CACHE_HOME') or epath.Path('~/.cache').expanduser()
+    return epath.Path(home) / 'transformer'
+
+
+def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
+    """Trains, or resumes, and evaluates; the contents of result.json.
+
+    Raises:
+      ConfigError: a mistake of the user's; nothing was changed.
+      NonFiniteError, Stopped: as `train.train`.
+    """
+    configs.check_devices(config, parallel.device_count())
+    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    batches = {
+        split: Batches(
+            prepared.splits[split],
+            config.data,
+            config.train.microbatches,
+            config.train.seed,
+            split == 'train',
+        )
+        for split in ('train', 'dev')
+    }
+    if parallel.is_primary():
+        workdir.claim(folder, config, prepared.tokenizer, prepared.lock)
+    checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep)
+    try:
+        with _precision(config), _signals() as stop_signal:
+            state, done = training.train(
+                config,
+                batches['train'],
+                checkpoints,
+                folder if parallel.is_primary() else None,
+                _on_eval(config, prepared, batches['dev']),
+                stop_signal,
+            )
+    finally:
+        checkpoints.close()
+    params = jax.device_get(state.params)
+    result = {
+        'params': accounting.parameters(params),
+        'params_sha256': checkpoint.fingerprint(params),
+        'steps': done.step,
+        'tokens': done.tokens,
+        'seconds': round(done.seconds, 1),
+        'config': dataclasses.asdict(config),
+        **workdir.environment(),
+        'scores': {},
+    }
+    if parallel.is_primary():
+        workdir.write_result(folder, result)
+    splits = ['dev', 'test', *(['pronoun'] if 'pronoun' in prepared.splits else [])]
+    return run_evaluation(folder, splits)
+
+
+def _on_eval(config: Config, prepared: corpus.Prepared, dev: Batches) -> dict[int, list[Callable]]:
+    def dev_likelihood(params: models.Params) -> dict[str, float]:
+        scores = evaluate.likelihood(config, params, dev)
+        return {f'dev_{name}': value for name, value in scores.items()}
+
+    def dev_bleu(params: models.Params) -> dict[str, float]:
+        sources, references = prepared.texts('dev')
+        translations = Translator(config, params, prepared.tokenizer).translate(sources)
+        return {'dev_bleu': evaluate.bleu(translations, references)['sacrebleu']['score']}
+
+    due = {config.train.eval_every: [dev_likelihood]}
+    if config.train.bleu_every:
+        due.setdefault(config.train.bleu_every, []).append(dev_bleu)
+    return due
+
+
+def run_evaluation(
+    folder: epath.Path,
+    splits: Iterable[str],
+    choice: str = 'best',
+    changes: dict[str, object] | None = None,
+) -> dict[str, object]:
+    """Evaluates a checkpoint on splits; saves translations and scores; the contents of result.json.
+
+    Args:
+      choice: best, latest or a step.
+      changes: options of decoding, and data.dir, that differ from the work directory's config.
+
+    Raises:
+      ConfigError: a mistake of the user's; nothing was changed.
+    """
+    config = _changed(workdir.read_config(folder), changes or {})
+    configs.check_devices(config, parallel.device_count())
+    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    workdir.check_same(folder, config, prepared.lock)
+    for split in splits:
+        if split not in prepared.splits:
+            raise ConfigError(f'--split={split}: choose among {", ".join(prepared.splits)}')
+    params = restore_params(config, folder, choice)
+    result = workdir.read_result(folder)
+    with _precision(config):
+        for split in splits:
+            scores, translations = _score(config, params, prepared, split)
+            result.setdefault('scores', {})[split] = {'checkpoint': choice, **scores}
+            if parallel.is_primary():
+                workdir.write_translations(folder, split, choice, translations)
+                workdir.write_result(folder, result)
+    return result
+
+
+def _score(
+    config: Config, params: models.Params, prepared: corpus.Prepared, split: str
+) -> tuple[dict[str, object], list[str]]:
+    """Scores and translations of a split; greedy ones of the pronoun set, whatever the config says."""
+    pairs = Batches(
+        prepared.splits[split], config.data, config.train.microbatches, config.train.seed, False
+    )
+    sources, references = prepared.texts(split)
+    decode = dataclasses.asdict(config.decode) | (
+        {'method': 'greedy'} if split == 'pronoun' else {}
+    )
+    translator = Translator(config, params, prepared.tokenizer, functools.partial(_warn_of_cut, 0))
+    translations = translator.translate(sources, **decode)
+    scores = {
+        'decode': decode,
+        **evaluate.likelihood(config, params, pairs),
+        'bleu': evaluate.bleu(translations, references),
+    }
+    if split == 'pronoun':
+        scores['pronoun_accuracy'] = evaluate.pronoun_accuracy(translations)
+    return scores, translations
+
+
+def first_sources(folder: epath.Path, count: int) -> list[str]:
+    """The first sentences of the test split of a work directory."""
+    prepared = corpus.prepare(workdir.read_config(folder), cache_folder() / 'corpora')
+    return prepared.texts('test')[0][:count]
+
+
+def load(
+    folder: epath.PathLike,
+    choice: str = 'best',
+    changes: dict[str, object] | None = None,
+    on_cut: Callable[[int, int], None] = lambda index, length: None,
+) -> Translator:
+    """The translator of a work directory; arguments as of `run_evaluation` and `Translator`.
+
+    Raises:
+      ConfigError: it is no work directory, or holds no such checkpoint.
+    """
+    folder = epath.Path(folder)
+    config = _changed(workdir.read_config(folder), changes or {})
+    params = restore_params(config, folder, choice)
+    return Translator(config, params, workdir.read_tokenizer(folder), on_cut)
+
+
+def run_translation(
+    folder: epath.Path,
+    lines: BinaryIO,
+    output: BinaryIO,
+    *,
+    choice: str = 'best',
+    changes: dict[str, object] | None = None,
+    best: int = 1,
+    scores: bool = False,
+) -> None:
+    """Writes the translation of every line: exactly as many lines, in order.
+
+    With `best` above 1 a line has that many, each behind the line's number, from 0, and a tab. With
+    `scores` a tab and the score follow.
+
+    Raises:
+      ConfigError: a mistake of the user's.
+    """
+    translator = load(folder, choice, changes)
+    first = 0
+    for chunk in _chunks(lines):
+        translator.on_cut = functools.partial(_warn_of_cut, first)
+        for i, found in enumerate(translator.hypotheses(chunk, best=best), start=first):
+            for hypothesis in found:
+                number = f'{i}\t' if best > 1 else ''
+                score = f'\t{hypothesis.score:.4f}' if scores else ''
+                output.write(f'{number}{hypothesis.text}{score}\n'.encode())
+        output.flush()
+        first += len(chunk)
+
+
+def _chunks(lines: BinaryIO) -> Iterator[list[str]]:
+    """Lines as text; what is no UTF-8 becomes U+FFFD. Only a newline ends a line."""
+    chunk = []
+    for line in lines:
+        chunk.append(line.removesuffix(b'\n').removesuffix(b'\r').decode('utf-8', 'replace'))
+        if len(chunk) == CHUNK:
+            yield chunk
+            chunk = []
+    if chunk:
+        yield chunk
+
+
+def _warn_of_cut(first: int, index: int, length: int) -> None:
+    logging.warning(
+        'line %d: cut, its %d pieces exceed decode.max_source_len', first + index + 1, length
+    )
+
+
+def restore_params(config: Config, folder: epath.Path, choice: str) -> models.Params:
+    """The parameters of a checkpoint: best (the latest where no dev loss is known), latest or a step.
+
+    Raises:
+      ConfigError: there is none, or it is damaged.
+    """
+    if not (folder / 'checkpoints').exists():
+        raise ConfigError(f'{folder}: no checkpoint')
+    checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, read_only=True)
+    try:
+        steps = checkpoints.steps()
+        if not steps:
+            raise ConfigError(f'{folder}: no checkpoint')
+        named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
+        step = named.get(choice, int(choice) if choice.isdecimal() else None)
+        if step not in steps:
+            held = ', '.join(map(str, steps))
+            raise ConfigError(f'--checkpoint={choice}: choose best, latest or a step of {held}')
+        saved = checkpoints.restore_params(step, models.parameter_shapes(config))
+        return parallel.replicate(saved.params)
+    except checkpoint.DamagedCheckpoint as error:
+        raise ConfigError(f'{folder}: {error}; name another one with --checkpoint') from None
+    finally:
+        checkpoints.close()
+
+
+def _changed(config: Config, changes: dict[str, object]) -> Config:
+    """The config with changes of what may differ from training."""
+    trained = configs.flatten(config)
+    for key, value in changes.items():
+        if not configs.OPTIONS[key].metadata['free'] and trained[key] != value:
+            raise ConfigError(f'{key}={value!r}: the model was trained with {trained[key]!r}')
+    return configs.replace(config, changes)
+
+
+def _precision(config: Config) -> contextlib.AbstractContextManager:
+    return jax.default_matmul_precision(config.train.matmul_precision)
+
+
+@contextlib.contextmanager
+def _signals() -> Iterator[Callable[[], int | None]]:
+    """Notes the first SIGTERM or SIGINT, so that the training can save; a second one acts as ever."""
+    received: list[int] = []
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+
+    def note(number, frame):
+        del frame
+        received.append(number)
+        signal.signal(number, before[number])
+
+    for number in before:
+        signal.signal(number, note)
+    try:
+        yield lambda: received[0] if received else None
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,229 @@
+"""Greedy search, sampling and the paper's beam search over the model contract (§6.1).
+
+Nothing here knows a model: a search takes `step` and what `start` returned. Lengths and limits are in
+output pieces and count the end of the sentence; the results of a sentence depend on no other one.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+START = 0  # padding, which embeds to zeros
+EOS = 1
+
+Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], object]]
+
+
+class Hypotheses(NamedTuple):
+    """Translations of each sentence, best first.
+
+    tokens: up to EOS, padding behind it. scores: the quantity maximised, log p / ((5 + n)/6)^alpha of
+    beam search and log p otherwise. finished: whether an EOS was reached within the limit.
+    """
+
+    tokens: Int[Array, 'B W L']
+    scores: Float[Array, 'B W']
+    finished: Bool[Array, 'B W']
+
+
+def length_penalty(length: Int[Array, '*B'] | int, alpha: float) -> Float[Array, '*B']:
+    """((5 + n)/6)^alpha (Wu et al. 2016, eq. 14)."""
+    return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
+
+
+def log_probabilities(
+    logits: Float[Array, '*B V'], allowed: Bool[Array, 'V']
+) -> Float[Array, '*B V']:
+    """log softmax; -inf for what may never be written, without giving its mass to others."""
+    logp = jax.nn.log_softmax(logits, axis=-1)
+    return jnp.where(jnp.expand_dims(allowed, range(logp.ndim - 1)), logp, -jnp.inf)
+
+
+class _Beam(NamedTuple):
+    """The state of a beam search behind `length` steps."""
+
+    length: Int[Array, '']
+    alive: Int[Array, 'B W L']
+    alive_logp: Float[Array, 'B W']
+    complete: Int[Array, 'B W L']
+    complete_score: Float[Array, 'B W']
+    done: Bool[Array, 'B']
+    model: object
+
+
+def beam_search(
+    step: Step,
+    constants: object,
+    state: object,
+    limits: Int[Array, 'B'],
+    max_len: int,
+    allowed: Bool[Array, 'V'],
+    *,
+    beam: int,
+    alpha: float,
+    best: int = 1,
+) -> Hypotheses:
+    """The paper's beam search, as the released code does it.
+
+    Each step takes the 2·beam likeliest extensions of the living hypotheses, so that `beam` of them go
+    on even where `beam` end. A sentence stops at its limit, or once no living hypothesis can still
+    beat its `best` best complete ones; where fewer than that complete, living ones fill up.
+
+    Args:
+      state: of one hypothesis a sentence, first axis B.
+      limits: the longest output of each sentence, at most `max_len`.
+      best: how many hypotheses are wanted, at most `beam`.
+    """
+    sentences, width = limits.shape[0], beam
+    spread = lambda x: jnp.repeat(x, width, axis=0)
+    blank = jnp.zeros((sentences, width, max_len), jnp.int32)
+    nothing = jnp.full((sentences, width), -jnp.inf)
+    initial = _Beam(
+        length=jnp.int32(0),
+        alive=blank,
+        # All hypotheses are equal at first: only one lives.
+        alive_logp=nothing.at[:, 0].set(0.0),
+        complete=blank,
+        complete_score=nothing,
+        done=jnp.zeros(sentences, bool),
+        model=jax.tree.map(spread, state),
+    )
+
+    def grow(search: _Beam) -> _Beam:
+        length = search.length + 1
+        last = search.alive[:, :, jnp.maximum(search.length - 1, 0)]
+        tokens = jnp.where(search.length == 0, START, last)
+        logits, model = step(constants, search.model, tokens.reshape(-1))
+        logp = log_probabilities(logits.reshape(sentences, width, -1), allowed)
+        size = logp.shape[-1]
+        total = (search.alive_logp[:, :, None] + logp).reshape(sentences, width * size)
+        extended_logp, chosen = jax.lax.top_k(total, min(2 * width, width * size))
+        parent, token = chosen // size, chosen % size
+        extended = _pick(search.alive, parent).at[:, :, search.length].set(token)
+
+        ended = token == EOS
+        score = jnp.where(ended, extended_logp / length_penalty(length, alpha), -jnp.inf)
+        all_scores = jnp.concatenate([search.complete_score, score], axis=1)
+        all_complete = jnp.concatenate([search.complete, extended], axis=1)
+        complete_score, kept = jax.lax.top_k(all_scores, width)
+
+        alive_logp, going_on = jax.lax.top_k(jnp.where(ended, -jnp.inf, extended_logp), width)
+        rows = jnp.arange(sentences)[:, None] * width + _pick(parent, going_on)
+        grown = _Beam(
+            length=length,
+            alive=_pick(extended, going_on),
+            alive_logp=alive_logp,
+            complete=_pick(all_complete, kept),
+            complete_score=complete_score,
+            done=search.done,
+            model=jax.tree.map(lambda x: x[rows.reshape(-1)], model),
+        )
+        return _freeze(search, grown, limits, alpha, best)
+
+    def unfinished(search: _Beam) -> Bool[Array, '']:
+        return ~jnp.all(search.done)
+
+    return _ranked(jax.lax.while_loop(unfinished, grow, initial), limits, alpha, best)
+
+
+def _pick(x: Array, index: Int[Array, 'B K']) -> Array:
+    """x [B W ...] at `index` of its second axis."""
+    return jax.vmap(lambda rows, i: rows[i])(x, index)
+
+
+def _freeze(before: _Beam, grown: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> _Beam:
+    """The grown search, but for sentences that were done; and which are done now."""
+    keep = lambda old, new: jnp.where(jnp.expand_dims(before.done, range(1, new.ndim)), old, new)
+    names = ('alive', 'alive_logp', 'complete', 'complete_score')
+    grown = grown._replace(**{n: keep(getattr(before, n), getattr(grown, n)) for n in names})
+    # log p only falls and the penalty is greatest at the limit: no living hypothesis gets above this.
+    bound = grown.alive_logp[:, 0] / length_penalty(limits, alpha)
+    beaten = grown.complete_score[:, best - 1] >= bound
+    return grown._replace(done=before.done | beaten | (grown.length >= limits))
+
+
+def _ranked(search: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> Hypotheses:
+    """Complete hypotheses first, then living ones."""
+    finished = search.complete_score > -jnp.inf
+    living = search.alive_logp / length_penalty(limits, alpha)[:, None]
+    tokens = jnp.concatenate([search.complete, search.alive], axis=1)
+    scores = jnp.concatenate([search.complete_score, living], axis=1)
+    # 0 complete, 1 alive, 2 a place that nothing complete took.
+    rank = jnp.concatenate([jnp.where(finished, 0, 2), jnp.ones_like(finished, int)], axis=1)
+    order = jnp.argsort(rank, axis=1, stable=True)[:, :best]
+    return Hypotheses(_pick(tokens, order), _pick(scores, order), _pick(rank, order) == 0)
+
+
+def filter_logits(
+    logits: Float[Array, 'B V'], temperature: float, top_k: int, top_p: float
+) -> Float[Array, 'B V']:
+    """Logits over the temperature, -inf outside the `top_k` likeliest and outside the nucleus.
+
+    The nucleus is the smallest set of likeliest pieces with at least the mass `top_p` (Holtzman et al.
+    2020), of what `top_k` leaves. 0 and 1.0 leave all.
+    """
+    logits = logits / temperature
+    if top_k:
+        lowest = jax.lax.top_k(logits, top_k)[0][:, -1:]
+        logits = jnp.where(logits < lowest, -jnp.inf, logits)
+    if top_p < 1.0:
+        descending = jnp.sort(logits, axis=-1, descending=True)
+        mass = jnp.cumsum(jax.nn.softmax(descending, axis=-1), axis=-1)
+        # The first piece that reaches the mass still belongs to the nucleus.
+        size = jnp.sum(mass < top_p, axis=-1, keepdims=True)
+        lowest = jnp.take_along_axis(descending, size, axis=-1)
+        logits = jnp.where(logits < lowest, -jnp.inf, logits)
+    return logits
+
+
+def sample(
+    step: Step,
+    constants: object,
+    state: object,
+    limits: Int[Array, 'B'],
+    max_len: int,
+    allowed: Bool[Array, 'V'],
+    choose: Callable[[Float[Array, 'B V'], Int[Array, '']], Int[Array, 'B']],
+) -> Hypotheses:
+    """One piece after the other, each picked by `choose(log probabilities, place in the output)`."""
+    sentences = limits.shape[0]
+
+    def grow(carry):
+        length, tokens, logp, done, last, model = carry
+        logits, model = step(constants, model, last)
+        candidates = log_probabilities(logits, allowed)
+        token = jnp.where(done, START, choose(candidates, length)).astype(jnp.int32)
+        gain = jnp.take_along_axis(candidates, token[:, None], axis=-1)[:, 0]
+        tokens = tokens.at[:, length].set(token)
+        done_now = done | (token == EOS) | (length + 1 >= limits)
+        return length + 1, tokens, jnp.where(done, logp, logp + gain), done_now, token, model
+
+    none = jnp.zeros(sentences, bool)
+    blank = jnp.zeros((sentences, max_len), jnp.int32)
+    first = jnp.full(sentences, START, jnp.int32)
+    initial = (jnp.int32(0), blank, jnp.zeros(sentences), none, first, state)
+    found = jax.lax.while_loop(lambda carry: ~jnp.all(carry[3]), grow, initial)
+    tokens, logp = found[1], found[2]
+    return Hypotheses(tokens[:, None], logp[:, None], jnp.any(tokens == EOS, axis=1)[:, None])
+
+
+def likeliest(logp: Float[Array, 'B V'], place: Int[Array, '']) -> Int[Array, 'B']:
+    """The choice of greedy search."""
+    del place
+    return jnp.argmax(logp, axis=-1)
+
+
+def drawn(
+    keys: Array, temperature: float, top_k: int, top_p: float
+) -> Callable[[Float[Array, 'B V'], Int[Array, '']], Int[Array, 'B']]:
+    """The choice of sampling; each sentence has its own key, so others do not change its draw."""
+
+    def choose(logp, place):
+        filtered = filter_logits(logp, temperature, top_k, top_p)
+        here = jax.vmap(jax.random.fold_in, (0, None))(keys, place)
+        return jax.vmap(jax.random.categorical)(here, filtered)
+
+    return choose

@@ -1,0 +1,83 @@
+"""What a training reports: metrics.jsonl, TensorBoard, and the progress bar."""
+
+import json
+import math
+
+from etils import epath
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from tensorboardX import SummaryWriter
+
+from transformer.config import ConfigError
+
+
+class Metrics:
+    """Writes the numbers of steps behind `step`; what an interrupted run wrote beyond it is cut.
+
+    Args:
+      workdir: gets `metrics.jsonl`, one object a line, and `tensorboard/`; None writes no file.
+      step: the step that the training starts behind.
+      steps: the step that it ends at.
+    """
+
+    def __init__(self, workdir: epath.Path | None, step: int, steps: int):
+        self._file = workdir / 'metrics.jsonl' if workdir else None
+        self._board = None
+        if workdir:
+            self._file.write_text(''.join(_lines_until(self._file, step)))
+            self._board = SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
+        console = Console(stderr=True, quiet=workdir is None)
+        self._console = console
+        self._bar = Progress(
+            TextColumn('step'),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TextColumn('{task.fields[numbers]}'),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._bar.add_task('train', total=steps, completed=step, numbers='')
+        self._steps = steps
+
+    def __enter__(self):
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_):
+        self._bar.stop()
+        if self._board:
+            self._board.close()
+
+    def advance(self, step: int) -> None:
+        """Moves the bar."""
+        self._bar.update(self._task, completed=step)
+
+    def write(self, step: int, numbers: dict[str, float]) -> None:
+        """Records the numbers of a step; those that are not finite as null, which JSON can say."""
+        if self._file:
+            finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
+            with self._file.open('a') as file:
+                file.write(json.dumps({'step': step, **finite}) + '\n')
+            for name, value in numbers.items():
+                self._board.add_scalar(name, value, step)
+        text = '  '.join(f'{name} {value:.4g}' for name, value in numbers.items())
+        self._bar.update(self._task, completed=step, numbers=text)
+        if not self._console.is_terminal:
+            self._console.print(
+                f'step {step}/{self._steps}  {text}', highlight=False, soft_wrap=True
+            )
+
+
+def _lines_until(file: epath.Path, step: int) -> list[str]:
+    """The whole lines of steps up to `step`; a kill may have left half a line."""
+    kept = []
+    for line in file.read_text().splitlines(keepends=True) if file.exists() else []:
+        try:
+            if json.loads(line)['step'] <= step:
+                kept.append(line)
+        except ValueError:
+            break
+        except (KeyError, TypeError):
+            raise ConfigError(f'{file}: line {len(kept) + 1} is no object with a step') from None
+    return kept

@@ -1,0 +1,1 @@
+"""The networks, from masks up to whole models."""

@@ -1,0 +1,120 @@
+"""The parts of a layer that are not attention (§3.1, §3.3, §3.4)."""
+
+from collections.abc import Callable
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.config import Model
+
+
+def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
+    """Uniform in ±sqrt(6 / (fan_in + fan_out)); `fan_out` of a kernel that was cut out of a wider one."""
+
+    def initialize(key, shape, dtype=jnp.float32):
+        limit = (6.0 / (shape[0] + (fan_out or shape[-1]))) ** 0.5
+        return jax.random.uniform(key, shape, dtype, -limit, limit)
+
+    return initialize
+
+
+class Norm(nn.Module):
+    """LayerNorm (biased variance) or RMSNorm; epsilon is that of the released code."""
+
+    model: Model
+
+    @nn.compact
+    def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
+        dtype = jnp.dtype(self.model.dtype)
+        if self.model.norm_type == 'rmsnorm':
+            return nn.RMSNorm(epsilon=1e-6, dtype=dtype, name='rms')(x)
+        return nn.LayerNorm(epsilon=1e-6, dtype=dtype, use_fast_variance=False, name='layer')(x)
+
+
+class Sublayer(nn.Module):
+    """Residual connection, dropout and normalisation around a sub-layer (§3.1, §5.4).
+
+    post: LayerNorm(x + Dropout(Sublayer(x))). pre: x + Dropout(Sublayer(LayerNorm(x))).
+    """
+
+    model: Model
+
+    @nn.compact
+    def __call__(
+        self,
+        x: Float[Array, '*B D'],
+        sublayer: Callable[[Float[Array, '*B D']], Float[Array, '*B D']],
+        *,
+        train: bool,
+    ) -> Float[Array, '*B D']:
+        norm = Norm(self.model, name='norm')
+        dropout = nn.Dropout(self.model.P_drop, deterministic=not train)
+        if self.model.norm == 'pre':
+            return x + dropout(sublayer(norm(x)))
+        return norm(x + dropout(sublayer(x)))
+
+
+class FinalNorm(nn.Module):
+    """Behind the last layer of a stack: a normalisation with norm `pre`, whose residual path has none."""
+
+    model: Model
+
+    @nn.compact
+    def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
+        return Norm(self.model, name='norm')(x) if self.model.norm == 'pre' else x
+
+
+class FeedForward(nn.Module):
+    """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (§3.3).
+
+    gelu is the exact one; swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020) with the same d_ff and
+    so with half as many parameters again.
+    """
+
+    model: Model
+
+    @nn.compact
+    def __call__(self, x: Float[Array, '*B D'], *, train: bool) -> Float[Array, '*B D']:
+        m = self.model
+
+        def linear(width: int, name: str) -> nn.Dense:
+            return nn.Dense(
+                width,
+                use_bias=m.biases != 'none',
+                dtype=jnp.dtype(m.dtype),
+                kernel_init=glorot_uniform(),
+                name=name,
+            )
+
+        inner = linear(m.d_ff, 'inner')(x)
+        if m.activation == 'relu':
+            inner = jax.nn.relu(inner)
+        elif m.activation == 'gelu':
+            inner = jax.nn.gelu(inner, approximate=False)
+        else:
+            inner = jax.nn.silu(inner) * linear(m.d_ff, 'gate')(x)
+        inner = nn.Dropout(m.P_drop_relu, deterministic=not train)(inner)
+        return linear(m.d_model, 'outer')(inner)
+
+
+class Embedding(nn.Module):
+    """One V x d_model matrix, as input embedding and as softmax (§3.4)."""
+
+    model: Model
+
+    def setup(self):
+        shape = (self.model.vocab_size, self.model.d_model)
+        self.table = self.param('table', nn.initializers.normal(self.model.d_model**-0.5), shape)
+
+    def __call__(self, tokens: Int[Array, '*B']) -> Float[Array, '*B D']:
+        """sqrt(d_model) times the row of each token; zeros for padding, which is the start token too."""
+        scale = self.model.d_model**0.5
+        rows = self.table.astype(self.model.dtype)[tokens] * scale
+        return jnp.where(tokens[..., None] == 0, 0.0, rows)
+
+    def logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
+        """x times the transposed matrix, without a bias, in float32."""
+        table = self.table.astype(self.model.dtype)
+        return jnp.einsum('...D,VD->...V', x, table, preferred_element_type=jnp.float32)

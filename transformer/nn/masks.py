@@ -1,0 +1,25 @@
+"""Who may attend to whom: True = may attend. Masks come from segments, never from tokens."""
+
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Int
+
+
+def segment_mask(queries: Int[Array, 'B Q'], keys: Int[Array, 'B K']) -> Bool[Array, 'B 1 Q K']:
+    """Attention within one segment; segment 0 is padding, which nobody attends to."""
+    same = queries[:, :, None] == keys[:, None, :]
+    return (same & (keys > 0)[:, None, :])[:, None]
+
+
+def causal_mask(length: int) -> Bool[Array, '1 1 Q K']:
+    """Attention to a position itself and to those left of it in the row (§3.2.3)."""
+    return jnp.tril(jnp.ones((1, 1, length, length), bool))
+
+
+def padding_mask(segments: Int[Array, 'B K']) -> Bool[Array, 'B 1 1 K']:
+    """Attention to every real position."""
+    return (segments > 0)[:, None, None, :]
+
+
+def prefix_mask(position: Int[Array, 'B'], length: int) -> Bool[Array, 'B 1 1 K']:
+    """Attention of one query at `position` to it and to those left of it in a cache of `length`."""
+    return (jnp.arange(length)[None, :] <= position[:, None])[:, None, None, :]

@@ -1,0 +1,96 @@
+"""Positional information (§3.5), the only file that reads `model.positions`.
+
+It enters in one of three places: added to the embeddings (sinusoidal, learned), as a rotation of
+queries and keys (rotary), or as a term of the attention logits (relative).
+"""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from transformer.config import Model
+
+# Shaw et al. 2018 see no gain from distances beyond this one (their Table 2).
+RELATIVE_CLIP = 16
+
+
+def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
+    """The sinusoidal encoding of positions 0 to length - 1 (§3.5).
+
+    `paper`: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same. `t2t`: all sines,
+    then all cosines, with exponent i / (d/2 - 1), so that the last timescale is exactly 10000.
+    """
+    half = d_model // 2
+    exponent = np.arange(half) / (half if kind == 'paper' else max(half - 1, 1))
+    angle = np.arange(length)[:, None] * 10000.0 ** -exponent[None, :]
+    waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if kind == 'paper' else 1)
+    return waves.reshape(length, d_model).astype(np.float32)
+
+
+class InputPositions(nn.Module):
+    """Adds the encoding of its position to every embedding; nothing for the other kinds."""
+
+    model: Model
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int
+    ) -> Float[Array, 'B T D']:
+        """Positions are below `length`."""
+        m = self.model
+        if m.positions == 'sinusoidal':
+            table = jnp.asarray(sinusoid(length, m.d_model, m.sinusoid))
+        elif m.positions == 'learned':
+            table = self.param(
+                'table', nn.initializers.normal(m.d_model**-0.5), (m.max_len, m.d_model)
+            )
+        else:
+            return x
+        return x + jnp.asarray(table, x.dtype)[positions]
+
+
+class AttentionPositions(nn.Module):
+    """What self-attention knows of positions: a rotation or a bias; nothing for the other kinds."""
+
+    model: Model
+
+    def setup(self):
+        if self.model.positions == 'relative':
+            shape = (2 * RELATIVE_CLIP + 1, self.model.d_k)
+            self.table = self.param('table', nn.initializers.normal(self.model.d_k**-0.5), shape)
+
+    def rotate(
+        self, x: Float[Array, 'B T H C'], positions: Int[Array, 'B T'], length: int
+    ) -> Float[Array, 'B T H C']:
+        """Queries or keys, turned by their position (Su et al. 2021): pairs are (i, i + C/2)."""
+        if self.model.positions != 'rotary':
+            return x
+        half = self.model.d_k // 2
+        angle = np.arange(length)[:, None] * 10000.0 ** -(np.arange(half) / half)[None, :]
+        cos = jnp.asarray(np.cos(angle), x.dtype)[positions][:, :, None, :]
+        sin = jnp.asarray(np.sin(angle), x.dtype)[positions][:, :, None, :]
+        left, right = x[..., :half], x[..., half:]
+        return jnp.concatenate([left * cos - right * sin, left * sin + right * cos], axis=-1)
+
+    def bias(
+        self,
+        query: Float[Array, 'B Q H C'],
+        query_positions: Int[Array, 'B Q'],
+        key_positions: Int[Array, 'B K'],
+    ) -> Float[Array, 'B H Q K'] | None:
+        """query · a[clip(key position - query position)] (Shaw et al. 2018, eq. 4).
+
+        Keys only: their Table 3 finds that the value term adds nothing.
+        """
+        if self.model.positions != 'relative':
+            return None
+        by_distance = jnp.einsum(
+            'BQHC,RC->BHQR',
+            query,
+            self.table.astype(query.dtype),
+            preferred_element_type=jnp.float32,
+        )
+        distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
+        index = jnp.clip(distance, -RELATIVE_CLIP, RELATIVE_CLIP) + RELATIVE_CLIP
+        return jnp.take_along_axis(by_distance, index, axis=-1)

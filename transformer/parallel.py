@@ -1,0 +1,131 @@
+"""Devices and processes: the only file that names pmap, collectives and jax.distributed.
+
+A step is written for one device and mapped over all of them. Rows of a batch are divided among
+processes, devices and microbatches in this order, so that microbatch i is the same rows everywhere.
+"""
+
+from collections.abc import Callable
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jaxtyping import Array, Int
+
+from transformer.config import ConfigError
+
+AXIS = 'data'
+
+
+def join_processes() -> None:
+    """Joins the other processes of a run that a cluster (SLURM, TPU pod, Open MPI) or JAX_* describes.
+
+    Raises:
+      ConfigError: nothing describes the run, or the coordinator is out of reach.
+    """
+    try:
+        jax.distributed.initialize()
+    except (ValueError, RuntimeError) as error:
+        raise ConfigError(f'--distributed: {str(error).splitlines()[0]}') from None
+
+
+def devices() -> list[jax.Device]:
+    """All devices of the run, those of process 0 first."""
+    return sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
+
+
+def is_primary() -> bool:
+    """Whether this process is the one that writes."""
+    return jax.process_index() == 0
+
+
+def process() -> tuple[int, int]:
+    """The index of this process, and how many there are; each builds its part of a batch's rows."""
+    return jax.process_index(), jax.process_count()
+
+
+def to_devices(batch: dict[str, Int[np.ndarray, 'R S']], microbatches: int) -> dict[str, Array]:
+    """This process's rows on its devices: [devices, microbatches of a device, rows, S].
+
+    Args:
+      microbatches: of the whole batch.
+    """
+    each = microbatches // device_count()
+    split = lambda x: x.reshape(local_devices(), each, -1, x.shape[-1])
+    return jax.device_put(jax.tree.map(split, batch), _sharding(AXIS))
+
+
+def replicate(tree):
+    """The tree on every device of this process, as mapped steps take and return it.
+
+    Placed otherwise, the first step would compile a second program for the state of the second.
+    """
+    return jax.device_put(tree, _sharding())
+
+
+def _sharding(*axes: str) -> jax.sharding.NamedSharding:
+    mesh = jax.sharding.Mesh(np.array(_local_devices()), (AXIS,))
+    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+
+
+def map_update(step: Callable) -> Callable:
+    """`step(state, batch) -> (state, sums)` over all devices; the state is given up for the new one."""
+    return jax.pmap(
+        step,
+        axis_name=AXIS,
+        in_axes=(None, 0),
+        out_axes=None,
+        donate_argnums=0,
+        devices=devices(),
+    )
+
+
+def map_sums(step: Callable) -> Callable:
+    """`step(params, batch) -> sums` over all devices."""
+    return jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, devices=devices())
+
+
+def map_rows(function: Callable) -> Callable:
+    """`function(params, key, rows) -> rows` over this process's devices, rows given as [R ...].
+
+    R must be a multiple of `local_devices()`. The compiled program is kept by the shapes.
+    """
+    mapped = jax.pmap(function, in_axes=(None, None, 0), devices=_local_devices())
+    count = local_devices()
+
+    def call(params, key, rows):
+        split = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), rows)
+        found = mapped(params, key, split)
+        return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), found)
+
+    return call
+
+
+def device_count() -> int:
+    """The devices of the run."""
+    return len(devices())
+
+
+def local_devices() -> int:
+    """The devices of this process."""
+    return len(_local_devices())
+
+
+def _local_devices() -> list[jax.Device]:
+    return [device for device in devices() if device.process_index == jax.process_index()]
+
+
+def sum_over_devices(tree):
+    """Inside a mapped step: the sum over all devices."""
+    return jax.lax.psum(tree, AXIS)
+
+
+def device_index() -> Int[Array, '']:
+    """Inside a mapped step: the place of this device in `devices()`."""
+    return jax.lax.axis_index(AXIS)
+
+
+def any_process(flag: bool) -> bool:
+    """Whether the flag is up in any process; all must ask."""
+    if jax.process_count() == 1:
+        return flag
+    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))

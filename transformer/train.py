@@ -1,0 +1,240 @@
+"""The training step and the loop around it."""
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from etils import epath
+from jaxtyping import Array, Int
+
+from transformer import losses, optim, parallel
+from transformer.checkpoint import Checkpoints
+from transformer.config import Config
+from transformer.data.batches import Batches, prefetch
+from transformer.metrics import Metrics
+from transformer.nn import models
+
+
+class TrainState(NamedTuple):
+    """Everything that an update changes."""
+
+    step: Int[Array, '']
+    params: models.Params
+    optimizer: optax.OptState
+
+
+class NonFiniteError(ArithmeticError):
+    """The loss or the gradient of a step is not finite."""
+
+
+class Stopped(Exception):
+    """A signal ended the training; everything is saved."""
+
+    def __init__(self, signal_number: int, step: int):
+        super().__init__(f'stopped by signal {signal_number} at step {step}, which is saved')
+        self.signal_number = signal_number
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """What a training has cost so far; kept in its checkpoints."""
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+
+
+def initial_state(config: Config) -> TrainState:
+    """The state before the first update, a function of the config's seed."""
+
+    def create(key):
+        params = models.initialize(config, key)
+        return TrainState(jnp.int32(0), params, optim.adam(config).init(params))
+
+    # Always threefry, so that `train.prng` changes the dropout masks and nothing else.
+    return jax.jit(create)(jax.random.key(config.train.seed, impl='threefry2x32'))
+
+
+def dropout_key(config: Config, step: Int[Array, '']) -> Array:
+    """The key of a step: a function of (seed, step) alone."""
+    kind = {'threefry': 'threefry2x32', 'rbg': 'rbg'}[config.train.prng]
+    return jax.random.fold_in(jax.random.key(config.train.seed, impl=kind), step)
+
+
+def gradients(
+    config: Config, params: models.Params, batch: models.Batch, step: Int[Array, '']
+) -> tuple[models.Params, losses.Sums]:
+    """Gradients and sums over the microbatches [M, rows, S] of one device.
+
+    The loss differentiated is the sum of the microbatches' losses, each with the dropout key of its
+    place in the whole batch: neither devices nor accumulation change what is computed.
+    """
+    model, key = models.build(config), dropout_key(config, step)
+    count = batch['target'].shape[0]
+    index = parallel.device_index() * count + jnp.arange(count)
+
+    def microbatch_sums(params, rows, i):
+        rngs = {'dropout': jax.random.fold_in(key, i)}
+        logits = model.apply({'params': params}, rows, train=True, rngs=rngs)
+        return losses.cross_entropy_sums(logits, rows['target'], config.train.eps_ls)
+
+    def chunk_loss(params, rows, i):
+        sums = jax.vmap(microbatch_sums, (None, 0, 0))(params, rows, i)
+        sums = jax.tree.map(jnp.sum, sums)
+        return sums['loss'], sums
+
+    def add_chunk(total, chunk):
+        (_, sums), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
+        return jax.tree.map(jnp.add, total, (gradient, sums)), None
+
+    # Under vmap rbg draws other masks than alone: its microbatches run one by one.
+    chunks = count if config.train.prng == 'rbg' else config.train.accumulate
+    split = lambda x: x.reshape(chunks, count // chunks, *x.shape[1:])
+    sequence = jax.tree.map(split, (batch, index))
+    empty = (jax.tree.map(jnp.zeros_like, params), losses.no_sums())
+    return jax.lax.scan(add_chunk, empty, sequence)[0]
+
+
+def train_step(
+    config: Config, state: TrainState, batch: models.Batch
+) -> tuple[TrainState, losses.Sums]:
+    """One update from this device's microbatches [M, rows, S]; to be mapped over devices.
+
+    Returns:
+      The new state, and the sums of all devices with the norm of the gradient of the mean loss.
+    """
+    gradient, sums = gradients(config, state.params, batch, state.step)
+    gradient, sums = parallel.sum_over_devices((gradient, sums))
+    # A batch of empty rows alone has no token.
+    gradient = jax.tree.map(lambda g: g / jnp.maximum(sums['tokens'], 1.0), gradient)
+    updates, optimizer = optim.adam(config).update(gradient, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
+    sums = {**sums, 'gradient_norm': optax.tree.norm(gradient)}
+    return TrainState(state.step + 1, params, optimizer), sums
+
+
+def train(
+    config: Config,
+    batches: Batches,
+    checkpoints: Checkpoints,
+    workdir: epath.Path | None,
+    on_eval: dict[int, list[Callable[[models.Params], dict[str, float]]]],
+    stop_signal: Callable[[], int | None] = lambda: None,
+) -> tuple[TrainState, Progress]:
+    """Trains from the newest checkpoint, or from the start, to the last step.
+
+    Args:
+      workdir: where metrics go; None in the processes that do not write.
+      on_eval: of an interval in steps the functions of the parameters that are called at its ends and
+        behind the last step; their numbers become metrics, `dev_loss` decides the best checkpoint.
+      stop_signal: the number of the signal that asks for an end, if one came.
+
+    Raises:
+      NonFiniteError: names the step and the last good checkpoint.
+      Stopped: a signal came; the state is saved.
+    """
+    state, done = _restore(config, checkpoints)
+    update = parallel.map_update(functools.partial(train_step, config))
+    with Metrics(workdir, done.step, config.train.steps) as metrics:
+        window = _Window(config, checkpoints, done)
+        put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
+        for batch in prefetch(
+            batches, done.step, config.train.steps, put, process=parallel.process()
+        ):
+            state, sums = update(state, batch)
+            step = window.add(sums)
+            metrics.advance(step)
+            last = step == config.train.steps
+            signal_number = stop_signal()
+            stopping = parallel.any_process(signal_number is not None)
+            saving = stopping or last or step % config.train.checkpoint_every == 0
+            due = [every for every in on_eval if last or step % every == 0]
+            if saving or due or step % config.train.log_every == 0:
+                metrics.write(step, window.close())
+            scores = {}
+            for function in (f for every in due for f in on_eval[every]):
+                scores |= function(state.params)
+            if scores:
+                metrics.write(step, scores)
+            if saving:
+                meta = dataclasses.asdict(window.progress())
+                checkpoints.save(step, state.params, state.optimizer, meta, scores.get('dev_loss'))
+            if stopping and not last:
+                checkpoints.wait()
+                raise Stopped(signal_number, step)
+        checkpoints.wait()
+        return state, window.progress()
+
+
+def _restore(config: Config, checkpoints: Checkpoints) -> tuple[TrainState, Progress]:
+    like = jax.eval_shape(functools.partial(initial_state, config))
+    saved = checkpoints.restore_newest({'params': like.params, 'optimizer': like.optimizer})
+    if saved is None:
+        return parallel.replicate(initial_state(config)), Progress()
+    state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer)
+    done = Progress(saved.step, saved.meta['tokens'], saved.meta['seconds'])
+    return parallel.replicate(state), done
+
+
+class _Window:
+    """The sums of the steps since the last report."""
+
+    def __init__(self, config: Config, checkpoints: Checkpoints, done: Progress):
+        self._config, self._checkpoints, self._done = config, checkpoints, done
+        self._pending: list[losses.Sums] = []
+        self._began = time.monotonic()
+
+    def add(self, sums: losses.Sums) -> int:
+        """Takes the sums of the next step and returns its number."""
+        self._pending.append(sums)
+        if len(self._pending) > 1:
+            # One step may run ahead of the host; more would only delay signals and the bar.
+            jax.block_until_ready(self._pending[-2])
+        return self._done.step + len(self._pending)
+
+    def progress(self) -> Progress:
+        """What was done until the last `close`."""
+        return self._done
+
+    def close(self) -> dict[str, float]:
+        """The means over the window's tokens, its speed and its last learning rate.
+
+        Raises:
+          NonFiniteError: a step's loss or gradient is not finite.
+        """
+        rows = [{k: float(v) for k, v in sums.items()} for sums in jax.device_get(self._pending)]
+        for offset, row in enumerate(rows, start=1):
+            if not (math.isfinite(row['loss']) and math.isfinite(row['gradient_norm'])):
+                self._checkpoints.wait()
+                good = self._checkpoints.latest()
+                where = (
+                    'there is no checkpoint yet'
+                    if good is None
+                    else f'last good checkpoint: {good}'
+                )
+                raise NonFiniteError(
+                    f'loss is not finite at step {self._done.step + offset}; {where}'
+                )
+        total = {key: sum(row[key] for row in rows) for key in rows[0]}
+        now = time.monotonic()
+        seconds, self._began, self._pending = now - self._began, now, []
+        tokens = total['tokens']
+        self._done = Progress(
+            self._done.step + len(rows),
+            self._done.tokens + int(tokens),
+            self._done.seconds + seconds,
+        )
+        return {
+            'loss': total['loss'] / tokens,
+            'perplexity': math.exp(min(total['nll'] / tokens, 700.0)),
+            'accuracy': total['correct'] / tokens,
+            'gradient_norm': rows[-1]['gradient_norm'],
+            'tokens_per_second': tokens / seconds,
+            'learning_rate': float(optim.learning_rate(self._config, self._done.step)),
+        }
