@@ -55,9 +55,7 @@ def define_flags(argv: Sequence[str]) -> flags.FlagValues:
     config_flags.DEFINE_config_file(
         'config', DEFAULT_CONFIG, 'file of the config', sys_argv=list(argv), **own
     )
-    flags.DEFINE_string(
-        'workdir', None, 'work directory; runs/<config and overrides> if none', **own
-    )
+    flags.DEFINE_string('workdir', None, 'work directory; runs/<config and overrides> if none', **own)
     flags.DEFINE_string('checkpoint', 'best', 'best (by dev loss), latest or a step', **own)
     flags.DEFINE_string('split', 'test', 'evaluate: splits, comma-separated, as dev,test', **own)
     flags.DEFINE_integer('nbest', 1, 'translate: hypotheses a line', lower_bound=1, **own)
@@ -66,9 +64,7 @@ def define_flags(argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_string('sentence', None, "figure: the paper's animal sentence if none", **own)
     flags.DEFINE_string('word', 'it', 'figure: the source word that attends', **own)
     flags.DEFINE_string('target_word', None, 'figure: the target word; a pronoun if none', **own)
-    flags.DEFINE_boolean(
-        'distributed', False, 'one of several processes, as on SLURM or a pod', **own
-    )
+    flags.DEFINE_boolean('distributed', False, 'one of several processes, as on SLURM or a pod', **own)
     flags.DEFINE_boolean('help', False, 'this text', short_name='h', **own)
     return values
 

@@ -21,7 +21,7 @@ def get_config():
             'data.row_len': 64,
             'data.max_len': 64,
             'data.batch_tokens': 4096,
-            'train.steps': 3600,
+            'train.steps': 3000,
             'train.warmup_steps': 800,
             'train.lr_constant': 1.3,
             'train.log_every': 50,

@@ -45,13 +45,9 @@ def draw_attention(
         squeeze=False,
         layout='constrained',
     )
-    for (left, right), seen, sentence, translation in zip(
-        axes, found, sentences, translations, strict=True
-    ):
+    for (left, right), seen, sentence, translation in zip(axes, found, sentences, translations, strict=True):
         spoken = target_word or _first_pronoun(translation)
-        _heat_map(
-            left, _heads(seen.encoder, seen.source, word), seen, f'encoder: "{word}"\n{sentence}'
-        )
+        _heat_map(left, _heads(seen.encoder, seen.source, word), seen, f'encoder: "{word}"\n{sentence}')
         _heat_map(
             right,
             _heads(seen.cross, seen.target, spoken),
@@ -70,9 +66,7 @@ def _first_pronoun(translation: str) -> str:
     return next((w for w in words[1:] if w in PRONOUNS), words[-1] if words else '')
 
 
-def _heads(
-    weights: Float[np.ndarray, 'N H Q S'], pieces: list[str], word: str
-) -> Float[np.ndarray, 'N H S']:
+def _heads(weights: Float[np.ndarray, 'N H Q S'], pieces: list[str], word: str) -> Float[np.ndarray, 'N H S']:
     """The weights of a word's pieces, averaged."""
     words, where = [], []
     for i, piece in enumerate(pieces):

@@ -290,8 +290,7 @@ def test_prefetch_gives_what_put_made(corpus):
 def test_prefetch_shares_the_rows_among_processes(corpus, mode):
     made = Batches(corpus, data(mode), 4, 0, True)
     parts = [
-        list(batches.prefetch(made, 0, 6, lambda batch: batch['source'], process=(k, 2)))
-        for k in range(2)
+        list(batches.prefetch(made, 0, 6, lambda batch: batch['source'], process=(k, 2))) for k in range(2)
     ]
     for step in range(6):
         whole = np.concatenate([parts[0][step], parts[1][step]])

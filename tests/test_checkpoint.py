@@ -88,9 +88,7 @@ def files(step_folder: pathlib.Path) -> list[pathlib.Path]:
 def assert_step(saved, step: int) -> None:
     params, optimizer = arrays(step)
     assert saved.step == step and saved.meta == {'tokens': 10 * step}
-    assert jax.tree.structure((saved.params, saved.optimizer)) == jax.tree.structure(
-        (params, optimizer)
-    )
+    assert jax.tree.structure((saved.params, saved.optimizer)) == jax.tree.structure((params, optimizer))
     jax.tree.map(np.testing.assert_array_equal, saved.params, params)
     jax.tree.map(np.testing.assert_array_equal, saved.optimizer, optimizer)
 
@@ -315,9 +313,7 @@ def test_all_damaged(tmp_path, opened, warnings):
     for step in ('1', '2'):
         flip(folder / step / 'meta' / 'metadata', 99)
     for _ in range(2):
-        with pytest.raises(
-            ConfigError, match=f'{folder}: checkpoint 2 is damaged.*none is left'
-        ) as caught:
+        with pytest.raises(ConfigError, match=f'{folder}: checkpoint 2 is damaged.*none is left') as caught:
             opened(folder).restore_newest(LIKE)
         assert '\n' not in str(caught.value) and 'checkpoint 1 is damaged' in str(caught.value)
     assert not warnings

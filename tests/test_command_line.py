@@ -46,9 +46,7 @@ def texts(tmp_path_factory) -> pathlib.Path:
     folder = tmp_path_factory.mktemp('texts')
     for name, first, count in (('train', 0, 200), ('dev', 200, 10), ('test', 210, 10)):
         for language, words in (('en', WORDS), ('de', ZAHLEN)):
-            lines = [
-                ' '.join(words[int(d)] for d in str(7919 * i)) for i in range(first, first + count)
-            ]
+            lines = [' '.join(words[int(d)] for d in str(7919 * i)) for i in range(first, first + count)]
             (folder / f'{name}.{language}').write_text('\n'.join(lines) + '\n')
     return folder
 
@@ -199,17 +197,13 @@ def copied(trained: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 
 
 def flip_a_bit(step: pathlib.Path) -> None:
-    largest = max(
-        (path for path in step.rglob('*') if path.is_file()), key=lambda p: p.stat().st_size
-    )
+    largest = max((path for path in step.rglob('*') if path.is_file()), key=lambda p: p.stat().st_size)
     content = bytearray(largest.read_bytes())
     content[len(content) // 2] ^= 1
     largest.write_bytes(content)
 
 
-def test_a_flipped_bit_is_noticed_and_the_checkpoint_before_is_used(
-    capfd, texts, trained, tmp_path
-):
+def test_a_flipped_bit_is_noticed_and_the_checkpoint_before_is_used(capfd, texts, trained, tmp_path):
     workdir = copied(trained, tmp_path / 'w')
     result = json.loads((workdir / 'result.json').read_text())
     flip_a_bit(workdir / 'checkpoints' / '3')
@@ -217,10 +211,7 @@ def test_a_flipped_bit_is_noticed_and_the_checkpoint_before_is_used(
     error = capfd.readouterr().err
     assert 'checkpoint 3 is damaged' in error
     assert (workdir / 'damaged' / '3').exists()
-    assert (
-        json.loads((workdir / 'result.json').read_text())['params_sha256']
-        == result['params_sha256']
-    )
+    assert json.loads((workdir / 'result.json').read_text())['params_sha256'] == result['params_sha256']
 
 
 def test_no_undamaged_checkpoint(capfd, texts, trained, tmp_path):
@@ -243,7 +234,8 @@ def test_a_read_only_folder(capfd, texts):
 def test_a_full_disk(texts, tmp_path):
     code = (
         'import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096)); '
-        'import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); import run; sys.exit(run.main(sys.argv))'
+        'import signal; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); '
+        'import run; sys.exit(run.main(sys.argv))'
     )
     cache = {**os.environ, 'TRANSFORMER_CACHE': str(tmp_path / 'cache')}
     done = subprocess.run(
@@ -272,9 +264,7 @@ def test_finished_training_starts_again_at_its_end(texts, trained):
     assert again['params_sha256'] == result['params_sha256']
     assert again['steps'] == result['steps'] == 3
     assert result['scores']['test']['bleu']['sacrebleu'].keys() == {'score', 'signature'}
-    steps = [
-        json.loads(line)['step'] for line in (trained / 'metrics.jsonl').read_text().splitlines()
-    ]
+    steps = [json.loads(line)['step'] for line in (trained / 'metrics.jsonl').read_text().splitlines()]
     assert steps == sorted(steps)
 
 
@@ -300,9 +290,7 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
     long = b' '.join([b'nine'] * 200)
     lines = [*lines, long, b'one two']
     for end in (b'\n', b''):
-        found, err = translate(
-            monkeypatch, capfdbinary, b'\n'.join(lines) + end, f'--workdir={trained}'
-        )
+        found, err = translate(monkeypatch, capfdbinary, b'\n'.join(lines) + end, f'--workdir={trained}')
         assert len(found) == len(lines)
         assert found[0] == found[-1]
         assert found[1] == found[5] == b''
@@ -313,17 +301,13 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
 def test_translate_nbest_and_scores(monkeypatch, capfdbinary, trained):
     where = f'--workdir={trained}'
     best, _ = translate(monkeypatch, capfdbinary, b'one two\nthree\n', where)
-    found, _ = translate(
-        monkeypatch, capfdbinary, b'one two\nthree\n', where, '--nbest=3', '--scores'
-    )
+    found, _ = translate(monkeypatch, capfdbinary, b'one two\nthree\n', where, '--nbest=3', '--scores')
     rows = [line.rsplit(b'\t', 1) for line in found]
     numbers, texts_found = zip(*(left.split(b'\t', 1) for left, _ in rows), strict=True)
     assert list(numbers) == [b'0'] * 3 + [b'1'] * 3
     assert [texts_found[0], texts_found[3]] == best
     scores = [float(score) for _, score in rows]
-    assert scores[:3] == sorted(scores[:3], reverse=True) and scores[3:] == sorted(
-        scores[3:], reverse=True
-    )
+    assert scores[:3] == sorted(scores[:3], reverse=True) and scores[3:] == sorted(scores[3:], reverse=True)
 
 
 @pytest.mark.parametrize('method', ['greedy', 'sample'])
@@ -348,10 +332,7 @@ def test_config_prints_all_options_and_differences(capsys):
     assert 'model.d_model = 1024' in whole and 'decode.alpha = 0.6' in whole
     assert run.main(['run.py', 'config', '--config=configs/base.py', '--diff']) == 0
     assert capsys.readouterr().out == ''
-    assert (
-        run.main(['run.py', 'config', '--config=configs/base.py', '--diff', '--config.model.h=4'])
-        == 0
-    )
+    assert run.main(['run.py', 'config', '--config=configs/base.py', '--diff', '--config.model.h=4']) == 0
     changed = capsys.readouterr().out.splitlines()
     assert [line.split(' = ')[0] for line in changed] == ['model.h', 'model.d_k', 'model.d_v']
 

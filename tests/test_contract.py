@@ -205,9 +205,7 @@ def test_packed_sentences_do_not_see_each_other(subject):
     first, both = len(TARGETS[1]), len(TARGETS[1]) + len(TARGETS[2])
     seen = subject.found['influence'][:both, PACKED, :both] > 0
     assert not seen[first:, :first].any()
-    np.testing.assert_array_equal(
-        seen[first:, first:], np.tril(np.ones((both - first, both - first)))
-    )
+    np.testing.assert_array_equal(seen[first:, first:], np.tril(np.ones((both - first, both - first))))
 
 
 def test_padding_changes_nothing(subject):

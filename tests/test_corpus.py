@@ -280,10 +280,7 @@ def test_a_cache_that_cannot_be_a_folder(config, tmp_path):
 
 def prepare_twice_at_once(config, cache):
     found = []
-    threads = [
-        threading.Thread(target=lambda: found.append(corpus.prepare(config, cache)))
-        for _ in range(2)
-    ]
+    threads = [threading.Thread(target=lambda: found.append(corpus.prepare(config, cache))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:

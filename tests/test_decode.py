@@ -42,9 +42,7 @@ def search(lattice, *, size=5, limit=4, sentences=1, **options) -> decode.Hypoth
     step, state = lattice_step(lattice, size, limit + 1)
     limits = jnp.full(sentences, limit)
     allowed = jnp.ones(size, bool)
-    run = functools.partial(
-        decode.beam_search, step, None, max_len=limit, allowed=allowed, **options
-    )
+    run = functools.partial(decode.beam_search, step, None, max_len=limit, allowed=allowed, **options)
     return jax.jit(lambda state, limits: run(state=state, limits=limits))(state(sentences), limits)
 
 
@@ -77,9 +75,7 @@ def test_length_penalty():
     plain, normed = search(lattice, beam=4, alpha=0.0), search(lattice, beam=4, alpha=0.6)
     assert plain.tokens[0, 0].tolist() == [2, 1, 0, 0]
     assert normed.tokens[0, 0].tolist() == [3, 3, 3, 1]
-    assert float(normed.scores[0, 0]) == pytest.approx(
-        np.log(0.28) / ((5 + 4) / 6) ** 0.6, rel=1e-5
-    )
+    assert float(normed.scores[0, 0]) == pytest.approx(np.log(0.28) / ((5 + 4) / 6) ** 0.6, rel=1e-5)
     assert float(decode.length_penalty(1, 0.6)) == pytest.approx(1.0)
 
 
@@ -102,9 +98,7 @@ def test_stops_as_soon_as_nothing_can_win():
 
 
 def test_a_sentence_without_an_end_gives_what_lives():
-    found = search(
-        {(): {2: 1.0}, (2,): {2: 1.0}, (2, 2): {2: 1.0}, (2, 2, 2): {2: 1.0}}, beam=2, alpha=0.0
-    )
+    found = search({(): {2: 1.0}, (2,): {2: 1.0}, (2, 2): {2: 1.0}, (2, 2, 2): {2: 1.0}}, beam=2, alpha=0.0)
     assert found.tokens[0, 0].tolist() == [2, 2, 2, 2]
     assert not bool(found.finished[0, 0])
 
@@ -141,9 +135,7 @@ def test_sentences_of_a_batch_do_not_touch_each_other():
     step, state = lattice_step(lattice, 5, 5)
     options = {'beam': 3, 'alpha': 0.6, 'best': 3}
     run = jax.jit(
-        lambda state, limits: decode.beam_search(
-            step, None, state, limits, 4, jnp.ones(5, bool), **options
-        )
+        lambda state, limits: decode.beam_search(step, None, state, limits, 4, jnp.ones(5, bool), **options)
     )
     together = run(state(3), jnp.array([2, 4, 3]))
     for i, limit in enumerate((2, 4, 3)):
@@ -166,9 +158,7 @@ def test_what_is_not_allowed_is_never_written():
 def test_greedy_takes_the_likeliest():
     lattice = random_lattice(5, 4, 3)
     step, state = lattice_step(lattice, 5, 5)
-    found = decode.sample(
-        step, None, state(1), jnp.array([4]), 4, jnp.ones(5, bool), decode.likeliest
-    )
+    found = decode.sample(step, None, state(1), jnp.array([4]), 4, jnp.ones(5, bool), decode.likeliest)
     expected, score = [], 0.0
     while len(expected) < 4 and EOS not in expected:
         token, probability = max(lattice[tuple(expected)].items(), key=lambda pair: pair[1])
@@ -180,9 +170,7 @@ def test_greedy_takes_the_likeliest():
 
 def test_filter_by_top_k_and_top_p():
     logits = jnp.log(jnp.array([[0.1, 0.4, 0.3, 0.2]]))
-    kept = lambda *options: np.isfinite(np.asarray(decode.filter_logits(logits, *options)))[
-        0
-    ].tolist()
+    kept = lambda *options: np.isfinite(np.asarray(decode.filter_logits(logits, *options)))[0].tolist()
     assert kept(1.0, 0, 1.0) == [True, True, True, True]
     assert kept(1.0, 2, 1.0) == [False, True, True, False]
     assert kept(1.0, 0, 0.65) == [False, True, True, False]
@@ -200,9 +188,7 @@ def test_samples_follow_the_distribution_and_their_own_keys():
     def draw(keys, rows):
         choose = decode.drawn(keys, 1.0, 0, 1.0)
         limits = jnp.full(rows, 4)
-        return decode.sample(step, None, state(rows), limits, 4, jnp.ones(5, bool), choose).tokens[
-            :, 0
-        ]
+        return decode.sample(step, None, state(rows), limits, 4, jnp.ones(5, bool), choose).tokens[:, 0]
 
     keys = jax.random.split(jax.random.key(0), 4000)
     tokens = draw(keys, 4000)

@@ -77,9 +77,7 @@ def test_lengths_and_vocabulary():
 def test_every_test_word_is_in_the_training_text():
     for side in (0, 1):
         known = {
-            word
-            for pair in sentence_pairs('train')
-            for word in re.findall(r"[\w']+", pair[side].lower())
+            word for pair in sentence_pairs('train') for word in re.findall(r"[\w']+", pair[side].lower())
         }
         for split in ('dev', 'test', 'pronoun'):
             for pair in sentence_pairs(split):
@@ -103,16 +101,13 @@ DETERMINER_TABLES = {
     '  meines meiner meines meiner',
     'his': 'sein seine sein seine  seinen seine sein seine  seinem seiner seinem seinen'
     '  seines seiner seines seiner',
-    'her': 'ihr ihre ihr ihre  ihren ihre ihr ihre  ihrem ihrer ihrem ihren'
-    '  ihres ihrer ihres ihrer',
+    'her': 'ihr ihre ihr ihre  ihren ihre ihr ihre  ihrem ihrer ihrem ihren  ihres ihrer ihres ihrer',
     'this': 'dieser diese dieses diese  diesen diese dieses diese  diesem dieser diesem diesen'
     '  dieses dieser dieses dieser',
 }
 EVERY = 'jeder jede jedes -  jeden jede jedes -  jedem jeder jedem -  jedes jeder jedes -'
 WEAK = 'alte alte alte alten  alten alte alte alten  alten alten alten alten' + ' alten' * 4
-STRONG = (
-    'alter alte altes alte  alten alte altes alte  altem alter altem alten  alten alter alten alter'
-)
+STRONG = 'alter alte altes alte  alten alte altes alte  altem alter altem alten  alten alter alten alter'
 MIXED = 'alter alte altes alten  alten alte altes alten' + ' alten' * 8
 ADJECTIVE_TABLES = {'the': WEAK, 'this': WEAK, 'no': MIXED, 'my': MIXED, '': STRONG}
 
@@ -129,9 +124,7 @@ def test_determiners(determiner):
 
 
 def test_every():
-    forms = [
-        inflection.german_determiner('every', case, gender) for case in CASES for gender in 'mfn'
-    ]
+    forms = [inflection.german_determiner('every', case, gender) for case in CASES for gender in 'mfn']
     assert forms == EVERY.replace('-', '').split()
 
 
@@ -181,11 +174,7 @@ NOUN_TABLES = {
 
 @pytest.mark.parametrize('noun', NOUN_TABLES)
 def test_nouns(noun):
-    forms = [
-        inflection.german_noun(NOUNS[noun], case, plural)
-        for plural in (False, True)
-        for case in CASES
-    ]
+    forms = [inflection.german_noun(NOUNS[noun], case, plural) for plural in (False, True) for case in CASES]
     assert forms == NOUN_TABLES[noun].split()
 
 
@@ -307,9 +296,7 @@ GOLD = [
         'Ein alter Mann dankte der jungen Frau.',
     ),
     (
-        Sentence(
-            clause(adjective('child', 'klug', 'my'), 'essen', adjective('bread', 'frisch', ''))
-        ),
+        Sentence(clause(adjective('child', 'klug', 'my'), 'essen', adjective('bread', 'frisch', ''))),
         'My clever child ate fresh bread.',
         'Mein kluges Kind aß frisches Brot.',
     ),
@@ -448,9 +435,7 @@ GOLD = [
         'Die Tante hat keine Lampe.',
     ),
     (
-        Sentence(
-            clause(WE, 'kaufen', NounPhrase(NOUNS['milk'], ''), negated=True, tense='present')
-        ),
+        Sentence(clause(WE, 'kaufen', NounPhrase(NOUNS['milk'], ''), negated=True, tense='present')),
         "We don't buy milk.",
         'Wir kaufen keine Milch.',
     ),
@@ -525,9 +510,7 @@ GOLD = [
         Sentence(
             clause(ME, 'schlafen', tense='present'),
             'when',
-            clause(SHE, 'kochen', modal='must', tense='present')._replace(
-                objects=(the('egg', plural=True),)
-            ),
+            clause(SHE, 'kochen', modal='must', tense='present')._replace(objects=(the('egg', plural=True),)),
         ),
         'I sleep when she must cook the eggs.',
         'Ich schlafe, wenn sie die Eier kochen muss.',
@@ -617,9 +600,7 @@ GOLD = [
         'Sah die Frau den Hund?',
     ),
     (
-        Sentence(
-            clause(YOU, 'auf+machen', the('gate'), tense='present', negated=True), question='why'
-        ),
+        Sentence(clause(YOU, 'auf+machen', the('gate'), tense='present', negated=True), question='why'),
         "Why don't you open the gate?",
         'Warum machst du das Tor nicht auf?',
     ),
@@ -670,17 +651,14 @@ def test_gold_sentences(tree, source, target):
 # What follows checks the training text with its own reading of German, which shares nothing with
 # the generator but the lexicon's lemmas, genders and plurals.
 ARTICLES = [
-    (determiner, table.split())
-    for determiner, table in [*DETERMINER_TABLES.items(), ('every', EVERY)]
+    (determiner, table.split()) for determiner, table in [*DETERMINER_TABLES.items(), ('every', EVERY)]
 ]
 DETERMINER_READINGS = {}  # form: {(case, gender, declension)}
 for name, forms in ARTICLES:
     for index, form in enumerate(forms):
         # 'ein' words leave the strong ending to the adjective, the others take it themselves.
         declension = 'weak' if name in ('the', 'this', 'every') else 'mixed'
-        DETERMINER_READINGS.setdefault(form, set()).add(
-            (CASES[index // 4], 'mfnp'[index % 4], declension)
-        )
+        DETERMINER_READINGS.setdefault(form, set()).add((CASES[index // 4], 'mfnp'[index % 4], declension))
 CONTRACTED = {'im': 'dem', 'am': 'dem', 'zum': 'dem', 'vom': 'dem', 'ins': 'das', 'zur': 'der'}
 PREPOSITIONS = {
     'in': 'da',
@@ -755,11 +733,7 @@ def finite_forms():
 
 NOUN_READINGS = noun_readings()
 FINITE = finite_forms()
-JOINED = {
-    verb.rpartition('+')[0] + form
-    for verb in inflection.PRINCIPAL_PARTS
-    for form in conjugation(verb)
-}
+JOINED = {verb.rpartition('+')[0] + form for verb in inflection.PRINCIPAL_PARTS for form in conjugation(verb)}
 
 
 def adjective_ending(word):
@@ -813,15 +787,12 @@ def agrees(preposition, determiner, endings, noun):
     readings = {(*reading, 'strong') for reading in NOUN_READINGS[noun]}
     if determiner:
         readings = {
-            reading
-            for reading in DETERMINER_READINGS[determiner]
-            if reading[:2] in NOUN_READINGS[noun]
+            reading for reading in DETERMINER_READINGS[determiner] if reading[:2] in NOUN_READINGS[noun]
         }
     return any(
         case in wanted
         and all(
-            ending == ENDINGS[declension][4 * CASES.index(case) + 'mfnp'.index(gender)]
-            for ending in endings
+            ending == ENDINGS[declension][4 * CASES.index(case) + 'mfnp'.index(gender)] for ending in endings
         )
         for case, gender, declension in readings
     )
@@ -1002,8 +973,7 @@ def test_every_reading_is_shown_in_training():
     rules = Counter(map(reading_rule, pairs))
     assert (
         0.25
-        <= sum(' it ' in source or ' it.' in source for source, _ in sentence_pairs('train'))
-        / 20_000
+        <= sum(' it ' in source or ' it.' in source for source, _ in sentence_pairs('train')) / 20_000
         <= 0.35
     )
     for item in pronoun_items():

@@ -52,11 +52,11 @@ def test_parameters_by_hand():
 
 def test_sinusoid_of_the_text():
     d = 6
-    expected = [
-        [math.sin(pos / 10000 ** (2 * (i // 2) / d)) if i % 2 == 0 else math.cos(pos / 10000 ** (2 * (i // 2) / d))
-         for i in range(d)]
-        for pos in range(40)
-    ]  # fmt: skip
+    expected = np.zeros((40, d))
+    for pos in range(40):
+        for i in range(d // 2):
+            angle = pos / 10000 ** (2 * i / d)
+            expected[pos, 2 * i], expected[pos, 2 * i + 1] = math.sin(angle), math.cos(angle)
     np.testing.assert_allclose(positions.sinusoid(40, d, 'paper'), expected, atol=1e-6)
 
 
@@ -119,9 +119,7 @@ def test_scaled_dot_product_attention():
     logits = q[0, :, 0] @ k[0, :, 0].T / 2.0
     weights = np.where(mask[0, 0], np.exp(logits), 0.0)
     weights = weights / weights.sum(-1, keepdims=True)
-    found = attention_weights(
-        jnp.asarray(q, jnp.float32), jnp.asarray(k, jnp.float32), jnp.asarray(mask)
-    )
+    found = attention_weights(jnp.asarray(q, jnp.float32), jnp.asarray(k, jnp.float32), jnp.asarray(mask))
     np.testing.assert_allclose(found[0, 0], weights, rtol=1e-5)
 
 
@@ -160,9 +158,7 @@ def test_xavier_uses_the_kernel_alone():
 
 
 def test_embedding_scales_and_blanks_padding():
-    config = resolve(
-        config_dict({'model.vocab_size': 300, 'data.pieces': 300, 'model.d_model': 16})
-    )
+    config = resolve(config_dict({'model.vocab_size': 300, 'data.pieces': 300, 'model.d_model': 16}))
     embedding = models.Embedding(config.model)
     table = jax.random.normal(jax.random.key(0), (300, 16))
     found = embedding.apply({'params': {'table': table}}, jnp.array([[0, 7]]))

@@ -30,9 +30,7 @@ ROWS, WIDTH = 16, 8
 
 
 def config_of(**changes) -> Config:
-    return resolve(
-        config_dict({**SMALL, **{f'train.{key}': value for key, value in changes.items()}})
-    )
+    return resolve(config_dict({**SMALL, **{f'train.{key}': value for key, value in changes.items()}}))
 
 
 def batch_of(step: int) -> dict[str, np.ndarray]:
@@ -93,9 +91,7 @@ def assert_same(found: tuple[dict, dict], expected: tuple[dict, dict]) -> None:
     + [('rbg', n, 1) for n in (2, 4, 8)]
     + [('rbg', 1, 4)],
 )
-def test_gradients_do_not_depend_on_devices_and_accumulation(
-    use_devices, prng, devices, accumulate
-):
+def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices, prng, devices, accumulate):
     use_devices(devices)
     found = gradients_of(config_of(prng=prng, accumulate=accumulate))
     use_devices(1)
@@ -174,6 +170,4 @@ def test_an_update_is_adam_on_the_mean_gradient(use_devices):
         state.params['embedding']['table'],
     )
     large = np.abs(table[1]) > 1e-6
-    np.testing.assert_allclose(
-        (table[2] - table[0])[large], -rate * np.sign(table[1][large]), rtol=2e-2
-    )
+    np.testing.assert_allclose((table[2] - table[0])[large], -rate * np.sign(table[1][large]), rtol=2e-2)

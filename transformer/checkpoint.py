@@ -288,10 +288,7 @@ def _shapes(tree):
 
 def _hash_files(folder: epath.Path) -> dict[str, str]:
     files = (root / name for root, _, names in folder.walk() for name in names)
-    return {
-        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in files
-    }
+    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
 def _hash_json(content) -> str:

@@ -149,13 +149,9 @@ def _score(
     config: Config, params: models.Params, prepared: corpus.Prepared, split: str
 ) -> tuple[dict[str, object], list[str]]:
     """Scores and translations of a split; greedy ones of the pronoun set, whatever the config says."""
-    pairs = Batches(
-        prepared.splits[split], config.data, config.train.microbatches, config.train.seed, False
-    )
+    pairs = Batches(prepared.splits[split], config.data, config.train.microbatches, config.train.seed, False)
     sources, references = prepared.texts(split)
-    decode = dataclasses.asdict(config.decode) | (
-        {'method': 'greedy'} if split == 'pronoun' else {}
-    )
+    decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
     translator = Translator(config, params, prepared.tokenizer, functools.partial(_warn_of_cut, 0))
     translations = translator.translate(sources, **decode)
     scores = {
@@ -235,9 +231,7 @@ def _chunks(lines: BinaryIO) -> Iterator[list[str]]:
 
 
 def _warn_of_cut(first: int, index: int, length: int) -> None:
-    logging.warning(
-        'line %d: cut, its %d pieces exceed decode.max_source_len', first + index + 1, length
-    )
+    logging.warning('line %d: cut, its %d pieces exceed decode.max_source_len', first + index + 1, length)
 
 
 def restore_params(config: Config, folder: epath.Path, choice: str) -> models.Params:

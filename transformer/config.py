@@ -44,14 +44,10 @@ class Model:
     d_model: int = option(512, 'width of embeddings and sub-layer outputs', '§3.1', minimum=2)
     d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1)
     h: int = option(8, 'attention heads', '§3.2.2', minimum=1)
-    d_k: int | None = option(
-        None, 'width of a query and key head; d_model/h if none', '§3.2.2', minimum=1
-    )
+    d_k: int | None = option(None, 'width of a query and key head; d_model/h if none', '§3.2.2', minimum=1)
     d_v: int | None = option(None, 'width of a value head; d_model/h if none', '§3.2.2', minimum=1)
     P_drop: float = option(0.1, 'residual dropout', '§5.4', minimum=0.0, maximum=0.99)
-    P_drop_attention: float = option(
-        0.0, 'dropout of attention weights', '', minimum=0.0, maximum=0.99
-    )
+    P_drop_attention: float = option(0.0, 'dropout of attention weights', '', minimum=0.0, maximum=0.99)
     P_drop_relu: float = option(0.0, 'dropout behind the activation', '', minimum=0.0, maximum=0.99)
     P_drop_embedding: float | None = option(
         None, 'dropout of embedding + position; P_drop if none', '§5.4', minimum=0.0, maximum=0.99
@@ -63,12 +59,8 @@ class Model:
         'paper', 'interleaved sin/cos of the text, or the halves of the released code', '§3.5'
     )
     norm: Literal['post', 'pre'] = option('post', 'normalise behind or before a sub-layer', '§3.1')
-    norm_type: Literal['layernorm', 'rmsnorm'] = option(
-        'layernorm', 'kind of normalisation', '§3.1'
-    )
-    activation: Literal['relu', 'gelu', 'swiglu'] = option(
-        'relu', 'of the feed-forward layers', '§3.3'
-    )
+    norm_type: Literal['layernorm', 'rmsnorm'] = option('layernorm', 'kind of normalisation', '§3.1')
+    activation: Literal['relu', 'gelu', 'swiglu'] = option('relu', 'of the feed-forward layers', '§3.3')
     tie_embeddings: Literal['all', 'decoder', 'none'] = option(
         'all', 'which of source embedding, target embedding and softmax share one matrix', '§3.4'
     )
@@ -80,9 +72,7 @@ class Model:
         'Glorot uniform over the fused q,k,v kernels of the released code, or over each kernel',
         '',
     )
-    vocab_size: int = option(
-        40960, 'rows of the embedding; at least data.pieces', '§5.1', minimum=4
-    )
+    vocab_size: int = option(40960, 'rows of the embedding; at least data.pieces', '§5.1', minimum=4)
     max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1)
     dtype: Literal['float32', 'bfloat16'] = option(
         'float32', 'of the computation; parameters are float32', ''
@@ -93,9 +83,7 @@ class Model:
 class Data:
     """Sentence pairs, their tokenizer and their batches."""
 
-    source: Literal['tfds', 'text', 'grammar'] = option(
-        'tfds', 'where sentence pairs come from', '§5.1'
-    )
+    source: Literal['tfds', 'text', 'grammar'] = option('tfds', 'where sentence pairs come from', '§5.1')
     dir: str | None = option(None, 'folder of the text files or of TFDS', '', free=True)
     name: str | None = option('wmt14_translate/de-en', 'TFDS dataset and config', '§5.1')
     train: str = option('train', 'split, or text files without suffix, comma-separated', '§5.1')
@@ -103,15 +91,11 @@ class Data:
     test: str = option('test', 'the same for the test', '§6.1')
     source_language: str = option('en', 'language translated from; suffix of text files', '§5.1')
     target_language: str = option('de', 'language translated into; suffix of text files', '§5.1')
-    pieces: int = option(
-        37000, 'size of the shared SentencePiece BPE vocabulary', '§5.1', minimum=260
-    )
+    pieces: int = option(37000, 'size of the shared SentencePiece BPE vocabulary', '§5.1', minimum=260)
     batching: Literal['bucketed', 'packed'] = option(
         'bucketed', 'pairs of about one length a batch, or several pairs to a row', '§5.1'
     )
-    batch_tokens: int = option(
-        25000, 'padded target positions of one update, all devices', '§5.1', minimum=1
-    )
+    batch_tokens: int = option(25000, 'padded target positions of one update, all devices', '§5.1', minimum=1)
     row_len: int | None = option(
         None, 'target positions of a packed row; data.max_len if none', '', minimum=2
     )
@@ -140,15 +124,9 @@ class Train:
     )
     accumulate: int = option(1, 'sequential chunks of a device', '', minimum=1, free=True)
     log_every: int = option(100, 'updates between two lines of metrics', '', minimum=1, free=True)
-    eval_every: int = option(
-        1500, 'updates between two evaluations on dev', '', minimum=1, free=True
-    )
-    bleu_every: int = option(
-        0, 'updates between two dev BLEUs; 0 for none', '', minimum=0, free=True
-    )
-    checkpoint_every: int = option(
-        1500, 'updates between two checkpoints', '§6.1', minimum=1, free=True
-    )
+    eval_every: int = option(1500, 'updates between two evaluations on dev', '', minimum=1, free=True)
+    bleu_every: int = option(0, 'updates between two dev BLEUs; 0 for none', '', minimum=0, free=True)
+    checkpoint_every: int = option(1500, 'updates between two checkpoints', '§6.1', minimum=1, free=True)
     keep: int = option(2, 'latest checkpoints kept beside the best', '§6.1', minimum=1, free=True)
     prng: Literal['threefry', 'rbg'] = option('threefry', 'generator of dropout masks', '')
     matmul_precision: Literal['default', 'high', 'highest'] = option(
@@ -160,9 +138,7 @@ class Train:
 class Decode:
     """Search for a translation; none of it changes what is learned."""
 
-    method: Literal['beam', 'greedy', 'sample'] = option(
-        'beam', 'kind of search', '§6.1', free=True
-    )
+    method: Literal['beam', 'greedy', 'sample'] = option('beam', 'kind of search', '§6.1', free=True)
     beam: int = option(4, 'hypotheses a sentence', '§6.1', minimum=1, free=True)
     alpha: float = option(0.6, 'length penalty ((5 + n)/6)^alpha', '§6.1', minimum=0.0, free=True)
     extra_len: int = option(50, 'longest output is input + this', '§6.1', minimum=0, free=True)
@@ -173,12 +149,8 @@ class Decode:
         minimum=2,
         free=True,
     )
-    temperature: float = option(
-        1.0, 'divides the logits of method sample', '', minimum=1e-4, free=True
-    )
-    top_k: int = option(
-        0, 'sample among the k likeliest pieces; 0 for all', '', minimum=0, free=True
-    )
+    temperature: float = option(1.0, 'divides the logits of method sample', '', minimum=1e-4, free=True)
+    top_k: int = option(0, 'sample among the k likeliest pieces; 0 for all', '', minimum=0, free=True)
     top_p: float = option(
         1.0,
         'sample among the likeliest pieces of this mass',
@@ -271,18 +243,16 @@ def check_value(key: str, value: object) -> object:
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:
-        raise ConfigError(
-            f'{key}={value!r}: expected {wanted.__name__}, got {type(value).__name__}'
-        )
+        raise ConfigError(f'{key}={value!r}: expected {wanted.__name__}, got {type(value).__name__}')
     if choices(field) and value not in choices(field):
         near = difflib.get_close_matches(value, choices(field), n=1)
         hint = f'; did you mean {near[0]!r}?' if near else ''
         raise ConfigError(f'{key}={value!r}: choose one of {", ".join(choices(field))}{hint}')
     low, high = field.metadata['minimum'], field.metadata['maximum']
-    if wanted in (int, float):
-        if not (low is None or value >= low) or not (high is None or value <= high):
-            bounds = f'at least {low}' if high is None else f'from {low} to {high}'
-            raise ConfigError(f'{key}={value}: must be {bounds}')
+    within = (low is None or value >= low) and (high is None or value <= high)
+    if wanted in (int, float) and not within:
+        bounds = f'at least {low}' if high is None else f'from {low} to {high}'
+        raise ConfigError(f'{key}={value}: must be {bounds}')
     return value
 
 
@@ -355,9 +325,7 @@ def _check_combinations(config: Config) -> None:
     if model.positions == 'rotary' and model.d_k % 2:
         raise ConfigError(f'model.d_k={model.d_k}: must be even for rotary positions')
     if model.vocab_size < data.pieces:
-        raise ConfigError(
-            f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}'
-        )
+        raise ConfigError(f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}')
     longest = max(data.max_len, data.row_len, decode.max_source_len + decode.extra_len)
     if model.positions == 'learned' and model.max_len < longest:
         raise ConfigError(
@@ -365,9 +333,7 @@ def _check_combinations(config: Config) -> None:
             'data.max_len, data.row_len and decode.max_source_len + decode.extra_len'
         )
     if data.row_len < data.max_len:
-        raise ConfigError(
-            f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}'
-        )
+        raise ConfigError(f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}')
     row = data.row_len if data.batching == 'packed' else data.max_len
     if data.batch_tokens < row * train.microbatches:
         raise ConfigError(
@@ -379,21 +345,13 @@ def _check_combinations(config: Config) -> None:
             f'train.accumulate={train.accumulate}: must divide train.microbatches={train.microbatches}'
         )
     if decode.top_k and decode.top_k > model.vocab_size:
-        raise ConfigError(
-            f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}'
-        )
+        raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
     if not 2 * decode.beam <= model.vocab_size:
-        raise ConfigError(
-            f'decode.beam={decode.beam}: 2 * beam exceeds model.vocab_size={model.vocab_size}'
-        )
+        raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds model.vocab_size={model.vocab_size}')
     if data.source == 'tfds' and data.name is None:
-        raise ConfigError(
-            'data.name: missing; source=tfds needs a dataset, as wmt14_translate/de-en'
-        )
+        raise ConfigError('data.name: missing; source=tfds needs a dataset, as wmt14_translate/de-en')
     if data.source_language == data.target_language:
-        raise ConfigError(
-            f'data.target_language={data.target_language!r}: equals data.source_language'
-        )
+        raise ConfigError(f'data.target_language={data.target_language!r}: equals data.source_language')
 
 
 def check_devices(config: Config, devices: int) -> None:

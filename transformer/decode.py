@@ -34,9 +34,7 @@ def length_penalty(length: Int[Array, '*B'] | int, alpha: float) -> Float[Array,
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
 
-def log_probabilities(
-    logits: Float[Array, '*B V'], allowed: Bool[Array, 'V']
-) -> Float[Array, '*B V']:
+def log_probabilities(logits: Float[Array, '*B V'], allowed: Bool[Array, 'V']) -> Float[Array, '*B V']:
     """log softmax; -inf for what may never be written, without giving its mass to others."""
     logp = jax.nn.log_softmax(logits, axis=-1)
     return jnp.where(jnp.expand_dims(allowed, range(logp.ndim - 1)), logp, -jnp.inf)

@@ -9,9 +9,7 @@ from jaxtyping import Array, Float, Int
 Sums = dict[str, Float[Array, '']]
 
 
-def cross_entropy_sums(
-    logits: Float[Array, 'B T V'], target: Int[Array, 'B T'], eps_ls: float
-) -> Sums:
+def cross_entropy_sums(logits: Float[Array, 'B T V'], target: Int[Array, 'B T'], eps_ls: float) -> Sums:
     """Sums over the real target tokens (§5.4).
 
     The label puts 1 - eps on the gold token and eps/(V - 1) on every other one; its entropy, which no

@@ -64,9 +64,7 @@ class Metrics:
         text = '  '.join(f'{name} {value:.4g}' for name, value in numbers.items())
         self._bar.update(self._task, completed=step, numbers=text)
         if not self._console.is_terminal:
-            self._console.print(
-                f'step {step}/{self._steps}  {text}', highlight=False, soft_wrap=True
-            )
+            self._console.print(f'step {step}/{self._steps}  {text}', highlight=False, soft_wrap=True)
 
 
 def _lines_until(file: epath.Path, step: int) -> list[str]:

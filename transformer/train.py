@@ -101,9 +101,7 @@ def gradients(
     return jax.lax.scan(add_chunk, empty, sequence)[0]
 
 
-def train_step(
-    config: Config, state: TrainState, batch: models.Batch
-) -> tuple[TrainState, losses.Sums]:
+def train_step(config: Config, state: TrainState, batch: models.Batch) -> tuple[TrainState, losses.Sums]:
     """One update from this device's microbatches [M, rows, S]; to be mapped over devices.
 
     Returns:
@@ -144,9 +142,7 @@ def train(
     with Metrics(workdir, done.step, config.train.steps) as metrics:
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
-        for batch in prefetch(
-            batches, done.step, config.train.steps, put, process=parallel.process()
-        ):
+        for batch in prefetch(batches, done.step, config.train.steps, put, process=parallel.process()):
             state, sums = update(state, batch)
             step = window.add(sums)
             metrics.advance(step)
@@ -213,14 +209,8 @@ class _Window:
             if not (math.isfinite(row['loss']) and math.isfinite(row['gradient_norm'])):
                 self._checkpoints.wait()
                 good = self._checkpoints.latest()
-                where = (
-                    'there is no checkpoint yet'
-                    if good is None
-                    else f'last good checkpoint: {good}'
-                )
-                raise NonFiniteError(
-                    f'loss is not finite at step {self._done.step + offset}; {where}'
-                )
+                where = 'there is no checkpoint yet' if good is None else f'last good checkpoint: {good}'
+                raise NonFiniteError(f'loss is not finite at step {self._done.step + offset}; {where}')
         total = {key: sum(row[key] for row in rows) for key in rows[0]}
         now = time.monotonic()
         seconds, self._began, self._pending = now - self._began, now, []

@@ -54,9 +54,7 @@ class Translator:
         """
         return [found[0].text for found in self.hypotheses(sentences, **options)]
 
-    def hypotheses(
-        self, sentences: Sequence[str], *, best: int = 1, **options
-    ) -> list[list[Hypothesis]]:
+    def hypotheses(self, sentences: Sequence[str], *, best: int = 1, **options) -> list[list[Hypothesis]]:
         """The `best` best translations of each sentence; an empty sentence stays empty.
 
         Raises:
@@ -82,9 +80,7 @@ class Translator:
         known = {field.name for field in dataclasses.fields(Decode)}
         unknown = sorted(set(options) - known)
         if unknown:
-            raise ConfigError(
-                f'{unknown[0]}: no such option; choose among {", ".join(sorted(known))}'
-            )
+            raise ConfigError(f'{unknown[0]}: no such option; choose among {", ".join(sorted(known))}')
         return replace(self.config, {f'decode.{k}': v for k, v in options.items()}).decode
 
     def _encode(self, sentences: Sequence[str], longest: int) -> list[list[int]]:
@@ -175,7 +171,5 @@ def _padded(tokens: list[list[int]], width: int) -> dict[str, Int[np.ndarray, 'B
     rows = np.zeros((count, width), np.int32)
     for row, sentence in zip(rows, tokens, strict=False):
         row[: len(sentence)] = sentence
-    segments = (
-        np.arange(width) < np.array([len(t) for t in tokens] + [0] * (count - len(tokens)))[:, None]
-    )
+    segments = np.arange(width) < np.array([len(t) for t in tokens] + [0] * (count - len(tokens)))[:, None]
     return {'tokens': rows, 'segments': segments.astype(np.int32)}

@@ -35,9 +35,7 @@ def write_bytes(file: epath.Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
-def claim(
-    workdir: epath.Path, config: Config, tokenizer: Tokenizer, lock: dict[str, object]
-) -> None:
+def claim(workdir: epath.Path, config: Config, tokenizer: Tokenizer, lock: dict[str, object]) -> None:
     """Makes the work directory of a config, or checks that it is one.
 
     Raises:
@@ -48,9 +46,7 @@ def claim(
     if (workdir / 'config.json').exists():
         check_same(workdir, config, lock)
     elif workdir.exists() and any(not p.name.startswith('.') for p in workdir.iterdir()):
-        raise ConfigError(
-            f'{workdir}: not empty and holds no config.json; choose another --workdir'
-        )
+        raise ConfigError(f'{workdir}: not empty and holds no config.json; choose another --workdir')
     workdir.mkdir(parents=True, exist_ok=True)
     write_bytes(workdir / 'tokenizer.model', tokenizer.model)
     write_text(workdir / 'data.lock.json', json.dumps(lock, indent=2, ensure_ascii=False) + '\n')
@@ -63,17 +59,13 @@ def check_same(workdir: epath.Path, config: Config, lock: dict[str, object]) -> 
     """Raises ConfigError where a work directory's config or data would learn something else."""
     changed = configs.differences(read_config(workdir), config, free=False)
     if changed:
-        shown = ', '.join(
-            f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items()
-        )
+        shown = ', '.join(f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items())
         raise ConfigError(f'{workdir}: made by a different config: {shown}')
     old = read_lock(workdir)
     for name, digest in lock['checksums'].items():
         if name.endswith('.bin') and old['checksums'].get(name) != digest:
             split = name.partition('.')[0]
-            raise ConfigError(
-                f'{workdir}: made from other {split} data; data.lock.json tells which'
-            )
+            raise ConfigError(f'{workdir}: made from other {split} data; data.lock.json tells which')
 
 
 def read_lock(workdir: epath.Path) -> dict[str, object]:
@@ -152,9 +144,7 @@ def _revision() -> str | None:
     root = pathlib.Path(__file__).parent.parent
 
     def git(*words: str) -> str:
-        done = subprocess.run(
-            ('git', '-C', str(root), *words), capture_output=True, text=True, check=True
-        )
+        done = subprocess.run(('git', '-C', str(root), *words), capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     try:

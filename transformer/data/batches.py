@@ -265,9 +265,7 @@ def _packed(corpus: Corpus, data: Data, microbatches: int, seed: int) -> list[Ro
     source_width = max(proportional, int(source.max()))
     key = source * (target_width + 1) + target
     cells, cell, counts = np.unique(key, return_inverse=True, return_counts=True)
-    patterns, times = _patterns(
-        *np.divmod(cells, target_width + 1), counts, source_width, target_width
-    )
+    patterns, times = _patterns(*np.divmod(cells, target_width + 1), counts, source_width, target_width)
     # Each pattern stands for `times` rows; each of its items is a cell, and takes a pair of it.
     items = np.concatenate(patterns)
     times_of_item = np.repeat(times, [len(pattern) for pattern in patterns])

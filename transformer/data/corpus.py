@@ -84,9 +84,7 @@ class _Damaged(OSError):
     """A file of the cache is not what the lock file says."""
 
 
-def prepare(
-    config: Config, cache: str | os.PathLike, splits: Sequence[str] | None = None
-) -> Prepared:
+def prepare(config: Config, cache: str | os.PathLike, splits: Sequence[str] | None = None) -> Prepared:
     """The splits of the config's data, from the cache if they are there and whole, else made.
 
     The folder's name is a hash of what determines its content: the options, the content of the
@@ -237,8 +235,7 @@ def _write(data: Data, identity: dict, folder: pathlib.Path) -> None:
             if report.counts:
                 log.warning('data.%s: left out %s; drops.tsv lists them', split, report.counts)
             dropped = {
-                rule: {'count': count, 'first': report.first[rule]}
-                for rule, count in report.counts.items()
+                rule: {'count': count, 'first': report.first[rule]} for rule, count in report.counts.items()
             }
             lock['splits'][split] = {**counts, 'dropped': dropped}
     lock['checksums'] = {path.name: _sha256(path) for path in sorted(folder.iterdir())}

@@ -165,9 +165,7 @@ def _description(
             taken,
             ('the', 'the', 'the', 'my', 'his', 'this'),
         )
-    return Clause(
-        subject, BE, tense=tense, negated=rng.random() < 0.2, predicate=predicate(rng, subject)
-    )
+    return Clause(subject, BE, tense=tense, negated=rng.random() < 0.2, predicate=predicate(rng, subject))
 
 
 def _affirmed(phrase: NounPhrase | Pronoun) -> NounPhrase | Pronoun:
@@ -203,9 +201,7 @@ def _complex(rng: random.Random) -> Sentence:
         added = _clause(rng, tense, timed=False, taken=taken)
         added = added._replace(subject=_affirmed(added.subject))
     added_first = conjunction != 'but' and rng.random() < 0.35
-    return Sentence(
-        main._replace(fronted=main.fronted and not added_first), conjunction, added, added_first
-    )
+    return Sentence(main._replace(fronted=main.fronted and not added_first), conjunction, added, added_first)
 
 
 def _reported(rng: random.Random) -> Sentence:
@@ -221,9 +217,7 @@ def _reported(rng: random.Random) -> Sentence:
     return Sentence(main, 'that', added)
 
 
-def _with_relative(
-    rng: random.Random, tense: str, head: NounPhrase, taken: list[Noun]
-) -> NounPhrase | None:
+def _with_relative(rng: random.Random, tense: str, head: NounPhrase, taken: list[Noun]) -> NounPhrase | None:
     """Return the phrase with a relative clause, if the chosen verb has a place for its noun."""
     verb = choose(rng, ACTIONS if tense == 'past' else EVERYDAY_VERBS)
     kinds = set(head.noun.classes)
@@ -235,9 +229,7 @@ def _with_relative(
     if not gaps:
         return None
     gap = choose(rng, gaps)
-    clause = _clause(
-        rng, tense, [verb], timed=False, taken=taken, subject=head if gap == 'subject' else None
-    )
+    clause = _clause(rng, tense, [verb], timed=False, taken=taken, subject=head if gap == 'subject' else None)
     if gap == 'place':
         clause = clause._replace(place=(choose(rng, places), head))
     return head._replace(relative=Relative(clause, gap))
@@ -254,11 +246,7 @@ def _relative(rng: random.Random) -> Sentence:
     at_subject = rng.random() < 0.5
     verb = choose(
         rng,
-        [
-            verb
-            for verb in (ACTIONS if tense == 'past' else EVERYDAY_VERBS)
-            if at_subject or _is_simple(verb)
-        ],
+        [verb for verb in (ACTIONS if tense == 'past' else EVERYDAY_VERBS) if at_subject or _is_simple(verb)],
     )
     classes = verb.subjects if at_subject else verb.frames[0][2]
     while phrase is None:
@@ -308,12 +296,8 @@ def _scene_sentence(
 ) -> Sentence:
     subject, object_ = nouns
     meant = subject if adjective in scene.subject_adjectives else object_
-    main = Clause(
-        subject, scene.verb, (object_,), negated=scene.negated, time=time, fronted=bool(time)
-    )
-    return Sentence(
-        main, scene.conjunction, Clause(IT[meant.noun.gender], BE, predicate=(degree, adjective))
-    )
+    main = Clause(subject, scene.verb, (object_,), negated=scene.negated, time=time, fronted=bool(time))
+    return Sentence(main, scene.conjunction, Clause(IT[meant.noun.gender], BE, predicate=(degree, adjective)))
 
 
 def _scene_nouns(rng: random.Random, scene: Scene) -> tuple[Noun, Noun]:

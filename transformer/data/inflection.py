@@ -105,9 +105,7 @@ def _verb(row: list[str]) -> Verb:
 
 
 NOUNS = {row[0]: Noun(*row[:6], tuple(row[6].split(','))) for row in _rows(lexicon.NOUNS)}
-ADJECTIVES = {
-    row[1]: Adjective(*row[:3], tuple(row[3].split(','))) for row in _rows(lexicon.ADJECTIVES)
-}
+ADJECTIVES = {row[1]: Adjective(*row[:3], tuple(row[3].split(','))) for row in _rows(lexicon.ADJECTIVES)}
 # 'spielen' and 'spielen mit' are two verbs: they differ in what they take.
 VERBS = {
     ' '.join([verb.german, *(frame[1] for frame in verb.frames if frame[1])]): verb
@@ -121,13 +119,9 @@ PRINCIPAL_PARTS = {
     **{row[0]: (PRESENTS[row[0]][2], row[1]) for row in MODALS.values()},
 }
 PRONOUNS = {
-    row[0]: Pronoun(row[0], row[1], int(row[2]), row[3] == 'p', *row[4:])
-    for row in _rows(lexicon.PRONOUNS)
+    row[0]: Pronoun(row[0], row[1], int(row[2]), row[3] == 'p', *row[4:]) for row in _rows(lexicon.PRONOUNS)
 }
-IT = {
-    gender: Pronoun('it', 'it', 3, False, *forms.split())
-    for gender, forms in lexicon.IT_FORMS.items()
-}
+IT = {gender: Pronoun('it', 'it', 3, False, *forms.split()) for gender, forms in lexicon.IT_FORMS.items()}
 TIMES = {_blank(row[0]): (_blank(row[1]), row[2].split(',')) for row in _rows(lexicon.TIMES)}
 PLACES = {_blank(row[0]): (row[1], row[2].split(',')) for row in _rows(lexicon.PLACES)}
 DETERMINERS = {

@@ -85,9 +85,7 @@ def noun_phrase(
     return NounPhrase(noun, determiner, plural, adjective, possessor)
 
 
-def subject_phrase(
-    rng: random.Random, verb: Verb, tense: str, taken: list[Noun]
-) -> NounPhrase | Pronoun:
+def subject_phrase(rng: random.Random, verb: Verb, tense: str, taken: list[Noun]) -> NounPhrase | Pronoun:
     """Return a random subject of a verb."""
     if 'person' in verb.subjects and rng.random() < 0.2:
         names = ['he', 'she', 'they'] + ['I', 'we'] * (verb in EVERYDAY_VERBS)

@@ -143,9 +143,7 @@ def _text_pairs(data: Data, split: str) -> Iterator[Pair]:
         for line, texts in enumerate(itertools.zip_longest(*sides), 1):
             if None in texts:
                 ended = [text is None for text in texts]
-                _check_counts(
-                    paths, [line - end + len(list(s)) for end, s in zip(ended, sides, strict=True)]
-                )
+                _check_counts(paths, [line - end + len(list(s)) for end, s in zip(ended, sides, strict=True)])
             yield Pair(*texts, names, line)
 
 
@@ -219,9 +217,7 @@ def _tfds_builder(data: Data, split: str):
         builder.info.splits[getattr(data, split)]
     except ValueError:
         choices = ', '.join(builder.info.splits)
-        raise ConfigError(
-            f'data.{split}={getattr(data, split)!r}: {data.name} has {choices}'
-        ) from None
+        raise ConfigError(f'data.{split}={getattr(data, split)!r}: {data.name} has {choices}') from None
     return builder
 
 

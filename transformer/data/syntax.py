@@ -106,9 +106,7 @@ def _prepositional(preposition: str, phrase: NounPhrase | Pronoun, case: str) ->
 
 def is_indefinite(phrase: NounPhrase | Pronoun) -> bool:
     """Tell whether a negated clause makes 'kein' of the phrase's determiner."""
-    return (
-        isinstance(phrase, NounPhrase) and not phrase.possessor and phrase.determiner in ('a', '')
-    )
+    return isinstance(phrase, NounPhrase) and not phrase.possessor and phrase.determiner in ('a', '')
 
 
 def _german_middle(clause: Clause, gap: str | int | None) -> tuple[list[str], list[str]]:
@@ -249,9 +247,7 @@ def _english_verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]
     return ([do], [verb.english]) if question else ([], [finite])
 
 
-def english_clause(
-    clause: Clause, question: bool = False, gap: str | int | None = None
-) -> list[str]:
+def english_clause(clause: Clause, question: bool = False, gap: str | int | None = None) -> list[str]:
     """Return an English clause without what the gap names."""
     finite, rest = _english_verbs(clause, question)
     subject = [] if gap == 'subject' else english_noun_phrase(clause.subject)
@@ -259,9 +255,7 @@ def english_clause(
         word
         for index, phrase in enumerate(clause.objects)
         if index != gap
-        for word in (
-            [phrase.english_object] if isinstance(phrase, Pronoun) else english_noun_phrase(phrase)
-        )
+        for word in ([phrase.english_object] if isinstance(phrase, Pronoun) else english_noun_phrase(phrase))
     ]
     verb, _, particle = ' '.join(rest).rpartition(' ')
     if particle in PARTICLES and clause.objects and isinstance(clause.objects[0], Pronoun):

@@ -9,7 +9,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.config import Model
 from transformer.nn import masks
-from transformer.nn.layers import glorot_uniform
+from transformer.nn.layers import Dropout, glorot_uniform
 from transformer.nn.positions import AttentionPositions
 
 Cache = dict[str, Array]
@@ -55,7 +55,7 @@ class MultiHeadAttention(nn.Module):
             dtype=jnp.dtype(m.dtype),
             kernel_init=glorot_uniform(),
         )
-        self.dropout = nn.Dropout(m.P_drop_attention)
+        self.dropout = Dropout(m.P_drop_attention)
         if self.kind == 'self':
             self.positions = AttentionPositions(m)
 
@@ -71,7 +71,7 @@ class MultiHeadAttention(nn.Module):
     def _attend(self, query, key, value, mask, bias, train):
         weights = attention_weights(query, key, mask, bias)
         self.sow('intermediates', 'weights', weights)
-        weights = self.dropout(weights, deterministic=not train).astype(value.dtype)
+        weights = self.dropout(weights, train=train).astype(value.dtype)
         return self.output(jnp.einsum('BHQK,BKHE->BQHE', weights, value))
 
     def over_itself(

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Config, Model
 from transformer.nn import masks
-from transformer.nn.layers import Embedding
+from transformer.nn.layers import Dropout, Embedding
 from transformer.nn.positions import InputPositions
 from transformer.nn.stacks import Decoder, Encoder
 
@@ -70,7 +70,7 @@ class EncoderDecoder(nn.Module):
         m = self.model
         self.encoder, self.decoder = Encoder(m), Decoder(m)
         self.source_positions, self.target_positions = InputPositions(m), InputPositions(m)
-        self.dropout = nn.Dropout(m.P_drop_embedding)
+        self.dropout = Dropout(m.P_drop_embedding)
         if m.tie_embeddings == 'all':
             self.embedding = Embedding(m)
         else:
@@ -94,7 +94,7 @@ class EncoderDecoder(nn.Module):
         x = embedding(shift_right(batch['target'], segments))
         x = self.target_positions(x, positions, length)
         x = self.decoder(
-            self.dropout(x, deterministic=not train),
+            self.dropout(x, train=train),
             masks.causal_mask(length) & masks.segment_mask(segments, segments),
             positions,
             memory.outputs,
@@ -106,10 +106,8 @@ class EncoderDecoder(nn.Module):
     def encode(self, source: Source, *, train: bool = False) -> Memory:
         """The encoder's output."""
         embedding, _, _ = self._tables()
-        x = self.source_positions(
-            embedding(source.tokens), source.positions, source.tokens.shape[1]
-        )
-        x = self.dropout(x, deterministic=not train)
+        x = self.source_positions(embedding(source.tokens), source.positions, source.tokens.shape[1])
+        x = self.dropout(x, train=train)
         mask = masks.segment_mask(source.segments, source.segments)
         return Memory(self.encoder(x, mask, source.positions, train=train), source.segments)
 
@@ -126,9 +124,7 @@ class EncoderDecoder(nn.Module):
         _, embedding, softmax = self._tables()
         length = state.caches[0]['key'].shape[1]
         x = self.target_positions(embedding(tokens[:, None]), state.position[:, None], length)
-        x, caches = self.decoder.step(
-            x, state.caches, state.position, constants['memory'], constants['mask']
-        )
+        x, caches = self.decoder.step(x, state.caches, state.position, constants['memory'], constants['mask'])
         return softmax.logits(x[:, 0]), State(state.position + 1, caches)
 
 

@@ -42,9 +42,7 @@ class InputPositions(nn.Module):
         if m.positions == 'sinusoidal':
             table = jnp.asarray(sinusoid(length, m.d_model, m.sinusoid))
         elif m.positions == 'learned':
-            table = self.param(
-                'table', nn.initializers.normal(m.d_model**-0.5), (m.max_len, m.d_model)
-            )
+            table = self.param('table', nn.initializers.normal(m.d_model**-0.5), (m.max_len, m.d_model))
         else:
             return x
         return x + jnp.asarray(table, x.dtype)[positions]

@@ -31,9 +31,7 @@ class EncoderLayer(nn.Module):
             return self.self_attention.over_itself(y, mask, positions, train=train)
 
         x = self.self_attention_sublayer(x, attend, train=train)
-        return self.feed_forward_sublayer(
-            x, lambda y: self.feed_forward(y, train=train), train=train
-        )
+        return self.feed_forward_sublayer(x, lambda y: self.feed_forward(y, train=train), train=train)
 
 
 class DecoderLayer(nn.Module):
@@ -69,9 +67,7 @@ class DecoderLayer(nn.Module):
 
         x = self.self_attention_sublayer(x, attend, train=train)
         x = self.cross_attention_sublayer(x, look_up, train=train)
-        return self.feed_forward_sublayer(
-            x, lambda y: self.feed_forward(y, train=train), train=train
-        )
+        return self.feed_forward_sublayer(x, lambda y: self.feed_forward(y, train=train), train=train)
 
     def project_memory(self, memory: Float[Array, 'B S D']) -> Cache:
         """Keys and values of the encoder's output, computed once a sentence."""
