@@ -7,8 +7,8 @@ FLAGS = '--xla_force_host_platform_device_count=8 --xla_backend_optimization_lev
 os.environ['JAX_PLATFORMS'] = 'cpu'
 os.environ['XLA_FLAGS'] = f'{os.environ.get("XLA_FLAGS", "")} {FLAGS}'
 
-import jax
-import pytest
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 

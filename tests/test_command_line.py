@@ -119,7 +119,8 @@ def test_a_wrong_call(capfd, tmp_path, argv, parts):
 def test_a_config_file_with_a_mistake(capfd, tmp_path):
     file = tmp_path / 'mine.py'
     file.write_text(
-        "from transformer.config import config_dict\ndef get_config():\n    return config_dict({'model.layers': 3})\n"
+        'from transformer.config import config_dict\n'
+        "def get_config():\n    return config_dict({'model.layers': 3})\n"
     )
     assert 'model.layers' in fails(capfd, f'--config={file}')
     file.write_text('def get_config():\n    return 1 / 0\n')

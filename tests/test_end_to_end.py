@@ -1,0 +1,124 @@
+"""Whole runs as processes: killed, stopped and resumed, they end where one that ran through ends."""
+
+import json
+import os
+import pathlib
+import random
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parent.parent
+STEPS = 90
+OPTIONS = {
+    'model.N': 1,
+    'model.d_model': 32,
+    'model.d_ff': 64,
+    'model.h': 2,
+    'model.P_drop': 0.2,
+    'train.steps': STEPS,
+    'train.log_every': 7,
+    'train.eval_every': 10,
+    'train.checkpoint_every': 10,
+    'train.microbatches': 2,
+    'data.batch_tokens': 1024,
+    'decode.extra_len': 0,
+    'decode.beam': 1,
+}
+
+
+def command(workdir: pathlib.Path) -> list[str]:
+    options = [f'--config.{key}={value}' for key, value in OPTIONS.items()]
+    return [sys.executable, str(ROOT / 'run.py'), f'--workdir={workdir}', *options]
+
+
+def start(workdir: pathlib.Path) -> subprocess.Popen:
+    """A training on one device, whose processors are not shared out among eight."""
+    environment = {**os.environ, 'XLA_FLAGS': '', 'JAX_PLATFORMS': 'cpu'}
+    quiet = {'stdout': subprocess.DEVNULL, 'stderr': subprocess.PIPE, 'text': True}
+    return subprocess.Popen(command(workdir), cwd=ROOT, env=environment, **quiet)
+
+
+def finish(workdir: pathlib.Path) -> dict:
+    process = start(workdir)
+    _, errors = process.communicate()
+    assert process.returncode == 0, errors
+    return json.loads((workdir / 'result.json').read_text())
+
+
+def last_step(workdir: pathlib.Path) -> int:
+    file = workdir / 'metrics.jsonl'
+    lines = file.read_text().splitlines() if file.exists() else []
+    return json.loads(lines[-1])['step'] if lines and lines[-1].endswith('}') else 0
+
+
+def wait_for_step(process: subprocess.Popen, workdir: pathlib.Path, step: int) -> None:
+    while last_step(workdir) < step:
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope='module')
+def through(tmp_path_factory) -> pathlib.Path:
+    workdir = tmp_path_factory.mktemp('through') / 'w'
+    result = finish(workdir)
+    assert result['steps'] == STEPS
+    return workdir
+
+
+def test_three_kills(through, tmp_path):
+    moments = random.Random()
+    for part in range(3):
+        process = start(tmp_path / 'w')
+        # At random in each third, in the middle of epochs, of saves and of evaluations.
+        wait_for_step(process, tmp_path / 'w', part * STEPS // 3 + moments.randrange(STEPS // 3 - 10))
+        time.sleep(moments.random() * 0.5)
+        process.kill()
+        process.communicate()
+        assert not (tmp_path / 'w' / 'result.json').exists()
+    assert_same(finish(tmp_path / 'w'), through)
+
+
+def test_sigterm(through, tmp_path):
+    process = start(tmp_path / 'w')
+    wait_for_step(process, tmp_path / 'w', 21)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate()
+    assert process.returncode == 143
+    assert 'stopped by signal 15 at step' in errors.splitlines()[-1]
+    stopped = int(errors.split('at step ')[-1].split(',')[0])
+    assert (tmp_path / 'w' / 'checkpoints' / str(stopped)).exists()
+    assert_same(finish(tmp_path / 'w'), through)
+
+
+def assert_same(result: dict, through: pathlib.Path) -> None:
+    expected = json.loads((through / 'result.json').read_text())
+    for key in ('params_sha256', 'steps', 'tokens'):
+        assert result[key] == expected[key]
+    assert result['scores'] == expected['scores']
+
+
+def test_the_work_directory(through):
+    names = {path.name for path in through.iterdir()}
+    assert names == {
+        'config.json', 'environment.json', 'tokenizer.model', 'data.lock.json', 'checkpoints',
+        'metrics.jsonl', 'tensorboard', 'translations', 'figures', 'result.json',
+    }  # fmt: skip
+    result = json.loads((through / 'result.json').read_text())
+    assert set(result) == {
+        'params', 'params_sha256', 'steps', 'tokens', 'seconds', 'config', 'versions', 'hardware', 'scores',
+    }  # fmt: skip
+    assert set(result['scores']) == {'dev', 'test', 'pronoun'}
+    assert {'checkpoint', 'decode', 'loss', 'perplexity', 'bleu'} <= set(result['scores']['test'])
+    assert 0.0 <= result['scores']['pronoun']['pronoun_accuracy'] <= 1.0
+    for split, lines in (('dev', 1000), ('test', 1000), ('pronoun', 1000)):
+        assert len((through / 'translations' / f'{split}.best.txt').read_text().split('\n')) == lines + 1
+    assert (through / 'figures' / 'attention.png').stat().st_size > 10_000
+    lines = [json.loads(line) for line in (through / 'metrics.jsonl').read_text().splitlines()]
+    assert {'loss', 'tokens_per_second', 'learning_rate'} <= set(lines[0])
+    assert lines[-1]['step'] == STEPS and 'dev_loss' in lines[-1]
+    kept = {path.name for path in (through / 'checkpoints').iterdir() if path.name.isdecimal()}
+    assert {str(STEPS), str(STEPS - 10)} <= kept and len(kept) <= 3
