@@ -22,12 +22,13 @@ def cross_entropy_sums(logits: Float[Array, 'B T V'], target: Int[Array, 'B T'],
     size = logits.shape[-1]
     weights = (target != 0).astype(jnp.float32)
     normalizer = jax.nn.logsumexp(logits, axis=-1)
-    gold = jnp.take_along_axis(logits, target[..., None], axis=-1)[..., 0] - normalizer
+    gold_logit = jnp.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
+    gold = gold_logit - normalizer
     others = jnp.sum(logits, axis=-1) - size * normalizer - gold
     rest = eps_ls / (size - 1)
     entropy = -sum(n * p * math.log(p) for n, p in ((1, 1 - eps_ls), (size - 1, rest)) if p > 0)
     smoothed = -(1 - eps_ls) * gold - rest * others - entropy
-    correct = jnp.argmax(logits, axis=-1) == target
+    correct = gold_logit >= jnp.max(logits, axis=-1)
     return {
         'loss': jnp.sum(weights * smoothed),
         'nll': -jnp.sum(weights * gold),
