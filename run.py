@@ -235,6 +235,8 @@ def describe(error: ConfigError | OSError) -> str:
 
 def main(argv: Sequence[str]) -> int:
     """Runs one command; returns the exit status. A user's mistake is one line on standard error."""
+    # Our flags are parsed apart from absl's own, which would warn that they are not parsed.
+    flags.FLAGS.mark_as_parsed()
     absl_logging.use_absl_handler()
     absl_logging.get_absl_handler().setFormatter(logging.Formatter('%(message)s'))
     try:
