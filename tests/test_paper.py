@@ -11,7 +11,7 @@ from transformer import accounting, losses, optim
 from transformer.config import config_dict, resolve
 from transformer.nn import masks, models, positions
 from transformer.nn.attention import attention_weights
-from transformer.nn.layers import glorot_uniform
+from transformer.nn.layers import Dropout, glorot_uniform
 
 # Table 3: the difference from base, and the printed parameters in millions.
 PRINTED = {
@@ -164,3 +164,13 @@ def test_embedding_scales_and_blanks_padding():
     found = embedding.apply({'params': {'table': table}}, jnp.array([[0, 7]]))
     np.testing.assert_array_equal(found[0, 0], np.zeros(16))
     np.testing.assert_allclose(found[0, 1], 4.0 * table[7], rtol=1e-6)
+
+
+def test_dropout_keeps_the_mean():
+    x = jnp.ones((1000, 101))
+    found = Dropout(0.3).apply({}, x, train=True, rngs={'dropout': jax.random.key(0)})
+    assert set(np.unique(found)) == {np.float32(0.0), np.float32(1 / 0.7)}
+    assert float((found == 0).mean()) == pytest.approx(0.3, abs=0.006)
+    # Neighbours, which share a random word, fall out independently.
+    gone = np.asarray(found == 0).reshape(-1)
+    assert float((gone[:-1:2] & gone[1::2]).mean()) == pytest.approx(0.09, abs=0.005)

@@ -20,6 +20,8 @@ from transformer.config import Config, ConfigError
 from transformer.data import corpus
 from transformer.data.batches import Batches
 from transformer.nn import models
+from transformer.train import NonFiniteError as NonFiniteError
+from transformer.train import Stopped as Stopped
 from transformer.translate import Translator
 
 # Lines that `translate` reads before it writes the first.
