@@ -92,9 +92,11 @@ def parse(argv: Sequence[str]) -> tuple[str, flags.FlagValues]:
     try:
         words = values(list(argv))[1:]
     except flags.Error as error:
-        raise ConfigError(str(error).splitlines()[0]) from None
-    except ConfigError as error:
-        raise ConfigError(f'{file}: {error}') from None
+        told = str(error).strip().splitlines()
+        if 'parsing config file' in told[0]:
+            # The traceback follows; its last line says what.
+            raise ConfigError(f'{file}: {told[-1].removeprefix(f"{ConfigError.__module__}.")}') from None
+        raise ConfigError(told[0]) from None
     except Exception as error:
         # A config file is a program: whatever it raises is told as its own mistake.
         raise ConfigError(f'{file}: {type(error).__name__}: {error}') from error
@@ -237,6 +239,7 @@ def main(argv: Sequence[str]) -> int:
     """Runs one command; returns the exit status. A user's mistake is one line on standard error."""
     # Our flags are parsed apart from absl's own, which would warn that they are not parsed.
     flags.FLAGS.mark_as_parsed()
+    flags.FLAGS.logtostderr = True
     absl_logging.use_absl_handler()
     absl_logging.get_absl_handler().setFormatter(logging.Formatter('%(message)s'))
     try:
