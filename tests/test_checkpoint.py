@@ -507,3 +507,9 @@ def test_two_processes(tmp_path):
     # Gloo prints to the same place.
     expected = fingerprint(np.full((64, 64), 36, np.float32))
     assert [output.split()[-1] for output in outputs] == [expected] * 2
+
+
+def test_a_relative_folder(tmp_path, opened, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    filled(pathlib.Path('w'), 1)
+    assert_step(opened(pathlib.Path('w', 'checkpoints')).restore_newest(LIKE), 1)

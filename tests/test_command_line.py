@@ -319,9 +319,11 @@ def test_other_searches(monkeypatch, capfdbinary, trained, method):
     assert first[:1] == alone
 
 
-def test_from_python(trained):
+def test_from_python_with_a_relative_path(monkeypatch, trained):
     import transformer
 
+    monkeypatch.chdir(trained.parent)
+    trained = trained.name
     translator = transformer.load(trained)
     assert len(translator.translate(['one', '', 'two \ud800'])) == 3
     assert translator.translate(['one'], beam=1) == translator.translate(['one'], beam=1)

@@ -78,7 +78,8 @@ class Checkpoints:
 
     def __init__(self, folder: epath.PathLike, keep: int, *, read_only: bool = False):
         here = jax.process_index()
-        self._folder = epath.Path(folder)
+        # Orbax refuses relative paths.
+        self._folder = epath.Path(folder).resolve()
         self._keep = keep
         self._writes = not read_only and here == 0
         self._writer = concurrent.futures.ThreadPoolExecutor(1, 'checkpoint')
