@@ -8,8 +8,9 @@ from collections import Counter
 import pytest
 
 from transformer.data import grammar, inflection
-from transformer.data.grammar import SCENES, has_pronoun, pronoun_items, sentence_pairs
+from transformer.data.grammar import has_pronoun, pronoun_items, sentence_pairs
 from transformer.data.inflection import ADJECTIVES, IT, NOUNS, PRONOUNS, VERBS
+from transformer.data.scenes import SCENES
 from transformer.data.syntax import (
     Clause,
     NounPhrase,

@@ -10,14 +10,12 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from transformer.data import lexicon
 from transformer.data.inflection import (
     ADJECTIVES,
     IT,
     NOUNS,
     PLACES,
     VERBS,
-    Adjective,
     Noun,
     Pronoun,
     Verb,
@@ -27,13 +25,13 @@ from transformer.data.phrases import (
     adjectives_of,
     choose,
     noun_phrase,
-    nouns_of,
     object_phrase,
     place_phrase,
     predicate,
     subject_phrase,
     time_adverbial,
 )
+from transformer.data.scenes import BE, SCENES, minimal_pair, riddle, scene_sentence
 from transformer.data.syntax import (
     Clause,
     NounPhrase,
@@ -66,36 +64,6 @@ class PronounItem(NamedTuple):
     kind: str
 
 
-class Scene(NamedTuple):
-    """A row of `lexicon.SCENES`: an event, and which adjectives mean which of the two nouns."""
-
-    subjects: tuple[Noun, ...]
-    verb: Verb
-    negated: bool
-    objects: tuple[Noun, ...]
-    conjunction: str
-    degrees: tuple[str, ...]
-    subject_adjectives: tuple[Adjective, ...]
-    object_adjectives: tuple[Adjective, ...]
-
-
-def _scene(line: str) -> Scene:
-    event, of_subject, of_object = line.split(' | ')
-    subjects, verb, sign, objects, conjunction, degrees = event.split()
-    return Scene(
-        nouns_of((subjects,)),
-        VERBS[verb.replace('_', ' ')],
-        sign == '-',
-        nouns_of((objects,)),
-        conjunction,
-        tuple(degrees.split(',')),
-        tuple(ADJECTIVES[word] for word in of_subject.split()),
-        tuple(ADJECTIVES[word] for word in of_object.split()),
-    )
-
-
-SCENES = [_scene(line) for line in lexicon.SCENES.strip().splitlines()]
-BE = VERBS['sein']
 ACTIONS = [verb for verb in VERBS.values() if verb.subjects != ('-',) and verb.extra != 'that']
 THAT_VERBS = [verb for verb in VERBS.values() if verb.extra == 'that']
 # In an order in which one can do them to a thing, one after the other.
@@ -113,7 +81,6 @@ HANDLING = [
         'weg+werfen',
     )
 ]
-SWAPPABLE = [scene for scene in SCENES if scene.subjects == scene.objects]
 
 
 def _clause(
@@ -287,50 +254,6 @@ def _one_thing(rng: random.Random) -> Sentence:
     )
 
 
-def _scene_sentence(
-    scene: Scene,
-    nouns: tuple[NounPhrase, NounPhrase],
-    adjective: Adjective,
-    degree: str,
-    time: str = '',
-) -> Sentence:
-    subject, object_ = nouns
-    meant = subject if adjective in scene.subject_adjectives else object_
-    main = Clause(subject, scene.verb, (object_,), negated=scene.negated, time=time, fronted=bool(time))
-    return Sentence(main, scene.conjunction, Clause(IT[meant.noun.gender], BE, predicate=(degree, adjective)))
-
-
-def _scene_nouns(rng: random.Random, scene: Scene) -> tuple[Noun, Noun]:
-    """Return two nouns of different gender, so that the pronoun shows which one is meant."""
-    while True:
-        nouns = choose(rng, scene.subjects), choose(rng, scene.objects)
-        if nouns[0].gender != nouns[1].gender:
-            return nouns
-
-
-def _riddle(rng: random.Random) -> Sentence:
-    """Return a sentence where only the sense tells which of two nouns 'it' means."""
-    scene = choose(rng, SCENES)
-    readings = choose(rng, [scene.subject_adjectives, scene.object_adjectives])
-    phrases = []
-    for noun in _scene_nouns(rng, scene):
-        # An adjective of the scene here could contradict the one that decides.
-        options = [
-            adjective
-            for adjective in adjectives_of(noun)
-            if adjective not in scene.subject_adjectives + scene.object_adjectives
-        ]
-        adjective = choose(rng, options) if options and rng.random() < 0.15 else None
-        phrases.append(NounPhrase(noun, 'the', adjective=adjective))
-    return _scene_sentence(
-        scene,
-        tuple(phrases),
-        choose(rng, readings),
-        choose(rng, scene.degrees),
-        time_adverbial(rng, 'past') if rng.random() < 0.15 else '',
-    )
-
-
 def random_sentence(rng: random.Random) -> Sentence:
     """Return a random sentence of the corpus."""
     point = rng.randrange(100)
@@ -339,26 +262,6 @@ def random_sentence(rng: random.Random) -> Sentence:
             return build(rng)
         point -= share
     raise AssertionError('the shares add up to 100')
-
-
-def _minimal_pair(rng: random.Random, kind: str) -> tuple[Sentence, Sentence]:
-    """Return two sentences that differ in one word, or in which of two nouns stands where."""
-    scene = choose(rng, SCENES if kind == 'word' else SWAPPABLE)
-    first, second = (NounPhrase(noun) for noun in _scene_nouns(rng, scene))
-    degree = choose(rng, scene.degrees)
-    time = time_adverbial(rng, 'past') if rng.random() < 0.15 else ''
-    if kind == 'word':
-        readings = scene.subject_adjectives, scene.object_adjectives
-        one, other = (
-            _scene_sentence(scene, (first, second), choose(rng, adjectives), degree, time)
-            for adjectives in readings
-        )
-        return one, other
-    adjective = choose(rng, scene.subject_adjectives + scene.object_adjectives)
-    return (
-        _scene_sentence(scene, (first, second), adjective, degree, time),
-        _scene_sentence(scene, (second, first), adjective, degree, time),
-    )
 
 
 def _item(sentence: Sentence, kind: str) -> PronounItem:
@@ -370,13 +273,13 @@ def _pronoun_items() -> tuple[PronounItem, ...]:
     rng = random.Random(SEED)
     street = NounPhrase(NOUNS['animal']), NounPhrase(NOUNS['street'])
     items = [
-        _item(_scene_sentence(SCENES[0], street, ADJECTIVES[word], 'too'), 'word')
+        _item(scene_sentence(SCENES[0], street, ADJECTIVES[word], 'too'), 'word')
         for word in ('müde', 'breit')
     ]
     seen = {text for item in items for text in item[:2]}
     for kind, size in (('word', 2 * MINIMAL_PAIRS), ('swap', 4 * MINIMAL_PAIRS)):
         while len(items) < size:
-            pair = [_item(sentence, kind) for sentence in _minimal_pair(rng, kind)]
+            pair = [_item(sentence, kind) for sentence in minimal_pair(rng, kind)]
             texts = {text for item in pair for text in item[:2]}
             if len(texts) == 4 and not texts & seen:
                 seen |= texts
@@ -423,7 +326,7 @@ def has_pronoun(translation: str, pronoun: str) -> bool:
 
 
 SHARES: tuple[tuple[int, Callable[[random.Random], Sentence]], ...] = (
-    (24, _riddle),
+    (24, riddle),
     (6, _one_thing),
     (29, _simple),
     (19, _complex),
