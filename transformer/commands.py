@@ -67,6 +67,7 @@ def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
     }
     if parallel.is_primary():
         workdir.claim(folder, config, prepared.tokenizer, prepared.lock)
+    parallel.wait_for_all()
     checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep)
     try:
         with _precision(config), _signals() as stop_signal:
@@ -93,6 +94,7 @@ def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
     }
     if parallel.is_primary():
         workdir.write_result(folder, result)
+    parallel.wait_for_all()
     splits = ['dev', 'test', *(['pronoun'] if 'pronoun' in prepared.splits else [])]
     return run_evaluation(folder, splits)
 

@@ -129,3 +129,8 @@ def any_process(flag: bool) -> bool:
     if jax.process_count() == 1:
         return flag
     return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+
+
+def wait_for_all() -> None:
+    """Returns when every process has come here: what one wrote before, the others can read."""
+    any_process(False)
