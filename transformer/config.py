@@ -289,12 +289,10 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
         names = [f.name for f in dataclasses.fields(group.type)]
         values = {n: check_value(f'{group.name}.{n}', config[group.name].get(n)) for n in names}
         groups[group.name] = group.type(**values)
-    resolved = Config(
-        model=_derive_model(groups['model']),
-        data=_derive_data(groups['data']),
-        train=groups['train'],
-        decode=groups['decode'],
-    )
+    groups['model'] = _derive_model(groups['model'])
+    row_len = groups['data'].row_len or groups['data'].max_len
+    groups['data'] = dataclasses.replace(groups['data'], row_len=row_len)
+    resolved = Config(**groups)
     _check_combinations(resolved)
     return resolved
 
@@ -312,10 +310,6 @@ def _derive_model(model: Model) -> Model:
         d_v=model.d_v or head,
         P_drop_embedding=model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding,
     )
-
-
-def _derive_data(data: Data) -> Data:
-    return dataclasses.replace(data, row_len=data.row_len or data.max_len)
 
 
 def _check_combinations(config: Config) -> None:
