@@ -19,7 +19,7 @@ def get_config():
             'model.d_model': 128,
             'model.d_ff': 256,
             'model.h': 4,
-            'model.P_drop': 0.2,
+            'model.P_drop': 0.3,
             'model.vocab_size': 3000,
             'data.source': 'text',
             'data.name': None,
@@ -30,11 +30,11 @@ def get_config():
             'data.row_len': 48,
             'data.max_len': 48,
             'data.batch_tokens': 2048,
-            'train.steps': 4200,
+            'train.steps': 12000,
             'train.warmup_steps': 1000,
             'train.log_every': 50,
-            'train.eval_every': 300,
-            'train.checkpoint_every': 300,
+            'train.eval_every': 1000,
+            'train.checkpoint_every': 500,
             'decode.max_source_len': 128,
         }
     )
