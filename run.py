@@ -1,6 +1,7 @@
 """The command line: python run.py [train|evaluate|translate|config|figure] [flags]."""
 
 import importlib
+import json
 import logging
 import os
 import re
@@ -25,6 +26,7 @@ Commands:
     evaluate    loss, perplexity and BLEU of a trained model: --split, --checkpoint
     translate   standard input to standard output, line by line: --nbest, --scores, --checkpoint
     config      print the resolved config; with --diff what differs from the paper's base
+    score       scores of two files: --hypotheses, --references, --languages, --tokenized, --json
     figure      draw the attention of a sentence: --sentence, --word, --target_word
 
 Flags:
@@ -44,7 +46,7 @@ Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not fini
 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved; the same command resumes).
 """
 DEFAULT_CONFIG = 'configs/tiny.py'
-COMMANDS = ('train', 'evaluate', 'translate', 'config', 'figure')
+COMMANDS = ('train', 'evaluate', 'translate', 'config', 'score', 'figure')
 ANIMAL = "The animal didn't cross the street because it was too {}."
 
 
@@ -61,6 +63,11 @@ def define_flags(argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_integer('nbest', 1, 'translate: hypotheses a line', lower_bound=1, **own)
     flags.DEFINE_boolean('scores', False, 'translate: append a tab and the score', **own)
     flags.DEFINE_boolean('diff', False, "config: only what differs from the paper's base", **own)
+    flags.DEFINE_string('hypotheses', None, 'score: file of translations, one a line', **own)
+    flags.DEFINE_string('references', None, 'score: file of references, one a line', **own)
+    flags.DEFINE_string('languages', 'en-de', 'score: translated from and into', **own)
+    flags.DEFINE_boolean('tokenized', False, 'score: both files are tokenized already', **own)
+    flags.DEFINE_boolean('json', False, 'score: print JSON', **own)
     flags.DEFINE_string('sentence', None, "figure: the paper's animal sentence if none", **own)
     flags.DEFINE_string('word', 'it', 'figure: the source word that attends', **own)
     flags.DEFINE_string('target_word', None, 'figure: the target word; a pronoun if none', **own)
@@ -146,25 +153,34 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         print_config(config, diff=values.diff)
         return 0
     # Here, so that the help and mistakes in a call do not wait for jax.
-    from transformer import commands
+    from transformer import bleu, commands
 
+    if command == 'score':
+        files = (values.hypotheses, values.references, values.languages)
+        scores = commands.run_scoring(*files, tokenized=values.tokenized)
+        print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
+        return 0
     folder = commands.start(work_directory(values), distributed=values.distributed)
     if command == 'train':
         try:
-            print_scores(commands.run_training(config, folder))
+            result = commands.run_training(config, folder)
         except commands.NonFiniteError as error:
             print(f'error: {error}', file=sys.stderr)
             return 3
         except commands.Stopped as stopped:
             print(stopped, file=sys.stderr)
             return 128 + stopped.signal_number
+        if not commands.is_primary():
+            return 0
+        print_scores(result)
         if config.data.source == 'grammar':
             show_grammar(folder)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
     elif command == 'evaluate':
         splits = values.split.split(',')
         result = commands.run_evaluation(folder, splits, values.checkpoint, overrides(values))
-        print_scores(result, splits)
+        if commands.is_primary():
+            print_scores(result, splits)
     elif command == 'translate':
         commands.run_translation(
             folder,
@@ -183,14 +199,16 @@ def run_command(command: str, values: flags.FlagValues) -> int:
 
 def print_scores(result: dict, splits: Sequence[str] | None = None) -> None:
     """The scores of a result, a line a split."""
+    from transformer import bleu
+
     for split in splits or result['scores']:
         scores = result['scores'][split]
-        bleu = scores['bleu']['sacrebleu']
         print(
             f'{split}: loss {scores["loss"]:.4f}  perplexity {scores["perplexity"]:.3f}  '
-            f'BLEU {bleu["score"]:.2f} ({bleu["signature"]})  {scores["decode"]["method"]} search  '
-            f'checkpoint {scores["checkpoint"]}'
+            f'{scores["decode"]["method"]} search  checkpoint {scores["checkpoint"]}'
         )
+        for line in bleu.describe(scores['bleu']):
+            print(f'{split}: {line}')
         if 'pronoun_accuracy' in scores:
             print(f'{split}: pronoun accuracy {100 * scores["pronoun_accuracy"]:.1f} %')
 

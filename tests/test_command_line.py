@@ -264,7 +264,7 @@ def test_finished_training_starts_again_at_its_end(texts, trained):
     again = json.loads((trained / 'result.json').read_text())
     assert again['params_sha256'] == result['params_sha256']
     assert again['steps'] == result['steps'] == 3
-    assert result['scores']['test']['bleu']['sacrebleu'].keys() == {'score', 'signature'}
+    assert result['scores']['test']['bleu']['sacrebleu'].keys() == {'score', 'interval', 'signature'}
     steps = [json.loads(line)['step'] for line in (trained / 'metrics.jsonl').read_text().splitlines()]
     assert steps == sorted(steps)
 

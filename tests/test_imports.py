@@ -31,12 +31,13 @@ ALLOWED = {
     'checkpoint': {'config'},
     'accounting': {'config'},
     'metrics': {'config'},
+    'bleu': set(),
     'workdir': {'config', 'data'},
     'translate': LOWER,
     'train': MIDDLE,
     'evaluate': MIDDLE,
     'introspect': MIDDLE,
-    'commands': MIDDLE | {'train', 'evaluate', 'workdir'},
+    'commands': MIDDLE | {'train', 'evaluate', 'workdir', 'bleu'},
     '__init__': {'commands'},
 }
 FENCES = {

@@ -2,7 +2,7 @@
 
 Read in this order: config.py; nn/masks, attention, positions, layers, stacks, models; losses.py,
 optim.py, train.py; data/grammar, sources, tokenizer, corpus, batches; decode.py, translate.py,
-evaluate.py; checkpoint.py, parallel.py, workdir.py, metrics.py; commands.py.
+evaluate.py, bleu.py; checkpoint.py, parallel.py, workdir.py, metrics.py; commands.py.
 
 Axis letters, in annotations and einsum:
 

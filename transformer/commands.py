@@ -12,14 +12,15 @@ import jax
 from absl import logging
 from etils import epath
 
-from transformer import accounting, checkpoint, evaluate, parallel, workdir
+from transformer import accounting, bleu, checkpoint, evaluate, parallel, workdir
 from transformer import config as configs
 from transformer import train as training
 from transformer.checkpoint import Checkpoints
 from transformer.config import Config, ConfigError
-from transformer.data import corpus
+from transformer.data import corpus, sources
 from transformer.data.batches import Batches
 from transformer.nn import models
+from transformer.parallel import is_primary as is_primary
 from transformer.train import NonFiniteError as NonFiniteError
 from transformer.train import Stopped as Stopped
 from transformer.translate import Translator
@@ -107,7 +108,7 @@ def _on_eval(config: Config, prepared: corpus.Prepared, dev: Batches) -> dict[in
     def dev_bleu(params: models.Params) -> dict[str, float]:
         sources, references = prepared.texts('dev')
         translations = Translator(config, params, prepared.tokenizer).translate(sources)
-        return {'dev_bleu': evaluate.bleu(translations, references)['sacrebleu']['score']}
+        return {'dev_bleu': bleu.sacre_bleu(translations, references)}
 
     due = {config.train.eval_every: [dev_likelihood]}
     if config.train.bleu_every:
@@ -161,11 +162,41 @@ def _score(
     scores = {
         'decode': decode,
         **evaluate.likelihood(config, params, pairs),
-        'bleu': evaluate.bleu(translations, references),
+        'bleu': bleu.score_all(translations, references, _languages(config)),
     }
     if split == 'pronoun':
         scores['pronoun_accuracy'] = evaluate.pronoun_accuracy(translations)
     return scores, translations
+
+
+def _languages(config: Config) -> tuple[str, str]:
+    return config.data.source_language, config.data.target_language
+
+
+def run_scoring(
+    hypotheses: str, references: str, languages: str, *, tokenized: bool
+) -> dict[str, dict[str, object]]:
+    """The scores of a file of translations against a file of references, as `bleu.score_all`.
+
+    Args:
+      languages: as en-de.
+
+    Raises:
+      ConfigError: a file is missing, no UTF-8 or empty, or their lines are not equally many.
+    """
+    pair = tuple(languages.split('-'))
+    if len(pair) != 2 or not all(pair):
+        raise ConfigError(f'--languages={languages}: expected source and target, as en-de')
+    sides = []
+    for flag, file in (('hypotheses', hypotheses), ('references', references)):
+        if not file:
+            raise ConfigError(f'--{flag}: missing; score needs the file')
+        sides.append(list(sources.lines(epath.Path(file))))
+    if len(sides[0]) != len(sides[1]) or not sides[0]:
+        raise ConfigError(f'{hypotheses} has {len(sides[0])} lines, {references} has {len(sides[1])}')
+    if not tokenized and all(bleu.looks_tokenized(side) for side in sides):
+        logging.warning('both files look tokenized; then say so with --tokenized')
+    return bleu.score_all(*sides, pair, tokenized=tokenized)
 
 
 def first_sources(folder: epath.Path, count: int) -> list[str]:

@@ -139,7 +139,7 @@ def _find(folder: epath.Path, name: str, split: str) -> epath.Path:
 def _text_pairs(data: Data, split: str) -> Iterator[Pair]:
     for paths in _text_paths(data, split):
         names = tuple(str(path.relative_to(data.dir)) for path in paths)
-        sides = [_lines(path) for path in paths]
+        sides = [lines(path) for path in paths]
         for line, texts in enumerate(itertools.zip_longest(*sides), 1):
             if None in texts:
                 ended = [text is None for text in texts]
@@ -162,7 +162,13 @@ def _blocks(path: epath.Path) -> Iterator[bytes]:
         raise ConfigError(f'{path}: damaged or truncated gzip file') from None
 
 
-def _lines(path: epath.Path) -> Iterator[str]:
+def lines(path: epath.Path) -> Iterator[str]:
+    """The lines of a text file, plain or gzip.
+
+    Raises:
+      ConfigError: the file is damaged or not UTF-8.
+      OSError: it cannot be read.
+    """
     for number, line in enumerate(_byte_lines(path), 1):
         line = line.removeprefix(_BOM) if number == 1 else line
         try:

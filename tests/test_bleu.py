@@ -1,0 +1,170 @@
+"""Scores of translations against what was published and against arithmetic by hand."""
+
+import collections
+import csv
+import json
+import math
+import os
+import pathlib
+import random
+import re
+
+import pytest
+
+import run
+from transformer import bleu
+
+ROOT = pathlib.Path(__file__).parent.parent
+DATA = pathlib.Path(os.environ.get('TRANSFORMER_TEST_DATA', 'none'))
+NO_DATA = 'TRANSFORMER_TEST_DATA names no folder with bleu_check/EXPECTED.tsv'
+
+
+def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
+    """The geometric mean of the n-gram precisions times the brevity penalty, in percent."""
+    right, made = [0] * 4, [0] * 4
+    lengths = [0, 0]
+    for sides in zip(hypotheses, references, strict=True):
+        tokens = [side.split() for side in sides]
+        lengths = [total + len(side) for total, side in zip(lengths, tokens, strict=True)]
+        for n in range(1, 5):
+            grams = [collections.Counter(zip(*(t[i:] for i in range(n)), strict=False)) for t in tokens]
+            right[n - 1] += (grams[0] & grams[1]).total()
+            made[n - 1] += grams[0].total()
+    mean = sum(math.log(r / m) for r, m in zip(right, made, strict=True)) / 4
+    return 100 * math.exp(mean + min(0, 1 - lengths[1] / lengths[0]))
+
+
+@pytest.fixture
+def texts() -> tuple[list[str], list[str]]:
+    """German references and hypotheses that lack some of their words."""
+    draw = random.Random(0)
+    words = (
+        'Der Ost-West-Konflikt , „ sagte er “ ist vorbei . Die Frau sah das Haus z.B. am 3,5-km-Lauf'.split()
+    )
+    references = [' '.join(draw.choices(words, k=20)) for _ in range(50)]
+    drop = lambda line: ' '.join(word for word in line.split() if draw.random() > 0.1)
+    return [drop(line) for line in references], references
+
+
+def test_scores_of_tokenized_text(texts):
+    found = bleu.score_all(*texts, ('en', 'de'), tokenized=True)
+    assert list(found) == ['tokenized', 'compound_split']
+    assert found['tokenized']['score'] == pytest.approx(multi_bleu(*texts), abs=1e-9)
+    split = [[bleu.split_compounds(line) for line in side] for side in texts]
+    assert split != list(texts)
+    assert found['compound_split']['score'] == pytest.approx(multi_bleu(*split), abs=1e-9)
+    assert list(bleu.score_all(*texts, ('de', 'en'), tokenized=True)) == ['tokenized']
+
+
+def test_scores_of_raw_text_have_names_of_their_own(texts):
+    found = bleu.score_all(*texts, ('en', 'de'))
+    assert found.keys() == {'sacrebleu', 'chrf', 'moses', 'paper'} <= bleu.NAMES.keys()
+    assert len({scores['signature'] for scores in found.values()}) == 4
+    assert '|tok:13a|' in found['sacrebleu']['signature']
+    assert re.search(r'\|tok:quotes-moses\.de\.[\d.]+-compounds\|', found['paper']['signature'])
+    for scores in found.values():
+        low, high = scores['interval']
+        assert 0 < low < scores['score'] < high < 100
+    tokens = [[bleu.moses_tokenizer('de')(line) for line in side] for side in texts]
+    assert found['moses']['score'] == pytest.approx(multi_bleu(*tokens), abs=1e-9)
+    normal = [[bleu.normalize_quotes(line) for line in side] for side in texts]
+    as_paper = bleu.score_all(
+        *([bleu.moses_tokenizer('de')(line) for line in side] for side in normal),
+        ('en', 'de'),
+        tokenized=True,
+    )
+    assert found['paper']['score'] == pytest.approx(as_paper['compound_split']['score'], abs=1e-9)
+
+
+def test_french_compounds_stay_whole():
+    lines = ['Peut-être que « oui » , dit-il .'] * 2
+    assert 'compounds' not in bleu.score_all(lines, lines, ('en', 'fr'))['paper']['signature']
+
+
+@pytest.mark.parametrize(
+    'text, split',
+    [
+        ('Ost-West', 'Ost ##AT##-##AT## West'),
+        ('a - b', 'a - b'),
+        ('-5 bis 7-', '-5 bis 7-'),
+        # As perl's s///g, that never looks back: the b belongs to the first match.
+        ('a-b-c', 'a ##AT##-##AT## b-c'),
+        ('Ost-West-Konflikt', 'Ost ##AT##-##AT## West ##AT##-##AT## Konflikt'),
+    ],
+)
+def test_compounds(text, split):
+    assert bleu.split_compounds(text) == split
+
+
+def test_quotes():
+    assert bleu.normalize_quotes('„Ja“, »sagte« er’s ‚so‘ – 5') == '"Ja", "sagte" er\'s \'so\' – 5'
+
+
+def test_an_identical_text_scores_100():
+    lines = ['Das ist ein kleiner Satz.', 'Und das hier ist noch einer.']
+    for scores in bleu.score_all(lines, lines, ('en', 'de')).values():
+        assert scores['score'] == pytest.approx(100)
+
+
+def test_text_that_looks_tokenized():
+    assert bleu.looks_tokenized(['So ist es .', 'Ja !', 'Nein .'])
+    assert not bleu.looks_tokenized(['So ist es.', 'Ja .', 'Nein.'])
+    assert not bleu.looks_tokenized([])
+
+
+def test_the_command(tmp_path, texts, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    files = [tmp_path / name for name in ('h', 'r')]
+    for file, lines in zip(files, texts, strict=True):
+        file.write_text('\n'.join(lines) + '\n')
+    call = ['run.py', 'score', f'--hypotheses={files[0]}', f'--references={files[1]}']
+    assert run.main([*call, '--json']) == 0
+    assert json.loads(capsys.readouterr().out) == bleu.score_all(*texts, ('en', 'de'))
+    assert run.main([*call, '--tokenized', '--languages=en-vi']) == 0
+    score = bleu.score_all(*texts, ('en', 'vi'), tokenized=True)['tokenized']['score']
+    assert capsys.readouterr().out.startswith(f'tokenized BLEU (as given) {score:.2f} [')
+    files[0].write_text('one\n')
+    assert run.main(call) == 2
+    assert capsys.readouterr().err == f'error: {files[0]} has 1 lines, {files[1]} has 50\n'
+    for wrong in ('--languages=en', '--hypotheses=', f'--references={tmp_path}/none'):
+        assert run.main([*call, wrong]) == 2
+        assert capsys.readouterr().err.count('\n') == 1
+
+
+@pytest.mark.skipif(not (DATA / 'bleu_check' / 'EXPECTED.tsv').exists(), reason=NO_DATA)
+class TestPublishedScores:
+    """Outputs of others' systems, with the scores that they published."""
+
+    def read(self, name: str) -> list[str]:
+        folder = DATA if name.startswith('wmt_news') else DATA / 'bleu_check'
+        return (folder / name).read_text('utf-8').split('\n')[:-1]
+
+    def rows(self) -> list[dict[str, str]]:
+        with (DATA / 'bleu_check' / 'EXPECTED.tsv').open(encoding='utf-8') as file:
+            rows = list(csv.DictReader(file, delimiter='\t', quoting=csv.QUOTE_NONE))
+        # One reference was never published.
+        return [row for row in rows if not row['ref'].startswith('(')]
+
+    def test_to_the_last_printed_digit(self):
+        assert len(self.rows()) == 5
+        for row in self.rows():
+            sides = self.read(row['hyp']), self.read(row['ref'])
+            if 'mteval' in row['published_with']:
+                score = bleu.score_all(*sides, ('en', 'de'))['sacrebleu']['score']
+                assert f'{score / 100:.4f}' == row['published']
+            elif 'multi-bleu' in row['published_with']:
+                score = bleu.score_all(*sides, ('en', 'vi'), tokenized=True)['tokenized']['score']
+                assert f'BLEU = {score:.2f},' in row['published']
+            else:
+                # Its script counts an empty line as one token, which multi-bleu.perl does not.
+                sides = [[line or '<empty>' for line in side] for side in sides]
+                score = bleu.score_all(*sides, ('de', 'en'), tokenized=True)['tokenized']['score']
+                assert abs(score - float(row['published'])) < 1e-10
+
+    def test_split_compounds_add_half_a_point(self):
+        sides = [
+            [bleu.moses_tokenizer('de')(line) for line in self.read(name)]
+            for name in ('wmt_en-de/newstest2014.dynet0.hyp.mydetok.de', 'wmt_news/en-de/newstest2014.de')
+        ]
+        found = bleu.score_all(*sides, ('en', 'de'), tokenized=True)
+        assert 0.4 < found['compound_split']['score'] - found['tokenized']['score'] < 0.6
