@@ -1,4 +1,4 @@
-"""The command line: python run.py [train|evaluate|translate|config|figure] [flags]."""
+"""The command line: python run.py [train|evaluate|average|translate|config|score|figure] [flags]."""
 
 import importlib
 import json
@@ -24,6 +24,7 @@ Trains, evaluates and uses the Transformer of "Attention Is All You Need".
 Commands:
     train       train, or resume, then evaluate (the default command; of configs/tiny.py by default)
     evaluate    loss, perplexity and BLEU of a trained model: --split, --checkpoint
+    average     average the last checkpoints: --last, --every; then --checkpoint=average
     translate   standard input to standard output, line by line: --nbest, --scores, --checkpoint
     config      print the resolved config; with --diff what differs from the paper's base
     score       scores of two files: --hypotheses, --references, --languages, --tokenized, --json
@@ -46,7 +47,7 @@ Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not fini
 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved; the same command resumes).
 """
 DEFAULT_CONFIG = 'configs/tiny.py'
-COMMANDS = ('train', 'evaluate', 'translate', 'config', 'score', 'figure')
+COMMANDS = ('train', 'evaluate', 'average', 'translate', 'config', 'score', 'figure')
 ANIMAL = "The animal didn't cross the street because it was too {}."
 
 
@@ -58,8 +59,10 @@ def define_flags(argv: Sequence[str]) -> flags.FlagValues:
         'config', DEFAULT_CONFIG, 'file of the config', sys_argv=list(argv), **own
     )
     flags.DEFINE_string('workdir', None, 'work directory; runs/<config and overrides> if none', **own)
-    flags.DEFINE_string('checkpoint', 'best', 'best (by dev loss), latest or a step', **own)
+    flags.DEFINE_string('checkpoint', 'best', 'best (by dev loss), latest, average or a step', **own)
     flags.DEFINE_string('split', 'test', 'evaluate: splits, comma-separated, as dev,test', **own)
+    flags.DEFINE_integer('last', None, 'average: how many; the config says if none', lower_bound=1, **own)
+    flags.DEFINE_integer('every', None, 'average: updates between two of them', lower_bound=1, **own)
     flags.DEFINE_integer('nbest', 1, 'translate: hypotheses a line', lower_bound=1, **own)
     flags.DEFINE_boolean('scores', False, 'translate: append a tab and the score', **own)
     flags.DEFINE_boolean('diff', False, "config: only what differs from the paper's base", **own)
@@ -181,6 +184,9 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         result = commands.run_evaluation(folder, splits, values.checkpoint, overrides(values))
         if commands.is_primary():
             print_scores(result, splits)
+    elif command == 'average':
+        steps = commands.run_average(folder, values.last, values.every)
+        print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
     elif command == 'translate':
         commands.run_translation(
             folder,

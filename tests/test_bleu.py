@@ -38,10 +38,8 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
 def texts() -> tuple[list[str], list[str]]:
     """German references and hypotheses that lack some of their words."""
     draw = random.Random(0)
-    words = (
-        'Der Ost-West-Konflikt , „ sagte er “ ist vorbei . Die Frau sah das Haus z.B. am 3,5-km-Lauf'.split()
-    )
-    references = [' '.join(draw.choices(words, k=20)) for _ in range(50)]
+    text = 'Der Ost-West-Konflikt , „ sagte er “ ist vorbei . Die Frau sah das Haus z.B. am 3,5-km-Lauf'
+    references = [' '.join(draw.choices(text.split(), k=20)) for _ in range(50)]
     drop = lambda line: ' '.join(word for word in line.split() if draw.random() > 0.1)
     return [drop(line) for line in references], references
 
@@ -104,6 +102,16 @@ def test_an_identical_text_scores_100():
     lines = ['Das ist ein kleiner Satz.', 'Und das hier ist noch einer.']
     for scores in bleu.score_all(lines, lines, ('en', 'de')).values():
         assert scores['score'] == pytest.approx(100)
+
+
+def test_scores_of_0_have_no_interval():
+    for scores in bleu.score_all(['ja ja'] * 4, ['Nö und so'] * 4, ('en', 'de')).values():
+        assert scores['score'] == 0 and scores['interval'] is None
+    # Some resamples score 0, others do not.
+    mixed = bleu.score_all(['ja ja', 'Nö und so fort', 'a', 'b'], ['Nö und so fort'] * 4, ('en', 'de'))
+    assert mixed['chrf']['score'] > 0 and mixed['chrf']['interval'] is None
+    assert 'bs:' not in mixed['chrf']['signature'] and 'bs:' in mixed['sacrebleu']['signature']
+    assert len(bleu.describe(mixed)) == 4
 
 
 def test_text_that_looks_tokenized():

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -143,6 +144,35 @@ def test_what_remains(tmp_path, opened, keep, losses, kept, best):
         checkpoints.wait()
     assert (checkpoints.steps(), checkpoints.latest(), checkpoints.best()) == (kept, kept[-1], best)
     assert sorted(path.name for path in folder.iterdir()) == [str(step) for step in kept]
+
+
+def test_what_averaging_needs_remains(tmp_path, opened):
+    checkpoints = opened(tmp_path / 'checkpoints', 2, average=(3, 2))
+    for step in range(1, 10):
+        checkpoints.save(step, {'w': np.ones(2)}, {'w': np.ones(2)}, {})
+    assert checkpoints.steps() == [4, 6, 8, 9]
+
+
+def test_average_is_numpys_mean(tmp_path, opened):
+    checkpoints = opened(tmp_path / 'checkpoints', 9)
+    draw = np.random.default_rng(0)
+    normal = lambda *shape: draw.normal(size=shape).astype(np.float32)
+    trees = [{'a': normal(1000, 500), 'b': {'c': normal(3)}} for _ in range(5)]
+    for step, params in enumerate(trees, 1):
+        checkpoints.save(step, params, {'mu': params}, {})
+    checkpoints.wait()
+    tracemalloc.start()
+    found = checkpoints.average(range(1, 6), jax.eval_shape(lambda: trees[0]))
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(trees[0]))
+    # The sum, and one checkpoint at a time.
+    assert tracemalloc.get_traced_memory()[1] < 2.5 * size
+    tracemalloc.stop()
+    expected = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *trees)
+    jax.tree.map(np.testing.assert_array_equal, found.params, expected)
+    assert found.step == 5 and found.meta['averaged'] == [1, 2, 3, 4, 5]
+    assert found.meta['params_sha256'] == {str(i): fingerprint(t) for i, t in enumerate(trees, 1)}
+    with pytest.raises(DamagedCheckpoint):
+        checkpoints.average([1, 6], jax.eval_shape(lambda: trees[0]))
 
 
 def test_restores_what_was_saved(tmp_path, opened, capfd):

@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 
+import jax
+import numpy as np
 import pytest
 
 import run
@@ -177,6 +179,10 @@ def test_a_folder_that_is_no_work_directory(capfd, texts, tmp_path):
     [
         (['evaluate', '--split=tset'], ['tset', 'dev, test']),
         (['evaluate', '--checkpoint=77'], ['77', 'latest']),
+        (['evaluate', '--checkpoint=average'], ['no average']),
+        (['average'], ['--last: missing']),
+        (['average', '--last=3'], ['no checkpoint 1 ', '2, 3']),
+        (['average', '--last=5', '--every=2'], ['no checkpoint 4, 6, 8, 10']),
         (['evaluate', '--config.model.d_ff=99'], ['model.d_ff=99', '32']),
         (['translate', '--nbest=9'], ['nbest=9', '4']),
         (['evaluate', '--config.decode.beam=0'], ['decode.beam=0']),
@@ -195,6 +201,34 @@ def copied(trained: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     return folder
+
+
+def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    both = ['--config.decode.beam=1', f'--workdir={workdir}', f'--config.data.dir={texts}']
+    assert run.main(['run.py', 'average', '--last=2', '--every=1', *both]) == 0
+    assert '2, 3' in capfd.readouterr().out
+    assert run.main(['run.py', 'evaluate', '--checkpoint=average', *both]) == 0
+    result = json.loads((workdir / 'result.json').read_text())['scores']['test']
+    assert (result['checkpoint'], result['steps']) == ('average', [2, 3])
+    averaged, second, third = (commands.load(workdir, choice).params for choice in ('average', '2', '3'))
+    jax.tree.map(
+        np.testing.assert_array_equal, averaged, jax.tree.map(lambda a, b: (a + b) / 2, second, third)
+    )
+    # A new average replaces the old one.
+    assert run.main(['run.py', 'average', '--last=1', '--every=2', *both]) == 0
+    jax.tree.map(np.testing.assert_array_equal, commands.load(workdir, 'average').params, second)
+
+
+def test_training_keeps_and_averages_what_its_config_says(capfd, texts, tmp_path):
+    changes = {'train.steps': 6, 'train.keep': 1, 'train.average_last': 2, 'train.average_every': 2}
+    assert run.main(['run.py', *arguments(texts, tmp_path / 'w', **changes)]) == 0
+    result = json.loads((tmp_path / 'w' / 'result.json').read_text())
+    assert {(s['checkpoint'], *s['steps']) for s in result['scores'].values()} == {('average', 4, 6)}
+    kept = {int(path.name) for path in (tmp_path / 'w' / 'checkpoints').iterdir()}
+    assert {4, 6} <= kept and len(kept) <= 3
+    line = fails(capfd, *arguments(texts, tmp_path / 'v', **changes | {'train.average_every': 4}))
+    assert 'train.average_last=2' in line and 'train.steps=6' in line
 
 
 def flip_a_bit(step: pathlib.Path) -> None:

@@ -48,7 +48,8 @@ def score_all(
 
     Returns:
       Of each name `score` in percent, `interval`, the 95 % confidence interval by bootstrap over
-      sentences, and sacreBLEU's `signature`, its `tok` telling all that was done to the text.
+      sentences (None where a resample scores 0), and sacreBLEU's `signature`, its `tok` telling all
+      that was done to the text.
 
     Source: get_ende_bleu.sh of tensor2tensor, 2017.
     """
@@ -64,8 +65,8 @@ def score_all(
     as_paper = lambda text: split(moses(normalize_quotes(text)))
     steps = f'quotes-{named}-compounds' if compounds else f'quotes-{named}'
     return {
-        'sacrebleu': _score(sacrebleu.BLEU(force=True), hypotheses, references),
-        'chrf': _score(sacrebleu.CHRF(), hypotheses, references),
+        'sacrebleu': _score(lambda: sacrebleu.BLEU(force=True), hypotheses, references),
+        'chrf': _score(sacrebleu.CHRF, hypotheses, references),
         'moses': _multi_bleu(hypotheses, references, moses, named),
         'paper': _multi_bleu(hypotheses, references, as_paper, steps),
     }
@@ -73,11 +74,11 @@ def score_all(
 
 def describe(scores: dict[str, dict[str, object]]) -> list[str]:
     """Scores as lines for people: name, score, interval, signature."""
-    return [
-        f'{NAMES[name]} {found["score"]:.2f} [{found["interval"][0]:.2f}, {found["interval"][1]:.2f}]  '
-        f'{found["signature"]}'
-        for name, found in scores.items()
-    ]
+    lines = []
+    for name, found in scores.items():
+        interval = ' [{:.2f}, {:.2f}]'.format(*found['interval']) if found['interval'] else ''
+        lines.append(f'{NAMES[name]} {found["score"]:.2f}{interval}  {found["signature"]}')
+    return lines
 
 
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
@@ -111,15 +112,26 @@ def _multi_bleu(
     hypotheses: Sequence[str], references: Sequence[str], change: Callable[[str], str], steps: str
 ) -> dict[str, object]:
     """BLEU of tokens between blanks, with no smoothing, as multi-bleu.perl computes it."""
-    metric = sacrebleu.BLEU(tokenize='none', smooth_method='none', force=True)
+    metric = lambda: sacrebleu.BLEU(tokenize='none', smooth_method='none', force=True)
     found = _score(metric, [change(h) for h in hypotheses], [change(r) for r in references])
     return found | {'signature': found['signature'].replace('tok:none', f'tok:{steps}')}
 
 
-def _score(metric, hypotheses: Sequence[str], references: Sequence[str]) -> dict[str, object]:
-    result = metric.corpus_score(list(hypotheses), [list(references)], n_bootstrap=RESAMPLES)
-    signature = str(metric.get_signature())
+def _score(
+    metric: Callable[[], object], hypotheses: Sequence[str], references: Sequence[str]
+) -> dict[str, object]:
+    sides = list(hypotheses), [list(references)]
+    scorer = metric()
+    try:
+        result = scorer.corpus_score(*sides, n_bootstrap=RESAMPLES)
+    except TypeError:
+        # sacreBLEU fails where some resamples score exactly 0 and others do not.
+        scorer = metric()
+        result = scorer.corpus_score(*sides)
+    signature = str(scorer.get_signature())
     told = json.loads(result.format(width=4, is_json=True, signature=signature))
-    middle, half = told['confidence_mean'], told['confidence_var']
-    interval = [round(middle - half, 4), round(middle + half, 4)]
+    interval = None
+    if 'confidence_mean' in told:
+        middle, half = told['confidence_mean'], told['confidence_var']
+        interval = [round(middle - half, 4), round(middle + half, 4)]
     return {'score': result.score, 'interval': interval, 'signature': signature}

@@ -15,6 +15,7 @@ import math
 import os
 import shutil
 import types
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -63,24 +64,32 @@ def fingerprint(tree) -> str:
 
 
 class Checkpoints:
-    """The checkpoints of one run: the latest `keep`, and the best by dev loss.
+    """The checkpoints of one run: the latest `keep`, the best by dev loss, and those to be averaged.
 
     Process 0 writes; in the others, and when `read_only`, nothing does and `save` returns at once.
 
     Args:
       folder: `<workdir>/checkpoints`, created where missing.
       keep: how many of the latest steps remain, at least 1.
+      average: (last, every): the latest `last` steps that `every` divides remain too.
       read_only: whether to leave the folder untouched.
 
     Raises:
       OSError: the folder cannot be created.
     """
 
-    def __init__(self, folder: epath.PathLike, keep: int, *, read_only: bool = False):
+    def __init__(
+        self,
+        folder: epath.PathLike,
+        keep: int,
+        average: tuple[int, int] = (0, 1),
+        *,
+        read_only: bool = False,
+    ):
         here = jax.process_index()
         # Orbax refuses relative paths.
         self._folder = epath.Path(folder).resolve()
-        self._keep = keep
+        self._keep, self._average = keep, average
         self._writes = not read_only and here == 0
         self._writer = concurrent.futures.ThreadPoolExecutor(1, 'checkpoint')
         self._pending: concurrent.futures.Future | None = None
@@ -108,6 +117,7 @@ class Checkpoints:
         A step that exists is replaced. A save in progress is waited for first.
 
         Args:
+          optimizer: None for parameters alone.
           meta: JSON values to come back with the arrays.
           dev_loss: the lowest is the best step's; without a finite one a step cannot be the best.
 
@@ -118,7 +128,8 @@ class Checkpoints:
             return
         self.wait()
         # A copy: `device_get` gives views of arrays on the CPU, and numpy arrays themselves.
-        arrays = jax.tree.map(np.array, jax.device_get({'params': params, 'optimizer': optimizer}))
+        items = {'params': params} | ({} if optimizer is None else {'optimizer': optimizer})
+        arrays = jax.tree.map(np.array, jax.device_get(items))
         loss = float(dev_loss) if dev_loss is not None and math.isfinite(dev_loss) else None
         content = json.loads(json.dumps({'step': int(step), 'dev_loss': loss, 'meta': meta}))
         self._pending = self._writer.submit(self._write, int(step), arrays, content)
@@ -189,6 +200,21 @@ class Checkpoints:
         if damaged:
             raise ConfigError(f'{self._folder}: {"; ".join(map(str, damaged))}; none is left')
         return None
+
+    def average(self, steps: Sequence[int], like_params) -> Saved:
+        """The mean of the parameters of steps (§6.1), in float32 as `numpy.mean` adds them.
+
+        One checkpoint is in memory at a time, beside the sum. `meta` is the recipe: the steps and the
+        fingerprint of the parameters of each. Raises as `restore`.
+        """
+        total, hashes = None, {}
+        for step in steps:
+            params = self.restore_params(step, like_params).params
+            hashes[str(step)] = self._content(step)['params']
+            total = jax.tree.map(np.array, params) if total is None else jax.tree.map(_add, total, params)
+            del params
+        mean = jax.tree.map(lambda x: np.divide(x, len(steps), out=x), total)
+        return Saved(max(steps), mean, None, {'averaged': list(steps), 'params_sha256': hashes})
 
     def close(self) -> None:
         """Waits as `wait` and lets go of the threads."""
@@ -271,7 +297,9 @@ class Checkpoints:
 
     def _should_preserve(self, checkpoints, *, context) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
-        kept = {*sorted(steps)[-self._keep :], self._lowest_loss(steps)}
+        last, every = self._average
+        averaged = sorted(step for step in steps if step % every == 0)[-last:] if last else []
+        kept = {*sorted(steps)[-self._keep :], *averaged, self._lowest_loss(steps)}
         return [step in kept for step in steps]
 
     def _lowest_loss(self, steps: list[int]) -> int | None:
@@ -283,13 +311,22 @@ class Checkpoints:
         return min(losses, key=losses.get, default=None)
 
 
+def _add(total: np.ndarray, array: np.ndarray) -> np.ndarray:
+    return np.add(total, array, out=total)
+
+
 def _shapes(tree):
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
 
 
 def _hash_files(folder: epath.Path) -> dict[str, str]:
     files = (root / name for root, _, names in folder.walk() for name in names)
-    return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+    return {str(path.relative_to(folder)): _hash_file(path) for path in files}
+
+
+def _hash_file(path: epath.Path) -> str:
+    with path.open('rb') as file:
+        return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def _hash_json(content) -> str:

@@ -25,6 +25,8 @@ from transformer.train import NonFiniteError as NonFiniteError
 from transformer.train import Stopped as Stopped
 from transformer.translate import Translator
 
+# Where in a work directory the mean of checkpoints is kept.
+AVERAGE = 'average'
 # Lines that `translate` reads before it writes the first.
 CHUNK = 10_000
 
@@ -69,7 +71,8 @@ def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
     if parallel.is_primary():
         workdir.claim(folder, config, prepared.tokenizer, prepared.lock)
     parallel.wait_for_all()
-    checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep)
+    averaging = (config.train.average_last, config.train.average_every)
+    checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
     try:
         with _precision(config), _signals() as stop_signal:
             state, done = training.train(
@@ -95,9 +98,11 @@ def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
     }
     if parallel.is_primary():
         workdir.write_result(folder, result)
+        if config.train.average_last:
+            run_average(folder)
     parallel.wait_for_all()
     splits = ['dev', 'test', *(['pronoun'] if 'pronoun' in prepared.splits else [])]
-    return run_evaluation(folder, splits)
+    return run_evaluation(folder, splits, 'average' if config.train.average_last else 'best')
 
 
 def _on_eval(config: Config, prepared: corpus.Prepared, dev: Batches) -> dict[int, list[Callable]]:
@@ -116,6 +121,39 @@ def _on_eval(config: Config, prepared: corpus.Prepared, dev: Batches) -> dict[in
     return due
 
 
+def run_average(folder: epath.Path, last: int | None = None, every: int | None = None) -> list[int]:
+    """Averages the last checkpoints of a work directory (§6.1) into `average/`; their steps.
+
+    Args:
+      last: how many; `train.average_last` if none.
+      every: updates between two of them; `train.average_every` if none. Steps are multiples of it.
+
+    Raises:
+      ConfigError: not all of them are there, or one is damaged; nothing was changed.
+    """
+    config = workdir.read_config(folder)
+    last, every = last or config.train.average_last, every or config.train.average_every
+    if not last:
+        raise ConfigError('--last: missing; the config averages none')
+    with _checkpoints(config, folder) as checkpoints:
+        held = checkpoints.steps()
+        newest = max(last * every, *(step for step in held if step % every == 0))
+        wanted = range(newest - (last - 1) * every, newest + 1, every)
+        if missing := sorted(set(wanted) - set(held)):
+            raise ConfigError(
+                f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
+                f'{", ".join(map(str, held))}; train.average_last and average_every keep what they need'
+            )
+        found = checkpoints.average(wanted, models.parameter_shapes(config))
+    averages = Checkpoints(folder / AVERAGE, 1)
+    try:
+        # Under one number, so that a new average replaces the old one.
+        averages.save(0, found.params, None, found.meta)
+    finally:
+        averages.close()
+    return list(wanted)
+
+
 def run_evaluation(
     folder: epath.Path,
     splits: Iterable[str],
@@ -125,7 +163,7 @@ def run_evaluation(
     """Evaluates a checkpoint on splits; saves translations and scores; the contents of result.json.
 
     Args:
-      choice: best, latest or a step.
+      choice: best, latest, average or a step.
       changes: options of decoding, and data.dir, that differ from the work directory's config.
 
     Raises:
@@ -138,12 +176,12 @@ def run_evaluation(
     for split in splits:
         if split not in prepared.splits:
             raise ConfigError(f'--split={split}: choose among {", ".join(prepared.splits)}')
-    params = restore_params(config, folder, choice)
+    params, steps = restore_params(config, folder, choice)
     result = workdir.read_result(folder)
     with _precision(config):
         for split in splits:
             scores, translations = _score(config, params, prepared, split)
-            result.setdefault('scores', {})[split] = {'checkpoint': choice, **scores}
+            result.setdefault('scores', {})[split] = {'checkpoint': choice, 'steps': steps, **scores}
             if parallel.is_primary():
                 workdir.write_translations(folder, split, choice, translations)
                 workdir.write_result(folder, result)
@@ -218,7 +256,7 @@ def load(
     """
     folder = epath.Path(folder)
     config = _changed(workdir.read_config(folder), changes or {})
-    params = restore_params(config, folder, choice)
+    params, _ = restore_params(config, folder, choice)
     return Translator(config, params, workdir.read_tokenizer(folder), on_cut)
 
 
@@ -269,26 +307,42 @@ def _warn_of_cut(first: int, index: int, length: int) -> None:
     logging.warning('line %d: cut, its %d pieces exceed decode.max_source_len', first + index + 1, length)
 
 
-def restore_params(config: Config, folder: epath.Path, choice: str) -> models.Params:
-    """The parameters of a checkpoint: best (the latest where no dev loss is known), latest or a step.
+def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, list[int]]:
+    """The parameters of a checkpoint, and the steps that they were saved at.
+
+    Args:
+      choice: best (the latest where no dev loss is known), latest, average or a step.
 
     Raises:
       ConfigError: there is none, or it is damaged.
     """
-    if not (folder / 'checkpoints').exists():
-        raise ConfigError(f'{folder}: no checkpoint')
-    checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, read_only=True)
-    try:
+    shapes = models.parameter_shapes(config)
+    if choice == 'average':
+        if not (folder / AVERAGE).exists():
+            raise ConfigError(f'{folder}: no average; run.py average makes it of the last checkpoints')
+        with _checkpoints(config, folder, AVERAGE) as averages:
+            saved = averages.restore_params(0, shapes)
+            return parallel.replicate(saved.params), saved.meta['averaged']
+    with _checkpoints(config, folder) as checkpoints:
         steps = checkpoints.steps()
-        if not steps:
-            raise ConfigError(f'{folder}: no checkpoint')
         named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
         step = named.get(choice, int(choice) if choice.isdecimal() else None)
         if step not in steps:
             held = ', '.join(map(str, steps))
-            raise ConfigError(f'--checkpoint={choice}: choose best, latest or a step of {held}')
-        saved = checkpoints.restore_params(step, models.parameter_shapes(config))
-        return parallel.replicate(saved.params)
+            raise ConfigError(f'--checkpoint={choice}: choose best, latest, average or a step of {held}')
+        return parallel.replicate(checkpoints.restore_params(step, shapes).params), [step]
+
+
+@contextlib.contextmanager
+def _checkpoints(config: Config, folder: epath.Path, name: str = 'checkpoints') -> Iterator[Checkpoints]:
+    """The checkpoints of a work directory, to read; a damaged one is a ConfigError."""
+    if not (folder / name).exists():
+        raise ConfigError(f'{folder}: no checkpoint')
+    checkpoints = Checkpoints(folder / name, config.train.keep, read_only=True)
+    try:
+        if not checkpoints.steps():
+            raise ConfigError(f'{folder}: no checkpoint')
+        yield checkpoints
     except checkpoint.DamagedCheckpoint as error:
         raise ConfigError(f'{folder}: {error}; name another one with --checkpoint') from None
     finally:

@@ -127,7 +127,13 @@ class Train:
     eval_every: int = option(1500, 'updates between two evaluations on dev', '', minimum=1, free=True)
     bleu_every: int = option(0, 'updates between two dev BLEUs; 0 for none', '', minimum=0, free=True)
     checkpoint_every: int = option(1500, 'updates between two checkpoints', '§6.1', minimum=1, free=True)
-    keep: int = option(2, 'latest checkpoints kept beside the best', '§6.1', minimum=1, free=True)
+    keep: int = option(2, 'latest checkpoints kept beside the best', '', minimum=1, free=True)
+    average_last: int = option(
+        0, 'checkpoints kept to be averaged at the end; 0 for none', '§6.1', minimum=0, free=True
+    )
+    average_every: int | None = option(
+        None, 'updates between two of them; checkpoint_every if none', '§6.1', minimum=1, free=True
+    )
     prng: Literal['threefry', 'rbg'] = option('threefry', 'generator of dropout masks', '')
     matmul_precision: Literal['default', 'high', 'highest'] = option(
         'default', 'of float32 products: bf16 on TPU and TF32 on GPU by default', ''
@@ -292,6 +298,8 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
     groups['model'] = _derive_model(groups['model'])
     row_len = groups['data'].row_len or groups['data'].max_len
     groups['data'] = dataclasses.replace(groups['data'], row_len=row_len)
+    every = groups['train'].average_every or groups['train'].checkpoint_every
+    groups['train'] = dataclasses.replace(groups['train'], average_every=every)
     resolved = Config(**groups)
     _check_combinations(resolved)
     return resolved
@@ -338,6 +346,7 @@ def _check_combinations(config: Config) -> None:
         raise ConfigError(
             f'train.accumulate={train.accumulate}: must divide train.microbatches={train.microbatches}'
         )
+    _check_averaging(train)
     if decode.top_k and decode.top_k > model.vocab_size:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
     if not 2 * decode.beam <= model.vocab_size:
@@ -346,6 +355,19 @@ def _check_combinations(config: Config) -> None:
         raise ConfigError('data.name: missing; source=tfds needs a dataset, as wmt14_translate/de-en')
     if data.source_language == data.target_language:
         raise ConfigError(f'data.target_language={data.target_language!r}: equals data.source_language')
+
+
+def _check_averaging(train: Train) -> None:
+    if train.average_last and train.average_every % train.checkpoint_every:
+        raise ConfigError(
+            f'train.average_every={train.average_every}: must be a multiple of '
+            f'train.checkpoint_every={train.checkpoint_every}'
+        )
+    if train.average_last * train.average_every > train.steps:
+        raise ConfigError(
+            f'train.average_last={train.average_last}: train.steps={train.steps} make too few checkpoints '
+            f'{train.average_every} updates apart; 0 averages none'
+        )
 
 
 def check_devices(config: Config, devices: int) -> None:
