@@ -1,4 +1,4 @@
-"""The command line: python run.py [train|evaluate|average|translate|config|score|figure] [flags]."""
+"""The command line: python run.py [train|evaluate|average|translate|config|score|diagnose|figure] [flags]."""
 
 import importlib
 import json
@@ -28,6 +28,7 @@ Commands:
     translate   standard input to standard output, line by line: --nbest, --scores, --checkpoint
     config      print the resolved config; with --diff what differs from the paper's base
     score       scores of two files: --hypotheses, --references, --languages, --tokenized, --json
+    diagnose    why a BLEU is low or cannot be compared: --split
     figure      draw the attention of a sentence: --sentence, --word, --target_word
 
 Flags:
@@ -47,7 +48,7 @@ Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not fini
 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved; the same command resumes).
 """
 DEFAULT_CONFIG = 'configs/tiny.py'
-COMMANDS = ('train', 'evaluate', 'average', 'translate', 'config', 'score', 'figure')
+COMMANDS = ('train', 'evaluate', 'average', 'translate', 'config', 'score', 'diagnose', 'figure')
 ANIMAL = "The animal didn't cross the street because it was too {}."
 
 
@@ -187,6 +188,11 @@ def run_command(command: str, values: flags.FlagValues) -> int:
     elif command == 'average':
         steps = commands.run_average(folder, values.last, values.every)
         print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
+    elif command == 'diagnose':
+        found = commands.run_diagnosis(folder, values.split, overrides(values))
+        for seen, matters, change in found:
+            print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
+        print(f'{folder}: {len(found) or "no"} findings on {values.split}')
     elif command == 'translate':
         commands.run_translation(
             folder,

@@ -220,6 +220,19 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, commands.load(workdir, 'average').params, second)
 
 
+def test_diagnosis(capfd, texts, trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    call = ['run.py', 'diagnose', f'--workdir={workdir}', f'--config.data.dir={texts}']
+    capfd.readouterr()
+    assert run.main(call) == 0
+    out = capfd.readouterr().out
+    for part in ('target tokens an update', 'warm-up of 1,000', 'evaluated, no average', 'findings on test'):
+        assert part in out, out
+    assert 'no scores of it' in fails(capfd, *call[1:], '--split=pronoun')
+    (workdir / 'translations' / 'test.best.txt').unlink()
+    assert 'test.best.txt' in fails(capfd, *call[1:])
+
+
 def test_training_keeps_and_averages_what_its_config_says(capfd, texts, tmp_path):
     changes = {'train.steps': 6, 'train.keep': 1, 'train.average_last': 2, 'train.average_every': 2}
     assert run.main(['run.py', *arguments(texts, tmp_path / 'w', **changes)]) == 0

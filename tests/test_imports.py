@@ -33,11 +33,13 @@ ALLOWED = {
     'metrics': {'config'},
     'bleu': set(),
     'workdir': {'config', 'data'},
+    'restore': LOWER | {'workdir'},
+    'diagnose': {'config', 'data', 'bleu'},
     'translate': LOWER,
     'train': MIDDLE,
     'evaluate': MIDDLE,
     'introspect': MIDDLE,
-    'commands': MIDDLE | {'train', 'evaluate', 'workdir', 'bleu'},
+    'commands': MIDDLE | {'train', 'evaluate', 'workdir', 'bleu', 'restore', 'diagnose'},
     '__init__': {'commands'},
 }
 FENCES = {

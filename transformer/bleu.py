@@ -86,6 +86,12 @@ def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     return sacrebleu.BLEU(force=True).corpus_score(list(hypotheses), [list(references)]).score
 
 
+def lengths(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
+    """The length of the hypotheses over that of the references, and BLEU's brevity penalty."""
+    result = sacrebleu.BLEU(force=True).corpus_score(list(hypotheses), [list(references)])
+    return result.sys_len / max(result.ref_len, 1), result.bp
+
+
 def moses_tokenizer(language: str) -> Callable[[str], str]:
     """The Moses tokenizer of a language, without escaping: blanks between tokens."""
     tokenizer = sacremoses.MosesTokenizer(language)

@@ -15,7 +15,7 @@ import math
 import os
 import shutil
 import types
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -54,13 +54,20 @@ def fingerprint(tree) -> str:
     the bytes are little-endian in row-major order. The containers of the tree do not count.
     """
     digest = hashlib.sha256()
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    named = {jax.tree_util.keystr(path, simple=True, separator='/'): leaf for path, leaf in leaves}
-    for name in sorted(named):
-        array = np.asarray(named[name])
-        digest.update(f'{name} {array.dtype.name} {array.shape}\n'.encode())
-        digest.update(array.astype(array.dtype.newbyteorder('<'), copy=False).tobytes())
+    for name, leaf in sorted(_named(tree).items()):
+        _digest(digest, name, np.asarray(leaf))
     return digest.hexdigest()
+
+
+def _named(tree) -> dict[str, Any]:
+    """The leaves of a tree by their paths."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator='/'): leaf for path, leaf in leaves}
+
+
+def _digest(digest, name: str, array: np.ndarray) -> None:
+    digest.update(f'{name} {array.dtype.name} {array.shape}\n'.encode())
+    digest.update(array.astype(array.dtype.newbyteorder('<'), copy=False).tobytes())
 
 
 class Checkpoints:
@@ -204,17 +211,31 @@ class Checkpoints:
     def average(self, steps: Sequence[int], like_params) -> Saved:
         """The mean of the parameters of steps (§6.1), in float32 as `numpy.mean` adds them.
 
-        One checkpoint is in memory at a time, beside the sum. `meta` is the recipe: the steps and the
-        fingerprint of the parameters of each. Raises as `restore`.
+        One array of one checkpoint is in memory at a time, beside the mean. `meta` is the recipe: the
+        steps, and the fingerprint of the parameters of each. Raises as `restore`.
         """
-        total, hashes = None, {}
+        self.wait()
+        hashes = {step: self._content(step)['params'] for step in steps}
+        digests = {step: hashlib.sha256() for step in steps}
         for step in steps:
-            params = self.restore_params(step, like_params).params
-            hashes[str(step)] = self._content(step)['params']
-            total = jax.tree.map(np.array, params) if total is None else jax.tree.map(_add, total, params)
-            del params
-        mean = jax.tree.map(lambda x: np.divide(x, len(steps), out=x), total)
-        return Saved(max(steps), mean, None, {'averaged': list(steps), 'params_sha256': hashes})
+            with self._reading(step, 'params'):
+                self._check_files(step, 'params')
+        means = {}
+        for name, like in sorted(_named(like_params).items()):
+            total = np.zeros(like.shape, like.dtype)
+            for step in steps:
+                array = self._array(step, name, like)
+                _digest(digests[step], name, array)
+                total += array
+            total /= len(steps)
+            means[name] = total
+        for step in steps:
+            if digests[step].hexdigest() != hashes[step]:
+                raise DamagedCheckpoint(step, 'params: not what was saved or asked for')
+        leaves = [means[name] for name in _named(like_params)]
+        mean = jax.tree.unflatten(jax.tree.structure(like_params), leaves)
+        recipe = {'averaged': list(steps), 'params_sha256': {str(step): hashes[step] for step in steps}}
+        return Saved(max(steps), mean, None, recipe)
 
     def close(self) -> None:
         """Waits as `wait` and lets go of the threads."""
@@ -269,16 +290,37 @@ class Checkpoints:
         self._manager.reload()
 
     def _read(self, step: int, item: str, args):
+        with self._reading(step, item):
+            self._check_files(step, item)
+            return self._manager.restore(step, args=ocp.args.Composite(**{item: args}))[item]
+
+    def _array(self, step: int, name: str, like) -> np.ndarray:
+        """One array of a step's parameters, by the path of `fingerprint`."""
+        tree = like
+        for key in reversed(name.split('/')):
+            tree = {key: tree}
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+        args = ocp.args.PyTreeRestore(item=tree, restore_args=as_numpy, partial_restore=True)
+        with self._reading(step, 'params'):
+            restored = ocp.PyTreeCheckpointHandler().restore(self._folder / str(step) / 'params', args=args)
+            return jax.tree.leaves(restored)[0]
+
+    def _check_files(self, step: int, item: str) -> None:
         hashes = self._folder / str(step) / 'files.json'
+        # After a kill before it was written there is none; the hash in `meta` still counts.
+        saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
+        if not saved.items() <= _hash_files(hashes.parent / item).items():
+            raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
+
+    @contextlib.contextmanager
+    def _reading(self, step: int, item: str) -> Iterator[None]:
         try:
-            # After a kill before it was written there is none; the hash in `meta` still counts.
-            saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
-            if saved.items() <= _hash_files(hashes.parent / item).items():
-                return self._manager.restore(step, args=ocp.args.Composite(**{item: args}))[item]
+            yield
+        except DamagedCheckpoint:
+            raise
         # Orbax, TensorStore and JSON raise a dozen kinds: KeyError, ValueError, UnicodeError, ...
         except Exception as error:
             raise DamagedCheckpoint(step, f'{item}: unreadable ({type(error).__name__})') from error
-        raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
 
     def _content(self, step: int) -> dict[str, Any]:
         stored = self._read(step, 'meta', ocp.args.JsonRestore())
@@ -309,10 +351,6 @@ class Checkpoints:
                 losses[step] = self._content(step)['dev_loss']
         losses = {step: loss for step, loss in losses.items() if loss is not None}
         return min(losses, key=losses.get, default=None)
-
-
-def _add(total: np.ndarray, array: np.ndarray) -> np.ndarray:
-    return np.add(total, array, out=total)
 
 
 def _shapes(tree):

@@ -12,7 +12,7 @@ import jax
 from absl import logging
 from etils import epath
 
-from transformer import accounting, bleu, checkpoint, evaluate, parallel, workdir
+from transformer import accounting, bleu, checkpoint, diagnose, evaluate, parallel, restore, workdir
 from transformer import config as configs
 from transformer import train as training
 from transformer.checkpoint import Checkpoints
@@ -21,12 +21,11 @@ from transformer.data import corpus, sources
 from transformer.data.batches import Batches
 from transformer.nn import models
 from transformer.parallel import is_primary as is_primary
+from transformer.restore import average as run_average
 from transformer.train import NonFiniteError as NonFiniteError
 from transformer.train import Stopped as Stopped
 from transformer.translate import Translator
 
-# Where in a work directory the mean of checkpoints is kept.
-AVERAGE = 'average'
 # Lines that `translate` reads before it writes the first.
 CHUNK = 10_000
 
@@ -121,39 +120,6 @@ def _on_eval(config: Config, prepared: corpus.Prepared, dev: Batches) -> dict[in
     return due
 
 
-def run_average(folder: epath.Path, last: int | None = None, every: int | None = None) -> list[int]:
-    """Averages the last checkpoints of a work directory (§6.1) into `average/`; their steps.
-
-    Args:
-      last: how many; `train.average_last` if none.
-      every: updates between two of them; `train.average_every` if none. Steps are multiples of it.
-
-    Raises:
-      ConfigError: not all of them are there, or one is damaged; nothing was changed.
-    """
-    config = workdir.read_config(folder)
-    last, every = last or config.train.average_last, every or config.train.average_every
-    if not last:
-        raise ConfigError('--last: missing; the config averages none')
-    with _checkpoints(config, folder) as checkpoints:
-        held = checkpoints.steps()
-        newest = max(last * every, *(step for step in held if step % every == 0))
-        wanted = range(newest - (last - 1) * every, newest + 1, every)
-        if missing := sorted(set(wanted) - set(held)):
-            raise ConfigError(
-                f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
-                f'{", ".join(map(str, held))}; train.average_last and average_every keep what they need'
-            )
-        found = checkpoints.average(wanted, models.parameter_shapes(config))
-    averages = Checkpoints(folder / AVERAGE, 1)
-    try:
-        # Under one number, so that a new average replaces the old one.
-        averages.save(0, found.params, None, found.meta)
-    finally:
-        averages.close()
-    return list(wanted)
-
-
 def run_evaluation(
     folder: epath.Path,
     splits: Iterable[str],
@@ -176,7 +142,7 @@ def run_evaluation(
     for split in splits:
         if split not in prepared.splits:
             raise ConfigError(f'--split={split}: choose among {", ".join(prepared.splits)}')
-    params, steps = restore_params(config, folder, choice)
+    params, steps = restore.restore_params(config, folder, choice)
     result = workdir.read_result(folder)
     with _precision(config):
         for split in splits:
@@ -237,6 +203,26 @@ def run_scoring(
     return bleu.score_all(*sides, pair, tokenized=tokenized)
 
 
+def run_diagnosis(
+    folder: epath.Path, split: str, changes: dict[str, object] | None = None
+) -> list[diagnose.Finding]:
+    """What `diagnose.findings` finds in the last evaluation of a split; arguments as of `run_evaluation`.
+
+    Raises:
+      ConfigError: a mistake of the user's, or the split was not evaluated.
+    """
+    config = _changed(workdir.read_config(folder), changes or {})
+    result = workdir.read_result(folder)
+    if split not in result.get('scores', {}):
+        raise ConfigError(f'--split={split}: {folder} has no scores of it; run evaluate first')
+    scores = result['scores'][split]
+    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    workdir.check_same(folder, config, prepared.lock)
+    translations = workdir.read_translations(folder, split, scores['checkpoint'])
+    texts = (*prepared.texts(split), translations)
+    return diagnose.findings(diagnose.Evidence(config, result, split, scores, *texts, prepared.tokenizer))
+
+
 def first_sources(folder: epath.Path, count: int) -> list[str]:
     """The first sentences of the test split of a work directory."""
     prepared = corpus.prepare(workdir.read_config(folder), cache_folder() / 'corpora')
@@ -256,7 +242,7 @@ def load(
     """
     folder = epath.Path(folder)
     config = _changed(workdir.read_config(folder), changes or {})
-    params, _ = restore_params(config, folder, choice)
+    params, _ = restore.restore_params(config, folder, choice)
     return Translator(config, params, workdir.read_tokenizer(folder), on_cut)
 
 
@@ -305,48 +291,6 @@ def _chunks(lines: BinaryIO) -> Iterator[list[str]]:
 
 def _warn_of_cut(first: int, index: int, length: int) -> None:
     logging.warning('line %d: cut, its %d pieces exceed decode.max_source_len', first + index + 1, length)
-
-
-def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, list[int]]:
-    """The parameters of a checkpoint, and the steps that they were saved at.
-
-    Args:
-      choice: best (the latest where no dev loss is known), latest, average or a step.
-
-    Raises:
-      ConfigError: there is none, or it is damaged.
-    """
-    shapes = models.parameter_shapes(config)
-    if choice == 'average':
-        if not (folder / AVERAGE).exists():
-            raise ConfigError(f'{folder}: no average; run.py average makes it of the last checkpoints')
-        with _checkpoints(config, folder, AVERAGE) as averages:
-            saved = averages.restore_params(0, shapes)
-            return parallel.replicate(saved.params), saved.meta['averaged']
-    with _checkpoints(config, folder) as checkpoints:
-        steps = checkpoints.steps()
-        named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
-        step = named.get(choice, int(choice) if choice.isdecimal() else None)
-        if step not in steps:
-            held = ', '.join(map(str, steps))
-            raise ConfigError(f'--checkpoint={choice}: choose best, latest, average or a step of {held}')
-        return parallel.replicate(checkpoints.restore_params(step, shapes).params), [step]
-
-
-@contextlib.contextmanager
-def _checkpoints(config: Config, folder: epath.Path, name: str = 'checkpoints') -> Iterator[Checkpoints]:
-    """The checkpoints of a work directory, to read; a damaged one is a ConfigError."""
-    if not (folder / name).exists():
-        raise ConfigError(f'{folder}: no checkpoint')
-    checkpoints = Checkpoints(folder / name, config.train.keep, read_only=True)
-    try:
-        if not checkpoints.steps():
-            raise ConfigError(f'{folder}: no checkpoint')
-        yield checkpoints
-    except checkpoint.DamagedCheckpoint as error:
-        raise ConfigError(f'{folder}: {error}; name another one with --checkpoint') from None
-    finally:
-        checkpoints.close()
 
 
 def _changed(config: Config, changes: dict[str, object]) -> Config:

@@ -123,6 +123,15 @@ def write_translations(workdir: epath.Path, split: str, checkpoint: str, lines: 
     write_text(workdir / 'translations' / f'{split}.{checkpoint}.txt', text)
 
 
+def read_translations(workdir: epath.Path, split: str, checkpoint: str) -> list[str]:
+    """The lines that `write_translations` wrote.
+
+    Raises:
+      OSError: there are none.
+    """
+    return (workdir / 'translations' / f'{split}.{checkpoint}.txt').read_text('utf-8').split('\n')[:-1]
+
+
 def environment() -> dict[str, dict[str, object]]:
     """The versions of what computes, and what it runs on."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}

@@ -1,0 +1,48 @@
+"""English to German news on 228,000 pairs of mixed text, the small stand-in for WMT 2014, for two CPU cores.
+
+    python run.py --config=configs/news_small.py --config.data.dir=FOLDER
+
+FOLDER holds raw, cased text: multi30k/train (https://github.com/multi30k/dataset), tatoeba/en-de/train
+(https://tatoeba.org), techdocs_en-de/train (manuals of free software) and, in wmt_news/en-de, the news
+test sets of WMT 2008 to 2014 (sacreBLEU downloads them). Development set newstest2013, test set
+newstest2014 with all of its 3,003 lines.
+"""
+
+from transformer.config import config_dict
+
+NEWS = ('news-test2008', 'newstest2009', 'newstest2010', 'newstest2011', 'newstest2012')
+TRAIN = (
+    'multi30k/train',
+    'tatoeba/en-de/train',
+    'techdocs_en-de/train',
+    *(f'wmt_news/en-de/{name}' for name in NEWS),
+)
+
+
+def get_config():
+    return config_dict(
+        {
+            'model.N': 4,
+            'model.d_model': 128,
+            'model.d_ff': 512,
+            'model.h': 4,
+            'model.vocab_size': 6000,
+            'data.source': 'text',
+            'data.name': None,
+            'data.train': ','.join(TRAIN),
+            'data.dev': 'wmt_news/en-de/newstest2013',
+            'data.test': 'wmt_news/en-de/newstest2014',
+            'data.pieces': 6000,
+            'data.batching': 'packed',
+            'data.row_len': 128,
+            'data.max_len': 128,
+            'data.batch_tokens': 4096,
+            'train.steps': 8000,
+            'train.warmup_steps': 1500,
+            'train.log_every': 50,
+            'train.eval_every': 500,
+            'train.checkpoint_every': 500,
+            'train.average_last': 5,
+            'train.average_every': 500,
+        }
+    )

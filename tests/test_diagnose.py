@@ -1,0 +1,139 @@
+"""Planted faults are found, each by its finding alone, and a healthy run has none."""
+
+import dataclasses
+
+import pytest
+
+from transformer import config as configs
+from transformer.data import tokenizer
+from transformer.diagnose import Evidence, findings
+
+ENGLISH = 'the dog and the cat of the man with the hat saw that the house is old .'
+GERMAN = 'der Hund und das Haus mit dem Mann ist nicht alt und wird von dem Hund gesehen .'
+LINES = 3003
+
+
+def text(sentence: str) -> list[str]:
+    """Different lines of some words, detokenised and capitalised."""
+    words = sentence.split()
+    lines = [' '.join(words[(i + j * j) % (len(words) - 1)] for j in range(9)) for i in range(LINES)]
+    return [f'{line.capitalize()} {i}.' for i, line in enumerate(lines)]
+
+
+@pytest.fixture(scope='module')
+def healthy() -> Evidence:
+    """The paper's base model on the whole newstest2014, averaged."""
+    sources, references = text(ENGLISH), text(GERMAN)
+    config = configs.resolve(
+        configs.config_dict({'train.average_last': 5, 'train.average_every': 1500, 'data.pieces': 360})
+    )
+    scores = {
+        'checkpoint': 'average',
+        'steps': [93_000, 94_500, 96_000, 97_500, 99_000],
+        'decode': dataclasses.asdict(config.decode),
+    }
+    result = {'steps': 100_000, 'tokens': 2_300_000_000}
+    pieces = tokenizer.Tokenizer(tokenizer.train([*sources, *references], 360))
+    translations = [line.replace('Hund', 'Kerl') for line in references]
+    return Evidence(config, result, 'test', scores, sources, references, translations, pieces)
+
+
+def changed(evidence: Evidence, **options) -> Evidence:
+    """With other options of the config, as train__steps=9."""
+    changes = {name.replace('__', '.'): value for name, value in options.items()}
+    return dataclasses.replace(evidence, config=configs.replace(evidence.config, changes))
+
+
+def lines(evidence: Evidence, change, *, every: int = 10) -> Evidence:
+    """With every tenth translation changed."""
+    made = [
+        change(source, line) if i % every == 0 else line
+        for i, (source, line) in enumerate(zip(evidence.sources, evidence.translations, strict=True))
+    ]
+    return dataclasses.replace(evidence, translations=made)
+
+
+def first(evidence: Evidence, count: int) -> Evidence:
+    texts = {name: getattr(evidence, name)[:count] for name in ('sources', 'references', 'translations')}
+    return dataclasses.replace(evidence, **texts)
+
+
+def swapped(evidence: Evidence) -> Evidence:
+    texts = {'sources': evidence.references, 'references': evidence.sources, 'translations': evidence.sources}
+    return dataclasses.replace(evidence, **texts)
+
+
+def scored(evidence: Evidence, **scores) -> Evidence:
+    return dataclasses.replace(evidence, scores={**evidence.scores, **scores})
+
+
+def trained(evidence: Evidence, **result) -> Evidence:
+    return dataclasses.replace(evidence, result={**evidence.result, **result})
+
+
+FAULTS = {
+    'filtered test set': (lambda e: first(e, 2737), ['2,737 lines']),
+    'part of the test set': (
+        lambda e: first(changed(e, data__source='text', data__test='news/newstest2014'), 3000),
+        ['3,000 lines'],
+    ),
+    'fewer translations': (lambda e: dataclasses.replace(e, translations=e.translations[1:]), ['3,002 tr']),
+    'direction swapped': (
+        swapped,
+        ['sources read as de', 'references read as en', 'translations read as en'],
+    ),
+    'German to English': (
+        lambda e: changed(swapped(e), data__source_language='de', data__target_language='en'),
+        ['translates German to English'],
+    ),
+    'tokenized references': (
+        lambda e: dataclasses.replace(e, references=[r.replace('.', ' .') for r in e.references]),
+        ['blank before their full stop'],
+    ),
+    'lowercased references': (
+        lambda e: dataclasses.replace(e, references=[r.lower() for r in e.references]),
+        ['no reference has a capital'],
+    ),
+    'short': (
+        lambda e: lines(e, lambda s, t: ' '.join(t.split()[:6]), every=1),
+        ['0.545 of the length of their references: brevity penalty 0.435'],
+    ),
+    'long': (lambda e: lines(e, lambda s, t: f'{t} {t}', every=3), ['of the length of their references']),
+    'pieces': (lambda e: lines(e, lambda s, t: t.replace(' ', ' ▁')), ['301 translations hold pieces']),
+    'separators': (lambda e: lines(e, lambda s, t: t.replace('Haus', 'Ha@@ us')), ["as '@@'"]),
+    'entities': (lambda e: lines(e, lambda s, t: f'&quot;{t}&quot;'), ["as '&quot;'"]),
+    'copies': (lambda e: lines(e, lambda s, t: s), ['10.0 % of the translations are copies']),
+    'truncated': (
+        lambda e: lines(e, lambda s, t: f'{t[:-1]}{" ja" * 70}', every=100),
+        ['1.0 % of the translations end at the longest'],
+    ),
+    'long sources': (
+        lambda e: scored(e, decode={**e.scores['decode'], 'max_source_len': 12}),
+        ['of the sources were cut at 12'],
+    ),
+    'unknown pieces': (lambda e: lines(e, lambda s, t: f'{t} ⁇'), ['301 translations hold unknown']),
+    'small batches': (lambda e: trained(e, tokens=4_000 * 100_000), ['4,000 target tokens an update']),
+    'warm-up': (lambda e: trained(e, steps=5_000, tokens=23_000 * 5_000), ['5,000 updates with a warm-up']),
+    'not at its end': (lambda e: trained(e, steps=90_000), ['90,000 of 100,000']),
+    'no average': (lambda e: scored(e, checkpoint='best', steps=[97_500]), ['no average']),
+    'close checkpoints': (
+        lambda e: scored(e, steps=list(range(99_600, 100_001, 100))),
+        ['5 checkpoints 100 updates apart'],
+    ),
+    'penalty': (lambda e: scored(e, decode={**e.scores['decode'], 'alpha': 1.0}), ['alpha=1.0']),
+    'search': (lambda e: scored(e, decode={**e.scores['decode'], 'method': 'greedy'}), ['method=greedy']),
+}
+
+
+def test_a_healthy_run(healthy):
+    assert findings(healthy) == []
+
+
+@pytest.mark.parametrize('fault', FAULTS)
+def test_a_planted_fault(healthy, fault):
+    plant, expected = FAULTS[fault]
+    found = findings(plant(healthy))
+    assert len(found) == len(expected), found
+    for finding, part in zip(found, expected, strict=True):
+        assert part in finding.seen
+        assert finding.matters and finding.change

@@ -1,0 +1,259 @@
+"""Why a BLEU is low or not comparable with the paper's: what was seen, why it matters, what to change."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from transformer import bleu
+from transformer.config import Config
+from transformer.data.tokenizer import Tokenizer
+
+# Frequent words that the other two languages do not have.
+_FUNCTION_WORDS = {
+    'en': {'the', 'of', 'and', 'to', 'is', 'was', 'that', 'with', 'this', 'are', 'by', 'his', 'from'},
+    'de': {'der', 'und', 'ist', 'das', 'nicht', 'ein', 'eine', 'mit', 'von', 'zu', 'auf', 'dem', 'wird'},
+    'fr': {'le', 'les', 'et', 'est', 'une', 'des', 'que', 'dans', 'pour', 'qui', 'sur', 'pas', 'du'},
+}
+# Lines of the whole test sets of WMT, by what their files and splits are called.
+_TEST_SETS = {'newstest2013': 3000, 'newstest2014': 3003}
+_FILTERED = 2737  # lines of sacreBLEU's wmt14, which is newstest2014 without some documents
+_LEFTOVERS = re.compile(r'▁|@@( |$)|@-@|##AT##|&(quot|apos|amp|lt|gt|#\d+);')
+_UNKNOWN = re.compile('⁇|\ufffd|<unk>')
+_PAPER_TOKENS = 25_000
+_PAPER_SPACING = 1500
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong, or makes a score incomparable."""
+
+    seen: str
+    matters: str
+    change: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What is known of one evaluation; the texts are raw, a line each.
+
+    `scores` is the split's entry in result.json, `result` the whole of it.
+    """
+
+    config: Config
+    result: dict
+    split: str
+    scores: dict
+    sources: Sequence[str]
+    references: Sequence[str]
+    translations: Sequence[str]
+    tokenizer: Tokenizer
+
+    def share(self, wrong: Callable[..., object], *sides: Sequence[str]) -> float:
+        """The share of the lines for which `wrong` of the sides is true."""
+        return sum(bool(wrong(*line)) for line in zip(*sides, strict=True)) / len(self.references)
+
+
+def findings(evidence: Evidence) -> list[Finding]:
+    """Everything that was found; nothing for a run as the paper's."""
+    checks = (
+        _test_set,
+        _direction,
+        _references,
+        _lengths,
+        _leftovers,
+        _copies,
+        _truncation,
+        _unknown,
+        _updates,
+        _averaging,
+        _search,
+    )
+    return [finding for check in checks for finding in check(evidence)]
+
+
+def _test_set(e: Evidence) -> Iterator[Finding]:
+    data, lines = e.config.data, len(e.references)
+    named = getattr(data, e.split, '')
+    if data.source == 'tfds' and (data.name or '').startswith('wmt14_translate'):
+        named = {'validation': 'newstest2013', 'test': 'newstest2014'}.get(named, named)
+    expected = next((count for name, count in _TEST_SETS.items() if name in named), None)
+    if lines == _FILTERED or expected not in (None, lines):
+        whole = expected or _TEST_SETS['newstest2014']
+        yield Finding(
+            f'{e.split} has {lines:,} lines, the whole test set {whole:,}',
+            "sacreBLEU's wmt14 is newstest2014 without some documents (2,737 lines); the paper's scores "
+            'are over the whole set, wmt14/full',
+            f'data.{e.split}',
+        )
+    if len(e.translations) != lines:
+        yield Finding(
+            f'{len(e.translations):,} translations for {lines:,} references',
+            'the translations were made of another test set than the one that is there now',
+            'run evaluate again',
+        )
+
+
+def _direction(e: Evidence) -> Iterator[Finding]:
+    data = e.config.data
+    sides = (
+        ('sources', e.sources, data.source_language),
+        ('references', e.references, data.target_language),
+        ('translations', e.translations, data.target_language),
+    )
+    for name, lines, language in sides:
+        seen = _language(lines)
+        if language in _FUNCTION_WORDS and seen not in (None, language):
+            yield Finding(
+                f'the {name} read as {seen}, the config says {language}',
+                'a model of the other direction was trained or scored: TFDS, for one, lists (de, en)',
+                'data.source_language and data.target_language, or the names of the files',
+            )
+    if (data.source_language, data.target_language) == ('de', 'en'):
+        yield Finding(
+            'translates German to English',
+            "the paper's tables are English to German, whose BLEU is several points lower",
+            'data.source_language=en data.target_language=de',
+        )
+
+
+def _language(lines: Sequence[str]) -> str | None:
+    """The language most of whose function words the lines have; None where that is not clear."""
+    words = re.findall(r'\w+', ' '.join(lines).lower())
+    counts = sorted((sum(w in known for w in words), name) for name, known in _FUNCTION_WORDS.items())
+    (second, _), (first, name) = counts[-2:]
+    return name if first > 2 * second and first > len(words) / 50 else None
+
+
+def _references(e: Evidence) -> Iterator[Finding]:
+    if bleu.looks_tokenized(e.references):
+        yield Finding(
+            'most references have a blank before their full stop',
+            'sacreBLEU tokenizes raw text itself: on tokenized references it is another score',
+            f'data.{e.split}: raw text',
+        )
+    if any(map(str.strip, e.references)) and all(line == line.lower() for line in e.references):
+        yield Finding(
+            'no reference has a capital letter',
+            "the paper's scores are cased; without case they are a point or more higher",
+            f'data.{e.split}: cased text',
+        )
+
+
+def _lengths(e: Evidence) -> Iterator[Finding]:
+    if len(e.translations) != len(e.references):
+        return
+    ratio, penalty = bleu.lengths(e.translations, e.references)
+    if ratio < 0.95:
+        yield Finding(
+            f'translations have {ratio:.3f} of the length of their references: brevity penalty {penalty:.3f}',
+            f'the penalty alone takes {100 * (1 - penalty):.0f} % of the BLEU',
+            'decode.alpha (higher is longer), decode.extra_len, decode.max_source_len; train longer',
+        )
+    elif ratio > 1.1:
+        yield Finding(
+            f'translations have {ratio:.3f} of the length of their references',
+            'what is too much lowers the precision of every n-gram; often it is repetition',
+            'decode.alpha (lower is shorter), decode.extra_len; train longer',
+        )
+
+
+def _leftovers(e: Evidence) -> Iterator[Finding]:
+    for name, lines in (('translations', e.translations), ('references', e.references)):
+        if found := [match[0] for line in lines if (match := _LEFTOVERS.search(line))]:
+            yield Finding(
+                f'{len(found):,} {name} hold pieces or entities of a tokenizer, as {found[0].strip()!r}',
+                'BLEU counts them as words',
+                'train and score on raw text: undo the tokenization of the data',
+            )
+
+
+def _copies(e: Evidence) -> Iterator[Finding]:
+    if len(e.translations) != len(e.sources):
+        return
+    copied = lambda source, reference, translation: source.strip() and translation == source != reference
+    share = e.share(copied, e.sources, e.references, e.translations)
+    if share > 0.02:
+        yield Finding(
+            f'{100 * share:.1f} % of the translations are copies of their source',
+            'training pairs whose two sides are equal or in one language teach the model to copy',
+            'data.train: filter such pairs',
+        )
+
+
+def _truncation(e: Evidence) -> Iterator[Finding]:
+    if len(e.translations) != len(e.sources):
+        return
+    extra, longest = (e.scores['decode'][name] for name in ('extra_len', 'max_source_len'))
+    lengths = [list(map(len, e.tokenizer.encode_batch(side))) for side in (e.sources, e.translations)]
+    # The last piece is the end, which a hypothesis that was cut does not have.
+    cut = e.share(lambda s, t: t > min(s, longest) + extra, *lengths)
+    if cut > 0.005:
+        yield Finding(
+            f'{100 * cut:.1f} % of the translations end at the longest allowed, input + {extra}',
+            'they lack their end, or repeat themselves until there',
+            'decode.extra_len; train longer if they repeat',
+        )
+    if (long := e.share(lambda s: s > longest, lengths[0])) > 0.005:
+        yield Finding(
+            f'{100 * long:.1f} % of the sources were cut at {longest} pieces',
+            'what was cut off cannot be translated',
+            'decode.max_source_len',
+        )
+
+
+def _unknown(e: Evidence) -> Iterator[Finding]:
+    unknown = [line for line in e.translations if _UNKNOWN.search(line)]
+    if unknown and not any(map(_UNKNOWN.search, e.references)):
+        yield Finding(
+            f'{len(unknown):,} translations hold unknown pieces or broken characters',
+            'the vocabulary does not cover the text, or bytes were written that make no character',
+            'data.pieces and data.train; train longer',
+        )
+
+
+def _updates(e: Evidence) -> Iterator[Finding]:
+    steps, tokens, train = e.result['steps'], e.result['tokens'], e.config.train
+    if tokens < 0.8 * _PAPER_TOKENS * steps:
+        yield Finding(
+            f'{tokens / steps:,.0f} target tokens an update, the paper has about {_PAPER_TOKENS:,}',
+            'the gradient of a small batch is noisy; the schedule was made for large ones',
+            'data.batch_tokens (train.accumulate, where memory is short)',
+        )
+    if steps < 2 * train.warmup_steps:
+        yield Finding(
+            f'{steps:,} updates with a warm-up of {train.warmup_steps:,}',
+            'the learning rate was still rising, or had hardly begun to fall',
+            'train.steps, or train.warmup_steps',
+        )
+    elif steps < train.steps:
+        yield Finding(f'{steps:,} of {train.steps:,} updates', 'training has not ended', 'run train again')
+
+
+def _averaging(e: Evidence) -> Iterator[Finding]:
+    if e.scores['checkpoint'] != 'average':
+        yield Finding(
+            f'one checkpoint ({e.scores["checkpoint"]}) was evaluated, no average',
+            'Table 2 is of averages of 5 (base) or 20 (big) checkpoints, Table 3 of single ones',
+            'train.average_last=5 train.average_every=1500, or run.py average and --checkpoint=average',
+        )
+        return
+    steps = e.scores['steps']
+    spacing = min((b - a for a, b in zip(steps, steps[1:], strict=False)), default=0)
+    if spacing < _PAPER_SPACING / 3:
+        yield Finding(
+            f'the average is over {len(steps)} checkpoints {spacing:,} updates apart',
+            "checkpoints that close are nearly equal; the paper's are 10 minutes apart: 1,500 (base) or "
+            '600 (big) updates',
+            'train.average_every',
+        )
+
+
+def _search(e: Evidence) -> Iterator[Finding]:
+    used, paper = e.scores['decode'], {'method': 'beam', 'beam': 4, 'alpha': 0.6}
+    if other := {name: used[name] for name, value in paper.items() if used[name] != value}:
+        yield Finding(
+            f'decoded with {", ".join(f"{name}={value}" for name, value in other.items())}',
+            'the paper has beam 4 and alpha 0.6 in the penalty ((5 + n)/6)^alpha; others call n^alpha '
+            'by that name',
+            ' '.join(f'decode.{name}={paper[name]}' for name in other),
+        )
