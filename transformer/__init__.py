@@ -2,7 +2,8 @@
 
 Read in this order: config.py; nn/masks, attention, positions, layers, stacks, models; losses.py,
 optim.py, train.py; data/grammar, sources, tokenizer, corpus, batches; decode.py, translate.py,
-evaluate.py, bleu.py; checkpoint.py, parallel.py, workdir.py, metrics.py; commands.py.
+evaluate.py, bleu.py, diagnose.py; checkpoint.py, restore.py, parallel.py, workdir.py, metrics.py;
+commands.py.
 
 Axis letters, in annotations and einsum:
 
@@ -17,7 +18,7 @@ def load(workdir, checkpoint: str = 'best'):
     """The translator of a work directory: `transformer.load('runs/tiny').translate(['The dog ...'])`.
 
     Args:
-      checkpoint: best, latest or a step.
+      checkpoint: best, latest, average or a step.
 
     Raises:
       ConfigError: it is no work directory, or holds no such checkpoint.
