@@ -30,11 +30,12 @@ def get_config():
             'data.row_len': 48,
             'data.max_len': 48,
             'data.batch_tokens': 2048,
-            'train.steps': 12000,
+            'train.steps': 15000,
             'train.warmup_steps': 1000,
             'train.log_every': 50,
             'train.eval_every': 1000,
             'train.checkpoint_every': 500,
+            'train.average_last': 5,
             'decode.max_source_len': 128,
         }
     )
