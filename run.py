@@ -1,9 +1,10 @@
-"""The command line: python run.py [train|evaluate|average|translate|config|score|diagnose|figure] [flags]."""
+"""The command line: python run.py [COMMAND] [flags]; `--help` lists the commands."""
 
 import importlib
 import json
 import logging
 import os
+import pathlib
 import re
 import signal
 import sys
@@ -23,6 +24,7 @@ Trains, evaluates and uses the Transformer of "Attention Is All You Need".
 
 Commands:
     train       train, or resume, then evaluate (the default command; of configs/tiny.py by default)
+    prepare     download and tokenise the data; say what it is and compare it with what is expected
     evaluate    loss, perplexity and BLEU of a trained model: --split, --checkpoint
     average     average the last checkpoints: --last, --every; then --checkpoint=average
     translate   standard input to standard output, line by line: --nbest, --scores, --checkpoint
@@ -48,7 +50,7 @@ Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not fini
 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved; the same command resumes).
 """
 DEFAULT_CONFIG = 'configs/tiny.py'
-COMMANDS = ('train', 'evaluate', 'average', 'translate', 'config', 'score', 'diagnose', 'figure')
+COMMANDS = ('train', 'prepare', 'evaluate', 'average', 'translate', 'config', 'score', 'diagnose', 'figure')
 ANIMAL = "The animal didn't cross the street because it was too {}."
 
 
@@ -123,6 +125,11 @@ def overrides(values: flags.FlagValues) -> dict[str, object]:
     return config_flags.get_override_values(values['config'])
 
 
+def lock_file(values: flags.FlagValues) -> pathlib.Path:
+    """Where what is expected of a config's data stands, beside the config file."""
+    return pathlib.Path(config_flags.get_config_filename(values['config'])).with_suffix('.lock.json')
+
+
 def work_directory(values: flags.FlagValues) -> str:
     """The work directory named, or one made of the names of config file and overrides."""
     if values.workdir is not None:
@@ -167,7 +174,7 @@ def run_command(command: str, values: flags.FlagValues) -> int:
     folder = commands.start(work_directory(values), distributed=values.distributed)
     if command == 'train':
         try:
-            result = commands.run_training(config, folder)
+            result = commands.run_training(config, folder, lock_file(values))
         except commands.NonFiniteError as error:
             print(f'error: {error}', file=sys.stderr)
             return 3
@@ -180,6 +187,8 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         if config.data.source == 'grammar':
             show_grammar(folder)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
+    elif command == 'prepare':
+        print('\n'.join(commands.run_preparation(config, lock_file(values))))
     elif command == 'evaluate':
         splits = values.split.split(',')
         result = commands.run_evaluation(folder, splits, values.checkpoint, overrides(values))

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -48,8 +49,43 @@ def cache_folder() -> epath.Path:
     return epath.Path(home) / 'transformer'
 
 
-def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
+def run_preparation(config: Config, lock_file: epath.PathLike) -> list[str]:
+    """Downloads and tokenises the data of a config into the cache; says what it is, a line each.
+
+    Args:
+      lock_file: what is expected of the data, as configs/wmt14_en_de.lock.json; there may be none.
+
+    Raises:
+      ConfigError: bad data, or none.
+    """
+    sources.download(config.data)
+    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    lock, told = prepared.lock, []
+    if lock['corpora']:
+        told.append('corpora: ' + json.dumps(lock['corpora']))
+    for split, counts in lock['splits'].items():
+        dropped = ''.join(f', {rule["count"]:,} {name} left out' for name, rule in counts['dropped'].items())
+        told.append(
+            f'data.{split}: {corpus.pairs_read(lock, split):,} pairs read{dropped}; '
+            f'{counts["source_tokens"]:,} + {counts["target_tokens"]:,} pieces'
+        )
+    told.append(f'tokenizer: {prepared.tokenizer.size:,} pieces, sha256 {lock["tokenizer_sha256"]}')
+    told.append(f'lock file: {prepared.folder / corpus.LOCK}')
+    return told + (_compare(lock, lock_file) or ([f'as {lock_file} expects'] if lock_file.exists() else []))
+
+
+def _compare(lock: dict, lock_file: epath.PathLike) -> list[str]:
+    if not lock_file.exists():
+        return []
+    found = corpus.differences(lock, json.loads(lock_file.read_text()))
+    return [f'DIFFERENT from {lock_file}: {line}' for line in found]
+
+
+def run_training(config: Config, folder: epath.Path, lock_file: epath.PathLike) -> dict[str, object]:
     """Trains, or resumes, and evaluates; the contents of result.json.
+
+    Args:
+      lock_file: as of `run_preparation`; differences from it are warnings.
 
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
@@ -57,6 +93,8 @@ def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
     """
     configs.check_devices(config, parallel.device_count())
     prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    for line in _compare(prepared.lock, lock_file):
+        logging.warning('%s', line)
     batches = {
         split: Batches(
             prepared.splits[split],

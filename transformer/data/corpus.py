@@ -80,6 +80,31 @@ class Prepared:
         return source, target
 
 
+def differences(lock: dict, expected: dict) -> list[str]:
+    """Where data is not what another lock file expects of it, a line each.
+
+    Args:
+      expected: `corpora`, as a lock file has it, and `lines`, the pairs read of each split, dropped
+        ones counted.
+    """
+    found = [
+        f'corpora: {name} is {lock["corpora"].get(name)}, expected {value}'
+        for name, value in expected['corpora'].items()
+        if lock['corpora'].get(name) != value
+    ]
+    for split, lines in expected['lines'].items():
+        read = pairs_read(lock, split)
+        if read != lines:
+            found.append(f'data.{split}: {read:,} pairs read, expected {lines:,}')
+    return found
+
+
+def pairs_read(lock: dict, split: str) -> int:
+    """The pairs of a split before any was dropped."""
+    counts = lock['splits'][split]
+    return counts['pairs'] + sum(rule['count'] for rule in counts['dropped'].values())
+
+
 class _Damaged(OSError):
     """A file of the cache is not what the lock file says."""
 
@@ -222,6 +247,7 @@ def _write(data: Data, identity: dict, folder: pathlib.Path) -> None:
     dtype = np.dtype('<u2' if pieces.size <= 1 << 16 else '<i4')
     lock = {
         **identity,
+        'corpora': sources.corpora(data),
         'tokenizer_sha256': pieces.sha256,
         'dtype': dtype.str,
         'splits': {},

@@ -1,8 +1,11 @@
 """Where sentence pairs come from: text files, the grammar, or a dataset of TFDS."""
 
+import contextlib
 import dataclasses
 import gzip
 import hashlib
+import importlib
+import importlib.util
 import io
 import itertools
 import zlib
@@ -196,18 +199,86 @@ def _origin(path: epath.Path, name: str) -> Origin:
     return Origin(name, lines + (last != b'\n'), digest.hexdigest())
 
 
+def download(data: Data) -> None:
+    """Downloads a dataset of TFDS and prepares it in `data.dir`, unless it is there.
+
+    TFDS keeps finished downloads, so that an interrupted call goes on with the next file. The other
+    sources have nothing to download.
+
+    Raises:
+      ConfigError: TFDS has no such dataset or cannot download it, or TensorFlow is not installed.
+      OSError: the network or the disk fails.
+    """
+    if data.source != 'tfds':
+        return
+    import tensorflow_datasets as tfds
+
+    try:
+        _prepared_builder(data)
+        return
+    except tfds.core.DatasetNotFoundError:
+        pass
+    if not all(map(importlib.util.find_spec, ('tensorflow', 'importlib_resources'))):
+        raise ConfigError(f"data.name={data.name!r}: downloading needs TensorFlow: pip install '.[prepare]'")
+    try:
+        builder = _known_builder(data)
+        # Google's copies are in another format.
+        settings = tfds.download.DownloadConfig(try_download_gcs=False)
+        builder.download_and_prepare(download_config=settings)
+    except tfds.core.DatasetNotFoundError:
+        raise ConfigError(f'data.name={data.name!r}: TFDS has no such dataset') from None
+    # What a builder asserts of its files, as that the user downloads some by hand.
+    except (AssertionError, tfds.download.DownloadError, tfds.download.NonMatchingChecksumError) as error:
+        raise ConfigError(f'data.name={data.name!r}: {" ".join(str(error).split())}') from None
+
+
+def corpora(data: Data) -> dict[str, object]:
+    """What the pairs are called by others: for TFDS name, version and the corpora of each split."""
+    if data.source == 'grammar':
+        return {'name': 'grammar', 'version': grammar.VERSION}
+    if data.source == 'text':
+        return {}
+    import tensorflow_datasets as tfds
+
+    builder = _prepared_builder(data)
+    named = {'name': data.name, 'version': str(builder.info.version)}
+    try:
+        subsets = _known_builder(data).subsets
+    except (tfds.core.DatasetNotFoundError, AttributeError):
+        # Only the sets of WMT say what they are made of.
+        return named
+    return {**named, 'subsets': {str(split): list(names) for split, names in subsets.items()}}
+
+
+def _known_builder(data: Data):
+    """The builder that downloads a dataset."""
+    import tensorflow_datasets as tfds
+
+    module = data.name.split('/')[0].removesuffix('_translate')
+    with contextlib.suppress(ModuleNotFoundError):
+        # TFDS knows only the datasets whose modules are imported.
+        importlib.import_module(f'tensorflow_datasets.translate.{module}')
+    return tfds.builder(data.name, data_dir=data.dir, file_format='array_record')
+
+
+def _prepared_builder(data: Data):
+    """The builder of a prepared dataset; reading it needs no TensorFlow."""
+    import tensorflow_datasets as tfds
+
+    return tfds.core.read_only_builder.builder_from_files(data.name, data_dir=data.dir)
+
+
 def _tfds_builder(data: Data, split: str):
-    """The builder of a prepared dataset; reading it needs no TensorFlow, preparing it does."""
-    # Imported here: nothing else needs it, and it takes a second.
+    """The builder of a prepared dataset that has the split and the languages."""
+    # Imported here, as everywhere: nothing else needs it, and it takes a second.
     import tensorflow_datasets as tfds
 
     where = 'data.dir' if data.dir is None else f'data.dir={data.dir!r}'
     try:
-        builder = tfds.core.read_only_builder.builder_from_files(data.name, data_dir=data.dir)
+        builder = _prepared_builder(data)
     except tfds.core.DatasetNotFoundError:
         raise ConfigError(
-            f'data.name={data.name!r}: not prepared in {where}; first, with TensorFlow, '
-            f"tfds.builder({data.name!r}, file_format='array_record').download_and_prepare()"
+            f'data.name={data.name!r}: not prepared in {where}; first run.py prepare with the same config'
         ) from None
     if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
         raise ConfigError(
