@@ -12,7 +12,7 @@ import jax
 from absl import logging
 from etils import epath
 
-from transformer import accounting, bleu, checkpoint, diagnose, evaluate, parallel, restore, workdir
+from transformer import accounting, bleu, checkpoint, diagnose, evaluate, metrics, parallel, restore, workdir
 from transformer import config as configs
 from transformer import train as training
 from transformer.checkpoint import Checkpoints
@@ -48,6 +48,12 @@ def cache_folder() -> epath.Path:
     return epath.Path(home) / 'transformer'
 
 
+def _prepare(config: Config) -> corpus.Prepared:
+    """The corpus of a config; the first process shows how far what is missing is made."""
+    with metrics.Stages(quiet=not parallel.is_primary()) as stages:
+        return corpus.prepare(config, cache_folder() / 'corpora', progress=stages)
+
+
 def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
     """Trains, or resumes, and evaluates; the contents of result.json.
 
@@ -56,7 +62,7 @@ def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
       NonFiniteError, Stopped: as `train.train`.
     """
     configs.check_devices(config, parallel.device_count())
-    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    prepared = _prepare(config)
     batches = {
         split: Batches(
             prepared.splits[split],
@@ -137,7 +143,7 @@ def run_evaluation(
     """
     config = _changed(workdir.read_config(folder), changes or {})
     configs.check_devices(config, parallel.device_count())
-    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    prepared = _prepare(config)
     workdir.check_same(folder, config, prepared.lock)
     for split in splits:
         if split not in prepared.splits:
@@ -216,7 +222,7 @@ def run_diagnosis(
     if split not in result.get('scores', {}):
         raise ConfigError(f'--split={split}: {folder} has no scores of it; run evaluate first')
     scores = result['scores'][split]
-    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    prepared = _prepare(config)
     workdir.check_same(folder, config, prepared.lock)
     translations = workdir.read_translations(folder, split, scores['checkpoint'])
     texts = (*prepared.texts(split), translations)
@@ -225,7 +231,7 @@ def run_diagnosis(
 
 def first_sources(folder: epath.Path, count: int) -> list[str]:
     """The first sentences of the test split of a work directory."""
-    prepared = corpus.prepare(workdir.read_config(folder), cache_folder() / 'corpora')
+    prepared = _prepare(workdir.read_config(folder))
     return prepared.texts('test')[0][:count]
 
 
