@@ -1,8 +1,9 @@
 """What the code costs on this machine, against its aims: `python -m experiments.benchmark data`.
 
-Machines are shared and noisy: the ratios tell more than the figures.
+Beside each figure stand the aim and the ratio to it; machines are shared and noisy.
 """
 
+import contextlib
 import dataclasses
 import itertools
 import os
@@ -21,7 +22,6 @@ from transformer.data import corpus
 from transformer.data.batches import Batches, fill, prefetch
 from transformer.metrics import Stages
 
-LANGUAGES = ('en', 'de')
 PAIRS = 4_500_000  # of WMT 2014 English-German
 WORDS = 250_000  # different ones of a language
 SYLLABLES = [
@@ -56,15 +56,14 @@ def write_text(folder: pathlib.Path, name: str, pairs: int, seed: int) -> None:
     """Writes pairs as long as those of WMT: median 25 pieces, some of over 256, sides alike."""
     draw = np.random.default_rng(seed)
     vocabularies = [words(np.random.default_rng(number)) for number in range(2)]
-    files = [(folder / f'{name}.{language}').open('w') for language in LANGUAGES]
-    for start in range(0, pairs, 50_000):
-        source = np.exp(draw.normal(np.log(20), 0.62, min(pairs - start, 50_000)))
-        target = source * np.exp(draw.normal(-0.03, 0.2, len(source)))
-        for file, vocabulary, lengths in zip(files, vocabularies, (source, target), strict=True):
-            counts = np.clip(lengths, 1, 300).astype(int)
-            file.writelines(f'{line}\n' for line in sentences(draw, vocabulary, counts))
-    for file in files:
-        file.close()
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((folder / f'{name}.{end}').open('w')) for end in ('en', 'de')]
+        for start in range(0, pairs, 50_000):
+            source = np.exp(draw.normal(np.log(20), 0.62, min(pairs - start, 50_000)))
+            target = source * np.exp(draw.normal(-0.03, 0.2, len(source)))
+            for file, vocabulary, lengths in zip(files, vocabularies, (source, target), strict=True):
+                counts = np.clip(lengths, 1, 300).astype(int)
+                file.writelines(f'{line}\n' for line in sentences(draw, vocabulary, counts))
 
 
 def tell(
@@ -72,8 +71,9 @@ def tell(
 ) -> None:
     """Prints a figure beside its aim, and its ratio to it."""
     aim = most or least
-    told = f'at {"most" if most else "least"} {aim:,g} {unit}: {value / aim:.3g} of it' if aim else ''
-    print(f'{name:<34} {value:>14,.4g} {unit:<10} {told}'.rstrip(), flush=True)
+    told = f'at {"most" if most else "least"} {aim:,.0f} {unit}: {value / aim:.3g} of it' if aim else ''
+    shown = f'{value:,.0f}' if value >= 1000 else f'{value:.3g}'
+    print(f'{name:<34} {shown:>12} {unit:<10} {told}'.rstrip(), flush=True)
 
 
 def peak_memory() -> float:

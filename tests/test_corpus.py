@@ -343,8 +343,8 @@ corpus.prepare(Config(data=data), cache, progress=progress)
     [
         # SentencePiece has read all of the text; 10 sides of chunks are to be encoded behind it.
         (('tokenizer', 10), 1, 10),
+        (('train', 0), 0, 10),
         (('train', 4), 0, 8),
-        (('dev', 0), 0, 4),
         (('test', 2), 0, 0),
     ],
 )
