@@ -233,6 +233,25 @@ def test_diagnosis(capfd, texts, trained, tmp_path):
     assert 'test.best.txt' in fails(capfd, *call[1:])
 
 
+def test_prepare_says_what_the_data_is_and_what_was_expected(capfd, texts, tmp_path):
+    config = tmp_path / 'numbers.py'
+    config.write_text((ROOT / 'configs' / 'multi30k.py').read_text())
+    call = ['run.py', 'prepare', f'--config={config}', *arguments(texts, tmp_path / 'w')[2:]]
+    assert run.main(call) == 0
+    out = capfd.readouterr().out
+    assert 'data.train: 200 pairs read; ' in out and 'data.dev: 10 pairs read' in out and '400 pieces' in out
+    assert pathlib.Path(out.split('lock file: ')[1].strip()).exists()
+    lock_file = config.with_suffix('.lock.json')
+    for expected, line in (
+        ({'train': 200, 'dev': 10, 'test': 10}, f'as {lock_file} expects'),
+        ({'train': 201}, f'DIFFERENT from {lock_file}: data.train: 200 pairs read, expected 201'),
+    ):
+        lock_file.write_text(json.dumps({'corpora': {}, 'lines': expected}))
+        assert run.main(call) == 0
+        assert capfd.readouterr().out.splitlines()[-1] == line
+    assert not (tmp_path / 'w').exists()
+
+
 def test_training_keeps_and_averages_what_its_config_says(capfd, texts, tmp_path):
     changes = {'train.steps': 6, 'train.keep': 1, 'train.average_last': 2, 'train.average_every': 2}
     assert run.main(['run.py', *arguments(texts, tmp_path / 'w', **changes)]) == 0

@@ -3,15 +3,20 @@
 import errno
 import json
 import logging
+import os
 import pathlib
 import shutil
+import signal
+import subprocess
+import sys
 import threading
+import time
 
 import numpy as np
 import pytest
 
 from transformer.config import Config, ConfigError, Data
-from transformer.data import corpus
+from transformer.data import build, corpus
 
 ENGLISH = [f'{who} sees {what}.' for who in ('He', 'A cat', 'Nobody') for what in ('it', 'a dog')]
 GERMAN = [f'{who} sieht {what}.' for who in ('Er', 'Das Kätzchen', 'Ob') for what in ('es', 'x')]
@@ -126,7 +131,7 @@ def test_grammar_has_a_pronoun_split(tmp_path, monkeypatch):
 
 def test_small_chunks_give_the_same_files(config, tmp_path, monkeypatch):
     whole = corpus.prepare(config, tmp_path / 'cache')
-    monkeypatch.setattr(corpus, '_CHUNK', 2)
+    monkeypatch.setattr(build, '_CHUNK', 2)
     chunked = corpus.prepare(config, tmp_path / 'other')
     assert chunked.folder.name == whole.folder.name
     before, after = content(whole.folder), content(chunked.folder)
@@ -139,7 +144,7 @@ def test_small_chunks_give_the_same_files(config, tmp_path, monkeypatch):
 
 
 def test_large_vocabularies_take_four_bytes(config, tmp_path, monkeypatch):
-    class Large(corpus.Tokenizer):
+    class Large(build.Tokenizer):
         def __init__(self, model):
             super().__init__(model)
             self.size = 70_000
@@ -147,7 +152,7 @@ def test_large_vocabularies_take_four_bytes(config, tmp_path, monkeypatch):
         def encode_batch(self, texts):
             return [[69_999, 1] for _ in texts]
 
-    monkeypatch.setattr(corpus, 'Tokenizer', Large)
+    monkeypatch.setattr(build, 'Tokenizer', Large)
     train = corpus.prepare(config, tmp_path / 'cache').splits['train']
     assert train.source.dtype == np.int32
     assert train.pair(5)[0].tolist() == [69_999, 1]
@@ -155,22 +160,22 @@ def test_large_vocabularies_take_four_bytes(config, tmp_path, monkeypatch):
 
 def test_tokenizer_learns_from_evenly_spaced_pairs(config, tmp_path, monkeypatch):
     seen = []
-    train = corpus.tokenizer.train
+    train = build.tokenizer.train
 
     def spy(sentences, pieces):
         seen.extend(sentences)
         return train(ENGLISH + GERMAN, pieces)
 
-    monkeypatch.setattr(corpus.tokenizer, 'train', spy)
+    monkeypatch.setattr(build.tokenizer, 'train', spy)
     # 20 sentences, of which at most 7 are taken: every third pair that has two sides.
-    monkeypatch.setattr(corpus, '_TRAINED_ON', 7)
+    monkeypatch.setattr(build, '_TRAINED_ON', 7)
     corpus.prepare(config, tmp_path / 'cache')
     assert seen == [ENGLISH[0], GERMAN[0], ENGLISH[3], GERMAN[3], LONG, 'y']
 
 
 def test_second_time_only_reads(config, tmp_path, monkeypatch):
     first = corpus.prepare(config, tmp_path / 'cache')
-    for name in ('_write', '_alone'):
+    for name in ('_build', '_alone'):
         monkeypatch.setattr(corpus, name, None)
     second = corpus.prepare(config, tmp_path / 'cache')
     assert second.lock == first.lock
@@ -250,13 +255,13 @@ def test_an_edited_lock_file_is_damage(config, tmp_path):
         OSError(errno.EIO, 'broken', 'some file'),
     ],
 )
-def test_an_accident_leaves_nothing(config, tmp_path, monkeypatch, error):
+def test_after_an_accident_it_goes_on(config, tmp_path, monkeypatch, error):
+    whole = content(corpus.prepare(config, tmp_path / 'other').folder)
     cache = tmp_path / 'cache'
     encode = corpus.Tokenizer.encode_batch
 
     def fails(self, texts):
         if 'leer' in texts:
-            assert len(list(cache.iterdir())) == 1
             raise error
         return encode(self, texts)
 
@@ -267,8 +272,137 @@ def test_an_accident_leaves_nothing(config, tmp_path, monkeypatch, error):
     if isinstance(error, OSError):
         named = {errno.ENOSPC: str(cache), errno.EIO: 'some file'}
         assert caught.value.filename == named[error.errno]
-    assert list(cache.iterdir()) == []
-    assert len(corpus.prepare(config, cache).splits['train']) == 6
+    (unfinished,) = cache.iterdir()
+    assert unfinished.name.startswith('.')
+    monkeypatch.setattr(build.tokenizer, 'train', None)
+    prepared = corpus.prepare(config, cache)
+    assert content(prepared.folder) == whole
+    assert list(cache.iterdir()) == [prepared.folder]
+
+
+def test_whatever_was_written_last_it_goes_on(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, '_CHUNK', 4)
+    sync = os.fsync
+    calls, last = 0, None
+
+    def interrupted(handle):
+        nonlocal calls
+        calls += 1
+        if calls == last:
+            os.write(handle, b'half of what')
+            raise KeyboardInterrupt
+        sync(handle)
+
+    monkeypatch.setattr(os, 'fsync', interrupted)
+    whole = content(corpus.prepare(config, tmp_path / 'whole').folder)
+    for number in range(1, calls + 1, 3):
+        cache = tmp_path / str(number)
+        calls, last = 0, number
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare(config, cache)
+        prepared = corpus.prepare(config, cache)
+        assert content(prepared.folder) == whole
+        assert list(cache.iterdir()) == [prepared.folder]
+
+
+@pytest.mark.parametrize('name', ['tokenizer.model', 'journal.json', 'dev.source.txt'])
+@pytest.mark.parametrize('damage', [lambda path: path.unlink(), lambda path: path.write_bytes(b'x')])
+def test_a_damaged_beginning_is_made_again(config, tmp_path, monkeypatch, name, damage):
+    whole = content(corpus.prepare(config, tmp_path / 'other').folder)
+
+    def stop(stage, done, total):
+        if stage == 'test':
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        corpus.prepare(config, tmp_path / 'cache', progress=stop)
+    (unfinished,) = (tmp_path / 'cache').iterdir()
+    damage(unfinished / name)
+    assert content(corpus.prepare(config, tmp_path / 'cache').folder) == whole
+
+
+KILLED = """
+import os, signal, sys
+from transformer.config import Config, Data
+from transformer.data import build, corpus
+
+folder, cache, moment, done = sys.argv[1:]
+build._CHUNK = 4
+data = Data(source='text', dir=folder, dev='dev', pieces=300, max_len=30)
+
+def progress(stage, units, total):
+    if (stage, units) == (moment, int(done)):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+corpus.prepare(Config(data=data), cache, progress=progress)
+"""
+
+
+@pytest.mark.parametrize(
+    'moment, trained, encoded',
+    [
+        # SentencePiece has read all of the text; 10 sides of chunks are to be encoded behind it.
+        (('tokenizer', 10), 1, 10),
+        (('train', 0), 0, 10),
+        (('train', 4), 0, 8),
+        (('test', 2), 0, 0),
+    ],
+)
+def test_killed_and_restarted(config, tmp_path, monkeypatch, moment, trained, encoded):
+    monkeypatch.setattr(build, '_CHUNK', 4)
+    undisturbed = corpus.prepare(config, tmp_path / 'other')
+    command = [sys.executable, '-c', KILLED, config.data.dir, tmp_path / 'cache', *map(str, moment)]
+    assert subprocess.run(command).returncode == -signal.SIGKILL
+    (unfinished,) = (tmp_path / 'cache').iterdir()
+    assert unfinished.name.startswith(f'.{undisturbed.folder.name}.')
+    train, encode = build.tokenizer.train, build.Tokenizer.encode_batch
+    calls = []
+    spies = {
+        'train': lambda *args: (calls.append('train'), train(*args))[1],
+        'encode_batch': lambda *args: (calls.append('encode'), encode(*args))[1],
+    }
+    monkeypatch.setattr(build.tokenizer, 'train', spies['train'])
+    monkeypatch.setattr(build.Tokenizer, 'encode_batch', spies['encode_batch'])
+    prepared = corpus.prepare(config, tmp_path / 'cache')
+    assert (calls.count('train'), calls.count('encode')) == (trained, encoded)
+    assert content(prepared.folder) == content(undisturbed.folder)
+    assert list((tmp_path / 'cache').iterdir()) == [prepared.folder]
+
+
+def test_progress_counts_every_stage(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(build, '_CHUNK', 4)
+    seen = []
+    corpus.prepare(config, tmp_path / 'cache', progress=lambda *call: seen.append(call))
+    assert seen == [
+        *(('tokenizer', done, 11) for done in (0, 10, 11)),
+        *(('train', done, 10) for done in (0, 4, 8, 10)),
+        *(('dev', done, 3) for done in (0, 3)),
+        *(('test', done, 2) for done in (0, 2)),
+    ]
+    corpus.prepare(config, tmp_path / 'cache', progress=lambda *call: pytest.fail('nothing is made'))
+
+
+def test_threads_change_nothing(config, tmp_path, monkeypatch):
+    found = []
+    for threads in (1, 3):
+        monkeypatch.setattr(os, 'cpu_count', lambda: threads)
+        prepared = corpus.prepare(config, tmp_path / str(threads))
+        found.append(content(prepared.folder))
+    assert found[0] == found[1]
+
+
+def test_unfinished_folders_do_not_gather(config, tmp_path):
+    cache = tmp_path / 'cache'
+    names = ('.0123.host', '.0123.host.89ab', '.0123.host.damaged', '.4567.host')
+    for name in names:
+        (cache / name).mkdir(parents=True)
+        (cache / name / 'train.source.bin').write_bytes(b'x')
+    week = 7 * 24 * 3600
+    for name in names[:3]:
+        os.utime(cache / name, (0, time.time() - week - 60))
+    os.utime(cache / names[3], (0, time.time() - week + 60))
+    prepared = corpus.prepare(config, cache)
+    assert {path.name for path in cache.iterdir()} == {prepared.folder.name, names[3]}
 
 
 def test_a_cache_that_cannot_be_a_folder(config, tmp_path):
@@ -288,26 +422,40 @@ def prepare_twice_at_once(config, cache):
     return found
 
 
-def test_processes_wait_for_each_other(config, tmp_path, monkeypatch):
+def test_processes_wait_for_each_other(config, tmp_path, monkeypatch, caplog):
     calls = []
-    write = corpus._write
-    monkeypatch.setattr(corpus, '_write', lambda *args: (calls.append(1), write(*args)))
+    write = build.write
+    monkeypatch.setattr(build, 'write', lambda *args: (calls.append(1), write(*args)))
     first, second = prepare_twice_at_once(config, tmp_path / 'cache')
     assert first.lock == second.lock
     assert len(calls) == 1
+    assert 'waiting for another process' in caplog.text
 
 
 def test_without_locks_both_end_well(config, tmp_path, monkeypatch):
     def refuses(handle, operation):
         raise OSError(errno.ENOLCK, 'no locks')
 
-    write = corpus._write
+    write = build.write
     meet = threading.Barrier(2)
     monkeypatch.setattr(corpus.fcntl, 'flock', refuses)
-    monkeypatch.setattr(corpus, '_write', lambda *args: (write(*args), meet.wait(20)))
+    monkeypatch.setattr(build, 'write', lambda *args: (write(*args), meet.wait(20)))
     first, second = prepare_twice_at_once(config, tmp_path / 'cache')
     assert first.lock == second.lock
     assert list((tmp_path / 'cache').iterdir()) == [first.folder]
+
+
+def test_without_locks_an_accident_leaves_nothing(config, tmp_path, monkeypatch):
+    def refuses(handle, operation):
+        raise OSError(errno.ENOLCK, 'no locks')
+
+    def stop(stage, done, total):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(corpus.fcntl, 'flock', refuses)
+    with pytest.raises(KeyboardInterrupt):
+        corpus.prepare(config, tmp_path / 'cache', progress=stop)
+    assert list((tmp_path / 'cache').iterdir()) == []
 
 
 def test_a_faster_process_wins(config, tmp_path, monkeypatch):
@@ -327,10 +475,13 @@ def test_a_rename_that_fails_is_told(config, tmp_path, monkeypatch):
     def fails(path, target):
         raise OSError(errno.EROFS, 'read-only', str(target))
 
-    monkeypatch.setattr(pathlib.Path, 'rename', fails)
-    with pytest.raises(OSError, match='read-only'):
-        corpus.prepare(config, tmp_path / 'cache')
-    assert list((tmp_path / 'cache').iterdir()) == []
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, 'rename', fails)
+        with pytest.raises(OSError, match='read-only'):
+            corpus.prepare(config, tmp_path / 'cache')
+    # The folder lacks its name only.
+    monkeypatch.setattr(build, 'write', None)
+    assert len(corpus.prepare(config, tmp_path / 'cache').splits['train']) == 6
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import jax
 from absl import logging
 from etils import epath
 
-from transformer import accounting, bleu, checkpoint, diagnose, evaluate, parallel, restore, workdir
+from transformer import accounting, bleu, checkpoint, diagnose, evaluate, metrics, parallel, restore, workdir
 from transformer import config as configs
 from transformer import train as training
 from transformer.checkpoint import Checkpoints
@@ -49,6 +49,12 @@ def cache_folder() -> epath.Path:
     return epath.Path(home) / 'transformer'
 
 
+def _prepare(config: Config) -> corpus.Prepared:
+    """The corpus of a config; the first process shows how far what is missing is made."""
+    with metrics.Stages(quiet=not parallel.is_primary()) as stages:
+        return corpus.prepare(config, cache_folder() / 'corpora', progress=stages)
+
+
 def run_preparation(config: Config, lock_file: epath.PathLike) -> list[str]:
     """Downloads and tokenises the data of a config into the cache; says what it is, a line each.
 
@@ -59,7 +65,7 @@ def run_preparation(config: Config, lock_file: epath.PathLike) -> list[str]:
       ConfigError: bad data, or none.
     """
     sources.download(config.data)
-    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    prepared = _prepare(config)
     lock, told = prepared.lock, []
     if lock['corpora']:
         told.append('corpora: ' + json.dumps(lock['corpora']))
@@ -92,7 +98,7 @@ def run_training(config: Config, folder: epath.Path, lock_file: epath.PathLike) 
       NonFiniteError, Stopped: as `train.train`.
     """
     configs.check_devices(config, parallel.device_count())
-    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    prepared = _prepare(config)
     for line in _compare(prepared.lock, lock_file):
         logging.warning('%s', line)
     batches = {
@@ -175,7 +181,7 @@ def run_evaluation(
     """
     config = _changed(workdir.read_config(folder), changes or {})
     configs.check_devices(config, parallel.device_count())
-    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    prepared = _prepare(config)
     workdir.check_same(folder, config, prepared.lock)
     for split in splits:
         if split not in prepared.splits:
@@ -254,7 +260,7 @@ def run_diagnosis(
     if split not in result.get('scores', {}):
         raise ConfigError(f'--split={split}: {folder} has no scores of it; run evaluate first')
     scores = result['scores'][split]
-    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    prepared = _prepare(config)
     workdir.check_same(folder, config, prepared.lock)
     translations = workdir.read_translations(folder, split, scores['checkpoint'])
     texts = (*prepared.texts(split), translations)
@@ -263,7 +269,7 @@ def run_diagnosis(
 
 def first_sources(folder: epath.Path, count: int) -> list[str]:
     """The first sentences of the test split of a work directory."""
-    prepared = corpus.prepare(workdir.read_config(folder), cache_folder() / 'corpora')
+    prepared = _prepare(workdir.read_config(folder))
     return prepared.texts('test')[0][:count]
 
 

@@ -1,4 +1,4 @@
-"""What a training reports: metrics.jsonl, TensorBoard, and the progress bar."""
+"""What a training reports: metrics.jsonl, TensorBoard, and the progress bars."""
 
 import json
 import math
@@ -9,6 +9,43 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tensorboardX import SummaryWriter
 
 from transformer.config import ConfigError
+
+LONG = 100_000  # units of a stage that is worth a line where no bar can be drawn
+
+
+class Stages:
+    """Shows how far the stages of a preparation are, as `data.corpus.prepare` tells it.
+
+    Draws a bar a stage on a terminal, and nothing where nothing has to be made; elsewhere it prints
+    a line when a long stage begins.
+    """
+
+    def __init__(self, *, quiet: bool = False):
+        self._console = Console(stderr=True, quiet=quiet)
+        self._bars = Progress(
+            TextColumn('preparing {task.description}'),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeRemainingColumn(elapsed_when_finished=True),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._bars.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Moves the bar of a stage to `done` of `total` units."""
+        if stage not in self._tasks:
+            self._bars.start()
+            self._tasks[stage] = self._bars.add_task(stage, total=total)
+            if not self._console.is_terminal and total >= LONG:
+                self._console.print(f'preparing {stage}: {total} pairs', highlight=False, soft_wrap=True)
+        self._bars.update(self._tasks[stage], completed=done)
 
 
 class Metrics:

@@ -1,0 +1,154 @@
+"""What the code costs on this machine, against its aims: `python -m experiments.benchmark data`.
+
+Beside each figure stand the aim and the ratio to it; machines are shared and noisy.
+"""
+
+import contextlib
+import dataclasses
+import itertools
+import os
+import pathlib
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from absl import flags
+
+from transformer.config import Config, ConfigError, Data
+from transformer.data import corpus
+from transformer.data.batches import Batches, fill, prefetch
+from transformer.metrics import Stages
+
+PAIRS = 4_500_000  # of WMT 2014 English-German
+WORDS = 250_000  # different ones of a language
+SYLLABLES = [
+    onset + vowel + coda
+    for onset in ('', *'bdfghklmnprstw', 'st', 'tr', 'sch')
+    for vowel in 'aeiou'
+    for coda in ('', *'nrstl', 'nd', 'ch')
+]
+STEPS = 1000  # batches that are timed at most
+
+
+def words(draw: np.random.Generator) -> list[str]:
+    """Different words by falling frequency: strings of syllables, the longer the rarer they are."""
+    syllables = 1 + (draw.random(2 * WORDS) * np.log10(10 + np.arange(2 * WORDS))).astype(int)
+    ends = np.cumsum(syllables)
+    drawn = [SYLLABLES[i] for i in draw.integers(len(SYLLABLES), size=ends[-1])]
+    made = (''.join(drawn[end - n : end]) for n, end in zip(syllables.tolist(), ends.tolist(), strict=True))
+    return list(dict.fromkeys(filter(None, made)))[:WORDS]
+
+
+def sentences(draw: np.random.Generator, vocabulary: list[str], counts: np.ndarray) -> Iterator[str]:
+    """Sentences of `counts` words, whose frequencies follow Zipf's law."""
+    frequency = np.cumsum(1 / (np.arange(len(vocabulary)) + 2.7) ** 1.2)
+    ends = np.cumsum(counts).tolist()
+    drawn = np.searchsorted(frequency, draw.random(ends[-1]) * frequency[-1]).tolist()
+    text = [vocabulary[i] for i in drawn]
+    for start, end in itertools.pairwise([0, *ends]):
+        yield ' '.join(text[start:end]) + '.'
+
+
+def write_text(folder: pathlib.Path, name: str, pairs: int, seed: int) -> None:
+    """Writes pairs as long as those of WMT: median 25 pieces, some of over 256, sides alike."""
+    draw = np.random.default_rng(seed)
+    vocabularies = [words(np.random.default_rng(number)) for number in range(2)]
+    with contextlib.ExitStack() as stack:
+        files = [stack.enter_context((folder / f'{name}.{end}').open('w')) for end in ('en', 'de')]
+        for start in range(0, pairs, 50_000):
+            source = np.exp(draw.normal(np.log(20), 0.62, min(pairs - start, 50_000)))
+            target = source * np.exp(draw.normal(-0.03, 0.2, len(source)))
+            for file, vocabulary, lengths in zip(files, vocabularies, (source, target), strict=True):
+                counts = np.clip(lengths, 1, 300).astype(int)
+                file.writelines(f'{line}\n' for line in sentences(draw, vocabulary, counts))
+
+
+def tell(
+    name: str, value: float, unit: str, *, most: float | None = None, least: float | None = None
+) -> None:
+    """Prints a figure beside its aim, and its ratio to it."""
+    aim = most or least
+    told = f'at {"most" if most else "least"} {aim:,.0f} {unit}: {value / aim:.3g} of it' if aim else ''
+    shown = f'{value:,.0f}' if value >= 1000 else f'{value:.3g}'
+    print(f'{name:<34} {shown:>12} {unit:<10} {told}'.rstrip(), flush=True)
+
+
+def peak_memory() -> float:
+    """The most memory that this process, and any of its children, had at a time, in GiB."""
+    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+    return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 2**20
+
+
+def prepare(data: Data, cache: pathlib.Path) -> corpus.Prepared:
+    """Prepares a corpus and tells what it took."""
+    began, ended = {}, {}
+    with Stages() as stages:
+
+        def progress(stage: str, done: int, total: int) -> None:
+            ended[stage] = time.perf_counter()
+            began.setdefault(stage, ended[stage])
+            stages(stage, done, total)
+
+        prepared = corpus.prepare(Config(data=data), cache, progress=progress)
+        finished = time.perf_counter()
+    train, seconds = prepared.splits['train'], ended['train'] - began['train']
+    tokens = len(train.source) + len(train.target)
+    tell('training the tokenizer', ended['tokenizer'] - began['tokenizer'], 's')
+    tell('tokenising', len(train) / seconds, 'pairs/s')
+    tell('tokenising', tokens / seconds, 'tokens/s')
+    tell('preparing after tokenising', finished - ended['test'], 's', most=600)
+    tell('peak memory of preparing', peak_memory(), 'GiB', most=4)
+    lengths = np.percentile(train.source_lengths, (5, 50, 95, 100)).astype(int).tolist()
+    print(f'  {len(train):,} pairs of {tokens:,} tokens; sources at 5, 50, 95, 100 %: {lengths}')
+    return prepared
+
+
+def plan_and_read(train: corpus.Corpus, data: Data) -> None:
+    """Plans an epoch, reads batches as a training does, and tells what it took."""
+    start = time.perf_counter()
+    batches = Batches(train, data, 8, 0, True)
+    batches.batch(0)
+    tell(f'{data.batching}: planning an epoch', time.perf_counter() - start, 's', most=30)
+    share = 100 * fill(batches)
+    tell(f'{data.batching}: real tokens', share, '%', least=95 if data.batching == 'packed' else None)
+    steps, tokens = min(STEPS, batches.steps_per_epoch), 0
+    start = time.perf_counter()
+    for batch in prefetch(batches, 0, steps, lambda batch: batch):
+        tokens += sum(np.count_nonzero(batch[f'{side}_segments']) for side in ('source', 'target'))
+    tell(f'{data.batching}: batches', tokens / (time.perf_counter() - start), 'tokens/s', least=5e6)
+
+
+def benchmark_data(pairs: int) -> None:
+    """Times everything between the text of a synthetic corpus and the batches of a training."""
+    print(f'{pairs:,} pairs, where WMT has {PAIRS:,}; {os.cpu_count()} processors')
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        for seed, (split, count) in enumerate({'train': pairs, 'dev': 3000, 'test': 3000}.items()):
+            write_text(folder, split, count, seed)
+        data = Data(source='text', dir=name, train='train', dev='dev', test='test', row_len=288)
+        train = prepare(data, folder / 'cache').splits['train']
+        for batching in ('packed', 'bucketed'):
+            plan_and_read(train, dataclasses.replace(data, batching=batching))
+    tell('peak memory in all', peak_memory(), 'GiB', most=4)
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one benchmark; returns the exit status."""
+    values = flags.FlagValues()
+    flags.DEFINE_integer('pairs', PAIRS, 'data: pairs of the corpus', lower_bound=1, flag_values=values)
+    try:
+        words = values(list(argv))[1:]
+        if words != ['data']:
+            raise ConfigError(f'{" ".join(words) or "nothing"!r}: no such benchmark; choose data')
+        benchmark_data(values.pairs)
+    except (flags.Error, ConfigError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))
