@@ -31,6 +31,7 @@ TINY = {
     'train.eval_every': 2,
     'train.checkpoint_every': 1,
     'train.keep': 2,
+    'train.average_last': 0,
     'decode.extra_len': 4,
 }
 WORDS = ['one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten']
