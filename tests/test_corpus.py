@@ -305,6 +305,18 @@ def test_whatever_was_written_last_it_goes_on(config, tmp_path, monkeypatch):
         assert list(cache.iterdir()) == [prepared.folder]
 
 
+def test_interrupted_between_lock_file_and_journal(config, tmp_path, monkeypatch):
+    def interrupted(path):
+        raise KeyboardInterrupt
+
+    whole = content(corpus.prepare(config, tmp_path / 'other').folder)
+    with monkeypatch.context() as patch:
+        patch.setattr(pathlib.Path, 'unlink', interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            corpus.prepare(config, tmp_path / 'cache')
+    assert content(corpus.prepare(config, tmp_path / 'cache').folder) == whole
+
+
 @pytest.mark.parametrize('name', ['tokenizer.model', 'journal.json', 'dev.source.txt'])
 @pytest.mark.parametrize('damage', [lambda path: path.unlink(), lambda path: path.write_bytes(b'x')])
 def test_a_damaged_beginning_is_made_again(config, tmp_path, monkeypatch, name, damage):

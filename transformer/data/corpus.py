@@ -248,8 +248,10 @@ def _build(data: Data, identity: dict, folder: pathlib.Path, alone: bool, progre
 def _remove_stale(unfinished: pathlib.Path) -> None:
     """Removes the unfinished folders that nobody came back for, other than the one to be finished."""
     for path in unfinished.parent.glob('.*.*'):
-        if path != unfinished and path.is_dir() and time.time() - path.stat().st_mtime > _STALE:
-            shutil.rmtree(path, ignore_errors=True)
+        # Another machine may remove it just now.
+        with contextlib.suppress(FileNotFoundError):
+            if path != unfinished and path.is_dir() and time.time() - path.stat().st_mtime > _STALE:
+                shutil.rmtree(path, ignore_errors=True)
 
 
 def _publish(unfinished: pathlib.Path, folder: pathlib.Path) -> Prepared:
