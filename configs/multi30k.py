@@ -30,7 +30,7 @@ def get_config():
             'data.row_len': 48,
             'data.max_len': 48,
             'data.batch_tokens': 2048,
-            'train.steps': 15000,
+            'train.steps': 12500,
             'train.warmup_steps': 1000,
             'train.log_every': 50,
             'train.eval_every': 1000,
