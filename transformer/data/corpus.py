@@ -119,6 +119,7 @@ def _identity(data: Data, files: dict[str, list[sources.Origin]]) -> dict:
     return {
         **{name: getattr(data, name) for name in options},
         'versions': versions,
+        **sources.dataset(data),
         'files': {split: [origin._asdict() for origin in found] for split, found in files.items()},
     }
 

@@ -12,12 +12,11 @@ from typing import NamedTuple
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data import grammar
+from transformer.data import grammar, tfds_source
 
 _BLOCK = 1 << 20
 _BOM = b'\xef\xbb\xbf'
 _SHOWN = 20  # places that the report keeps of a rule
-_FETCHED = 1000  # pairs that are read from TFDS at once
 
 
 class Pair(NamedTuple):
@@ -58,6 +57,25 @@ class Report:
 def splits(data: Data) -> tuple[str, ...]:
     """The splits that the source has."""
     return ('train', 'dev', 'test') + (('pronoun',) if data.source == 'grammar' else ())
+
+
+def prepare(data: Data) -> None:
+    """Downloads the dataset of a TFDS source unless it is there; other sources need nothing.
+
+    Raises:
+      ConfigError, OSError: as `tfds_source.prepare`.
+    """
+    if data.source == 'tfds':
+        tfds_source.prepare(data)
+
+
+def dataset(data: Data) -> dict[str, object]:
+    """What the lock file tells of a TFDS source beside its files; other sources are their files.
+
+    Raises:
+      ConfigError: it is not prepared.
+    """
+    return {'dataset': tfds_source.description(data)} if data.source == 'tfds' else {}
 
 
 def sentence_pairs(data: Data, split: str, report: Report) -> Iterator[Pair]:
@@ -196,55 +214,14 @@ def _origin(path: epath.Path, name: str) -> Origin:
     return Origin(name, lines + (last != b'\n'), digest.hexdigest())
 
 
-def _tfds_builder(data: Data, split: str):
-    """The builder of a prepared dataset; reading it needs no TensorFlow, preparing it does."""
-    # Imported here: nothing else needs it, and it takes a second.
-    import tensorflow_datasets as tfds
-
-    where = 'data.dir' if data.dir is None else f'data.dir={data.dir!r}'
-    try:
-        builder = tfds.core.read_only_builder.builder_from_files(data.name, data_dir=data.dir)
-    except tfds.core.DatasetNotFoundError:
-        raise ConfigError(
-            f'data.name={data.name!r}: not prepared in {where}; first, with TensorFlow, '
-            f"tfds.builder({data.name!r}, file_format='array_record').download_and_prepare()"
-        ) from None
-    if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
-        raise ConfigError(
-            f'data.name={data.name!r}: prepared in {where} as {builder.info.file_format.value}; '
-            'needs array_record'
-        )
-    languages = list(builder.info.features)
-    for name in ('source_language', 'target_language'):
-        if getattr(data, name) not in languages:
-            choices = ', '.join(languages)
-            raise ConfigError(f'data.{name}={getattr(data, name)!r}: {data.name} has {choices}')
-    try:
-        builder.info.splits[getattr(data, split)]
-    except ValueError:
-        choices = ', '.join(builder.info.splits)
-        raise ConfigError(f'data.{split}={getattr(data, split)!r}: {data.name} has {choices}') from None
-    return builder
-
-
 def _tfds_pairs(data: Data, split: str) -> Iterator[Pair]:
-    source = _tfds_builder(data, split).as_data_source(split=getattr(data, split))
     name = f'{data.name}/{getattr(data, split)}'
-    for start in range(0, len(source), _FETCHED):
-        rows = source.__getitems__(range(start, min(start + _FETCHED, len(source))))
-        for line, row in enumerate(rows, start + 1):
-            source_text, target_text = (
-                row[language].decode().replace('\n', ' ')
-                for language in (data.source_language, data.target_language)
-            )
-            yield Pair(source_text, target_text, (name, name), line)
+    for line, texts in enumerate(tfds_source.texts(data, split), 1):
+        yield Pair(*texts, (name, name), line)
 
 
 def _tfds_origins(data: Data, split: str) -> list[Origin]:
-    chosen = _tfds_builder(data, split).info.splits[getattr(data, split)]
-    found = []
-    for part in chosen.file_instructions:
-        path = epath.Path(part.filename)
-        name = f'{path.name}[{part.skip}:{part.skip + part.take}]'
-        found.append(_origin(path, name)._replace(lines=part.take))
-    return found
+    return [
+        _origin(path, f'{path.name}[{skip}:{skip + take}]')._replace(lines=take)
+        for path, skip, take in tfds_source.files(data, split)
+    ]
