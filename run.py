@@ -1,4 +1,4 @@
-"""The command line: python run.py [train|evaluate|average|translate|config|score|diagnose|figure] [flags]."""
+"""The command line: python run.py [COMMAND] [flags]; USAGE tells the commands."""
 
 import importlib
 import json
@@ -23,6 +23,7 @@ Trains, evaluates and uses the Transformer of "Attention Is All You Need".
 
 Commands:
     train       train, or resume, then evaluate (the default command; of configs/tiny.py by default)
+    prepare     make the corpus that train reads; download its TFDS dataset first
     evaluate    loss, perplexity and BLEU of a trained model: --split, --checkpoint
     average     average the last checkpoints: --last, --every; then --checkpoint=average
     translate   standard input to standard output, line by line: --nbest, --scores, --checkpoint
@@ -48,7 +49,7 @@ Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not fini
 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved; the same command resumes).
 """
 DEFAULT_CONFIG = 'configs/tiny.py'
-COMMANDS = ('train', 'evaluate', 'average', 'translate', 'config', 'score', 'diagnose', 'figure')
+COMMANDS = ('train', 'prepare', 'evaluate', 'average', 'translate', 'config', 'score', 'diagnose', 'figure')
 ANIMAL = "The animal didn't cross the street because it was too {}."
 
 
@@ -135,6 +136,11 @@ def work_directory(values: flags.FlagValues) -> str:
     return os.path.join('runs', name)
 
 
+def lock_file(values: flags.FlagValues) -> str:
+    """Where a lock file beside the config file would say what its data must be."""
+    return os.path.splitext(config_flags.get_config_filename(values['config']))[0] + '.lock.json'
+
+
 def print_config(config: Config, *, diff: bool) -> None:
     """Every option, or what differs from the paper's base as "name = ours  # paper: its"."""
     base = configs.resolve(configs.config_dict())
@@ -164,10 +170,14 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         scores = commands.run_scoring(*files, tokenized=values.tokenized)
         print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
         return 0
+    if command == 'prepare':
+        for line in commands.run_preparation(config, lock_file(values)):
+            print(line)
+        return 0
     folder = commands.start(work_directory(values), distributed=values.distributed)
     if command == 'train':
         try:
-            result = commands.run_training(config, folder)
+            result = commands.run_training(config, folder, lock_file(values))
         except commands.NonFiniteError as error:
             print(f'error: {error}', file=sys.stderr)
             return 3

@@ -17,7 +17,7 @@ from transformer import config as configs
 from transformer import train as training
 from transformer.checkpoint import Checkpoints
 from transformer.config import Config, ConfigError
-from transformer.data import corpus, sources
+from transformer.data import corpus, lock, sources
 from transformer.data.batches import Batches
 from transformer.nn import models
 from transformer.parallel import is_primary as is_primary
@@ -48,15 +48,40 @@ def cache_folder() -> epath.Path:
     return epath.Path(home) / 'transformer'
 
 
-def run_training(config: Config, folder: epath.Path) -> dict[str, object]:
+def run_preparation(config: Config, lock_file: str) -> list[str]:
+    """Makes the corpus that training reads, its dataset downloaded before; what was made, in lines.
+
+    Args:
+      lock_file: what is expected of the corpus, if there is such a file.
+
+    Raises:
+      ConfigError: bad data, or a dataset that cannot be had.
+    """
+    expected = lock.expected(lock_file)
+    sources.prepare(config.data)
+    prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    report = [*lock.describe(prepared.lock), f'lock file: {prepared.folder / corpus.LOCK}']
+    if expected is not None:
+        report += lock.differences(prepared.lock, expected, lock_file) or [f'all as {lock_file} says']
+    return report
+
+
+def run_training(config: Config, folder: epath.Path, lock_file: str) -> dict[str, object]:
     """Trains, or resumes, and evaluates; the contents of result.json.
+
+    Args:
+      lock_file: as of `run_preparation`; differences are warnings.
 
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
       NonFiniteError, Stopped: as `train.train`.
     """
     configs.check_devices(config, parallel.device_count())
+    expected = lock.expected(lock_file)
     prepared = corpus.prepare(config, cache_folder() / 'corpora')
+    if expected is not None and parallel.is_primary():
+        for difference in lock.differences(prepared.lock, expected, lock_file):
+            logging.warning('%s', difference)
     batches = {
         split: Batches(
             prepared.splits[split],
