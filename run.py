@@ -4,7 +4,6 @@ import importlib
 import json
 import logging
 import os
-import pathlib
 import re
 import signal
 import sys
@@ -24,7 +23,7 @@ Trains, evaluates and uses the Transformer of "Attention Is All You Need".
 
 Commands:
     train       train, or resume, then evaluate (the default command; of configs/tiny.py by default)
-    prepare     download and tokenise the data; say what it is and compare it with what is expected
+    prepare     make the corpus that train reads; download its TFDS dataset first
     evaluate    loss, perplexity and BLEU of a trained model: --split, --checkpoint
     average     average the last checkpoints: --last, --every; then --checkpoint=average
     translate   standard input to standard output, line by line: --nbest, --scores, --checkpoint
@@ -125,11 +124,6 @@ def overrides(values: flags.FlagValues) -> dict[str, object]:
     return config_flags.get_override_values(values['config'])
 
 
-def lock_file(values: flags.FlagValues) -> pathlib.Path:
-    """Where what is expected of a config's data stands, beside the config file."""
-    return pathlib.Path(config_flags.get_config_filename(values['config'])).with_suffix('.lock.json')
-
-
 def work_directory(values: flags.FlagValues) -> str:
     """The work directory named, or one made of the names of config file and overrides."""
     if values.workdir is not None:
@@ -140,6 +134,11 @@ def work_directory(values: flags.FlagValues) -> str:
         if not configs.OPTIONS[key].metadata['free']:
             name += '-' + re.sub(r'[^\w.=+-]', '_', f'{key.split(".")[1]}={value}')
     return os.path.join('runs', name)
+
+
+def lock_file(values: flags.FlagValues) -> str:
+    """Where a lock file beside the config file would say what its data must be."""
+    return os.path.splitext(config_flags.get_config_filename(values['config']))[0] + '.lock.json'
 
 
 def print_config(config: Config, *, diff: bool) -> None:
@@ -171,6 +170,10 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         scores = commands.run_scoring(*files, tokenized=values.tokenized)
         print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
         return 0
+    if command == 'prepare':
+        for line in commands.run_preparation(config, lock_file(values)):
+            print(line)
+        return 0
     folder = commands.start(work_directory(values), distributed=values.distributed)
     if command == 'train':
         try:
@@ -187,8 +190,6 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         if config.data.source == 'grammar':
             show_grammar(folder)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
-    elif command == 'prepare':
-        print('\n'.join(commands.run_preparation(config, lock_file(values))))
     elif command == 'evaluate':
         splits = values.split.split(',')
         result = commands.run_evaluation(folder, splits, values.checkpoint, overrides(values))

@@ -240,16 +240,19 @@ def test_prepare_says_what_the_data_is_and_what_was_expected(capfd, texts, tmp_p
     call = ['run.py', 'prepare', f'--config={config}', *arguments(texts, tmp_path / 'w')[2:]]
     assert run.main(call) == 0
     out = capfd.readouterr().out
-    assert 'data.train: 200 pairs read; ' in out and 'data.dev: 10 pairs read' in out and '400 pieces' in out
+    assert 'data.train: from train.en (200 lines), train.de (200 lines)' in out
+    assert 'data.dev: 10 pairs read, none left out; 10 pairs of ' in out and 'tokenizer: 400 pieces' in out
     assert pathlib.Path(out.split('lock file: ')[1].strip()).exists()
     lock_file = config.with_suffix('.lock.json')
     for expected, line in (
-        ({'train': 200, 'dev': 10, 'test': 10}, f'as {lock_file} expects'),
-        ({'train': 201}, f'DIFFERENT from {lock_file}: data.train: 200 pairs read, expected 201'),
+        ({'train': 200, 'dev': 10, 'test': 10}, f'all as {lock_file} says'),
+        ({'train': 201}, f'data.train: 200 pairs read, {lock_file} says 201'),
     ):
-        lock_file.write_text(json.dumps({'corpora': {}, 'lines': expected}))
+        lock_file.write_text(json.dumps({'pairs_read': expected}))
         assert run.main(call) == 0
         assert capfd.readouterr().out.splitlines()[-1] == line
+    lock_file.write_text('[]')
+    assert 'not a lock file' in fails(capfd, *call[1:])
     assert not (tmp_path / 'w').exists()
 
 

@@ -44,7 +44,7 @@ ALLOWED = {
 }
 FENCES = {
     'orbax': {'transformer/checkpoint.py'},
-    'tensorflow_datasets': {'transformer/data/sources.py'},
+    'tensorflow_datasets': {'transformer/data/tfds_source.py'},
     'tensorflow': set(),
     'torch': set(),
 }

@@ -1,9 +1,10 @@
-"""WMT 2014 through TFDS's own builder: small archives of the real shape, served from loopback."""
+"""TFDS's own WMT14 builder over small archives from loopback: from download to trained steps."""
 
-import functools
+import contextlib
 import http.server
 import importlib.util
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -14,182 +15,330 @@ import threading
 
 import pytest
 
+import run
+from transformer.config import Data
+from transformer.data import grammar, sources
+
 ROOT = pathlib.Path(__file__).parent.parent
-MISSING = [name for name in ('tensorflow', 'importlib_resources') if not importlib.util.find_spec(name)]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}; pip install '.[prepare]'")
-
-# Lines that readers break at the wrong place, or that TFDS leaves out.
-ODD = {
-    3: ('one\u0085line', 'eine\u0085Zeile'),
-    4: ('and\u2028another', 'und\u2028noch eine'),
-    5: ('', 'Nichts'),
-    6: ('“quoted” & <b>', '„zitiert“ & <b>'),
+CONFIG = 'configs/wmt14_en_de.py'
+LOCK = 'configs/wmt14_en_de.lock.json'
+TINY = {
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 32,
+    'model.h': 2,
+    'model.vocab_size': 400,
+    'data.pieces': 400,
+    'data.max_len': 128,
+    'data.batching': 'packed',
+    'data.batch_tokens': 1024,
+    'train.steps': 3,
+    'train.eval_every': 3,
+    'train.average_last': 0,
+    'train.checkpoint_every': 3,
+    'decode.extra_len': 0,
+    'decode.beam': 1,
 }
-SMALL = {
-    'model.N': 1, 'model.d_model': 16, 'model.d_ff': 16, 'model.h': 2, 'model.vocab_size': 500,
-    'data.pieces': 340, 'data.max_len': 64, 'data.batch_tokens': 1024, 'train.steps': 3,
-    'train.warmup_steps': 2, 'train.eval_every': 3, 'train.checkpoint_every': 1,
-    'train.average_every': 1, 'train.average_last': 2, 'decode.extra_len': 2,
-}  # fmt: skip
+EUROPARL_ARCHIVE = '/www.statmt.org/wmt13/training-parallel-europarl-v7.tgz'
+DEV_ARCHIVE = '/data.statmt.org/wmt19/translation-task/dev.tgz'
+needs_extra = pytest.mark.skipif(
+    importlib.util.find_spec('tensorflow') is None, reason="needs pip install '.[prepare]'"
+)
+# Python's own modules warn of what TFDS and TensorFlow still use.
+quiet = pytest.mark.filterwarnings('ignore::DeprecationWarning')
+
+SENTENCES = [pair[:2] for pair in itertools.islice(grammar.sentence_pairs('dev'), 320)]
+# English, German; only a newline ends a line, and TFDS leaves out a pair with an empty side.
+EUROPARL = [
+    *SENTENCES[:120],
+    ('A next\x85line and a\u2028separator.', 'Ein\u2028Trenner und\x85mehr.'),
+    ('', 'Leer auf Englisch.'),
+    ('Empty in German.', ''),
+    ('"Quoted", she said: \'so\'.', '„Zitiert“, sagte sie: ‚so‘.'),
+]
+COMMONCRAWL = [*SENTENCES[120:220], (' \t', 'Nur ein Leerraum.'), ('Windows line\r', 'Windows-Zeile\r')]
+NEWS_COMMENTARY = [*SENTENCES[220:300], (' '.join(['much'] * 300), 'lang')]
+NEWSTEST2013 = [*SENTENCES[300:310], ('Tab\there', 'Tab\tda')]
+NEWSTEST2014 = [
+    *SENTENCES[310:320],
+    ('AT&amp;T &quot;said&quot; &lt;no&gt;', 'AT&amp;T sagte &quot;nein&quot;'),
+    ('Two\u2028lines, one\x85segment', 'Zwei\u2028Zeilen, ein\x85Segment'),
+    (' blanks ', ' Leerzeichen '),
+]
 
 
-def pairs(name: str, count: int) -> list[tuple[str, str]]:
-    plain = [(f'The {name} number {i} is here.', f'Die Nummer {i} von {name} ist da.') for i in range(count)]
-    return [ODD.get(i, pair) if name == 'europarl' else pair for i, pair in enumerate(plain)]
+def plain(pairs, side: int) -> str:
+    return ''.join(f'{pair[side]}\n' for pair in pairs)
 
 
-CORPORA = {
-    'wmt13/training-parallel-europarl-v7.tgz': ('training/europarl-v7.de-en.', pairs('europarl', 40)),
-    'wmt13/training-parallel-commoncrawl.tgz': ('commoncrawl.de-en.', pairs('crawl', 30)),
-    'wmt14/training-parallel-nc-v9.tgz': ('training/news-commentary-v9.de-en.', pairs('comment', 20)),
-}
-DEV, TEST = pairs('dev', 10), pairs('test', 12)
-TRAIN = [pair for _, corpus in CORPORA.values() for pair in corpus if all(pair)]
+def sgm(pairs, side: int, kind: str) -> str:
+    """A test set as WMT publishes it, in two documents."""
+    segments = [f'<seg id="{i}">{pair[side]}</seg>\n' for i, pair in enumerate(pairs, 1)]
+    documents = (segments[:5], segments[5:])
+    text = ''.join(f'<doc docid="{i}">\n<p>\n{"".join(d)}</p>\n</doc>\n' for i, d in enumerate(documents))
+    return f'<{kind} setid="newstest2014" srclang="any" trglang="en">\n{text}</{kind}>\n'
 
 
-def archive(path: pathlib.Path, files: dict[str, str]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, 'w:gz') as tar:
+def archive(files: dict[str, str]) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode='w:gz') as tar:
         for name, text in files.items():
-            member = tarfile.TarInfo(name)
-            member.size = len(text.encode())
-            tar.addfile(member, io.BytesIO(text.encode()))
+            entry = tarfile.TarInfo(name)
+            entry.size = len(text.encode())
+            tar.addfile(entry, io.BytesIO(text.encode()))
+    return packed.getvalue()
 
 
-def lines(corpus: list[tuple[str, str]], side: int) -> str:
-    return ''.join(f'{pair[side]}\n' for pair in corpus)
+def both(stem: str, pairs) -> dict[str, str]:
+    return {f'{stem}.en': plain(pairs, 0), f'{stem}.de': plain(pairs, 1)}
 
 
-def sgm(corpus: list[tuple[str, str]], side: int) -> str:
-    segments = ''.join(f'<seg id="{i}">{pair[side]}</seg>\n' for i, pair in enumerate(corpus, 1))
-    return f'<srcset setid="newstest2014" srclang="any">\n<doc docid="a">\n{segments}</doc>\n</srcset>\n'
+def archives() -> dict[str, bytes]:
+    """The four archives of WMT14 German-English by path, with the names inside that the real ones have."""
+    dev = {
+        **both('dev/newstest2013', NEWSTEST2013),
+        'dev/newstest2014-deen-src.de.sgm': sgm(NEWSTEST2014, 1, 'srcset'),
+        'dev/newstest2014-deen-ref.en.sgm': sgm(NEWSTEST2014, 0, 'refset'),
+    }
+    french = {'training/europarl-v7.fr-en.en': 'not this\n', 'training/europarl-v7.fr-en.fr': 'pas ceci\n'}
+    news = both('training/news-commentary-v9.de-en', NEWS_COMMENTARY)
+    return {
+        EUROPARL_ARCHIVE: archive({**both('training/europarl-v7.de-en', EUROPARL), **french}),
+        '/www.statmt.org/wmt13/training-parallel-commoncrawl.tgz': archive(
+            both('commoncrawl.de-en', COMMONCRAWL)
+        ),
+        '/www.statmt.org/wmt14/training-parallel-nc-v9.tgz': archive(news),
+        DEV_ARCHIVE: archive(dev),
+    }
+
+
+@contextlib.contextmanager
+def serving(content: dict[str, bytes]):
+    """A server on loopback; its address, and the paths that it was asked for."""
+    asked = []
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            asked.append(self.path)
+            found = content.get(self.path)
+            self.send_response(200 if found else 404)
+            self.send_header('Content-Length', str(len(found or b'')))
+            self.end_headers()
+            self.wfile.write(found or b'')
+
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f'http://127.0.0.1:{server.server_port}', asked
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def redirect(monkeypatch, address: str) -> None:
+    """Lets TFDS's WMT builders download from `address`; the host's name stays in the path.
+
+    They download from www.statmt.org one archive after the other.
+    """
+    from tensorflow_datasets.translate import wmt
+
+    monkeypatch.setenv('NO_PROXY', '127.0.0.1')
+    for subset in wmt.DATASET_MAP.values():
+        urls = tuple(url.replace('http://', f'{address}/') for url in subset._urls)
+        monkeypatch.setattr(subset, '_urls', urls)
+
+
+def command(*words: str, **changes) -> list[str]:
+    options = {**TINY, **changes}
+    return ['run.py', *words, f'--config={CONFIG}', *(f'--config.{k}={v}' for k, v in options.items())]
+
+
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
 
 
 @pytest.fixture(scope='module')
-def served(tmp_path_factory) -> str:
-    """The address of a server of the archives."""
-    folder = tmp_path_factory.mktemp('statmt')
-    for name, (stem, corpus) in CORPORA.items():
-        archive(folder / name, {f'{stem}en': lines(corpus, 0), f'{stem}de': lines(corpus, 1)})
-    archive(
-        folder / 'wmt19/translation-task/dev.tgz',
-        {
-            'dev/newstest2013.en': lines(DEV, 0),
-            'dev/newstest2013.de': lines(DEV, 1),
-            'dev/newstest2014-deen-ref.en.sgm': sgm(TEST, 0),
-            'dev/newstest2014-deen-src.de.sgm': sgm(TEST, 1),
-        },
-    )
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
-    server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f'http://127.0.0.1:{server.server_address[1]}'
-    server.shutdown()
-    server.server_close()
-
-
-def call(folder: pathlib.Path, command: str, setup: str, **changes) -> subprocess.CompletedProcess:
-    """Runs a command in a process of its own, behind some lines of Python; it tells what it imported."""
-    options = [f'--config.{k}={v}' for k, v in {**SMALL, 'data.dir': folder / 'data', **changes}.items()]
-    code = (
-        f'import sys, run\n{setup}\nstatus = run.main(sys.argv)\n'
-        "print('tensorflow' in sys.modules, file=sys.stderr)\nsys.exit(status)"
-    )
-    argv = [command, '--config=configs/wmt14_en_de.py', f'--workdir={folder / "run"}', *options]
-    environment = {**os.environ, 'TRANSFORMER_CACHE': str(folder / 'cache'), 'NO_COLOR': '1'}
-    return subprocess.run(
-        [sys.executable, '-c', code, *argv], cwd=ROOT, env=environment, capture_output=True, text=True
-    )
-
-
-@pytest.fixture(scope='module')
-def prepared(served, tmp_path_factory) -> tuple[pathlib.Path, str]:
-    """A folder with what `prepare` made, and what it said."""
+def prepared(tmp_path_factory):
+    """The data folder that `prepare` filled, and what it printed in the end."""
     folder = tmp_path_factory.mktemp('wmt14')
-    setup = (
-        'from tensorflow_datasets.translate import wmt\n'
-        'for corpus in wmt.DATASET_MAP.values():\n'
-        "    corpus._urls = tuple(url.replace('http://www.statmt.org', ADDRESS)"
-        ".replace('http://data.statmt.org', ADDRESS) for url in corpus._urls)"
+    with pytest.MonkeyPatch.context() as patch, serving(archives()) as (address, asked):
+        patch.chdir(ROOT)
+        redirect(patch, address)
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output):
+            assert run.main(command('prepare', **{'data.dir': folder})) == 0
+        assert sorted(asked) == sorted(archives())
+    # TFDS tells before what it does.
+    printed = output.getvalue().splitlines()
+    return folder, printed[printed.index('dataset name: wmt14_translate/de-en') :]
+
+
+def pairs(folder, split: str, **changes) -> list[tuple[str, str]]:
+    data = Data(dir=str(folder), **changes)
+    return sorted(pair[:2] for pair in sources.sentence_pairs(data, split, sources.Report()))
+
+
+@needs_extra
+@quiet
+def test_pairs_are_exact_and_english_is_the_source(prepared):
+    folder, _ = prepared
+    whole = [pair for pair in EUROPARL + COMMONCRAWL + NEWS_COMMENTARY if all(map(str.strip, pair))]
+    assert pairs(folder, 'train') == sorted(whole)
+    assert pairs(folder, 'dev') == sorted(NEWSTEST2013)
+    # Entities stay as they are.
+    assert pairs(folder, 'test') == sorted(NEWSTEST2014)
+    german_first = {'source_language': 'de', 'target_language': 'en'}
+    assert pairs(folder, 'test', **german_first) == sorted(pair[::-1] for pair in NEWSTEST2014)
+
+
+@needs_extra
+@quiet
+def test_lock_file_and_differences(prepared):
+    folder, printed = prepared
+    (path,) = (line.removeprefix('lock file: ') for line in printed if line.startswith('lock file: '))
+    lock = json.loads(pathlib.Path(path).read_text())
+    expected = json.loads((ROOT / LOCK).read_text())
+    assert lock['dataset'] == expected['dataset']
+    # Two pairs have an empty side: TFDS leaves them out. One is blank and one too long: we do.
+    read = len(EUROPARL + COMMONCRAWL + NEWS_COMMENTARY) - 2
+    assert [file['lines'] for file in lock['files']['train']] == [read]
+    assert lock['splits']['train']['pairs'] == read - 2
+    dropped = {rule: drop['count'] for rule, drop in lock['splits']['train']['dropped'].items()}
+    assert dropped == {'empty': 1, 'long': 1}
+    assert lock['splits']['dev']['pairs'] == len(NEWSTEST2013)
+    assert lock['splits']['test']['pairs'] == len(NEWSTEST2014)
+    assert f'data.train: {read} pairs read, 1 empty, 1 long left out; {read - 2} pairs of ' in '\n'.join(
+        printed
     )
-    done = call(folder, 'prepare', setup.replace('ADDRESS', repr(served)))
-    assert done.returncode == 0, done.stderr
-    return folder, done.stdout
-
-
-def lock_of(folder: pathlib.Path) -> tuple[pathlib.Path, dict]:
-    (path,) = (folder / 'cache' / 'corpora').glob('*/data.lock.json')
-    return path.parent, json.loads(path.read_text())
-
-
-def test_prepare_reads_english_to_german(prepared):
-    folder, lock = lock_of(prepared[0])
-    assert lock['corpora'] == {
-        'name': 'wmt14_translate/de-en',
-        'version': '1.0.0',
-        'subsets': {
-            'train': ['europarl_v7', 'commoncrawl', 'newscommentary_v9'],
-            'validation': ['newstest2013'],
-            'test': ['newstest2014'],
-        },
-    }
-    assert {split: counts['pairs'] for split, counts in lock['splits'].items()} == {
-        'train': len(TRAIN),
-        'dev': 10,
-        'test': 12,
-    }
-    for split, expected in (('dev', DEV), ('test', TEST)):
-        sides = [
-            (folder / f'{split}.{side}.txt').read_text().split('\n')[:-1] for side in ('source', 'target')
-        ]
-        # TFDS shuffles; what counts is that English is the source.
-        assert sorted(zip(*sides, strict=True)) == sorted(expected)
-
-
-def test_every_training_pair_arrives_whole(prepared):
-    import numpy as np
-
-    from transformer.data.tokenizer import Tokenizer
-
-    folder, lock = lock_of(prepared[0])
-    tokenizer = Tokenizer((folder / 'tokenizer.model').read_bytes())
-    sides = []
-    for side in ('source', 'target'):
-        tokens = np.fromfile(folder / f'train.{side}.bin', lock['dtype'])
-        offsets = np.fromfile(folder / f'train.{side}_offsets.bin', '<i8')
-        sides.append([tokenizer.decode(tokens[a:b]) for a, b in zip(offsets, offsets[1:], strict=False)])
-    assert sorted(zip(*sides, strict=True)) == sorted(TRAIN)
-
-
-def test_prepare_shows_what_differs_from_wmt14(prepared):
-    out = prepared[1].splitlines()
-    different = [line for line in out if line.startswith('DIFFERENT from')]
-    assert [line.partition('json: ')[2] for line in different] == [
-        f'data.train: {len(TRAIN)} pairs read, expected 4,508,785',
-        'data.dev: 10 pairs read, expected 3,000',
-        'data.test: 12 pairs read, expected 3,003',
+    assert 'dataset corpora of train: europarl_v7, commoncrawl, newscommentary_v9' in printed
+    assert f'tokenizer: 400 pieces, sha256 {lock["tokenizer_sha256"]}' in printed
+    assert [line for line in printed if LOCK in line] == [
+        f'data.train: {read} pairs read, {LOCK} says 4,508,785',
+        f'data.dev: {len(NEWSTEST2013)} pairs read, {LOCK} says 3,000',
+        f'data.test: {len(NEWSTEST2014)} pairs read, {LOCK} says 3,003',
     ]
-    assert f'data.train: {len(TRAIN)} pairs read' in prepared[1]
 
 
-def test_training_reads_it_without_tensorflow(prepared):
-    done = call(prepared[0], 'train', '')
-    assert done.returncode == 0 and done.stderr.endswith('False\n'), done.stderr
-    assert f'data.train: {len(TRAIN)} pairs read, expected 4,508,785' in done.stderr
-    result = json.loads((prepared[0] / 'run' / 'result.json').read_text())
-    assert result['steps'] == 3 and result['scores']['test']['checkpoint'] == 'average'
-    assert len((prepared[0] / 'run/translations/test.average.txt').read_text().split('\n')) == 13
+@needs_extra
+@quiet
+def test_prepare_again_needs_nothing(prepared, monkeypatch, capfd):
+    folder, printed = prepared
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+    assert run.main(command('prepare', **{'data.dir': folder})) == 0
+    assert capfd.readouterr().out.splitlines() == printed
 
 
-def test_prepare_again_downloads_nothing(prepared):
-    done = call(prepared[0], 'prepare', '')
-    assert done.returncode == 0 and done.stderr.endswith('False\n'), done.stderr
-    assert done.stdout == prepared[1][prepared[1].index('corpora: ') :]
+@needs_extra
+@quiet
+def test_training_steps(prepared, tmp_path, caplog):
+    folder, _ = prepared
+    workdir = tmp_path / 'w'
+    assert run.main(command('train', f'--workdir={workdir}', **{'data.dir': folder})) == 0
+    assert f'data.dev: {len(NEWSTEST2013)} pairs read, {LOCK} says 3,000' in caplog.messages
+    result = json.loads((workdir / 'result.json').read_text())
+    assert result['steps'] == 3
+    assert (workdir / 'translations/test.best.txt').read_text().count('\n') == len(NEWSTEST2014)
+    assert json.loads((workdir / 'data.lock.json').read_text())['dataset']['version'] == '1.0.0'
 
 
-def test_a_dataset_that_is_not_there(prepared):
-    done = call(prepared[0], 'prepare', '', **{'data.name': 'wmt15_translatr/de-en'})
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-2] == (
-        "error: data.name='wmt15_translatr/de-en': TFDS has no such dataset"
-    ), done.stderr
+@needs_extra
+@quiet
+def test_reading_without_tensorflow(prepared, tmp_path):
+    folder, printed = prepared
+    (tmp_path / 'tensorflow.py').write_text('raise ImportError("TensorFlow is not to be imported")\n')
+    environment = {**os.environ, 'PYTHONPATH': str(tmp_path), 'TRANSFORMER_CACHE': str(tmp_path / 'cache')}
+    done = subprocess.run(
+        [sys.executable, *command('prepare', **{'data.dir': folder})],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    # Made anew, in another cache.
+    changed = set(done.stdout.splitlines()) ^ set(printed)
+    assert [line.partition('/')[0] for line in changed] == ['lock file: '] * 2
+
+
+def error_line(capfd, *words: str, **changes) -> str:
+    """The one line that tells a user's mistake, below TFDS's own output."""
+    assert run.main(command(*words, **changes)) == 2
+    lines = capfd.readouterr().err.splitlines()
+    assert lines[-1].startswith('error: ') and 'Traceback (most recent call last):' not in lines
+    return lines[-1]
+
+
+@needs_extra
+@quiet
+@pytest.mark.parametrize(
+    'damaged, expected',
+    [
+        (None, 'Failed to get url'),
+        (archives()[EUROPARL_ARCHIVE][:-100], 'Error while extracting'),
+        (archive(both('training/europarl-v7.de-en', [('a', 'x\ny')])), 'Sizes do not match: 3 vs 2'),
+        (archive(both('europarl-v7.de-en', EUROPARL)), 'No matching files found'),
+    ],
+    ids=['missing', 'truncated', 'unequal', 'renamed'],
+)
+def test_bad_downloads(tmp_path, monkeypatch, capfd, damaged, expected):
+    with serving({**archives(), EUROPARL_ARCHIVE: damaged}) as (address, _):
+        redirect(monkeypatch, address)
+        error = error_line(capfd, 'prepare', **{'data.dir': tmp_path})
+    assert error.startswith("error: data.name='wmt14_translate/de-en': TFDS cannot make it: ")
+    assert expected in error
+
+
+@needs_extra
+@quiet
+def test_finished_downloads_are_kept(tmp_path, monkeypatch, capfd):
+    content = {**archives(), DEV_ARCHIVE: None}
+    with serving(content) as (address, asked):
+        redirect(monkeypatch, address)
+        error_line(capfd, 'prepare', **{'data.dir': tmp_path})
+        assert sorted(asked) == sorted(archives())
+        content.update(archives())
+        asked.clear()
+        assert run.main(command('prepare', **{'data.dir': tmp_path})) == 0
+    assert asked == [DEV_ARCHIVE]
+
+
+def test_training_names_the_command_that_prepares(tmp_path, capfd):
+    error = error_line(capfd, 'train', f'--workdir={tmp_path / "w"}', **{'data.dir': tmp_path})
+    assert error == (
+        f"error: data.name='wmt14_translate/de-en': not prepared in data.dir='{tmp_path}'; "
+        'first: python run.py prepare --config=...'
+    )
+    assert not (tmp_path / 'w').exists()
+
+
+def test_prepare_without_the_extra(tmp_path, monkeypatch, capfd):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, 'find_spec', lambda name: None if name == 'tensorflow' else find(name)
+    )
+    error = error_line(capfd, 'prepare', **{'data.dir': tmp_path})
+    assert error == (
+        f"error: data.name='wmt14_translate/de-en': not prepared in data.dir='{tmp_path}'; "
+        "downloading it needs TensorFlow: pip install '.[prepare]'"
+    )
+
+
+@needs_extra
+@quiet
+@pytest.mark.parametrize(
+    'name, language, expected',
+    [
+        ('wmt14_translate/de-en', 'fr', "data.target_language='fr': wmt14_translate/de-en has de, en"),
+        ('wmt14_translate/xx-en', 'de', 'BuilderConfig xx-en not found'),
+        ('no_such_set', 'de', 'Dataset no_such_set not found'),
+        ('wmt14_translate/de-en:7.0.0', 'de', 'cannot be loaded at version 7.0.0'),
+    ],
+)
+def test_what_tfds_cannot_prepare(tmp_path, capfd, name, language, expected):
+    changes = {'data.dir': tmp_path, 'data.name': name, 'data.target_language': language}
+    assert expected in error_line(capfd, 'prepare', **changes)

@@ -1,9 +1,9 @@
 """The Transformer of "Attention Is All You Need", to train, ablate and compare with the paper's tables.
 
 Read in this order: config.py; nn/masks, attention, positions, layers, stacks, models; losses.py,
-optim.py, train.py; data/grammar, sources, tokenizer, corpus, batches; decode.py, translate.py,
-evaluate.py, bleu.py, diagnose.py; checkpoint.py, restore.py, parallel.py, workdir.py, metrics.py;
-commands.py.
+optim.py, train.py; data/grammar, sources, tfds_source, tokenizer, corpus, build, lock, batches;
+decode.py, translate.py, evaluate.py, bleu.py, diagnose.py; checkpoint.py, restore.py, parallel.py,
+workdir.py, metrics.py; commands.py.
 
 Axis letters, in annotations and einsum:
 

@@ -3,7 +3,6 @@
 import contextlib
 import dataclasses
 import functools
-import json
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +17,7 @@ from transformer import config as configs
 from transformer import train as training
 from transformer.checkpoint import Checkpoints
 from transformer.config import Config, ConfigError
-from transformer.data import corpus, sources
+from transformer.data import corpus, lock, sources
 from transformer.data.batches import Batches
 from transformer.nn import models
 from transformer.parallel import is_primary as is_primary
@@ -55,52 +54,40 @@ def _prepare(config: Config) -> corpus.Prepared:
         return corpus.prepare(config, cache_folder() / 'corpora', progress=stages)
 
 
-def run_preparation(config: Config, lock_file: epath.PathLike) -> list[str]:
-    """Downloads and tokenises the data of a config into the cache; says what it is, a line each.
+def run_preparation(config: Config, lock_file: str) -> list[str]:
+    """Makes the corpus that training reads, its dataset downloaded before; what was made, in lines.
 
     Args:
-      lock_file: what is expected of the data, as configs/wmt14_en_de.lock.json; there may be none.
+      lock_file: what is expected of the corpus, if there is such a file.
 
     Raises:
-      ConfigError: bad data, or none.
+      ConfigError: bad data, or a dataset that cannot be had.
     """
-    sources.download(config.data)
+    expected = lock.expected(lock_file)
+    sources.prepare(config.data)
     prepared = _prepare(config)
-    lock, told = prepared.lock, []
-    if lock['corpora']:
-        told.append('corpora: ' + json.dumps(lock['corpora']))
-    for split, counts in lock['splits'].items():
-        dropped = ''.join(f', {rule["count"]:,} {name} left out' for name, rule in counts['dropped'].items())
-        told.append(
-            f'data.{split}: {corpus.pairs_read(lock, split):,} pairs read{dropped}; '
-            f'{counts["source_tokens"]:,} + {counts["target_tokens"]:,} pieces'
-        )
-    told.append(f'tokenizer: {prepared.tokenizer.size:,} pieces, sha256 {lock["tokenizer_sha256"]}')
-    told.append(f'lock file: {prepared.folder / corpus.LOCK}')
-    return told + (_compare(lock, lock_file) or ([f'as {lock_file} expects'] if lock_file.exists() else []))
+    report = [*lock.describe(prepared.lock), f'lock file: {prepared.folder / corpus.LOCK}']
+    if expected is not None:
+        report += lock.differences(prepared.lock, expected, lock_file) or [f'all as {lock_file} says']
+    return report
 
 
-def _compare(lock: dict, lock_file: epath.PathLike) -> list[str]:
-    if not lock_file.exists():
-        return []
-    found = corpus.differences(lock, json.loads(lock_file.read_text()))
-    return [f'DIFFERENT from {lock_file}: {line}' for line in found]
-
-
-def run_training(config: Config, folder: epath.Path, lock_file: epath.PathLike) -> dict[str, object]:
+def run_training(config: Config, folder: epath.Path, lock_file: str) -> dict[str, object]:
     """Trains, or resumes, and evaluates; the contents of result.json.
 
     Args:
-      lock_file: as of `run_preparation`; differences from it are warnings.
+      lock_file: as of `run_preparation`; differences are warnings.
 
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
       NonFiniteError, Stopped: as `train.train`.
     """
     configs.check_devices(config, parallel.device_count())
+    expected = lock.expected(lock_file)
     prepared = _prepare(config)
-    for line in _compare(prepared.lock, lock_file):
-        logging.warning('%s', line)
+    if expected is not None and parallel.is_primary():
+        for difference in lock.differences(prepared.lock, expected, lock_file):
+            logging.warning('%s', difference)
     batches = {
         split: Batches(
             prepared.splits[split],

@@ -116,7 +116,6 @@ def write(data: Data, identity: dict, folder: pathlib.Path, progress: Progress) 
         _write_split(data, split, pieces, dtype, journal, pairs[split], progress)
     lock = {
         **identity,
-        'corpora': sources.corpora(data),
         'tokenizer_sha256': pieces.sha256,
         'dtype': dtype.str,
         'splits': {split: _summary(journal, split, dtype) for split in identity['files']},

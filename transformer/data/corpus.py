@@ -77,31 +77,6 @@ class Prepared:
         return source, target
 
 
-def differences(lock: dict, expected: dict) -> list[str]:
-    """Where data is not what another lock file expects of it, a line each.
-
-    Args:
-      expected: `corpora`, as a lock file has it, and `lines`, the pairs read of each split, dropped
-        ones counted.
-    """
-    found = [
-        f'corpora: {name} is {lock["corpora"].get(name)}, expected {value}'
-        for name, value in expected['corpora'].items()
-        if lock['corpora'].get(name) != value
-    ]
-    for split, lines in expected['lines'].items():
-        read = pairs_read(lock, split)
-        if read != lines:
-            found.append(f'data.{split}: {read:,} pairs read, expected {lines:,}')
-    return found
-
-
-def pairs_read(lock: dict, split: str) -> int:
-    """The pairs of a split before any was dropped."""
-    counts = lock['splits'][split]
-    return counts['pairs'] + sum(rule['count'] for rule in counts['dropped'].values())
-
-
 class _Damaged(OSError):
     """A file of the cache is not what the lock file says."""
 
@@ -154,6 +129,7 @@ def _identity(data: Data, files: dict[str, list[sources.Origin]]) -> dict:
     return {
         **{name: getattr(data, name) for name in options},
         'versions': versions,
+        **sources.dataset(data),
         'files': {split: [origin._asdict() for origin in found] for split, found in files.items()},
     }
 

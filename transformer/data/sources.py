@@ -1,11 +1,8 @@
 """Where sentence pairs come from: text files, the grammar, or a dataset of TFDS."""
 
-import contextlib
 import dataclasses
 import gzip
 import hashlib
-import importlib
-import importlib.util
 import io
 import itertools
 import zlib
@@ -15,12 +12,11 @@ from typing import NamedTuple
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data import grammar
+from transformer.data import grammar, tfds_source
 
 _BLOCK = 1 << 20
 _BOM = b'\xef\xbb\xbf'
 _SHOWN = 20  # places that the report keeps of a rule
-_FETCHED = 1000  # pairs that are read from TFDS at once
 
 
 class Pair(NamedTuple):
@@ -61,6 +57,25 @@ class Report:
 def splits(data: Data) -> tuple[str, ...]:
     """The splits that the source has."""
     return ('train', 'dev', 'test') + (('pronoun',) if data.source == 'grammar' else ())
+
+
+def prepare(data: Data) -> None:
+    """Downloads the dataset of a TFDS source unless it is there; other sources need nothing.
+
+    Raises:
+      ConfigError, OSError: as `tfds_source.prepare`.
+    """
+    if data.source == 'tfds':
+        tfds_source.prepare(data)
+
+
+def dataset(data: Data) -> dict[str, object]:
+    """What the lock file tells of a TFDS source beside its files; other sources are their files.
+
+    Raises:
+      ConfigError: it is not prepared.
+    """
+    return {'dataset': tfds_source.description(data)} if data.source == 'tfds' else {}
 
 
 def sentence_pairs(data: Data, split: str, report: Report) -> Iterator[Pair]:
@@ -199,123 +214,14 @@ def _origin(path: epath.Path, name: str) -> Origin:
     return Origin(name, lines + (last != b'\n'), digest.hexdigest())
 
 
-def download(data: Data) -> None:
-    """Downloads a dataset of TFDS and prepares it in `data.dir`, unless it is there.
-
-    TFDS keeps finished downloads, so that an interrupted call goes on with the next file. The other
-    sources have nothing to download.
-
-    Raises:
-      ConfigError: TFDS has no such dataset or cannot download it, or TensorFlow is not installed.
-      OSError: the network or the disk fails.
-    """
-    if data.source != 'tfds':
-        return
-    import tensorflow_datasets as tfds
-
-    try:
-        _prepared_builder(data)
-        return
-    except tfds.core.DatasetNotFoundError:
-        pass
-    if not all(map(importlib.util.find_spec, ('tensorflow', 'importlib_resources'))):
-        raise ConfigError(f"data.name={data.name!r}: downloading needs TensorFlow: pip install '.[prepare]'")
-    try:
-        builder = _known_builder(data)
-        # Google's copies are in another format.
-        settings = tfds.download.DownloadConfig(try_download_gcs=False)
-        builder.download_and_prepare(download_config=settings)
-    except tfds.core.DatasetNotFoundError:
-        raise ConfigError(f'data.name={data.name!r}: TFDS has no such dataset') from None
-    # What a builder asserts of its files, as that the user downloads some by hand.
-    except (AssertionError, tfds.download.DownloadError, tfds.download.NonMatchingChecksumError) as error:
-        raise ConfigError(f'data.name={data.name!r}: {" ".join(str(error).split())}') from None
-
-
-def corpora(data: Data) -> dict[str, object]:
-    """What the pairs are called by others: for TFDS name, version and the corpora of each split."""
-    if data.source == 'grammar':
-        return {'name': 'grammar', 'version': grammar.VERSION}
-    if data.source == 'text':
-        return {}
-    import tensorflow_datasets as tfds
-
-    builder = _prepared_builder(data)
-    named = {'name': data.name, 'version': str(builder.info.version)}
-    try:
-        subsets = _known_builder(data).subsets
-    except (tfds.core.DatasetNotFoundError, AttributeError):
-        # Only the sets of WMT say what they are made of.
-        return named
-    return {**named, 'subsets': {str(split): list(names) for split, names in subsets.items()}}
-
-
-def _known_builder(data: Data):
-    """The builder that downloads a dataset."""
-    import tensorflow_datasets as tfds
-
-    module = data.name.split('/')[0].removesuffix('_translate')
-    with contextlib.suppress(ModuleNotFoundError):
-        # TFDS knows only the datasets whose modules are imported.
-        importlib.import_module(f'tensorflow_datasets.translate.{module}')
-    return tfds.builder(data.name, data_dir=data.dir, file_format='array_record')
-
-
-def _prepared_builder(data: Data):
-    """The builder of a prepared dataset; reading it needs no TensorFlow."""
-    import tensorflow_datasets as tfds
-
-    return tfds.core.read_only_builder.builder_from_files(data.name, data_dir=data.dir)
-
-
-def _tfds_builder(data: Data, split: str):
-    """The builder of a prepared dataset that has the split and the languages."""
-    # Imported here, as everywhere: nothing else needs it, and it takes a second.
-    import tensorflow_datasets as tfds
-
-    where = 'data.dir' if data.dir is None else f'data.dir={data.dir!r}'
-    try:
-        builder = _prepared_builder(data)
-    except tfds.core.DatasetNotFoundError:
-        raise ConfigError(
-            f'data.name={data.name!r}: not prepared in {where}; first run.py prepare with the same config'
-        ) from None
-    if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
-        raise ConfigError(
-            f'data.name={data.name!r}: prepared in {where} as {builder.info.file_format.value}; '
-            'needs array_record'
-        )
-    languages = list(builder.info.features)
-    for name in ('source_language', 'target_language'):
-        if getattr(data, name) not in languages:
-            choices = ', '.join(languages)
-            raise ConfigError(f'data.{name}={getattr(data, name)!r}: {data.name} has {choices}')
-    try:
-        builder.info.splits[getattr(data, split)]
-    except ValueError:
-        choices = ', '.join(builder.info.splits)
-        raise ConfigError(f'data.{split}={getattr(data, split)!r}: {data.name} has {choices}') from None
-    return builder
-
-
 def _tfds_pairs(data: Data, split: str) -> Iterator[Pair]:
-    source = _tfds_builder(data, split).as_data_source(split=getattr(data, split))
     name = f'{data.name}/{getattr(data, split)}'
-    for start in range(0, len(source), _FETCHED):
-        rows = source.__getitems__(range(start, min(start + _FETCHED, len(source))))
-        for line, row in enumerate(rows, start + 1):
-            source_text, target_text = (
-                row[language].decode().replace('\n', ' ')
-                for language in (data.source_language, data.target_language)
-            )
-            yield Pair(source_text, target_text, (name, name), line)
+    for line, texts in enumerate(tfds_source.texts(data, split), 1):
+        yield Pair(*texts, (name, name), line)
 
 
 def _tfds_origins(data: Data, split: str) -> list[Origin]:
-    chosen = _tfds_builder(data, split).info.splits[getattr(data, split)]
-    found = []
-    for part in chosen.file_instructions:
-        path = epath.Path(part.filename)
-        name = f'{path.name}[{part.skip}:{part.skip + part.take}]'
-        found.append(_origin(path, name)._replace(lines=part.take))
-    return found
+    return [
+        _origin(path, f'{path.name}[{skip}:{skip + take}]')._replace(lines=take)
+        for path, skip, take in tfds_source.files(data, split)
+    ]
