@@ -5,8 +5,8 @@
 FOLDER holds the raw text of task 1 of https://github.com/multi30k/dataset, unpacked: train.en, train.de,
 val.en, val.de, test_2016_flickr.en and test_2016_flickr.de.
 
-Reached: test_2016_flickr sacreBLEU 35.20 (cased, detokenised, beam 4), perplexity 5.36, in 59 minutes on
-two shared CPU cores; the dev loss was still falling.
+Reached: test_2016_flickr sacreBLEU 36.72 (cased, detokenised, beam 4), perplexity 4.54, in 76 minutes on
+two shared CPU cores; the last checkpoint alone 36.94, perplexity 4.63.
 """
 
 from transformer.config import config_dict
