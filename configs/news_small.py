@@ -36,13 +36,12 @@ def get_config():
             'data.batching': 'packed',
             'data.row_len': 128,
             'data.max_len': 128,
-            'data.batch_tokens': 4096,
-            'train.steps': 8000,
-            'train.warmup_steps': 1500,
+            'data.batch_tokens': 2048,
+            'train.steps': 6000,
+            'train.warmup_steps': 1000,
             'train.log_every': 50,
             'train.eval_every': 500,
             'train.checkpoint_every': 500,
             'train.average_last': 5,
-            'train.average_every': 500,
         }
     )
