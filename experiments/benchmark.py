@@ -1,11 +1,13 @@
-"""What the code costs on this machine, against its aims: `python -m experiments.benchmark data`.
+"""What the code costs on this machine, against its aims: `python -m experiments.benchmark [data|average]`.
 
 Beside each figure stand the aim and the ratio to it; machines are shared and noisy.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import itertools
+import multiprocessing
 import os
 import pathlib
 import resource
@@ -14,13 +16,19 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 
+import jax
 import numpy as np
 from absl import flags
+from etils import epath
 
+from transformer import accounting, optim, restore
+from transformer import config as configs
+from transformer.checkpoint import Checkpoints
 from transformer.config import Config, ConfigError, Data
 from transformer.data import corpus
 from transformer.data.batches import Batches, fill, prefetch
 from transformer.metrics import Stages
+from transformer.nn import models
 
 PAIRS = 4_500_000  # of WMT 2014 English-German
 WORDS = 250_000  # different ones of a language
@@ -71,7 +79,7 @@ def tell(
 ) -> None:
     """Prints a figure beside its aim, and its ratio to it."""
     aim = most or least
-    told = f'at {"most" if most else "least"} {aim:,.0f} {unit}: {value / aim:.3g} of it' if aim else ''
+    told = f'at {"most" if most else "least"} {aim:,} {unit}: {value / aim:.3g} of it' if aim else ''
     shown = f'{value:,.0f}' if value >= 1000 else f'{value:.3g}'
     print(f'{name:<34} {shown:>12} {unit:<10} {told}'.rstrip(), flush=True)
 
@@ -118,7 +126,7 @@ def plan_and_read(train: corpus.Corpus, data: Data) -> None:
     start = time.perf_counter()
     for batch in prefetch(batches, 0, steps, lambda batch: batch):
         tokens += sum(np.count_nonzero(batch[f'{side}_segments']) for side in ('source', 'target'))
-    tell(f'{data.batching}: batches', tokens / (time.perf_counter() - start), 'tokens/s', least=5e6)
+    tell(f'{data.batching}: batches', tokens / (time.perf_counter() - start), 'tokens/s', least=5_000_000)
 
 
 def benchmark_data(pairs: int) -> None:
@@ -135,15 +143,55 @@ def benchmark_data(pairs: int) -> None:
     tell('peak memory in all', peak_memory(), 'GiB', most=4)
 
 
+def save_checkpoints(folder: pathlib.Path, config: Config, count: int) -> None:
+    """Saves checkpoints of a model, with random parameters, as a training would."""
+    (folder / 'config.json').write_text(configs.to_json(config))
+    checkpoints = Checkpoints(folder / 'checkpoints', count)
+    for step in range(1, count + 1):
+        draw = np.random.default_rng(step)
+        params = jax.tree.map(
+            lambda leaf: draw.standard_normal(leaf.shape, np.float32), models.parameter_shapes(config)
+        )
+        checkpoints.save(step, params, optim.adam(config).init(params), {})
+    checkpoints.close()
+
+
+def benchmark_average() -> None:
+    """Averages five checkpoints of the base model; the aim is in memory of one of them."""
+    config = configs.resolve(configs.config_dict())
+    # Parameters, and Adam's two moments of each.
+    checkpoint = 3 * 4 * accounting.parameters(models.parameter_shapes(config)) / 2**30
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        # In a process of its own, whose memory does not count.
+        context = multiprocessing.get_context('spawn')
+        with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
+            pool.submit(save_checkpoints, folder, config, 5).result()
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        start = time.perf_counter()
+        restore.average(epath.Path(folder), 5, 1)
+        tell('averaging five checkpoints', time.perf_counter() - start, 's')
+        peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
+        tell('one checkpoint', checkpoint, 'GiB')
+        tell('memory of averaging', peak / checkpoint, 'checkpoints', most=1.5)
+
+
+BENCHMARKS = {
+    'data': lambda values: benchmark_data(values.pairs),
+    'average': lambda values: benchmark_average(),
+}
+
+
 def main(argv: Sequence[str]) -> int:
     """Runs one benchmark; returns the exit status."""
     values = flags.FlagValues()
     flags.DEFINE_integer('pairs', PAIRS, 'data: pairs of the corpus', lower_bound=1, flag_values=values)
     try:
         words = values(list(argv))[1:]
-        if words != ['data']:
-            raise ConfigError(f'{" ".join(words) or "nothing"!r}: no such benchmark; choose data')
-        benchmark_data(values.pairs)
+        if len(words) != 1 or words[0] not in BENCHMARKS:
+            named = ' '.join(words) or 'nothing'
+            raise ConfigError(f'{named!r}: no such benchmark; choose {", ".join(BENCHMARKS)}')
+        BENCHMARKS[words[0]](values)
     except (flags.Error, ConfigError) as error:
         print(f'error: {error}', file=sys.stderr)
         return 2
