@@ -370,6 +370,15 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
     assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], b'')
 
 
+def test_a_long_sentence_is_cut(trained):
+    translator = commands.load(trained)
+    search, rows = translator._search, []
+    translator._search = lambda *arguments: rows.append(arguments[-1]) or search(*arguments)
+    translator.translate(['nine ' * 200], max_source_len=16)
+    (row,) = (row for tokens in rows for row in tokens['tokens'] if row.any())
+    assert row.shape == (16,) and row[-1] == 1 and (row > 0).all()
+
+
 def test_translate_nbest_and_scores(monkeypatch, capfdbinary, trained):
     where = f'--workdir={trained}'
     best, _ = translate(monkeypatch, capfdbinary, b'one two\nthree\n', where)

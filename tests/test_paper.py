@@ -174,3 +174,25 @@ def test_dropout_keeps_the_mean():
     # Neighbours, which share a random word, fall out independently.
     gone = np.asarray(found == 0).reshape(-1)
     assert float((gone[:-1:2] & gone[1::2]).mean()) == pytest.approx(0.09, abs=0.005)
+
+
+@pytest.mark.parametrize('changes', [{}, {'model.d_k': 8, 'model.d_v': 24, 'model.activation': 'swiglu'}])
+def test_flops_as_xla_counts_them(changes):
+    sizes = {'model.N': 2, 'model.N_decoder': 3, 'model.d_model': 64, 'model.d_ff': 256, 'model.h': 4}
+    config = resolve(config_dict({**sizes, 'model.vocab_size': 400, 'data.pieces': 400, **changes}))
+    rows, source, target = 4, 24, 32
+    batch = {
+        f'{side}{key}': jnp.zeros((rows, length), jnp.int32)
+        for side, length in (('source', source), ('target', target))
+        for key in ('', '_segments', '_positions')
+    }
+    model, params = models.build(config), models.parameter_shapes(config)
+
+    def loss(params, batch):
+        return model.apply({'params': params}, batch, train=False).sum()
+
+    forward = accounting.forward_flops(config.model, rows, source, target)
+    for function, products in ((loss, forward), (jax.grad(loss), 3 * forward)):
+        counted = jax.jit(function).lower(params, batch).cost_analysis()['flops']
+        # XLA counts elementwise work too, which is much in a model this small.
+        assert 0.98 * products < counted < 1.15 * products

@@ -1,0 +1,186 @@
+"""Sweeps over the rows of a table: `python -m experiments.sweep plan --table=3 --scale=paper`."""
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from absl import flags
+
+from experiments import tables
+from transformer import accounting, parallel, train
+from transformer import config as configs
+from transformer.config import Config, ConfigError
+from transformer.nn import models
+
+P100 = 9.5  # TFLOP/s, as the paper counts
+PAPER_DEVICES = 8
+COLUMNS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop')
+WHY_DIFFERENT = (
+    'Table 2 counts hours x 8 devices x the 9.5 TFLOP/s of a P100 (12 h: 3.3e18, 3.5 days: 2.3e19); ours\n'
+    'are the products of the model alone, so that their ratio is the share of the peak that was used.'
+)
+
+
+class Plan(NamedTuple):
+    """What a row costs; FLOPs and tokens (of either side, padding counted) of the whole run."""
+
+    params: int
+    update_flops: float
+    run_flops: float
+    tokens: int
+
+
+def plan(config: Config) -> Plan:
+    """The cost of a config, by formula."""
+    update = accounting.update_flops(config)
+    return Plan(
+        params=accounting.parameters(models.parameter_shapes(config)),
+        update_flops=update,
+        run_flops=update * config.train.steps,
+        tokens=config.data.batch_tokens * config.train.steps,
+    )
+
+
+def blank_batch(config: Config) -> dict[str, np.ndarray]:
+    """A batch of full rows, as large as the config's are."""
+    data = config.data
+    width = data.row_len if data.batching == 'packed' else accounting.BUCKET_LENGTH
+    rows = max(data.batch_tokens // width // config.train.microbatches, 1) * config.train.microbatches
+    draw = np.random.default_rng(0)
+    batch = {}
+    for side in ('source', 'target'):
+        batch[side] = draw.integers(3, data.pieces, (rows, width), np.int32)
+        batch[f'{side}_segments'] = np.ones((rows, width), np.int32)
+        batch[f'{side}_positions'] = np.tile(np.arange(width, dtype=np.int32), (rows, 1))
+    return batch
+
+
+def seconds_per_update(config: Config, updates: int = 3) -> float:
+    """The time of an update on the devices at hand, the compilation not counted."""
+    update = parallel.map_update(functools.partial(train.train_step, config))
+    batch = parallel.to_devices(blank_batch(config), config.train.microbatches)
+    state, _ = update(parallel.replicate(train.initial_state(config)), batch)
+    jax.block_until_ready(state)
+    start = time.perf_counter()
+    for _ in range(updates):
+        state, _ = update(state, batch)
+    jax.block_until_ready(state)
+    return (time.perf_counter() - start) / updates
+
+
+def peak_memory(config: Config) -> float:
+    """The memory of an update by XLA's plan, GiB a device: state, batch and what lives in between."""
+    update = parallel.map_update(functools.partial(train.train_step, config))
+    shapes = jax.eval_shape(functools.partial(train.initial_state, config))
+    batch = parallel.to_devices(blank_batch(config), config.train.microbatches)
+    found = update.lower(shapes, batch).compile().memory_analysis()
+    # The state is given up for the new one, so it counts once.
+    return (found.argument_size_in_bytes + found.temp_size_in_bytes) / 2**30
+
+
+def print_plan(values: flags.FlagValues) -> None:
+    """A line a row: what it changes, parameters, FLOPs, tokens and hours, ours and the paper's."""
+    rows = {row.name: row for row in tables.rows(values.table, values.rows)}
+    resolved = {name: tables.config(row, values.scale) for name, row in rows.items()}
+    plans = {name: plan(config) for name, config in resolved.items()}
+    header = ['row', *COLUMNS, 'eps_ls', 'steps', 'params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2']
+    header += ['tokens', 'hours']
+    lines = []
+    for name, config in resolved.items():
+        cost = plans[name]
+        lines.append(
+            [
+                name,
+                *(f'{getattr(config.model, column):g}' for column in COLUMNS),
+                f'{config.train.eps_ls:g}',
+                f'{config.train.steps / 1000:g}K',
+                f'{cost.params / 1e6:.2f}M',
+                _printed(rows[name], 'params', '{:g}M'),
+                f'{cost.update_flops:.2e}',
+                f'{cost.run_flops:.2e}',
+                _paper_flops(rows[name]),
+                f'{cost.tokens:.2e}',
+                f'{cost.run_flops / values.tflops / 1e12 / 3600:.3g}',
+            ]
+        )
+    for title, wanted, measure in (
+        ('s/update', values.time, seconds_per_update),
+        ('GiB', values.memory, peak_memory),
+    ):
+        if wanted:
+            _append(header, lines, title, resolved.values(), measure)
+    print('\n'.join(_aligned([header, *lines])))
+    print(f'hours: at {values.tflops:g} TFLOP/s')
+    if values.time or values.memory:
+        device = jax.devices()[0]
+        print(f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})')
+    if any('FLOPs' in row.paper or row.name in ('base', 'big') for row in rows.values()):
+        print(WHY_DIFFERENT)
+    for name, row in rows.items():
+        if other := {k: v for k, v in tables.changes(row, values.scale).items() if not _in_columns(k)}:
+            print(f'{name}: {", ".join(f"{key}={value}" for key, value in other.items())}')
+
+
+def _append(
+    header: list[str], lines: list[list[str]], title: str, rows: Iterable[Config], measure: Callable
+) -> None:
+    known = functools.cache(measure)
+    header.append(title)
+    for line, config in zip(lines, rows, strict=True):
+        # What a program is made of: neither how long it runs nor what is done beside it.
+        free = {'train.steps': 100, 'train.average_last': 0, 'train.seed': 0}
+        line.append(f'{known(configs.replace(config, free)):.3g}')
+        print('.', end='', file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+
+
+def _in_columns(key: str) -> bool:
+    return key.split('.')[1] in (*COLUMNS, 'eps_ls', 'steps')
+
+
+def _printed(row: tables.Row, key: str, form: str) -> str:
+    return form.format(row.paper[key]) if key in row.paper else ''
+
+
+def _paper_flops(row: tables.Row) -> str:
+    """What Table 2 prints of the two models that it has."""
+    of_table_2 = {'base': tables.TABLE_2[0], 'big': tables.TABLE_2[1]}.get(row.name, row)
+    return _printed(of_table_2, 'FLOPs', '{:.1e}')
+
+
+def _aligned(lines: list[list[str]]) -> list[str]:
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    pad = lambda text, width, first: text.ljust(width) if first else text.rjust(width)
+    return [
+        '  '.join(pad(text, width, i == 0) for i, (text, width) in enumerate(zip(line, widths, strict=True)))
+        for line in lines
+    ]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one command; returns the exit status."""
+    values = flags.FlagValues()
+    own = {'flag_values': values}
+    flags.DEFINE_string('table', '3', f'one of {", ".join(tables.TABLES)}', **own)
+    flags.DEFINE_string('rows', None, 'rows, comma-separated; all if none', **own)
+    flags.DEFINE_string('scale', 'paper', f'one of {", ".join(tables.SCALES)}', **own)
+    flags.DEFINE_float('tflops', PAPER_DEVICES * P100, 'TFLOP/s of the training', lower_bound=1e-6, **own)
+    flags.DEFINE_boolean('time', False, 'measure updates on the devices at hand', **own)
+    flags.DEFINE_boolean('memory', False, 'ask XLA for the memory of an update', **own)
+    try:
+        words = values(list(argv))[1:]
+        if words != ['plan']:
+            raise ConfigError(f'{" ".join(words) or "nothing"!r}: no such command; choose plan')
+        print_plan(values)
+    except (flags.Error, ConfigError) as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))

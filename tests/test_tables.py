@@ -1,0 +1,155 @@
+"""The rows of the paper's tables: all that it prints, and what they mean at a smaller scale."""
+
+import pytest
+
+from experiments import sweep, tables
+from transformer import accounting
+from transformer import config as configs
+from transformer.config import ConfigError
+from transformer.nn import models
+
+# As Table 3 prints it: row, what differs from base, perplexity, BLEU, millions of parameters.
+PRINTED_3 = """\
+base                                 4.92 25.8 65
+A1   h=1 d_k=512 d_v=512             5.29 24.9
+A2   h=4 d_k=128 d_v=128             5.00 25.5
+A3   h=16 d_k=32 d_v=32              4.91 25.8
+A4   h=32 d_k=16 d_v=16              5.01 25.4
+B1   d_k=16                          5.16 25.1 58
+B2   d_k=32                          5.01 25.4 60
+C1   N=2                             6.11 23.7 36
+C2   N=4                             5.19 25.3 50
+C3   N=8                             4.88 25.5 80
+C4   d_model=256 d_k=32 d_v=32       5.75 24.5 28
+C5   d_model=1024 d_k=128 d_v=128    4.66 26.0 168
+C6   d_ff=1024                       5.12 25.4 53
+C7   d_ff=4096                       4.75 26.2 90
+D1   P_drop=0.0                      5.77 24.6
+D2   P_drop=0.2                      4.95 25.5
+D3   eps_ls=0.0                      4.67 25.3
+D4   eps_ls=0.2                      5.47 25.7
+E    positions=learned               4.92 25.7
+big  d_model=1024 d_ff=4096 h=16 d_k=64 d_v=64 P_drop=0.3 steps=300000 4.33 26.4 213
+"""
+BASE = {
+    'N': 6, 'd_model': 512, 'd_ff': 2048, 'h': 8, 'd_k': 64, 'd_v': 64, 'P_drop': 0.1, 'eps_ls': 0.1,
+    'steps': 100_000, 'positions': 'sinusoidal',
+}  # fmt: skip
+
+
+def printed() -> dict[str, tuple[dict[str, str], list[float]]]:
+    """Of each row its differences from base and its numbers."""
+    rows = {}
+    for line in PRINTED_3.splitlines():
+        name, *words = line.split()
+        changes = dict(word.split('=') for word in words if '=' in word)
+        rows[name] = changes, [float(word) for word in words if '=' not in word]
+    return rows
+
+
+def column(config: configs.Config, name: str):
+    group = 'train' if name in ('eps_ls', 'steps') else 'model'
+    return getattr(getattr(config, group), name)
+
+
+def test_table_3_has_the_rows_that_are_printed():
+    assert [row.name for row in tables.TABLE_3] == list(printed())
+
+
+@pytest.mark.parametrize('row', tables.TABLE_3, ids=lambda row: row.name)
+def test_a_row_of_table_3_is_what_is_printed(row):
+    changes, numbers = printed()[row.name]
+    config = tables.config(row, 'paper')
+    for name, base in BASE.items():
+        assert str(column(config, name)) == changes.get(name, str(base)), name
+    assert [row.paper[key] for key in ('PPL', 'BLEU', 'params') if key in row.paper] == numbers
+    if 'params' in row.paper and row.name != 'big':
+        count = accounting.parameters(models.parameter_shapes(config))
+        assert round(count / 1e6) == row.paper['params']
+
+
+def test_table_2():
+    bleu = {row.name: row.paper.get('EN-DE', row.paper.get('EN-FR')) for row in tables.TABLE_2}
+    assert bleu == {'base-en-de': 27.3, 'big-en-de': 28.4, 'base-en-fr': 38.1, 'big-en-fr': 41.8}
+    for row in tables.TABLE_2:
+        config = tables.config(row, 'paper')
+        big = row.name.startswith('big')
+        assert config.train.average_last == (20 if big else 5)
+        assert config.train.average_every == (600 if big else 1500)
+        assert config.data.target_language == row.name[-2:]
+        assert row.paper['FLOPs'] == (2.3e19 if big else 3.3e18)
+    assert tables.config(tables.TABLE_2[3], 'paper').model.P_drop == 0.1
+
+
+@pytest.mark.parametrize('scale', tables.SCALES)
+@pytest.mark.parametrize('table', tables.TABLES)
+def test_rows_are_possible_and_different_at_every_scale(table, scale):
+    found = [tables.config(row, scale) for row in tables.rows(table)]
+    if table != '2' or scale == 'paper':
+        assert len(set(found)) == len(found)
+
+
+@pytest.mark.parametrize(
+    'name, expected',
+    [
+        ('A1', {'h': 1, 'd_k': 128}),
+        ('A2', {'h': 2, 'd_k': 64}),
+        ('A4', {'h': 16, 'd_k': 8}),
+        ('B1', {'h': 4, 'd_k': 8, 'd_v': 32}),
+        ('C1', {'N': 1, 'N_decoder': 1}),
+        ('C2', {'N': 2}),
+        ('C5', {'d_model': 256, 'h': 4, 'd_k': 64}),
+        ('C6', {'d_ff': 256}),
+        ('D2', {'P_drop': 0.2}),
+        ('big', {'d_model': 256, 'd_ff': 1024, 'h': 8, 'd_k': 32, 'P_drop': 0.3}),
+    ],
+)
+def test_a_row_keeps_its_meaning_at_a_smaller_scale(name, expected):
+    (row,) = tables.rows('3', name)
+    config = tables.config(row, 'grammar')
+    assert {key: getattr(config.model, key) for key in expected} == expected
+    assert config.train.steps == tables.config(tables.TABLE_3[0], 'grammar').train.steps
+
+
+def test_unknown_names():
+    for call, part in (
+        (lambda: tables.rows('4'), '--table=4: choose one of 2, 3, further'),
+        (lambda: tables.rows('3', 'A1,A9'), '--rows=A9: table 3 has base, A1'),
+        (lambda: tables.scale_config('huge'), '--scale=huge: choose one of paper'),
+    ):
+        with pytest.raises(ConfigError) as error:
+            call()
+        assert part in str(error.value)
+
+
+def test_plan(capsys):
+    assert sweep.main(['sweep', 'plan', '--table=3', '--tflops=100']) == 0
+    out = capsys.readouterr().out
+    lines = {line.split()[0]: line.split() for line in out.splitlines()}
+    base = tables.config(tables.TABLE_3[0], 'paper')
+    flops = accounting.update_flops(base) * 100_000
+    assert lines['base'][10:] == [
+        '65.11M', '65M', f'{flops / 1e5:.2e}', f'{flops:.2e}', '3.3e+18', '2.50e+09',
+        f'{flops / 1e14 / 3600:.3g}',
+    ]  # fmt: skip
+    assert {'213M', '2.3e+19', '300K'} <= set(lines['big'])
+    assert set(printed()) <= set(lines)
+    assert 'E: model.positions=learned' in out and 'at 100 TFLOP/s' in out and '9.5 TFLOP/s' in out
+
+
+def test_plan_measures_time_and_memory(capsys):
+    call = ['sweep', 'plan', '--scale=grammar', '--rows=C1,D3', '--time', '--memory']
+    assert sweep.main(call) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].split()[-2:] == ['s/update', 'GiB']
+    for line in out[1:3]:
+        seconds, memory = map(float, line.split()[-2:])
+        assert 0 < seconds < 60 and 0.01 < memory < 4
+    assert any('(cpu)' in line for line in out)
+
+
+def test_mistakes_are_one_line(capsys):
+    for argv, part in ((['fly'], "'fly': no such command"), (['plan', '--rows=Z'], '--rows=Z')):
+        assert sweep.main(['sweep', *argv]) == 2
+        error = capsys.readouterr().err
+        assert part in error and error.count('\n') == 1
