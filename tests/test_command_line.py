@@ -184,6 +184,7 @@ def test_a_folder_that_is_no_work_directory(capfd, texts, tmp_path):
         (['average'], ['--last: missing']),
         (['average', '--last=3'], ['no checkpoint 1 ', '2, 3']),
         (['average', '--last=5', '--every=2'], ['no checkpoint 4, 6, 8, 10']),
+        (['average', '--last=2', '--every=7'], ['no checkpoint 7, 14']),
         (['evaluate', '--config.model.d_ff=99'], ['model.d_ff=99', '32']),
         (['translate', '--nbest=9'], ['nbest=9', '4']),
         (['evaluate', '--config.decode.beam=0'], ['decode.beam=0']),

@@ -30,7 +30,7 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
         raise ConfigError('--last: missing; the config averages none')
     with _opened(config, folder) as checkpoints:
         held = checkpoints.steps()
-        newest = max(last * every, *(step for step in held if step % every == 0))
+        newest = max([last * every, *(step for step in held if step % every == 0)])
         wanted = range(newest - (last - 1) * every, newest + 1, every)
         if missing := sorted(set(wanted) - set(held)):
             raise ConfigError(
