@@ -102,7 +102,7 @@ def print_plan(values: flags.FlagValues) -> None:
                 _printed(rows[name], 'params', '{:g}M'),
                 f'{cost.update_flops:.2e}',
                 f'{cost.run_flops:.2e}',
-                _paper_flops(rows[name]),
+                _paper_flops(rows[name]) if values.scale == 'paper' else '',
                 f'{cost.tokens:.2e}',
                 f'{cost.run_flops / values.tflops / 1e12 / 3600:.3g}',
             ]
@@ -118,7 +118,7 @@ def print_plan(values: flags.FlagValues) -> None:
     if values.time or values.memory:
         device = jax.devices()[0]
         print(f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})')
-    if any('FLOPs' in row.paper or row.name in ('base', 'big') for row in rows.values()):
+    if values.scale == 'paper' and any(map(_paper_flops, rows.values())):
         print(WHY_DIFFERENT)
     for name, row in rows.items():
         if other := {k: v for k, v in tables.changes(row, values.scale).items() if not _in_columns(k)}:
