@@ -37,7 +37,7 @@ def get_config():
             'data.row_len': 128,
             'data.max_len': 128,
             'data.batch_tokens': 2048,
-            'train.steps': 6000,
+            'train.steps': 5000,
             'train.warmup_steps': 1000,
             'train.log_every': 50,
             'train.eval_every': 500,

@@ -81,6 +81,7 @@ TABLE_3 = (
 
 _FRENCH = {
     'data.name': 'wmt14_translate/fr-en', 'data.target_language': 'fr', 'data.pieces': 32_000,
+    'model.vocab_size': 32_000,
 }  # fmt: skip
 _AVERAGE_5 = {'train.average_last': 5, 'train.average_every': 1500}
 _AVERAGE_20 = {
