@@ -96,7 +96,9 @@ def parse(argv: Sequence[str]) -> tuple[str, flags.FlagValues]:
       ConfigError: the call is wrong.
     """
     check_overrides(argv)
-    named = [re.sub(r'^--?config=', '', arg) for arg in argv if re.match(r'--?config=', arg)]
+    following = zip(argv, [*argv[1:], ''], strict=True)
+    pairs = [(here, after) for here, after in following if re.match(r'--?config(=|$)', here)]
+    named = [here.partition('=')[2] if '=' in here else after for here, after in pairs]
     file = named[-1] if named else DEFAULT_CONFIG
     if not os.path.isfile(file):
         raise ConfigError(f'--config={file}: no such file')
@@ -142,7 +144,7 @@ def lock_file(values: flags.FlagValues) -> str:
 
 
 def print_config(config: Config, *, diff: bool) -> None:
-    """Every option, or what differs from the paper's base as "name = ours  # paper: its"."""
+    """Every option, or what differs from the paper's base as "name = ours  # base: its"."""
     base = configs.resolve(configs.config_dict())
     if diff:
         for key, (paper, ours) in configs.differences(base, config).items():
@@ -158,7 +160,10 @@ def print_config(config: Config, *, diff: bool) -> None:
 
 def run_command(command: str, values: flags.FlagValues) -> int:
     """Does what the command says; returns the exit status."""
-    config = configs.resolve(values.config)
+    # The other commands have the config of their work directory.
+    config = configs.resolve(values.config) if command in ('train', 'prepare', 'config') else None
+    if command in ('average', 'figure') and (changed := overrides(values)):
+        raise ConfigError(f'--config.{next(iter(changed))}: {command} has the config of its work directory')
     if command == 'config':
         print_config(config, diff=values.diff)
         return 0
@@ -187,7 +192,7 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         if not commands.is_primary():
             return 0
         print_scores(result)
-        if config.data.source == 'grammar':
+        if (config.data.source, config.data.target_language) == ('grammar', 'de'):
             show_grammar(folder)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
     elif command == 'evaluate':
@@ -243,11 +248,19 @@ def show_grammar(folder) -> None:
     translations = commands.load(folder).translate(sentences)
     for sentence, translation in zip(sentences, translations, strict=True):
         print(f'  {sentence}\n    {translation}')
-    draw(folder, sentences[:2], 'it', None, 'best')
+    try:
+        draw(folder, sentences[:2], 'it', None, 'best')
+    except ConfigError as error:
+        # A model that has learned little may leave the word out; its training is done all the same.
+        print(f'no picture of its attention: {error}')
 
 
 def draw(folder, sentences: Sequence[str], word: str, target_word: str | None, choice: str) -> None:
-    """Attention heat maps of sentences, where matplotlib is installed."""
+    """Attention heat maps of sentences.
+
+    Raises:
+      ConfigError: matplotlib is missing, or a sentence lacks the word.
+    """
     try:
         figures = importlib.import_module('experiments.figures')
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
 """Table 2, Transformer (base), EN-FR: WMT 2014, the mean of the last five checkpoints.
 
-    python -m pip install '.[prepare]'
+    python -m pip install --constraint constraints.txt --editable '.[prepare]'
     python run.py prepare --config=configs/wmt14_en_fr.py --config.data.dir=FOLDER
     python run.py --config=configs/wmt14_en_fr.py --config.data.dir=FOLDER
 

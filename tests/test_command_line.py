@@ -103,12 +103,17 @@ def fails(capfd, *argv: str) -> str:
         (['--config.train.microbatches=12'], ['train.microbatches=12', '8 devices']),
         (['--config.model.vocab_size=300'], ['model.vocab_size=300', 'data.pieces']),
         (['--config=configs/huge.py'], ['configs/huge.py', 'no such file']),
+        (['--config', 'configs/huge.py'], ['configs/huge.py', 'no such file']),
         (['--speed=1'], ['speed']),
         (['trian'], ["'trian'", 'train', 'evaluate']),
         (['evaluate', '--workdir=nowhere'], ['nowhere', 'not a work directory']),
         (['translate', '--workdir=configs'], ['configs', 'not a work directory']),
         (['--config=configs/multi30k.py'], ['data.dir']),
         (['--config=configs/multi30k.py', '--config.data.dir=nowhere'], ['nowhere']),
+        (
+            ['--config=configs/multi30k.py', '--config.data.dir=tests', '--config.data.train=/a/b'],
+            ['data.train', '/a/b.en', 'relative'],
+        ),
     ],
     ids=lambda value: ' '.join(value) if value and value[0].startswith('-') else None,
 )
@@ -181,10 +186,7 @@ def test_a_folder_that_is_no_work_directory(capfd, texts, tmp_path):
         (['evaluate', '--split=tset'], ['tset', 'dev, test']),
         (['evaluate', '--checkpoint=77'], ['77', 'latest']),
         (['evaluate', '--checkpoint=average'], ['no average']),
-        (['average'], ['--last: missing']),
-        (['average', '--last=3'], ['no checkpoint 1 ', '2, 3']),
-        (['average', '--last=5', '--every=2'], ['no checkpoint 4, 6, 8, 10']),
-        (['average', '--last=2', '--every=7'], ['no checkpoint 7, 14']),
+        (['average'], ['--config.data.dir', 'work directory']),
         (['evaluate', '--config.model.d_ff=99'], ['model.d_ff=99', '32']),
         (['translate', '--nbest=9'], ['nbest=9', '4']),
         (['evaluate', '--config.decode.beam=0'], ['decode.beam=0']),
@@ -198,6 +200,29 @@ def test_a_wrong_use_of_a_trained_model(capfd, monkeypatch, texts, trained, argv
     assert snapshot(trained) == before
 
 
+@pytest.mark.parametrize(
+    ('argv', 'part'),
+    [
+        ([], '--last: missing'),
+        (['--last=3'], 'no checkpoint 1 to average, only 2, 3'),
+        (['--last=5', '--every=2'], 'no checkpoint 4, 6, 8, 10'),
+        (['--last=2', '--every=7'], 'no checkpoint 7, 14'),
+    ],
+)
+def test_checkpoints_that_are_not_there_to_average(capfd, trained, argv, part):
+    before = snapshot(trained)
+    assert part in fails(capfd, 'average', f'--workdir={trained}', *argv)
+    assert snapshot(trained) == before
+
+
+def test_what_a_kill_before_the_first_step_leaves(texts, trained, tmp_path):
+    workdir = tmp_path / 'w'
+    workdir.mkdir()
+    (workdir / 'tokenizer.model').write_bytes(b'half')
+    assert run.main(['run.py', *arguments(texts, workdir)]) == 0
+    assert (workdir / 'tokenizer.model').read_bytes() == (trained / 'tokenizer.model').read_bytes()
+
+
 def copied(trained: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
     for name, content in snapshot(trained).items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -208,7 +233,8 @@ def copied(trained: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     workdir = copied(trained, tmp_path / 'w')
     both = ['--config.decode.beam=1', f'--workdir={workdir}', f'--config.data.dir={texts}']
-    assert run.main(['run.py', 'average', '--last=2', '--every=1', *both]) == 0
+    average = ['run.py', 'average', f'--workdir={workdir}']
+    assert run.main([*average, '--last=2', '--every=1']) == 0
     assert '2, 3' in capfd.readouterr().out
     assert run.main(['run.py', 'evaluate', '--checkpoint=average', *both]) == 0
     result = json.loads((workdir / 'result.json').read_text())['scores']['test']
@@ -218,7 +244,7 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
         np.testing.assert_array_equal, averaged, jax.tree.map(lambda a, b: (a + b) / 2, second, third)
     )
     # A new average replaces the old one.
-    assert run.main(['run.py', 'average', '--last=1', '--every=2', *both]) == 0
+    assert run.main([*average, '--last=1', '--every=2']) == 0
     jax.tree.map(np.testing.assert_array_equal, commands.load(workdir, 'average').params, second)
 
 
@@ -231,6 +257,11 @@ def test_diagnosis(capfd, texts, trained, tmp_path):
     for part in ('target tokens an update', 'warm-up of 1,000', 'evaluated, no average', 'findings on test'):
         assert part in out, out
     assert 'no scores of it' in fails(capfd, *call[1:], '--split=pronoun')
+    # Of a training that was stopped before its end there are scores alone.
+    result = json.loads((workdir / 'result.json').read_text())
+    (workdir / 'result.json').write_text(json.dumps({'scores': result['scores']}))
+    assert run.main(call) == 0
+    assert capfd.readouterr().out == out
     (workdir / 'translations' / 'test.best.txt').unlink()
     assert 'test.best.txt' in fails(capfd, *call[1:])
 
@@ -337,6 +368,7 @@ def test_finished_training_starts_again_at_its_end(texts, trained):
     assert again['params_sha256'] == result['params_sha256']
     assert again['steps'] == result['steps'] == 3
     assert result['scores']['test']['bleu']['sacrebleu'].keys() == {'score', 'interval', 'signature'}
+    assert again['scores'] == result['scores']
     steps = [json.loads(line)['step'] for line in (trained / 'metrics.jsonl').read_text().splitlines()]
     assert steps == sorted(steps)
 

@@ -29,13 +29,13 @@ def healthy() -> Evidence:
     )
     scores = {
         'checkpoint': 'average',
-        'steps': [93_000, 94_500, 96_000, 97_500, 99_000],
+        'steps': [94_000, 95_500, 97_000, 98_500, 100_000],
+        'tokens': 2_300_000_000,
         'decode': dataclasses.asdict(config.decode),
     }
-    result = {'steps': 100_000, 'tokens': 2_300_000_000}
     pieces = tokenizer.Tokenizer(tokenizer.train([*sources, *references], 360))
     translations = [line.replace('Hund', 'Kerl') for line in references]
-    return Evidence(config, result, 'test', scores, sources, references, translations, pieces)
+    return Evidence(config, 'test', scores, sources, references, translations, pieces)
 
 
 def changed(evidence: Evidence, **options) -> Evidence:
@@ -65,10 +65,6 @@ def swapped(evidence: Evidence) -> Evidence:
 
 def scored(evidence: Evidence, **scores) -> Evidence:
     return dataclasses.replace(evidence, scores={**evidence.scores, **scores})
-
-
-def trained(evidence: Evidence, **result) -> Evidence:
-    return dataclasses.replace(evidence, result={**evidence.result, **result})
 
 
 FAULTS = {
@@ -112,10 +108,13 @@ FAULTS = {
         ['of the sources were cut at 12'],
     ),
     'unknown pieces': (lambda e: lines(e, lambda s, t: f'{t} ⁇'), ['301 translations hold unknown']),
-    'small batches': (lambda e: trained(e, tokens=4_000 * 100_000), ['4,000 target tokens an update']),
-    'warm-up': (lambda e: trained(e, steps=5_000, tokens=23_000 * 5_000), ['5,000 updates with a warm-up']),
-    'not at its end': (lambda e: trained(e, steps=90_000), ['90,000 of 100,000']),
-    'no average': (lambda e: scored(e, checkpoint='best', steps=[97_500]), ['no average']),
+    'small batches': (lambda e: scored(e, tokens=4_000 * 100_000), ['4,000 target tokens an update']),
+    'warm-up': (
+        lambda e: scored(e, steps=[2_000, 3_500, 5_000], tokens=23_000 * 5_000),
+        ['5,000 updates with a warm-up'],
+    ),
+    'not at its end': (lambda e: scored(e, steps=[87_000, 88_500, 90_000]), ['90,000 of 100,000']),
+    'no average': (lambda e: scored(e, checkpoint='best', steps=[100_000]), ['no average']),
     'close checkpoints': (
         lambda e: scored(e, steps=list(range(99_600, 100_001, 100))),
         ['5 checkpoints 100 updates apart'],

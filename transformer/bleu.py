@@ -1,6 +1,6 @@
 """Scores of translations, each under a name that says how it was computed.
 
-Scores with different names are not comparable: of one output they differ by more than a point. All
+Scores with different names are not comparable: of one output they can differ by more than a point. All
 n-gram arithmetic is sacreBLEU's; what this file adds is how the paper tokenised.
 """
 

@@ -211,8 +211,8 @@ class Checkpoints:
     def average(self, steps: Sequence[int], like_params) -> Saved:
         """The mean of the parameters of steps (§6.1), in float32 as `numpy.mean` adds them.
 
-        One array of one checkpoint is in memory at a time, beside the mean. `meta` is the recipe: the
-        steps, and the fingerprint of the parameters of each. Raises as `restore`.
+        One array of one checkpoint is in memory at a time, beside the mean. `meta` is the last
+        step's and the recipe: the steps, and the fingerprint of the parameters of each. Raises as `restore`.
         """
         self.wait()
         hashes = {step: self._content(step)['params'] for step in steps}
@@ -235,7 +235,8 @@ class Checkpoints:
         leaves = [means[name] for name in _named(like_params)]
         mean = jax.tree.unflatten(jax.tree.structure(like_params), leaves)
         recipe = {'averaged': list(steps), 'params_sha256': {str(step): hashes[step] for step in steps}}
-        return Saved(max(steps), mean, None, recipe)
+        last = max(steps)
+        return Saved(last, mean, None, {**self._content(last)['meta'], **recipe})
 
     def close(self) -> None:
         """Waits as `wait` and lets go of the threads."""

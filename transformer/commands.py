@@ -124,12 +124,14 @@ def run_training(config: Config, folder: epath.Path, lock_file: str) -> dict[str
         'seconds': round(done.seconds, 1),
         'config': dataclasses.asdict(config),
         **workdir.environment(),
-        'scores': {},
     }
     if parallel.is_primary():
-        workdir.write_result(folder, result)
         if config.train.average_last:
             run_average(folder)
+        # Scores of these parameters stay until the new ones are there.
+        old = workdir.read_result(folder)
+        same = old.get('params_sha256') == result['params_sha256']
+        workdir.write_result(folder, {**result, 'scores': old.get('scores', {}) if same else {}})
     parallel.wait_for_all()
     splits = ['dev', 'test', *(['pronoun'] if 'pronoun' in prepared.splits else [])]
     return run_evaluation(folder, splits, 'average' if config.train.average_last else 'best')
@@ -173,12 +175,17 @@ def run_evaluation(
     for split in splits:
         if split not in prepared.splits:
             raise ConfigError(f'--split={split}: choose among {", ".join(prepared.splits)}')
-    params, steps = restore.restore_params(config, folder, choice)
+    restored = restore.restore_params(config, folder, choice)
     result = workdir.read_result(folder)
     with _precision(config):
         for split in splits:
-            scores, translations = _score(config, params, prepared, split)
-            result.setdefault('scores', {})[split] = {'checkpoint': choice, 'steps': steps, **scores}
+            scores, translations = _score(config, restored.params, prepared, split)
+            result.setdefault('scores', {})[split] = {
+                'checkpoint': choice,
+                'steps': restored.steps,
+                'tokens': restored.tokens,
+                **scores,
+            }
             if parallel.is_primary():
                 workdir.write_translations(folder, split, choice, translations)
                 workdir.write_result(folder, result)
@@ -251,7 +258,7 @@ def run_diagnosis(
     workdir.check_same(folder, config, prepared.lock)
     translations = workdir.read_translations(folder, split, scores['checkpoint'])
     texts = (*prepared.texts(split), translations)
-    return diagnose.findings(diagnose.Evidence(config, result, split, scores, *texts, prepared.tokenizer))
+    return diagnose.findings(diagnose.Evidence(config, split, scores, *texts, prepared.tokenizer))
 
 
 def first_sources(folder: epath.Path, count: int) -> list[str]:
@@ -273,8 +280,8 @@ def load(
     """
     folder = epath.Path(folder)
     config = _changed(workdir.read_config(folder), changes or {})
-    params, _ = restore.restore_params(config, folder, choice)
-    return Translator(config, params, workdir.read_tokenizer(folder), on_cut)
+    restored = restore.restore_params(config, folder, choice)
+    return Translator(config, restored.params, workdir.read_tokenizer(folder), on_cut)
 
 
 def run_translation(

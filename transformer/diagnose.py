@@ -36,11 +36,10 @@ class Finding(NamedTuple):
 class Evidence:
     """What is known of one evaluation; the texts are raw, a line each.
 
-    `scores` is the split's entry in result.json, `result` the whole of it.
+    `scores` is the split's entry in result.json.
     """
 
     config: Config
-    result: dict
     split: str
     scores: dict
     sources: Sequence[str]
@@ -212,7 +211,7 @@ def _unknown(e: Evidence) -> Iterator[Finding]:
 
 
 def _updates(e: Evidence) -> Iterator[Finding]:
-    steps, tokens, train = e.result['steps'], e.result['tokens'], e.config.train
+    steps, tokens, train = max(e.scores['steps']), e.scores['tokens'], e.config.train
     if tokens < 0.8 * _PAPER_TOKENS * steps:
         yield Finding(
             f'{tokens / steps:,.0f} target tokens an update, the paper has about {_PAPER_TOKENS:,}',

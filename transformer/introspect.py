@@ -37,7 +37,8 @@ def attention(translator: Translator, sentence: str, translation: str) -> Attent
         _, kept = model.apply({'params': params}, batch, train=False, mutable=['intermediates'])
         return kept['intermediates']
 
-    kept = run(translator.params, batch)
+    with jax.default_matmul_precision(translator.config.train.matmul_precision):
+        kept = run(translator.params, batch)
 
     def weights(stack: str, kind: str) -> Float[np.ndarray, 'N H Q K']:
         layers = [kept[stack][f'layer_{i}'][kind]['weights'][0][0] for i in range(len(kept[stack]))]

@@ -61,7 +61,10 @@ class Metrics:
         self._file = workdir / 'metrics.jsonl' if workdir else None
         self._board = None
         if workdir:
-            self._file.write_text(''.join(_lines_until(self._file, step)))
+            # Another file takes its place, so that no kill can lose the history.
+            kept = workdir / '.metrics.jsonl'
+            kept.write_text(''.join(_lines_until(self._file, step)))
+            kept.replace(self._file)
             self._board = SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
         console = Console(stderr=True, quiet=workdir is None)
         self._console = console

@@ -124,13 +124,13 @@ def device_index() -> Int[Array, '']:
     return jax.lax.axis_index(AXIS)
 
 
-def any_process(flag: bool) -> bool:
-    """Whether the flag is up in any process; all must ask."""
+def greatest(number: int) -> int:
+    """The greatest of the numbers of all processes; all must ask."""
     if jax.process_count() == 1:
-        return flag
-    return bool(np.any(multihost_utils.process_allgather(np.asarray(flag))))
+        return number
+    return int(np.max(multihost_utils.process_allgather(np.asarray(number))))
 
 
 def wait_for_all() -> None:
     """Returns when every process has come here: what one wrote before, the others can read."""
-    any_process(False)
+    greatest(0)

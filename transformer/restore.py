@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from etils import epath
 
@@ -47,8 +48,16 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
     return list(wanted)
 
 
-def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, list[int]]:
-    """The parameters of a checkpoint, and the steps that they were saved at.
+class Restored(NamedTuple):
+    """Parameters, the steps that they were saved at, and the target tokens trained on until then."""
+
+    params: models.Params
+    steps: list[int]
+    tokens: int
+
+
+def restore_params(config: Config, folder: epath.Path, choice: str) -> Restored:
+    """The parameters of a checkpoint, on all devices.
 
     Args:
       choice: best (the latest where no dev loss is known), latest, average or a step.
@@ -62,7 +71,7 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
             raise ConfigError(f'{folder}: no average; run.py average makes it of the last checkpoints')
         with _opened(config, folder, AVERAGE) as averages:
             saved = averages.restore_params(0, shapes)
-            return parallel.replicate(saved.params), saved.meta['averaged']
+            return Restored(parallel.replicate(saved.params), saved.meta['averaged'], saved.meta['tokens'])
     with _opened(config, folder) as checkpoints:
         steps = checkpoints.steps()
         named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
@@ -70,7 +79,8 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
         if step not in steps:
             held = ', '.join(map(str, steps))
             raise ConfigError(f'--checkpoint={choice}: choose best, latest, average or a step of {held}')
-        return parallel.replicate(checkpoints.restore_params(step, shapes).params), [step]
+        saved = checkpoints.restore_params(step, shapes)
+        return Restored(parallel.replicate(saved.params), [step], saved.meta['tokens'])
 
 
 @contextlib.contextmanager

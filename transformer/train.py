@@ -147,8 +147,9 @@ def train(
             step = window.add(sums)
             metrics.advance(step)
             last = step == config.train.steps
-            signal_number = stop_signal()
-            stopping = parallel.any_process(signal_number is not None)
+            # All processes stop together, at the signal that any of them got.
+            signal_number = parallel.greatest(stop_signal() or 0)
+            stopping = signal_number > 0
             saving = stopping or last or step % config.train.checkpoint_every == 0
             due = [every for every in on_eval if last or step % every == 0]
             if saving or due or step % config.train.log_every == 0:
@@ -161,6 +162,7 @@ def train(
             if saving:
                 meta = dataclasses.asdict(window.progress())
                 checkpoints.save(step, state.params, state.optimizer, meta, scores.get('dev_loss'))
+            window.restart()
             if stopping and not last:
                 checkpoints.wait()
                 raise Stopped(signal_number, step)
@@ -170,7 +172,12 @@ def train(
 
 def _restore(config: Config, checkpoints: Checkpoints) -> tuple[TrainState, Progress]:
     like = jax.eval_shape(functools.partial(initial_state, config))
-    saved = checkpoints.restore_newest({'params': like.params, 'optimizer': like.optimizer})
+    items = {'params': like.params, 'optimizer': like.optimizer}
+    saved = checkpoints.restore_newest(items) if parallel.is_primary() else None
+    # All processes go on from the step that the first one found whole.
+    step = parallel.greatest(saved.step if saved else 0)
+    if step and saved is None:
+        saved = checkpoints.restore(step, items)
     if saved is None:
         return parallel.replicate(initial_state(config)), Progress()
     state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer)
@@ -184,7 +191,7 @@ class _Window:
     def __init__(self, config: Config, checkpoints: Checkpoints, done: Progress):
         self._config, self._checkpoints, self._done = config, checkpoints, done
         self._pending: list[losses.Sums] = []
-        self._began = time.monotonic()
+        self._began = self._counted = time.monotonic()
 
     def add(self, sums: losses.Sums) -> int:
         """Takes the sums of the next step and returns its number."""
@@ -193,6 +200,10 @@ class _Window:
             # One step may run ahead of the host; more would only delay signals and the bar.
             jax.block_until_ready(self._pending[-2])
         return self._done.step + len(self._pending)
+
+    def restart(self) -> None:
+        """Leaves what was done since `close` out of the speed, though not out of the seconds."""
+        self._began = time.monotonic()
 
     def progress(self) -> Progress:
         """What was done until the last `close`."""
@@ -213,13 +224,14 @@ class _Window:
                 raise NonFiniteError(f'loss is not finite at step {self._done.step + offset}; {where}')
         total = {key: sum(row[key] for row in rows) for key in rows[0]}
         now = time.monotonic()
-        seconds, self._began, self._pending = now - self._began, now, []
+        seconds, self._pending = now - self._began, []
         tokens = total['tokens']
         self._done = Progress(
             self._done.step + len(rows),
             self._done.tokens + int(tokens),
-            self._done.seconds + seconds,
+            self._done.seconds + now - self._counted,
         )
+        self._began = self._counted = now
         return {
             'loss': total['loss'] / tokens,
             'perplexity': math.exp(min(total['nll'] / tokens, 700.0)),

@@ -98,7 +98,8 @@ class Translator:
     def _search(self, settings: Decode, best: int, rows: dict[str, Int[np.ndarray, 'B ...']]):
         key = jax.random.key(self.config.train.seed)
         search = _search_program(self.config, settings, best, self.tokenizer.size)
-        return search(self.params, key, rows)
+        with jax.default_matmul_precision(self.config.train.matmul_precision):
+            return search(self.params, key, rows)
 
 
 @functools.lru_cache(maxsize=8)

@@ -20,6 +20,10 @@ PACKAGES = (
 )  # fmt: skip
 
 
+# What `claim` writes before config.json; a kill may leave them alone.
+_FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json')
+
+
 def write_text(file: epath.Path, text: str) -> None:
     """Writes a file whole or not at all."""
     write_bytes(file, text.encode())
@@ -45,7 +49,7 @@ def claim(workdir: epath.Path, config: Config, tokenizer: Tokenizer, lock: dict[
     """
     if (workdir / 'config.json').exists():
         check_same(workdir, config, lock)
-    elif workdir.exists() and any(not p.name.startswith('.') for p in workdir.iterdir()):
+    elif workdir.exists() and any(p.name[0] != '.' and p.name not in _FIRST for p in workdir.iterdir()):
         raise ConfigError(f'{workdir}: not empty and holds no config.json; choose another --workdir')
     workdir.mkdir(parents=True, exist_ok=True)
     write_bytes(workdir / 'tokenizer.model', tokenizer.model)
@@ -129,7 +133,8 @@ def read_translations(workdir: epath.Path, split: str, checkpoint: str) -> list[
     Raises:
       OSError: there are none.
     """
-    return (workdir / 'translations' / f'{split}.{checkpoint}.txt').read_text('utf-8').split('\n')[:-1]
+    # As bytes: a carriage return inside a translation ends no line.
+    return (workdir / 'translations' / f'{split}.{checkpoint}.txt').read_bytes().decode().split('\n')[:-1]
 
 
 def environment() -> dict[str, dict[str, object]]:

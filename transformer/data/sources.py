@@ -56,7 +56,8 @@ class Report:
 
 def splits(data: Data) -> tuple[str, ...]:
     """The splits that the source has."""
-    return ('train', 'dev', 'test') + (('pronoun',) if data.source == 'grammar' else ())
+    pronoun = data.source == 'grammar' and data.target_language == 'de'
+    return ('train', 'dev', 'test') + (('pronoun',) if pronoun else ())
 
 
 def prepare(data: Data) -> None:
@@ -148,6 +149,8 @@ def _text_paths(data: Data, split: str) -> Iterator[tuple[epath.Path, epath.Path
 
 
 def _find(folder: epath.Path, name: str, split: str) -> epath.Path:
+    if name.startswith('/'):
+        raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(folder)!r}')
     for path in (folder / name, folder / f'{name}.gz'):
         if path.exists() and not path.is_dir():
             return path
