@@ -207,7 +207,7 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         found = commands.run_diagnosis(folder, values.split, overrides(values))
         for seen, matters, change in found:
             print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
-        print(f'{folder}: {len(found) or "no"} findings on {values.split}')
+        print(f'{folder}: findings on {values.split}: {len(found)}')
     elif command == 'translate':
         commands.run_translation(
             folder,

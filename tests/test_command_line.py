@@ -254,7 +254,12 @@ def test_diagnosis(capfd, texts, trained, tmp_path):
     capfd.readouterr()
     assert run.main(call) == 0
     out = capfd.readouterr().out
-    for part in ('target tokens an update', 'warm-up of 1,000', 'evaluated, no average', 'findings on test'):
+    for part in (
+        'target tokens an update',
+        'warm-up of 1,000',
+        'evaluated, no average',
+        'findings on test: ',
+    ):
         assert part in out, out
     assert 'no scores of it' in fails(capfd, *call[1:], '--split=pronoun')
     # Of a training that was stopped before its end there are scores alone.

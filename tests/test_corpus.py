@@ -1,5 +1,6 @@
 """The cache: its content, its key, its lock file, and what damage and accidents do to it."""
 
+import dataclasses
 import errno
 import json
 import logging
@@ -120,10 +121,15 @@ def test_a_sentence_of_max_len_is_kept(config, tmp_path):
 def test_grammar_has_a_pronoun_split(tmp_path, monkeypatch):
     english_german = list(zip(ENGLISH, GERMAN, strict=True))
     monkeypatch.setattr(corpus.grammar, 'sentence_pairs', lambda split: english_german)
-    data = Data(source='grammar', pieces=300, source_language='de', target_language='en')
+    data = Data(source='grammar', pieces=300)
     prepared = corpus.prepare(Config(data=data), tmp_path)
     assert list(prepared.splits) == ['train', 'dev', 'test', 'pronoun']
-    assert prepared.texts('pronoun') == (GERMAN, ENGLISH)
+    assert prepared.texts('pronoun') == (ENGLISH, GERMAN)
+    # The pronouns that it counts are German.
+    back = dataclasses.replace(data, source_language='de', target_language='en')
+    backwards = corpus.prepare(Config(data=back), tmp_path)
+    assert list(backwards.splits) == ['train', 'dev', 'test']
+    assert backwards.texts('test') == (GERMAN, ENGLISH)
     assert prepared.lock['versions']['grammar'] == corpus.grammar.VERSION
     monkeypatch.setattr(corpus.grammar, 'VERSION', corpus.grammar.VERSION + 1)
     assert corpus.prepare(Config(data=data), tmp_path).folder != prepared.folder
