@@ -6,6 +6,10 @@ FOLDER holds raw, cased text: multi30k/train (https://github.com/multi30k/datase
 (https://tatoeba.org), techdocs_en-de/train (manuals of free software) and, in wmt_news/en-de, the news
 test sets of WMT 2008 to 2014 (sacreBLEU downloads them). Development set newstest2013, test set
 newstest2014 with all of its 3,003 lines.
+
+Reached: newstest2014 sacreBLEU 4.28, the paper's BLEU 4.57, perplexity 49.4, in 51 minutes on two shared CPU
+cores, 2.8 passes over the text; the dev loss was still falling. The last checkpoint alone: 4.36, 4.59,
+48.6. A GPU has room for the paper's base model instead.
 """
 
 from transformer.config import config_dict
