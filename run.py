@@ -181,21 +181,8 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         return 0
     folder = commands.start(work_directory(values), distributed=values.distributed)
     if command == 'train':
-        try:
-            result = commands.run_training(config, folder, lock_file(values))
-        except commands.NonFiniteError as error:
-            print(f'error: {error}', file=sys.stderr)
-            return 3
-        except commands.Stopped as stopped:
-            print(stopped, file=sys.stderr)
-            return 128 + stopped.signal_number
-        if not commands.is_primary():
-            return 0
-        print_scores(result)
-        if (config.data.source, config.data.target_language) == ('grammar', 'de'):
-            show_grammar(folder)
-        print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
-    elif command == 'evaluate':
+        return train(config, folder, lock_file(values))
+    if command == 'evaluate':
         splits = values.split.split(',')
         result = commands.run_evaluation(folder, splits, values.checkpoint, overrides(values))
         if commands.is_primary():
@@ -221,6 +208,26 @@ def run_command(command: str, values: flags.FlagValues) -> int:
     else:
         sentences = [values.sentence] if values.sentence else [ANIMAL.format('tired')]
         draw(folder, sentences, values.word, values.target_word, values.checkpoint)
+    return 0
+
+
+def train(config: Config, folder, lock: str) -> int:
+    """Trains and shows what came of it; the exit status."""
+    from transformer import commands
+
+    try:
+        result = commands.run_training(config, folder, lock)
+    except commands.NonFiniteError as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 3
+    except commands.Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return 128 + stopped.signal_number
+    if commands.is_primary():
+        print_scores(result)
+        if (config.data.source, config.data.target_language) == ('grammar', 'de'):
+            show_grammar(folder)
+        print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
     return 0
 
 

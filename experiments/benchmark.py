@@ -21,10 +21,11 @@ import numpy as np
 from absl import flags
 from etils import epath
 
+from experiments import command
 from transformer import accounting, optim, restore
 from transformer import config as configs
 from transformer.checkpoint import Checkpoints
-from transformer.config import Config, ConfigError, Data
+from transformer.config import Config, Data
 from transformer.data import corpus
 from transformer.data.batches import Batches, fill, prefetch
 from transformer.metrics import Stages
@@ -176,26 +177,15 @@ def benchmark_average() -> None:
         tell('memory of averaging', peak / checkpoint, 'checkpoints', most=1.5)
 
 
-BENCHMARKS = {
-    'data': lambda values: benchmark_data(values.pairs),
-    'average': lambda values: benchmark_average(),
-}
-
-
 def main(argv: Sequence[str]) -> int:
     """Runs one benchmark; returns the exit status."""
     values = flags.FlagValues()
     flags.DEFINE_integer('pairs', PAIRS, 'data: pairs of the corpus', lower_bound=1, flag_values=values)
-    try:
-        words = values(list(argv))[1:]
-        if len(words) != 1 or words[0] not in BENCHMARKS:
-            named = ' '.join(words) or 'nothing'
-            raise ConfigError(f'{named!r}: no such benchmark; choose {", ".join(BENCHMARKS)}')
-        BENCHMARKS[words[0]](values)
-    except (flags.Error, ConfigError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    return 0
+    benchmarks = {
+        'data': lambda values: benchmark_data(values.pairs),
+        'average': lambda values: benchmark_average(),
+    }
+    return command.run(argv, values, benchmarks)
 
 
 if __name__ == '__main__':

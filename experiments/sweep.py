@@ -10,10 +10,10 @@ import jax
 import numpy as np
 from absl import flags
 
-from experiments import tables
+from experiments import command, tables
 from transformer import accounting, parallel, train
 from transformer import config as configs
-from transformer.config import Config, ConfigError
+from transformer.config import Config
 from transformer.nn import models
 
 P100 = 9.5  # TFLOP/s, as the paper counts
@@ -122,7 +122,8 @@ def print_plan(values: flags.FlagValues) -> None:
         print(WHY_DIFFERENT)
     for name, row in rows.items():
         if other := {k: v for k, v in tables.changes(row, values.scale).items() if not _in_columns(k)}:
-            print(f'{name}: {", ".join(f"{key}={value}" for key, value in other.items())}')
+            source = f' ({row.source})' if row.source else ''
+            print(f'{name}: {", ".join(f"{key}={value}" for key, value in other.items())}{source}')
 
 
 def _append(
@@ -132,7 +133,7 @@ def _append(
     header.append(title)
     for line, config in zip(lines, rows, strict=True):
         # What a program is made of: neither how long it runs nor what is done beside it.
-        free = {'train.steps': 100, 'train.average_last': 0, 'train.seed': 0}
+        free = {'train.steps': 1, 'train.average_last': 0}
         line.append(f'{known(configs.replace(config, free)):.3g}')
         print('.', end='', file=sys.stderr, flush=True)
     print(file=sys.stderr)
@@ -171,15 +172,7 @@ def main(argv: Sequence[str]) -> int:
     flags.DEFINE_float('tflops', PAPER_DEVICES * P100, 'TFLOP/s of the training', lower_bound=1e-6, **own)
     flags.DEFINE_boolean('time', False, 'measure updates on the devices at hand', **own)
     flags.DEFINE_boolean('memory', False, 'ask XLA for the memory of an update', **own)
-    try:
-        words = values(list(argv))[1:]
-        if words != ['plan']:
-            raise ConfigError(f'{" ".join(words) or "nothing"!r}: no such command; choose plan')
-        print_plan(values)
-    except (flags.Error, ConfigError) as error:
-        print(f'error: {error}', file=sys.stderr)
-        return 2
-    return 0
+    return command.run(argv, values, {'plan': print_plan})
 
 
 if __name__ == '__main__':

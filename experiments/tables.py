@@ -7,7 +7,6 @@ A new ablation is one line in `FURTHER`.
 
 import dataclasses
 import importlib
-import types
 
 import ml_collections
 
@@ -25,8 +24,13 @@ SCALES = {
     'paper': ('base', {}),
     'multi30k': (
         'multi30k',
-        {'model.N': 3, 'model.P_drop': 0.1, 'train.steps': 1500, 'train.warmup_steps': 500}
-        | {'train.average_last': 0},
+        {
+            'model.N': 3,
+            'model.P_drop': 0.1,
+            'train.steps': 1500,
+            'train.warmup_steps': 500,
+            'train.average_last': 0,
+        },
     ),
     'grammar': ('tiny', {'model.N': 3, 'train.steps': 500, 'train.warmup_steps': 150}),
 }
@@ -122,7 +126,7 @@ FURTHER = (
     Row('adam-b2-0.999', {'train.beta2': 0.999}, source='§5.3 against the usual default'),
 )
 
-TABLES = types.MappingProxyType({'2': TABLE_2, '3': TABLE_3, 'further': FURTHER})
+TABLES = {'2': TABLE_2, '3': TABLE_3, 'further': FURTHER}
 
 
 def rows(table: str, names: str | None = None) -> tuple[Row, ...]:

@@ -114,6 +114,13 @@ def test_scores_of_0_have_no_interval():
     assert len(bleu.describe(mixed)) == 4
 
 
+def test_multi_bleu_does_not_smooth():
+    hypotheses, references = ['ein Hund sah'], ['sah ein Hund']
+    assert bleu.score_all(hypotheses, references, ('en', 'de'), tokenized=True)['tokenized']['score'] == 0
+    raw = bleu.score_all(['ein Hund sah es so'], ['es sah so ein Hund'], ('en', 'de'))
+    assert raw['sacrebleu']['score'] > 0 and raw['moses']['score'] == raw['paper']['score'] == 0
+
+
 def test_text_that_looks_tokenized():
     assert bleu.looks_tokenized(['So ist es .', 'Ja !', 'Nein .'])
     assert not bleu.looks_tokenized(['So ist es.', 'Ja .', 'Nein.'])

@@ -171,6 +171,13 @@ def test_average_is_numpys_mean(tmp_path, opened):
     jax.tree.map(np.testing.assert_array_equal, found.params, expected)
     assert found.step == 5 and found.meta['averaged'] == [1, 2, 3, 4, 5]
     assert found.meta['params_sha256'] == {str(i): fingerprint(t) for i, t in enumerate(trees, 1)}
+    # Whole files of another step, with no hashes of files to tell.
+    folder = tmp_path / 'checkpoints' / '2'
+    (folder / 'files.json').unlink()
+    shutil.rmtree(folder / 'params')
+    shutil.copytree(tmp_path / 'checkpoints' / '3' / 'params', folder / 'params')
+    with pytest.raises(DamagedCheckpoint, match='checkpoint 2 .*not what was saved'):
+        checkpoints.average([1, 2], jax.eval_shape(lambda: trees[0]))
     with pytest.raises(DamagedCheckpoint):
         checkpoints.average([1, 6], jax.eval_shape(lambda: trees[0]))
 

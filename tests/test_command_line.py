@@ -14,6 +14,8 @@ import pytest
 
 import run
 from transformer import commands
+from transformer import config as configs
+from transformer import translate as translate_file
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = {
@@ -415,6 +417,21 @@ def test_a_long_sentence_is_cut(trained):
     translator.translate(['nine ' * 200], max_source_len=16)
     (row,) = (row for tokens in rows for row in tokens['tokens'] if row.any())
     assert row.shape == (16,) and row[-1] == 1 and (row > 0).all()
+
+
+def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
+    translator = commands.load(trained)
+    translator.config = configs.replace(translator.config, {'train.matmul_precision': 'highest'})
+    seen = []
+    program = translate_file._search_program
+
+    def recorded(*arguments):
+        search = program(*arguments)
+        return lambda *given: seen.append(jax.config.jax_default_matmul_precision) or search(*given)
+
+    monkeypatch.setattr(translate_file, '_search_program', recorded)
+    translator.translate(['one two'])
+    assert seen == ['highest']
 
 
 def test_translate_nbest_and_scores(monkeypatch, capfdbinary, trained):

@@ -30,7 +30,7 @@ ALLOWED = {
     'parallel': {'config'},
     'checkpoint': {'config'},
     'accounting': {'config'},
-    'metrics': {'config'},
+    'metrics': {'config', 'workdir'},
     'bleu': set(),
     'workdir': {'config', 'data'},
     'restore': LOWER | {'workdir'},

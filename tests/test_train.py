@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from transformer import parallel, train
+from transformer.checkpoint import Checkpoints
 from transformer.config import Config, config_dict, resolve
 
 SMALL = {
@@ -147,6 +148,23 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     first, second, together = map(float, parallel.map_sums(losses)(params, both))
     assert first == second
     assert together != pytest.approx(2 * first, rel=1e-3)
+
+
+def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_path):
+    checkpoints = Checkpoints(tmp_path, 1)
+    clock = iter([0.0, 10.0, 30.0, 35.0])
+    monkeypatch.setattr(train.time, 'monotonic', lambda: next(clock))
+    window = train._Window(config_of(), checkpoints, train.Progress(step=7, tokens=1, seconds=100.0))
+    sums = dict.fromkeys(('loss', 'nll', 'correct', 'gradient_norm'), jnp.ones(())) | {
+        'tokens': jnp.array(50.0)
+    }
+    window.add(sums)
+    assert window.close()['tokens_per_second'] == 5
+    window.restart()
+    window.add(sums)
+    assert window.close()['tokens_per_second'] == 10
+    assert window.progress() == train.Progress(step=9, tokens=101, seconds=135.0)
+    checkpoints.close()
 
 
 def test_an_update_is_adam_on_the_mean_gradient(use_devices):

@@ -30,7 +30,7 @@ from transformer.config import ConfigError
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
 
 
-class DamagedCheckpoint(Exception):
+class DamagedCheckpoint(ConfigError):
     """A checkpoint that cannot be read or is not what was saved; one line names step and reason."""
 
     def __init__(self, step: int, reason: str):

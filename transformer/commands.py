@@ -115,26 +115,31 @@ def run_training(config: Config, folder: epath.Path, lock_file: str) -> dict[str
             )
     finally:
         checkpoints.close()
-    params = jax.device_get(state.params)
+    if parallel.is_primary():
+        _record(config, folder, state.params, done)
+    parallel.wait_for_all()
+    splits = ['dev', 'test', *(['pronoun'] if 'pronoun' in prepared.splits else [])]
+    return run_evaluation(folder, splits, 'average' if config.train.average_last else 'best')
+
+
+def _record(config: Config, folder: epath.Path, params: models.Params, done: training.Progress) -> None:
+    """Averages checkpoints where the config says so, and writes the result without new scores."""
+    if config.train.average_last:
+        run_average(folder)
+    digest = checkpoint.fingerprint(jax.device_get(params))
+    # Scores of these parameters stay until the new ones are there.
+    old = workdir.read_result(folder)
     result = {
         'params': accounting.parameters(params),
-        'params_sha256': checkpoint.fingerprint(params),
+        'params_sha256': digest,
         'steps': done.step,
         'tokens': done.tokens,
         'seconds': round(done.seconds, 1),
         'config': dataclasses.asdict(config),
         **workdir.environment(),
+        'scores': old.get('scores', {}) if old.get('params_sha256') == digest else {},
     }
-    if parallel.is_primary():
-        if config.train.average_last:
-            run_average(folder)
-        # Scores of these parameters stay until the new ones are there.
-        old = workdir.read_result(folder)
-        same = old.get('params_sha256') == result['params_sha256']
-        workdir.write_result(folder, {**result, 'scores': old.get('scores', {}) if same else {}})
-    parallel.wait_for_all()
-    splits = ['dev', 'test', *(['pronoun'] if 'pronoun' in prepared.splits else [])]
-    return run_evaluation(folder, splits, 'average' if config.train.average_last else 'best')
+    workdir.write_result(folder, result)
 
 
 def _on_eval(config: Config, prepared: corpus.Prepared, dev: Batches) -> dict[int, list[Callable]]:

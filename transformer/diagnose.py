@@ -54,19 +54,12 @@ class Evidence:
 
 def findings(evidence: Evidence) -> list[Finding]:
     """Everything that was found; nothing for a run as the paper's."""
-    checks = (
-        _test_set,
-        _direction,
-        _references,
-        _lengths,
-        _leftovers,
-        _copies,
-        _truncation,
-        _unknown,
-        _updates,
-        _averaging,
-        _search,
+    # These pair each translation with its line.
+    paired = (
+        (_lengths, _copies, _truncation) if len(evidence.translations) == len(evidence.references) else ()
     )
+    checks = (_test_set, _direction, _references, *paired, _leftovers, _unknown)
+    checks += (_updates, _averaging, _search)
     return [finding for check in checks for finding in check(evidence)]
 
 
@@ -139,8 +132,6 @@ def _references(e: Evidence) -> Iterator[Finding]:
 
 
 def _lengths(e: Evidence) -> Iterator[Finding]:
-    if len(e.translations) != len(e.references):
-        return
     ratio, penalty = bleu.lengths(e.translations, e.references)
     if ratio < 0.95:
         yield Finding(
@@ -167,8 +158,6 @@ def _leftovers(e: Evidence) -> Iterator[Finding]:
 
 
 def _copies(e: Evidence) -> Iterator[Finding]:
-    if len(e.translations) != len(e.sources):
-        return
     copied = lambda source, reference, translation: source.strip() and translation == source != reference
     share = e.share(copied, e.sources, e.references, e.translations)
     if share > 0.02:
@@ -180,8 +169,6 @@ def _copies(e: Evidence) -> Iterator[Finding]:
 
 
 def _truncation(e: Evidence) -> Iterator[Finding]:
-    if len(e.translations) != len(e.sources):
-        return
     extra, longest = (e.scores['decode'][name] for name in ('extra_len', 'max_source_len'))
     lengths = [list(map(len, e.tokenizer.encode_batch(side))) for side in (e.sources, e.translations)]
     # The last piece is the end, which a hypothesis that was cut does not have.

@@ -9,6 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tensorboardX import SummaryWriter
 
 from transformer.config import ConfigError
+from transformer.workdir import write_text
 
 LONG = 100_000  # units of a stage that is worth a line where no bar can be drawn
 
@@ -61,10 +62,7 @@ class Metrics:
         self._file = workdir / 'metrics.jsonl' if workdir else None
         self._board = None
         if workdir:
-            # Another file takes its place, so that no kill can lose the history.
-            kept = workdir / '.metrics.jsonl'
-            kept.write_text(''.join(_lines_until(self._file, step)))
-            kept.replace(self._file)
+            write_text(self._file, ''.join(_lines_until(self._file, step)))
             self._board = SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
         console = Console(stderr=True, quiet=workdir is None)
         self._console = console
