@@ -1,16 +1,19 @@
 """Neither the number of devices nor accumulation changes what is learned."""
 
 import functools
+import json
 import types
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
 from transformer import parallel, train
 from transformer.checkpoint import Checkpoints
 from transformer.config import Config, config_dict, resolve
+from transformer.data.batches import Batches
 
 SMALL = {
     'model.N': 1,
@@ -151,22 +154,40 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     assert together != pytest.approx(2 * first, rel=1e-3)
 
 
-def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_path):
-    checkpoints = Checkpoints(tmp_path, 1)
-    clock = iter([0.0, 10.0, 30.0, 35.0])
+def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_path, use_devices):
+    use_devices(1)
+    config = config_of(steps=8, log_every=2, checkpoint_every=100)
+    clock = [0.0]
+
+    def map_update(step):
+        def update(state, batch):
+            clock[0] += 10
+            return mapped(state, batch)
+
+        mapped = parallel.map_update(step)
+        return update
+
+    def evaluation(params):
+        clock[0] += 1000
+        return {'dev_loss': 1.0}
+
     # The module's own clock: the checkpointer's threads read the real one meanwhile.
-    monkeypatch.setattr(train, 'time', types.SimpleNamespace(monotonic=lambda: next(clock)))
-    window = train._Window(config_of(), checkpoints, train.Progress(step=7, tokens=1, seconds=100.0))
-    sums = dict.fromkeys(('loss', 'nll', 'correct', 'gradient_norm'), jnp.ones(())) | {
-        'tokens': jnp.array(50.0)
-    }
-    window.add(sums)
-    assert window.close()['tokens_per_second'] == 5
-    window.restart()
-    window.add(sums)
-    assert window.close()['tokens_per_second'] == 10
-    assert window.progress() == train.Progress(step=9, tokens=101, seconds=135.0)
+    monkeypatch.setattr(train, 'time', types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(
+        train, 'parallel', types.SimpleNamespace(**vars(parallel) | {'map_update': map_update})
+    )
+    monkeypatch.setattr(
+        train, 'prefetch', lambda *_, **__: (parallel.to_devices(batch_of(k), 8) for k in range(8))
+    )
+    checkpoints = Checkpoints(epath.Path(tmp_path / 'checkpoints'), 1)
+    batches = object.__new__(Batches)
+    _, done = train.train(config, batches, checkpoints, epath.Path(tmp_path), {4: [evaluation]})
     checkpoints.close()
+    lines = [json.loads(line) for line in (tmp_path / 'metrics.jsonl').read_text().splitlines()]
+    counts = [int(np.count_nonzero(batch_of(k)['target'])) for k in range(8)]
+    speeds = [line['tokens_per_second'] for line in lines if 'loss' in line]
+    assert speeds == [(counts[k] + counts[k + 1]) / 20 for k in (0, 2, 4, 6)]
+    assert done == train.Progress(step=8, tokens=sum(counts), seconds=1080.0)
 
 
 def test_an_update_is_adam_on_the_mean_gradient(use_devices):

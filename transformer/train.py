@@ -162,7 +162,8 @@ def train(
             if saving:
                 meta = dataclasses.asdict(window.progress())
                 checkpoints.save(step, state.params, state.optimizer, meta, scores.get('dev_loss'))
-            window.restart()
+            if saving or due:
+                window.restart()
             if stopping and not last:
                 checkpoints.wait()
                 raise Stopped(signal_number, step)
