@@ -1,6 +1,17 @@
-"""Sweeps over the rows of a table: `python -m experiments.sweep plan --table=3 --scale=paper`."""
+"""Sweeps over the rows of a table.
 
+    python -m experiments.sweep plan --table=3 --scale=paper
+    python -m experiments.sweep run --table=3 --scale=grammar --seeds=3 --workdir=FOLDER
+    python -m experiments.sweep status --workdir=FOLDER
+
+`run` called again runs what is missing.
+"""
+
+import dataclasses
+import datetime
 import functools
+import itertools
+import pathlib
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -9,11 +20,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 from absl import flags
+from tabulate import tabulate
 
-from experiments import command, tables
+from experiments import command, launch, tables
 from transformer import accounting, parallel, train
 from transformer import config as configs
-from transformer.config import Config
+from transformer.config import Config, ConfigError
 from transformer.nn import models
 
 P100 = 9.5  # TFLOP/s, as the paper counts
@@ -85,7 +97,8 @@ def peak_memory(config: Config) -> float:
 def print_plan(values: flags.FlagValues) -> None:
     """A line a row: what it changes, parameters, FLOPs, tokens and hours, ours and the paper's."""
     rows = {row.name: row for row in tables.rows(values.table, values.rows)}
-    resolved = {name: tables.config(row, values.scale) for name, row in rows.items()}
+    different = _different(values)
+    resolved = {name: tables.config(row, values.scale, different) for name, row in rows.items()}
     plans = {name: plan(config) for name, config in resolved.items()}
     header = ['row', *COLUMNS, 'eps_ls', 'steps', 'params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2']
     header += ['tokens', 'hours']
@@ -113,7 +126,7 @@ def print_plan(values: flags.FlagValues) -> None:
     ):
         if wanted:
             _append(header, lines, title, resolved.values(), measure)
-    print('\n'.join(_aligned([header, *lines])))
+    print(_table(lines, header))
     print(f'hours: at {values.tflops:g} TFLOP/s')
     if values.time or values.memory:
         device = jax.devices()[0]
@@ -121,7 +134,9 @@ def print_plan(values: flags.FlagValues) -> None:
     if values.scale == 'paper' and any(map(_paper_flops, rows.values())):
         print(WHY_DIFFERENT)
     for name, row in rows.items():
-        if other := {k: v for k, v in tables.changes(row, values.scale).items() if not _in_columns(k)}:
+        if other := {
+            k: v for k, v in tables.changes(row, values.scale, different).items() if not _in_columns(k)
+        }:
             source = f' ({row.source})' if row.source else ''
             print(f'{name}: {", ".join(f"{key}={value}" for key, value in other.items())}{source}')
 
@@ -153,26 +168,118 @@ def _paper_flops(row: tables.Row) -> str:
     return _printed(of_table_2, 'FLOPs', '{:.1e}')
 
 
-def _aligned(lines: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    pad = lambda text, width, first: text.ljust(width) if first else text.rjust(width)
-    return [
-        '  '.join(pad(text, width, i == 0) for i, (text, width) in enumerate(zip(line, widths, strict=True)))
-        for line in lines
+def _table(lines: list[list[str]], header: list[str]) -> str:
+    """Aligned columns; all but the first to the right, as they are."""
+    return tabulate(
+        lines, header, 'simple', colalign=['left'] + ['right'] * (len(header) - 1), disable_numparse=True
+    )
+
+
+def _different(values: flags.FlagValues) -> dict[str, object]:
+    """What --set says."""
+    found = {}
+    for said in values.set:
+        key, equals, value = said.partition('=')
+        if not equals:
+            raise ConfigError(f'--set={said}: expected OPTION=VALUE, as train.steps=1000')
+        found[key] = configs.parse_value(key, value)
+    return found
+
+
+def _workdir(values: flags.FlagValues) -> pathlib.Path:
+    return pathlib.Path(values.workdir or f'runs/table{values.table}-{values.scale}')
+
+
+def run_rows(values: flags.FlagValues) -> int:
+    """Runs what is missing of the rows and seeds; the exit status."""
+    rows = tables.rows(values.table, values.rows)
+    asked = tuple(itertools.product([row.name for row in rows], range(1, values.seeds + 1)))
+    workdir = _workdir(values)
+    tables.scale_config(values.scale)
+    sweep = launch.joined(workdir, launch.Sweep(values.table, values.scale, _different(values), asked))
+    mine = [s for s in launch.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
+    missing = [s.run for s in mine if s.state in launch.MISSING]
+    (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
+    launch.write_sweep(workdir, sweep)
+    print(f'{workdir}: {len(missing)} of {len(mine)} runs to do', flush=True)
+    if values.launcher == 'slurm' and missing:
+        _submit(values, sweep, missing, workdir)
+        return 0
+    for number, state in enumerate(launch.on_this_machine(missing, workdir, values.parallel, values.gpus), 1):
+        error = f': {state.error}' if state.error else ''
+        print(f'[{number}/{len(missing)}] {state.run.name}: {state.state}{error}', flush=True)
+    left = [s for s in launch.states(sweep, workdir) if s.run in missing and s.state != 'done']
+    if left:
+        print(f'{len(left)} of {len(mine)} runs are not done; the same command goes on with them')
+    return 1 if left else 0
+
+
+def _submit(
+    values: flags.FlagValues, sweep: launch.Sweep, missing: list[launch.Run], workdir: pathlib.Path
+) -> None:
+    """Hands runs to SLURM."""
+    additional = dict(said.partition('=')[::2] for said in values.sbatch)
+    resources = {'timeout_min': 60 * values.hours, 'cpus_per_task': values.cpus, 'mem_gb': values.mem_gb}
+    if values.gpus:
+        resources['gpus_per_node'] = values.gpus
+    if additional:
+        resources['slurm_additional_parameters'] = additional
+    jobs = launch.on_slurm(missing, workdir, values.parallel, resources)
+    launch.write_sweep(workdir, dataclasses.replace(sweep, jobs={**sweep.jobs, **jobs}))
+    print(f'submitted as {", ".join(sorted({job.partition("_")[0] for job in jobs.values()}))}')
+
+
+def print_status(values: flags.FlagValues) -> None:
+    """A line a run, and how long all of them will take."""
+    workdir = _workdir(values)
+    states = launch.states(launch.read_sweep(workdir), workdir)
+    lines = [
+        [s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(s.seconds if s.step else None), s.error]
+        for s in states
     ]
+    align = ('left', 'left', 'right', 'right', 'left')
+    print(tabulate(lines, ['run', 'state', 'step', 'left', 'error'], 'simple', colalign=align))
+    counts = {name: [s.state for s in states].count(name) for name in launch.STATES}
+    told = ', '.join(f'{count} {name}' for name, count in counts.items() if count)
+    print(f'{workdir}: {told}{_all_left(states)}')
+
+
+def _all_left(states: list[launch.State]) -> str:
+    """The training that is left, where what was trained says how long that is."""
+    known = [s for s in states if s.seconds_per_step is not None]
+    running = sum(s.state == 'running' for s in states)
+    if not known or not running:
+        return ''
+    mean = sum(s.seconds_per_step for s in known) / len(known)
+    seconds = sum((s.run.steps - s.step) * (s.seconds_per_step or mean) for s in states if s.state != 'done')
+    return f'; {_duration(seconds / running)} of training left with {running} at a time'
+
+
+def _duration(seconds: float | None) -> str:
+    return '' if seconds is None else str(datetime.timedelta(seconds=round(seconds)))
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one command; returns the exit status."""
+    """Executes one command; returns the exit status."""
     values = flags.FlagValues()
     own = {'flag_values': values}
     flags.DEFINE_string('table', '3', f'one of {", ".join(tables.TABLES)}', **own)
     flags.DEFINE_string('rows', None, 'rows, comma-separated; all if none', **own)
     flags.DEFINE_string('scale', 'paper', f'one of {", ".join(tables.SCALES)}', **own)
+    flags.DEFINE_multi_string('set', [], 'OPTION=VALUE of the base that rows differ from', **own)
     flags.DEFINE_float('tflops', PAPER_DEVICES * P100, 'TFLOP/s of the training', lower_bound=1e-6, **own)
     flags.DEFINE_boolean('time', False, 'measure updates on the devices at hand', **own)
     flags.DEFINE_boolean('memory', False, 'ask XLA for the memory of an update', **own)
-    return command.run(argv, values, {'plan': print_plan})
+    flags.DEFINE_string('workdir', None, 'of the sweep; runs/table<table>-<scale> if none', **own)
+    flags.DEFINE_integer('seeds', 1, 'runs of a row, with the seeds from 1 on', lower_bound=1, **own)
+    flags.DEFINE_enum('launcher', 'local', launch.LAUNCHERS, 'where to run', **own)
+    flags.DEFINE_integer('parallel', 1, 'runs at a time at most', lower_bound=1, **own)
+    flags.DEFINE_integer('gpus', 0, 'of a run; on this machine 0 is all that there are', lower_bound=0, **own)
+    flags.DEFINE_integer('cpus', 2, 'of a run on SLURM', lower_bound=1, **own)
+    flags.DEFINE_float('mem_gb', 8, 'of a run on SLURM', lower_bound=0.1, **own)
+    flags.DEFINE_float('hours', 24, 'of a job on SLURM; then it is queued again', lower_bound=0.01, **own)
+    flags.DEFINE_multi_string('sbatch', [], 'OPTION=VALUE of sbatch, as partition=gpu', **own)
+    return command.run(argv, values, {'plan': print_plan, 'run': run_rows, 'status': print_status})
 
 
 if __name__ == '__main__':

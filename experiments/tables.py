@@ -7,11 +7,15 @@ A new ablation is one line in `FURTHER`.
 
 import dataclasses
 import importlib
+import types
+from collections.abc import Mapping
 
 import ml_collections
 
 from transformer import config as configs
 from transformer.config import Config, ConfigError
+
+_NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
 # What a row says of these is read as a multiple of base's value.
 PROPORTIONAL = (
@@ -19,7 +23,7 @@ PROPORTIONAL = (
     'train.eps_ls', 'train.warmup_steps',
 )  # fmt: skip
 # The config file that rows are differences from, and what changes in it for all of them: a third and two
-# thirds of the layers must be whole numbers, and fewer updates leave rows room to differ.
+# thirds of the layers must be whole numbers; fewer pairs and updates leave rows room to differ.
 SCALES = {
     'paper': ('base', {}),
     'multi30k': (
@@ -32,7 +36,20 @@ SCALES = {
             'train.average_last': 0,
         },
     ),
-    'grammar': ('tiny', {'model.N': 3, 'train.steps': 500, 'train.warmup_steps': 150}),
+    'grammar': (
+        'tiny',
+        {
+            'model.N': 3,
+            'model.d_model': 64,
+            'model.d_ff': 256,
+            'data.train_pairs': 3000,
+            'data.batch_tokens': 1024,
+            'train.steps': 400,
+            'train.warmup_steps': 100,
+            'train.eval_every': 100,
+            'train.checkpoint_every': 100,
+        },
+    ),
 }
 
 
@@ -146,24 +163,29 @@ def rows(table: str, names: str | None = None) -> tuple[Row, ...]:
     return tuple(row for row in TABLES[table] if row.name in wanted)
 
 
-def scale_config(scale: str) -> ml_collections.ConfigDict:
-    """The base config of a scale.
+def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_collections.ConfigDict:
+    """The base config of a scale, with further differences.
 
     Raises:
       ConfigError: no such scale.
     """
     if scale not in SCALES:
         raise ConfigError(f'--scale={scale}: choose one of {", ".join(SCALES)}')
-    file, different = SCALES[scale]
+    file, of_scale = SCALES[scale]
     base = importlib.import_module(f'configs.{file}').get_config()
-    return _with(base, different)
+    return _with(base, of_scale | different)
 
 
-def changes(row: Row, scale: str) -> dict[str, object]:
-    """What the row changes in the base config of a scale, as `{'model.h': 4, ...}`."""
+def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
+    """What the row changes in the base config of a scale, as `{'model.h': 4, ...}`.
+
+    Args:
+      different: differences of that base, which the row is in proportion to.
+    """
     if scale == 'paper':
-        return row.changes | row.only_paper
-    paper, base = (configs.flatten(scale_config(name)) for name in ('paper', scale))
+        # Who sets the steps wants them of every row.
+        return row.changes | {k: v for k, v in row.only_paper.items() if k not in different}
+    paper, base = configs.flatten(scale_config('paper')), configs.flatten(scale_config(scale, different))
     found = {}
     for key, value in row.changes.items():
         if key in PROPORTIONAL:
@@ -172,16 +194,26 @@ def changes(row: Row, scale: str) -> dict[str, object]:
     return found
 
 
-def config(row: Row, scale: str) -> Config:
+def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> Config:
     """The resolved config of a row at a scale.
 
     Raises:
       ConfigError: the row is impossible there.
     """
-    return configs.resolve(_with(scale_config(scale), changes(row, scale)))
+    return configs.resolve(_with(scale_config(scale, different), changes(row, scale, different)))
 
 
-def _with(base: ml_collections.ConfigDict, different: dict[str, object]) -> ml_collections.ConfigDict:
+def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> list[str]:
+    """The same config as options of run.py."""
+    file, of_scale = SCALES[scale]
+    all_of_them = of_scale | different | changes(row, scale, different)
+    return [
+        f'--config=configs/{file}.py',
+        *(f'--config.{key}={value}' for key, value in all_of_them.items()),
+    ]
+
+
+def _with(base: ml_collections.ConfigDict, different: Mapping[str, object]) -> ml_collections.ConfigDict:
     """The config with changes, before anything is derived from them."""
     for key, value in different.items():
         group, name = key.split('.')

@@ -157,6 +157,17 @@ def test_grammar_in_both_directions(monkeypatch):
     assert origin != sources.origins(forth, 'pronoun')[0]
 
 
+def test_the_first_training_pairs(tmp_path):
+    """So many are read, blank ones among them; other splits are read whole."""
+    lines = ['one', '', 'three', 'four']
+    for name in ('train', 'dev'):
+        for language in ('en', 'de'):
+            (tmp_path / f'{name}.{language}').write_text('\n'.join(lines))
+    data = text(tmp_path, dev='dev', train_pairs=3)
+    assert pairs(data) == [('one', 'one'), ('three', 'three')]
+    assert len(pairs(data, 'dev')) == 4
+
+
 def test_grammar_has_two_languages():
     with pytest.raises(ConfigError) as error:
         pairs(Data(source='grammar', target_language='fr'))

@@ -89,6 +89,9 @@ class Data:
     train: str = option('train', 'split, or text files without suffix, comma-separated', '§5.1')
     dev: str = option('validation', 'the same for development', '§6.2')
     test: str = option('test', 'the same for the test', '§6.1')
+    train_pairs: int | None = option(
+        None, 'how many pairs of the training split, the first ones, are used; all if none', '', minimum=1
+    )
     source_language: str = option('en', 'language translated from; suffix of text files', '§5.1')
     target_language: str = option('de', 'language translated into; suffix of text files', '§5.1')
     pieces: int = option(37000, 'size of the shared SentencePiece BPE vocabulary', '§5.1', minimum=260)

@@ -106,7 +106,7 @@ def write(data: Data, identity: dict, folder: pathlib.Path, progress: Progress) 
       ConfigError: bad or too little data.
     """
     journal = Journal(folder)
-    pairs = {split: _count(data, files) for split, files in identity['files'].items()}
+    pairs = {split: _count(data, split, files) for split, files in identity['files'].items()}
     if MODEL not in journal.sizes:
         journal.append(MODEL, _train_tokenizer(data, pairs['train'], progress))
         journal.commit()
@@ -126,9 +126,10 @@ def write(data: Data, identity: dict, folder: pathlib.Path, progress: Progress) 
     (folder / JOURNAL).unlink()
 
 
-def _count(data: Data, files: list[dict]) -> int:
-    """The pairs of a split; of text two files hold one side each."""
-    return sum(file['lines'] for file in files) // (2 if data.source == 'text' else 1)
+def _count(data: Data, split: str, files: list[dict]) -> int:
+    """The pairs of a split that are read; of text two files hold one side each."""
+    lines = sum(file['lines'] for file in files) // (2 if data.source == 'text' else 1)
+    return min(lines, data.train_pairs or lines) if split == 'train' else lines
 
 
 def _train_tokenizer(data: Data, pairs: int, progress: Progress) -> bytes:

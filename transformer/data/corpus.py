@@ -125,7 +125,7 @@ def _identity(data: Data, files: dict[str, list[sources.Origin]]) -> dict:
     versions = {'format': FORMAT, 'sentencepiece': sentencepiece.__version__}
     if data.source == 'grammar':
         versions['grammar'] = grammar.VERSION
-    options = ('source', 'source_language', 'target_language', 'pieces', 'max_len')
+    options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
     return {
         **{name: getattr(data, name) for name in options},
         'versions': versions,

@@ -82,13 +82,13 @@ def dataset(data: Data) -> dict[str, object]:
 def sentence_pairs(data: Data, split: str, report: Report) -> Iterator[Pair]:
     """The pairs of a split, in order and in the config's direction, one at a time.
 
-    A training pair with a blank side is dropped and reported. The other splits keep every line:
-    scores are over whole test sets.
+    Of the training split at most `data.train_pairs` are read; one with a blank side is dropped and
+    reported. The other splits keep every line: scores are over whole test sets.
 
     Raises:
       ConfigError: a file is missing or damaged, or the two sides do not fit.
     """
-    for pair in _pairs(data, split):
+    for pair in itertools.islice(_pairs(data, split), data.train_pairs if split == 'train' else None):
         blank = [not text.strip() for text in pair[:2]]
         if split == 'train' and any(blank):
             report.drop('empty', pair.files[blank.index(True)], pair.line)
