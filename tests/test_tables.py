@@ -2,6 +2,7 @@
 
 import pytest
 
+import run
 from experiments import sweep, tables
 from transformer import accounting
 from transformer import config as configs
@@ -106,9 +107,25 @@ def test_rows_are_possible_and_different_at_every_scale(table, scale):
 )
 def test_a_row_keeps_its_meaning_at_a_smaller_scale(name, expected):
     (row,) = tables.rows('3', name)
-    config = tables.config(row, 'grammar')
+    width = {'model.d_model': 128, 'model.d_ff': 512}
+    config = tables.config(row, 'grammar', width)
     assert {key: getattr(config.model, key) for key in expected} == expected
-    assert config.train.steps == tables.config(tables.TABLE_3[0], 'grammar').train.steps
+    assert config.train == tables.config(tables.TABLE_3[0], 'grammar').train
+
+
+def test_the_base_of_a_scale_can_differ():
+    big = tables.TABLE_3[-1]
+    assert tables.config(big, 'paper', {'train.beta2': 0.99}).train.steps == 300_000
+    assert tables.config(big, 'paper', {'train.steps': 10}).train.steps == 10
+
+
+def test_options_give_the_config():
+    for table, rows in tables.TABLES.items():
+        for row in rows:
+            call = ['run.py', *tables.options(row, 'grammar', {'train.seed': 7})]
+            _, values = run.parse(call)
+            config = tables.config(row, 'grammar', {'train.seed': 7})
+            assert configs.resolve(values.config) == config, (table, row.name)
 
 
 def test_unknown_names():
@@ -142,9 +159,9 @@ def test_plan_measures_time_and_memory(capsys):
     assert sweep.main(call) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split()[-2:] == ['s/update', 'GiB']
-    for line in out[1:3]:
+    for line in out[2:4]:
         seconds, memory = map(float, line.split()[-2:])
-        assert 0 < seconds < 60 and 0.01 < memory < 4
+        assert 0 < seconds < 60 and 0.001 < memory < 4
     assert any('(cpu)' in line for line in out)
 
 
