@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 
 import sacrebleu
 import sacremoses
+from sacrebleu.significance import PairedTest
 
 RESAMPLES = 1000
 
@@ -84,6 +85,19 @@ def describe(scores: dict[str, dict[str, object]]) -> list[str]:
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
     """sacreBLEU of raw text against raw references, in percent."""
     return sacrebleu.BLEU(force=True).corpus_score(list(hypotheses), [list(references)]).score
+
+
+def significance(
+    baseline: Sequence[str], others: Sequence[Sequence[str]], references: Sequence[str]
+) -> list[float]:
+    """How likely a difference in BLEU from the baseline's is by chance, for each of the others.
+
+    Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it.
+    """
+    systems = [(str(i), list(lines)) for i, lines in enumerate((baseline, *others))]
+    metrics = {'BLEU': sacrebleu.BLEU(force=True)}
+    _, found = PairedTest(systems, metrics, [list(references)], test_type='bs', n_samples=RESAMPLES)()
+    return [float(result.p_value) for result in found['BLEU'][1:]]
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:

@@ -266,6 +266,15 @@ def run_diagnosis(
     return diagnose.findings(diagnose.Evidence(config, split, scores, *texts, prepared.tokenizer))
 
 
+def references(folder: epath.Path, split: str) -> list[str]:
+    """The references of a split of a work directory.
+
+    Raises:
+      ConfigError: as of `run_preparation`.
+    """
+    return _prepare(workdir.read_config(folder)).texts(split)[1]
+
+
 def first_sources(folder: epath.Path, count: int) -> list[str]:
     """The first sentences of the test split of a work directory."""
     prepared = _prepare(workdir.read_config(folder))
