@@ -17,5 +17,5 @@ test: $(INSTALLED)
 
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[figures,test]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[figures,tables,test]'
 	touch $@

@@ -204,7 +204,8 @@ class Job:
         self._process_id = process.pid
         try:
             return process.wait()
-        except KeyboardInterrupt:
+        except BaseException:
+            # Ctrl-C, or the end of the job behind `checkpoint`: nothing stays behind.
             process.terminate()
             process.wait()
             raise
@@ -348,6 +349,12 @@ def _devices(slot: int, gpus: int) -> dict[str, str | None]:
     return {name: os.environ.get(name)}
 
 
+def check_slurm() -> None:
+    """Raises ConfigError where there is no SLURM."""
+    if not shutil.which('sbatch'):
+        raise ConfigError('--launcher=slurm: there is no sbatch on this machine')
+
+
 def on_slurm(
     runs: Sequence[Run], workdir: pathlib.Path, parallel: int, resources: Mapping[str, object]
 ) -> dict[str, str]:
@@ -357,10 +364,8 @@ def on_slurm(
       resources: parameters of submitit's executor.
 
     Raises:
-      ConfigError: there is no SLURM, or it refuses.
+      ConfigError: SLURM refuses.
     """
-    if not shutil.which('sbatch'):
-        raise ConfigError('--launcher=slurm: there is no sbatch on this machine')
     executor = submitit.AutoExecutor(
         workdir / 'jobs' / 'submitit', cluster='slurm', slurm_max_num_timeout=1000
     )

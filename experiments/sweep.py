@@ -195,7 +195,8 @@ def run_rows(values: flags.FlagValues) -> int:
     rows = tables.rows(values.table, values.rows)
     asked = tuple(itertools.product([row.name for row in rows], range(1, values.seeds + 1)))
     workdir = _workdir(values)
-    tables.scale_config(values.scale)
+    if values.launcher == 'slurm':
+        launch.check_slurm()
     sweep = launch.joined(workdir, launch.Sweep(values.table, values.scale, _different(values), asked))
     mine = [s for s in launch.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
     missing = [s.run for s in mine if s.state in launch.MISSING]

@@ -360,14 +360,18 @@ def _precision(config: Config) -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[Callable[[], int | None]]:
-    """Notes the first SIGTERM or SIGINT, so that the training can save; a second one acts as ever."""
+    """Notes the first SIGTERM or SIGINT, so that the training can save; a second SIGINT acts as ever.
+
+    A second SIGTERM does not: schedulers repeat theirs, and who cannot wait has SIGKILL.
+    """
     received: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
 
     def note(number, frame):
         del frame
         received.append(number)
-        signal.signal(number, before[number])
+        if number == signal.SIGINT:
+            signal.signal(number, before[number])
 
     for number in before:
         signal.signal(number, note)

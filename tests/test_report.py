@@ -1,0 +1,218 @@
+"""The report: numbers by hand from results that are written here, and the page in a browser."""
+
+import dataclasses
+import json
+import pathlib
+import shutil
+import statistics
+
+import pytest
+import scipy.stats
+
+from experiments import launch, report, tables
+from transformer import commands
+
+REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
+# Row, seed, perplexity, BLEU and how many of the translations are wrong.
+REACHED = [
+    ('base', 1, 5.0, 30.0, 20), ('base', 2, 5.2, 32.0, 20), ('A1', 1, 5.6, 28.0, 45),
+    ('A1', 2, 5.8, 26.0, 21), ('C1', 1, 7.0, 20.0, 55), ('D3', 2, 4.9, 31.5, 20), ('big', 1, 4.0, 29.0, 20),
+]  # fmt: skip
+
+
+@pytest.fixture
+def workdir(tmp_path, monkeypatch):
+    """A sweep of six rows, of which two have all seeds, three have one and one has failed."""
+    runs = tuple((row, seed) for row in ('base', 'A1', 'C1', 'D3', 'E', 'big') for seed in (1, 2))
+    sweep = launch.Sweep('3', 'grammar', {'train.beta2': 0.99}, runs)
+    launch.write_sweep(tmp_path, sweep)
+    runs = {(run.row, run.seed): run for run in sweep.all_runs(tmp_path)}
+    for row, seed, perplexity, score, wrong in REACHED:
+        write_run(runs[row, seed], perplexity, score, wrong)
+    failed = runs['E', 1]
+    failed.file('json').parent.mkdir()
+    ended = {'options': failed.options, 'status': 1, 'error': 'MemoryError: 3 GiB'}
+    failed.file('json').write_text(json.dumps(ended))
+    monkeypatch.setattr(commands, 'references', lambda folder, split: REFERENCES)
+    return tmp_path
+
+
+def write_run(run: launch.Run, perplexity: float, score: float, wrong: int) -> None:
+    (row,) = tables.rows('3', run.row)
+    config = tables.config(row, 'grammar', {'train.beta2': 0.99, 'train.seed': run.seed})
+    scores = {'checkpoint': 'best', 'perplexity': perplexity, 'bleu': {'sacrebleu': {'score': score}}}
+    result = {
+        'params': 1_234_567, 'steps': run.steps, 'seconds': 1800.0 * run.seed,
+        'config': dataclasses.asdict(config), 'scores': {'dev': scores},
+        'hardware': {'devices': 1, 'device': 'cpu', 'cpus': 2},
+    }  # fmt: skip
+    (run.folder / 'translations').mkdir(parents=True)
+    (run.folder / 'result.json').write_text(json.dumps(result))
+    lines = ['die Katze schläft' if i < wrong else line for i, line in enumerate(REFERENCES)]
+    (run.folder / 'translations' / 'dev.best.txt').write_text(''.join(f'{line}\n' for line in lines))
+    steps = ''.join(
+        f'{{"step": {step}, "dev_perplexity": {perplexity + 100 / step}}}\n' for step in (50, 100, 150)
+    )
+    (run.folder / 'metrics.jsonl').write_text(steps)
+
+
+def shown(workdir: pathlib.Path, capsys, *options: str) -> str:
+    assert report.main(['report', f'--workdir={workdir}', *options]) == 0
+    return capsys.readouterr().out
+
+
+def cells(out: str) -> dict[str, dict[str, str]]:
+    """The rows of a Markdown table by name and column."""
+    lines = [line.strip().strip('|') for line in out.splitlines() if line.startswith('|')]
+    header, _, *rows = ([cell.strip() for cell in line.split('|')] for line in lines)
+    return {row[0]: dict(zip(header, row, strict=True)) for row in rows}
+
+
+def test_the_numbers(workdir, capsys):
+    out = shown(workdir, capsys, '--table=3', '--format=markdown')
+    found = cells(out)
+    assert list(found) == [row.name for row in tables.TABLE_3]
+    a1 = found['A1']
+    assert (a1['PPL'], a1['PPL ours']) == ('5.29', f'5.700 ±{statistics.stdev([5.6, 5.8]):.3f} (2)')
+    assert (a1['ΔPPL'], a1['ΔPPL ours']) == ('+0.37', '+0.600')
+    assert (a1['BLEU'], a1['BLEU ours']) == ('24.9', '27.00 ±1.41 (2)')
+    assert (a1['ΔBLEU'], a1['ΔBLEU ours']) == ('-0.9', '-4.00')
+    assert found['C1']['PPL ours'] == '7.000 (1)'
+    assert (found['E']['PPL ours'], found['A2']['PPL ours']) == ('failed', 'missing')
+    assert (found['E']['PPL'], found['E']['ΔPPL'], found['E']['ΔPPL ours']) == ('4.92', '+0.00', '')
+    assert (found['base']['params'], found['base']['params ours']) == ('65M', '1.23M')
+    assert (found['base']['hours'], found['C1']['hours']) == ('0.75', '0.5')
+    assert found['big']['FLOPs ours'] == '6.19e+12'
+
+
+def test_what_a_row_became(workdir, capsys):
+    found = cells(shown(workdir, capsys, '--format=markdown'))
+    assert (found['base']['N'], found['base']['h'], found['base']['P_drop']) == ('6 → 3', '8 → 4', '0.1')
+    assert (found['C1']['N'], found['C1']['h'], found['D3']['eps_ls']) == ('2 → 1', '', '0')
+    assert (found['A1']['h'], found['A1']['d_k']) == ('1', '512 → 64')
+    assert found['E']['other'] == 'positions=learned'
+    assert found['big']['steps'] == '300K → 0.6K'
+
+
+def test_significance_is_the_worst_of_the_seeds(workdir, capsys):
+    found = cells(shown(workdir, capsys, '--format=markdown'))
+    # A1's second seed has one sentence more wrong than base's.
+    p, seeds = found['A1']['p'].split()
+    assert 0.1 < float(p) < 0.9 and seeds == '(2)'
+    # D3's translates as base's does.
+    assert found['D3']['p'] == '1.000 (1)'
+    p, seeds = found['C1']['p'].split()
+    assert float(p) < 0.01 and seeds == '(1)'
+    assert (found['base']['p'], found['E']['p']) == ('', '')
+
+
+def test_notes(workdir, capsys):
+    out = shown(workdir, capsys)
+    ours = {'A1': 0.6, 'C1': 1.9, 'D3': -0.2, 'big': -1.1}
+    paper = {'A1': 0.37, 'C1': 1.19, 'D3': -0.25, 'big': -0.59}
+    assert scipy.stats.spearmanr(list(ours.values()), list(paper.values())).statistic == 1
+    assert "ΔPPL with the paper's: 1.00 (Spearman, 4 rows" in out
+    # BLEU: ours -4, -11, 0.5, -2; the paper's -0.9, -2.1, -0.5, +0.6.
+    assert "ΔBLEU with the paper's: 0.80 (Spearman, 4 rows" in out
+    assert 'scale grammar, train.beta2=0.99' in out
+    assert 'E-seed1: failed at step 0: MemoryError: 3 GiB\n' in out
+    assert 'stopped: C1-seed2' not in out and 'missing: C1-seed2, D3-seed1, E-seed2, big-seed2\n' in out
+    assert 'Trained on 1 x cpu (2 CPU cores).' in out
+
+
+def test_results_alone_are_enough(workdir, capsys):
+    for path in [*workdir.glob('*/translations'), workdir / 'jobs']:
+        shutil.rmtree(path)
+    out = shown(workdir, capsys, '--format=markdown')
+    assert cells(out)['A1']['ΔBLEU ours'] == '-4.00' and 'p' not in cells(out)['A1']
+    assert 'No significance: ' in out
+
+
+def test_latex(workdir, capsys):
+    out = shown(workdir, capsys, '--format=latex')
+    assert out.startswith('\\begin{tabular}{l') and '\\toprule' in out
+    assert (
+        'd\\_model' in out
+        and '$\\Delta$PPL' in out
+        and '6 $\\to$ 3' in out
+        and '5.700 $\\pm$0.141 (2)' in out
+    )
+    assert all(ord(letter) < 128 for letter in out.partition('\\end{tabular}')[0])
+
+
+def test_mistakes_are_one_line(workdir, tmp_path, capsys):
+    (tmp_path / 'empty').mkdir()
+    other = json.loads((workdir / 'A1-seed2' / 'result.json').read_text())
+    for argv, part in (
+        ([], '--workdir: missing'),
+        ([f'--workdir={tmp_path / "empty"}'], 'no sweep was launched there'),
+        ([f'--workdir={workdir}', '--table=2'], f'{workdir} is of table 3'),
+        ([f'--workdir={workdir}', 'now'], "'now': no such command"),
+        ([f'--workdir={workdir}', '--format=pdf'], 'format'),
+        ([f'--workdir={workdir}'], "A1-seed2: made by another config: model.h is 2, the row says 1"),
+    ):  # fmt: skip
+        if 'another config' in part:
+            other['config']['model']['h'] = 2
+            (workdir / 'A1-seed2' / 'result.json').write_text(json.dumps(other))
+        assert report.main(['report', *argv]) == 2
+        error = capsys.readouterr().err
+        assert part in error and error.count('\n') == 1
+
+
+@pytest.fixture
+def browser():
+    playwright = pytest.importorskip('playwright.sync_api', reason="needs pip install '.[test]'")
+    chromium = shutil.which('chromium')
+    if chromium is None:
+        pytest.skip('needs chromium')
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
+        yield launched
+        launched.close()
+
+
+def test_the_page(workdir, tmp_path, capsys, browser):
+    file = tmp_path / 'table.html'
+    assert shown(workdir, capsys, '--format=html', f'--output={file}') == f'{file}\n'
+    page = browser.new_page(viewport={'width': 1500, 'height': 900})
+    requested, complaints = [], []
+    page.on('request', lambda request: requested.append(request.url))
+    page.on('console', lambda message: complaints.append(message.text))
+    page.on('pageerror', lambda error: complaints.append(str(error)))
+    page.goto(file.as_uri())
+    assert (requested, complaints) == ([file.as_uri()], [])
+    assert page.title() == 'Table 3, scale grammar'
+    names = lambda: page.locator('tbody td:first-child').all_inner_texts()
+    paper = [row.name for row in tables.TABLE_3]
+    assert names() == paper
+    head = page.get_by_role('button', name='BLEU ours', exact=True)
+    head.click()
+    assert names()[:5] == ['C1', 'A1', 'big', 'base', 'D3']
+    head.click()
+    assert names()[:5] == ['D3', 'base', 'big', 'A1', 'C1']
+    assert set(names()) == set(paper)
+    head.click()
+    assert names() == paper
+    page.get_by_role('button', name='steps', exact=True).click()
+    assert names()[:2] == ['base', 'big']
+    # A curve for each row that was trained; its text is text.
+    assert page.locator('figure').count() == 5
+    assert page.locator('figure', has_text='A1').get_by_text('updates').is_visible()
+    assert page.locator('li', has_text='MemoryError').is_visible()
+
+
+def test_the_page_on_a_phone(workdir, tmp_path, capsys, browser):
+    file = tmp_path / 'table.html'
+    shown(workdir, capsys, '--format=html', f'--output={file}')
+    page = browser.new_page(viewport={'width': 390, 'height': 844})
+    page.goto(file.as_uri())
+    assert page.evaluate('document.documentElement.scrollWidth') <= 390
+    cell = lambda column: page.locator('thead th', has_text=column).first
+    assert cell('PPL').bounding_box()['x'] < 150
+    assert not cell('d_model').is_visible()
+    page.get_by_label('what the rows are').check()
+    assert cell('d_model').is_visible()
+    # The names stay where the table scrolls.
+    before = page.locator('tbody td').first.bounding_box()['x']
+    page.locator('.scroll').evaluate('table => table.scrollTo(500, 0)')
+    assert page.locator('tbody td').first.bounding_box()['x'] == before

@@ -1,0 +1,299 @@
+"""Sweeps: runs of their own, told apart by files, relaunched where they are missing."""
+
+import dataclasses
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import psutil
+import pytest
+
+from experiments import launch, sweep
+from transformer import config as configs
+
+PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
+
+
+@pytest.fixture(scope='module')
+def call(tmp_path_factory):
+    """The options of a sweep over a text so small that a run takes seconds."""
+    folder = tmp_path_factory.mktemp('text')
+    for split, count in (('train', 40), ('val', 1), ('test_2016_flickr', 1)):
+        for side, language in enumerate(('en', 'de')):
+            text = ''.join(f'{pair[side]} {i}\n' for i in range(count) for pair in PAIRS)
+            (folder / f'{split}.{language}').write_text(text)
+    changes = {
+        'data.dir': folder, 'data.pieces': 300, 'model.vocab_size': 300, 'model.N': 1, 'model.d_model': 16,
+        'model.d_ff': 32, 'data.batch_tokens': 512, 'train.steps': 4, 'train.eval_every': 2,
+        'train.log_every': 1, 'decode.extra_len': 2,
+    }  # fmt: skip
+    return ['--table=3', '--scale=multi30k', *(f'--set={key}={value}' for key, value in changes.items())]
+
+
+def states(workdir: pathlib.Path) -> dict[str, launch.State]:
+    found = launch.states(launch.read_sweep(workdir), workdir)
+    return {state.run.name: state for state in found}
+
+
+def process_of(run: launch.Run) -> psutil.Process:
+    """The process of run.py, once it is there."""
+    for _ in range(600):
+        for process in psutil.process_iter(['cmdline']):
+            words = process.info['cmdline'] or []
+            # Not the shell that becomes it.
+            if f'--workdir={run.folder}' in words and words[0] == sys.executable:
+                return process
+        time.sleep(0.1)
+    raise AssertionError(f'{run.name} does not start')
+
+
+def fail_and_kill(call: list[str], workdir: pathlib.Path) -> list[str]:
+    """Launches three rows with two seeds, makes one fail and kills one; the calls of run that it took."""
+    (workdir / 'A1-seed1').mkdir(parents=True)
+    (workdir / 'A1-seed1' / 'notes.txt').write_text('mine')
+    killed = threading.Thread(target=lambda: process_of(run_of(workdir, 'C6', 2)).kill())
+    killed.start()
+    rows = ['run', *call, '--rows=base,A1,C6', '--seeds=2', f'--workdir={workdir}']
+    return killed, rows
+
+
+def run_of(workdir: pathlib.Path, row: str, seed: int) -> launch.Run:
+    return launch.Run(row, seed, 4, 512, workdir.resolve(), ())
+
+
+def check_failed(workdir: pathlib.Path) -> None:
+    found = states(workdir)
+    assert {name: state.state for name, state in found.items()} == {
+        'base-seed1': 'done', 'base-seed2': 'done', 'A1-seed1': 'failed', 'A1-seed2': 'done',
+        'C6-seed1': 'done', 'C6-seed2': 'failed',
+    }  # fmt: skip
+    assert 'A1-seed1: not empty and holds no config.json' in found['A1-seed1'].error
+    assert found['C6-seed2'].error.startswith('killed by SIGKILL')
+    assert found['base-seed1'].step == 4
+
+
+def results(workdir: pathlib.Path) -> dict[str, tuple[str, float]]:
+    return {
+        path.parent.name: (json.loads(path.read_text())['params_sha256'], path.stat().st_mtime)
+        for path in workdir.glob('*/result.json')
+    }
+
+
+def test_a_sweep_on_this_machine(call, tmp_path, capsys):
+    killed, argv = fail_and_kill(call, tmp_path)
+    assert sweep.main(['sweep', *argv, '--parallel=2']) == 1
+    killed.join()
+    out = capsys.readouterr().out
+    assert out.startswith(f'{tmp_path}: 6 of 6 runs to do\n')
+    assert '2 of 6 runs are not done; the same command goes on with them' in out
+    check_failed(tmp_path)
+    assert sweep.main(['sweep', 'status', f'--workdir={tmp_path}']) == 0
+    shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
+    assert shown['base-seed2'].split()[1:4] == ['done', '4/4', '0:00:00']
+    assert 'failed' in shown['C6-seed2'] and 'SIGKILL' in shown['C6-seed2']
+    assert shown[f'{tmp_path}:'] == f'{tmp_path}: 4 done, 2 failed'
+    before = results(tmp_path)
+    (tmp_path / 'A1-seed1' / 'notes.txt').unlink()
+    assert sweep.main(['sweep', *argv, '--parallel=2']) == 0
+    out = capsys.readouterr().out
+    assert f'{tmp_path}: 2 of 6 runs to do' in out
+    assert {line.split()[1] for line in out.splitlines()[1:]} == {'A1-seed1:', 'C6-seed2:'}
+    after = results(tmp_path)
+    assert {state.state for state in states(tmp_path).values()} == {'done'} and len(after) == 6
+    assert before.items() <= after.items()
+    digests = {digest for digest, _ in after.values()}
+    assert len(digests) == 6
+    assert sweep.main(['sweep', *argv]) == 0
+    assert capsys.readouterr().out == f'{tmp_path}: 0 of 6 runs to do\n'
+
+
+def has_slurm() -> bool:
+    return (
+        shutil.which('sinfo') is not None and subprocess.run(['sinfo'], capture_output=True).returncode == 0
+    )
+
+
+@pytest.mark.slurm
+@pytest.mark.skipif(not has_slurm(), reason='needs a SLURM that answers sinfo')
+def test_a_sweep_on_slurm(call, tmp_path, capsys):
+    killed, argv = fail_and_kill(call, tmp_path)
+    argv += ['--launcher=slurm', '--cpus=1', '--mem_gb=3', '--hours=0.5']
+    assert sweep.main(['sweep', *argv]) == 0
+    assert '6 of 6 runs to do\nsubmitted as ' in capsys.readouterr().out
+    assert {'queued', 'running'} & {state.state for state in states(tmp_path).values()}
+    # What waits or runs is not submitted again.
+    assert sweep.main(['sweep', *argv]) == 0
+    assert capsys.readouterr().out == f'{tmp_path}: 0 of 6 runs to do\n'
+    wait(tmp_path)
+    killed.join()
+    check_failed(tmp_path)
+    before = results(tmp_path)
+    (tmp_path / 'A1-seed1' / 'notes.txt').unlink()
+    assert sweep.main(['sweep', *argv]) == 0
+    assert f'{tmp_path}: 2 of 6 runs to do' in capsys.readouterr().out
+    wait(tmp_path)
+    after = results(tmp_path)
+    assert {state.state for state in states(tmp_path).values()} == {'done'} and len(after) == 6
+    assert before.items() <= after.items()
+
+
+def wait(workdir: pathlib.Path) -> None:
+    for _ in range(1200):
+        if not {'queued', 'running'} & {state.state for state in states(workdir).values()}:
+            return
+        time.sleep(0.5)
+    raise AssertionError(f'not done: {states(workdir)}')
+
+
+@dataclasses.dataclass(frozen=True)
+class Scripted(launch.Run):
+    """A run of a Python program instead of run.py."""
+
+    def command(self) -> list[str]:
+        return [sys.executable, '-c', self.options[0]]
+
+
+def scripted(workdir: pathlib.Path, program: str) -> Scripted:
+    (workdir / 'jobs').mkdir(exist_ok=True)
+    return Scripted('base', 1, 100, 512, workdir, (program,))
+
+
+@pytest.mark.parametrize(
+    'program, state, error',
+    [
+        ('print("error: no data\\nbye"); exit(2)', 'failed', 'no data'),
+        ('raise MemoryError("3 GiB")', 'failed', 'MemoryError: 3 GiB'),
+        ('exit(3)', 'failed', 'exit status 3'),
+        ('exit(143)', 'stopped', 'exit status 143'),
+        (
+            'import os; os.kill(os.getpid(), 9)',
+            'failed',
+            'killed by SIGKILL (by the system where memory ran out)',
+        ),
+        ('pass', 'done', ''),
+    ],
+)  # fmt: skip
+def test_how_a_run_ended(tmp_path, program, state, error):
+    run = scripted(tmp_path, program)
+    job = launch.Job(run, {})
+    if state == 'done':
+        job()
+    else:
+        with pytest.raises(RuntimeError, match='base-seed1: '):
+            job()
+    found = launch._state(run, set())
+    assert (found.state, found.error) == (state, error)
+    assert launch._state(dataclasses.replace(run, options=('other',)), set()).state == 'missing'
+
+
+def test_the_environment_of_a_run(tmp_path, monkeypatch):
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
+    program = 'import os; print(os.environ.get("CUDA_VISIBLE_DEVICES"))'
+    run = scripted(tmp_path, program)
+    for environment in (launch._devices(2, 3), {'CUDA_VISIBLE_DEVICES': None}):
+        launch.Job(run, environment)()
+    assert run.file('log').read_text() == '6,7,8\nNone\n'
+
+
+def test_a_run_that_runs_is_left_alone(tmp_path):
+    run = scripted(tmp_path, 'import time; time.sleep(60)')
+    with run.file('lock').open('a') as lock:
+        assert launch._locked(lock)
+        assert launch._state(run, {run.name}).state == 'running'
+        launch.Job(run, {})()
+    assert not run.file('log').exists()
+    assert launch._state(run, {run.name}).state == 'queued'
+    assert launch._state(run, set()).state == 'missing'
+
+
+def test_preemption_saves_and_gives_the_job_back(tmp_path):
+    """The scheduler's signal reaches every process; the run gets one SIGTERM, and is waited for."""
+    program = '\n'.join(
+        [
+            'import os, pathlib, signal, sys, time',
+            'def save(*_): time.sleep(1); pathlib.Path("SAVED").touch(); sys.exit(143)',
+            'signal.signal(signal.SIGTERM, save)',
+            'os.kill(os.getpid(), signal.SIGUSR2)',
+            'pathlib.Path("READY").touch()',
+            'time.sleep(60)',
+        ]
+    )
+    saved, ready = tmp_path / 'saved', tmp_path / 'ready'
+    run = scripted(tmp_path, program.replace('SAVED', str(saved)).replace('READY', str(ready)))
+    job = launch.Job(run, {})
+    given_back = []
+
+    def preempted(*_):
+        given_back.append(job.checkpoint())
+        assert saved.exists()
+        sys.exit(1)
+
+    before = signal.signal(signal.SIGUSR2, preempted)
+
+    def scheduler():
+        while not ready.exists():
+            time.sleep(0.05)
+        os.kill(os.getpid(), signal.SIGUSR2)
+
+    threading.Thread(target=scheduler).start()
+    try:
+        with pytest.raises(SystemExit):
+            job()
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert given_back[0].function is job
+    assert not launch._is_locked(run.file('lock'))
+    assert not run.file('json').exists()
+
+
+def test_progress(tmp_path):
+    run = scripted(tmp_path, 'pass')
+    assert launch._progress(run) == (0, None)
+    run.folder.mkdir()
+    lines = '{"step": 10, "tokens_per_second": 256.0}\n{"step": 10, "dev_loss": 1.0}\n{"step": 20, "tok'
+    (run.folder / 'metrics.jsonl').write_text(lines)
+    state = launch._state(run, set())
+    # 90 of 100 steps, 512 tokens each, are left.
+    assert (state.state, state.step, state.seconds) == ('stopped', 10, 180.0)
+
+
+def test_a_sweep_goes_on_as_it_began(tmp_path, capsys):
+    def launched(*changes: str) -> str:
+        status = sweep.main(['sweep', 'run', '--scale=grammar', f'--workdir={tmp_path}', *changes])
+        error = capsys.readouterr().err
+        assert status == 2 and error.count('\n') == 1
+        return error
+
+    runs = (('base', 1),)
+    old = launch.Sweep('3', 'grammar', {'train.beta2': 0.9, 'train.log_every': 10}, runs)
+    launch.write_sweep(tmp_path, old)
+    assert launch.read_sweep(tmp_path) == old
+    assert 'launched with --table=3, now further; choose another --workdir' in launched('--table=further')
+    assert 'launched with --set=train.beta2=0.9, now none' in launched()
+    free = launch.Sweep('3', 'grammar', {'train.beta2': 0.9}, (('A1', 1), ('base', 1)))
+    assert launch.joined(tmp_path, free).runs == (('base', 1), ('A1', 1))
+    (tmp_path / launch.SWEEP).write_text('{')
+    assert 'sweep.json: damaged' in launched()
+
+
+def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(launch.shutil, 'which', lambda name: None)
+    for argv, part in (
+        (['status', f'--workdir={tmp_path}'], 'no sweep was launched there'),
+        (['run', '--set=train.steps'], '--set=train.steps: expected OPTION=VALUE'),
+        (['run', '--set=train.stepz=1'], "did you mean 'train.steps'"),
+        (['run', '--set=model.d_model=7'], 'model.h=8: d_model=7 is not divisible'),
+        (['run', '--rows=A1,Z'], '--rows=Z'),
+        (['run', '--launcher=cloud'], 'launcher'),
+        (['run', '--launcher=slurm', '--rows=base', f'--workdir={tmp_path}'], 'there is no sbatch'),
+    ):
+        assert sweep.main(['sweep', *argv]) == 2
+        error = capsys.readouterr().err
+        assert part in error and error.count('\n') == 1
+    assert configs.OPTIONS['data.dir'].metadata['free']
