@@ -1,4 +1,4 @@
-"""What the code costs on this machine, against its aims: `python -m experiments.benchmark [data|average]`.
+"""What the code costs on this machine, against its aims: `python -m experiments.benchmark data`.
 
 Beside each figure stand the aim and the ratio to it; machines are shared and noisy.
 """
@@ -21,7 +21,7 @@ import numpy as np
 from absl import flags
 from etils import epath
 
-from experiments import command
+from experiments import command, sweep, tables
 from transformer import accounting, optim, restore
 from transformer import config as configs
 from transformer.checkpoint import Checkpoints
@@ -40,6 +40,7 @@ SYLLABLES = [
     for coda in ('', *'nrstl', 'nd', 'ch')
 ]
 STEPS = 1000  # batches that are timed at most
+REPLICAS, REPLICA_UPDATES = 3, 20
 
 
 def words(draw: np.random.Generator) -> list[str]:
@@ -80,9 +81,9 @@ def tell(
 ) -> None:
     """Prints a figure beside its aim, and its ratio to it."""
     aim = most or least
-    told = f'at {"most" if most else "least"} {aim:,} {unit}: {value / aim:.3g} of it' if aim else ''
-    shown = f'{value:,.0f}' if value >= 1000 else f'{value:.3g}'
-    print(f'{name:<34} {shown:>12} {unit:<10} {told}'.rstrip(), flush=True)
+    shown = lambda number: f'{number:,.0f}' if number >= 1000 else f'{number:.3g}'
+    told = f'at {"most" if most else "least"} {shown(aim)} {unit}: {value / aim:.3g} of it' if aim else ''
+    print(f'{name:<34} {shown(value):>12} {unit:<10} {told}'.rstrip(), flush=True)
 
 
 def peak_memory() -> float:
@@ -177,6 +178,15 @@ def benchmark_average() -> None:
         tell('memory of averaging', peak / checkpoint, 'checkpoints', most=1.5)
 
 
+def benchmark_replicas() -> None:
+    """Times seeds of one row that one program trains at once, against one after the other."""
+    config = tables.config(tables.TABLE_3[0], 'grammar')
+    alone = sweep.seconds_per_update(config, REPLICA_UPDATES)
+    tell('an update of one training', alone, 's')
+    together = sweep.seconds_per_update(config, REPLICA_UPDATES, REPLICAS)
+    tell(f'of {REPLICAS} in one program', together, 's', most=REPLICAS * alone)
+
+
 def main(argv: Sequence[str]) -> int:
     """Runs one benchmark; returns the exit status."""
     values = flags.FlagValues()
@@ -184,6 +194,7 @@ def main(argv: Sequence[str]) -> int:
     benchmarks = {
         'data': lambda values: benchmark_data(values.pairs),
         'average': lambda values: benchmark_average(),
+        'replicas': lambda values: benchmark_replicas(),
     }
     return command.run(argv, values, benchmarks)
 

@@ -60,9 +60,9 @@ class Run:
         """What the sweep keeps of it: lock, json or log."""
         return self.workdir / 'jobs' / f'{self.name}.{kind}'
 
-    def command(self, word: str = 'train') -> list[str]:
+    def command(self) -> list[str]:
         """The call of run.py."""
-        return [sys.executable, 'run.py', word, *self.options, f'--workdir={self.folder}']
+        return [sys.executable, 'run.py', *self.options, f'--workdir={self.folder}']
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,9 +115,14 @@ def read_sweep(workdir: pathlib.Path) -> Sweep:
 
 def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
     """Says what the work directory is launched with."""
-    temporary = workdir / f'.{SWEEP}.{os.getpid()}'
-    temporary.write_text(json.dumps(dataclasses.asdict(sweep), indent=2) + '\n')
-    temporary.replace(workdir / SWEEP)
+    _write_json(workdir / SWEEP, dataclasses.asdict(sweep))
+
+
+def _write_json(file: pathlib.Path, content: dict[str, object]) -> None:
+    """Writes a file whole or not at all."""
+    temporary = file.with_name(f'.{file.name}.{os.getpid()}')
+    temporary.write_text(json.dumps(content, indent=2) + '\n')
+    temporary.replace(file)
 
 
 def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
@@ -171,9 +176,7 @@ class Job:
                 status = self._execute(log, lock)
             error = _error(status, run.file('log'), began)
             ended = {'options': run.options, 'status': status, 'error': error}
-            temporary = run.file('json.new')
-            temporary.write_text(json.dumps(ended, indent=2) + '\n')
-            temporary.replace(run.file('json'))
+            _write_json(run.file('json'), ended)
         if status:
             raise RuntimeError(f'{run.name}: {error}')
 

@@ -11,6 +11,7 @@ import dataclasses
 import datetime
 import functools
 import itertools
+import math
 import pathlib
 import sys
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl import flags
 from tabulate import tabulate
@@ -71,11 +73,21 @@ def blank_batch(config: Config) -> dict[str, np.ndarray]:
     return batch
 
 
-def seconds_per_update(config: Config, updates: int = 3) -> float:
-    """The time of an update on the devices at hand, the compilation not counted."""
-    update = parallel.map_update(functools.partial(train.train_step, config))
+def seconds_per_update(config: Config, updates: int = 3, replicas: int = 0) -> float:
+    """The time of an update on the devices at hand, the compilation not counted.
+
+    Args:
+      replicas: of the training that one program updates at once, each with a batch; 0 is a plain one.
+    """
+    step = functools.partial(train.train_step, config)
+    state = train.initial_state(config)
     batch = parallel.to_devices(blank_batch(config), config.train.microbatches)
-    state, _ = update(parallel.replicate(train.initial_state(config)), batch)
+    if replicas:
+        step = jax.vmap(step)
+        state = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas), state)
+        batch = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas, axis=1), batch)
+    update = parallel.map_update(step)
+    state, _ = update(parallel.replicate(state), batch)
     jax.block_until_ready(state)
     start = time.perf_counter()
     for _ in range(updates):
@@ -220,7 +232,11 @@ def _submit(
 ) -> None:
     """Hands runs to SLURM."""
     additional = dict(said.partition('=')[::2] for said in values.sbatch)
-    resources = {'timeout_min': 60 * values.hours, 'cpus_per_task': values.cpus, 'mem_gb': values.mem_gb}
+    resources = {
+        'timeout_min': math.ceil(60 * values.hours),
+        'cpus_per_task': values.cpus,
+        'mem_gb': values.mem_gb,
+    }
     if values.gpus:
         resources['gpus_per_node'] = values.gpus
     if additional:

@@ -43,13 +43,13 @@ def states(workdir: pathlib.Path) -> dict[str, launch.State]:
 
 def process_of(run: launch.Run) -> psutil.Process:
     """The process of run.py, once it is there."""
-    for _ in range(600):
+    for _ in range(1500):
         for process in psutil.process_iter(['cmdline']):
             words = process.info['cmdline'] or []
             # Not the shell that becomes it.
             if f'--workdir={run.folder}' in words and words[0] == sys.executable:
                 return process
-        time.sleep(0.1)
+        time.sleep(0.3)
     raise AssertionError(f'{run.name} does not start')
 
 
@@ -57,7 +57,7 @@ def fail_and_kill(call: list[str], workdir: pathlib.Path) -> list[str]:
     """Launches three rows with two seeds, makes one fail and kills one; the calls of run that it took."""
     (workdir / 'A1-seed1').mkdir(parents=True)
     (workdir / 'A1-seed1' / 'notes.txt').write_text('mine')
-    killed = threading.Thread(target=lambda: process_of(run_of(workdir, 'C6', 2)).kill())
+    killed = threading.Thread(target=lambda: process_of(run_of(workdir, 'C6', 2)).kill(), daemon=True)
     killed.start()
     rows = ['run', *call, '--rows=base,A1,C6', '--seeds=2', f'--workdir={workdir}']
     return killed, rows
