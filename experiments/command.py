@@ -1,5 +1,6 @@
 """The command line that the programs of this folder share: flags and one word."""
 
+import signal
 import sys
 from collections.abc import Callable, Sequence
 
@@ -26,3 +27,6 @@ def run(
     except (flags.Error, ConfigError) as error:
         print(f'error: {error}', file=sys.stderr)
         return 2
+    except KeyboardInterrupt:
+        print('stopped', file=sys.stderr)
+        return 128 + signal.SIGINT

@@ -119,11 +119,15 @@ def has_slurm() -> bool:
     )
 
 
+needs_slurm = pytest.mark.skipif(not has_slurm(), reason='needs a SLURM that answers sinfo')
+ON_SLURM = ['--launcher=slurm', '--cpus=1', '--mem_gb=3', '--hours=0.5']
+
+
 @pytest.mark.slurm
-@pytest.mark.skipif(not has_slurm(), reason='needs a SLURM that answers sinfo')
+@needs_slurm
 def test_a_sweep_on_slurm(call, tmp_path, capsys):
     killed, argv = fail_and_kill(call, tmp_path)
-    argv += ['--launcher=slurm', '--cpus=1', '--mem_gb=3', '--hours=0.5']
+    argv += ON_SLURM
     assert sweep.main(['sweep', *argv]) == 0
     assert '6 of 6 runs to do\nsubmitted as ' in capsys.readouterr().out
     assert {'queued', 'running'} & {state.state for state in states(tmp_path).values()}
@@ -141,6 +145,27 @@ def test_a_sweep_on_slurm(call, tmp_path, capsys):
     after = results(tmp_path)
     assert {state.state for state in states(tmp_path).values()} == {'done'} and len(after) == 6
     assert before.items() <= after.items()
+
+
+@pytest.mark.slurm
+@needs_slurm
+def test_a_preempted_run_is_queued_again_and_resumes(call, tmp_path):
+    """With the parameters of a run that nothing interrupted; only the preemption made it save."""
+    call = [*call, '--rows=A1', '--set=train.steps=150', '--set=train.checkpoint_every=1000']
+    assert sweep.main(['sweep', 'run', *call, f'--workdir={tmp_path / "once"}']) == 0
+    workdir = tmp_path / 'preempted'
+    assert sweep.main(['sweep', 'run', *call, *ON_SLURM, f'--workdir={workdir}']) == 0
+    process_of(launch.Run('A1', 1, 150, 512, workdir.resolve(), ()))
+    while states(workdir)['A1-seed1'].step < 20:
+        time.sleep(0.1)
+    (job,) = launch.read_sweep(workdir).jobs.values()
+    subprocess.run(['scancel', '--signal=USR2', job], check=True)
+    wait(workdir)
+    state = states(workdir)['A1-seed1']
+    assert (state.state, state.step) == ('done', 150)
+    log = state.run.file('log').read_text()
+    assert 20 <= int(log.partition('stopped by signal 15 at step ')[2].partition(',')[0]) < 150
+    assert results(workdir)['A1-seed1'][0] == results(tmp_path / 'once')['A1-seed1'][0]
 
 
 def wait(workdir: pathlib.Path) -> None:
