@@ -5,6 +5,7 @@ files alone, so that any other process can tell: `jobs/<run>.lock` is locked whi
 `jobs/<run>.json` says how it ended, `jobs/<run>.log` is what it printed.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -330,7 +331,8 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
             for slot in range(parallel):
                 if slot not in active and waiting:
                     run = waiting.pop(0)
-                    active[slot] = run, executor.submit(Job(run, _devices(slot, gpus)))
+                    with _errors_to(workdir / 'jobs' / 'launcher.log'):
+                        active[slot] = run, executor.submit(Job(run, _devices(slot, gpus)))
             time.sleep(0.2)
             for slot, (run, job) in list(active.items()):
                 if job.done():
@@ -341,6 +343,19 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
             job.cancel()
         while any(_is_locked(run.file('lock')) for run, _ in active.values()):
             time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def _errors_to(file: pathlib.Path) -> Iterator[None]:
+    """Processes that start here write their errors to a file: how Ctrl-C ends them is no news."""
+    terminal = os.dup(sys.__stderr__.fileno())
+    try:
+        with file.open('a') as log:
+            os.dup2(log.fileno(), sys.__stderr__.fileno())
+            yield
+    finally:
+        os.dup2(terminal, sys.__stderr__.fileno())
+        os.close(terminal)
 
 
 def _devices(slot: int, gpus: int) -> dict[str, str | None]:

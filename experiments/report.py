@@ -166,21 +166,13 @@ def table(rows: Sequence[Measured], sweep: launch.Sweep, split: str, bleu_name: 
         cells += [
             '',
             _number(m.row.paper.get('params'), 'g', 'M'),
-            f'{_parameters(m) / 1e6:.2f}M' if m.results else '',
+            f'{m.results[0]["params"] / 1e6:.2f}M' if m.results else '',
             _number(m.row.paper.get('FLOPs'), '.1e'),
             f'{flops:.2e}',
-            _number(_mean([result['seconds'] / 3600 for result in m.results]), '.3g'),
+            f'{statistics.mean(result["seconds"] for result in m.results) / 3600:.3g}' if m.results else '',
         ]
         lines.append(cells)
     return lines
-
-
-def _parameters(measured: Measured) -> int:
-    return measured.results[0]['params']
-
-
-def _mean(values: list[float]) -> float | None:
-    return statistics.mean(values) if values else None
 
 
 def _number(value: float | None, form: str, unit: str = '') -> str:

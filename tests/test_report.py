@@ -128,6 +128,26 @@ def test_results_alone_are_enough(workdir, capsys):
     assert 'No significance: ' in out
 
 
+def test_table_2_has_the_papers_bleu_on_the_test_set(tmp_path, capsys):
+    sweep = launch.Sweep('2', 'grammar', {}, (('base-en-de', 1),))
+    launch.write_sweep(tmp_path, sweep)
+    (run,) = sweep.all_runs(tmp_path)
+    config = tables.config(tables.TABLE_2[0], 'grammar', {'train.seed': 1})
+    scores = {'checkpoint': 'best', 'perplexity': 3.0, 'bleu': {'paper': {'score': 27.5}}}
+    run.folder.mkdir()
+    result = {
+        'params': 5, 'steps': run.steps, 'seconds': 60.0, 'config': dataclasses.asdict(config),
+        'hardware': {'devices': 8, 'device': 'TPU v2', 'cpus': 96}, 'scores': {'test': scores},
+    }  # fmt: skip
+    (run.folder / 'result.json').write_text(json.dumps(result))
+    out = shown(tmp_path, capsys, '--format=markdown')
+    found = cells(out)
+    assert [cell['BLEU'] for cell in found.values()] == ['27.3', '28.4', '38.1', '41.8']
+    assert [cell['BLEU ours'] for cell in found.values()] == ['27.50 (1)', 'missing', 'missing', 'missing']
+    assert (found['big-en-de']['FLOPs'], 'PPL' in found['big-en-de']) == ('2.3e+19', False)
+    assert "the paper's BLEU (Moses" in out and 'Trained on 8 x TPU v2 (96 CPU cores).' in out
+
+
 def test_latex(workdir, capsys):
     out = shown(workdir, capsys, '--format=latex')
     assert out.startswith('\\begin{tabular}{l') and '\\toprule' in out
