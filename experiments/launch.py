@@ -1,14 +1,6 @@
-"""The rows of a sweep, each with each seed a training of its own, on this machine or on SLURM.
-
-A run is one process of run.py in one folder of the sweep's work directory. What is known of it stands in
-files alone, so that any other process can tell: `jobs/<run>.lock` is locked while it runs,
-`jobs/<run>.json` says how it ended, `jobs/<run>.log` is what it printed.
-"""
+"""Executes the runs of a sweep, each as a process of run.py, on this machine or on SLURM."""
 
 import contextlib
-import dataclasses
-import fcntl
-import json
 import os
 import pathlib
 import re
@@ -18,139 +10,17 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import IO
 
 import submitit
 
-from experiments import tables
-from transformer import config as configs
+from experiments.runs import Run, State, ended, is_locked, locked, state, write_json
 from transformer.config import ConfigError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent  # of the checkout: where run.py is
-SWEEP = 'sweep.json'
 LAUNCHERS = ('local', 'slurm')
-STATES = ('done', 'running', 'queued', 'failed', 'stopped', 'missing')
-MISSING = ('failed', 'stopped', 'missing')
-_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM)
 # Seconds that a run has between the signal that asks it to stop and the end of its job.
 _TIME_TO_SAVE = 120
-
-
-@dataclasses.dataclass(frozen=True)
-class Run:
-    """A row of a table with a seed."""
-
-    row: str
-    seed: int
-    steps: int
-    batch_tokens: int
-    workdir: pathlib.Path  # of the sweep
-    options: tuple[str, ...]  # of run.py
-
-    @property
-    def name(self) -> str:
-        """As in the names of its files."""
-        return f'{self.row}-seed{self.seed}'
-
-    @property
-    def folder(self) -> pathlib.Path:
-        """Its work directory."""
-        return self.workdir / self.name
-
-    def file(self, kind: str) -> pathlib.Path:
-        """What the sweep keeps of it: lock, json or log."""
-        return self.workdir / 'jobs' / f'{self.name}.{kind}'
-
-    def command(self) -> list[str]:
-        """The call of run.py."""
-        return [sys.executable, 'run.py', *self.options, f'--workdir={self.folder}']
-
-
-@dataclasses.dataclass(frozen=True)
-class Sweep:
-    """What a work directory was launched with."""
-
-    table: str
-    scale: str
-    different: dict[str, object]  # of the scale's base config
-    runs: tuple[tuple[str, int], ...]  # rows and seeds
-    jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # on SLURM, by name of the run
-
-    def all_runs(self, workdir: pathlib.Path) -> list[Run]:
-        """The runs in the table's order, seed by seed.
-
-        Raises:
-          ConfigError: a row is impossible at this scale.
-        """
-        wanted = {row for row, _ in self.runs}
-        rows = {row.name: row for row in tables.rows(self.table) if row.name in wanted}
-        return [
-            _run(rows[name], seed, self, workdir.resolve())
-            for name in rows
-            for seed in sorted(seed for row, seed in self.runs if row == name)
-        ]
-
-
-def _run(row: tables.Row, seed: int, sweep: Sweep, workdir: pathlib.Path) -> Run:
-    different = sweep.different | {'train.seed': seed}
-    config = tables.config(row, sweep.scale, different)
-    options = tables.options(row, sweep.scale, different)
-    return Run(row.name, seed, config.train.steps, config.data.batch_tokens, workdir, tuple(options))
-
-
-def read_sweep(workdir: pathlib.Path) -> Sweep:
-    """What a work directory was launched with.
-
-    Raises:
-      ConfigError: nothing was.
-    """
-    try:
-        content = json.loads((workdir / SWEEP).read_text())
-        content['runs'] = tuple((row, seed) for row, seed in content['runs'])
-        return Sweep(**content)
-    except FileNotFoundError:
-        raise ConfigError(f'{workdir}: no sweep was launched there (it holds no {SWEEP})') from None
-    except (ValueError, TypeError, KeyError) as error:
-        raise ConfigError(f'{workdir / SWEEP}: damaged: {error}') from None
-
-
-def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
-    """Says what the work directory is launched with."""
-    _write_json(workdir / SWEEP, dataclasses.asdict(sweep))
-
-
-def _write_json(file: pathlib.Path, content: dict[str, object]) -> None:
-    """Writes a file whole or not at all."""
-    temporary = file.with_name(f'.{file.name}.{os.getpid()}')
-    temporary.write_text(json.dumps(content, indent=2) + '\n')
-    temporary.replace(file)
-
-
-def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
-    """The sweep with what was launched in its work directory before.
-
-    Raises:
-      ConfigError: that was another one.
-    """
-    if not (workdir / SWEEP).exists():
-        return new
-    old = read_sweep(workdir)
-    for flag, before, now in (
-        ('table', old.table, new.table),
-        ('scale', old.scale, new.scale),
-        ('set', _learned(old.different), _learned(new.different)),
-    ):
-        if before != now:
-            raise ConfigError(
-                f'{workdir}: launched with --{flag}={before}, now {now}; choose another --workdir'
-            )
-    return dataclasses.replace(new, runs=tuple(dict.fromkeys(old.runs + new.runs)), jobs=old.jobs)
-
-
-def _learned(different: dict[str, object]) -> str:
-    """The differences that change what is learned."""
-    shown = (f'{k}={v}' for k, v in different.items() if not configs.OPTIONS[k].metadata['free'])
-    return ','.join(sorted(shown)) or 'none'
 
 
 class Job:
@@ -162,22 +32,21 @@ class Job:
         self._process_id: int | None = None
 
     def __call__(self) -> None:
-        """Trains, unless another process does; how it ended stands in the run's json.
+        """Trains, unless another process does or did; how it ended stands in the run's json.
 
         Raises:
           RuntimeError: it did not end well.
         """
         run = self._run
         with run.file('lock').open('a') as lock:
-            if not _locked(lock):
+            if not locked(lock) or ended(run) == (0, ''):
                 return
             run.file('json').unlink(missing_ok=True)
             with run.file('log').open('ab') as log:
                 began = log.tell()
                 status = self._execute(log, lock)
             error = _error(status, run.file('log'), began)
-            ended = {'options': run.options, 'status': status, 'error': error}
-            _write_json(run.file('json'), ended)
+            write_json(run.file('json'), {'options': run.options, 'status': status, 'error': error})
         if status:
             raise RuntimeError(f'{run.name}: {error}')
 
@@ -215,19 +84,6 @@ class Job:
             raise
 
 
-def _locked(file: IO[str], patience: float = 2.0) -> bool:
-    """Locks a file; whoever asks for a run's state has it for an instant."""
-    end = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.1)
-
-
 def _error(status: int, log: pathlib.Path, began: int) -> str:
     """Why a process ended, in one line; empty where it ended well."""
     if status == 0:
@@ -240,81 +96,6 @@ def _error(status: int, log: pathlib.Path, began: int) -> str:
         lines = [line for line in file.read().decode(errors='replace').splitlines() if line.strip()]
     told = [line for line in lines if re.match(r'error: |[\w.]+(Error|Exception)\b', line)]
     return (told or lines or [f'exit status {status}'])[-1].removeprefix('error: ').strip()
-
-
-class State(NamedTuple):
-    """How far a run is."""
-
-    run: Run
-    state: str  # one of STATES
-    step: int
-    seconds_per_step: float | None
-    error: str
-
-    @property
-    def seconds(self) -> float | None:
-        """What is left of its training, evaluations not counted; None before its speed is known."""
-        if self.seconds_per_step is None:
-            return None
-        return max(self.run.steps - self.step, 0) * self.seconds_per_step
-
-
-def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
-    """How far every run of a sweep is."""
-    queued = _queued(sweep.jobs)
-    return [_state(run, queued) for run in sweep.all_runs(workdir)]
-
-
-def _state(run: Run, queued: set[str]) -> State:
-    step, seconds = _progress(run)
-    if _is_locked(run.file('lock')):
-        return State(run, 'running', step, seconds, '')
-    if run.name in queued:
-        return State(run, 'queued', step, seconds, '')
-    ended = json.loads(run.file('json').read_text()) if run.file('json').exists() else None
-    if ended is None or ended['options'] != list(run.options):
-        return State(run, 'stopped' if step else 'missing', step, seconds, '')
-    if ended['status'] == 0:
-        return State(run, 'done', step, seconds, '')
-    stopped = ended['status'] in _STOPPED or ended['status'] == -signal.SIGTERM
-    return State(run, 'stopped' if stopped else 'failed', step, seconds, ended['error'])
-
-
-def _is_locked(file: pathlib.Path) -> bool:
-    if not file.exists():
-        return False
-    with file.open('a') as lock:
-        return not _locked(lock, patience=0)
-
-
-def _progress(run: Run) -> tuple[int, float | None]:
-    """The last step that was reported, and the seconds of one at that time, if any was."""
-    step, seconds = 0, None
-    for line in metrics(run.folder):
-        step = line['step']
-        if 'tokens_per_second' in line:
-            # The batch may be a little emptier than its size.
-            seconds = run.batch_tokens / line['tokens_per_second']
-    return step, seconds
-
-
-def metrics(folder: pathlib.Path) -> Iterator[dict[str, float]]:
-    """The lines of metrics.jsonl; a last line that is being written is left out."""
-    try:
-        lines = (folder / 'metrics.jsonl').read_bytes().split(b'\n')[:-1]
-    except FileNotFoundError:
-        return
-    yield from map(json.loads, lines)
-
-
-def _queued(jobs: Mapping[str, str]) -> set[str]:
-    """The runs whose jobs wait or run on SLURM."""
-    if not jobs or not shutil.which('squeue'):
-        return set()
-    command = ['squeue', '--noheader', '--array', '--format=%i', '--states=PENDING,RUNNING,REQUEUED']
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    known = set(done.stdout.split())
-    return {name for name, job in jobs.items() if job in known}
 
 
 def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
@@ -337,11 +118,11 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
             for slot, (run, job) in list(active.items()):
                 if job.done():
                     del active[slot]
-                    yield _state(run, set())
+                    yield state(run, set())
     finally:
         for _, job in active.values():
             job.cancel()
-        while any(_is_locked(run.file('lock')) for run, _ in active.values()):
+        while any(is_locked(run.file('lock')) for run, _ in active.values()):
             time.sleep(0.2)
 
 

@@ -15,7 +15,7 @@ import scipy.stats
 from absl import flags
 from tabulate import tabulate
 
-from experiments import command, launch, tables
+from experiments import command, runs, tables
 from transformer import accounting, bleu, commands, workdir
 from transformer import config as configs
 from transformer.config import Config, ConfigError
@@ -42,9 +42,9 @@ class Measured:
     row: tables.Row
     paper: Config  # of the row at the paper's scale
     config: Config
-    runs: tuple[launch.Run, ...]  # those that are done
+    runs: tuple[runs.Run, ...]  # those that are done
     results: tuple[dict, ...]  # of the same runs
-    missing: tuple[launch.State, ...]
+    missing: tuple[runs.State, ...]
 
     def values(self, split: str, name: str) -> list[float]:
         """Perplexity, or a BLEU by its name, of every seed."""
@@ -52,13 +52,13 @@ class Measured:
         return [s['perplexity'] if name == 'PPL' else s['bleu'][name]['score'] for s in scores]
 
 
-def measure(sweep: launch.Sweep, folder: pathlib.Path, split: str) -> list[Measured]:
+def measure(sweep: runs.Sweep, folder: pathlib.Path, split: str) -> list[Measured]:
     """The rows of a sweep's table with the results that are there.
 
     Raises:
       ConfigError: a result was made by another config.
     """
-    states = launch.states(sweep, folder)
+    states = runs.states(sweep, folder)
     found = []
     for row in tables.rows(sweep.table):
         mine = [s for s in states if s.run.row == row.name]
@@ -77,7 +77,7 @@ def measure(sweep: launch.Sweep, folder: pathlib.Path, split: str) -> list[Measu
     return found
 
 
-def _result(run: launch.Run, config: Config, split: str) -> dict | None:
+def _result(run: runs.Run, config: Config, split: str) -> dict | None:
     """The result of a run that has ended, if it has."""
     try:
         result = json.loads((run.folder / 'result.json').read_text())
@@ -115,7 +115,7 @@ def significance(rows: Sequence[Measured], split: str) -> dict[str, tuple[float,
     return {name: (max(ps), len(ps)) for name, ps in found.items()}
 
 
-def _translations(run: launch.Run, result: dict, split: str) -> list[str]:
+def _translations(run: runs.Run, result: dict, split: str) -> list[str]:
     return workdir.read_translations(run.folder, split, result['scores'][split]['checkpoint'])
 
 
@@ -146,7 +146,7 @@ def _paper(row: tables.Row, kind: str) -> float | None:
     return next((row.paper[name] for name in names if name in row.paper), None)
 
 
-def table(rows: Sequence[Measured], sweep: launch.Sweep, split: str, bleu_name: str) -> list[list[str]]:
+def table(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: str) -> list[list[str]]:
     """The cells of the table, by `COLUMNS`, without significance."""
     base = rows[0]
     different = differences(rows, split, bleu_name)
@@ -198,13 +198,13 @@ def _option(measured: Measured, base: Measured, key: str) -> str:
     return shown(paper) if paper == ours else f'{shown(paper)} → {shown(ours)}'
 
 
-def _others(measured: Measured, sweep: launch.Sweep) -> str:
+def _others(measured: Measured, sweep: runs.Sweep) -> str:
     """What a row changes beside the columns."""
     changed = tables.changes(measured.row, sweep.scale, sweep.different)
     return ', '.join(f'{key.partition(".")[2]}={v}' for key, v in changed.items() if key not in _OPTIONS)
 
 
-def notes(rows: Sequence[Measured], sweep: launch.Sweep, split: str, bleu_name: str) -> list[str]:
+def notes(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: str) -> list[str]:
     """What the table is of, how it agrees with the paper's, and what is missing in it, in lines."""
     changed = ''.join(f', {key}={value}' for key, value in sweep.different.items())
     found = [
@@ -217,7 +217,7 @@ def notes(rows: Sequence[Measured], sweep: launch.Sweep, split: str, bleu_name: 
         found.append(f"Rank correlation of the Δ{kind} with the paper's: {_correlation(known)}")
     missing = [state for m in rows for state in m.missing]
     found += [f'{s.run.name}: {s.state} at step {s.step}: {s.error}' for s in missing if s.error]
-    for name in launch.STATES:
+    for name in runs.STATES:
         if these := [state.run.name for state in missing if state.state == name and not state.error]:
             found.append(f'{name}: {", ".join(these)}')
     hardware = {json.dumps(result['hardware']) for m in rows for result in m.results}
@@ -253,7 +253,7 @@ def print_report(values: flags.FlagValues) -> None:
     if values.workdir is None:
         raise ConfigError('--workdir: missing; report needs the folder of a sweep')
     folder = pathlib.Path(values.workdir)
-    sweep = launch.read_sweep(folder)
+    sweep = runs.read_sweep(folder)
     if values.table not in (None, sweep.table):
         raise ConfigError(f'--table={values.table}: {folder} is of table {sweep.table}')
     split, bleu_name = _SCORES.get(sweep.table, _SCORES_ELSE)
@@ -291,7 +291,7 @@ def _curves(measured: Measured) -> list[list[tuple[int, float]]]:
     """Steps and perplexities on the development set, of every run."""
     found = []
     for run in (*measured.runs, *(state.run for state in measured.missing)):
-        lines = [line for line in launch.metrics(run.folder) if 'dev_perplexity' in line]
+        lines = [line for line in runs.metrics(run.folder) if 'dev_perplexity' in line]
         found.append([(line['step'], line['dev_perplexity']) for line in lines])
     return [curve for curve in found if curve]
 

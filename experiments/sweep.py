@@ -24,7 +24,7 @@ import numpy as np
 from absl import flags
 from tabulate import tabulate
 
-from experiments import command, launch, tables
+from experiments import command, launch, runs, tables
 from transformer import accounting, parallel, train
 from transformer import config as configs
 from transformer.config import Config, ConfigError
@@ -209,26 +209,27 @@ def run_rows(values: flags.FlagValues) -> int:
     workdir = _workdir(values)
     if values.launcher == 'slurm':
         launch.check_slurm()
-    sweep = launch.joined(workdir, launch.Sweep(values.table, values.scale, _different(values), asked))
-    mine = [s for s in launch.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
-    missing = [s.run for s in mine if s.state in launch.MISSING]
+    sweep = runs.joined(workdir, runs.Sweep(values.table, values.scale, _different(values), asked))
+    mine = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
+    missing = [s.run for s in mine if s.state in runs.MISSING]
     (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
-    launch.write_sweep(workdir, sweep)
+    runs.write_sweep(workdir, sweep)
     print(f'{workdir}: {len(missing)} of {len(mine)} runs to do', flush=True)
     if values.launcher == 'slurm' and missing:
         _submit(values, sweep, missing, workdir)
         return 0
-    for number, state in enumerate(launch.on_this_machine(missing, workdir, values.parallel, values.gpus), 1):
+    ended = launch.on_this_machine(missing, workdir, values.parallel or 1, values.gpus)
+    for number, state in enumerate(ended, 1):
         error = f': {state.error}' if state.error else ''
         print(f'[{number}/{len(missing)}] {state.run.name}: {state.state}{error}', flush=True)
-    left = [s for s in launch.states(sweep, workdir) if s.run in missing and s.state != 'done']
+    left = [s for s in runs.states(sweep, workdir) if s.run in missing and s.state != 'done']
     if left:
         print(f'{len(left)} of {len(mine)} runs are not done; the same command goes on with them')
     return 1 if left else 0
 
 
 def _submit(
-    values: flags.FlagValues, sweep: launch.Sweep, missing: list[launch.Run], workdir: pathlib.Path
+    values: flags.FlagValues, sweep: runs.Sweep, missing: list[runs.Run], workdir: pathlib.Path
 ) -> None:
     """Hands runs to SLURM."""
     additional = dict(said.partition('=')[::2] for said in values.sbatch)
@@ -241,27 +242,27 @@ def _submit(
         resources['gpus_per_node'] = values.gpus
     if additional:
         resources['slurm_additional_parameters'] = additional
-    jobs = launch.on_slurm(missing, workdir, values.parallel, resources)
-    launch.write_sweep(workdir, dataclasses.replace(sweep, jobs={**sweep.jobs, **jobs}))
+    jobs = launch.on_slurm(missing, workdir, values.parallel or 256, resources)
+    runs.write_sweep(workdir, dataclasses.replace(sweep, jobs={**sweep.jobs, **jobs}))
     print(f'submitted as {", ".join(sorted({job.partition("_")[0] for job in jobs.values()}))}')
 
 
 def print_status(values: flags.FlagValues) -> None:
     """A line a run, and how long all of them will take."""
     workdir = _workdir(values)
-    states = launch.states(launch.read_sweep(workdir), workdir)
+    states = runs.states(runs.read_sweep(workdir), workdir)
     lines = [
         [s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(s.seconds if s.step else None), s.error]
         for s in states
     ]
     align = ('left', 'left', 'right', 'right', 'left')
     print(tabulate(lines, ['run', 'state', 'step', 'left', 'error'], 'simple', colalign=align))
-    counts = {name: [s.state for s in states].count(name) for name in launch.STATES}
+    counts = {name: [s.state for s in states].count(name) for name in runs.STATES}
     told = ', '.join(f'{count} {name}' for name, count in counts.items() if count)
     print(f'{workdir}: {told}{_all_left(states)}')
 
 
-def _all_left(states: list[launch.State]) -> str:
+def _all_left(states: list[runs.State]) -> str:
     """The training that is left, where what was trained says how long that is."""
     known = [s for s in states if s.seconds_per_step is not None]
     running = sum(s.state == 'running' for s in states)
@@ -290,7 +291,9 @@ def main(argv: Sequence[str]) -> int:
     flags.DEFINE_string('workdir', None, 'of the sweep; runs/table<table>-<scale> if none', **own)
     flags.DEFINE_integer('seeds', 1, 'runs of a row, with the seeds from 1 on', lower_bound=1, **own)
     flags.DEFINE_enum('launcher', 'local', launch.LAUNCHERS, 'where to run', **own)
-    flags.DEFINE_integer('parallel', 1, 'runs at a time at most', lower_bound=1, **own)
+    flags.DEFINE_integer(
+        'parallel', None, 'runs at a time at most; 1, or 256 on SLURM, if none', lower_bound=1, **own
+    )
     flags.DEFINE_integer('gpus', 0, 'of a run; on this machine 0 is all that there are', lower_bound=0, **own)
     flags.DEFINE_integer('cpus', 2, 'of a run on SLURM', lower_bound=1, **own)
     flags.DEFINE_float('mem_gb', 8, 'of a run on SLURM', lower_bound=0.1, **own)

@@ -9,7 +9,7 @@ import statistics
 import pytest
 import scipy.stats
 
-from experiments import launch, report, tables
+from experiments import report, runs, tables
 from transformer import commands
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
@@ -23,13 +23,13 @@ REACHED = [
 @pytest.fixture
 def workdir(tmp_path, monkeypatch):
     """A sweep of six rows, of which two have all seeds, three have one and one has failed."""
-    runs = tuple((row, seed) for row in ('base', 'A1', 'C1', 'D3', 'E', 'big') for seed in (1, 2))
-    sweep = launch.Sweep('3', 'grammar', {'train.beta2': 0.99}, runs)
-    launch.write_sweep(tmp_path, sweep)
-    runs = {(run.row, run.seed): run for run in sweep.all_runs(tmp_path)}
+    asked = tuple((row, seed) for row in ('base', 'A1', 'C1', 'D3', 'E', 'big') for seed in (1, 2))
+    sweep = runs.Sweep('3', 'grammar', {'train.beta2': 0.99}, asked)
+    runs.write_sweep(tmp_path, sweep)
+    by_seed = {(run.row, run.seed): run for run in sweep.all_runs(tmp_path)}
     for row, seed, perplexity, score, wrong in REACHED:
-        write_run(runs[row, seed], perplexity, score, wrong)
-    failed = runs['E', 1]
+        write_run(by_seed[row, seed], perplexity, score, wrong)
+    failed = by_seed['E', 1]
     failed.file('json').parent.mkdir()
     ended = {'options': failed.options, 'status': 1, 'error': 'MemoryError: 3 GiB'}
     failed.file('json').write_text(json.dumps(ended))
@@ -37,7 +37,7 @@ def workdir(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write_run(run: launch.Run, perplexity: float, score: float, wrong: int) -> None:
+def write_run(run: runs.Run, perplexity: float, score: float, wrong: int) -> None:
     (row,) = tables.rows('3', run.row)
     config = tables.config(row, 'grammar', {'train.beta2': 0.99, 'train.seed': run.seed})
     scores = {'checkpoint': 'best', 'perplexity': perplexity, 'bleu': {'sacrebleu': {'score': score}}}
@@ -129,8 +129,8 @@ def test_results_alone_are_enough(workdir, capsys):
 
 
 def test_table_2_has_the_papers_bleu_on_the_test_set(tmp_path, capsys):
-    sweep = launch.Sweep('2', 'grammar', {}, (('base-en-de', 1),))
-    launch.write_sweep(tmp_path, sweep)
+    sweep = runs.Sweep('2', 'grammar', {}, (('base-en-de', 1),))
+    runs.write_sweep(tmp_path, sweep)
     (run,) = sweep.all_runs(tmp_path)
     config = tables.config(tables.TABLE_2[0], 'grammar', {'train.seed': 1})
     scores = {'checkpoint': 'best', 'perplexity': 3.0, 'bleu': {'paper': {'score': 27.5}}}

@@ -14,7 +14,7 @@ import time
 import psutil
 import pytest
 
-from experiments import launch, sweep
+from experiments import launch, runs, sweep
 from transformer import config as configs
 
 PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
@@ -36,12 +36,12 @@ def call(tmp_path_factory):
     return ['--table=3', '--scale=multi30k', *(f'--set={key}={value}' for key, value in changes.items())]
 
 
-def states(workdir: pathlib.Path) -> dict[str, launch.State]:
-    found = launch.states(launch.read_sweep(workdir), workdir)
+def states(workdir: pathlib.Path) -> dict[str, runs.State]:
+    found = runs.states(runs.read_sweep(workdir), workdir)
     return {state.run.name: state for state in found}
 
 
-def process_of(run: launch.Run) -> psutil.Process:
+def process_of(run: runs.Run) -> psutil.Process:
     """The process of run.py, once it is there."""
     for _ in range(1500):
         for process in psutil.process_iter(['cmdline']):
@@ -63,8 +63,8 @@ def fail_and_kill(call: list[str], workdir: pathlib.Path) -> list[str]:
     return killed, rows
 
 
-def run_of(workdir: pathlib.Path, row: str, seed: int) -> launch.Run:
-    return launch.Run(row, seed, 4, 512, workdir.resolve(), ())
+def run_of(workdir: pathlib.Path, row: str, seed: int) -> runs.Run:
+    return runs.Run(row, seed, 4, 512, workdir.resolve(), ())
 
 
 def check_failed(workdir: pathlib.Path) -> None:
@@ -155,10 +155,10 @@ def test_a_preempted_run_is_queued_again_and_resumes(call, tmp_path):
     assert sweep.main(['sweep', 'run', *call, f'--workdir={tmp_path / "once"}']) == 0
     workdir = tmp_path / 'preempted'
     assert sweep.main(['sweep', 'run', *call, *ON_SLURM, f'--workdir={workdir}']) == 0
-    process_of(launch.Run('A1', 1, 150, 512, workdir.resolve(), ()))
+    process_of(runs.Run('A1', 1, 150, 512, workdir.resolve(), ()))
     while states(workdir)['A1-seed1'].step < 20:
         time.sleep(0.1)
-    (job,) = launch.read_sweep(workdir).jobs.values()
+    (job,) = runs.read_sweep(workdir).jobs.values()
     subprocess.run(['scancel', '--signal=USR2', job], check=True)
     wait(workdir)
     state = states(workdir)['A1-seed1']
@@ -177,7 +177,7 @@ def wait(workdir: pathlib.Path) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scripted(launch.Run):
+class Scripted(runs.Run):
     """A run of a Python program instead of run.py."""
 
     def command(self) -> list[str]:
@@ -212,9 +212,29 @@ def test_how_a_run_ended(tmp_path, program, state, error):
     else:
         with pytest.raises(RuntimeError, match='base-seed1: '):
             job()
-    found = launch._state(run, set())
-    assert (found.state, found.error) == (state, error)
-    assert launch._state(dataclasses.replace(run, options=('other',)), set()).state == 'missing'
+    for queued in [set(), {run.name}] if state == 'done' else [set()]:
+        found = runs.state(run, queued)
+        assert (found.state, found.error) == (state, error)
+    assert runs.state(dataclasses.replace(run, options=('other',)), set()).state == 'missing'
+
+
+def test_what_is_done_is_not_done_again(tmp_path):
+    run = scripted(tmp_path, 'print("once")')
+    for _ in range(2):
+        launch.Job(run, {})()
+    assert run.file('log').read_text() == 'once\n'
+
+
+def test_slurm_that_does_not_answer(tmp_path, monkeypatch):
+    squeue = tmp_path / 'squeue'
+    squeue.write_text('#!/bin/sh\necho "squeue: error: no\ncontroller" >&2; exit 1\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
+    with pytest.raises(runs.ConfigError, match='^squeue: squeue: error: no controller$'):
+        runs._queued({'base-seed1': '7_0'})
+    squeue.write_text('#!/bin/sh\nprintf "7_0\\n7_2\\n"\n')
+    assert runs._queued({'a': '7_0', 'b': '7_1', 'c': '7_2'}) == {'a', 'c'}
+    assert runs._queued({}) == set()
 
 
 def test_the_environment_of_a_run(tmp_path, monkeypatch):
@@ -222,6 +242,7 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
     program = 'import os; print(os.environ.get("CUDA_VISIBLE_DEVICES"))'
     run = scripted(tmp_path, program)
     for environment in (launch._devices(2, 3), {'CUDA_VISIBLE_DEVICES': None}):
+        run.file('json').unlink(missing_ok=True)
         launch.Job(run, environment)()
     assert run.file('log').read_text() == '6,7,8\nNone\n'
 
@@ -229,12 +250,12 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
 def test_a_run_that_runs_is_left_alone(tmp_path):
     run = scripted(tmp_path, 'import time; time.sleep(60)')
     with run.file('lock').open('a') as lock:
-        assert launch._locked(lock)
-        assert launch._state(run, {run.name}).state == 'running'
+        assert runs.locked(lock)
+        assert runs.state(run, {run.name}).state == 'running'
         launch.Job(run, {})()
     assert not run.file('log').exists()
-    assert launch._state(run, {run.name}).state == 'queued'
-    assert launch._state(run, set()).state == 'missing'
+    assert runs.state(run, {run.name}).state == 'queued'
+    assert runs.state(run, set()).state == 'missing'
 
 
 def test_preemption_saves_and_gives_the_job_back(tmp_path):
@@ -273,17 +294,17 @@ def test_preemption_saves_and_gives_the_job_back(tmp_path):
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert given_back[0].function is job
-    assert not launch._is_locked(run.file('lock'))
+    assert not runs.is_locked(run.file('lock'))
     assert not run.file('json').exists()
 
 
 def test_progress(tmp_path):
     run = scripted(tmp_path, 'pass')
-    assert launch._progress(run) == (0, None)
+    assert runs._progress(run) == (0, None)
     run.folder.mkdir()
     lines = '{"step": 10, "tokens_per_second": 256.0}\n{"step": 10, "dev_loss": 1.0}\n{"step": 20, "tok'
     (run.folder / 'metrics.jsonl').write_text(lines)
-    state = launch._state(run, set())
+    state = runs.state(run, set())
     # 90 of 100 steps, 512 tokens each, are left.
     assert (state.state, state.step, state.seconds) == ('stopped', 10, 180.0)
 
@@ -295,15 +316,17 @@ def test_a_sweep_goes_on_as_it_began(tmp_path, capsys):
         assert status == 2 and error.count('\n') == 1
         return error
 
-    runs = (('base', 1),)
-    old = launch.Sweep('3', 'grammar', {'train.beta2': 0.9, 'train.log_every': 10}, runs)
-    launch.write_sweep(tmp_path, old)
-    assert launch.read_sweep(tmp_path) == old
+    old = runs.Sweep('3', 'grammar', {'train.beta2': 0.9, 'train.log_every': 10}, (('base', 1),))
+    runs.write_sweep(tmp_path, old)
+    assert runs.read_sweep(tmp_path) == old
     assert 'launched with --table=3, now further; choose another --workdir' in launched('--table=further')
     assert 'launched with --set=train.beta2=0.9, now none' in launched()
-    free = launch.Sweep('3', 'grammar', {'train.beta2': 0.9}, (('A1', 1), ('base', 1)))
-    assert launch.joined(tmp_path, free).runs == (('base', 1), ('A1', 1))
-    (tmp_path / launch.SWEEP).write_text('{')
+    free = runs.Sweep('3', 'grammar', {'train.beta2': 0.9}, (('A1', 1), ('base', 1)))
+    assert runs.joined(tmp_path, free).runs == (('base', 1), ('A1', 1))
+    (tmp_path / 'config.json').touch()
+    assert 'the work directory of one training' in launched()
+    (tmp_path / 'config.json').unlink()
+    (tmp_path / runs.SWEEP).write_text('{')
     assert 'sweep.json: damaged' in launched()
 
 

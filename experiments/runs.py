@@ -1,0 +1,253 @@
+"""The runs of a sweep, a row with a seed each, and how far they are.
+
+What is known of a run stands in files alone, so that any process can tell: `jobs/<run>.lock` is locked
+while it runs, `jobs/<run>.json` says how it ended, `jobs/<run>.log` is what it printed.
+"""
+
+import dataclasses
+import fcntl
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import IO, NamedTuple
+
+from experiments import tables
+from transformer import config as configs
+from transformer.config import ConfigError
+
+SWEEP = 'sweep.json'
+STATES = ('done', 'running', 'queued', 'failed', 'stopped', 'missing')
+MISSING = ('failed', 'stopped', 'missing')
+_STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A row of a table with a seed."""
+
+    row: str
+    seed: int
+    steps: int
+    batch_tokens: int
+    workdir: pathlib.Path  # of the sweep
+    options: tuple[str, ...]  # of run.py
+
+    @property
+    def name(self) -> str:
+        """As in the names of its files."""
+        return f'{self.row}-seed{self.seed}'
+
+    @property
+    def folder(self) -> pathlib.Path:
+        """Its work directory."""
+        return self.workdir / self.name
+
+    def file(self, kind: str) -> pathlib.Path:
+        """What the sweep keeps of it: lock, json or log."""
+        return self.workdir / 'jobs' / f'{self.name}.{kind}'
+
+    def command(self) -> list[str]:
+        """The call of run.py."""
+        return [sys.executable, 'run.py', *self.options, f'--workdir={self.folder}']
+
+
+@dataclasses.dataclass(frozen=True)
+class Sweep:
+    """What a work directory was launched with."""
+
+    table: str
+    scale: str
+    different: dict[str, object]  # of the scale's base config
+    runs: tuple[tuple[str, int], ...]  # rows and seeds
+    jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # on SLURM, by name of the run
+
+    def all_runs(self, workdir: pathlib.Path) -> list[Run]:
+        """The runs in the table's order, seed by seed.
+
+        Raises:
+          ConfigError: a row is impossible at this scale.
+        """
+        wanted = {row for row, _ in self.runs}
+        rows = {row.name: row for row in tables.rows(self.table) if row.name in wanted}
+        return [
+            _run(rows[name], seed, self, workdir.resolve())
+            for name in rows
+            for seed in sorted(seed for row, seed in self.runs if row == name)
+        ]
+
+
+def _run(row: tables.Row, seed: int, sweep: Sweep, workdir: pathlib.Path) -> Run:
+    different = sweep.different | {'train.seed': seed}
+    config = tables.config(row, sweep.scale, different)
+    options = tables.options(row, sweep.scale, different)
+    return Run(row.name, seed, config.train.steps, config.data.batch_tokens, workdir, tuple(options))
+
+
+def read_sweep(workdir: pathlib.Path) -> Sweep:
+    """What a work directory was launched with.
+
+    Raises:
+      ConfigError: nothing was.
+    """
+    try:
+        content = json.loads((workdir / SWEEP).read_text())
+        content['runs'] = tuple((row, seed) for row, seed in content['runs'])
+        return Sweep(**content)
+    except FileNotFoundError:
+        raise ConfigError(f'{workdir}: no sweep was launched there (it holds no {SWEEP})') from None
+    except (ValueError, TypeError, KeyError) as error:
+        raise ConfigError(f'{workdir / SWEEP}: damaged: {error}') from None
+
+
+def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
+    """Says what the work directory is launched with."""
+    write_json(workdir / SWEEP, dataclasses.asdict(sweep))
+
+
+def write_json(file: pathlib.Path, content: dict[str, object]) -> None:
+    """Writes a file whole or not at all."""
+    temporary = file.with_name(f'.{file.name}.{os.getpid()}')
+    temporary.write_text(json.dumps(content, indent=2) + '\n')
+    temporary.replace(file)
+
+
+def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
+    """The sweep with what was launched in its work directory before.
+
+    Raises:
+      ConfigError: that was another one, or no sweep at all.
+    """
+    if (workdir / 'config.json').exists():
+        raise ConfigError(f'{workdir}: the work directory of one training; choose another --workdir')
+    if not (workdir / SWEEP).exists():
+        return new
+    old = read_sweep(workdir)
+    for flag, before, now in (
+        ('table', old.table, new.table),
+        ('scale', old.scale, new.scale),
+        ('set', _learned(old.different), _learned(new.different)),
+    ):
+        if before != now:
+            raise ConfigError(
+                f'{workdir}: launched with --{flag}={before}, now {now}; choose another --workdir'
+            )
+    return dataclasses.replace(new, runs=tuple(dict.fromkeys(old.runs + new.runs)), jobs=old.jobs)
+
+
+def _learned(different: dict[str, object]) -> str:
+    """The differences that change what is learned."""
+    shown = (f'{k}={v}' for k, v in different.items() if not configs.OPTIONS[k].metadata['free'])
+    return ','.join(sorted(shown)) or 'none'
+
+
+class State(NamedTuple):
+    """How far a run is."""
+
+    run: Run
+    state: str  # one of STATES
+    step: int
+    seconds_per_step: float | None
+    error: str
+
+    @property
+    def seconds(self) -> float | None:
+        """What is left of its training, evaluations not counted; None before its speed is known."""
+        if self.seconds_per_step is None:
+            return None
+        return max(self.run.steps - self.step, 0) * self.seconds_per_step
+
+
+def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
+    """How far every run of a sweep is.
+
+    Raises:
+      ConfigError: as `Sweep.all_runs`, or SLURM has jobs of it and does not answer.
+    """
+    queued = _queued(sweep.jobs)
+    return [state(run, queued) for run in sweep.all_runs(workdir)]
+
+
+def state(run: Run, queued: set[str]) -> State:
+    """How far a run is, given the names of those that SLURM has."""
+    step, seconds = _progress(run)
+    if is_locked(run.file('lock')):
+        return State(run, 'running', step, seconds, '')
+    status, error = ended(run)
+    if status == 0:
+        return State(run, 'done', step, seconds, '')
+    if run.name in queued:
+        return State(run, 'queued', step, seconds, '')
+    if status is None:
+        return State(run, 'stopped' if step else 'missing', step, seconds, '')
+    return State(run, 'stopped' if status in _STOPPED else 'failed', step, seconds, error)
+
+
+def ended(run: Run) -> tuple[int | None, str]:
+    """The exit status and the error of the last process with these options; None where there is none."""
+    if not run.file('json').exists():
+        return None, ''
+    last = json.loads(run.file('json').read_text())
+    return (last['status'], last['error']) if last['options'] == list(run.options) else (None, '')
+
+
+def is_locked(file: pathlib.Path) -> bool:
+    """Whether a process holds the lock of a file."""
+    if not file.exists():
+        return False
+    with file.open('a') as lock:
+        return not locked(lock, patience=0)
+
+
+def _progress(run: Run) -> tuple[int, float | None]:
+    """The last step that was reported, and the seconds of one at that time, if any was."""
+    step, seconds = 0, None
+    for line in metrics(run.folder):
+        step = line['step']
+        if 'tokens_per_second' in line:
+            # The batch may be a little emptier than its size.
+            seconds = run.batch_tokens / line['tokens_per_second']
+    return step, seconds
+
+
+def metrics(folder: pathlib.Path) -> Iterator[dict[str, float]]:
+    """The lines of metrics.jsonl; a last line that is being written is left out."""
+    try:
+        lines = (folder / 'metrics.jsonl').read_bytes().split(b'\n')[:-1]
+    except FileNotFoundError:
+        return
+    yield from map(json.loads, lines)
+
+
+def _queued(jobs: Mapping[str, str]) -> set[str]:
+    """The runs whose jobs SLURM has not done with.
+
+    Raises:
+      ConfigError: SLURM does not answer.
+    """
+    if not jobs or not shutil.which('squeue'):
+        return set()
+    command = ['squeue', '--noheader', '--array', '--format=%i']
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        raise ConfigError(f'squeue: {" ".join(done.stderr.split())}')
+    known = set(done.stdout.split())
+    return {name for name, job in jobs.items() if job in known}
+
+
+def locked(file: IO[str], patience: float = 2.0) -> bool:
+    """Locks a file; whoever asks for a run's state has it for an instant."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.1)
