@@ -175,5 +175,5 @@ def on_slurm(
         with executor.batch():
             jobs = [executor.submit(Job(run, {})) for run in runs]
     except submitit.core.utils.FailedJobError as error:
-        raise ConfigError(f'sbatch: {str(error).strip().splitlines()[-1]}') from None
+        raise ConfigError(f'--launcher=slurm: {str(error).strip().splitlines()[-1]}') from None
     return {run.name: job.job_id for run, job in zip(runs, jobs, strict=True)}
