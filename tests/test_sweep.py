@@ -14,7 +14,7 @@ import time
 import psutil
 import pytest
 
-from experiments import launch, runs, sweep
+from experiments import launch, report, runs, sweep
 from transformer import config as configs
 
 PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
@@ -78,6 +78,27 @@ def check_failed(workdir: pathlib.Path) -> None:
     assert found['base-seed1'].step == 4
 
 
+def reported(workdir: pathlib.Path, capsys) -> tuple[dict[str, str], list[str]]:
+    """What the report has for our perplexities, and its notes on runs."""
+    assert report.main(['report', '--table=3', f'--workdir={workdir}', '--format=markdown']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    table = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines if line.startswith('|')]
+    column = table[0].index('PPL ours')
+    notes = [line for line in lines if '-seed' in line]
+    return {row[0]: row[column] for row in table[2:] if row[0] in ('base', 'A1', 'C6', 'E')}, notes
+
+
+def check_reported(workdir: pathlib.Path, capsys, *, failed: bool) -> None:
+    shown, notes = reported(workdir, capsys)
+    seeds = {name: cell.partition('(')[2] for name, cell in shown.items()}
+    assert seeds == {'base': '2)', 'A1': '1)' if failed else '2)', 'C6': '1)' if failed else '2)', 'E': ''}
+    assert shown['E'] == 'missing'
+    assert len(notes) == (2 if failed else 0)
+    if failed:
+        assert 'A1-seed1: failed at step 0: ' in notes[0] and 'holds no config.json' in notes[0]
+        assert 'C6-seed2: failed at step ' in notes[1] and 'killed by SIGKILL' in notes[1]
+
+
 def results(workdir: pathlib.Path) -> dict[str, tuple[str, float]]:
     return {
         path.parent.name: (json.loads(path.read_text())['params_sha256'], path.stat().st_mtime)
@@ -93,6 +114,7 @@ def test_a_sweep_on_this_machine(call, tmp_path, capsys):
     assert out.startswith(f'{tmp_path}: 6 of 6 runs to do\n')
     assert '2 of 6 runs are not done; the same command goes on with them' in out
     check_failed(tmp_path)
+    check_reported(tmp_path, capsys, failed=True)
     assert sweep.main(['sweep', 'status', f'--workdir={tmp_path}']) == 0
     shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
     assert shown['base-seed2'].split()[1:4] == ['done', '4/4', '0:00:00']
@@ -109,6 +131,7 @@ def test_a_sweep_on_this_machine(call, tmp_path, capsys):
     assert before.items() <= after.items()
     digests = {digest for digest, _ in after.values()}
     assert len(digests) == 6
+    check_reported(tmp_path, capsys, failed=False)
     assert sweep.main(['sweep', *argv]) == 0
     assert capsys.readouterr().out == f'{tmp_path}: 0 of 6 runs to do\n'
 
@@ -137,6 +160,7 @@ def test_a_sweep_on_slurm(call, tmp_path, capsys):
     wait(tmp_path)
     killed.join()
     check_failed(tmp_path)
+    check_reported(tmp_path, capsys, failed=True)
     before = results(tmp_path)
     (tmp_path / 'A1-seed1' / 'notes.txt').unlink()
     assert sweep.main(['sweep', *argv]) == 0
@@ -145,6 +169,7 @@ def test_a_sweep_on_slurm(call, tmp_path, capsys):
     after = results(tmp_path)
     assert {state.state for state in states(tmp_path).values()} == {'done'} and len(after) == 6
     assert before.items() <= after.items()
+    check_reported(tmp_path, capsys, failed=False)
 
 
 @pytest.mark.slurm
