@@ -27,6 +27,9 @@ def run(
     except (flags.Error, ConfigError) as error:
         print(f'error: {error}', file=sys.stderr)
         return 2
+    except OSError as error:
+        print(f'error: {error.filename}: {error.strerror}', file=sys.stderr)
+        return 2
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         return 128 + signal.SIGINT

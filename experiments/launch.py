@@ -56,7 +56,6 @@ class Job:
             os.kill(self._process_id, signal.SIGTERM)
             # This interrupts the wait for the same process, which is left to collect it.
             os.waitid(os.P_PID, self._process_id, os.WEXITED | os.WNOWAIT)
-            self._process_id = None
         return submitit.helpers.DelayedSubmission(self)
 
     def _execute(self, log: IO[bytes], lock: IO[str]) -> int:
@@ -82,6 +81,8 @@ class Job:
             process.terminate()
             process.wait()
             raise
+        finally:
+            self._process_id = None
 
 
 def _error(status: int, log: pathlib.Path, began: int) -> str:
@@ -103,7 +104,11 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
 
     Args:
       gpus: of each; with 0 all see what this process sees.
+
+    Raises:
+      ConfigError: there are fewer GPUs.
     """
+    devices = [_devices(slot, gpus) for slot in range(parallel)]
     executor = submitit.AutoExecutor(workdir / 'jobs' / 'submitit', cluster='local')
     executor.update_parameters(timeout_min=10 * 365 * 24 * 60)
     waiting, active = list(runs), {}
@@ -113,10 +118,11 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
                 if slot not in active and waiting:
                     run = waiting.pop(0)
                     with _errors_to(workdir / 'jobs' / 'launcher.log'):
-                        active[slot] = run, executor.submit(Job(run, _devices(slot, gpus)))
+                        active[slot] = run, executor.submit(Job(run, devices[slot]))
             time.sleep(0.2)
             for slot, (run, job) in list(active.items()):
-                if job.done():
+                # The watcher may be killed, and the run still there.
+                if job.done() and not is_locked(run.file('lock')):
                     del active[slot]
                     yield state(run, set())
     finally:
@@ -142,10 +148,15 @@ def _errors_to(file: pathlib.Path) -> Iterator[None]:
 def _devices(slot: int, gpus: int) -> dict[str, str | None]:
     """Which GPUs a run sees: those of its slot, or whatever the launching process does."""
     name = 'CUDA_VISIBLE_DEVICES'
-    if gpus:
-        return {name: ','.join(str(slot * gpus + i) for i in range(gpus))}
-    # The launcher hides all from a job that asks for none.
-    return {name: os.environ.get(name)}
+    visible = os.environ.get(name)
+    if not gpus:
+        # The launcher hides all from a job that asks for none.
+        return {name: visible}
+    wanted = range(slot * gpus, (slot + 1) * gpus)
+    known = visible.split(',') if visible else [str(i) for i in range(wanted.stop)]
+    if len(known) < wanted.stop:
+        raise ConfigError(f'--gpus={gpus}: {slot + 1} runs at a time need {wanted.stop}, {name} is {visible}')
+    return {name: ','.join(known[i] for i in wanted)}
 
 
 def check_slurm() -> None:

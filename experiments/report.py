@@ -41,15 +41,19 @@ class Measured:
 
     row: tables.Row
     paper: Config  # of the row at the paper's scale
-    config: Config
+    config: Config | None  # None where the row is impossible at this scale
     runs: tuple[runs.Run, ...]  # those that are done
     results: tuple[dict, ...]  # of the same runs
     missing: tuple[runs.State, ...]
 
-    def values(self, split: str, name: str) -> list[float]:
-        """Perplexity, or a BLEU by its name, of every seed."""
-        scores = [result['scores'][split] for result in self.results]
-        return [s['perplexity'] if name == 'PPL' else s['bleu'][name]['score'] for s in scores]
+    def values(self, split: str, name: str) -> dict[int, float]:
+        """Perplexity, or a BLEU by its name, by seed."""
+        scores = {
+            run.seed: result['scores'][split] for run, result in zip(self.runs, self.results, strict=True)
+        }
+        return {
+            seed: s['perplexity'] if name == 'PPL' else s['bleu'][name]['score'] for seed, s in scores.items()
+        }
 
 
 def measure(sweep: runs.Sweep, folder: pathlib.Path, split: str) -> list[Measured]:
@@ -58,11 +62,15 @@ def measure(sweep: runs.Sweep, folder: pathlib.Path, split: str) -> list[Measure
     Raises:
       ConfigError: a result was made by another config.
     """
-    states = runs.states(sweep, folder)
+    # Who reads needs no SLURM: what waits there is missing.
+    states = runs.states(dataclasses.replace(sweep, jobs={}), folder)
     found = []
     for row in tables.rows(sweep.table):
         mine = [s for s in states if s.run.row == row.name]
-        config = tables.config(row, sweep.scale, sweep.different)
+        try:
+            config = tables.config(row, sweep.scale, sweep.different)
+        except ConfigError:
+            config = None
         results = {s.run: _result(s.run, config, split) for s in mine}
         found.append(
             Measured(
@@ -79,10 +87,10 @@ def measure(sweep: runs.Sweep, folder: pathlib.Path, split: str) -> list[Measure
 
 def _result(run: runs.Run, config: Config, split: str) -> dict | None:
     """The result of a run that has ended, if it has."""
-    try:
-        result = json.loads((run.folder / 'result.json').read_text())
-    except FileNotFoundError:
+    file = run.folder / 'result.json'
+    if not file.exists():
         return None
+    result = runs.read_json(file, ('config', 'steps', 'params', 'seconds', 'hardware', 'scores'))
     made_by = configs.from_json(json.dumps(result['config']))
     wanted = configs.replace(config, {'train.seed': run.seed})
     for key, (old, new) in configs.differences(made_by, wanted, free=False).items():
@@ -108,6 +116,9 @@ def significance(rows: Sequence[Measured], split: str) -> dict[str, tuple[float,
             for other, outcome in zip(row.runs, row.results, strict=True)
             if row is not base and other.seed == run.seed
         }
+        for name, lines in others.items():
+            if len(lines) != len(references):
+                raise ConfigError(f'{name}: {len(lines)} translations of {len(references)} sentences')
         if others:
             ps = bleu.significance(_translations(run, result, split), list(others.values()), references)
             for name, p in zip(others, ps, strict=True):
@@ -124,7 +135,10 @@ def _base(rows: Sequence[Measured]) -> Measured | None:
 
 
 def differences(rows: Sequence[Measured], split: str, bleu_name: str) -> dict[str, dict[str, tuple]]:
-    """By PPL and BLEU, of every row but base: the paper's difference from base, and ours; None if unknown."""
+    """By PPL and BLEU, of every row but base: the paper's difference from base, and ours; None if unknown.
+
+    Ours is the mean over the seeds that the row shares with base.
+    """
     base = _base(rows)
     found = {}
     for kind, name in (('PPL', 'PPL'), ('BLEU', bleu_name)):
@@ -133,12 +147,18 @@ def differences(rows: Sequence[Measured], split: str, bleu_name: str) -> dict[st
             if base is None or row is base:
                 continue
             paper = [_paper(m.row, kind) for m in (row, base)]
-            ours = [m.values(split, name) for m in (row, base)]
+            ours, of_base = row.values(split, name), base.values(split, name)
+            shared = [ours[seed] - of_base[seed] for seed in ours if seed in of_base]
             found[kind][row.row.name] = (
                 paper[0] - paper[1] if None not in paper else None,
-                statistics.mean(ours[0]) - statistics.mean(ours[1]) if all(ours) else None,
+                statistics.mean(shared) if shared and not _is_base(row, base) else None,
             )
     return found
+
+
+def _is_base(row: Measured, base: Measured) -> bool:
+    """Whether a row has become base at this scale."""
+    return row is not base and row.config == base.config
 
 
 def _paper(row: tables.Row, kind: str) -> float | None:
@@ -158,17 +178,17 @@ def table(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: st
             paper, ours = different[kind].get(name, (None, None))
             cells += [
                 _number(_paper(m.row, kind), '.2f' if kind == 'PPL' else '.1f'),
-                _spread(m, m.values(split, scored), form),
+                _spread(m, list(m.values(split, scored).values()), form),
                 _number(paper, '+.2f' if kind == 'PPL' else '+.1f'),
                 _number(ours, '+' + form),
             ]
-        flops = accounting.update_flops(m.config) * m.config.train.steps
+        flops = accounting.update_flops(m.config) * m.config.train.steps if m.config else None
         cells += [
             '',
             _number(m.row.paper.get('params'), 'g', 'M'),
             f'{m.results[0]["params"] / 1e6:.2f}M' if m.results else '',
             _number(m.row.paper.get('FLOPs'), '.1e'),
-            f'{flops:.2e}',
+            _number(flops, '.2e'),
             f'{statistics.mean(result["seconds"] for result in m.results) / 3600:.3g}' if m.results else '',
         ]
         lines.append(cells)
@@ -181,25 +201,29 @@ def _number(value: float | None, form: str, unit: str = '') -> str:
 
 def _spread(measured: Measured, values: list[float], form: str) -> str:
     """Mean and standard deviation over seeds, and how many; what is wrong where there is none."""
+    if measured.config is None:
+        return 'impossible'
     if not values:
-        return measured.missing[0].state if measured.missing else 'missing'
+        states = [state.state for state in measured.missing]
+        return states[0] if states and states[0] != 'done' else 'missing'
     deviation = f' ±{statistics.stdev(values):{form}}' if len(values) > 1 else ''
     return f'{statistics.mean(values):{form}}{deviation} ({len(values)})'
 
 
 def _option(measured: Measured, base: Measured, key: str) -> str:
     """An option as the paper's table shows it: of base, and where it differs; and what it became."""
-    paper, ours, of_base = (
-        configs.flatten(config)[key] for config in (measured.paper, measured.config, base.paper)
-    )
+    paper, of_base = (configs.flatten(config)[key] for config in (measured.paper, base.paper))
     if measured is not base and paper == of_base:
         return ''
     shown = (lambda steps: f'{steps / 1000:g}K') if key == 'train.steps' else '{:g}'.format
+    ours = configs.flatten(measured.config)[key] if measured.config else paper
     return shown(paper) if paper == ours else f'{shown(paper)} → {shown(ours)}'
 
 
 def _others(measured: Measured, sweep: runs.Sweep) -> str:
     """What a row changes beside the columns."""
+    if measured.config is None:
+        return ''
     changed = tables.changes(measured.row, sweep.scale, sweep.different)
     return ', '.join(f'{key.partition(".")[2]}={v}' for key, v in changed.items() if key not in _OPTIONS)
 
@@ -209,12 +233,16 @@ def notes(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: st
     changed = ''.join(f', {key}={value}' for key, value in sweep.different.items())
     found = [
         f'Table {sweep.table} at the scale {sweep.scale}{changed}: perplexity and {bleu.NAMES[bleu_name]} on '
-        f'{split}; ours: mean ± standard deviation (seeds). Δ: difference from base. p: of the BLEU '
-        'difference by paired bootstrap, the greatest of the seeds (how many). hours: of training.'
+        f'{split}. Ours: mean ± standard deviation (seeds). Δ: difference from base, ours over the seeds '
+        'that both have. p: of the BLEU difference by paired bootstrap, the greatest of those seeds (how '
+        'many). hours: of training.'
     ]
     for kind, pairs in differences(rows, split, bleu_name).items():
         known = [pair for pair in pairs.values() if None not in pair]
         found.append(f"Rank correlation of the Δ{kind} with the paper's: {_correlation(known)}")
+    base = _base(rows)
+    if same := [m.row.name for m in rows if base and m.config and _is_base(m, base)]:
+        found.append(f'The same as base at this scale: {", ".join(same)}')
     missing = [state for m in rows for state in m.missing]
     found += [f'{s.run.name}: {s.state} at step {s.step}: {s.error}' for s in missing if s.error]
     for name in runs.STATES:
@@ -230,6 +258,8 @@ def notes(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: st
 def _correlation(pairs: Sequence[tuple[float, float]]) -> str:
     if len(pairs) < 3:
         return f'needs three rows, there are {len(pairs)}'
+    if any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
+        return 'none, all differences are equal'
     result = scipy.stats.spearmanr(*zip(*pairs, strict=True))
     return f'{result.statistic:.2f} (Spearman, {len(pairs)} rows, p {result.pvalue:.2g})'
 
@@ -264,7 +294,7 @@ def print_report(values: flags.FlagValues) -> None:
         for line in lines:
             if line[0] in found:
                 line[COLUMNS.index('p')] = '{:.3f} ({})'.format(*found[line[0]])
-    except (ConfigError, OSError) as error:
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
         told.append(f'No significance: {" ".join(str(error).split())}')
     title = f'Table {sweep.table}, scale {sweep.scale}'
     text = _report(values.format, title, rendered(lines, values.format), told, rows)

@@ -4,6 +4,7 @@ What is known of a run stands in files alone, so that any process can tell: `job
 while it runs, `jobs/<run>.json` says how it ended, `jobs/<run>.log` is what it printed.
 """
 
+import contextlib
 import dataclasses
 import fcntl
 import json
@@ -14,11 +15,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from experiments import tables
-from transformer import config as configs
 from transformer.config import ConfigError
 
 SWEEP = 'sweep.json'
@@ -93,16 +93,28 @@ def read_sweep(workdir: pathlib.Path) -> Sweep:
     """What a work directory was launched with.
 
     Raises:
-      ConfigError: nothing was.
+      ConfigError: nothing was, or its file is damaged.
     """
     try:
         content = json.loads((workdir / SWEEP).read_text())
         content['runs'] = tuple((row, seed) for row, seed in content['runs'])
-        return Sweep(**content)
-    except FileNotFoundError:
+        sweep = Sweep(**content)
+        tables.scale_config(sweep.scale, sweep.different)
+        tables.rows(sweep.table, ','.join(row for row, _ in sweep.runs))
+    except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f'{workdir}: no sweep was launched there (it holds no {SWEEP})') from None
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f'{workdir / SWEEP}: damaged: {error}') from None
+    return sweep
+
+
+@contextlib.contextmanager
+def alone(workdir: pathlib.Path) -> Iterator[None]:
+    """Waits until no other process launches runs of the sweep."""
+    (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
+    with (workdir / 'jobs' / 'sweep.lock').open('a') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
@@ -131,7 +143,7 @@ def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
     for flag, before, now in (
         ('table', old.table, new.table),
         ('scale', old.scale, new.scale),
-        ('set', _learned(old.different), _learned(new.different)),
+        ('set', _shown(old.different), _shown(new.different)),
     ):
         if before != now:
             raise ConfigError(
@@ -140,10 +152,8 @@ def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
     return dataclasses.replace(new, runs=tuple(dict.fromkeys(old.runs + new.runs)), jobs=old.jobs)
 
 
-def _learned(different: dict[str, object]) -> str:
-    """The differences that change what is learned."""
-    shown = (f'{k}={v}' for k, v in different.items() if not configs.OPTIONS[k].metadata['free'])
-    return ','.join(sorted(shown)) or 'none'
+def _shown(different: dict[str, object]) -> str:
+    return ','.join(sorted(f'{key}={value}' for key, value in different.items())) or 'none'
 
 
 class State(NamedTuple):
@@ -179,21 +189,36 @@ def state(run: Run, queued: set[str]) -> State:
     if is_locked(run.file('lock')):
         return State(run, 'running', step, seconds, '')
     status, error = ended(run)
-    if status == 0:
+    if status == 0 and (run.folder / 'result.json').exists():
         return State(run, 'done', step, seconds, '')
     if run.name in queued:
         return State(run, 'queued', step, seconds, '')
-    if status is None:
-        return State(run, 'stopped' if step else 'missing', step, seconds, '')
-    return State(run, 'stopped' if status in _STOPPED else 'failed', step, seconds, error)
+    if status:
+        return State(run, 'stopped' if status in _STOPPED else 'failed', step, seconds, error)
+    # Whoever watched it was killed too, or the folder is gone.
+    return State(run, 'stopped' if step else 'missing', step, seconds, '')
 
 
 def ended(run: Run) -> tuple[int | None, str]:
     """The exit status and the error of the last process with these options; None where there is none."""
     if not run.file('json').exists():
         return None, ''
-    last = json.loads(run.file('json').read_text())
+    last = read_json(run.file('json'), ('options', 'status', 'error'))
     return (last['status'], last['error']) if last['options'] == list(run.options) else (None, '')
+
+
+def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
+    """A JSON object that has at least these keys.
+
+    Raises:
+      ConfigError: the file is no such thing.
+      OSError: it cannot be read.
+    """
+    try:
+        content = json.loads(file.read_bytes())
+        return {key: content[key] for key in keys} | content
+    except (ValueError, TypeError, KeyError):
+        raise ConfigError(f'{file}: damaged') from None
 
 
 def is_locked(file: pathlib.Path) -> bool:
@@ -201,7 +226,12 @@ def is_locked(file: pathlib.Path) -> bool:
     if not file.exists():
         return False
     with file.open('a') as lock:
-        return not locked(lock, patience=0)
+        try:
+            # Shared: who else looks does not count.
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
 
 
 def _progress(run: Run) -> tuple[int, float | None]:
@@ -209,19 +239,28 @@ def _progress(run: Run) -> tuple[int, float | None]:
     step, seconds = 0, None
     for line in metrics(run.folder):
         step = line['step']
-        if 'tokens_per_second' in line:
+        if line.get('tokens_per_second'):
             # The batch may be a little emptier than its size.
             seconds = run.batch_tokens / line['tokens_per_second']
     return step, seconds
 
 
 def metrics(folder: pathlib.Path) -> Iterator[dict[str, float]]:
-    """The lines of metrics.jsonl; a last line that is being written is left out."""
+    """The lines of metrics.jsonl; a last line that is being written is left out.
+
+    Raises:
+      ConfigError: a line is damaged.
+    """
     try:
         lines = (folder / 'metrics.jsonl').read_bytes().split(b'\n')[:-1]
     except FileNotFoundError:
         return
-    yield from map(json.loads, lines)
+    for number, line in enumerate(lines, 1):
+        try:
+            content = json.loads(line)
+            yield {'step': int(content['step'])} | content
+        except (ValueError, TypeError, KeyError):
+            raise ConfigError(f'{folder / "metrics.jsonl"}: line {number} is damaged') from None
 
 
 def _queued(jobs: Mapping[str, str]) -> set[str]:
@@ -240,9 +279,9 @@ def _queued(jobs: Mapping[str, str]) -> set[str]:
     return {name for name, job in jobs.items() if job in known}
 
 
-def locked(file: IO[str], patience: float = 2.0) -> bool:
-    """Locks a file; whoever asks for a run's state has it for an instant."""
-    end = time.monotonic() + patience
+def locked(file: IO[str]) -> bool:
+    """Locks a file unless another process has; who only looks has it for an instant."""
+    end = time.monotonic() + 2
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

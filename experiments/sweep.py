@@ -189,13 +189,10 @@ def _table(lines: list[list[str]], header: list[str]) -> str:
 
 def _different(values: flags.FlagValues) -> dict[str, object]:
     """What --set says."""
-    found = {}
-    for said in values.set:
-        key, equals, value = said.partition('=')
-        if not equals:
-            raise ConfigError(f'--set={said}: expected OPTION=VALUE, as train.steps=1000')
-        found[key] = configs.parse_value(key, value)
-    return found
+    found = dict(_pair('set', said) for said in values.set)
+    if 'train.seed' in found:
+        raise ConfigError('--set=train.seed: --seeds says how many')
+    return {key: configs.parse_value(key, value) for key, value in found.items()}
 
 
 def _workdir(values: flags.FlagValues) -> pathlib.Path:
@@ -207,16 +204,20 @@ def run_rows(values: flags.FlagValues) -> int:
     rows = tables.rows(values.table, values.rows)
     asked = tuple(itertools.product([row.name for row in rows], range(1, values.seeds + 1)))
     workdir = _workdir(values)
-    if values.launcher == 'slurm':
-        launch.check_slurm()
-    sweep = runs.joined(workdir, runs.Sweep(values.table, values.scale, _different(values), asked))
-    mine = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
-    missing = [s.run for s in mine if s.state in runs.MISSING]
-    (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
-    runs.write_sweep(workdir, sweep)
-    print(f'{workdir}: {len(missing)} of {len(mine)} runs to do', flush=True)
-    if values.launcher == 'slurm' and missing:
-        _submit(values, sweep, missing, workdir)
+    new = runs.Sweep(values.table, values.scale, _different(values), asked)
+    resources = _resources(values) if values.launcher == 'slurm' else {}
+    runs.joined(workdir, new).all_runs(workdir)
+    with runs.alone(workdir):
+        sweep = runs.joined(workdir, new)
+        mine = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
+        missing = [s.run for s in mine if s.state in runs.MISSING]
+        print(f'{workdir}: {len(missing)} of {len(mine)} runs to do', flush=True)
+        if resources and missing:
+            jobs = launch.on_slurm(missing, workdir, values.parallel or 256, resources)
+            sweep = dataclasses.replace(sweep, jobs={**sweep.jobs, **jobs})
+            print(f'submitted as {", ".join(sorted({job.partition("_")[0] for job in jobs.values()}))}')
+        runs.write_sweep(workdir, sweep)
+    if resources:
         return 0
     ended = launch.on_this_machine(missing, workdir, values.parallel or 1, values.gpus)
     for number, state in enumerate(ended, 1):
@@ -228,33 +229,37 @@ def run_rows(values: flags.FlagValues) -> int:
     return 1 if left else 0
 
 
-def _submit(
-    values: flags.FlagValues, sweep: runs.Sweep, missing: list[runs.Run], workdir: pathlib.Path
-) -> None:
-    """Hands runs to SLURM."""
-    additional = dict(said.partition('=')[::2] for said in values.sbatch)
-    resources = {
+def _resources(values: flags.FlagValues) -> dict[str, object]:
+    """What a job asks of SLURM, as submitit calls it.
+
+    Raises:
+      ConfigError: there is no SLURM, or a flag is no option of it.
+    """
+    launch.check_slurm()
+    found = {
         'timeout_min': math.ceil(60 * values.hours),
         'cpus_per_task': values.cpus,
         'mem_gb': values.mem_gb,
     }
     if values.gpus:
-        resources['gpus_per_node'] = values.gpus
-    if additional:
-        resources['slurm_additional_parameters'] = additional
-    jobs = launch.on_slurm(missing, workdir, values.parallel or 256, resources)
-    runs.write_sweep(workdir, dataclasses.replace(sweep, jobs={**sweep.jobs, **jobs}))
-    print(f'submitted as {", ".join(sorted({job.partition("_")[0] for job in jobs.values()}))}')
+        found['gpus_per_node'] = values.gpus
+    if values.sbatch:
+        found['slurm_additional_parameters'] = dict(_pair('sbatch', said) for said in values.sbatch)
+    return found
+
+
+def _pair(flag: str, said: str) -> tuple[str, str]:
+    key, equals, value = said.partition('=')
+    if not equals:
+        raise ConfigError(f'--{flag}={said}: expected OPTION=VALUE')
+    return key, value
 
 
 def print_status(values: flags.FlagValues) -> None:
     """A line a run, and how long all of them will take."""
     workdir = _workdir(values)
     states = runs.states(runs.read_sweep(workdir), workdir)
-    lines = [
-        [s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(s.seconds if s.step else None), s.error]
-        for s in states
-    ]
+    lines = [[s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(s.seconds), s.error] for s in states]
     align = ('left', 'left', 'right', 'right', 'left')
     print(tabulate(lines, ['run', 'state', 'step', 'left', 'error'], 'simple', colalign=align))
     counts = {name: [s.state for s in states].count(name) for name in runs.STATES}
@@ -264,12 +269,14 @@ def print_status(values: flags.FlagValues) -> None:
 
 def _all_left(states: list[runs.State]) -> str:
     """The training that is left, where what was trained says how long that is."""
-    known = [s for s in states if s.seconds_per_step is not None]
+    known = [s.seconds_per_step for s in states if s.seconds_per_step is not None]
     running = sum(s.state == 'running' for s in states)
     if not known or not running:
         return ''
-    mean = sum(s.seconds_per_step for s in known) / len(known)
-    seconds = sum((s.run.steps - s.step) * (s.seconds_per_step or mean) for s in states if s.state != 'done')
+    mean = sum(known) / len(known)
+    # What failed or was stopped waits for a relaunch.
+    coming = [s for s in states if s.state in ('running', 'queued', 'missing')]
+    seconds = sum((s.run.steps - s.step) * (s.seconds_per_step or mean) for s in coming)
     return f'; {_duration(seconds / running)} of training left with {running} at a time'
 
 
@@ -297,7 +304,7 @@ def main(argv: Sequence[str]) -> int:
     flags.DEFINE_integer('gpus', 0, 'of a run; on this machine 0 is all that there are', lower_bound=0, **own)
     flags.DEFINE_integer('cpus', 2, 'of a run on SLURM', lower_bound=1, **own)
     flags.DEFINE_float('mem_gb', 8, 'of a run on SLURM', lower_bound=0.1, **own)
-    flags.DEFINE_float('hours', 24, 'of a job on SLURM; then it is queued again', lower_bound=0.01, **own)
+    flags.DEFINE_float('hours', 24, 'of a job on SLURM; then it is queued again', lower_bound=0.1, **own)
     flags.DEFINE_multi_string('sbatch', [], 'OPTION=VALUE of sbatch, as partition=gpu', **own)
     return command.run(argv, values, {'plan': print_plan, 'run': run_rows, 'status': print_status})
 

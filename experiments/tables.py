@@ -100,10 +100,8 @@ TABLE_3 = (
     _row3('big', _BIG, 4.33, 26.4, 213, **{'train.steps': 300_000}),
 )
 
-_FRENCH = {
-    'data.name': 'wmt14_translate/fr-en', 'data.target_language': 'fr', 'data.pieces': 32_000,
-    'model.vocab_size': 32_000,
-}  # fmt: skip
+_FRENCH = {'data.target_language': 'fr'}
+_FRENCH_WMT = {'data.name': 'wmt14_translate/fr-en', 'data.pieces': 32_000, 'model.vocab_size': 32_000}
 _AVERAGE_5 = {'train.average_last': 5, 'train.average_every': 1500}
 _AVERAGE_20 = {
     'train.average_last': 20, 'train.average_every': 600, 'train.checkpoint_every': 600,
@@ -113,13 +111,13 @@ _AVERAGE_20 = {
 TABLE_2 = (
     Row('base-en-de', {}, {'EN-DE': 27.3, 'FLOPs': 3.3e18}, 'Table 2', _AVERAGE_5),
     Row('big-en-de', _BIG, {'EN-DE': 28.4, 'FLOPs': 2.3e19}, 'Table 2', _AVERAGE_20),
-    Row('base-en-fr', {}, {'EN-FR': 38.1, 'FLOPs': 3.3e18}, 'Table 2', _AVERAGE_5 | _FRENCH),
+    Row('base-en-fr', _FRENCH, {'EN-FR': 38.1, 'FLOPs': 3.3e18}, 'Table 2', _AVERAGE_5 | _FRENCH_WMT),
     Row(
         'big-en-fr',
-        _BIG | {'model.P_drop': 0.1},
+        _BIG | _FRENCH | {'model.P_drop': 0.1},
         {'EN-FR': 41.8, 'FLOPs': 2.3e19},
         'Table 2',
-        _AVERAGE_20 | _FRENCH,
+        _AVERAGE_20 | _FRENCH_WMT,
     ),
 )
 
@@ -201,7 +199,11 @@ def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> 
     Raises:
       ConfigError: the row is impossible there.
     """
-    return configs.resolve(_with(scale_config(scale, different), changes(row, scale, different)))
+    base, own = scale_config(scale, different), changes(row, scale, different)
+    try:
+        return configs.resolve(_with(base, own))
+    except ConfigError as error:
+        raise ConfigError(f'row {row.name}: {error}') from None
 
 
 def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> list[str]:

@@ -10,7 +10,7 @@ import pytest
 import scipy.stats
 
 from experiments import report, runs, tables
-from transformer import commands
+from transformer import bleu, commands
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
 # Row, seed, perplexity, BLEU and how many of the translations are wrong.
@@ -77,7 +77,9 @@ def test_the_numbers(workdir, capsys):
     assert (a1['ΔPPL'], a1['ΔPPL ours']) == ('+0.37', '+0.600')
     assert (a1['BLEU'], a1['BLEU ours']) == ('24.9', '27.00 ±1.41 (2)')
     assert (a1['ΔBLEU'], a1['ΔBLEU ours']) == ('-0.9', '-4.00')
-    assert found['C1']['PPL ours'] == '7.000 (1)'
+    # Over the one seed that base has too.
+    assert (found['C1']['PPL ours'], found['C1']['ΔPPL ours']) == ('7.000 (1)', '+2.000')
+    assert found['D3']['ΔBLEU ours'] == '-0.50'
     assert (found['E']['PPL ours'], found['A2']['PPL ours']) == ('failed', 'missing')
     assert (found['E']['PPL'], found['E']['ΔPPL'], found['E']['ΔPPL ours']) == ('4.92', '+0.00', '')
     assert (found['base']['params'], found['base']['params ours']) == ('65M', '1.23M')
@@ -108,11 +110,11 @@ def test_significance_is_the_worst_of_the_seeds(workdir, capsys):
 
 def test_notes(workdir, capsys):
     out = shown(workdir, capsys)
-    ours = {'A1': 0.6, 'C1': 1.9, 'D3': -0.2, 'big': -1.1}
+    ours = {'A1': 0.6, 'C1': 2.0, 'D3': -0.3, 'big': -1.0}
     paper = {'A1': 0.37, 'C1': 1.19, 'D3': -0.25, 'big': -0.59}
     assert scipy.stats.spearmanr(list(ours.values()), list(paper.values())).statistic == 1
     assert "ΔPPL with the paper's: 1.00 (Spearman, 4 rows" in out
-    # BLEU: ours -4, -11, 0.5, -2; the paper's -0.9, -2.1, -0.5, +0.6.
+    # BLEU: ours -4, -10, -0.5, -1; the paper's -0.9, -2.1, -0.5, +0.6.
     assert "ΔBLEU with the paper's: 0.80 (Spearman, 4 rows" in out
     assert 'scale grammar, train.beta2=0.99' in out
     assert 'E-seed1: failed at step 0: MemoryError: 3 GiB\n' in out
@@ -126,6 +128,36 @@ def test_results_alone_are_enough(workdir, capsys):
     out = shown(workdir, capsys, '--format=markdown')
     assert cells(out)['A1']['ΔBLEU ours'] == '-4.00' and 'p' not in cells(out)['A1']
     assert 'No significance: ' in out
+
+
+def test_equal_scores_are_no_difference():
+    lines = [*REFERENCES[:20], *['die Katze'] * 40]
+    trailing = [f'{line} ' for line in lines]
+    wrong = ['nichts'] * 60
+    assert bleu.significance(lines, [trailing, lines, wrong], REFERENCES)[:2] == [1.0, 1.0]
+    assert bleu.significance(lines, [wrong], REFERENCES)[0] < 0.01
+    assert bleu.significance(wrong, [['gar'] * 60], REFERENCES) == [1.0]
+
+
+def test_a_result_of_other_steps_is_none(workdir, capsys):
+    file = workdir / 'C1-seed1' / 'result.json'
+    file.write_text(file.read_text().replace('"steps": 600, "seconds"', '"steps": 599, "seconds"'))
+    out = shown(workdir, capsys, '--format=markdown')
+    assert cells(out)['C1']['PPL ours'] == 'stopped' and 'stopped: C1-seed1\n' in out
+
+
+def test_rows_that_a_scale_cannot_tell_from_base_or_cannot_have(tmp_path, capsys):
+    different = {'model.N': 1, 'model.P_drop': 0.5}
+    runs.write_sweep(tmp_path, runs.Sweep('3', 'grammar', different, (('base', 1),)))
+    out = shown(tmp_path, capsys, '--format=markdown')
+    found = cells(out)
+    assert '- The same as base at this scale: C1, C2, C3\n' in out
+    assert (found['D2']['PPL ours'], found['big']['PPL ours']) == ('impossible', 'impossible')
+    assert (found['D2']['P_drop'], found['A1']['PPL ours']) == ('0.2', 'missing')
+
+
+def test_no_correlation_where_nothing_differs():
+    assert report._correlation([(1.0, 2.0), (2.0, 2.0), (3.0, 2.0)]) == 'none, all differences are equal'
 
 
 def test_table_2_has_the_papers_bleu_on_the_test_set(tmp_path, capsys):
@@ -169,11 +201,19 @@ def test_mistakes_are_one_line(workdir, tmp_path, capsys):
         ([f'--workdir={workdir}', '--table=2'], f'{workdir} is of table 3'),
         ([f'--workdir={workdir}', 'now'], "'now': no such command"),
         ([f'--workdir={workdir}', '--format=pdf'], 'format'),
+        ([f'--workdir={workdir}', f'--output={workdir}'], f'{workdir}: Is a directory'),
         ([f'--workdir={workdir}'], "A1-seed2: made by another config: model.h is 2, the row says 1"),
+        ([f'--workdir={workdir}'], 'A1-seed2/result.json: damaged'),
+        ([f'--workdir={workdir}'], 'C1-seed1/metrics.jsonl: line 4 is damaged'),
     ):  # fmt: skip
         if 'another config' in part:
             other['config']['model']['h'] = 2
             (workdir / 'A1-seed2' / 'result.json').write_text(json.dumps(other))
+        if 'damaged' in part:
+            (workdir / 'A1-seed2' / 'result.json').write_text('[]')
+        if 'metrics' in part:
+            with (workdir / 'C1-seed1' / 'metrics.jsonl').open('a') as file:
+                file.write('{"loss": 1}\n')
         assert report.main(['report', *argv]) == 2
         error = capsys.readouterr().err
         assert part in error and error.count('\n') == 1
@@ -215,6 +255,11 @@ def test_the_page(workdir, tmp_path, capsys, browser):
     assert names() == paper
     page.get_by_role('button', name='steps', exact=True).click()
     assert names()[:2] == ['base', 'big']
+    page.get_by_role('button', name='other', exact=True).click()
+    assert names()[0] == 'E'
+    page.get_by_role('button', name='row', exact=True).click()
+    page.get_by_role('button', name='row', exact=True).click()
+    assert names() == sorted(paper, key=str.lower, reverse=True)
     # A curve for each row that was trained; its text is text.
     assert page.locator('figure').count() == 5
     assert page.locator('figure', has_text='A1').get_by_text('updates').is_visible()

@@ -1,6 +1,7 @@
 """Sweeps: runs of their own, told apart by files, relaunched where they are missing."""
 
 import dataclasses
+import fcntl
 import json
 import os
 import pathlib
@@ -10,7 +11,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
+import cloudpickle
 import psutil
 import pytest
 
@@ -39,6 +42,13 @@ def call(tmp_path_factory):
 def states(workdir: pathlib.Path) -> dict[str, runs.State]:
     found = runs.states(runs.read_sweep(workdir), workdir)
     return {state.run.name: state for state in found}
+
+
+def until(true: Callable[[], bool], seconds: float = 600) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, 'it does not come to that'
+        time.sleep(0.1)
 
 
 def process_of(run: runs.Run) -> psutil.Process:
@@ -146,6 +156,24 @@ needs_slurm = pytest.mark.skipif(not has_slurm(), reason='needs a SLURM that ans
 ON_SLURM = ['--launcher=slurm', '--cpus=1', '--mem_gb=3', '--hours=0.5']
 
 
+def test_ctrl_c_saves(call, tmp_path):
+    """One line tells of it, and the run is where it stopped."""
+    words = ['-m', 'experiments.sweep', 'run', *call, '--rows=base', '--set=train.steps=5000']
+    words += ['--set=train.checkpoint_every=5000', f'--workdir={tmp_path}']
+    # A process group of its own is what a terminal sends Ctrl-C to.
+    process = subprocess.Popen(
+        [sys.executable, *words], cwd=launch.ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
+    )
+    (tmp_path / 'jobs').mkdir(exist_ok=True)
+    until(lambda: (tmp_path / runs.SWEEP).exists() and states(tmp_path)['base-seed1'].step >= 3)
+    os.killpg(process.pid, signal.SIGINT)
+    assert process.communicate()[1] == 'stopped\n'
+    assert process.returncode == 130
+    state = states(tmp_path)['base-seed1']
+    assert state.state == 'stopped' and 3 <= state.step < 5000
+    assert f'stopped by signal 15 at step {state.step}, which is saved' in state.run.file('log').read_text()
+
+
 @pytest.mark.slurm
 @needs_slurm
 def test_a_sweep_on_slurm(call, tmp_path, capsys):
@@ -181,8 +209,7 @@ def test_a_preempted_run_is_queued_again_and_resumes(call, tmp_path):
     workdir = tmp_path / 'preempted'
     assert sweep.main(['sweep', 'run', *call, *ON_SLURM, f'--workdir={workdir}']) == 0
     process_of(runs.Run('A1', 1, 150, 512, workdir.resolve(), ()))
-    while states(workdir)['A1-seed1'].step < 20:
-        time.sleep(0.1)
+    until(lambda: states(workdir)['A1-seed1'].step >= 20)
     (job,) = runs.read_sweep(workdir).jobs.values()
     subprocess.run(['scancel', '--signal=USR2', job], check=True)
     wait(workdir)
@@ -194,11 +221,7 @@ def test_a_preempted_run_is_queued_again_and_resumes(call, tmp_path):
 
 
 def wait(workdir: pathlib.Path) -> None:
-    for _ in range(1200):
-        if not {'queued', 'running'} & {state.state for state in states(workdir).values()}:
-            return
-        time.sleep(0.5)
-    raise AssertionError(f'not done: {states(workdir)}')
+    until(lambda: not {'queued', 'running'} & {state.state for state in states(workdir).values()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -214,6 +237,12 @@ def scripted(workdir: pathlib.Path, program: str) -> Scripted:
     return Scripted('base', 1, 100, 512, workdir, (program,))
 
 
+def finish(run: Scripted) -> None:
+    """Makes what a training leaves."""
+    run.folder.mkdir()
+    (run.folder / 'result.json').write_text('{}')
+
+
 @pytest.mark.parametrize(
     'program, state, error',
     [
@@ -221,6 +250,7 @@ def scripted(workdir: pathlib.Path, program: str) -> Scripted:
         ('raise MemoryError("3 GiB")', 'failed', 'MemoryError: 3 GiB'),
         ('exit(3)', 'failed', 'exit status 3'),
         ('exit(143)', 'stopped', 'exit status 143'),
+        ('import os; os.kill(os.getpid(), 15)', 'stopped', 'killed by SIGTERM'),
         (
             'import os; os.kill(os.getpid(), 9)',
             'failed',
@@ -231,8 +261,10 @@ def scripted(workdir: pathlib.Path, program: str) -> Scripted:
 )  # fmt: skip
 def test_how_a_run_ended(tmp_path, program, state, error):
     run = scripted(tmp_path, program)
+    run.file('log').write_text('error: of the time before\n')
     job = launch.Job(run, {})
     if state == 'done':
+        finish(run)
         job()
     else:
         with pytest.raises(RuntimeError, match='base-seed1: '):
@@ -248,6 +280,9 @@ def test_what_is_done_is_not_done_again(tmp_path):
     for _ in range(2):
         launch.Job(run, {})()
     assert run.file('log').read_text() == 'once\n'
+    assert runs.state(run, set()).state == 'missing'
+    finish(run)
+    assert runs.state(run, set()).state == 'done'
 
 
 def test_slurm_that_does_not_answer(tmp_path, monkeypatch):
@@ -262,6 +297,16 @@ def test_slurm_that_does_not_answer(tmp_path, monkeypatch):
     assert runs._queued({}) == set()
 
 
+def test_the_time_that_is_left(tmp_path):
+    run = scripted(tmp_path, 'pass')
+    at = lambda state, step, seconds: runs.State(run, state, step, seconds, '')
+    found = [at('done', 100, 1.0), at('running', 40, 3.0), at('running', 50, None), at('missing', 0, None)]
+    # 60 steps of 3 s; 50 and 100 steps of 2 s, the mean; two at a time.
+    shown = sweep._all_left([*found, at('failed', 10, 9.0)][:4])
+    assert shown == '; 0:04:00 of training left with 2 at a time'
+    assert sweep._all_left([at('missing', 0, None)]) == ''
+
+
 def test_the_environment_of_a_run(tmp_path, monkeypatch):
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
     program = 'import os; print(os.environ.get("CUDA_VISIBLE_DEVICES"))'
@@ -270,6 +315,10 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
         run.file('json').unlink(missing_ok=True)
         launch.Job(run, environment)()
     assert run.file('log').read_text() == '6,7,8\nNone\n'
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,6,7')
+    assert launch._devices(1, 1) == {'CUDA_VISIBLE_DEVICES': '6'}
+    with pytest.raises(launch.ConfigError, match='--gpus=2: 2 runs at a time need 4'):
+        launch._devices(1, 2)
 
 
 def test_a_run_that_runs_is_left_alone(tmp_path):
@@ -280,6 +329,32 @@ def test_a_run_that_runs_is_left_alone(tmp_path):
         launch.Job(run, {})()
     assert not run.file('log').exists()
     assert runs.state(run, {run.name}).state == 'queued'
+    assert runs.state(run, set()).state == 'missing'
+
+
+def test_who_looks_does_not_run(tmp_path):
+    run = scripted(tmp_path, 'pass')
+    with run.file('lock').open('a') as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        assert not runs.is_locked(run.file('lock'))
+
+
+def test_a_run_outlives_who_watches_it(tmp_path):
+    """The lock is the run's too: nothing starts a second one."""
+    run = scripted(tmp_path, 'import time; print("here", flush=True); time.sleep(30)')
+    program = 'import pickle, sys; pickle.load(sys.stdin.buffer)()'
+    watcher = subprocess.Popen([sys.executable, '-c', program], stdin=subprocess.PIPE, cwd=launch.ROOT)
+    cloudpickle.register_pickle_by_value(sys.modules[__name__])
+    watcher.stdin.write(cloudpickle.dumps(launch.Job(run, {})))
+    watcher.stdin.close()
+    until(lambda: run.file('log').exists() and 'here' in run.file('log').read_text())
+    children = psutil.Process(watcher.pid).children()
+    watcher.kill()
+    watcher.wait()
+    assert runs.state(run, set()).state == 'running'
+    for child in children:
+        child.kill()
+    until(lambda: not runs.is_locked(run.file('lock')))
     assert runs.state(run, set()).state == 'missing'
 
 
@@ -345,23 +420,34 @@ def test_a_sweep_goes_on_as_it_began(tmp_path, capsys):
     runs.write_sweep(tmp_path, old)
     assert runs.read_sweep(tmp_path) == old
     assert 'launched with --table=3, now further; choose another --workdir' in launched('--table=further')
-    assert 'launched with --set=train.beta2=0.9, now none' in launched()
-    free = runs.Sweep('3', 'grammar', {'train.beta2': 0.9}, (('A1', 1), ('base', 1)))
-    assert runs.joined(tmp_path, free).runs == (('base', 1), ('A1', 1))
+    assert 'launched with --set=train.beta2=0.9,train.log_every=10, now none' in launched()
+    more = dataclasses.replace(old, runs=(('A1', 1), ('base', 1)))
+    runs.write_sweep(tmp_path, dataclasses.replace(old, jobs={'base-seed1': '7_0'}))
+    joined = runs.joined(tmp_path, more)
+    assert (joined.runs, joined.jobs) == ((('base', 1), ('A1', 1)), {'base-seed1': '7_0'})
     (tmp_path / 'config.json').touch()
     assert 'the work directory of one training' in launched()
     (tmp_path / 'config.json').unlink()
-    (tmp_path / runs.SWEEP).write_text('{')
-    assert 'sweep.json: damaged' in launched()
+    content = (tmp_path / runs.SWEEP).read_text()
+    for damage in (
+        content[:-9],
+        content.replace('beta2', 'beta3'),
+        content.replace('"base"', '"bass"'),
+        '[]',
+    ):
+        (tmp_path / runs.SWEEP).write_text(damage)
+        assert 'sweep.json: damaged' in launched()
 
 
 def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(launch.shutil, 'which', lambda name: None)
     for argv, part in (
         (['status', f'--workdir={tmp_path}'], 'no sweep was launched there'),
+        (['status', f'--workdir={__file__}'], 'no sweep was launched there'),
         (['run', '--set=train.steps'], '--set=train.steps: expected OPTION=VALUE'),
+        (['run', '--set=train.seed=1'], '--set=train.seed: --seeds says how many'),
         (['run', '--set=train.stepz=1'], "did you mean 'train.steps'"),
-        (['run', '--set=model.d_model=7'], 'model.h=8: d_model=7 is not divisible'),
+        (['run', '--set=model.d_model=7'], 'row base: model.h=8: d_model=7 is not divisible'),
         (['run', '--rows=A1,Z'], '--rows=Z'),
         (['run', '--launcher=cloud'], 'launcher'),
         (['run', '--launcher=slurm', '--rows=base', f'--workdir={tmp_path}'], 'there is no sbatch'),

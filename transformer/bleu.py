@@ -90,16 +90,16 @@ def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 def significance(
     baseline: Sequence[str], others: Sequence[Sequence[str]], references: Sequence[str]
 ) -> list[float]:
-    """How likely a difference in BLEU from the baseline's is by chance, for each of the others.
+    """How likely a difference in BLEU as large as from the baseline's is by chance, for each of the others.
 
     Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it.
     """
     systems = [(str(i), list(lines)) for i, lines in enumerate((baseline, *others))]
     metrics = {'BLEU': sacrebleu.BLEU(force=True)}
     _, found = PairedTest(systems, metrics, [list(references)], test_type='bs', n_samples=RESAMPLES)()
-    # sacreBLEU counts resamples that differ more; where none can, it would call the difference certain.
-    same = [list(lines) == list(baseline) for lines in others]
-    return [1.0 if s else float(r.p_value) for s, r in zip(same, found['BLEU'][1:], strict=True)]
+    first, *results = found['BLEU']
+    # sacreBLEU counts resamples that differ more; where none differs at all it would find certainty.
+    return [1.0 if result.score == first.score else float(result.p_value) for result in results]
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
