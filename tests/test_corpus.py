@@ -179,6 +179,18 @@ def test_tokenizer_learns_from_evenly_spaced_pairs(config, tmp_path, monkeypatch
     assert seen == [ENGLISH[0], GERMAN[0], ENGLISH[3], GERMAN[3], LONG, 'y']
 
 
+def test_the_first_training_pairs(config, tmp_path):
+    """So many are read, told as progress, and in the lock file with what is dropped of them."""
+    seen = []
+    few = changed(config, train_pairs=7)
+    prepared = corpus.prepare(few, tmp_path / 'cache', progress=lambda *told: seen.append(told))
+    made = prepared.lock['splits']['train']
+    assert made['pairs'] + sum(drop['count'] for drop in made['dropped'].values()) == 7
+    assert made['dropped']['empty']['count'] == 1
+    assert {total for stage, _, total in seen if stage == 'train'} == {7}
+    assert len(prepared.splits['dev']) == len(DEV[0])
+
+
 def test_second_time_only_reads(config, tmp_path, monkeypatch):
     first = corpus.prepare(config, tmp_path / 'cache')
     for name in ('_build', '_alone'):
@@ -203,11 +215,12 @@ def test_key_is_what_determines_the_content(config, tmp_path):
         key(config, ('train', 'dev')),
         key(changed(config, pieces=301)),
         key(changed(config, max_len=29)),
+        key(changed(config, train_pairs=8)),
         key(changed(config, source_language='de', target_language='en')),
         key(changed(config, test='dev')),
     }
     write(moved, 'dev', (['a', 'b', 'c'], ['x', 'y', 'z']))
-    assert len(keys | {key(config)}) == 7
+    assert len(keys | {key(config)}) == 8
 
 
 def flip(data):
