@@ -136,6 +136,7 @@ FURTHER = (
     Row('no-biases', {'model.biases': 'none'}),
     Row('xavier', {'model.init': 'xavier'}, source='T2T-2017 fuses kernels'),
     Row('attention-dropout', {'model.P_drop_attention': 0.1, 'model.P_drop_relu': 0.1}, source='T2T v2'),
+    Row('no-embedding-dropout', {'model.P_drop_embedding': 0.0}, source='§5.4'),
     Row('warmup-half', {'train.warmup_steps': 2000}, source='§5.3'),
     Row('warmup-double', {'train.warmup_steps': 8000}, source='T2T v2'),
     Row('adam-b2-0.999', {'train.beta2': 0.999}, source='§5.3 against the usual default'),
