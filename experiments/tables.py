@@ -31,8 +31,10 @@ SCALES = {
         {
             'model.N': 3,
             'model.P_drop': 0.1,
-            'train.steps': 1500,
-            'train.warmup_steps': 500,
+            'train.steps': 800,
+            'train.warmup_steps': 250,
+            'train.eval_every': 200,
+            'train.checkpoint_every': 200,
             'train.average_last': 0,
         },
     ),
