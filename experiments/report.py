@@ -98,8 +98,10 @@ def _result(run: runs.Run, config: Config, split: str) -> dict | None:
     return result if result['steps'] == run.steps and split in result['scores'] else None
 
 
-def significance(rows: Sequence[Measured], split: str) -> dict[str, tuple[float, int]]:
-    """Of every row the greatest p, over the seeds that it shares with base, of its BLEU; and how many.
+def significance(rows: Sequence[Measured], split: str) -> dict[str, str]:
+    """Of every row the greatest p of its BLEU over the seeds that it shares with base, and how many.
+
+    Where some seeds are better than base and others worse it is "mixed", however small each p.
 
     Raises:
       ConfigError, OSError: translations or references are missing.
@@ -108,7 +110,7 @@ def significance(rows: Sequence[Measured], split: str) -> dict[str, tuple[float,
     if not base or not base.runs:
         return {}
     references = commands.references(base.runs[0].folder, split)
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[tuple[float, float]]] = {}
     for run, result in zip(base.runs, base.results, strict=True):
         others = {
             row.row.name: _translations(other, outcome, split)
@@ -120,10 +122,16 @@ def significance(rows: Sequence[Measured], split: str) -> dict[str, tuple[float,
             if len(lines) != len(references):
                 raise ConfigError(f'{name}: {len(lines)} translations of {len(references)} sentences')
         if others:
-            ps = bleu.significance(_translations(run, result, split), list(others.values()), references)
-            for name, p in zip(others, ps, strict=True):
-                found.setdefault(name, []).append(p)
-    return {name: (max(ps), len(ps)) for name, ps in found.items()}
+            tests = bleu.significance(_translations(run, result, split), list(others.values()), references)
+            for name, test in zip(others, tests, strict=True):
+                found.setdefault(name, []).append(test)
+    return {name: _agreement(tests) for name, tests in found.items()}
+
+
+def _agreement(tests: Sequence[tuple[float, float]]) -> str:
+    """What differences and their p say together."""
+    mixed = min(difference for difference, _ in tests) < 0 < max(difference for difference, _ in tests)
+    return f'{"mixed" if mixed else format(max(p for _, p in tests), ".3f")} ({len(tests)})'
 
 
 def _translations(run: runs.Run, result: dict, split: str) -> list[str]:
@@ -235,7 +243,7 @@ def notes(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: st
         f'Table {sweep.table} at the scale {sweep.scale}{changed}: perplexity and {bleu.NAMES[bleu_name]} on '
         f'{split}. Ours: mean ± standard deviation (seeds). Δ: difference from base, ours over the seeds '
         'that both have. p: of the BLEU difference by paired bootstrap, the greatest of those seeds (how '
-        'many). hours: of training.'
+        'many), mixed where some are better and some worse. hours: of training.'
     ]
     for kind, pairs in differences(rows, split, bleu_name).items():
         known = [pair for pair in pairs.values() if None not in pair]
@@ -293,7 +301,7 @@ def print_report(values: flags.FlagValues) -> None:
         found = significance(rows, split)
         for line in lines:
             if line[0] in found:
-                line[COLUMNS.index('p')] = '{:.3f} ({})'.format(*found[line[0]])
+                line[COLUMNS.index('p')] = found[line[0]]
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         told.append(f'No significance: {" ".join(str(error).split())}')
     title = f'Table {sweep.table}, scale {sweep.scale}'

@@ -134,9 +134,15 @@ def test_equal_scores_are_no_difference():
     lines = [*REFERENCES[:20], *['die Katze'] * 40]
     trailing = [f'{line} ' for line in lines]
     wrong = ['nichts'] * 60
-    assert bleu.significance(lines, [trailing, lines, wrong], REFERENCES)[:2] == [1.0, 1.0]
-    assert bleu.significance(lines, [wrong], REFERENCES)[0] < 0.01
-    assert bleu.significance(wrong, [['gar'] * 60], REFERENCES) == [1.0]
+    same, also, (difference, p) = bleu.significance(lines, [trailing, lines, wrong], REFERENCES)
+    assert same == also == (0.0, 1.0)
+    assert difference < -10 and p < 0.01
+    assert bleu.significance(wrong, [['gar'] * 60], REFERENCES) == [(0.0, 1.0)]
+
+
+def test_seeds_that_disagree_are_told():
+    assert report._agreement([(2.0, 0.001), (-2.0, 0.001)]) == 'mixed (2)'
+    assert report._agreement([(-2.0, 0.001), (-1.0, 0.04), (0.0, 1.0)]) == '1.000 (3)'
 
 
 def test_a_result_of_other_steps_is_none(workdir, capsys):

@@ -89,8 +89,8 @@ def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 
 def significance(
     baseline: Sequence[str], others: Sequence[Sequence[str]], references: Sequence[str]
-) -> list[float]:
-    """How likely a difference in BLEU as large as from the baseline's is by chance, for each of the others.
+) -> list[tuple[float, float]]:
+    """For each of the others its BLEU's difference from the baseline's, and how likely that is by chance.
 
     Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it.
     """
@@ -99,7 +99,8 @@ def significance(
     _, found = PairedTest(systems, metrics, [list(references)], test_type='bs', n_samples=RESAMPLES)()
     first, *results = found['BLEU']
     # sacreBLEU counts resamples that differ more; where none differs at all it would find certainty.
-    return [1.0 if result.score == first.score else float(result.p_value) for result in results]
+    differences = [float(result.score - first.score) for result in results]
+    return [(d, float(r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
