@@ -1,0 +1,124 @@
+"""The notebook: executed top to bottom with a model of seconds, and as it is committed.
+
+    python tests/test_colab.py
+
+executes it as it is, in some minutes, and writes its outputs into it.
+"""
+
+import base64
+import os
+import pathlib
+import re
+import shutil
+import tempfile
+
+import pytest
+
+nbformat = pytest.importorskip('nbformat', reason="needs nbclient: pip install '.[test]'")
+nbclient = pytest.importorskip('nbclient', reason="needs nbclient: pip install '.[test]'")
+
+ROOT = pathlib.Path(__file__).parent.parent
+NOTEBOOK = ROOT / 'experiments' / 'colab.ipynb'
+# Of the training and of each row of the sweep: so much that translations have words.
+OPTIONS = {
+    'train.steps': 60,
+    'train.warmup_steps': 20,
+    'train.eval_every': 100,
+    'train.checkpoint_every': 100,
+    'model.N': 1,
+    'model.d_model': 32,
+    'model.d_ff': 64,
+    'model.h': 2,
+    'data.train_pairs': 2000,
+    'data.batch_tokens': 512,
+    'decode.method': 'greedy',
+    'decode.extra_len': 0,
+}
+
+
+def execute(folder: pathlib.Path) -> nbformat.NotebookNode:
+    """The notebook after an execution in a copy of the checkout; nbclient raises where a cell does."""
+    for name in ('configs', 'experiments', 'transformer'):
+        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__', 'results'))
+    shutil.copy(ROOT / 'run.py', folder)
+    book = nbformat.read(NOTEBOOK, as_version=4)
+    nbclient.NotebookClient(
+        book,
+        timeout=3600,
+        resources={'metadata': {'path': str(folder / 'experiments')}},
+        record_timing=False,
+        coalesce_streams=True,
+    ).execute()
+    # Whoever executes it has another version.
+    book.metadata['language_info'] = {'name': 'python'}
+    return book
+
+
+def text(book: nbformat.NotebookNode, name: str) -> str:
+    """What a cell printed or displayed as text."""
+    (cell,) = [cell for cell in book.cells if cell.id == name]
+    shown = [o.get('text') or o['data'].get('text/markdown', '') for o in cell.outputs]
+    return ''.join(shown)
+
+
+def pictures(book: nbformat.NotebookNode) -> list[bytes]:
+    data = [o.get('data', {}) for cell in book.cells for o in cell.get('outputs', [])]
+    return [base64.b64decode(d['image/png']) for d in data if 'image/png' in d]
+
+
+def check(book: nbformat.NotebookNode, steps: int) -> None:
+    """What the outputs show, whoever executed it."""
+    nbformat.validate(book)
+    codes = [cell for cell in book.cells if cell.cell_type == 'code']
+    assert all(cell.outputs for cell in codes)
+    assert not [o for cell in codes for o in cell.outputs if o.output_type == 'error']
+    assert [cell.execution_count for cell in codes] == list(range(1, len(codes) + 1))
+    assert re.search(rf'^step {steps}/{steps}  dev_loss ', text(book, 'train'), re.MULTILINE)
+    translations = text(book, 'translate').splitlines()
+    assert len(translations) == 4
+    assert all(re.fullmatch(r'[\w\', ]+\. → .*\w.*', line) for line in translations)
+    (picture,) = pictures(book)
+    assert picture.startswith(b'\x89PNG') and 10_000 < len(picture) < 200_000
+    status = text(book, 'sweep')
+    report = [
+        [cell.strip() for cell in line.split('|')]
+        for line in text(book, 'report').splitlines()
+        if line.startswith('|')
+    ]
+    ours = [report[0].index(name) for name in ('PPL ours', 'BLEU ours', 'params ours', 'hours')]
+    cells = {line[1]: [line[i] for i in ours] for line in report[2:]}
+    for row in ('base', 'A1', 'C1'):
+        assert re.search(rf'^{row}-seed1 +done ', status, re.MULTILINE)
+        assert all(re.match(r'\d+\.\d', cell) for cell in cells[row]), cells[row]
+    plan = {line.split()[0]: line.split() for line in text(book, 'plan').splitlines() if line}
+    assert plan['row'][-1] == 'hours' and 0 < float(plan['base'][-1]) < float(plan['big'][-1])
+    assert 'run.py prepare --config=configs/wmt14_en_de.py' in text(book, 'wmt')
+
+
+def test_it_runs_from_top_to_bottom(tmp_path, monkeypatch):
+    monkeypatch.setenv('TRANSFORMER_COLAB_OPTIONS', ' '.join(f'{k}={v}' for k, v in OPTIONS.items()))
+    # One device, whose processors are not shared out among eight.
+    monkeypatch.setenv('XLA_FLAGS', '--xla_backend_optimization_level=0')
+    monkeypatch.setenv('IPYTHONDIR', str(tmp_path / 'ipython'))
+    check(execute(tmp_path), OPTIONS['train.steps'])
+    assert (tmp_path / 'runs' / 'colab' / 'grammar' / 'result.json').exists()
+
+
+def test_it_is_committed_with_its_outputs():
+    book = nbformat.read(NOTEBOOK, as_version=4)
+    check(book, 1000)
+    codes = [cell for cell in book.cells if cell.cell_type == 'code']
+    assert all(not cell.metadata for cell in book.cells)
+    outputs = str([cell.outputs for cell in codes])
+    assert not re.findall(r'(?<![\w.])/(?:\w|\.)[\w.-]*/', re.sub(r"'image/png': '[^']*'", '', outputs))
+
+
+def test_every_cell_of_code_is_told_before():
+    kinds = [cell.cell_type for cell in nbformat.read(NOTEBOOK, as_version=4).cells]
+    assert all(here == 'markdown' for here, after in zip(kinds, kinds[1:], strict=False) if after == 'code')
+
+
+if __name__ == '__main__':
+    os.environ.pop('TRANSFORMER_COLAB_OPTIONS', None)
+    with tempfile.TemporaryDirectory() as folder:
+        nbformat.write(execute(pathlib.Path(folder)), NOTEBOOK)
