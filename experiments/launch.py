@@ -14,7 +14,7 @@ from typing import IO
 
 import submitit
 
-from experiments.runs import Run, State, ended, is_locked, locked, state, write_json
+from experiments.runs import Run, State, is_done, is_locked, locked, state, write_json
 from transformer.config import ConfigError
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent  # of the checkout: where run.py is
@@ -39,7 +39,7 @@ class Job:
         """
         run = self._run
         with run.file('lock').open('a') as lock:
-            if not locked(lock) or ended(run) == (0, ''):
+            if not locked(lock) or is_done(run):
                 return
             run.file('json').unlink(missing_ok=True)
             with run.file('log').open('ab') as log:

@@ -188,18 +188,23 @@ def state(run: Run, queued: set[str]) -> State:
     step, seconds = _progress(run)
     if is_locked(run.file('lock')):
         return State(run, 'running', step, seconds, '')
-    status, error = ended(run)
-    if status == 0 and (run.folder / 'result.json').exists():
+    if is_done(run):
         return State(run, 'done', step, seconds, '')
     if run.name in queued:
         return State(run, 'queued', step, seconds, '')
+    status, error = _ended(run)
     if status:
         return State(run, 'stopped' if status in _STOPPED else 'failed', step, seconds, error)
     # Whoever watched it was killed too, or the folder is gone.
     return State(run, 'stopped' if step else 'missing', step, seconds, '')
 
 
-def ended(run: Run) -> tuple[int | None, str]:
+def is_done(run: Run) -> bool:
+    """Whether a run has ended well, and what it made is there."""
+    return _ended(run)[0] == 0 and (run.folder / 'result.json').exists()
+
+
+def _ended(run: Run) -> tuple[int | None, str]:
     """The exit status and the error of the last process with these options; None where there is none."""
     if not run.file('json').exists():
         return None, ''

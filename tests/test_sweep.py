@@ -277,12 +277,16 @@ def test_how_a_run_ended(tmp_path, program, state, error):
 
 def test_what_is_done_is_not_done_again(tmp_path):
     run = scripted(tmp_path, 'print("once")')
-    for _ in range(2):
-        launch.Job(run, {})()
-    assert run.file('log').read_text() == 'once\n'
+    launch.Job(run, {})()
+    # What it should have made is not there.
     assert runs.state(run, set()).state == 'missing'
     finish(run)
     assert runs.state(run, set()).state == 'done'
+    launch.Job(run, {})()
+    assert run.file('log').read_text() == 'once\n'
+    shutil.rmtree(run.folder)
+    launch.Job(run, {})()
+    assert run.file('log').read_text() == 'once\nonce\n'
 
 
 def test_slurm_that_does_not_answer(tmp_path, monkeypatch):
