@@ -1,5 +1,6 @@
 """The command line that the programs of this folder share: flags and one word."""
 
+import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -27,8 +28,12 @@ def run(
     except (flags.Error, ConfigError) as error:
         print(f'error: {error}', file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # Whoever read the output has left; Python would complain once more when it flushes.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except OSError as error:
-        print(f'error: {error.filename}: {error.strerror}', file=sys.stderr)
+        print(f'error: {error.filename or "system"}: {error.strerror}', file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
