@@ -152,6 +152,13 @@ def test_a_result_of_other_steps_is_none(workdir, capsys):
     assert cells(out)['C1']['PPL ours'] == 'stopped' and 'stopped: C1-seed1\n' in out
 
 
+def test_a_result_of_a_folder_elsewhere_counts(workdir, capsys):
+    file = workdir / 'C1-seed1' / 'result.json'
+    assert '"dir": null' in file.read_text()
+    file.write_text(file.read_text().replace('"dir": null', '"dir": "elsewhere"'))
+    assert cells(shown(workdir, capsys, '--format=markdown'))['C1']['PPL ours'] == '7.000 (1)'
+
+
 def test_rows_that_a_scale_cannot_tell_from_base_or_cannot_have(tmp_path, capsys):
     different = {'model.N': 1, 'model.P_drop': 0.5}
     runs.write_sweep(tmp_path, runs.Sweep('3', 'grammar', different, (('base', 1),)))

@@ -18,7 +18,6 @@ import psutil
 import pytest
 
 from experiments import launch, report, runs, sweep
-from transformer import config as configs
 
 PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
 
@@ -63,8 +62,8 @@ def process_of(run: runs.Run) -> psutil.Process:
     raise AssertionError(f'{run.name} does not start')
 
 
-def fail_and_kill(call: list[str], workdir: pathlib.Path) -> list[str]:
-    """Launches three rows with two seeds, makes one fail and kills one; the calls of run that it took."""
+def fail_and_kill(call: list[str], workdir: pathlib.Path) -> tuple[threading.Thread, list[str]]:
+    """Sees to it that of three rows with two seeds one fails and one is killed; who kills, and the call."""
     (workdir / 'A1-seed1').mkdir(parents=True)
     (workdir / 'A1-seed1' / 'notes.txt').write_text('mine')
     killed = threading.Thread(target=lambda: process_of(run_of(workdir, 'C6', 2)).kill(), daemon=True)
@@ -305,8 +304,8 @@ def test_the_time_that_is_left(tmp_path):
     run = scripted(tmp_path, 'pass')
     at = lambda state, step, seconds: runs.State(run, state, step, seconds, '')
     found = [at('done', 100, 1.0), at('running', 40, 3.0), at('running', 50, None), at('missing', 0, None)]
-    # 60 steps of 3 s; 50 and 100 steps of 2 s, the mean; two at a time.
-    shown = sweep._all_left([*found, at('failed', 10, 9.0)][:4])
+    # 60 steps of 3 s; 50 and 100 steps of 2 s, the mean; two at a time. What failed waits for a relaunch.
+    shown = sweep._all_left([*found, at('failed', 10, None)])
     assert shown == '; 0:04:00 of training left with 2 at a time'
     assert sweep._all_left([at('missing', 0, None)]) == ''
 
@@ -459,4 +458,3 @@ def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
         assert sweep.main(['sweep', *argv]) == 2
         error = capsys.readouterr().err
         assert part in error and error.count('\n') == 1
-    assert configs.OPTIONS['data.dir'].metadata['free']
