@@ -9,7 +9,7 @@ import statistics
 import pytest
 import scipy.stats
 
-from experiments import report, runs, tables
+from experiments import launch, report, runs, tables
 from transformer import bleu, commands
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
@@ -150,6 +150,19 @@ def test_a_result_of_other_steps_is_none(workdir, capsys):
     file.write_text(file.read_text().replace('"steps": 600, "seconds"', '"steps": 599, "seconds"'))
     out = shown(workdir, capsys, '--format=markdown')
     assert cells(out)['C1']['PPL ours'] == 'stopped' and 'stopped: C1-seed1\n' in out
+
+
+@pytest.mark.parametrize('scale, seeds', [('grammar', 3), ('multi30k', 1)])
+def test_the_committed_tables_are_of_the_committed_results(capsys, scale, seeds):
+    folder = launch.ROOT / 'experiments' / 'results' / f'table3-{scale}'
+    committed = cells((folder / 'table.md').read_text())
+    found = cells(shown(folder, capsys, '--format=markdown'))
+    # Only the translations, which are not committed, tell significance.
+    assert {name: {k: v for k, v in row.items() if k != 'p'} for name, row in committed.items()} == found
+    assert len(found) == 20 and all(row['PPL ours'].endswith(f' ({seeds})') for row in found.values())
+    if scale == 'grammar':
+        readme = (launch.ROOT / 'README.md').read_text()
+        assert cells(readme[readme.index('| row ') :].partition('\n\n')[0]) == committed
 
 
 def test_a_result_of_a_folder_elsewhere_counts(workdir, capsys):
