@@ -246,6 +246,8 @@ def notes(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: st
         'many), mixed where some are better and some worse. hours: of training.'
     ]
     for kind, pairs in differences(rows, split, bleu_name).items():
+        if all(paper is None for paper, _ in pairs.values()):
+            continue
         known = [pair for pair in pairs.values() if None not in pair]
         found.append(f"Rank correlation of the Δ{kind} with the paper's: {_correlation(known)}")
     base = _base(rows)

@@ -182,6 +182,13 @@ def test_rows_that_a_scale_cannot_tell_from_base_or_cannot_have(tmp_path, capsys
     assert (found['D2']['P_drop'], found['A1']['PPL ours']) == ('0.2', 'missing')
 
 
+def test_no_correlation_where_the_paper_has_no_numbers(tmp_path, capsys):
+    runs.write_sweep(tmp_path, runs.Sweep('further', 'grammar', {}, (('base', 1),)))
+    out = shown(tmp_path, capsys, '--format=markdown')
+    assert list(cells(out)) == [row.name for row in tables.TABLES['further']]
+    assert 'missing: base-seed1' in out and 'Rank correlation' not in out
+
+
 def test_no_correlation_where_nothing_differs():
     assert report._correlation([(1.0, 2.0), (2.0, 2.0), (3.0, 2.0)]) == 'none, all differences are equal'
 
