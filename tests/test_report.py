@@ -152,15 +152,17 @@ def test_a_result_of_other_steps_is_none(workdir, capsys):
     assert cells(out)['C1']['PPL ours'] == 'stopped' and 'stopped: C1-seed1\n' in out
 
 
-@pytest.mark.parametrize('scale, seeds', [('grammar', 3), ('multi30k', 1)])
-def test_the_committed_tables_are_of_the_committed_results(capsys, scale, seeds):
-    folder = launch.ROOT / 'experiments' / 'results' / f'table3-{scale}'
+@pytest.mark.parametrize(
+    'name, rows, seeds', [('table3-grammar', 20, 3), ('table3-multi30k', 20, 1), ('further-grammar', 19, 3)]
+)
+def test_the_committed_tables_are_of_the_committed_results(capsys, name, rows, seeds):
+    folder = launch.ROOT / 'experiments' / 'results' / name
     committed = cells((folder / 'table.md').read_text())
     found = cells(shown(folder, capsys, '--format=markdown'))
     # Only the translations, which are not committed, tell significance.
     assert {name: {k: v for k, v in row.items() if k != 'p'} for name, row in committed.items()} == found
-    assert len(found) == 20 and all(row['PPL ours'].endswith(f' ({seeds})') for row in found.values())
-    if scale == 'grammar':
+    assert len(found) == rows and all(row['PPL ours'].endswith(f' ({seeds})') for row in found.values())
+    if name == 'table3-grammar':
         readme = (launch.ROOT / 'README.md').read_text()
         assert cells(readme[readme.index('| row ') :].partition('\n\n')[0]) == committed
 
