@@ -5,7 +5,6 @@ import json
 import logging
 import os
 import re
-import signal
 import sys
 from collections.abc import Sequence
 
@@ -14,6 +13,7 @@ from absl import logging as absl_logging
 from ml_collections import config_flags
 
 from transformer import config as configs
+from transformer import console
 from transformer.config import Config, ConfigError
 
 USAGE = """\
@@ -288,11 +288,13 @@ def flag_help() -> str:
     )
 
 
-def describe(error: ConfigError | OSError) -> str:
-    """A user's mistake in one line."""
-    if isinstance(error, OSError) and error.filename:
-        return f'{error.filename}: {error.strerror}'
-    return ' '.join(str(error).split())
+def run_program(argv: Sequence[str]) -> int:
+    """Prints the help or runs one command; returns the exit status."""
+    # The help does not depend on the rest of the call being right.
+    if {'--help', '-h', 'help', '--helpfull', '--helpshort'} & set(argv[1:]):
+        print(USAGE.format(flags=flag_help()), end='')
+        return 0
+    return run_command(*parse(argv))
 
 
 def main(argv: Sequence[str]) -> int:
@@ -302,22 +304,7 @@ def main(argv: Sequence[str]) -> int:
     flags.FLAGS.logtostderr = True
     absl_logging.use_absl_handler()
     absl_logging.get_absl_handler().setFormatter(logging.Formatter('%(message)s'))
-    try:
-        # The help does not depend on the rest of the call being right.
-        if {'--help', '-h', 'help', '--helpfull', '--helpshort'} & set(argv[1:]):
-            print(USAGE.format(flags=flag_help()), end='')
-            return 0
-        return run_command(*parse(argv))
-    except BrokenPipeError:
-        # Whoever read the output has left; Python would complain once more when it flushes.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 128 + signal.SIGPIPE
-    except (ConfigError, OSError) as error:
-        print(f'error: {describe(error)}', file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print('stopped', file=sys.stderr)
-        return 128 + signal.SIGINT
+    return console.exit_status(lambda: run_program(argv))
 
 
 if __name__ == '__main__':

@@ -1,15 +1,21 @@
 """The report: numbers by hand from results that are written here, and the page in a browser."""
 
 import dataclasses
+import errno
 import json
+import os
 import pathlib
 import shutil
+import signal
 import statistics
+import subprocess
+import sys
 
 import pytest
 import scipy.stats
+from absl import flags
 
-from experiments import launch, report, runs, tables
+from experiments import command, launch, report, runs, tables
 from transformer import bleu, commands
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
@@ -252,6 +258,27 @@ def test_mistakes_are_one_line(workdir, tmp_path, capsys):
         assert report.main(['report', *argv]) == 2
         error = capsys.readouterr().err
         assert part in error and error.count('\n') == 1
+
+
+@pytest.mark.parametrize(
+    'words', ['run.py config', '-m experiments.report --workdir=experiments/results/further-grammar']
+)
+def test_a_reader_that_leaves_early_is_no_error(words):
+    environment = {key: value for key, value in os.environ.items() if key != 'PYTHONUNBUFFERED'}
+    reading, writing = os.pipe()
+    os.close(reading)
+    call = [sys.executable, *words.split()]
+    done = subprocess.run(call, cwd=launch.ROOT, stdout=writing, stderr=subprocess.PIPE, env=environment)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (128 + signal.SIGPIPE, b'')
+
+
+def test_a_full_disk_is_one_line(capsys):
+    def write(values):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert command.run(['report'], flags.FlagValues(), {'': write}) == 2
+    assert capsys.readouterr().err == 'error: [Errno 28] No space left on device\n'
 
 
 @pytest.fixture
