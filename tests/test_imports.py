@@ -32,6 +32,7 @@ ALLOWED = {
     'accounting': {'config'},
     'metrics': {'config', 'workdir'},
     'bleu': set(),
+    'console': {'config'},
     'workdir': {'config', 'data'},
     'restore': LOWER | {'workdir'},
     'diagnose': {'config', 'data', 'bleu'},
