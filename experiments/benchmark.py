@@ -22,14 +22,14 @@ from absl import flags
 from etils import epath
 
 from experiments import command, sweep, tables
-from transformer import accounting, optim, restore
+from transformer import accounting, optim
 from transformer import config as configs
-from transformer.checkpoint import Checkpoints
 from transformer.config import Config, Data
 from transformer.data import corpus
 from transformer.data.batches import Batches, fill, prefetch
-from transformer.metrics import Stages
 from transformer.nn import models
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.metrics import Stages
 
 PAIRS = 4_500_000  # of WMT 2014 English-German
 WORDS = 250_000  # different ones of a language

@@ -16,7 +16,7 @@ from absl import flags
 from tabulate import tabulate
 
 from experiments import command, runs, tables
-from transformer import accounting, bleu, commands, workdir
+from transformer import accounting, commands
 from transformer import config as configs
 from transformer.config import Config, ConfigError
 

@@ -12,7 +12,7 @@ import re
 import pytest
 
 import run
-from transformer import bleu
+from transformer.tasks.translation import bleu
 
 ROOT = pathlib.Path(__file__).parent.parent
 DATA = pathlib.Path(os.environ.get('TRANSFORMER_TEST_DATA', 'none'))

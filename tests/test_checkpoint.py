@@ -22,8 +22,8 @@ import optax
 import pytest
 from absl import logging
 
-from transformer.checkpoint import Checkpoints, DamagedCheckpoint, fingerprint
 from transformer.config import ConfigError
+from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, fingerprint
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -431,7 +431,7 @@ import os, pathlib, signal, sys, threading
 import orbax.checkpoint as ocp
 sys.path.insert(0, 'tests')
 from test_checkpoint import arrays
-from transformer.checkpoint import Checkpoints
+from transformer.runs.checkpoint import Checkpoints
 
 folder, moment = pathlib.Path(sys.argv[1]), sys.argv[2]
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
@@ -498,7 +498,7 @@ rank, port, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 jax.distributed.initialize(f'127.0.0.1:{port}', 2, rank)
 import numpy as np
 from jax.experimental import multihost_utils
-from transformer.checkpoint import Checkpoints, fingerprint
+from transformer.runs.checkpoint import Checkpoints, fingerprint
 
 def update(state, batch):
     return state + jax.lax.psum(batch.sum(), 'data')

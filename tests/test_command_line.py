@@ -15,7 +15,7 @@ import pytest
 import run
 from transformer import commands
 from transformer import config as configs
-from transformer import translate as translate_file
+from transformer.tasks.translation import translate as translate_file
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = {

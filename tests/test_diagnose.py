@@ -6,7 +6,7 @@ import pytest
 
 from transformer import config as configs
 from transformer.data import tokenizer
-from transformer.diagnose import Evidence, findings
+from transformer.tasks.translation.diagnose import Evidence, findings
 
 ENGLISH = 'the dog and the cat of the man with the hat saw that the house is old .'
 GERMAN = 'der Hund und das Haus mit dem Mann ist nicht alt und wird von dem Hund gesehen .'

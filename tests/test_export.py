@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import pytest
 from jax import export
 
-from transformer import parallel, train, translate
+from transformer import parallel, train
 from transformer.config import config_dict, resolve
 from transformer.nn import models
+from transformer.tasks.translation import translate
 
 DEVICES = 8
 NAMES = [f'{side}{part}' for side in ('source', 'target') for part in ('', '_segments', '_positions')]

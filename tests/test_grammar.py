@@ -7,11 +7,12 @@ from collections import Counter
 
 import pytest
 
-from transformer.data import grammar, inflection
-from transformer.data.grammar import has_pronoun, pronoun_items, sentence_pairs
-from transformer.data.inflection import ADJECTIVES, IT, NOUNS, PRONOUNS, VERBS
-from transformer.data.scenes import SCENES
-from transformer.data.syntax import (
+from transformer.data.grammar import inflection
+from transformer.data.grammar import sentences as grammar
+from transformer.data.grammar.inflection import ADJECTIVES, IT, NOUNS, PRONOUNS, VERBS
+from transformer.data.grammar.scenes import SCENES
+from transformer.data.grammar.sentences import has_pronoun, pronoun_items, sentence_pairs
+from transformer.data.grammar.syntax import (
     Clause,
     NounPhrase,
     Relative,

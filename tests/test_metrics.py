@@ -2,7 +2,7 @@
 
 import pytest
 
-from transformer import metrics
+from transformer.runs import metrics
 
 
 def show(stages):

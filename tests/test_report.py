@@ -16,7 +16,8 @@ import scipy.stats
 from absl import flags
 
 from experiments import command, launch, report, runs, tables
-from transformer import bleu, commands
+from transformer import commands
+from transformer.tasks.translation import bleu
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
 # Row, seed, perplexity, BLEU and how many of the translations are wrong.

@@ -17,7 +17,8 @@ import pytest
 
 import run
 from transformer.config import Data
-from transformer.data import grammar, sources
+from transformer.data import readers
+from transformer.data.grammar import sentences as grammar
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = 'configs/wmt14_en_de.py'
@@ -181,7 +182,7 @@ def prepared(tmp_path_factory):
 
 def pairs(folder, split: str, **changes) -> list[tuple[str, str]]:
     data = Data(dir=str(folder), **changes)
-    return sorted(pair[:2] for pair in sources.sentence_pairs(data, split, sources.Report()))
+    return sorted(pair[:2] for pair in readers.sentence_pairs(data, split, readers.Report()))
 
 
 @needs_extra

@@ -11,9 +11,9 @@ import pytest
 from etils import epath
 
 from transformer import parallel, train
-from transformer.checkpoint import Checkpoints
 from transformer.config import Config, config_dict, resolve
 from transformer.data.batches import Batches
+from transformer.runs.checkpoint import Checkpoints
 
 SMALL = {
     'model.N': 1,

@@ -12,19 +12,19 @@ import jax
 from absl import logging
 from etils import epath
 
-from transformer import accounting, bleu, checkpoint, diagnose, evaluate, metrics, parallel, restore, workdir
+from transformer import accounting, evaluate, parallel
 from transformer import config as configs
 from transformer import train as training
-from transformer.checkpoint import Checkpoints
 from transformer.config import Config, ConfigError
-from transformer.data import corpus, lock, sources
+from transformer.data import corpus, lock
 from transformer.data.batches import Batches
 from transformer.nn import models
 from transformer.parallel import is_primary as is_primary
-from transformer.restore import average as run_average
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.restore import average as run_average
+from transformer.tasks.translation.translate import Translator
 from transformer.train import NonFiniteError as NonFiniteError
 from transformer.train import Stopped as Stopped
-from transformer.translate import Translator
 
 # Lines that `translate` reads before it writes the first.
 CHUNK = 10_000

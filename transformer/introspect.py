@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Float
 
 from transformer.nn import models
-from transformer.translate import Translator
+from transformer.tasks.translation.translate import Translator
 
 
 class Attention(NamedTuple):

@@ -14,11 +14,11 @@ from etils import epath
 from jaxtyping import Array, Int
 
 from transformer import losses, optim, parallel
-from transformer.checkpoint import Checkpoints
 from transformer.config import Config
 from transformer.data.batches import Batches, prefetch
-from transformer.metrics import Metrics
 from transformer.nn import models
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.metrics import Metrics
 
 
 class TrainState(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from transformer.config import ConfigError, Data
-from transformer.data import sources, tokenizer
+from transformer.data import readers, tokenizer
 from transformer.data.tokenizer import Tokenizer
 
 LOCK = 'data.lock.json'
@@ -143,7 +143,7 @@ def _train_tokenizer(data: Data, pairs: int, progress: Progress) -> bytes:
     total = -(-pairs // every) + 1
 
     def sentences() -> Iterator[str]:
-        everything = sources.sentence_pairs(data, 'train', sources.Report())
+        everything = readers.sentence_pairs(data, 'train', readers.Report())
         for number, pair in enumerate(itertools.islice(everything, 0, None, every)):
             if number % _REPORTED == 0:
                 progress('tokenizer', number, total)
@@ -169,8 +169,8 @@ def _write_split(
     state = journal.splits.setdefault(split, {'read': 0, 'counts': {}, 'first': {}, 'complete': False})
     if state['complete']:
         return
-    report = sources.Report()
-    pairs = sources.sentence_pairs(data, split, report)
+    report = readers.Report()
+    pairs = readers.sentence_pairs(data, split, report)
     for _ in itertools.islice(pairs, state['read']):
         pass
     # From here on: what was dropped before is in the journal.
@@ -199,7 +199,7 @@ def _write_split(
 
 
 def _without_long(
-    chunk: list[sources.Pair], ids: list[list[list[int]]], longest: int, report: sources.Report
+    chunk: list[readers.Pair], ids: list[list[list[int]]], longest: int, report: readers.Report
 ) -> list[list[list[int]]]:
     kept = []
     for index, (pair, *both) in enumerate(zip(chunk, *ids, strict=True)):

@@ -20,7 +20,7 @@ import sentencepiece
 from jaxtyping import Int, Integer
 
 from transformer.config import Config, ConfigError, Data
-from transformer.data import build, grammar, sources
+from transformer.data import build, readers
 from transformer.data.build import LOCK, SIDES, Progress
 from transformer.data.tokenizer import Tokenizer
 
@@ -110,8 +110,8 @@ def prepare(
       OSError: the cache cannot be written.
     """
     data = config.data
-    splits = tuple(splits or sources.splits(data))
-    identity = _identity(data, {split: sources.origins(data, split) for split in splits})
+    splits = tuple(splits or readers.splits(data))
+    identity = _identity(data, {split: readers.origins(data, split) for split in splits})
     folder = pathlib.Path(cache) / hashlib.sha256(build.canonical(identity)).hexdigest()[:32]
     found = _open(folder, logging.DEBUG)
     if found:
@@ -121,7 +121,7 @@ def prepare(
         return _open(folder, logging.WARNING) or _build(data, identity, folder, alone, progress)
 
 
-def _identity(data: Data, files: dict[str, list[sources.Origin]]) -> dict:
+def _identity(data: Data, files: dict[str, list[readers.Origin]]) -> dict:
     versions = {'format': FORMAT, 'sentencepiece': sentencepiece.__version__}
     if data.source == 'grammar':
         versions['grammar'] = grammar.VERSION
@@ -129,7 +129,7 @@ def _identity(data: Data, files: dict[str, list[sources.Origin]]) -> dict:
     return {
         **{name: getattr(data, name) for name in options},
         'versions': versions,
-        **sources.dataset(data),
+        **readers.dataset(data),
         'files': {split: [origin._asdict() for origin in found] for split, found in files.items()},
     }
 

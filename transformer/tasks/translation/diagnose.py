@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from transformer import bleu
 from transformer.config import Config
 from transformer.data.tokenizer import Tokenizer
+from transformer.tasks.translation import bleu
 
 # Frequent words that the other two languages do not have.
 _FUNCTION_WORDS = {

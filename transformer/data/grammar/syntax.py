@@ -5,8 +5,8 @@ A tree says who does what to whom; inflection and word order are the business of
 
 from typing import NamedTuple
 
-from transformer.data import lexicon
-from transformer.data.inflection import (
+from transformer.data.grammar import lexicon
+from transformer.data.grammar.inflection import (
     DETERMINERS,
     MODALS,
     PLACES,

@@ -3,10 +3,10 @@
 import random
 from typing import NamedTuple
 
-from transformer.data import lexicon
-from transformer.data.inflection import ADJECTIVES, IT, VERBS, Adjective, Noun, Verb
-from transformer.data.phrases import adjectives_of, choose, nouns_of, time_adverbial
-from transformer.data.syntax import Clause, NounPhrase, Sentence
+from transformer.data.grammar import lexicon
+from transformer.data.grammar.inflection import ADJECTIVES, IT, VERBS, Adjective, Noun, Verb
+from transformer.data.grammar.phrases import adjectives_of, choose, nouns_of, time_adverbial
+from transformer.data.grammar.syntax import Clause, NounPhrase, Sentence
 
 BE = VERBS['sein']
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from transformer.data.inflection import (
+from transformer.data.grammar.inflection import (
     ADJECTIVES,
     IT,
     NOUNS,
@@ -20,7 +20,7 @@ from transformer.data.inflection import (
     Pronoun,
     Verb,
 )
-from transformer.data.phrases import (
+from transformer.data.grammar.phrases import (
     EVERYDAY_VERBS,
     adjectives_of,
     choose,
@@ -31,8 +31,8 @@ from transformer.data.phrases import (
     subject_phrase,
     time_adverbial,
 )
-from transformer.data.scenes import BE, SCENES, minimal_pair, riddle, scene_sentence
-from transformer.data.syntax import (
+from transformer.data.grammar.scenes import BE, SCENES, minimal_pair, riddle, scene_sentence
+from transformer.data.grammar.syntax import (
     Clause,
     NounPhrase,
     Relative,

@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from tensorboardX import SummaryWriter
 
 from transformer.config import ConfigError
-from transformer.workdir import write_text
+from transformer.runs.workdir import write_text
 
 LONG = 100_000  # units of a stage that is worth a line where no bar can be drawn
 

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data import grammar, tfds_source
+from transformer.data import tfds_source
+from transformer.data.grammar import sentences as grammar
 
 _BLOCK = 1 << 20
 _BOM = b'\xef\xbb\xbf'

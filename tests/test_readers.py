@@ -8,7 +8,7 @@ import json
 import pytest
 
 from transformer.config import ConfigError, Data
-from transformer.data import sources, tfds_source
+from transformer.data import readers, tfds_source
 
 GERMAN_TO_ENGLISH = {'source_language': 'de', 'target_language': 'en'}
 
@@ -24,7 +24,7 @@ def write(folder, **contents):
 
 
 def pairs(data, split='train'):
-    return [pair[:2] for pair in sources.sentence_pairs(data, split, sources.Report())]
+    return [pair[:2] for pair in readers.sentence_pairs(data, split, readers.Report())]
 
 
 def message(error):
@@ -43,7 +43,7 @@ def test_text_of_several_stems_tells_where_a_pair_stands(tmp_path):
     write(tmp_path, train_en=b'a\n', train_de=b'x\n')
     write(tmp_path / 'more', train_en=b'b\nc\n', train_de=b'y\nz\n')
     data = text(tmp_path, train='train, more/train')
-    found = list(sources.sentence_pairs(data, 'train', sources.Report()))
+    found = list(readers.sentence_pairs(data, 'train', readers.Report()))
     assert [pair[:2] for pair in found] == [('a', 'x'), ('b', 'y'), ('c', 'z')]
     assert found[2].files == ('more/train.en', 'more/train.de')
     assert [pair.line for pair in found] == [1, 1, 2]
@@ -65,16 +65,16 @@ def test_gzip_of_either_side(tmp_path):
     write(tmp_path, train_de=b'x\ny')
     (tmp_path / 'train.en.gz').write_bytes(gzip.compress(b'a\nb\n'))
     assert pairs(text(tmp_path)) == [('a', 'x'), ('b', 'y')]
-    english, german = sources.origins(text(tmp_path), 'train')
+    english, german = readers.origins(text(tmp_path), 'train')
     assert english == ('train.en.gz', 2, hashlib.sha256(b'a\nb\n').hexdigest())
     assert german == ('train.de', 2, hashlib.sha256(b'x\ny').hexdigest())
 
 
 def test_blank_sides_are_left_out_of_training_only(tmp_path):
     write(tmp_path, train_en=b'a\n\nc\n \n', train_de=b'x\ny\n\t\nz\n')
-    report = sources.Report()
+    report = readers.Report()
     data = text(tmp_path, dev='train')
-    kept = [pair[:2] for pair in sources.sentence_pairs(data, 'train', report)]
+    kept = [pair[:2] for pair in readers.sentence_pairs(data, 'train', report)]
     assert kept == [('a', 'x')]
     assert report.counts == {'empty': 3}
     assert report.first == {'empty': ['train.en:2', 'train.de:3', 'train.en:4']}
@@ -82,7 +82,7 @@ def test_blank_sides_are_left_out_of_training_only(tmp_path):
 
 
 def test_report_keeps_the_first_places_and_logs_all():
-    report = sources.Report(io.StringIO())
+    report = readers.Report(io.StringIO())
     for line in range(1, 31):
         report.drop('long', 'train.en', line)
     assert report.counts == {'long': 30}
@@ -105,7 +105,7 @@ def damaged_gzip(how):
 def test_damaged_gzip(tmp_path, how):
     write(tmp_path, train_de=b'x\n')
     (tmp_path / 'train.en.gz').write_bytes(damaged_gzip(how))
-    for read in (pairs, lambda data: sources.origins(data, 'train')):
+    for read in (pairs, lambda data: readers.origins(data, 'train')):
         with pytest.raises(ConfigError) as error:
             read(text(tmp_path))
         assert 'train.en.gz: damaged or truncated gzip' in message(error)
@@ -122,7 +122,7 @@ def test_bad_text_names_file_and_line(tmp_path):
 def test_unequal_line_counts(tmp_path, english, german):
     write(tmp_path, train_en=english, train_de=german)
     counts = len(english.split()), len(german.split())
-    for read in (pairs, lambda data: sources.origins(data, 'train')):
+    for read in (pairs, lambda data: readers.origins(data, 'train')):
         with pytest.raises(ConfigError) as error:
             read(text(tmp_path))
         assert message(error) == (
@@ -147,14 +147,14 @@ def test_missing_files(tmp_path):
 
 def test_grammar_in_both_directions(monkeypatch):
     splits = {'dev': [('a', 'x'), ('b', 'y')], 'pronoun': [('c', 'z')]}
-    monkeypatch.setattr(sources.grammar, 'sentence_pairs', splits.get)
+    monkeypatch.setattr(readers.grammar, 'sentence_pairs', splits.get)
     forth, back = Data(source='grammar'), text('', source='grammar', **GERMAN_TO_ENGLISH)
     assert pairs(forth, 'dev') == [('a', 'x'), ('b', 'y')]
     assert pairs(back, 'dev') == [('x', 'a'), ('y', 'b')]
     assert pairs(back, 'pronoun') == [('z', 'c')]
-    (origin,) = sources.origins(forth, 'dev')
+    (origin,) = readers.origins(forth, 'dev')
     assert origin[:2] == ('grammar/dev', 2)
-    assert origin != sources.origins(forth, 'pronoun')[0]
+    assert origin != readers.origins(forth, 'pronoun')[0]
 
 
 def test_the_first_training_pairs(tmp_path):
@@ -175,8 +175,8 @@ def test_grammar_has_two_languages():
 
 
 def test_splits():
-    assert sources.splits(Data(source='text')) == ('train', 'dev', 'test')
-    assert sources.splits(Data(source='grammar')) == ('train', 'dev', 'test', 'pronoun')
+    assert readers.splits(Data(source='text')) == ('train', 'dev', 'test')
+    assert readers.splits(Data(source='grammar')) == ('train', 'dev', 'test', 'pronoun')
 
 
 @pytest.fixture(scope='module')
@@ -220,11 +220,11 @@ def test_tfds_in_both_directions(prepared, monkeypatch):
 
 
 def test_tfds_origins_are_the_files(prepared):
-    (origin,) = sources.origins(tfds_data(prepared), 'train')
+    (origin,) = readers.origins(tfds_data(prepared), 'train')
     file = prepared / 'tiny_translate/de-en/1.0.0/tiny_translate-train.array_record-00000-of-00001'
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert origin == (f'{file.name}[0:5]', 5, digest)
-    (part,) = sources.origins(tfds_data(prepared, train='train[1:3]'), 'train')
+    (part,) = readers.origins(tfds_data(prepared, train='train[1:3]'), 'train')
     assert part == (f'{file.name}[1:3]', 2, digest)
 
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
-from transformer.data.inflection import (
+from transformer.data.grammar.inflection import (
     ADJECTIVES,
     NOUNS,
     PLACES,
@@ -17,7 +17,7 @@ from transformer.data.inflection import (
     Pronoun,
     Verb,
 )
-from transformer.data.syntax import NounPhrase
+from transformer.data.grammar.syntax import NounPhrase
 
 # The words stay few because not every word takes every form: these verbs also go with 'I', 'you'
 # and 'we' and stand in the present, and nouns of these classes stand in the plural.

@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from transformer.data import lexicon
+from transformer.data.grammar import lexicon
 
 GENDERS = 'mfnp'  # the plural is a fourth gender: it is never inflected for the other three
 DEFINITE = {

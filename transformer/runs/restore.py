@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 from etils import epath
 
-from transformer import parallel, workdir
-from transformer.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer import parallel
 from transformer.config import Config, ConfigError
 from transformer.nn import models
+from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint
 
 # Where in a work directory the mean of checkpoints is kept.
 AVERAGE = 'average'

@@ -1,0 +1,312 @@
+"""The command line: python run.py [COMMAND] [flags]; `--help` lists the commands."""
+
+import importlib
+import json
+import logging
+import os
+import re
+import sys
+from collections.abc import Sequence
+
+from absl import flags
+from absl import logging as absl_logging
+from ml_collections import config_flags
+
+from transformer import config as configs
+from transformer import console
+from transformer.config import Config, ConfigError
+
+USAGE = """\
+Trains, evaluates and uses the Transformer of "Attention Is All You Need".
+
+    python run.py [COMMAND] [--config=FILE] [--config.GROUP.OPTION=VALUE ...] [--workdir=FOLDER]
+
+Commands:
+    train       train, or resume, then evaluate (the default command; of configs/tiny.py by default)
+    prepare     make the corpus that train reads; download its TFDS dataset first
+    evaluate    loss, perplexity and BLEU of a trained model: --split, --checkpoint
+    average     average the last checkpoints: --last, --every; then --checkpoint=average
+    translate   standard input to standard output, line by line: --nbest, --scores, --checkpoint
+    config      print the resolved config; with --diff what differs from the paper's base
+    score       scores of two files: --hypotheses, --references, --languages, --tokenized, --json
+    diagnose    why a BLEU is low or cannot be compared: --split
+    figure      draw the attention of a sentence: --sentence, --word, --target_word
+
+Flags:
+{flags}
+
+Every option of a config can be set, as --config.model.h=4 or --config.train.steps=1000;
+`python run.py config` shows them all with their sections of the paper.
+
+Examples:
+    python run.py                                            # the grammar: a few minutes on a CPU
+    python run.py --config.model.positions=none              # the same, ablated
+    python run.py --config=configs/multi30k.py --config.data.dir=FOLDER
+    python run.py evaluate --workdir=runs/multi30k --config.decode.beam=8
+    echo "A dog runs." | python run.py translate --workdir=runs/multi30k
+
+Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not finite,
+130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved; the same command resumes).
+"""
+DEFAULT_CONFIG = 'configs/tiny.py'
+COMMANDS = ('train', 'prepare', 'evaluate', 'average', 'translate', 'config', 'score', 'diagnose', 'figure')
+ANIMAL = "The animal didn't cross the street because it was too {}."
+
+
+def define_flags(argv: Sequence[str]) -> flags.FlagValues:
+    """The flags of one call."""
+    values = flags.FlagValues()
+    own = {'flag_values': values}
+    config_flags.DEFINE_config_file(
+        'config', DEFAULT_CONFIG, 'file of the config', sys_argv=list(argv), **own
+    )
+    flags.DEFINE_string('workdir', None, 'work directory; runs/<config and overrides> if none', **own)
+    flags.DEFINE_string('checkpoint', 'best', 'best (by dev loss), latest, average or a step', **own)
+    flags.DEFINE_string('split', 'test', 'evaluate: splits, comma-separated, as dev,test', **own)
+    flags.DEFINE_integer('last', None, 'average: how many; the config says if none', lower_bound=1, **own)
+    flags.DEFINE_integer('every', None, 'average: updates between two of them', lower_bound=1, **own)
+    flags.DEFINE_integer('nbest', 1, 'translate: hypotheses a line', lower_bound=1, **own)
+    flags.DEFINE_boolean('scores', False, 'translate: append a tab and the score', **own)
+    flags.DEFINE_boolean('diff', False, "config: only what differs from the paper's base", **own)
+    flags.DEFINE_string('hypotheses', None, 'score: file of translations, one a line', **own)
+    flags.DEFINE_string('references', None, 'score: file of references, one a line', **own)
+    flags.DEFINE_string('languages', 'en-de', 'score: translated from and into', **own)
+    flags.DEFINE_boolean('tokenized', False, 'score: both files are tokenized already', **own)
+    flags.DEFINE_boolean('json', False, 'score: print JSON', **own)
+    flags.DEFINE_string('sentence', None, "figure: the paper's animal sentence if none", **own)
+    flags.DEFINE_string('word', 'it', 'figure: the source word that attends', **own)
+    flags.DEFINE_string('target_word', None, 'figure: the target word; a pronoun if none', **own)
+    flags.DEFINE_boolean('distributed', False, 'one of several processes, as on SLURM or a pod', **own)
+    flags.DEFINE_boolean('help', False, 'this text', short_name='h', **own)
+    return values
+
+
+def check_overrides(argv: Sequence[str]) -> None:
+    """Raises ConfigError where an override names no option or no value of it."""
+    for here, following in zip(argv, [*argv[1:], ''], strict=True):
+        if match := re.fullmatch(r'--?config\.([^=]+)(?:=(.*))?', here, re.DOTALL):
+            key, value = match.groups()
+            configs.parse_value(key, following if value is None else value)
+
+
+def parse(argv: Sequence[str]) -> tuple[str, flags.FlagValues]:
+    """The command and the flags.
+
+    Raises:
+      ConfigError: the call is wrong.
+    """
+    check_overrides(argv)
+    following = zip(argv, [*argv[1:], ''], strict=True)
+    pairs = [(here, after) for here, after in following if re.match(r'--?config(=|$)', here)]
+    named = [here.partition('=')[2] if '=' in here else after for here, after in pairs]
+    file = named[-1] if named else DEFAULT_CONFIG
+    if not os.path.isfile(file):
+        raise ConfigError(f'--config={file}: no such file')
+    values = define_flags(argv)
+    try:
+        words = values(list(argv))[1:]
+    except flags.Error as error:
+        told = str(error).strip().splitlines()
+        if 'parsing config file' in told[0]:
+            # The traceback follows; its last line says what.
+            raise ConfigError(f'{file}: {told[-1].removeprefix(f"{ConfigError.__module__}.")}') from None
+        raise ConfigError(told[0]) from None
+    except Exception as error:
+        # A config file is a program: whatever it raises is told as its own mistake.
+        raise ConfigError(f'{file}: {type(error).__name__}: {error}') from error
+    command = words[0] if words else 'train'
+    if command not in COMMANDS or len(words) > 1:
+        wrong = command if command not in COMMANDS else words[1]
+        raise ConfigError(f'{wrong!r}: no such command; choose one of {", ".join(COMMANDS)}')
+    return command, values
+
+
+def overrides(values: flags.FlagValues) -> dict[str, object]:
+    """What the command line changes in the config file."""
+    return config_flags.get_override_values(values['config'])
+
+
+def work_directory(values: flags.FlagValues) -> str:
+    """The work directory named, or one made of the names of config file and overrides."""
+    if values.workdir is not None:
+        return values.workdir
+    path = config_flags.get_config_filename(values['config'])
+    name = os.path.splitext(os.path.basename(path))[0]
+    for key, value in sorted(overrides(values).items()):
+        if not configs.OPTIONS[key].metadata['free']:
+            name += '-' + re.sub(r'[^\w.=+-]', '_', f'{key.split(".")[1]}={value}')
+    return os.path.join('runs', name)
+
+
+def lock_file(values: flags.FlagValues) -> str:
+    """Where a lock file beside the config file would say what its data must be."""
+    return os.path.splitext(config_flags.get_config_filename(values['config']))[0] + '.lock.json'
+
+
+def print_config(config: Config, *, diff: bool) -> None:
+    """Every option, or what differs from the paper's base as "name = ours  # base: its"."""
+    base = configs.resolve(configs.config_dict())
+    if diff:
+        for key, (paper, ours) in configs.differences(base, config).items():
+            print(f'{key} = {ours}  # base: {paper}')
+        return
+    for key, value in configs.flatten(config).items():
+        field = configs.OPTIONS[key]
+        section = f'{field.metadata["section"]}: ' if field.metadata['section'] else ''
+        choices = ' '.join(configs.choices(field))
+        shown = f'{key} = {value}'
+        print(f'{shown:<40} # {section}{field.metadata["doc"]}{f" ({choices})" if choices else ""}')
+
+
+def run_command(command: str, values: flags.FlagValues) -> int:
+    """Does what the command says; returns the exit status."""
+    # The other commands have the config of their work directory.
+    config = configs.resolve(values.config) if command in ('train', 'prepare', 'config') else None
+    if command in ('average', 'figure') and (changed := overrides(values)):
+        raise ConfigError(f'--config.{next(iter(changed))}: {command} has the config of its work directory')
+    if command == 'config':
+        print_config(config, diff=values.diff)
+        return 0
+    # Here, so that the help and mistakes in a call do not wait for jax.
+    from transformer import commands
+    from transformer.tasks.translation import bleu
+
+    if command == 'score':
+        files = (values.hypotheses, values.references, values.languages)
+        scores = commands.run_scoring(*files, tokenized=values.tokenized)
+        print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
+        return 0
+    if command == 'prepare':
+        for line in commands.run_preparation(config, lock_file(values)):
+            print(line)
+        return 0
+    folder = commands.start(work_directory(values), distributed=values.distributed)
+    if command == 'train':
+        return train(config, folder, lock_file(values))
+    if command == 'evaluate':
+        splits = values.split.split(',')
+        result = commands.run_evaluation(folder, splits, values.checkpoint, overrides(values))
+        if commands.is_primary():
+            print_scores(result, splits)
+    elif command == 'average':
+        steps = commands.run_average(folder, values.last, values.every)
+        print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
+    elif command == 'diagnose':
+        found = commands.run_diagnosis(folder, values.split, overrides(values))
+        for seen, matters, change in found:
+            print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
+        print(f'{folder}: findings on {values.split}: {len(found)}')
+    elif command == 'translate':
+        commands.run_translation(
+            folder,
+            sys.stdin.buffer,
+            sys.stdout.buffer,
+            choice=values.checkpoint,
+            changes=overrides(values),
+            best=values.nbest,
+            scores=values.scores,
+        )
+    else:
+        sentences = [values.sentence] if values.sentence else [ANIMAL.format('tired')]
+        draw(folder, sentences, values.word, values.target_word, values.checkpoint)
+    return 0
+
+
+def train(config: Config, folder, lock: str) -> int:
+    """Trains and shows what came of it; the exit status."""
+    from transformer import commands
+
+    try:
+        result = commands.run_training(config, folder, lock)
+    except commands.NonFiniteError as error:
+        print(f'error: {error}', file=sys.stderr)
+        return 3
+    except commands.Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        return 128 + stopped.signal_number
+    if commands.is_primary():
+        print_scores(result)
+        if (config.data.source, config.data.target_language) == ('grammar', 'de'):
+            show_grammar(folder)
+        print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
+    return 0
+
+
+def print_scores(result: dict, splits: Sequence[str] | None = None) -> None:
+    """The scores of a result, a line a split."""
+    from transformer.tasks.translation import bleu
+
+    for split in splits or result['scores']:
+        scores = result['scores'][split]
+        print(
+            f'{split}: loss {scores["loss"]:.4f}  perplexity {scores["perplexity"]:.3f}  '
+            f'{scores["decode"]["method"]} search  checkpoint {scores["checkpoint"]}'
+        )
+        for line in bleu.describe(scores['bleu']):
+            print(f'{split}: {line}')
+        if 'pronoun_accuracy' in scores:
+            print(f'{split}: pronoun accuracy {100 * scores["pronoun_accuracy"]:.1f} %')
+
+
+def show_grammar(folder) -> None:
+    """Six translations by the model of the grammar, and its attention where the paper looks at it."""
+    from transformer import commands
+
+    sentences = [ANIMAL.format('tired'), ANIMAL.format('wide'), *commands.first_sources(folder, 4)]
+    translations = commands.load(folder).translate(sentences)
+    for sentence, translation in zip(sentences, translations, strict=True):
+        print(f'  {sentence}\n    {translation}')
+    try:
+        draw(folder, sentences[:2], 'it', None, 'best')
+    except ConfigError as error:
+        # A model that has learned little may leave the word out; its training is done all the same.
+        print(f'no picture of its attention: {error}')
+
+
+def draw(folder, sentences: Sequence[str], word: str, target_word: str | None, choice: str) -> None:
+    """Attention heat maps of sentences.
+
+    Raises:
+      ConfigError: matplotlib is missing, or a sentence lacks the word.
+    """
+    try:
+        figures = importlib.import_module('experiments.figures')
+    except ModuleNotFoundError as error:
+        if error.name != 'matplotlib':
+            raise
+        raise ConfigError("figures need matplotlib: pip install '.[figures]'") from None
+    for path in figures.draw_attention(folder, sentences, word, target_word, choice):
+        print(f'{path}: attention of {word!r} and of its translation')
+
+
+def flag_help() -> str:
+    """The flags but for the options, a line each."""
+    values = define_flags(['run.py'])
+    return '\n'.join(
+        f'    --{name:<12} {values[name].help} (default: {values[name].default_as_str or "none"})'
+        for name in values
+        if not name.startswith('config.')
+    )
+
+
+def run_program(argv: Sequence[str]) -> int:
+    """Prints the help or runs one command; returns the exit status."""
+    # The help does not depend on the rest of the call being right.
+    if {'--help', '-h', 'help', '--helpfull', '--helpshort'} & set(argv[1:]):
+        print(USAGE.format(flags=flag_help()), end='')
+        return 0
+    return run_command(*parse(argv))
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs one command; returns the exit status. A user's mistake is one line on standard error."""
+    # Our flags are parsed apart from absl's own, which would warn that they are not parsed.
+    flags.FLAGS.mark_as_parsed()
+    flags.FLAGS.logtostderr = True
+    absl_logging.use_absl_handler()
+    absl_logging.get_absl_handler().setFormatter(logging.Formatter('%(message)s'))
+    return console.exit_status(lambda: run_program(argv))
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))

@@ -1,0 +1,1 @@
+"""The English-German corpus that the package generates: see sentences.py."""

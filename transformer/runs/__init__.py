@@ -1,0 +1,1 @@
+"""What a work directory holds, and the process that works in it."""
