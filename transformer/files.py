@@ -1,0 +1,49 @@
+"""Files that are written whole or not at all, and hashes of their content."""
+
+import hashlib
+import json
+import os
+import pathlib
+
+from etils import epath
+
+Path = pathlib.Path | epath.Path
+
+
+def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
+    """Replaces a file in one step: at any moment it holds the old content or the new.
+
+    Args:
+      durable: whether the content must be on the disk, not only in the system's memory, on return.
+    """
+    temporary = path.parent / f'.{path.name}.{os.getpid()}'
+    try:
+        with temporary.open('wb') as file:
+            file.write(content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: Path, text: str) -> None:
+    """As `write_bytes`, in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, content: object) -> None:
+    """As `write_text`: indented JSON that ends with a newline."""
+    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + '\n')
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file's content, in hexadecimal."""
+    with path.open('rb') as file:
+        return hashlib.file_digest(file, 'sha256').hexdigest()
+
+
+def json_sha256(content: object) -> str:
+    """The SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()

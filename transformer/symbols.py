@@ -1,0 +1,26 @@
+"""The pieces that mean the same to every tokenizer and model, and the form of a batch."""
+
+from typing import Any, NamedTuple
+
+from jaxtyping import Int
+
+PAD, EOS, UNK = 0, 1, 2
+# The decoder's first input; the embedding of padding is zero (the released code has no start token).
+START = PAD
+
+
+class Tokens(NamedTuple):
+    """Rows of pieces, numpy's or JAX's.
+
+    tokens: the pieces; `PAD` where a row is empty. segments: which sentence or document of its row a
+    piece belongs to, counted from 1; 0 is padding. positions: the place of a piece in its segment,
+    counted from 0.
+    """
+
+    tokens: Int[Any, '*B S']
+    segments: Int[Any, '*B S']
+    positions: Int[Any, '*B S']
+
+
+# By name of the field: {'source': Tokens, 'target': Tokens}, {'text': Tokens, 'weight': array}, ...
+Batch = dict[str, Any]
