@@ -1,4 +1,4 @@
-"""Rows, their order and their batches, read back pair by pair."""
+"""Rows, their order and their batches, read back example by example."""
 
 import gc
 import itertools
@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from transformer.config import Data
-from transformer.data import batches
-from transformer.data.batches import BUCKETS, Batches
-from transformer.data.corpus import Corpus
+from transformer.data.batches import Batches, Running, Windows, fill
+from transformer.data.corpus import Corpus, Field
+from transformer.data.prefetch import prefetch
+from transformer.data.rows import BUCKETS, bucket_widths, patterns
 
 SIDES = ('source', 'target')
 MODES = ('packed', 'bucketed')
@@ -19,14 +20,14 @@ MODES = ('packed', 'bucketed')
 
 def corpus_of(source_lengths, target_lengths):
     """Pair i is [100 + i, 100 + i, ..., 1] on both sides; tokens are never padding."""
-    flat, offsets = [], []
-    for lengths in (source_lengths, target_lengths):
-        ends = np.cumsum(lengths)
-        tokens = np.repeat(100 + np.arange(len(lengths)), lengths)
-        tokens[ends - 1] = 1
-        flat.append(tokens.astype(np.int32))
-        offsets.append(np.concatenate([[0], ends]))
-    return Corpus(*flat, *offsets)
+    return Corpus({'source': field_of(source_lengths), 'target': field_of(target_lengths)})
+
+
+def field_of(lengths):
+    ends = np.cumsum(lengths)
+    tokens = np.repeat(100 + np.arange(len(lengths)), lengths)
+    tokens[ends - 1] = 1
+    return Field(tokens.astype(np.int32), np.concatenate([[0], ends]))
 
 
 def drawn_corpus(pairs, median=12, spread=0.5, longest=60, seed=0):
@@ -35,6 +36,13 @@ def drawn_corpus(pairs, median=12, spread=0.5, longest=60, seed=0):
     source = np.exp(draw.normal(np.log(median), spread, pairs))
     target = source * 1.1 * np.exp(draw.normal(0, 0.2, pairs))
     return corpus_of(*(np.clip(side, 1, longest - 1).astype(int) + 1 for side in (source, target)))
+
+
+def assert_same(batch, other):
+    """The same fields, each with the same tokens, segments and positions."""
+    assert batch.keys() == other.keys()
+    for name, value in batch.items():
+        np.testing.assert_array_equal(value, other[name])
 
 
 def data(mode, **options):
@@ -49,12 +57,10 @@ def corpus():
 def pairs_of(batch, corpus):
     """The pairs of a batch by number, after a check of every position of it."""
     found = []
-    for r in range(len(batch['source'])):
+    for r in range(len(batch['source'].tokens)):
         held = {}
         for side in SIDES:
-            tokens, segments, positions = (
-                batch[side + end][r].tolist() for end in ('', '_segments', '_positions')
-            )
+            tokens, segments, positions = (each[r].tolist() for each in batch[side])
             real = sum(s > 0 for s in segments)
             assert segments[:real] == sorted(segments[:real])
             assert not any(tokens[real:] + segments[real:] + positions[real:])
@@ -66,8 +72,8 @@ def pairs_of(batch, corpus):
         assert len(held['source']) == len(held['target'])
         for source, target in zip(held['source'], held['target'], strict=True):
             number = (source[:-1] + target[:-1])[0] - 100
-            expected = corpus.pair(number)
-            assert (source, target) == (expected[0].tolist(), expected[1].tolist())
+            expected = corpus.example(number)
+            assert (source, target) == (expected['source'].tolist(), expected['target'].tolist())
             found.append(number)
     return found
 
@@ -79,15 +85,19 @@ def test_packed_rows_by_hand():
     assert made.shapes == [(4, 5, 5)]
     batch = made.batch(0)
     expected = {
-        'source': [[100, 100, 1, 102, 1], [1, 0, 0, 0, 0], [0] * 5, [0] * 5],
-        'source_segments': [[1, 1, 1, 2, 2], [1, 0, 0, 0, 0], [0] * 5, [0] * 5],
-        'source_positions': [[0, 1, 2, 0, 1], [0, 0, 0, 0, 0], [0] * 5, [0] * 5],
-        'target': [[100, 100, 1, 102, 1], [101, 1, 0, 0, 0], [0] * 5, [0] * 5],
-        'target_segments': [[1, 1, 1, 2, 2], [1, 1, 0, 0, 0], [0] * 5, [0] * 5],
-        'target_positions': [[0, 1, 2, 0, 1], [0, 1, 0, 0, 0], [0] * 5, [0] * 5],
+        'source': (
+            [[100, 100, 1, 102, 1], [1, 0, 0, 0, 0], [0] * 5, [0] * 5],
+            [[1, 1, 1, 2, 2], [1, 0, 0, 0, 0], [0] * 5, [0] * 5],
+            [[0, 1, 2, 0, 1], [0, 0, 0, 0, 0], [0] * 5, [0] * 5],
+        ),
+        'target': (
+            [[100, 100, 1, 102, 1], [101, 1, 0, 0, 0], [0] * 5, [0] * 5],
+            [[1, 1, 1, 2, 2], [1, 1, 0, 0, 0], [0] * 5, [0] * 5],
+            [[0, 1, 2, 0, 1], [0, 1, 0, 0, 0], [0] * 5, [0] * 5],
+        ),
     }
-    assert {key: value.tolist() for key, value in batch.items()} == expected
-    assert {value.dtype for value in batch.values()} == {np.dtype('int32')}
+    assert {key: tuple(each.tolist() for each in value) for key, value in batch.items()} == expected
+    assert {each.dtype for value in batch.values() for each in value} == {np.dtype('int32')}
 
 
 def test_bucketed_rows_by_hand():
@@ -96,12 +106,12 @@ def test_bucketed_rows_by_hand():
     assert made.shapes == [(2, 8, 8), (2, 10, 10)]
     assert made.steps_per_epoch == 3
     first, second, third = (made.batch(step) for step in range(3))
-    assert first['source'].tolist() == [[100, 1, *[0] * 6], [*[102] * 7, 1]]
-    assert first['target'].tolist() == [[100, 100, 1, *[0] * 5], [1, *[0] * 7]]
-    assert second['source'].tolist() == [[103, 103, 1, *[0] * 5], [0] * 8]
-    assert third['source'].tolist() == [[*[101] * 8, 1, 0], [0] * 10]
-    assert third['source_positions'].tolist() == [[*range(9), 0], [0] * 10]
-    assert third['target_segments'].tolist() == [[1, 1, *[0] * 8], [0] * 10]
+    assert first['source'].tokens.tolist() == [[100, 1, *[0] * 6], [*[102] * 7, 1]]
+    assert first['target'].tokens.tolist() == [[100, 100, 1, *[0] * 5], [1, *[0] * 7]]
+    assert second['source'].tokens.tolist() == [[103, 103, 1, *[0] * 5], [0] * 8]
+    assert third['source'].tokens.tolist() == [[*[101] * 8, 1, 0], [0] * 10]
+    assert third['source'].positions.tolist() == [[*range(9), 0], [0] * 10]
+    assert third['target'].segments.tolist() == [[1, 1, *[0] * 8], [0] * 10]
 
 
 @pytest.mark.parametrize('train', [True, False])
@@ -122,8 +132,7 @@ def test_random_access_equals_sequence(corpus, mode):
     steps = 3 * first.steps_per_epoch
     sequence = [first.batch(step) for step in range(steps)]
     for step in np.random.default_rng(0).permutation(steps).tolist():
-        for key, value in second.batch(step).items():
-            np.testing.assert_array_equal(value, sequence[step][key])
+        assert_same(second.batch(step), sequence[step])
 
 
 @pytest.mark.parametrize('mode', MODES)
@@ -146,7 +155,7 @@ def test_the_seed_draws_who_shares_a_row(corpus):
 def test_evaluation_is_in_one_order(corpus, mode):
     made = [Batches(corpus, data(mode), 2, seed, False) for seed in (0, 0)]
     for step in range(made[0].steps_per_epoch):
-        np.testing.assert_array_equal(made[0].batch(step)['target'], made[1].batch(step)['target'])
+        assert_same(made[0].batch(step), made[1].batch(step))
     for step in (-1, made[0].steps_per_epoch):
         with pytest.raises(IndexError):
             made[0].batch(step)
@@ -165,10 +174,10 @@ def test_a_part_is_that_slice_of_the_batch(corpus, mode):
     made = Batches(corpus, data(mode), 4, 0, True)
     for step in range(made.steps_per_epoch):
         whole = made.batch(step)
-        assert made.rows(step) == len(whole['source'])
+        assert made.rows(step) == len(whole['source'].tokens)
         for part in (slice(0, 1), slice(2, 4), slice(made.rows(step) // 2, None), slice(3, 3)):
-            for key, value in made.batch(step, part).items():
-                np.testing.assert_array_equal(value, whole[key][part])
+            sliced = {name: tuple(each[part] for each in value) for name, value in whole.items()}
+            assert_same(made.batch(step, part), sliced)
 
 
 @pytest.mark.parametrize('microbatches', [1, 3, 8])
@@ -178,7 +187,7 @@ def test_rows_are_a_multiple_of_the_microbatches(corpus, mode, microbatches):
     for rows, _, width in made.shapes:
         per_part = 640 // width // microbatches
         assert rows == microbatches * max(per_part, 1)
-    found = {(*b['source'].shape, b['target'].shape[1]) for b in map(made.batch, range(99))}
+    found = {(*b['source'].tokens.shape, b['target'].tokens.shape[1]) for b in map(made.batch, range(99))}
     assert found == set(made.shapes)
 
 
@@ -186,7 +195,7 @@ def test_rows_are_a_multiple_of_the_microbatches(corpus, mode, microbatches):
 def test_empty_rows_come_last(corpus, mode):
     made = Batches(corpus, data(mode), 8, 0, True)
     for step in range(made.steps_per_epoch):
-        real = made.batch(step)['target'].any(axis=1).tolist()
+        real = made.batch(step)['target'].tokens.any(axis=1).tolist()
         assert real == sorted(real, reverse=True)
         assert real[0]
 
@@ -204,7 +213,7 @@ def test_bucket_widths():
         (5, 9): [5, 8, 12],
         (8, 8): [8],
     }
-    found = {key: batches._bucket_widths(*key) for key in table}
+    found = {key: bucket_widths(*key) for key in table}
     assert found == table
 
 
@@ -213,8 +222,8 @@ def test_a_bucket_holds_what_fits_no_smaller_one(corpus):
     widths = [0, *(width for _, _, width in made.shapes)]
     for step in range(made.steps_per_epoch):
         batch = made.batch(step)
-        width = batch['source'].shape[1]
-        longer = np.maximum(*((batch[f'{side}_segments'] > 0).sum(axis=1) for side in SIDES))
+        width = batch['source'].tokens.shape[1]
+        longer = np.maximum(*((batch[side].segments > 0).sum(axis=1) for side in SIDES))
         longer = longer[longer > 0]
         assert longer.max() <= width
         assert longer.min() > widths[widths.index(width) - 1]
@@ -249,25 +258,27 @@ def test_packed_rows_are_nearly_full(lengths, row_len):
     made = Batches(corpus, data('packed', row_len=row_len, batch_tokens=25_000), 8, 0, True)
     real = rows = 0
     for batch in map(made.batch, range(made.steps_per_epoch)):
-        real += sum(np.count_nonzero(batch[side]) for side in SIDES)
-        rows += np.count_nonzero(batch['target'].any(axis=1))
+        real += sum(np.count_nonzero(batch[side].tokens) for side in SIDES)
+        rows += np.count_nonzero(batch['target'].tokens.any(axis=1))
     share = real / (rows * sum(made.shapes[0][1:]))
     assert share >= 0.95
-    assert batches.fill(made) == pytest.approx(share)
+    assert fill(made) == pytest.approx(share)
 
 
 def test_planning_grows_with_the_lengths_not_with_the_pairs():
     corpus = drawn_corpus(5_000)
-    key = corpus.source_lengths * 64 + corpus.target_lengths
-    cells, counts = np.unique(key, return_counts=True)
-    few, few_times = batches._patterns(*np.divmod(cells, 64), counts, 60, 64)
-    many, many_times = batches._patterns(*np.divmod(cells, 64), counts * 1000, 60, 64)
+    lengths = [corpus.fields[side].lengths for side in SIDES]
+    cells, counts = np.unique(lengths, axis=1, return_counts=True)
+    widths = np.array([60, 64])
+    few, few_times = patterns(cells, counts, widths)
+    many, many_times = patterns(cells, counts * 1000, widths)
     assert many_times.sum() <= 1010 * few_times.sum()
     assert len(many) < 3 * len(few)
-    for patterns, times, factor in ((few, few_times, 1), (many, many_times, 1000)):
-        used = np.zeros(len(cells), int)
-        for pattern, rows in zip(patterns, times, strict=True):
+    for found, times, factor in ((few, few_times, 1), (many, many_times, 1000)):
+        used = np.zeros(len(counts), int)
+        for pattern, rows in zip(found, times, strict=True):
             np.add.at(used, pattern, rows)
+            assert (cells[:, pattern].sum(axis=1) <= widths).all()
         np.testing.assert_array_equal(used, counts * factor)
 
 
@@ -277,24 +288,24 @@ def test_prefetch_gives_what_put_made(corpus):
 
     def put(batch):
         seen.append(threading.current_thread())
-        return batch['target'].copy()
+        return batch['target'].tokens.copy()
 
-    found = list(batches.prefetch(made, 3, 9, put, depth=1))
+    found = list(prefetch(made, 3, 9, put, depth=1))
     for step, target in zip(range(3, 9), found, strict=True):
-        np.testing.assert_array_equal(target, made.batch(step)['target'])
+        np.testing.assert_array_equal(target, made.batch(step)['target'].tokens)
     assert threading.main_thread() not in seen
-    assert list(batches.prefetch(made, 3, 3, put)) == []
+    assert list(prefetch(made, 3, 3, put)) == []
 
 
 @pytest.mark.parametrize('mode', MODES)
 def test_prefetch_shares_the_rows_among_processes(corpus, mode):
     made = Batches(corpus, data(mode), 4, 0, True)
     parts = [
-        list(batches.prefetch(made, 0, 6, lambda batch: batch['source'], process=(k, 2))) for k in range(2)
+        list(prefetch(made, 0, 6, lambda batch: batch['source'].tokens, process=(k, 2))) for k in range(2)
     ]
     for step in range(6):
         whole = np.concatenate([parts[0][step], parts[1][step]])
-        np.testing.assert_array_equal(whole, made.batch(step)['source'])
+        np.testing.assert_array_equal(whole, made.batch(step)['source'].tokens)
 
 
 def prefetching():
@@ -304,7 +315,7 @@ def prefetching():
 def test_prefetch_works_ahead_by_its_depth_and_ends_with_its_reader(corpus):
     made = Batches(corpus, data('packed'), 2, 0, True)
     calls = []
-    ahead = batches.prefetch(made, 0, 100, lambda batch: calls.append(1), depth=3)
+    ahead = prefetch(made, 0, 100, lambda batch: calls.append(1), depth=3)
     next(ahead)
     deadline = time.monotonic() + 10
     # One was taken, three wait, and one more is ready to be handed over.
@@ -315,7 +326,7 @@ def test_prefetch_works_ahead_by_its_depth_and_ends_with_its_reader(corpus):
     assert prefetching()
     ahead.close()
     assert not prefetching()
-    ahead = batches.prefetch(made, 0, 100, lambda batch: None)
+    ahead = prefetch(made, 0, 100, lambda batch: None)
     next(ahead)
     del ahead
     gc.collect()
@@ -332,8 +343,198 @@ def test_prefetch_raises_what_its_thread_met(corpus):
             raise RuntimeError('no room')
         return len(calls)
 
-    ahead = batches.prefetch(made, 0, 9, put)
+    ahead = prefetch(made, 0, 9, put)
     assert [next(ahead), next(ahead)] == [1, 2]
     with pytest.raises(RuntimeError, match='no room'):
         next(ahead)
     assert not prefetching()
+
+
+def text_of(lengths):
+    """A one-field corpus; token t of its running text is 10 + t."""
+    ends = np.cumsum(lengths)
+    return Corpus({'text': Field(10 + np.arange(ends[-1]), np.concatenate([[0], ends]))})
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_one_field(mode):
+    lengths = np.random.default_rng(0).integers(1, 60, 300)
+    corpus = text_of(lengths)
+    made = Batches(corpus, data(mode), 2, 0, True)
+    assert {len(shape) for shape in made.shapes} == {2}
+    found, real, positions = [], 0, 0
+    for batch in map(made.batch, range(made.steps_per_epoch)):
+        assert list(batch) == ['text']
+        rows = batch['text']
+        real += np.count_nonzero(rows.segments)
+        positions += rows.tokens.shape[1] * np.count_nonzero(rows.segments.any(axis=1))
+        for tokens, segments in zip(rows.tokens, rows.segments, strict=True):
+            for segment in range(1, segments.max() + 1):
+                found.append(tokens[segments == segment].tolist())
+    assert sorted(found) == [corpus.example(i)['text'].tolist() for i in range(300)]
+    assert fill(made) == pytest.approx(real / positions)
+    if mode == 'packed':
+        assert made.shapes == [(10, 64)]
+        assert fill(made) >= 0.95
+
+
+def test_three_fields():
+    draw = np.random.default_rng(0)
+    lengths = draw.integers(1, 30, (3, 200))
+    corpus = Corpus({name: field_of(side) for name, side in zip('abc', lengths, strict=True)})
+    for mode in MODES:
+        made = Batches(corpus, data(mode), 2, 0, True)
+        found = {name: [] for name in 'abc'}
+        for batch in map(made.batch, range(made.steps_per_epoch)):
+            for name, rows in batch.items():
+                for r in range(len(rows.segments)):
+                    found[name] += np.bincount(rows.segments[r])[1:].tolist()
+        # Every example keeps its three lengths together.
+        assert sorted(zip(*found.values(), strict=True)) == sorted(zip(*lengths.tolist(), strict=True))
+
+
+def running(lengths, train, seed=0, **options):
+    return Running(text_of(lengths), data('running', row_len=4, **options), 2, seed, train)
+
+
+def test_running_text_by_hand():
+    # Documents of 3, 1 and 6 tokens: 10 to 12, 13, and 14 to 19, in rows of 4.
+    made = running([3, 1, 6], False, batch_tokens=16)
+    assert (made.microbatches, made.steps_per_epoch, made.shapes) == (2, 1, [(4, 4)])
+    assert made.rows(0) == 4
+    rows = made.batch(0)['text']
+    assert rows.tokens.tolist() == [[10, 11, 12, 13], [14, 15, 16, 17], [18, 19, 0, 0], [0] * 4]
+    assert rows.segments.tolist() == [[1, 1, 1, 2], [1] * 4, [1, 1, 0, 0], [0] * 4]
+    assert rows.positions.tolist() == [[0, 1, 2, 0], [0, 1, 2, 3], [0, 1, 0, 0], [0] * 4]
+    assert {each.dtype for each in rows} == {np.dtype('int32')}
+    for step in (-1, 1):
+        with pytest.raises(IndexError):
+            made.batch(step)
+
+
+@pytest.mark.parametrize('lengths', [[23], [3, 1, 6, 12, 1, 1], [1] * 9, [2, 1]])
+def test_running_text_has_every_token_once_an_epoch(lengths):
+    total, starts = sum(lengths), {0, *np.cumsum(lengths)[:-1].tolist()}
+    made = running(lengths, True, batch_tokens=8)
+    orders = []
+    for epoch in range(12):
+        rows = []
+        for step in range(epoch * made.steps_per_epoch, (epoch + 1) * made.steps_per_epoch):
+            batch = made.batch(step)['text']
+            for tokens, segments, positions in zip(*(each.tolist() for each in batch), strict=True):
+                real = sum(s > 0 for s in segments)
+                assert not any(tokens[real:] + segments[real:] + positions[real:])
+                row = [t - 10 for t in tokens[:real]]
+                # Neighbours in a row are neighbours in the circle; a beginning starts a segment.
+                for i in range(real):
+                    begins = i == 0 or row[i] in starts
+                    assert segments[i] == (1 if i == 0 else segments[i - 1] + begins)
+                    assert positions[i] == (0 if begins else positions[i - 1] + 1)
+                    assert i == 0 or row[i] == (row[i - 1] + 1) % total
+                if row:
+                    rows.append(row)
+        assert sorted(itertools.chain(*rows)) == list(range(total))
+        assert sorted(map(len, rows)) == sorted([4] * (total // 4) + [total % 4] * (total % 4 > 0))
+        orders.append(rows)
+    if total == 23:
+        # Rows are cut at any of 4 places.
+        assert len({tuple(sorted(map(tuple, rows))) for rows in orders}) == 4
+    assert total < 5 or len(set(map(str, orders))) > 6
+
+
+def test_running_text_is_a_function_of_the_step():
+    lengths = np.random.default_rng(1).integers(1, 9, 60).tolist()
+    first, second = (running(lengths, True, 7, batch_tokens=16) for _ in range(2))
+    other = running(lengths, True, 8, batch_tokens=16)
+    steps = 3 * first.steps_per_epoch
+    sequence = [first.batch(step) for step in range(steps)]
+    for step in np.random.default_rng(0).permutation(steps).tolist():
+        assert_same(second.batch(step), sequence[step])
+    assert any((other.batch(s)['text'].tokens != sequence[s]['text'].tokens).any() for s in range(steps))
+
+
+def test_running_text_of_a_part_and_of_processes():
+    lengths = np.random.default_rng(1).integers(1, 9, 61).tolist()
+    made = running(lengths, True, batch_tokens=16)
+    parts = [list(prefetch(made, 0, 30, lambda batch: batch['text'], process=(k, 2))) for k in range(2)]
+    for step in range(30):
+        whole = made.batch(step)['text']
+        for part in (slice(0, 1), slice(1, 3), slice(3, 3)):
+            assert_same(made.batch(step, part), {'text': tuple(each[part] for each in whole)})
+        for both, each in zip(zip(parts[0][step], parts[1][step], strict=True), whole, strict=True):
+            np.testing.assert_array_equal(np.concatenate(both), each)
+
+
+@pytest.mark.parametrize('microbatches', [1, 3, 8])
+def test_running_rows_are_a_multiple_of_the_microbatches(microbatches):
+    options = data('running', row_len=4, batch_tokens=50)
+    made = Running(text_of([100]), options, microbatches, 0, True)
+    ((rows, width),) = made.shapes
+    assert (rows, width) == (microbatches * (12 // microbatches), 4)
+    assert made.steps_per_epoch == -(-25 // rows)
+
+
+def test_windows_by_hand():
+    # Documents of 7 and 2 tokens; windows of 4 tokens, 3 apart.
+    made = Windows(text_of([7, 2]), data('running', row_len=4, batch_tokens=16), 2, 3)
+    assert (made.microbatches, made.steps_per_epoch, made.shapes) == (2, 1, [(4, 4)])
+    batch = made.batch(0)
+    assert sorted(batch) == ['text', 'weight']
+    assert batch['text'].tokens.tolist() == [[10, 11, 12, 13], [13, 14, 15, 16], [17, 18, 0, 0], [0] * 4]
+    assert batch['text'].segments.tolist() == [[1] * 4, [1] * 4, [1, 1, 0, 0], [0] * 4]
+    assert batch['text'].positions.tolist() == [[0, 1, 2, 3], [0, 1, 2, 3], [0, 1, 0, 0], [0] * 4]
+    assert batch['weight'].tolist() == [[1] * 4, [0, 1, 1, 1], [1, 1, 0, 0], [0] * 4]
+    assert batch['weight'].dtype == np.float32
+    # 0 1 2 3 of the first window, 1 2 3 of the second, 0 1 of the other document.
+    assert made.context() == (1, pytest.approx(13 / 9))
+    for step in (-1, 1):
+        with pytest.raises(IndexError):
+            made.batch(step)
+
+
+@pytest.mark.parametrize('stride', [1, 3, 8, 16])
+def test_windows_score_every_token_once(stride):
+    lengths = [1, 15, 16, 17, 18, 40, 3, 100, 32, 33]
+    corpus = text_of(lengths)
+    made = Windows(corpus, data('running', row_len=16, batch_tokens=100), 2, stride)
+    ends = np.cumsum(lengths)
+    scored, seen = [], []
+    for step in range(made.steps_per_epoch):
+        batch = made.batch(step)
+        text, weight = batch['text'], batch['weight']
+        assert made.rows(step) == len(weight) == 6
+        for r, i in zip(*np.nonzero(weight), strict=True):
+            token = text.tokens[r, i] - 10
+            scored.append(int(token))
+            begin = ends[np.searchsorted(ends, token, side='right') - 1] if token >= lengths[0] else 0
+            before = text.tokens[r, :i] - 10
+            # What it sees is what comes before it in its document, without a gap.
+            assert before.tolist() == list(range(token - i, token))
+            assert token - i >= begin
+            seen.append((int(i), int(token - begin)))
+        assert (weight[text.segments == 0] == 0).all()
+    assert sorted(scored) == list(range(sum(lengths)))
+    least, mean = made.context()
+    assert least == min(sees for sees, there_are in seen if sees < there_are) == 16 - stride
+    assert mean == pytest.approx(np.mean([sees for sees, _ in seen]))
+
+
+def test_windows_are_as_wide_as_the_longest_document():
+    made = Windows(text_of([3, 5, 2]), data('running', row_len=64, batch_tokens=20), 1, 16)
+    assert made.shapes == [(4, 5)]
+    assert made.batch(0)['text'].tokens.shape == (4, 5)
+    # Every token sees all that there is before it.
+    assert made.context() == (48, pytest.approx((3 + 10 + 1) / 10))
+
+
+def test_windows_of_a_part_and_of_processes():
+    made = Windows(text_of([30, 7, 50]), data('running', row_len=8, batch_tokens=32), 2, 5)
+    steps = made.steps_per_epoch
+    parts = [list(prefetch(made, 0, steps, lambda batch: batch['weight'], process=(k, 2))) for k in range(2)]
+    for step in range(steps):
+        whole = made.batch(step)
+        for part in (slice(0, 1), slice(1, 3), slice(4, 4)):
+            some = made.batch(step, part)
+            np.testing.assert_array_equal(some['weight'], whole['weight'][part])
+            np.testing.assert_array_equal(some['text'], [each[part] for each in whole['text']])
+        np.testing.assert_array_equal(np.concatenate([parts[0][step], parts[1][step]]), whole['weight'])

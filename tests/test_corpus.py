@@ -16,8 +16,10 @@ import time
 import numpy as np
 import pytest
 
-from transformer.config import Config, ConfigError, Data
-from transformer.data import build, corpus
+from transformer.config import Data
+from transformer.data import build, corpus, readers, tokenizer
+from transformer.data.readers import Reading
+from transformer.options import ConfigError
 
 ENGLISH = [f'{who} sees {what}.' for who in ('He', 'A cat', 'Nobody') for what in ('it', 'a dog')]
 GERMAN = [f'{who} sieht {what}.' for who in ('Er', 'Das Kätzchen', 'Ob') for what in ('es', 'x')]
@@ -32,60 +34,77 @@ def write(folder, name, sides):
         (folder / f'{name}.{language}').write_bytes(text.encode())
 
 
+# What a translation reads, and what a language model does.
+PAIRS = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
+TEXT = ('source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_pairs')
+
+
+def prepare(data, cache, **keywords):
+    """The corpus of sentence pairs."""
+    fields = {'source': data.source_language, 'target': data.target_language}
+    return corpus.prepare(data, Reading(fields, PAIRS), cache, **keywords)
+
+
+def prepare_text(data, cache, **keywords):
+    """The corpus of one text."""
+    return corpus.prepare(data, Reading({'text': data.language}, TEXT), cache, **keywords)
+
+
 @pytest.fixture
-def config(tmp_path):
+def data(tmp_path):
     folder = tmp_path / 'text'
     folder.mkdir()
     write(folder, 'train', TRAIN)
     write(folder, 'dev', DEV)
     write(folder, 'test', (ENGLISH[:2], GERMAN[:2]))
-    return changed(Config(), source='text', dir=str(folder), dev='dev', pieces=300, max_len=30)
+    return Data(source='text', dir=str(folder), dev='dev', pieces=300, max_len=30)
 
 
-def changed(config, **options):
-    return Config(data=Data(**{**vars(config.data), **options}))
+changed = dataclasses.replace
 
 
 def content(folder):
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
-def test_arrays_hold_the_pieces_of_every_pair(config, tmp_path):
-    prepared = corpus.prepare(config, tmp_path / 'cache')
+def test_arrays_hold_the_pieces_of_every_pair(data, tmp_path):
+    prepared = prepare(data, tmp_path / 'cache')
     pieces = prepared.tokenizer
     train, dev = prepared.splits['train'], prepared.splits['dev']
     assert len(train) == 6
     for i in range(6):
-        source, target = train.pair(i)
+        source, target = train.example(i).values()
         assert source.tolist() == pieces.encode(ENGLISH[i])
         assert target.tolist() == pieces.encode(GERMAN[i])
-        assert (train.source_lengths[i], train.target_lengths[i]) == (len(source), len(target))
-    assert dev.pair(0)[0].tolist() == [1]
-    decoded = [[pieces.decode(side) for side in dev.pair(i)] for i in range(len(dev))]
+        assert [field.lengths[i] for field in train.fields.values()] == [len(source), len(target)]
+    assert list(train.fields) == list(train.example(0)) == ['source', 'target']
+    assert dev.example(0)['source'].tolist() == [1]
+    decoded = [[pieces.decode(side) for side in dev.example(i).values()] for i in range(len(dev))]
     assert decoded == [list(pair) for pair in zip(*DEV, strict=True)]
-    assert train.source.dtype == np.uint16
-    assert isinstance(train.source, np.memmap)
+    assert train.fields['source'].tokens.dtype == np.uint16
+    assert isinstance(train.fields['source'].tokens, np.memmap)
 
 
-def test_raw_texts_are_kept_as_they_came(config, tmp_path):
-    prepared = corpus.prepare(config, tmp_path / 'cache')
-    assert prepared.texts('dev') == (list(DEV[0]), list(DEV[1]))
-    assert prepared.texts('test') == (ENGLISH[:2], GERMAN[:2])
+def test_raw_texts_are_kept_as_they_came(data, tmp_path):
+    prepared = prepare(data, tmp_path / 'cache')
+    assert prepared.texts('dev') == {'source': DEV[0], 'target': DEV[1]}
+    assert prepared.texts('test') == {'source': ENGLISH[:2], 'target': GERMAN[:2]}
+    assert prepared.raw('test', 'target') == ''.join(f'{line}\n' for line in GERMAN[:2]).encode()
     assert {path.stem for path in prepared.folder.glob('*.txt')} == {
         *('dev.source', 'dev.target', 'test.source', 'test.target')
     }
 
 
-def test_lock_file_counts(config, tmp_path, caplog):
-    prepared = corpus.prepare(config, tmp_path / 'cache')
+def test_lock_file_counts(data, tmp_path, caplog):
+    prepared = prepare(data, tmp_path / 'cache')
     lock = json.loads((prepared.folder / 'data.lock.json').read_text())
     assert lock.pop('lock_sha256')
     assert lock == prepared.lock
     train = prepared.splits['train']
     assert lock['splits']['train'] == {
         'pairs': 6,
-        'source_tokens': sum(len(train.pair(i)[0]) for i in range(6)),
-        'target_tokens': sum(len(train.pair(i)[1]) for i in range(6)),
+        'source_tokens': sum(len(train.example(i)['source']) for i in range(6)),
+        'target_tokens': sum(len(train.example(i)['target']) for i in range(6)),
         'dropped': {
             'empty': {'count': 2, 'first': ['train.en:7', 'train.de:9']},
             'long': {'count': 2, 'first': ['train.en:8', 'train.de:10']},
@@ -106,39 +125,59 @@ def test_lock_file_counts(config, tmp_path, caplog):
     assert "data.train: left out {'empty': 2, 'long': 2}" in caplog.text
 
 
-def test_a_sentence_of_max_len_is_kept(config, tmp_path):
+def test_a_sentence_of_max_len_is_kept(data, tmp_path):
     longest = max(
         len(side)
         for i in range(6)
-        for side in corpus.prepare(config, tmp_path / 'cache').splits['train'].pair(i)
+        for side in prepare(data, tmp_path / 'cache').splits['train'].example(i).values()
     )
-    exact = corpus.prepare(changed(config, max_len=longest), tmp_path / 'cache')
+    exact = prepare(changed(data, max_len=longest), tmp_path / 'cache')
     assert len(exact.splits['train']) == 6
-    short = corpus.prepare(changed(config, max_len=longest - 1), tmp_path / 'cache')
+    short = prepare(changed(data, max_len=longest - 1), tmp_path / 'cache')
     assert len(short.splits['train']) < 6
+
+
+@pytest.mark.parametrize(
+    'options, name',
+    [
+        ({}, 'e251c978ba85f1dcfbcc9d890e86f8b6'),
+        (
+            {'train_pairs': 7, 'source_language': 'de', 'target_language': 'en'},
+            'f9195a8022541829539b37908c6c0ad4',
+        ),
+        ({'source': 'grammar', 'max_len': 256}, 'd3b351245cfe26b97f520b4d81c07574'),
+    ],
+)
+def test_caches_of_sentence_pairs_are_found_again(data, tmp_path, monkeypatch, options, name):
+    """The names that folders had when a corpus was known by its sides, not by named fields."""
+    monkeypatch.setattr(corpus.sentencepiece, '__version__', '0.2.3')
+    monkeypatch.setattr(readers.grammar, 'VERSION', 2)
+    english_german = list(zip(ENGLISH, GERMAN, strict=True))
+    monkeypatch.setattr(readers.grammar, 'sentence_pairs', lambda split: english_german)
+    assert prepare(changed(data, **options), tmp_path / 'cache').folder.name == name
 
 
 def test_grammar_has_a_pronoun_split(tmp_path, monkeypatch):
     english_german = list(zip(ENGLISH, GERMAN, strict=True))
-    monkeypatch.setattr(corpus.grammar, 'sentence_pairs', lambda split: english_german)
+    monkeypatch.setattr(readers.grammar, 'sentence_pairs', lambda split: english_german)
     data = Data(source='grammar', pieces=300)
-    prepared = corpus.prepare(Config(data=data), tmp_path)
+    prepared = prepare(data, tmp_path)
     assert list(prepared.splits) == ['train', 'dev', 'test', 'pronoun']
-    assert prepared.texts('pronoun') == (ENGLISH, GERMAN)
+    assert prepared.texts('pronoun') == {'source': ENGLISH, 'target': GERMAN}
     # The pronouns that it counts are German.
     back = dataclasses.replace(data, source_language='de', target_language='en')
-    backwards = corpus.prepare(Config(data=back), tmp_path)
+    backwards = prepare(back, tmp_path)
     assert list(backwards.splits) == ['train', 'dev', 'test']
-    assert backwards.texts('test') == (GERMAN, ENGLISH)
-    assert prepared.lock['versions']['grammar'] == corpus.grammar.VERSION
-    monkeypatch.setattr(corpus.grammar, 'VERSION', corpus.grammar.VERSION + 1)
-    assert corpus.prepare(Config(data=data), tmp_path).folder != prepared.folder
+    assert backwards.texts('test') == {'source': GERMAN, 'target': ENGLISH}
+    assert prepared.lock['versions']['grammar'] == readers.grammar.VERSION
+    monkeypatch.setattr(readers.grammar, 'VERSION', readers.grammar.VERSION + 1)
+    assert prepare(data, tmp_path).folder != prepared.folder
 
 
-def test_small_chunks_give_the_same_files(config, tmp_path, monkeypatch):
-    whole = corpus.prepare(config, tmp_path / 'cache')
+def test_small_chunks_give_the_same_files(data, tmp_path, monkeypatch):
+    whole = prepare(data, tmp_path / 'cache')
     monkeypatch.setattr(build, '_CHUNK', 2)
-    chunked = corpus.prepare(config, tmp_path / 'other')
+    chunked = prepare(data, tmp_path / 'other')
     assert chunked.folder.name == whole.folder.name
     before, after = content(whole.folder), content(chunked.folder)
     # Blank pairs are met when a chunk is read, long ones behind it.
@@ -149,8 +188,8 @@ def test_small_chunks_give_the_same_files(config, tmp_path, monkeypatch):
     assert after == before
 
 
-def test_large_vocabularies_take_four_bytes(config, tmp_path, monkeypatch):
-    class Large(build.Tokenizer):
+def test_large_vocabularies_take_four_bytes(data, tmp_path, monkeypatch):
+    class Large(tokenizer.Tokenizer):
         def __init__(self, model):
             super().__init__(model)
             self.size = 70_000
@@ -158,13 +197,13 @@ def test_large_vocabularies_take_four_bytes(config, tmp_path, monkeypatch):
         def encode_batch(self, texts):
             return [[69_999, 1] for _ in texts]
 
-    monkeypatch.setattr(build, 'Tokenizer', Large)
-    train = corpus.prepare(config, tmp_path / 'cache').splits['train']
-    assert train.source.dtype == np.int32
-    assert train.pair(5)[0].tolist() == [69_999, 1]
+    monkeypatch.setattr(tokenizer, 'Tokenizer', Large)
+    train = prepare(data, tmp_path / 'cache').splits['train']
+    assert train.fields['source'].tokens.dtype == np.int32
+    assert train.example(5)['source'].tolist() == [69_999, 1]
 
 
-def test_tokenizer_learns_from_evenly_spaced_pairs(config, tmp_path, monkeypatch):
+def test_tokenizer_learns_from_evenly_spaced_pairs(data, tmp_path, monkeypatch):
     seen = []
     train = build.tokenizer.train
 
@@ -175,15 +214,15 @@ def test_tokenizer_learns_from_evenly_spaced_pairs(config, tmp_path, monkeypatch
     monkeypatch.setattr(build.tokenizer, 'train', spy)
     # 20 sentences, of which at most 7 are taken: every third pair that has two sides.
     monkeypatch.setattr(build, '_TRAINED_ON', 7)
-    corpus.prepare(config, tmp_path / 'cache')
+    prepare(data, tmp_path / 'cache')
     assert seen == [ENGLISH[0], GERMAN[0], ENGLISH[3], GERMAN[3], LONG, 'y']
 
 
-def test_the_first_training_pairs(config, tmp_path):
+def test_the_first_training_pairs(data, tmp_path):
     """So many are read, told as progress, and in the lock file with what is dropped of them."""
     seen = []
-    few = changed(config, train_pairs=7)
-    prepared = corpus.prepare(few, tmp_path / 'cache', progress=lambda *told: seen.append(told))
+    few = changed(data, train_pairs=7)
+    prepared = prepare(few, tmp_path / 'cache', progress=lambda *told: seen.append(told))
     made = prepared.lock['splits']['train']
     assert made['pairs'] + sum(drop['count'] for drop in made['dropped'].values()) == 7
     assert made['dropped']['empty']['count'] == 1
@@ -191,36 +230,37 @@ def test_the_first_training_pairs(config, tmp_path):
     assert len(prepared.splits['dev']) == len(DEV[0])
 
 
-def test_second_time_only_reads(config, tmp_path, monkeypatch):
-    first = corpus.prepare(config, tmp_path / 'cache')
+def test_second_time_only_reads(data, tmp_path, monkeypatch):
+    first = prepare(data, tmp_path / 'cache')
     for name in ('_build', '_alone'):
         monkeypatch.setattr(corpus, name, None)
-    second = corpus.prepare(config, tmp_path / 'cache')
+    second = prepare(data, tmp_path / 'cache')
     assert second.lock == first.lock
-    assert second.splits['dev'].pair(1)[0].tolist() == first.splits['dev'].pair(1)[0].tolist()
+    assert second.splits['dev'].example(1)['source'].tolist() == (
+        first.splits['dev'].example(1)['source'].tolist()
+    )
 
 
-def test_key_is_what_determines_the_content(config, tmp_path):
-    def key(config, splits=None):
-        return corpus.prepare(config, tmp_path / 'cache', splits).folder.name
+def test_key_is_what_determines_the_content(data, tmp_path):
+    def key(data):
+        return prepare(data, tmp_path / 'cache').folder.name
 
-    first = key(config)
+    first = key(data)
     moved = tmp_path / 'moved'
     (tmp_path / 'text').rename(moved)
-    config = changed(config, dir=str(moved))
-    assert key(config) == first
-    assert key(changed(config, name='unused', batch_tokens=7, row_len=999)) == first
+    data = changed(data, dir=str(moved))
+    assert key(data) == first
+    assert key(changed(data, name='unused', batch_tokens=7, row_len=999)) == first
     keys = {
         first,
-        key(config, ('train', 'dev')),
-        key(changed(config, pieces=301)),
-        key(changed(config, max_len=29)),
-        key(changed(config, train_pairs=8)),
-        key(changed(config, source_language='de', target_language='en')),
-        key(changed(config, test='dev')),
+        key(changed(data, pieces=301)),
+        key(changed(data, max_len=29)),
+        key(changed(data, train_pairs=8)),
+        key(changed(data, source_language='de', target_language='en')),
+        key(changed(data, test='dev')),
     }
     write(moved, 'dev', (['a', 'b', 'c'], ['x', 'y', 'z']))
-    assert len(keys | {key(config)}) == 8
+    assert len(keys | {key(data)}) == 7
 
 
 def flip(data):
@@ -234,8 +274,8 @@ FILES = [
 
 
 @pytest.mark.parametrize('damage', ['flip', 'truncate', 'empty', 'remove'])
-def test_damage_is_seen_and_mended(config, tmp_path, caplog, damage):
-    folder = corpus.prepare(config, tmp_path / 'cache').folder
+def test_damage_is_seen_and_mended(data, tmp_path, caplog, damage):
+    folder = prepare(data, tmp_path / 'cache').folder
     whole = content(folder)
     for name in FILES:
         path = folder / name
@@ -246,7 +286,7 @@ def test_damage_is_seen_and_mended(config, tmp_path, caplog, damage):
             path.write_bytes(cuts[damage])
         caplog.clear()
         with caplog.at_level(logging.WARNING):
-            again = corpus.prepare(config, tmp_path / 'cache')
+            again = prepare(data, tmp_path / 'cache')
         notices = [record.getMessage() for record in caplog.records]
         (notice,) = [text for text in notices if 'the cache is made again' in text]
         assert name in notice
@@ -254,14 +294,14 @@ def test_damage_is_seen_and_mended(config, tmp_path, caplog, damage):
         assert list((tmp_path / 'cache').iterdir()) == [folder]
 
 
-def test_an_edited_lock_file_is_damage(config, tmp_path):
-    folder = corpus.prepare(config, tmp_path / 'cache').folder
+def test_an_edited_lock_file_is_damage(data, tmp_path):
+    folder = prepare(data, tmp_path / 'cache').folder
     lock = folder / 'data.lock.json'
     whole = lock.read_text()
     other = whole.replace('"pairs": 6', '"pairs": 7')
     for edited in (other, '[]', '{}', '7', '{"lock_sha256": 1}'):
         lock.write_text(edited)
-        corpus.prepare(config, tmp_path / 'cache')
+        prepare(data, tmp_path / 'cache')
         assert lock.read_text() == whole
 
 
@@ -274,10 +314,10 @@ def test_an_edited_lock_file_is_damage(config, tmp_path):
         OSError(errno.EIO, 'broken', 'some file'),
     ],
 )
-def test_after_an_accident_it_goes_on(config, tmp_path, monkeypatch, error):
-    whole = content(corpus.prepare(config, tmp_path / 'other').folder)
+def test_after_an_accident_it_goes_on(data, tmp_path, monkeypatch, error):
+    whole = content(prepare(data, tmp_path / 'other').folder)
     cache = tmp_path / 'cache'
-    encode = corpus.Tokenizer.encode_batch
+    encode = tokenizer.Tokenizer.encode_batch
 
     def fails(self, texts):
         if 'leer' in texts:
@@ -285,21 +325,21 @@ def test_after_an_accident_it_goes_on(config, tmp_path, monkeypatch, error):
         return encode(self, texts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(corpus.Tokenizer, 'encode_batch', fails)
+        patch.setattr(tokenizer.Tokenizer, 'encode_batch', fails)
         with pytest.raises(error if isinstance(error, type) else OSError) as caught:
-            corpus.prepare(config, cache)
+            prepare(data, cache)
     if isinstance(error, OSError):
         named = {errno.ENOSPC: str(cache), errno.EIO: 'some file'}
         assert caught.value.filename == named[error.errno]
     (unfinished,) = cache.iterdir()
     assert unfinished.name.startswith('.')
     monkeypatch.setattr(build.tokenizer, 'train', None)
-    prepared = corpus.prepare(config, cache)
+    prepared = prepare(data, cache)
     assert content(prepared.folder) == whole
     assert list(cache.iterdir()) == [prepared.folder]
 
 
-def test_whatever_was_written_last_it_goes_on(config, tmp_path, monkeypatch):
+def test_whatever_was_written_last_it_goes_on(data, tmp_path, monkeypatch):
     monkeypatch.setattr(build, '_CHUNK', 4)
     sync = os.fsync
     calls, last = 0, None
@@ -313,49 +353,54 @@ def test_whatever_was_written_last_it_goes_on(config, tmp_path, monkeypatch):
         sync(handle)
 
     monkeypatch.setattr(os, 'fsync', interrupted)
-    whole = content(corpus.prepare(config, tmp_path / 'whole').folder)
+    whole = content(prepare(data, tmp_path / 'whole').folder)
     for number in range(1, calls + 1, 3):
         cache = tmp_path / str(number)
         calls, last = 0, number
         with pytest.raises(KeyboardInterrupt):
-            corpus.prepare(config, cache)
-        prepared = corpus.prepare(config, cache)
+            prepare(data, cache)
+        prepared = prepare(data, cache)
         assert content(prepared.folder) == whole
         assert list(cache.iterdir()) == [prepared.folder]
 
 
-def test_interrupted_between_lock_file_and_journal(config, tmp_path, monkeypatch):
-    def interrupted(path):
-        raise KeyboardInterrupt
+def test_interrupted_between_lock_file_and_journal(data, tmp_path, monkeypatch):
+    unlink = pathlib.Path.unlink
 
-    whole = content(corpus.prepare(config, tmp_path / 'other').folder)
+    def interrupted(path, **keywords):
+        if path.name == 'journal.json':
+            raise KeyboardInterrupt
+        unlink(path, **keywords)
+
+    whole = content(prepare(data, tmp_path / 'other').folder)
     with monkeypatch.context() as patch:
         patch.setattr(pathlib.Path, 'unlink', interrupted)
         with pytest.raises(KeyboardInterrupt):
-            corpus.prepare(config, tmp_path / 'cache')
-    assert content(corpus.prepare(config, tmp_path / 'cache').folder) == whole
+            prepare(data, tmp_path / 'cache')
+    assert content(prepare(data, tmp_path / 'cache').folder) == whole
 
 
 @pytest.mark.parametrize('name', ['tokenizer.model', 'journal.json', 'dev.source.txt'])
 @pytest.mark.parametrize('damage', [lambda path: path.unlink(), lambda path: path.write_bytes(b'x')])
-def test_a_damaged_beginning_is_made_again(config, tmp_path, monkeypatch, name, damage):
-    whole = content(corpus.prepare(config, tmp_path / 'other').folder)
+def test_a_damaged_beginning_is_made_again(data, tmp_path, monkeypatch, name, damage):
+    whole = content(prepare(data, tmp_path / 'other').folder)
 
     def stop(stage, done, total):
         if stage == 'test':
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        corpus.prepare(config, tmp_path / 'cache', progress=stop)
+        prepare(data, tmp_path / 'cache', progress=stop)
     (unfinished,) = (tmp_path / 'cache').iterdir()
     damage(unfinished / name)
-    assert content(corpus.prepare(config, tmp_path / 'cache').folder) == whole
+    assert content(prepare(data, tmp_path / 'cache').folder) == whole
 
 
 KILLED = """
 import os, signal, sys
-from transformer.config import Config, Data
+from transformer.config import Data
 from transformer.data import build, corpus
+from transformer.data.readers import Reading
 
 folder, cache, moment, done = sys.argv[1:]
 build._CHUNK = 4
@@ -365,7 +410,8 @@ def progress(stage, units, total):
     if (stage, units) == (moment, int(done)):
         os.kill(os.getpid(), signal.SIGKILL)
 
-corpus.prepare(Config(data=data), cache, progress=progress)
+options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
+corpus.prepare(data, Reading({'source': 'en', 'target': 'de'}, options), cache, progress=progress)
 """
 
 
@@ -379,50 +425,50 @@ corpus.prepare(Config(data=data), cache, progress=progress)
         (('test', 2), 0, 0),
     ],
 )
-def test_killed_and_restarted(config, tmp_path, monkeypatch, moment, trained, encoded):
+def test_killed_and_restarted(data, tmp_path, monkeypatch, moment, trained, encoded):
     monkeypatch.setattr(build, '_CHUNK', 4)
-    undisturbed = corpus.prepare(config, tmp_path / 'other')
-    command = [sys.executable, '-c', KILLED, config.data.dir, tmp_path / 'cache', *map(str, moment)]
+    undisturbed = prepare(data, tmp_path / 'other')
+    command = [sys.executable, '-c', KILLED, data.dir, tmp_path / 'cache', *map(str, moment)]
     assert subprocess.run(command).returncode == -signal.SIGKILL
     (unfinished,) = (tmp_path / 'cache').iterdir()
     assert unfinished.name.startswith(f'.{undisturbed.folder.name}.')
-    train, encode = build.tokenizer.train, build.Tokenizer.encode_batch
+    train, encode = build.tokenizer.train, tokenizer.Tokenizer.encode_batch
     calls = []
     spies = {
         'train': lambda *args: (calls.append('train'), train(*args))[1],
         'encode_batch': lambda *args: (calls.append('encode'), encode(*args))[1],
     }
     monkeypatch.setattr(build.tokenizer, 'train', spies['train'])
-    monkeypatch.setattr(build.Tokenizer, 'encode_batch', spies['encode_batch'])
-    prepared = corpus.prepare(config, tmp_path / 'cache')
+    monkeypatch.setattr(tokenizer.Tokenizer, 'encode_batch', spies['encode_batch'])
+    prepared = prepare(data, tmp_path / 'cache')
     assert (calls.count('train'), calls.count('encode')) == (trained, encoded)
     assert content(prepared.folder) == content(undisturbed.folder)
     assert list((tmp_path / 'cache').iterdir()) == [prepared.folder]
 
 
-def test_progress_counts_every_stage(config, tmp_path, monkeypatch):
+def test_progress_counts_every_stage(data, tmp_path, monkeypatch):
     monkeypatch.setattr(build, '_CHUNK', 4)
     seen = []
-    corpus.prepare(config, tmp_path / 'cache', progress=lambda *call: seen.append(call))
+    prepare(data, tmp_path / 'cache', progress=lambda *call: seen.append(call))
     assert seen == [
         *(('tokenizer', done, 11) for done in (0, 10, 11)),
         *(('train', done, 10) for done in (0, 4, 8, 10)),
         *(('dev', done, 3) for done in (0, 3)),
         *(('test', done, 2) for done in (0, 2)),
     ]
-    corpus.prepare(config, tmp_path / 'cache', progress=lambda *call: pytest.fail('nothing is made'))
+    prepare(data, tmp_path / 'cache', progress=lambda *call: pytest.fail('nothing is made'))
 
 
-def test_threads_change_nothing(config, tmp_path, monkeypatch):
+def test_threads_change_nothing(data, tmp_path, monkeypatch):
     found = []
     for threads in (1, 3):
         monkeypatch.setattr(os, 'cpu_count', lambda: threads)
-        prepared = corpus.prepare(config, tmp_path / str(threads))
+        prepared = prepare(data, tmp_path / str(threads))
         found.append(content(prepared.folder))
     assert found[0] == found[1]
 
 
-def test_unfinished_folders_do_not_gather(config, tmp_path):
+def test_unfinished_folders_do_not_gather(data, tmp_path):
     cache = tmp_path / 'cache'
     names = ('.0123.host', '.0123.host.89ab', '.0123.host.damaged', '.4567.host')
     for name in names:
@@ -432,20 +478,20 @@ def test_unfinished_folders_do_not_gather(config, tmp_path):
     for name in names[:3]:
         os.utime(cache / name, (0, time.time() - week - 60))
     os.utime(cache / names[3], (0, time.time() - week + 60))
-    prepared = corpus.prepare(config, cache)
+    prepared = prepare(data, cache)
     assert {path.name for path in cache.iterdir()} == {prepared.folder.name, names[3]}
 
 
-def test_a_cache_that_cannot_be_a_folder(config, tmp_path):
+def test_a_cache_that_cannot_be_a_folder(data, tmp_path):
     (tmp_path / 'cache').write_text('')
     with pytest.raises(OSError) as error:
-        corpus.prepare(config, tmp_path / 'cache')
+        prepare(data, tmp_path / 'cache')
     assert str(tmp_path / 'cache') in str(error.value.filename)
 
 
-def prepare_twice_at_once(config, cache):
+def prepare_twice_at_once(data, cache):
     found = []
-    threads = [threading.Thread(target=lambda: found.append(corpus.prepare(config, cache))) for _ in range(2)]
+    threads = [threading.Thread(target=lambda: found.append(prepare(data, cache))) for _ in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -453,17 +499,17 @@ def prepare_twice_at_once(config, cache):
     return found
 
 
-def test_processes_wait_for_each_other(config, tmp_path, monkeypatch, caplog):
+def test_processes_wait_for_each_other(data, tmp_path, monkeypatch, caplog):
     calls = []
     write = build.write
     monkeypatch.setattr(build, 'write', lambda *args: (calls.append(1), write(*args)))
-    first, second = prepare_twice_at_once(config, tmp_path / 'cache')
+    first, second = prepare_twice_at_once(data, tmp_path / 'cache')
     assert first.lock == second.lock
     assert len(calls) == 1
     assert 'waiting for another process' in caplog.text
 
 
-def test_without_locks_both_end_well(config, tmp_path, monkeypatch):
+def test_without_locks_both_end_well(data, tmp_path, monkeypatch):
     def refuses(handle, operation):
         raise OSError(errno.ENOLCK, 'no locks')
 
@@ -471,12 +517,12 @@ def test_without_locks_both_end_well(config, tmp_path, monkeypatch):
     meet = threading.Barrier(2)
     monkeypatch.setattr(corpus.fcntl, 'flock', refuses)
     monkeypatch.setattr(build, 'write', lambda *args: (write(*args), meet.wait(20)))
-    first, second = prepare_twice_at_once(config, tmp_path / 'cache')
+    first, second = prepare_twice_at_once(data, tmp_path / 'cache')
     assert first.lock == second.lock
     assert list((tmp_path / 'cache').iterdir()) == [first.folder]
 
 
-def test_without_locks_an_accident_leaves_nothing(config, tmp_path, monkeypatch):
+def test_without_locks_an_accident_leaves_nothing(data, tmp_path, monkeypatch):
     def refuses(handle, operation):
         raise OSError(errno.ENOLCK, 'no locks')
 
@@ -485,11 +531,11 @@ def test_without_locks_an_accident_leaves_nothing(config, tmp_path, monkeypatch)
 
     monkeypatch.setattr(corpus.fcntl, 'flock', refuses)
     with pytest.raises(KeyboardInterrupt):
-        corpus.prepare(config, tmp_path / 'cache', progress=stop)
+        prepare(data, tmp_path / 'cache', progress=stop)
     assert list((tmp_path / 'cache').iterdir()) == []
 
 
-def test_a_faster_process_wins(config, tmp_path, monkeypatch):
+def test_a_faster_process_wins(data, tmp_path, monkeypatch):
     rename = pathlib.Path.rename
 
     def after_another(path, target):
@@ -497,35 +543,194 @@ def test_a_faster_process_wins(config, tmp_path, monkeypatch):
         return rename(path, target)
 
     monkeypatch.setattr(pathlib.Path, 'rename', after_another)
-    prepared = corpus.prepare(config, tmp_path / 'cache')
+    prepared = prepare(data, tmp_path / 'cache')
     assert len(prepared.splits['train']) == 6
     assert list((tmp_path / 'cache').iterdir()) == [prepared.folder]
 
 
-def test_a_rename_that_fails_is_told(config, tmp_path, monkeypatch):
+def test_a_rename_that_fails_is_told(data, tmp_path, monkeypatch):
     def fails(path, target):
         raise OSError(errno.EROFS, 'read-only', str(target))
 
     with monkeypatch.context() as patch:
         patch.setattr(pathlib.Path, 'rename', fails)
         with pytest.raises(OSError, match='read-only'):
-            corpus.prepare(config, tmp_path / 'cache')
+            prepare(data, tmp_path / 'cache')
     # The folder lacks its name only.
     monkeypatch.setattr(build, 'write', None)
-    assert len(corpus.prepare(config, tmp_path / 'cache').splits['train']) == 6
+    assert len(prepare(data, tmp_path / 'cache').splits['train']) == 6
 
 
 @pytest.mark.parametrize(
     'options, expected',
     [
-        ({'max_len': 2}, "data.train: no pair to use; dropped {'empty': 2, 'long': 8}"),
-        ({'dev': 'nothing'}, 'data.dev: no pair to use; dropped {}'),
+        ({'max_len': 2}, "data.train: no example to use; dropped {'empty': 2, 'long': 8}"),
+        ({'dev': 'nothing'}, 'data.dev: no example to use; dropped {}'),
         ({'pieces': 37_000}, 'data.pieces=37000: the training text allows'),
     ],
 )
-def test_too_little_data(config, tmp_path, options, expected):
+def test_too_little_data(data, tmp_path, options, expected):
     write(tmp_path / 'text', 'nothing', ([], []))
     with pytest.raises(ConfigError) as error:
-        corpus.prepare(changed(config, **options), tmp_path / 'cache')
+        prepare(changed(data, **options), tmp_path / 'cache')
     assert str(error.value).startswith(expected)
     assert list((tmp_path / 'cache').iterdir()) == []
+
+
+@pytest.fixture
+def text(tmp_path):
+    """The options of a language model of bytes on two files of verse."""
+    folder = tmp_path / 'verse'
+    folder.mkdir()
+    (folder / 'a.txt').write_bytes(VERSE[0].encode())
+    (folder / 'b.txt').write_bytes(VERSE[1].encode())
+    return Data(
+        **{'source': 'text', 'dir': str(folder), 'documents': 'files', 'batching': 'running'},
+        **{'train': 'a.txt,b.txt', 'dev': 'b.txt', 'test': 'a.txt[50%:],b.txt'},
+        **{'tokenizer': 'bytes', 'pieces': 259, 'max_len': 4},
+    )
+
+
+VERSE = ('Ein Vögel-\r\n\nchen 😀', '\n  of two\nlines\n')
+
+
+def bytes_of(text):
+    return [byte + 3 for byte in text.encode()] + [1]
+
+
+def test_a_file_is_a_document(text, tmp_path, caplog):
+    prepared = prepare_text(text, tmp_path / 'cache')
+    half = VERSE[0][9:]
+    assert len(VERSE[0]) == 19
+    documents = {'train': VERSE, 'dev': VERSE[1:], 'test': (half, VERSE[1])}
+    for split, expected in documents.items():
+        made = prepared.splits[split]
+        assert [made.example(i)['text'].tolist() for i in range(len(made))] == list(map(bytes_of, expected))
+        assert list(made.fields) == ['text']
+        assert prepared.lock['splits'][split] == {
+            'pairs': len(expected),
+            'text_tokens': sum(len(bytes_of(document)) for document in expected),
+            'dropped': {},
+        }
+    assert prepared.texts('dev') == {'text': [VERSE[1]]}
+    assert prepared.texts('test') == {'text': [half, VERSE[1]]}
+    assert prepared.raw('test', 'text') == (half + VERSE[1]).encode()
+    assert not list(prepared.folder.glob('train*.txt'))
+    assert prepared.tokenizer.size == 259
+    assert [(f['name'], f['lines']) for f in prepared.lock['files']['test']] == [
+        ('a.txt[50%:]', 3),
+        ('b.txt', 3),
+    ]
+    assert not caplog.records
+
+
+def test_chunks_of_files_give_the_same_folder(text, tmp_path, monkeypatch):
+    whole = content(prepare_text(text, tmp_path / 'cache').folder)
+    monkeypatch.setattr(build, '_FILES', 1)
+    encode = tokenizer.ByteTokenizer.encode_document
+    calls = []
+
+    def interrupted(self, document):
+        calls.append(document)
+        if len(calls) == 5:
+            raise KeyboardInterrupt
+        return encode(self, document)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tokenizer.ByteTokenizer, 'encode_document', interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            prepare_text(text, tmp_path / 'other')
+    # The first file of the last split was done.
+    assert calls == [*VERSE, VERSE[1], VERSE[0][9:], VERSE[1]]
+    assert content(prepare_text(text, tmp_path / 'other').folder) == whole
+
+
+def test_whole_files_in_learned_pieces(text, tmp_path, monkeypatch):
+    learned = []
+    train = tokenizer.train
+
+    def spy(sentences, pieces):
+        learned.extend(sentences)
+        return train(learned, pieces)
+
+    monkeypatch.setattr(tokenizer, 'train', spy)
+    seen = []
+    bpe = changed(text, tokenizer='bpe', pieces=290)
+    prepared = prepare_text(bpe, tmp_path / 'cache', progress=lambda *told: seen.append(told))
+    assert learned == ['Ein Vögel-\r', '', 'chen 😀', '', '  of two', 'lines']
+    assert seen[:3] == [('tokenizer', done, 7) for done in (0, 6, 7)]
+    made = prepared.splits['train']
+    assert [prepared.tokenizer.decode(made.example(i)['text']) for i in range(2)] == list(VERSE)
+    assert all(made.example(i)['text'].tolist().count(1) == 1 for i in range(2))
+    # So many files, not lines; the first has three.
+    learned.clear()
+    seen.clear()
+    few = changed(bpe, train_pairs=1, pieces=280)
+    few = prepare_text(few, tmp_path / 'cache', progress=lambda *told: seen.append(told))
+    assert len(learned) == 3
+    assert seen[:3] == [('tokenizer', done, 4) for done in (0, 3, 4)]
+    assert (len(few.splits['train']), len(few.splits['test'])) == (1, 2)
+
+
+def test_a_language_model_of_lines(data, tmp_path):
+    """One sentence a document; long ones are left out unless the text is cut into rows anyway."""
+    lines = changed(data, language='de', max_len=30)
+    prepared = prepare_text(lines, tmp_path / 'cache')
+    train = prepared.splits['train']
+    decoded = [prepared.tokenizer.decode(train.example(i)['text']) for i in range(len(train))]
+    assert decoded == [*GERMAN, 'x', 'y']
+    assert prepared.lock['splits']['train']['dropped'] == {
+        'empty': {'count': 1, 'first': ['train.de:9']},
+        'long': {'count': 1, 'first': ['train.de:10']},
+    }
+    assert prepared.texts('dev') == {'text': DEV[1]}
+    assert prepared.raw('dev', 'text') == ''.join(f'{line}\n' for line in DEV[1]).encode()
+    cut = prepare_text(changed(lines, batching='running'), tmp_path / 'cache')
+    assert len(cut.splits['train']) == 9
+    assert list(cut.lock['splits']['train']['dropped']) == ['empty']
+
+
+def test_bytes_need_no_learning(data, tmp_path):
+    seen = []
+    options = changed(data, tokenizer='bytes', pieces=259, language='en')
+    prepared = prepare_text(options, tmp_path / 'cache', progress=lambda *told: seen.append(told))
+    assert {stage for stage, *_ in seen} == {'train', 'dev', 'test'}
+    assert prepared.splits['dev'].example(0)['text'].tolist() == [1]
+    assert prepared.splits['test'].example(0)['text'].tolist() == bytes_of(ENGLISH[0])
+    assert prepared.lock['tokenizer_sha256'] == prepared.tokenizer.sha256
+    again = prepare_text(options, tmp_path / 'cache', progress=lambda *told: pytest.fail('nothing is made'))
+    assert again.tokenizer.decode(again.splits['test'].example(1)['text']) == ENGLISH[1]
+
+
+def test_a_grammar_of_one_language(tmp_path, monkeypatch):
+    english_german = list(zip(ENGLISH, GERMAN, strict=True))
+    monkeypatch.setattr(readers.grammar, 'sentence_pairs', lambda split: english_german)
+    prepared = prepare_text(Data(source='grammar', language='de', pieces=290), tmp_path)
+    assert list(prepared.splits) == ['train', 'dev', 'test']
+    assert prepared.texts('test') == {'text': GERMAN}
+
+
+def test_what_determines_a_text(text, tmp_path):
+    """A slice counts by its name, the content of its file and what is done with it."""
+    keys = [
+        prepare_text(changed(text, **options), tmp_path / 'cache').folder.name
+        for options in (
+            {},
+            {'test': 'a.txt[50%:],b.txt[0%:]'},
+            {'test': 'a.txt[51%:],b.txt'},
+            {'documents': 'lines'},
+            {'documents': 'lines', 'batching': 'packed', 'max_len': 30},
+            {'documents': 'lines', 'batching': 'bucketed', 'max_len': 30},
+            {'tokenizer': 'bpe', 'pieces': 290},
+        )
+    ]
+    assert len(set(keys)) == 7
+    assert prepare_text(changed(text, batch_tokens=7, row_len=9), tmp_path / 'cache').folder.name == keys[0]
+
+
+def test_damage_to_the_offsets_of_files_is_mended(text, tmp_path):
+    folder = prepare_text(text, tmp_path / 'cache').folder
+    whole = content(folder)
+    for name in ('dev.text_text_offsets.bin', 'dev.text.txt', 'tokenizer.model'):
+        (folder / name).write_bytes(flip(whole[name]))
+        assert content(prepare_text(text, tmp_path / 'cache').folder) == whole

@@ -7,6 +7,7 @@ import shutil
 import pytest
 
 import run
+from transformer.data import lock
 
 ROOT = pathlib.Path(__file__).parent.parent
 SPLITS = {
@@ -38,17 +39,39 @@ def prepare(config: pathlib.Path) -> int:
 def test_report(config, capfd):
     assert prepare(config) == 0
     printed = capfd.readouterr().out.splitlines()
-    lock = json.loads(pathlib.Path(printed[-1].removeprefix('lock file: ')).read_text())
-    tokens = lock['splits']['train']
+    made = json.loads(pathlib.Path(printed[-1].removeprefix('lock file: ')).read_text())
+    tokens = made['splits']['train']
     assert printed[:2] == [
         'data.train: from train.en (4 lines), train.de (4 lines)',
         f'data.train: 4 pairs read, 1 empty left out; 3 pairs of {tokens["source_tokens"]} en and '
         f'{tokens["target_tokens"]} de pieces',
     ]
     assert printed[3].startswith('data.dev: 1 pairs read, none left out; 1 pairs of ')
-    versions = lock['versions']
+    versions = made['versions']
     assert printed[-3] == f'versions: format {versions["format"]}, sentencepiece {versions["sentencepiece"]}'
-    assert printed[-2] == f'tokenizer: 290 pieces, sha256 {lock["tokenizer_sha256"]}'
+    assert printed[-2] == f'tokenizer: 290 pieces, sha256 {made["tokenizer_sha256"]}'
+
+
+@pytest.mark.parametrize('language, shown', [('de', '7,000 de pieces'), (None, '7,000 pieces')])
+def test_report_of_one_text(language, shown):
+    made = {
+        'language': language,
+        'pieces': 259,
+        'versions': {'format': 2},
+        'files': {'train': [{'name': 'input.txt[:90%]', 'lines': 1234}]},
+        'splits': {
+            'train': {'pairs': 20, 'text_tokens': 7000, 'dropped': {'empty': {'count': 3, 'first': []}}}
+        },
+        'tokenizer_sha256': 'abc',
+    }
+    assert list(lock.describe(made)) == [
+        'data.train: from input.txt[:90%] (1,234 lines)',
+        f'data.train: 23 documents read, 3 empty left out; 20 documents of {shown}',
+        'versions: format 2',
+        'tokenizer: 259 pieces, sha256 abc',
+    ]
+    said = {'dataset': {}, 'pairs_read': {'train': 24}}
+    assert lock.differences(made, said, 'x.json') == ['data.train: 23 documents read, x.json says 24']
 
 
 @pytest.mark.parametrize(

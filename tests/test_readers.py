@@ -1,4 +1,4 @@
-"""Sentence pairs from text files, the grammar and TFDS, and the errors of bad data."""
+"""Rows of text from files, the grammar and TFDS, and the errors of bad data."""
 
 import gzip
 import hashlib
@@ -7,8 +7,10 @@ import json
 
 import pytest
 
-from transformer.config import ConfigError, Data
+from transformer.config import Data
 from transformer.data import readers, tfds_source
+from transformer.data.readers import Reading
+from transformer.options import ConfigError
 
 GERMAN_TO_ENGLISH = {'source_language': 'de', 'target_language': 'en'}
 
@@ -23,8 +25,28 @@ def write(folder, **contents):
         (folder / name.replace('_', '.')).write_bytes(content)
 
 
-def pairs(data, split='train'):
-    return [pair[:2] for pair in readers.sentence_pairs(data, split, readers.Report())]
+def both(data):
+    """How a translation reads."""
+    return Reading({'source': data.source_language, 'target': data.target_language}, ())
+
+
+def one(data):
+    """How a language model reads."""
+    return Reading({'text': data.language}, ())
+
+
+def pairs(data, split='train', report=None):
+    return [row.texts for row in readers.rows(data, both(data), split, report or readers.Report())]
+
+
+def texts(data, split='train'):
+    rows = list(readers.rows(data, one(data), split, readers.Report()))
+    assert readers.count(data, one(data), split, readers.origins(data, one(data), split)) == len(rows)
+    return [row.texts[0] for row in rows]
+
+
+def origins(data, split='train'):
+    return readers.origins(data, both(data), split)
 
 
 def message(error):
@@ -43,15 +65,16 @@ def test_text_of_several_stems_tells_where_a_pair_stands(tmp_path):
     write(tmp_path, train_en=b'a\n', train_de=b'x\n')
     write(tmp_path / 'more', train_en=b'b\nc\n', train_de=b'y\nz\n')
     data = text(tmp_path, train='train, more/train')
-    found = list(readers.sentence_pairs(data, 'train', readers.Report()))
-    assert [pair[:2] for pair in found] == [('a', 'x'), ('b', 'y'), ('c', 'z')]
+    found = list(readers.rows(data, both(data), 'train', readers.Report()))
+    assert [row.texts for row in found] == [('a', 'x'), ('b', 'y'), ('c', 'z')]
     assert found[2].files == ('more/train.en', 'more/train.de')
-    assert [pair.line for pair in found] == [1, 1, 2]
+    assert [row.line for row in found] == [1, 1, 2]
+    assert readers.count(data, both(data), 'train', origins(data)) == 3
 
 
 @pytest.mark.parametrize('block', [1 << 20, 3])
 def test_lines_end_at_newlines_only(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(sources, '_BLOCK', block)
+    monkeypatch.setattr(readers, '_BLOCK', block)
     english = '\ufeffone\x85two\u2028\x0b\r\n\ufeffthré\re\n  last '.encode()
     write(tmp_path, dev_en=english, dev_de=b'1\n2\n3\n')
     assert pairs(text(tmp_path, dev='dev'), 'dev') == [
@@ -65,7 +88,7 @@ def test_gzip_of_either_side(tmp_path):
     write(tmp_path, train_de=b'x\ny')
     (tmp_path / 'train.en.gz').write_bytes(gzip.compress(b'a\nb\n'))
     assert pairs(text(tmp_path)) == [('a', 'x'), ('b', 'y')]
-    english, german = readers.origins(text(tmp_path), 'train')
+    english, german = origins(text(tmp_path))
     assert english == ('train.en.gz', 2, hashlib.sha256(b'a\nb\n').hexdigest())
     assert german == ('train.de', 2, hashlib.sha256(b'x\ny').hexdigest())
 
@@ -74,8 +97,7 @@ def test_blank_sides_are_left_out_of_training_only(tmp_path):
     write(tmp_path, train_en=b'a\n\nc\n \n', train_de=b'x\ny\n\t\nz\n')
     report = readers.Report()
     data = text(tmp_path, dev='train')
-    kept = [pair[:2] for pair in readers.sentence_pairs(data, 'train', report)]
-    assert kept == [('a', 'x')]
+    assert pairs(data, report=report) == [('a', 'x')]
     assert report.counts == {'empty': 3}
     assert report.first == {'empty': ['train.en:2', 'train.de:3', 'train.en:4']}
     assert pairs(data, 'dev') == [('a', 'x'), ('', 'y'), ('c', '\t'), (' ', 'z')]
@@ -105,7 +127,7 @@ def damaged_gzip(how):
 def test_damaged_gzip(tmp_path, how):
     write(tmp_path, train_de=b'x\n')
     (tmp_path / 'train.en.gz').write_bytes(damaged_gzip(how))
-    for read in (pairs, lambda data: readers.origins(data, 'train')):
+    for read in (pairs, origins):
         with pytest.raises(ConfigError) as error:
             read(text(tmp_path))
         assert 'train.en.gz: damaged or truncated gzip' in message(error)
@@ -122,7 +144,7 @@ def test_bad_text_names_file_and_line(tmp_path):
 def test_unequal_line_counts(tmp_path, english, german):
     write(tmp_path, train_en=english, train_de=german)
     counts = len(english.split()), len(german.split())
-    for read in (pairs, lambda data: readers.origins(data, 'train')):
+    for read in (pairs, origins):
         with pytest.raises(ConfigError) as error:
             read(text(tmp_path))
         assert message(error) == (
@@ -152,9 +174,22 @@ def test_grammar_in_both_directions(monkeypatch):
     assert pairs(forth, 'dev') == [('a', 'x'), ('b', 'y')]
     assert pairs(back, 'dev') == [('x', 'a'), ('y', 'b')]
     assert pairs(back, 'pronoun') == [('z', 'c')]
-    (origin,) = readers.origins(forth, 'dev')
-    assert origin[:2] == ('grammar/dev', 2)
-    assert origin != readers.origins(forth, 'pronoun')[0]
+    (origin,) = origins(forth, 'dev')
+    assert origin == ('grammar/dev', 2, hashlib.sha256(b'a\nx\nb\ny\n').hexdigest())
+    assert origin != origins(forth, 'pronoun')[0]
+    assert readers.count(forth, both(forth), 'dev', [origin]) == 2
+
+
+def test_grammar_in_one_language(monkeypatch):
+    monkeypatch.setattr(readers.grammar, 'sentence_pairs', {'dev': [('a', 'x'), ('b', 'y')]}.get)
+    assert texts(Data(source='grammar', language='de'), 'dev') == ['x', 'y']
+    assert texts(Data(source='grammar', language='en'), 'dev') == ['a', 'b']
+    german = Data(source='grammar', language='de')
+    (origin,) = readers.origins(german, one(german), 'dev')
+    assert origin == ('grammar/dev', 2, hashlib.sha256(b'x\ny\n').hexdigest())
+    with pytest.raises(ConfigError) as error:
+        texts(Data(source='grammar', language='fr'), 'dev')
+    assert message(error) == "data.language='fr': the grammar has en and de"
 
 
 def test_the_first_training_pairs(tmp_path):
@@ -175,8 +210,120 @@ def test_grammar_has_two_languages():
 
 
 def test_splits():
-    assert readers.splits(Data(source='text')) == ('train', 'dev', 'test')
-    assert readers.splits(Data(source='grammar')) == ('train', 'dev', 'test', 'pronoun')
+    three = ('train', 'dev', 'test')
+    pair, grammar = Data(source='text'), Data(source='grammar')
+    assert readers.splits(pair, both(pair)) == three
+    assert readers.splits(grammar, both(grammar)) == (*three, 'pronoun')
+    german = Data(source='grammar', language='de')
+    assert readers.splits(german, one(german)) == three
+    english = Data(source='grammar', **GERMAN_TO_ENGLISH)
+    assert readers.splits(english, both(english)) == three
+    assert readers.splits(Data(), both(Data())) == three
+
+
+def test_text_of_one_language_or_of_whole_names(tmp_path):
+    write(tmp_path, train_de=b'x\ny\n')
+    (tmp_path / 'input.txt').write_bytes(b'a\n\nb\n')
+    (tmp_path / 'more.txt.gz').write_bytes(gzip.compress(b'c'))
+    assert texts(text(tmp_path, language='de')) == ['x', 'y']
+    plain = text(tmp_path, train='input.txt, more.txt', dev='input.txt')
+    # The blank line is read, and left out of training.
+    report = readers.Report()
+    assert [row.texts for row in readers.rows(plain, one(plain), 'train', report)] == [('a',), ('b',), ('c',)]
+    assert report.first == {'empty': ['input.txt:2']}
+    assert texts(plain, 'dev') == ['a', '', 'b']
+    assert [origin[:2] for origin in readers.origins(plain, one(plain), 'train')] == [
+        ('input.txt', 3),
+        ('more.txt.gz', 1),
+    ]
+
+
+@pytest.mark.parametrize(
+    'part, expected',
+    [
+        # int(7 * 90 / 100) is 6, int(7 * 30 / 100) is 2.
+        ('[:90%]', slice(0, 6)),
+        ('[90%:]', slice(6, 7)),
+        ('[30%:90%]', slice(2, 6)),
+        ('[0%:100%]', slice(0, 7)),
+    ],
+)
+def test_slices_of_lines(tmp_path, part, expected):
+    english, german = [f'e{i}' for i in range(7)], [f'd{i}' for i in range(7)]
+    write(tmp_path, a_en='\n'.join(english).encode(), a_de='\n'.join(german).encode(), b_en=b'e', b_de=b'd')
+    data = text(tmp_path, train=f'a{part},b')
+    assert pairs(data) == [*list(zip(english, german, strict=True))[expected], ('e', 'd')]
+    found = origins(data)
+    count = expected.stop - expected.start
+    digest = hashlib.sha256('\n'.join(german).encode()).hexdigest()
+    assert found[1] == (f'a.de{part}', count, digest)
+    assert readers.count(data, both(data), 'train', found) == count + 1
+    rows = list(readers.rows(data, both(data), 'train', readers.Report()))
+    assert rows[0].line == expected.start + 1
+    assert rows[0].files == ('a.en', 'a.de')
+
+
+def test_slices_share_a_file_without_gap_or_overlap(tmp_path):
+    whole = [f'line {i}' for i in range(137)]
+    (tmp_path / 'a').write_text('\n'.join(whole))
+    data = text(tmp_path, train='a[:37%]', dev='a[37%:90%]', test='a[90%:]')
+    found = [texts(data, split) for split in ('train', 'dev', 'test')]
+    assert found == [whole[:50], whole[50:123], whole[123:]]
+
+
+@pytest.mark.parametrize(
+    'part', ['[:]', '[90%]', '[:9]', '[:101%]', '[50%:50%]', '[60%:50%]', '[-5%:]', '[x]']
+)
+def test_malformed_slices(tmp_path, part):
+    (tmp_path / 'a').write_text('x\n')
+    with pytest.raises(ConfigError) as error:
+        texts(text(tmp_path, train=f'a{part}'))
+    assert message(error) == (
+        f'data.train: a{part} is no slice; write FILE[:90%], FILE[90%:] or FILE[10%:20%]'
+    )
+
+
+def test_unequal_line_counts_of_slices(tmp_path):
+    write(tmp_path, train_en=b'a\nb\n', train_de=b'x\n')
+    for read in (pairs, origins):
+        with pytest.raises(ConfigError) as error:
+            read(text(tmp_path, train='train[:50%]'))
+        assert message(error) == f'{tmp_path}/train.en has 2 lines, {tmp_path}/train.de has 1'
+
+
+def test_files_are_documents(tmp_path):
+    content = '\ufeffEin\r\n\n  Vögel\u2028chen\n'
+    (tmp_path / 'a').write_bytes(content.encode())
+    (tmp_path / 'b.gz').write_bytes(gzip.compress(b'x'))
+    (tmp_path / 'c').write_bytes(b' \n')
+    data = text(tmp_path, documents='files', train='a,b', dev='a[:50%]', test='a[50%:],c,b')
+    # Nothing but the byte order mark is missing, and 19 characters are cut at 9.
+    assert len(content[1:]) == 19
+    assert texts(data) == [content[1:], 'x']
+    assert texts(data, 'dev') == [content[1:10]]
+    assert texts(data, 'test') == [content[10:], ' \n', 'x']
+    digest = hashlib.sha256(content.encode()).hexdigest()
+    half, blank, packed = readers.origins(data, one(data), 'test')
+    assert half == ('a[50%:]', 1, digest)
+    assert (blank[:2], packed[:2]) == (('c', 1), ('b.gz', 1))
+    assert readers.origins(data, one(data), 'train')[0] == ('a', 3, digest)
+    (tmp_path / 'a').write_bytes(b'one\ntwo\nth\xffree\n')
+    with pytest.raises(ConfigError) as error:
+        texts(data)
+    assert message(error) == f'{tmp_path}/a: line 3 is not UTF-8'
+
+
+def test_the_grammar_judges_german():
+    judge = {
+        (source, language): readers.judge(data := Data(source=source, language=language), one(data))
+        for source in ('grammar', 'text', 'tfds')
+        for language in ('de', 'en')
+    }
+    german = judge.pop(('grammar', 'de'))
+    assert german('Der Hund schläft.')
+    assert not german('Den Hund schläft.')
+    assert set(judge.values()) == {None}
+    assert readers.judge(Data(source='grammar'), both(Data())) is None
 
 
 @pytest.fixture(scope='module')
@@ -219,13 +366,31 @@ def test_tfds_in_both_directions(prepared, monkeypatch):
     assert pairs(tfds_data(prepared, train='train[1:3]')) == forth[1:3]
 
 
+def test_tfds_in_one_language(prepared):
+    data = tfds_data(prepared, language='de')
+    assert sorted(texts(data)) == [f'grün {i}' for i in range(5)]
+    with pytest.raises(ConfigError) as error:
+        texts(tfds_data(prepared, language='fr'))
+    assert message(error) == "data.language='fr': tiny_translate/de-en has de, en"
+
+
 def test_tfds_origins_are_the_files(prepared):
-    (origin,) = readers.origins(tfds_data(prepared), 'train')
+    (origin,) = origins(tfds_data(prepared))
     file = prepared / 'tiny_translate/de-en/1.0.0/tiny_translate-train.array_record-00000-of-00001'
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert origin == (f'{file.name}[0:5]', 5, digest)
-    (part,) = readers.origins(tfds_data(prepared, train='train[1:3]'), 'train')
+    (part,) = origins(tfds_data(prepared, train='train[1:3]'))
     assert part == (f'{file.name}[1:3]', 2, digest)
+
+
+def test_tfds_facts_are_name_and_version(prepared):
+    data = tfds_data(prepared)
+    assert readers.facts(data, both(data)) == {
+        'dataset': {'name': 'tiny_translate/de-en', 'version': '1.0.0'}
+    }
+    assert readers.facts(Data(source='text'), both(data)) == {}
+    # There is nothing to download.
+    readers.prepare(data, both(data))
 
 
 def test_tfds_errors(prepared, tmp_path):

@@ -182,7 +182,8 @@ def prepared(tmp_path_factory):
 
 def pairs(folder, split: str, **changes) -> list[tuple[str, str]]:
     data = Data(dir=str(folder), **changes)
-    return sorted(pair[:2] for pair in readers.sentence_pairs(data, split, readers.Report()))
+    reading = readers.Reading({'source': data.source_language, 'target': data.target_language}, ())
+    return sorted(row.texts for row in readers.rows(data, reading, split, readers.Report()))
 
 
 @needs_extra

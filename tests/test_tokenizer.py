@@ -1,13 +1,14 @@
-"""The tokenizer loses nothing, and the same text gives the same model."""
+"""Tokenizers lose nothing, and the same text gives the same model."""
 
 import random
 
 import numpy as np
 import pytest
 
-from transformer.config import ConfigError
 from transformer.data import tokenizer
-from transformer.data.tokenizer import EOS, PAD, UNK, Tokenizer
+from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.options import ConfigError
+from transformer.symbols import EOS, PAD, UNK
 
 SENTENCES = [
     f'{who} {does} {what} {where}.'
@@ -36,6 +37,11 @@ def test_special_pieces_and_size(pieces):
     assert pieces.size == 400
 
 
+@pytest.fixture(scope='module', params=['bpe', 'bytes'])
+def either(request, pieces):
+    return pieces if request.param == 'bpe' else ByteTokenizer()
+
+
 @pytest.mark.parametrize(
     'text',
     [
@@ -43,21 +49,45 @@ def test_special_pieces_and_size(pieces):
         *('½ and … and ﬁ', 'e\u0301 é Å Å', '😀 👩‍👩‍👧 𝕏', '漢字', '\u00a0\u3000\u200b\ufeff'),
         *('\0', 'a\0b', '\x01\x1b\x7f', '\ufffd \ue000 \U0010ffff', '</s> <pad><unk> <0x41>'),
         *('▁', '▁▁ ▁', 'a▁b', ' ▁ c', 'a ▁\0▁ b', '\0▁', '⁇ ▅'),
+        *('\n', 'a\nb\r\n', '\n\n c', ' \n ▁\n'),
     ],
 )
-def test_decoding_undoes_encoding(pieces, text):
-    ids = pieces.encode(text)
+def test_decoding_undoes_encoding(either, text):
+    ids = either.encode(text)
     assert ids[-1] == EOS
     assert not {PAD, EOS, UNK} & set(ids[:-1])
-    assert pieces.decode(ids) == text
+    assert either.decode(ids) == text
+    assert either.encode_document(text).tolist() == ids
 
 
-def test_decoding_undoes_encoding_of_random_text(pieces):
+def random_texts(longest, count):
     draw = random.Random(0)
-    characters = [chr(code) for code in range(1, 600) if code != 10]
-    alphabet = [*characters, *' ▁\0\t', *'aeö…½😀漢', 'the', 'Größe']
-    texts = [''.join(draw.choices(alphabet, k=draw.randrange(30))) for _ in range(2000)]
-    assert [pieces.decode(ids) for ids in pieces.encode_batch(texts, threads=2)] == texts
+    alphabet = [*map(chr, range(1, 600)), *' ▁\0\t\n', *'aeö…½😀漢', 'the', 'Größe', '\n\n', ' \n ']
+    return [''.join(draw.choices(alphabet, k=draw.randrange(longest))) for _ in range(count)]
+
+
+def test_decoding_undoes_encoding_of_random_text(either):
+    texts = random_texts(30, 2000)
+    assert [either.decode(ids) for ids in either.encode_batch(texts, threads=2)] == texts
+
+
+@pytest.mark.parametrize('block', [1, 7, 50])
+def test_documents_are_encoded_in_blocks(either, monkeypatch, block):
+    """Blocks end after newlines, which no piece holds: the pieces are those of the whole text."""
+    monkeypatch.setattr(tokenizer, '_BLOCK', block)
+    for text in random_texts(300, 100):
+        ids = either.encode_document(text)
+        assert ids.dtype == np.int32
+        assert ids.tolist() == either.encode(text)
+        assert either.decode(ids) == text
+
+
+def test_long_documents(either):
+    text = '\n'.join(SENTENCES * 600 + ['▁ ', '\0', 'x' * 200_000])
+    assert len(text) > 2_000_000
+    ids = either.encode_document(text)
+    assert either.decode(ids) == text
+    assert np.count_nonzero(ids == EOS) == 1
 
 
 def test_known_words_are_few_pieces(pieces):
@@ -65,24 +95,61 @@ def test_known_words_are_few_pieces(pieces):
     assert pieces.encode('house') == pieces.encode('in house')[-2:]
 
 
-def test_batch_equals_single(pieces):
+def test_batch_equals_single(either):
     texts = [*SENTENCES, 'x▁y', '']
-    assert pieces.encode_batch(texts) == [pieces.encode(text) for text in texts]
-    assert pieces.encode_batch([]) == []
+    assert either.encode_batch(texts) == [either.encode(text) for text in texts]
+    assert either.encode_batch([]) == []
 
 
-def test_decode_ends_at_eos_and_skips_padding(pieces):
-    a, b = pieces.encode('The cat')[:-1], pieces.encode('now')
-    assert pieces.decode(np.array([PAD, *a, PAD, EOS, *b, PAD])) == 'The cat'
-    assert pieces.decode([*a, *b]) == 'The cat now'
+def test_decode_ends_at_eos_and_skips_padding(either):
+    a, b = either.encode('The cat')[:-1], either.encode(' now')
+    assert either.decode(np.array([PAD, *a, PAD, EOS, *b, PAD])) == 'The cat'
+    assert either.decode(np.array([*a, PAD, EOS])) == 'The cat'
+
+
+def test_words_decode_with_blanks_between(pieces):
+    assert pieces.decode([*pieces.encode('The cat')[:-1], *pieces.encode('now')]) == 'The cat now'
 
 
 def test_ids_beyond_the_vocabulary_read_as_unknown(pieces):
     assert pieces.decode([UNK]) == pieces.decode([pieces.size]) == pieces.decode([40959]) == ' ⁇ '
 
 
-def test_a_decoded_line_has_no_newline(pieces):
-    assert pieces.decode(pieces.encode('a\nb\r\n')) == 'a b\r '
+def test_a_decoded_line_has_no_newline(either):
+    ids = either.encode('a\nb\r\n')
+    assert either.decode(ids) == 'a\nb\r\n'
+    assert either.decode(ids, one_line=True) == 'a b\r '
+
+
+def test_bytes():
+    bytewise = ByteTokenizer()
+    assert bytewise.size == 259
+    assert bytewise.encode('aö\n') == [97 + 3, 0xC3 + 3, 0xB6 + 3, 10 + 3, EOS]
+    assert bytewise.encode_document('😀').tolist() == [0xF0 + 3, 0x9F + 3, 0x98 + 3, 0x80 + 3, EOS]
+    assert bytewise.pieces([PAD, EOS, UNK, 97 + 3, 10 + 3, 32 + 3, 0xC3 + 3]) == [
+        *('<pad>', '</s>', '<unk>', 'a', '<0x0A>', '<0x20>', '<0xC3>')
+    ]
+
+
+def test_bytes_that_are_no_text_read_as_replacement_characters():
+    bytewise = ByteTokenizer()
+    a, first, second = 97 + 3, 0xC3 + 3, 0xB6 + 3
+    assert bytewise.decode([a, first, a]) == 'a\ufffda'
+    assert bytewise.decode([second, a, first]) == '\ufffda\ufffd'
+    # Padding is nothing, even inside a character; UNK and what is no piece is no byte.
+    assert bytewise.decode([first, PAD, second]) == 'ö'
+    assert bytewise.decode([a, UNK, a, 259, 40959]) == 'a\ufffda\ufffd\ufffd'
+
+
+def test_model_files_tell_the_kind(model, pieces):
+    for made in (pieces, ByteTokenizer()):
+        again = tokenizer.read(made.model)
+        assert type(again) is type(made)
+        assert (again.model, again.sha256, again.size) == (made.model, made.sha256, made.size)
+        assert again.decode(again.encode('ein Bär')) == 'ein Bär'
+        for damaged in (made.model[:-3], b'x', made.model[1:]):
+            with pytest.raises(RuntimeError):
+                tokenizer.read(damaged)
 
 
 def test_training_is_reproducible(model):

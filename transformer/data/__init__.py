@@ -1,1 +1,1 @@
-"""From sentence pairs to batches: sources -> tokenizer -> corpus -> batches."""
+"""From text to batches: readers -> tokenizer -> corpus -> rows -> batches -> prefetch."""

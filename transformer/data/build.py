@@ -1,40 +1,44 @@
-"""What fills a folder of the cache: tokenizer, splits and lock file; after a kill it goes on."""
+"""Fills a folder of the cache: tokenizer, splits and lock file. A killed process is taken up again."""
 
-import hashlib
 import io
 import itertools
 import json
 import logging
 import os
 import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
+from jaxtyping import Int
 
-from transformer.config import ConfigError, Data
+from transformer import files
+from transformer.config import Data
 from transformer.data import readers, tokenizer
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.readers import Reading
+from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.options import ConfigError
 
 LOCK = 'data.lock.json'
 JOURNAL = 'journal.json'
 MODEL = 'tokenizer.model'
-SIDES = ('source', 'target')
 
 _DROPS = 'drops.tsv'
-_CHUNK = 20_000  # pairs that are tokenised at once
-_REPORTED = 10_000  # pairs between two reports of what the tokenizer has read
-_TRAINED_ON = 4_000_000  # sentences that the tokenizer learns from at most
+# How many rows are tokenised at once: lines, or whole files.
+_CHUNK, _FILES = 20_000, 16
+_REPORTED = 10_000  # rows between two reports of what the tokenizer has read
+_TRAINED_ON = 4_000_000  # the most sentences that the tokenizer learns from
 
 Progress = Callable[[str, int, int], None]
+Ids = Sequence[int] | np.ndarray
 
 log = logging.getLogger(__name__)
 
 
 class Journal:
-    """How much of each file of an unfinished folder counts, and how far its splits are read.
+    """Records which part of each file of an unfinished folder is valid, and how far its splits are read.
 
-    Data is on the disk before the journal names it, and the journal is replaced as a whole: who is
-    killed loses what came behind the last commit, and nothing else. Opening cuts that off.
+    Data is on the disk before the journal names it, and the journal is replaced as a whole, so a
+    killed process loses only what it wrote after the last commit. Opening the journal cuts that off.
     """
 
     def __init__(self, folder: pathlib.Path):
@@ -55,100 +59,82 @@ class Journal:
                 (folder / name).unlink()
 
     def append(self, name: str, content: bytes) -> None:
-        """Writes behind the end of a file, to the disk; it counts from the next commit on."""
-        _write(self.folder / name, content, 'ab')
+        """Adds to the end of a file, on the disk; the content is valid from the next commit on."""
+        with (self.folder / name).open('ab') as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         self.sizes[name] = self.sizes.get(name, 0) + len(content)
 
     def commit(self) -> None:
-        """Makes count what was written, and `splits` as they are."""
+        """Makes valid what was appended, and saves `splits` as they are."""
         state = {'sizes': self.sizes, 'splits': self.splits}
-        replace(self.folder / JOURNAL, json.dumps(state).encode())
-
-
-def _write(path: pathlib.Path, content: bytes, mode: str) -> None:
-    with path.open(mode) as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def replace(path: pathlib.Path, content: bytes) -> None:
-    """Writes a file that at any moment is the old one or the new one."""
-    written = path.with_name(f'{path.name}.new')
-    _write(written, content, 'wb')
-    written.replace(path)
-
-
-def canonical(value: dict) -> bytes:
-    """The bytes that a hash of a JSON object is taken of."""
-    return json.dumps(value, sort_keys=True, ensure_ascii=False).encode()
-
-
-def sha256(path: pathlib.Path) -> str:
-    """The hash of a file's content."""
-    with path.open('rb') as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest()
+        files.write_bytes(self.folder / JOURNAL, json.dumps(state).encode(), durable=True)
 
 
 def is_complete(folder: pathlib.Path) -> bool:
-    """Tell whether nothing is missing in a folder but its name."""
+    """Whether a folder only lacks its final name."""
     return (folder / LOCK).exists() and not (folder / JOURNAL).exists()
 
 
-def write(data: Data, identity: dict, folder: pathlib.Path, progress: Progress) -> None:
+def write(data: Data, reading: Reading, identity: dict, folder: pathlib.Path, progress: Progress) -> None:
     """Fills a folder, or goes on where an earlier call was interrupted; the result is the same.
 
     Args:
       identity: what determines the content; the lock file begins with it.
-      progress: as of `corpus.prepare`.
+      progress: see `corpus.prepare`.
 
     Raises:
       ConfigError: bad or too little data.
     """
     journal = Journal(folder)
-    pairs = {split: _count(data, split, files) for split, files in identity['files'].items()}
     if MODEL not in journal.sizes:
-        journal.append(MODEL, _train_tokenizer(data, pairs['train'], progress))
+        journal.append(MODEL, _tokenizer_model(data, reading, identity['files']['train'], progress))
         journal.commit()
-    pieces = Tokenizer((folder / MODEL).read_bytes())
-    dtype = np.dtype('<u2' if pieces.size <= 1 << 16 else '<i4')
-    for split in identity['files']:
-        _write_split(data, split, pieces, dtype, journal, pairs[split], progress)
+    pieces = tokenizer.read((folder / MODEL).read_bytes())
+    dtype = _dtype(pieces)
+    for split, origins in identity['files'].items():
+        total = _number(data, reading, split, origins)
+        _write_split(data, reading, split, pieces, journal, total, progress)
     lock = {
         **identity,
         'tokenizer_sha256': pieces.sha256,
         'dtype': dtype.str,
-        'splits': {split: _summary(journal, split, dtype) for split in identity['files']},
-        'checksums': {name: sha256(folder / name) for name in sorted(journal.sizes)},
+        'splits': {split: _summary(journal, reading, split, dtype) for split in identity['files']},
+        'checksums': {name: files.sha256(folder / name) for name in sorted(journal.sizes)},
     }
-    lock['lock_sha256'] = hashlib.sha256(canonical(lock)).hexdigest()
-    replace(folder / LOCK, (json.dumps(lock, indent=2, ensure_ascii=False) + '\n').encode())
+    lock['lock_sha256'] = files.json_sha256(lock)
+    content = json.dumps(lock, indent=2, ensure_ascii=False) + '\n'
+    files.write_bytes(folder / LOCK, content.encode(), durable=True)
     (folder / JOURNAL).unlink()
 
 
-def _count(data: Data, split: str, files: list[dict]) -> int:
-    """The pairs of a split that are read; of text two files hold one side each."""
-    lines = sum(file['lines'] for file in files) // (2 if data.source == 'text' else 1)
-    return min(lines, data.train_pairs or lines) if split == 'train' else lines
+def _number(data: Data, reading: Reading, split: str, origins: list[dict]) -> int:
+    return readers.count(data, reading, split, [readers.Origin(**origin) for origin in origins])
 
 
-def _train_tokenizer(data: Data, pairs: int, progress: Progress) -> bytes:
-    """The model that both sides of the training pairs give, or of evenly spaced ones of too many.
+def _tokenizer_model(data: Data, reading: Reading, origins: list[dict], progress: Progress) -> bytes:
+    """The model of bytes, or one learned from the training text, of evenly spaced rows where it is long.
 
     SentencePiece holds its sentences in memory. WMT's 9 million take 4.7 GiB; every third of them,
     as here, 1.6 GiB, or 2.9 GiB with five million different words.
     """
-    every = max(-(-2 * pairs // _TRAINED_ON), 1)
-    # What is read is counted; the last unit stands for learning from it.
-    total = -(-pairs // every) + 1
+    if data.tokenizer == 'bytes':
+        return tokenizer.BYTES
+    if data.documents == 'files':
+        number = sum(origin['lines'] for origin in origins[: data.train_pairs])
+    else:
+        number = _number(data, reading, 'train', origins)
+    every = max(-(-len(reading.fields) * number // _TRAINED_ON), 1)
+    # Progress counts the rows read; the last unit stands for learning from them.
+    total = -(-number // every) + 1
 
     def sentences() -> Iterator[str]:
-        everything = readers.sentence_pairs(data, 'train', readers.Report())
-        for number, pair in enumerate(itertools.islice(everything, 0, None, every)):
-            if number % _REPORTED == 0:
-                progress('tokenizer', number, total)
-            yield pair.source
-            yield pair.target
+        thinned = itertools.islice(_sentences(data, reading), 0, None, every)
+        for index, texts in enumerate(thinned):
+            if index % _REPORTED == 0:
+                progress('tokenizer', index, total)
+            yield from texts
         progress('tokenizer', total - 1, total)
 
     model = tokenizer.train(sentences(), data.pieces)
@@ -156,81 +142,133 @@ def _train_tokenizer(data: Data, pairs: int, progress: Progress) -> bytes:
     return model
 
 
+def _sentences(data: Data, reading: Reading) -> Iterator[tuple[str, ...]]:
+    """The texts of each training row, or each line of whole files."""
+    for row in readers.rows(data, reading, 'train', readers.Report()):
+        if data.documents == 'files':
+            for text in row.texts:
+                yield from ((line,) for line in text.removesuffix('\n').split('\n'))
+        else:
+            yield row.texts
+
+
 def _write_split(
     data: Data,
+    reading: Reading,
     split: str,
-    pieces: Tokenizer,
-    dtype: np.dtype,
+    pieces: Tokenizer | ByteTokenizer,
     journal: Journal,
     total: int,
     progress: Progress,
 ) -> None:
-    """Tokenises what is left of a split, chunk by chunk."""
+    """Tokenises the part of a split that the journal does not have yet, chunk by chunk."""
     state = journal.splits.setdefault(split, {'read': 0, 'counts': {}, 'first': {}, 'complete': False})
     if state['complete']:
         return
     report = readers.Report()
-    pairs = readers.sentence_pairs(data, split, report)
-    for _ in itertools.islice(pairs, state['read']):
+    rows = readers.rows(data, reading, split, report)
+    for _ in itertools.islice(rows, state['read']):
         pass
-    # From here on: what was dropped before is in the journal.
+    # The journal holds what was dropped before; the report counts on from it.
     report.counts, report.first = state['counts'], state['first']
+    # Rows cut from running text have room for an example of any length.
+    bounded = split == 'train' and data.batching != 'running'
+    size = _FILES if data.documents == 'files' else _CHUNK
     progress(split, state['read'], total)
     while not state['complete']:
         report.log = io.StringIO()
-        chunk = list(itertools.islice(pairs, _CHUNK))
-        ids = [pieces.encode_batch([pair[side] for pair in chunk]) for side in (0, 1)]
-        if split == 'train':
+        chunk = list(itertools.islice(rows, size))
+        ids = [
+            _encode(data, pieces, [row.texts[number] for row in chunk])
+            for number in range(len(reading.fields))
+        ]
+        if bounded:
             ids = _without_long(chunk, ids, data.max_len, report)
-        for number, side in enumerate(SIDES):
-            _append_tokens(journal, f'{split}.{side}', ids[number], dtype)
+        for number, field in enumerate(reading.fields):
+            _append_tokens(journal, f'{split}.{field}', ids[number], _dtype(pieces))
             if split != 'train':
-                text = ''.join(f'{pair[number]}\n' for pair in chunk)
-                journal.append(f'{split}.{side}.txt', text.encode())
+                texts = [row.texts[number] for row in chunk]
+                _append_text(journal, f'{split}.{field}', texts, data.documents)
         journal.append(_DROPS, report.log.getvalue().encode())
         state['read'] += len(chunk)
-        state['complete'] = len(chunk) < _CHUNK
+        state['complete'] = len(chunk) < size
         journal.commit()
         progress(split, total if state['complete'] else state['read'], total)
-    if not _pairs_written(journal, split):
-        raise ConfigError(f'data.{split}: no pair to use; dropped {report.counts}')
+    if not _examples_written(journal, reading, split):
+        raise ConfigError(f'data.{split}: no example to use; dropped {report.counts}')
     if report.counts:
         log.warning('data.%s: left out %s; drops.tsv lists them', split, report.counts)
 
 
+def _dtype(pieces: Tokenizer | ByteTokenizer) -> np.dtype:
+    return np.dtype('<u2' if pieces.size <= 1 << 16 else '<i4')
+
+
+def _encode(data: Data, pieces: Tokenizer | ByteTokenizer, texts: list[str]) -> list[Ids]:
+    if data.documents == 'files':
+        return [pieces.encode_document(text) for text in texts]
+    return pieces.encode_batch(texts)
+
+
 def _without_long(
-    chunk: list[readers.Pair], ids: list[list[list[int]]], longest: int, report: readers.Report
-) -> list[list[list[int]]]:
+    chunk: list[readers.Row], ids: list[list[Ids]], longest: int, report: readers.Report
+) -> list[list[Ids]]:
     kept = []
-    for index, (pair, *both) in enumerate(zip(chunk, *ids, strict=True)):
-        long = [len(side) > longest for side in both]
+    for index, (row, *fields) in enumerate(zip(chunk, *ids, strict=True)):
+        long = [len(field) > longest for field in fields]
         if any(long):
-            report.drop('long', pair.files[long.index(True)], pair.line)
+            report.drop('long', row.files[long.index(True)], row.line)
         else:
             kept.append(index)
-    return [[side[index] for index in kept] for side in ids]
+    return [[field[index] for index in kept] for field in ids]
 
 
-def _append_tokens(journal: Journal, name: str, ids: list[list[int]], dtype: np.dtype) -> None:
-    written = journal.sizes.get(f'{name}.bin')
+def _append_tokens(journal: Journal, name: str, ids: list[Ids], dtype: np.dtype) -> None:
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    ends = np.cumsum(lengths) + (written or 0) // dtype.itemsize
-    # The first chunk also says where the first sentence begins.
-    offsets = np.concatenate([[0], ends]) if written is None else ends
-    tokens = np.fromiter(itertools.chain.from_iterable(ids), dtype, int(lengths.sum()))
+    _append_offsets(journal, f'{name}.bin', f'{name}_offsets.bin', lengths, dtype.itemsize)
+    tokens = np.concatenate([np.empty(0, dtype), *(np.asarray(each, dtype) for each in ids)])
     journal.append(f'{name}.bin', tokens.tobytes())
-    journal.append(f'{name}_offsets.bin', offsets.astype('<i8').tobytes())
 
 
-def _pairs_written(journal: Journal, split: str) -> int:
-    return journal.sizes[f'{split}.source_offsets.bin'] // 8 - 1
+def _append_text(journal: Journal, name: str, texts: list[str], documents: str) -> None:
+    """Appends lines, or whole files together with the offsets at which they end."""
+    if documents == 'lines':
+        journal.append(f'{name}.txt', ''.join(f'{text}\n' for text in texts).encode())
+        return
+    encoded = [text.encode() for text in texts]
+    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
+    _append_offsets(journal, f'{name}.txt', f'{name}_text_offsets.bin', lengths, 1)
+    journal.append(f'{name}.txt', b''.join(encoded))
 
 
-def _summary(journal: Journal, split: str, dtype: np.dtype) -> dict[str, object]:
-    """What the lock file tells of a split."""
+def _append_offsets(
+    journal: Journal, content: str, offsets: str, lengths: Int[np.ndarray, ' n'], unit: int
+) -> None:
+    """Appends the offsets at which the next pieces of a file end; the first time also a 0.
+
+    Args:
+      content: the file, whose own new content is appended afterwards.
+      lengths: of the new pieces, in units.
+      unit: bytes of one unit.
+    """
+    written = journal.sizes.get(content)
+    ends = np.cumsum(lengths) + (written or 0) // unit
+    found = np.concatenate([[0], ends]) if written is None else ends
+    journal.append(offsets, found.astype('<i8').tobytes())
+
+
+def _examples_written(journal: Journal, reading: Reading, split: str) -> int:
+    field, *_ = reading.fields
+    return journal.sizes[f'{split}.{field}_offsets.bin'] // 8 - 1
+
+
+def _summary(journal: Journal, reading: Reading, split: str, dtype: np.dtype) -> dict[str, object]:
+    """What the lock file says of a split; `pairs` counts its examples, whatever the fields."""
     state = journal.splits[split]
-    tokens = {f'{side}_tokens': journal.sizes[f'{split}.{side}.bin'] // dtype.itemsize for side in SIDES}
+    tokens = {
+        f'{field}_tokens': journal.sizes[f'{split}.{field}.bin'] // dtype.itemsize for field in reading.fields
+    }
     dropped = {
         rule: {'count': count, 'first': state['first'][rule]} for rule, count in state['counts'].items()
     }
-    return {'pairs': _pairs_written(journal, split), **tokens, 'dropped': dropped}
+    return {'pairs': _examples_written(journal, reading, split), **tokens, 'dropped': dropped}

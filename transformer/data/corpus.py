@@ -1,10 +1,10 @@
-"""The pairs of every split as flat, memory-mapped arrays of pieces, made once and cached."""
+"""The examples of every split as flat, memory-mapped arrays of pieces, made once and cached."""
 
 import contextlib
 import dataclasses
 import fcntl
 import functools
-import hashlib
+import itertools
 import json
 import logging
 import os
@@ -13,52 +13,55 @@ import platform
 import shutil
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 import sentencepiece
 from jaxtyping import Int, Integer
 
-from transformer.config import Config, ConfigError, Data
-from transformer.data import build, readers
-from transformer.data.build import LOCK, SIDES, Progress
-from transformer.data.tokenizer import Tokenizer
+from transformer import files
+from transformer.config import Data
+from transformer.data import build, readers, tokenizer
+from transformer.data.build import LOCK, Progress
+from transformer.data.readers import Reading
+from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.options import ConfigError
 
-FORMAT = 2  # of finished and unfinished folders, and of what makes them
+FORMAT = 2  # the version of the layout of folders, finished or not, and of the code that fills them
 
-_STALE = 7 * 24 * 3600.0  # seconds without a sign of life, after which an unfinished folder is removed
+_STALE = 7 * 24 * 3600.0  # seconds without a change after which an unfinished folder is removed
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Corpus:
-    """One split in pieces; source i is `source[source_offsets[i]:source_offsets[i + 1]]`."""
+class Field:
+    """One side of a split's examples: example i is `tokens[offsets[i]:offsets[i + 1]]`, EOS included."""
 
-    source: Integer[np.ndarray, ' source_tokens']
-    target: Integer[np.ndarray, ' target_tokens']
-    source_offsets: Int[np.ndarray, ' pairs_and_1']
-    target_offsets: Int[np.ndarray, ' pairs_and_1']
+    tokens: Integer[np.ndarray, ' tokens']
+    offsets: Int[np.ndarray, ' examples_and_1']
+
+    @functools.cached_property
+    def lengths(self) -> Int[np.ndarray, ' examples']:
+        """Pieces of each example, EOS counted."""
+        return np.diff(self.offsets)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Corpus:
+    """One split in pieces, by field."""
+
+    fields: dict[str, Field]
 
     def __len__(self) -> int:
-        return len(self.source_offsets) - 1
+        field, *_ = self.fields.values()
+        return len(field.offsets) - 1
 
-    @functools.cached_property
-    def source_lengths(self) -> Int[np.ndarray, ' pairs']:
-        """Pieces of each source, EOS counted."""
-        return np.diff(self.source_offsets)
-
-    @functools.cached_property
-    def target_lengths(self) -> Int[np.ndarray, ' pairs']:
-        """Pieces of each target, EOS counted."""
-        return np.diff(self.target_offsets)
-
-    def pair(self, i: int) -> tuple[Integer[np.ndarray, ' S'], Integer[np.ndarray, ' T']]:
-        """The pieces of source and target of pair i, both with EOS."""
-        return (
-            self.source[self.source_offsets[i] : self.source_offsets[i + 1]],
-            self.target[self.target_offsets[i] : self.target_offsets[i + 1]],
-        )
+    def example(self, i: int) -> dict[str, Integer[np.ndarray, ' _']]:
+        """The pieces of every field of example i, each with EOS."""
+        return {
+            name: field.tokens[field.offsets[i] : field.offsets[i + 1]] for name, field in self.fields.items()
+        }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -66,77 +69,85 @@ class Prepared:
     """What a run reads of its data: the tokenizer, the splits and the lock file's content."""
 
     folder: pathlib.Path
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | ByteTokenizer
     splits: dict[str, Corpus]
     lock: dict
 
-    def texts(self, split: str) -> tuple[list[str], list[str]]:
-        """The raw sources and references of dev, test or pronoun, as they came."""
-        sides = [self.folder / f'{split}.{side}.txt' for side in SIDES]
-        source, target = (path.read_bytes().decode().split('\n')[:-1] for path in sides)
-        return source, target
+    def texts(self, split: str) -> dict[str, list[str]]:
+        """The raw texts of every field of dev, test or pronoun, one per example, as they came."""
+        return {field: self._texts(split, field) for field in self.splits[split].fields}
+
+    def raw(self, split: str, field: str) -> bytes:
+        """The raw text of a field of dev, test or pronoun: its lines, each with a newline, or its files."""
+        return (self.folder / f'{split}.{field}.txt').read_bytes()
+
+    def _texts(self, split: str, field: str) -> list[str]:
+        content = self.raw(split, field)
+        offsets = self.folder / f'{split}.{field}_text_offsets.bin'
+        # Only whole files need offsets: they hold newlines.
+        if not offsets.exists():
+            return content.decode().split('\n')[:-1]
+        ends = np.fromfile(offsets, '<i8').tolist()
+        return [content[start:end].decode() for start, end in itertools.pairwise(ends)]
 
 
 class _Damaged(OSError):
-    """A file of the cache is not what the lock file says."""
+    """A file of the cache does not match the lock file."""
 
 
 def _silent(stage: str, done: int, total: int) -> None:
     del stage, done, total
 
 
-def prepare(
-    config: Config,
-    cache: str | os.PathLike,
-    splits: Sequence[str] | None = None,
-    progress: Progress = _silent,
-) -> Prepared:
-    """The splits of the config's data, from the cache if they are there and whole, else made.
+def prepare(data: Data, reading: Reading, cache: str | os.PathLike, progress: Progress = _silent) -> Prepared:
+    """Returns the splits of the data, from the cache if they are there and undamaged, else made.
 
-    The folder's name is a hash of what determines its content: the options, the content of the
-    source files, and the versions of what wrote it. A damaged folder is made again; one that an
+    The folder's name is a hash of what determines its content: the options of the reading, the content
+    of the source files, and the versions of what wrote it. A damaged folder is made again; one that an
     interruption left unfinished is finished. Processes of one machine wait for each other; in any
     case a folder appears only when it is complete.
 
     Args:
       cache: a local folder; the arrays are memory-mapped.
-      splits: all that the source has if none.
       progress: called with a stage, the units done and all of them, while something is made. Stages
-        are 'tokenizer' and the splits; units are pairs, the tokenizer's last one is to learn from
-        them.
+        are 'tokenizer' and the splits. Units are examples; those of the tokenizer are lines where documents
+        are files, and its last unit is the learning.
 
     Raises:
       ConfigError: bad or too little data.
       OSError: the cache cannot be written.
     """
-    data = config.data
-    splits = tuple(splits or readers.splits(data))
-    identity = _identity(data, {split: readers.origins(data, split) for split in splits})
-    folder = pathlib.Path(cache) / hashlib.sha256(build.canonical(identity)).hexdigest()[:32]
-    found = _open(folder, logging.DEBUG)
+    identity = _identity(data, reading)
+    folder = pathlib.Path(cache) / files.json_sha256(identity)[:32]
+    found = _open(folder, reading, logging.DEBUG)
     if found:
         return found
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder.parent) as alone:
-        return _open(folder, logging.WARNING) or _build(data, identity, folder, alone, progress)
+        found = _open(folder, reading, logging.WARNING)
+        return found or _build(data, reading, identity, folder, alone, progress)
 
 
-def _identity(data: Data, files: dict[str, list[readers.Origin]]) -> dict:
-    versions = {'format': FORMAT, 'sentencepiece': sentencepiece.__version__}
-    if data.source == 'grammar':
-        versions['grammar'] = grammar.VERSION
-    options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
+def _identity(data: Data, reading: Reading) -> dict:
+    origins = {
+        split: [origin._asdict() for origin in readers.origins(data, reading, split)]
+        for split in readers.splits(data, reading)
+    }
     return {
-        **{name: getattr(data, name) for name in options},
-        'versions': versions,
-        **readers.dataset(data),
-        'files': {split: [origin._asdict() for origin in found] for split, found in files.items()},
+        **{name: getattr(data, name) for name in reading.options},
+        'versions': {
+            'format': FORMAT,
+            'sentencepiece': sentencepiece.__version__,
+            **readers.versions(data),
+        },
+        **readers.facts(data, reading),
+        'files': origins,
     }
 
 
 @contextlib.contextmanager
 def _alone(folder: pathlib.Path) -> Iterator[bool]:
-    """Waits until no other process of this machine is here; gives False where that cannot be known."""
+    """Waits until no other process of this machine is here; yields False where that cannot be known."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         yield _wait_for_lock(handle, folder)
@@ -157,50 +168,57 @@ def _wait_for_lock(handle: int, folder: pathlib.Path) -> bool:
     return True
 
 
-def _open(folder: pathlib.Path, level: int) -> Prepared | None:
-    """The content of a cache folder; None where there is none, or where damage is logged."""
+def _open(folder: pathlib.Path, reading: Reading, level: int) -> Prepared | None:
+    """The content of a cache folder, or None where there is none or it is damaged, which is logged."""
     if not folder.exists():
         return None
     try:
-        return _read(folder)
+        return _read(folder, reading)
     except (_Damaged, FileNotFoundError) as error:
         log.log(level, '%s: the cache is made again', error)
         return None
 
 
-def _read(folder: pathlib.Path) -> Prepared:
+def _read(folder: pathlib.Path, reading: Reading) -> Prepared:
     try:
         lock = json.loads((folder / LOCK).read_bytes())
     except ValueError:
         lock = None
     digest = lock.pop('lock_sha256', None) if isinstance(lock, dict) else None
-    if not digest or digest != hashlib.sha256(build.canonical(lock)).hexdigest():
+    if not digest or digest != files.json_sha256(lock):
         raise _Damaged(f'{folder / LOCK} is damaged')
     for name, digest in lock['checksums'].items():
-        if build.sha256(folder / name) != digest:
+        if files.sha256(folder / name) != digest:
             raise _Damaged(f'{folder / name} is damaged')
+    dtype = np.dtype(lock['dtype'])
     return Prepared(
         folder=folder,
-        tokenizer=Tokenizer((folder / build.MODEL).read_bytes()),
-        splits={split: _map(folder, split, np.dtype(lock['dtype'])) for split in lock['splits']},
+        tokenizer=tokenizer.read((folder / build.MODEL).read_bytes()),
+        splits={split: _map(folder, reading, split, dtype) for split in lock['splits']},
         lock=lock,
     )
 
 
-def _map(folder: pathlib.Path, split: str, dtype: np.dtype) -> Corpus:
-    arrays = {}
-    for side in SIDES:
-        arrays[side] = np.memmap(folder / f'{split}.{side}.bin', dtype, mode='r')
-        offsets = np.memmap(folder / f'{split}.{side}_offsets.bin', '<i8', mode='r')
-        arrays[f'{side}_offsets'] = offsets
-    return Corpus(**arrays)
+def _map(folder: pathlib.Path, reading: Reading, split: str, dtype: np.dtype) -> Corpus:
+    return Corpus(
+        {
+            field: Field(
+                np.memmap(folder / f'{split}.{field}.bin', dtype, mode='r'),
+                np.memmap(folder / f'{split}.{field}_offsets.bin', '<i8', mode='r'),
+            )
+            for field in reading.fields
+        }
+    )
 
 
-def _build(data: Data, identity: dict, folder: pathlib.Path, alone: bool, progress: Progress) -> Prepared:
+def _build(
+    data: Data, reading: Reading, identity: dict, folder: pathlib.Path, alone: bool, progress: Progress
+) -> Prepared:
     """Makes a folder, or finishes what an earlier process began.
 
-    On a disk that machines share each has its own unfinished folder, as a lock may hold for one of
-    them only. Where nothing can be locked each process has its own, which no other will finish.
+    On a disk that machines share, each machine has its own unfinished folder, because a lock may hold
+    on one machine only. Where nothing can be locked, each process has its own, which no other will
+    finish.
     """
     unfinished = folder.with_name(f'.{folder.name}.{platform.node()}')
     if not alone:
@@ -209,20 +227,20 @@ def _build(data: Data, identity: dict, folder: pathlib.Path, alone: bool, progre
     try:
         unfinished.mkdir(exist_ok=True)
         if not build.is_complete(unfinished):
-            build.write(data, identity, unfinished, progress)
-        return _publish(unfinished, folder)
+            build.write(data, reading, identity, unfinished, progress)
+        return _publish(unfinished, folder, reading)
     except BaseException as error:
-        # What an interruption leaves will be finished, but bad data stays bad.
+        # The next call finishes what an interruption leaves, but bad data stays bad.
         if isinstance(error, ConfigError) or not alone:
             shutil.rmtree(unfinished, ignore_errors=True)
         if isinstance(error, OSError):
-            # A full disk is reported without a name.
+            # The error of a full disk names no file.
             error.filename = error.filename or str(folder.parent)
         raise
 
 
 def _remove_stale(unfinished: pathlib.Path) -> None:
-    """Removes the unfinished folders that nobody came back for, other than the one to be finished."""
+    """Removes abandoned unfinished folders, except the one that is to be finished."""
     for path in unfinished.parent.glob('.*.*'):
         # Another machine may remove it just now.
         with contextlib.suppress(FileNotFoundError):
@@ -230,17 +248,17 @@ def _remove_stale(unfinished: pathlib.Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _publish(unfinished: pathlib.Path, folder: pathlib.Path) -> Prepared:
-    """Gives the finished folder its name, unless a whole one has it; a damaged one is removed."""
-    if folder.exists() and not _open(folder, logging.DEBUG):
+def _publish(unfinished: pathlib.Path, folder: pathlib.Path, reading: Reading) -> Prepared:
+    """Gives the finished folder its name, unless an undamaged folder has it; a damaged one is removed."""
+    if folder.exists() and not _open(folder, reading, logging.DEBUG):
         damaged = unfinished.with_name(f'{unfinished.name}.damaged')
         folder.rename(damaged)
         shutil.rmtree(damaged, ignore_errors=True)
     try:
         unfinished.rename(folder)
     except OSError:
-        # Another process may have been faster; then its folder is in the way.
+        # Another process may have been faster; then its folder has the name.
         if not folder.exists():
             raise
         shutil.rmtree(unfinished, ignore_errors=True)
-    return _read(folder)
+    return _read(folder, reading)

@@ -1,17 +1,17 @@
-"""What a lock file tells of a corpus, and where that differs from what is expected of its config."""
+"""What a lock file says of a corpus, and where that differs from what its config should give."""
 
 import json
 from collections.abc import Iterator
 
 from etils import epath
 
-from transformer.config import ConfigError
+from transformer.options import ConfigError
 
 Lock = dict[str, object]
 
 
 def describe(lock: Lock) -> Iterator[str]:
-    """What the corpus was made of and what came of it, line by line."""
+    """Yields line by line what the corpus was made of and what it holds."""
     for key, value in _facts(lock.get('dataset', {})).items():
         yield f'dataset {key}: {value}'
     for split, made in lock['splits'].items():
@@ -19,22 +19,26 @@ def describe(lock: Lock) -> Iterator[str]:
             files = (f'{file["name"]} ({file["lines"]:,} lines)' for file in lock['files'][split])
             yield f'data.{split}: from {", ".join(files)}'
         left_out = ', '.join(f'{drop["count"]:,} {rule}' for rule, drop in made['dropped'].items())
+        tokens = _tokens(made)
+        what = _examples(made)
+        sizes = [' '.join([f'{size:,}', *_language(lock, field)]) for field, size in tokens.items()]
         yield (
-            f'data.{split}: {_pairs_read(made):,} pairs read, {left_out or "none"} left out; '
-            f'{made["pairs"]:,} pairs of {made["source_tokens"]:,} {lock["source_language"]} '
-            f'and {made["target_tokens"]:,} {lock["target_language"]} pieces'
+            f'data.{split}: {_examples_read(made):,} {what} read, {left_out or "none"} left out; '
+            f'{made["pairs"]:,} {what} of {" and ".join(sizes)} pieces'
         )
     yield 'versions: ' + ', '.join(f'{name} {version}' for name, version in lock['versions'].items())
     yield f'tokenizer: {lock["pieces"]:,} pieces, sha256 {lock["tokenizer_sha256"]}'
 
 
 def expected(file: epath.PathLike) -> Lock | None:
-    """What a lock file beside a config file says of its data; None where there is none.
+    """Reads the lock file beside a config file.
 
-    It may hold `dataset`, as in data.lock.json, and `pairs_read`, the pairs of splits before drops.
+    Returns:
+      `dataset`, as in data.lock.json, and `pairs_read`, the pairs of each split before any was left
+      out; each is empty where the file does not name it. None where there is no file.
 
     Raises:
-      ConfigError: it is no such file.
+      ConfigError: it is no lock file.
     """
     file = epath.Path(file)
     if not file.exists():
@@ -47,27 +51,43 @@ def expected(file: epath.PathLike) -> Lock | None:
 
 
 def differences(lock: Lock, expected: Lock, name: epath.PathLike) -> list[str]:
-    """Where a corpus is not what is expected of it, a line each; `name` is the file that says so."""
+    """The differences between a corpus and what the file `name` expects of it, a line each."""
     found = []
     ours = _facts(lock.get('dataset', {}))
     for key, value in _facts(expected['dataset']).items():
         if ours.get(key) != value:
             found.append(f'dataset {key}: {ours.get(key, "none")}, {name} says {value}')
     for split, made in lock['splits'].items():
-        read = _pairs_read(made)
+        read = _examples_read(made)
         pairs = expected['pairs_read'].get(split, read)
         if read != pairs:
-            found.append(f'data.{split}: {read:,} pairs read, {name} says {pairs:,}')
+            found.append(f'data.{split}: {read:,} {_examples(made)} read, {name} says {pairs:,}')
     return found
 
 
+def _tokens(made: dict) -> dict[str, int]:
+    """The tokens of a split by field."""
+    return {key.removesuffix('_tokens'): made[key] for key in made if key.endswith('_tokens')}
+
+
+def _examples(made: dict) -> str:
+    return 'pairs' if len(_tokens(made)) > 1 else 'documents'
+
+
+def _language(lock: Lock, field: str) -> list[str]:
+    """The language of a field, where it has one."""
+    name = f'{field}_language'
+    language = lock[name] if name in lock else lock['language']
+    return [] if language is None else [language]
+
+
 def _facts(dataset: dict) -> dict[str, str]:
-    """The description of a dataset without its nesting."""
+    """The description of a dataset, flattened."""
     corpora = dataset.get('corpora', {})
     facts = {key: value for key, value in dataset.items() if key != 'corpora'}
     return {**facts, **{f'corpora of {split}': ', '.join(names) for split, names in corpora.items()}}
 
 
-def _pairs_read(made: dict) -> int:
-    """The pairs of a split before any was left out."""
+def _examples_read(made: dict) -> int:
+    """The examples of a split before any was left out."""
     return made['pairs'] + sum(drop['count'] for drop in made['dropped'].values())

@@ -1,52 +1,90 @@
-"""Where sentence pairs come from: text files, the grammar, or a dataset of TFDS."""
+"""Where rows of text come from: text files, the grammar, or a dataset of TFDS."""
 
 import dataclasses
 import gzip
 import hashlib
 import io
 import itertools
+import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from etils import epath
 
-from transformer.config import ConfigError, Data
+from transformer.config import Data
 from transformer.data import tfds_source
 from transformer.data.grammar import sentences as grammar
+from transformer.data.grammar.reader import is_grammatical
+from transformer.options import ConfigError
+
+SPLITS = ('train', 'dev', 'test')
 
 _BLOCK = 1 << 20
 _BOM = b'\xef\xbb\xbf'
-_SHOWN = 20  # places that the report keeps of a rule
+_SHOWN = 20  # how many places a report keeps for each rule
+_SLICE = re.compile(r'(.+)\[(?:(\d+)%)?:(?:(\d+)%)?\]')
 
 
-class Pair(NamedTuple):
-    """A sentence and its translation, and where they stand."""
+class Reading(NamedTuple):
+    """What a task reads of its data.
 
-    source: str
-    target: str
-    files: tuple[str, str]
+    fields: the language of each named field of a row; None where a text file has no such suffix.
+    options: the options of data that determine what the corpus holds.
+    """
+
+    fields: dict[str, str | None]
+    options: tuple[str, ...]
+
+
+class Row(NamedTuple):
+    """The texts of one example in the order of `Reading.fields`, and where they stand.
+
+    files: the file of each text. line: the line where each begins.
+    """
+
+    texts: tuple[str, ...]
+    files: tuple[str, ...]
     line: int
 
 
 class Origin(NamedTuple):
-    """A file that pairs are read from; the hash is of its content, decompressed."""
+    """A file that rows are read from.
+
+    lines: how many of them are read. sha256: of the whole file, decompressed.
+    """
 
     name: str
     lines: int
     sha256: str
 
 
+class Reader(NamedTuple):
+    """How one kind of source is read; the functions below call these, and say what they return."""
+
+    rows: Callable[[Data, Reading, str], Iterator[Row]]
+    origins: Callable[[Data, Reading, str], list[Origin]]
+    count: Callable[[Data, Reading, list[Origin]], int]
+    splits: Callable[[Reading], tuple[str, ...]]
+    prepare: Callable[[Data, Reading], None]
+    facts: Callable[[Data, Reading], dict[str, object]]
+    versions: Callable[[], dict[str, object]]
+    judge: Callable[[Reading], Callable[[str], bool] | None]
+
+
 @dataclasses.dataclass
 class Report:
-    """What was left out of a split by which rule, and where it stood."""
+    """How many rows of a split each rule left out, and where they stood.
+
+    log: gets every row that is left out, as tab-separated rule, file and line.
+    """
 
     log: io.TextIOBase | None = None
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     first: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     def drop(self, rule: str, file: str, line: int) -> None:
-        """Counts one pair as left out by `rule`; all go to the log, the first 20 are kept here."""
+        """Counts a row as left out by `rule`; the first 20 places are kept in `first`."""
         self.counts[rule] = self.counts.get(rule, 0) + 1
         places = self.first.setdefault(rule, [])
         if len(places) < _SHOWN:
@@ -55,137 +93,78 @@ class Report:
             self.log.write(f'{rule}\t{file}\t{line}\n')
 
 
-def splits(data: Data) -> tuple[str, ...]:
-    """The splits that the source has."""
-    pronoun = data.source == 'grammar' and data.target_language == 'de'
-    return ('train', 'dev', 'test') + (('pronoun',) if pronoun else ())
+def splits(data: Data, reading: Reading) -> tuple[str, ...]:
+    """The names of the splits that the source has."""
+    return READERS[data.source].splits(reading)
 
 
-def prepare(data: Data) -> None:
+def prepare(data: Data, reading: Reading) -> None:
     """Downloads the dataset of a TFDS source unless it is there; other sources need nothing.
 
     Raises:
       ConfigError, OSError: as `tfds_source.prepare`.
     """
-    if data.source == 'tfds':
-        tfds_source.prepare(data)
+    READERS[data.source].prepare(data, reading)
 
 
-def dataset(data: Data) -> dict[str, object]:
-    """What the lock file tells of a TFDS source beside its files; other sources are their files.
-
-    Raises:
-      ConfigError: it is not prepared.
-    """
-    return {'dataset': tfds_source.description(data)} if data.source == 'tfds' else {}
-
-
-def sentence_pairs(data: Data, split: str, report: Report) -> Iterator[Pair]:
-    """The pairs of a split, in order and in the config's direction, one at a time.
-
-    Of the training split at most `data.train_pairs` are read; one with a blank side is dropped and
-    reported. The other splits keep every line: scores are over whole test sets.
+def facts(data: Data, reading: Reading) -> dict[str, object]:
+    """The entries of the lock file that describe the source itself: `dataset`, where TFDS is the source.
 
     Raises:
-      ConfigError: a file is missing or damaged, or the two sides do not fit.
+      ConfigError: the dataset is not prepared.
     """
-    for pair in itertools.islice(_pairs(data, split), data.train_pairs if split == 'train' else None):
-        blank = [not text.strip() for text in pair[:2]]
+    return READERS[data.source].facts(data, reading)
+
+
+def versions(data: Data) -> dict[str, object]:
+    """The versions, by name, of the code that generates the source's text."""
+    return READERS[data.source].versions()
+
+
+def judge(data: Data, reading: Reading) -> Callable[[str], bool] | None:
+    """A function that tells whether the source could have made a text; None where that cannot be known."""
+    return READERS[data.source].judge(reading)
+
+
+def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[Row]:
+    """Yields the rows of a split, in order.
+
+    At most `data.train_pairs` rows of the training split are read; one with a blank text is dropped and
+    reported. The other splits keep every row, because scores are over whole test sets.
+
+    Raises:
+      ConfigError: a file is missing or damaged, or the files do not fit together.
+    """
+    everything = READERS[data.source].rows(data, reading, split)
+    for row in itertools.islice(everything, data.train_pairs if split == 'train' else None):
+        blank = [not text.strip() for text in row.texts]
         if split == 'train' and any(blank):
-            report.drop('empty', pair.files[blank.index(True)], pair.line)
+            report.drop('empty', row.files[blank.index(True)], row.line)
         else:
-            yield pair
+            yield row
 
 
-def origins(data: Data, split: str) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """The files of a split with their line counts and content hashes.
 
     Raises:
-      ConfigError: as `sentence_pairs`, but for what only decoding shows.
+      ConfigError: as `rows`, except for what only decoding the text shows.
     """
-    if data.source == 'grammar':
-        text = ''.join(f'{source}\n{target}\n' for source, target, *_ in _pairs(data, split))
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        return [Origin(f'grammar/{split}', text.count('\n') // 2, digest)]
-    if data.source == 'tfds':
-        return _tfds_origins(data, split)
-    found = []
-    for paths in _text_paths(data, split):
-        sides = [_origin(path, str(path.relative_to(data.dir))) for path in paths]
-        _check_counts(paths, [side.lines for side in sides])
-        found += sides
-    return found
+    return READERS[data.source].origins(data, reading, split)
 
 
-def _pairs(data: Data, split: str) -> Iterator[Pair]:
-    readers = {'text': _text_pairs, 'grammar': _grammar_pairs, 'tfds': _tfds_pairs}
-    return readers[data.source](data, split)
+def count(data: Data, reading: Reading, split: str, found: list[Origin]) -> int:
+    """How many rows of a split are read, blank ones counted.
 
-
-def _grammar_pairs(data: Data, split: str) -> Iterator[Pair]:
-    languages = (data.source_language, data.target_language)
-    if set(languages) != {'en', 'de'}:
-        raise ConfigError(
-            f'data.source_language={languages[0]!r}, data.target_language={languages[1]!r}: '
-            'the grammar has en and de'
-        )
-    name = f'grammar/{split}'
-    for line, (english, german) in enumerate(grammar.sentence_pairs(split), 1):
-        pair = (english, german) if languages[0] == 'en' else (german, english)
-        yield Pair(*pair, (name, name), line)
-
-
-def _text_paths(data: Data, split: str) -> Iterator[tuple[epath.Path, epath.Path]]:
-    """The two files of each stem, in the config's direction."""
-    if data.dir is None:
-        raise ConfigError('data.dir: missing; source=text needs the folder of its files')
-    folder = epath.Path(data.dir)
-    if not folder.is_dir():
-        raise ConfigError(f'data.dir={data.dir!r}: no such folder')
-    for stem in getattr(data, split).split(','):
-        yield tuple(
-            _find(folder, f'{stem.strip()}.{language}', split)
-            for language in (data.source_language, data.target_language)
-        )
-
-
-def _find(folder: epath.Path, name: str, split: str) -> epath.Path:
-    if name.startswith('/'):
-        raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(folder)!r}')
-    for path in (folder / name, folder / f'{name}.gz'):
-        if path.exists() and not path.is_dir():
-            return path
-    raise ConfigError(f'data.{split}: no file {folder / name} or {name}.gz')
-
-
-def _text_pairs(data: Data, split: str) -> Iterator[Pair]:
-    for paths in _text_paths(data, split):
-        names = tuple(str(path.relative_to(data.dir)) for path in paths)
-        sides = [lines(path) for path in paths]
-        for line, texts in enumerate(itertools.zip_longest(*sides), 1):
-            if None in texts:
-                ended = [text is None for text in texts]
-                _check_counts(paths, [line - end + len(list(s)) for end, s in zip(ended, sides, strict=True)])
-            yield Pair(*texts, names, line)
-
-
-def _check_counts(paths: tuple[epath.Path, epath.Path], counts: list[int]) -> None:
-    if counts[0] != counts[1]:
-        raise ConfigError(f'{paths[0]} has {counts[0]} lines, {paths[1]} has {counts[1]}')
-
-
-def _blocks(path: epath.Path) -> Iterator[bytes]:
-    try:
-        with path.open('rb') as raw:
-            file = gzip.GzipFile(fileobj=raw) if path.suffix == '.gz' else raw
-            while block := file.read(_BLOCK):
-                yield block
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise ConfigError(f'{path}: damaged or truncated gzip file') from None
+    Args:
+      found: the split's files, from `origins`.
+    """
+    number = READERS[data.source].count(data, reading, found)
+    return min(number, data.train_pairs or number) if split == 'train' else number
 
 
 def lines(path: epath.Path) -> Iterator[str]:
-    """The lines of a text file, plain or gzip.
+    """Yields the lines of a text file, plain or gzip.
 
     Raises:
       ConfigError: the file is damaged or not UTF-8.
@@ -197,6 +176,147 @@ def lines(path: epath.Path) -> Iterator[str]:
             yield line.removesuffix(b'\r').decode()
         except UnicodeDecodeError:
             raise ConfigError(f'{path}: line {number} is not UTF-8') from None
+
+
+def _languages(data: Data, reading: Reading) -> dict[str, str | None]:
+    """The language of each field by the option that sets it."""
+    own = {field: f'{field}_language' for field in reading.fields}
+    return {
+        f'data.{own[field] if hasattr(data, own[field]) else "language"}': language
+        for field, language in reading.fields.items()
+    }
+
+
+class _Stem(NamedTuple):
+    """One entry of `data.train`, `data.dev` or `data.test`: a file per field, and which part is read.
+
+    suffix: the slice as it was written, empty where there is none. start, stop: its percents.
+    """
+
+    paths: tuple[epath.Path, ...]
+    names: tuple[str, ...]
+    suffix: str
+    start: int
+    stop: int
+
+    def part(self, size: int) -> slice:
+        return slice(size * self.start // 100, size * self.stop // 100)
+
+
+def _stems(data: Data, reading: Reading, split: str) -> Iterator[_Stem]:
+    if data.dir is None:
+        raise ConfigError('data.dir: missing; source=text needs the folder of its files')
+    folder = epath.Path(data.dir)
+    if not folder.is_dir():
+        raise ConfigError(f'data.dir={data.dir!r}: no such folder')
+    for entry in getattr(data, split).split(','):
+        stem, start, stop = _parse_slice(entry.strip(), split)
+        paths = tuple(
+            _find(folder, stem if language is None else f'{stem}.{language}', split)
+            for language in reading.fields.values()
+        )
+        names = tuple(str(path.relative_to(data.dir)) for path in paths)
+        yield _Stem(paths, names, entry.strip().removeprefix(stem), start, stop)
+
+
+def _parse_slice(entry: str, split: str) -> tuple[str, int, int]:
+    """The stem and the percents of an entry such as `input.txt[:90%]`."""
+    if not entry.endswith(']'):
+        return entry, 0, 100
+    found = _SLICE.fullmatch(entry)
+    stem, start, stop = found.groups() if found else ('', None, None)
+    first, last = int(start or 0), int(stop or 100)
+    if (start is None and stop is None) or not first < last <= 100:
+        raise ConfigError(f'data.{split}: {entry} is no slice; write FILE[:90%], FILE[90%:] or FILE[10%:20%]')
+    return stem, first, last
+
+
+def _find(folder: epath.Path, name: str, split: str) -> epath.Path:
+    if name.startswith('/'):
+        raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(folder)!r}')
+    for path in (folder / name, folder / f'{name}.gz'):
+        if path.exists() and not path.is_dir():
+            return path
+    raise ConfigError(f'data.{split}: no file {folder / name} or {name}.gz')
+
+
+def _text_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    read = _documents if data.documents == 'files' else _line_rows
+    for stem in _stems(data, reading, split):
+        yield from read(stem)
+
+
+def _documents(stem: _Stem) -> Iterator[Row]:
+    """Yields the one row of a stem whose files are one document each."""
+    texts = tuple(_whole(path) for path in stem.paths)
+    yield Row(tuple(text[stem.part(len(text))] for text in texts), stem.names, 1)
+
+
+def _whole(path: epath.Path) -> str:
+    """The text of a file as it is, without a byte order mark."""
+    content = b''.join(_blocks(path)).removeprefix(_BOM)
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        line = 1 + content.count(b'\n', 0, error.start)
+        raise ConfigError(f'{path}: line {line} is not UTF-8') from None
+
+
+def _line_rows(stem: _Stem) -> Iterator[Row]:
+    part = slice(0, None)
+    if stem.suffix:
+        part = stem.part(_same([_origin(path, '').lines for path in stem.paths], stem.paths))
+    texts = [lines(path) for path in stem.paths]
+    for line, row in enumerate(itertools.islice(itertools.zip_longest(*texts), part.stop), 1):
+        if None in row:
+            ended = [text is None for text in row]
+            counts = [line - end + len(list(rest)) for end, rest in zip(ended, texts, strict=True)]
+            _same(counts, stem.paths)
+        if line > part.start:
+            yield Row(row, stem.names, line)
+
+
+def _same(counts: list[int], paths: tuple[epath.Path, ...]) -> int:
+    """The number of lines that all the files have."""
+    for path, number in zip(paths, counts, strict=True):
+        if number != counts[0]:
+            raise ConfigError(f'{paths[0]} has {counts[0]} lines, {path} has {number}')
+    return counts[0]
+
+
+def _text_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+    found = []
+    for stem in _stems(data, reading, split):
+        files = [_origin(path, name + stem.suffix) for path, name in zip(stem.paths, stem.names, strict=True)]
+        if data.documents == 'files':
+            if stem.suffix:
+                (row,) = _documents(stem)
+                parts = [_line_count(text) for text in row.texts]
+                files = [file._replace(lines=part) for file, part in zip(files, parts, strict=True)]
+        else:
+            part = stem.part(_same([file.lines for file in files], stem.paths))
+            files = [file._replace(lines=part.stop - part.start) for file in files]
+        found += files
+    return found
+
+
+def _text_count(data: Data, reading: Reading, found: list[Origin]) -> int:
+    number = len(found) if data.documents == 'files' else sum(origin.lines for origin in found)
+    return number // len(reading.fields)
+
+
+def _line_count(text: str) -> int:
+    return text.count('\n') + (text != '' and text[-1] != '\n')
+
+
+def _blocks(path: epath.Path) -> Iterator[bytes]:
+    try:
+        with path.open('rb') as raw:
+            file = gzip.GzipFile(fileobj=raw) if path.suffix == '.gz' else raw
+            while block := file.read(_BLOCK):
+                yield block
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        raise ConfigError(f'{path}: damaged or truncated gzip file') from None
 
 
 def _byte_lines(path: epath.Path) -> Iterator[bytes]:
@@ -218,14 +338,75 @@ def _origin(path: epath.Path, name: str) -> Origin:
     return Origin(name, lines + (last != b'\n'), digest.hexdigest())
 
 
-def _tfds_pairs(data: Data, split: str) -> Iterator[Pair]:
-    name = f'{data.name}/{getattr(data, split)}'
-    for line, texts in enumerate(tfds_source.texts(data, split), 1):
-        yield Pair(*texts, (name, name), line)
+def _grammar_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    languages = _languages(data, reading)
+    if not set(languages.values()) <= {'en', 'de'}:
+        given = ', '.join(f'{option}={language!r}' for option, language in languages.items())
+        raise ConfigError(f'{given}: the grammar has en and de')
+    names = (f'grammar/{split}',) * len(languages)
+    for line, (english, german) in enumerate(grammar.sentence_pairs(split), 1):
+        texts = {'en': english, 'de': german}
+        yield Row(tuple(texts[language] for language in languages.values()), names, line)
 
 
-def _tfds_origins(data: Data, split: str) -> list[Origin]:
+def _grammar_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+    rows = list(_grammar_rows(data, reading, split))
+    text = ''.join(f'{text}\n' for row in rows for text in row.texts)
+    return [Origin(f'grammar/{split}', len(rows), hashlib.sha256(text.encode()).hexdigest())]
+
+
+def _grammar_splits(reading: Reading) -> tuple[str, ...]:
+    """The three splits, and in translations into German a fourth one that tests pronouns."""
+    return (*SPLITS, 'pronoun') if reading.fields.get('target') == 'de' else SPLITS
+
+
+def _tfds_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    names = (f'{data.name}/{getattr(data, split)}',) * len(reading.fields)
+    for line, texts in enumerate(tfds_source.texts(data, _languages(data, reading), split), 1):
+        yield Row(texts, names, line)
+
+
+def _tfds_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     return [
         _origin(path, f'{path.name}[{skip}:{skip + take}]')._replace(lines=take)
-        for path, skip, take in tfds_source.files(data, split)
+        for path, skip, take in tfds_source.files(data, _languages(data, reading), split)
     ]
+
+
+def _lines_in_all(data: Data, reading: Reading, found: list[Origin]) -> int:
+    del data, reading
+    return sum(origin.lines for origin in found)
+
+
+READERS = {
+    'text': Reader(
+        rows=_text_rows,
+        origins=_text_origins,
+        count=_text_count,
+        splits=lambda reading: SPLITS,
+        prepare=lambda data, reading: None,
+        facts=lambda data, reading: {},
+        versions=lambda: {},
+        judge=lambda reading: None,
+    ),
+    'grammar': Reader(
+        rows=_grammar_rows,
+        origins=_grammar_origins,
+        count=_lines_in_all,
+        splits=_grammar_splits,
+        prepare=lambda data, reading: None,
+        facts=lambda data, reading: {},
+        versions=lambda: {'grammar': grammar.VERSION},
+        judge=lambda reading: is_grammatical if reading.fields == {'text': 'de'} else None,
+    ),
+    'tfds': Reader(
+        rows=_tfds_rows,
+        origins=_tfds_origins,
+        count=_lines_in_all,
+        splits=lambda reading: SPLITS,
+        prepare=lambda data, reading: tfds_source.prepare(data, _languages(data, reading)),
+        facts=lambda data, reading: {'dataset': tfds_source.description(data, _languages(data, reading))},
+        versions=lambda: {},
+        judge=lambda reading: None,
+    ),
+}

@@ -1,19 +1,24 @@
-"""One SentencePiece BPE vocabulary for both languages (§5.1) that loses nothing of a text."""
+"""Text to pieces and back, with nothing of the text lost: SentencePiece BPE (§5.1), or bytes."""
 
 import functools
 import hashlib
 import io
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import sentencepiece
+from jaxtyping import Int
 
-from transformer.config import ConfigError
+from transformer.options import ConfigError
+from transformer.symbols import EOS, PAD, UNK
 
-PAD, EOS, UNK = 0, 1, 2
+# The content of `tokenizer.model` where the pieces are bytes: no SentencePiece model begins so.
+BYTES = b'{"tokenizer": "bytes"}\n'
 
+_SYMBOLS = {PAD: '<pad>', EOS: '</s>', UNK: '<unk>'}
+_BLOCK = 1 << 16  # characters, and the rest of their line, of a document that are encoded together
 _BLANK = '\u2581'  # SentencePiece writes blanks so, and would read it back as one
 _OPTIONS = {
     'model_type': 'bpe',
@@ -36,7 +41,7 @@ _OPTIONS = {
 
 
 def train(sentences: Iterable[str], pieces: int) -> bytes:
-    """The model file of a vocabulary of exactly `pieces` pieces, learned from `sentences`.
+    """Learns a BPE vocabulary of exactly `pieces` pieces and returns its model file.
 
     Every character of the sentences is a piece; other characters become their UTF-8 bytes, so that
     no text is unknown.
@@ -67,11 +72,19 @@ def _cause(message: str) -> str:
     return ' '.join(message.split())
 
 
-class Tokenizer:
-    """Text to pieces and back.
+def read(model: bytes) -> 'Tokenizer | ByteTokenizer':
+    """The tokenizer of a model file's content.
 
-    `decode(encode(text)) == text` for every text, blanks and control characters included, but for a
-    newline, which becomes a blank: a translation is one line.
+    Raises:
+      RuntimeError: the content is damaged.
+    """
+    return ByteTokenizer() if model == BYTES else Tokenizer(model)
+
+
+class Tokenizer:
+    """Text to the pieces of a SentencePiece model and back.
+
+    `decode(encode(text)) == text` for every text, blanks and control characters included.
     """
 
     def __init__(self, model: bytes):
@@ -93,18 +106,25 @@ class Tokenizer:
             lists[index].append(EOS)
         return lists
 
-    def decode(self, ids: Iterable[int] | np.ndarray) -> str:
+    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
+        """The pieces of a text of any length, with EOS, encoded in blocks of whole lines."""
+        first, *rest = _blocks(text)
+        whole, *parts = self.encode_batch([first, *('\0' + block for block in rest)])
+        arrays = [np.array(whole[:-1], np.int32), *(np.array(ids[2:-1], np.int32) for ids in parts)]
+        return np.concatenate([*arrays, np.array([EOS], np.int32)])
+
+    def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
         """The text up to the first EOS; PAD reads as nothing.
 
         An embedding may have more rows than there are pieces: those beyond read as UNK, a double
         question mark.
+
+        Args:
+          one_line: whether a newline becomes a blank.
         """
-        kept = []
-        for token in map(int, ids):
-            if token == EOS:
-                break
-            kept.append(token if token < self.size else UNK)
-        return self._processor.decode(kept).replace('\n', ' ')
+        kept = [token if token < self.size else UNK for token in _before_end(ids)]
+        text = self._processor.decode(kept)
+        return text.replace('\n', ' ') if one_line else text
 
     @functools.cached_property
     def _blank_bytes(self) -> list[int]:
@@ -114,10 +134,77 @@ class Tokenizer:
         first, *rest = text.split(_BLANK)
         ids = self._processor.encode(first)
         for part in rest:
-            # NUL is never part of a piece: it keeps the word behind it from starting with a blank.
+            # NUL is never part of a piece: it keeps the word after it from starting with a blank.
             ids += self._blank_bytes + self._processor.encode('\0' + part)[2:]
         return ids
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces as they are written in the vocabulary, "▁" where a word begins."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
+
+
+class ByteTokenizer:
+    """Text to the bytes of its UTF-8 and back: a byte's piece is its value + 3."""
+
+    model = BYTES
+    sha256 = hashlib.sha256(BYTES).hexdigest()
+    size = 256 + len(_SYMBOLS)
+
+    def encode(self, text: str) -> list[int]:
+        """The pieces of one text, with EOS."""
+        return self.encode_document(text).tolist()
+
+    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+        """The pieces of each text, with EOS; `threads` has no effect."""
+        del threads
+        return [self.encode(text) for text in texts]
+
+    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
+        """The pieces of a text of any length, with EOS."""
+        content = np.frombuffer(text.encode(), np.uint8).astype(np.int32) + len(_SYMBOLS)
+        return np.concatenate([content, np.array([EOS], np.int32)])
+
+    def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
+        """The text up to the first EOS; PAD reads as nothing.
+
+        What is no UTF-8, as UNK and ids beyond the pieces, reads as U+FFFD.
+
+        Args:
+          one_line: whether a newline becomes a blank.
+        """
+        # 255 is no byte of UTF-8.
+        content = bytes(
+            token - len(_SYMBOLS) if UNK < token < self.size else 255
+            for token in _before_end(ids)
+            if token != PAD
+        )
+        text = content.decode(errors='replace')
+        return text.replace('\n', ' ') if one_line else text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces to look at: a printable character of ASCII as it is, other bytes as <0x0A>."""
+        return [_SYMBOLS.get(int(token)) or _shown(int(token) - len(_SYMBOLS)) for token in ids]
+
+
+def _shown(byte: int) -> str:
+    return chr(byte) if 32 < byte < 127 else f'<0x{byte:02X}>'
+
+
+def _before_end(ids: Iterable[int] | np.ndarray) -> Iterator[int]:
+    """The ids up to the first EOS."""
+    for token in map(int, ids):
+        if token == EOS:
+            return
+        yield token
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """A text in parts that end after a newline; each is about `_BLOCK` characters, or one line."""
+    start = 0
+    while True:
+        end = text.find('\n', start + _BLOCK) + 1
+        if end in (0, len(text)):
+            yield text[start:]
+            return
+        yield text[start:end]
+        start = end

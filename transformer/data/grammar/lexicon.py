@@ -324,6 +324,9 @@ CONJUNCTIONS = {
     'and': ('und', 'und', 'second'),
 }
 
+# English degree of a predicate adjective: German.
+DEGREES = {'': '', 'too': 'zu', 'very': 'sehr'}
+
 # English determiner (plural after a slash): German stem and declension.
 DETERMINERS = {
     'the': ('', 'definite'),

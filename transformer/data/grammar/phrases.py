@@ -5,6 +5,7 @@ import random
 from collections.abc import Sequence
 from typing import TypeVar
 
+from transformer.data.grammar import lexicon
 from transformer.data.grammar.inflection import (
     ADJECTIVES,
     NOUNS,
@@ -25,7 +26,6 @@ EVERYDAY = ('sehen', 'hören', 'suchen', 'kaufen', 'haben', 'helfen', 'schlafen'
 COUNTED = ('person', 'pet', 'piece')
 COLORS = ('black', 'white', 'brown')
 OPPOSITES = (COLORS, ('old', 'young', 'new'), ('big', 'small'), ('warm', 'cold'))
-DEGREES = ('', 'too', 'very')
 USUAL_DETERMINERS = ('the',) * 6 + ('a',) * 3 + ('my', 'his', 'her', 'this')
 SUBJECT_DETERMINERS = ('the',) * 8 + ('a', 'my', 'his', 'her', 'this', 'every', 'no')
 EVERYDAY_VERBS = [VERBS[name] for name in EVERYDAY]
@@ -123,4 +123,4 @@ def predicate(rng: random.Random, phrase: NounPhrase) -> tuple[str, Adjective]:
     adjective = choose(
         rng, [option for option in adjectives_of(phrase.noun) if option.english not in excluded]
     )
-    return '' if adjective.english in COLORS else choose(rng, DEGREES), adjective
+    return '' if adjective.english in COLORS else choose(rng, tuple(lexicon.DEGREES)), adjective

@@ -133,7 +133,7 @@ def _german_middle(clause: Clause, gap: str | int | None) -> tuple[list[str], li
         words += _prepositional(PLACES[clause.place[0]][0], clause.place[1], 'dative')
     if clause.predicate:
         degree, adjective = clause.predicate
-        words += [{'too': 'zu', 'very': 'sehr', '': ''}[degree], adjective.german]
+        words += [lexicon.DEGREES[degree], adjective.german]
     return pronouns, words
 
 

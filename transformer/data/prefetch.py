@@ -1,0 +1,59 @@
+"""The next batches, built ahead by a thread."""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from typing import TypeVar
+
+from transformer.data.batches import Batches, Running, Windows
+from transformer.symbols import Batch
+
+Placed = TypeVar('Placed')
+
+
+def prefetch(
+    batches: Batches | Running | Windows,
+    start: int,
+    stop: int,
+    put: Callable[[Batch], Placed],
+    depth: int = 2,
+    process: tuple[int, int] = (0, 1),
+) -> Iterator[Placed]:
+    """Builds the batches of steps [start, stop) in a thread and yields what `put` makes of each.
+
+    An error of the thread is raised here; closing the iterator ends the thread.
+
+    Args:
+      put: places a batch on the devices; the thread calls it.
+      depth: how many batches wait at most.
+      process: (index, count): only this one of `count` equal parts of each batch's rows is built.
+    """
+    ready = queue.Queue(depth)
+    closed = threading.Event()
+
+    def work():
+        try:
+            for step in range(start, stop):
+                share = batches.rows(step) // process[1]
+                part = slice(process[0] * share, (process[0] + 1) * share)
+                ready.put((put(batches.batch(step, part)), None))
+                if closed.is_set():
+                    return
+        except BaseException as error:
+            # Whatever it is, the reader waits for it.
+            ready.put((None, error))
+
+    thread = threading.Thread(target=work, name='prefetch', daemon=True)
+    thread.start()
+    try:
+        for _ in range(start, stop):
+            item, error = ready.get()
+            if error:
+                raise error
+            yield item
+    finally:
+        closed.set()
+        # Room for the one batch that the thread may be waiting to hand over.
+        while not ready.empty():
+            ready.get_nowait()
+        thread.join()
