@@ -22,8 +22,10 @@ import optax
 import pytest
 from absl import logging
 
-from transformer.config import ConfigError
-from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, fingerprint
+from transformer.options import ConfigError
+from transformer.runs import restore
+from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer.runs.fingerprint import fingerprint
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -53,7 +55,7 @@ def filled(tmp_path: pathlib.Path, *steps: int, keep: int = 3) -> pathlib.Path:
 
 @pytest.fixture
 def opened():
-    """Opens checkpoints and closes them behind the test."""
+    """Opens checkpoints and closes them after the test."""
     held = []
 
     def open_folder(folder, keep: int = 3, **options) -> Checkpoints:
@@ -162,7 +164,7 @@ def test_average_is_numpys_mean(tmp_path, opened):
         checkpoints.save(step, params, {'mu': params}, {})
     checkpoints.wait()
     tracemalloc.start()
-    found = checkpoints.average(range(1, 6), jax.eval_shape(lambda: trees[0]))
+    found = restore.mean(checkpoints, range(1, 6), jax.eval_shape(lambda: trees[0]))
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(trees[0]))
     # The mean, and one array at a time: its bytes, and once more to be hashed.
     assert tracemalloc.get_traced_memory()[1] < 1.7 * size
@@ -177,9 +179,9 @@ def test_average_is_numpys_mean(tmp_path, opened):
     shutil.rmtree(folder / 'params')
     shutil.copytree(tmp_path / 'checkpoints' / '3' / 'params', folder / 'params')
     with pytest.raises(DamagedCheckpoint, match='checkpoint 2 .*not what was saved'):
-        checkpoints.average([1, 2], jax.eval_shape(lambda: trees[0]))
+        restore.mean(checkpoints, [1, 2], jax.eval_shape(lambda: trees[0]))
     with pytest.raises(DamagedCheckpoint):
-        checkpoints.average([1, 6], jax.eval_shape(lambda: trees[0]))
+        restore.mean(checkpoints, [1, 6], jax.eval_shape(lambda: trees[0]))
 
 
 def test_restores_what_was_saved(tmp_path, opened, capfd):
@@ -273,7 +275,7 @@ def test_a_flipped_bit_is_noticed_in_every_file(tmp_path, opened, capfd):
 
 
 def test_item_hashes_stand_without_the_hashes_of_files(tmp_path, opened):
-    """As after a kill before files.json: the data files carry no checksum of Orbax's."""
+    """As after a kill before files.json is written: Orbax has no checksum in the data files."""
     folder = filled(tmp_path, 1)
     checkpoints = opened(folder)
     (folder / '1' / 'files.json').unlink()
@@ -324,6 +326,8 @@ def test_other_structure(tmp_path, opened, change):
     other = {'decoder': {'layer_0': change(LIKE['params']['decoder']['layer_0'])}}
     with pytest.raises(DamagedCheckpoint, match='params'):
         checkpoints.restore_params(1, other)
+    with pytest.raises(DamagedCheckpoint, match='params'):
+        list(checkpoints.stream_params(1, other))
 
 
 def test_falls_back_and_moves_aside(tmp_path, opened, warnings):
@@ -498,7 +502,8 @@ rank, port, folder = int(sys.argv[1]), sys.argv[2], sys.argv[3]
 jax.distributed.initialize(f'127.0.0.1:{port}', 2, rank)
 import numpy as np
 from jax.experimental import multihost_utils
-from transformer.runs.checkpoint import Checkpoints, fingerprint
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.fingerprint import fingerprint
 
 def update(state, batch):
     return state + jax.lax.psum(batch.sum(), 'data')

@@ -15,7 +15,7 @@ def show(stages):
 
 def test_a_line_for_a_long_stage_without_a_terminal(capsys):
     show(metrics.Stages())
-    assert capsys.readouterr() == ('', 'preparing train: 100000 pairs\n')
+    assert capsys.readouterr() == ('', 'preparing train: 100000 examples\n')
 
 
 def test_bars_on_a_terminal(capsys, monkeypatch):

@@ -2,8 +2,9 @@
 
 A step is a folder `<workdir>/checkpoints/<step>` with three Orbax items: `params`, `optimizer` and
 `meta` (JSON). `meta` holds the hashes of the other two and one of itself, because Orbax restores a
-flipped bit silently; `files.json` holds those of all files, because Orbax prints tracebacks of its
-threads when it reads a damaged one. Orbax gives a step its number for a name when it is complete.
+flipped bit without a word. `files.json` holds the hashes of all files, because Orbax's threads print
+tracebacks when they read a damaged one. Orbax gives the folder its final name, the step's number, only
+when the step is complete.
 """
 
 import concurrent.futures
@@ -15,7 +16,7 @@ import math
 import os
 import shutil
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -24,14 +25,17 @@ import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
 
-from transformer.config import ConfigError
+from transformer import files
+from transformer.options import ConfigError
+from transformer.runs import retention
+from transformer.runs.fingerprint import add_leaf, fingerprint, folder_sha256, named_leaves
 
-# Orbax logs warnings in normal use (a read-only folder) and tracebacks of what is raised anyway.
+# Orbax warns in normal use (of a read-only folder) and logs the traceback of what it raises anyway.
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
 
 
 class DamagedCheckpoint(ConfigError):
-    """A checkpoint that cannot be read or is not what was saved; one line names step and reason."""
+    """A checkpoint cannot be read or is not what was saved; the message is one line with step and reason."""
 
     def __init__(self, step: int, reason: str):
         super().__init__(f'checkpoint {step} is damaged: {reason}')
@@ -39,7 +43,7 @@ class DamagedCheckpoint(ConfigError):
 
 
 class Saved(NamedTuple):
-    """What a checkpoint holds; `optimizer` is None where only the parameters were asked for."""
+    """What a checkpoint holds; `optimizer` is None if only the parameters were asked for."""
 
     step: int
     params: Any
@@ -47,38 +51,15 @@ class Saved(NamedTuple):
     meta: dict[str, Any]
 
 
-def fingerprint(tree) -> str:
-    """The SHA-256 of a tree of arrays: of every leaf, sorted by path, its header and its bytes.
-
-    The header is the line `<path> <dtype> <shape>`, as `decoder/layer_0/ffn/kernel float32 (4, 8)`;
-    the bytes are little-endian in row-major order. The containers of the tree do not count.
-    """
-    digest = hashlib.sha256()
-    for name, leaf in sorted(_named(tree).items()):
-        _digest(digest, name, np.asarray(leaf))
-    return digest.hexdigest()
-
-
-def _named(tree) -> dict[str, Any]:
-    """The leaves of a tree by their paths."""
-    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
-    return {jax.tree_util.keystr(path, simple=True, separator='/'): leaf for path, leaf in leaves}
-
-
-def _digest(digest, name: str, array: np.ndarray) -> None:
-    digest.update(f'{name} {array.dtype.name} {array.shape}\n'.encode())
-    digest.update(array.astype(array.dtype.newbyteorder('<'), copy=False).tobytes())
-
-
 class Checkpoints:
     """The checkpoints of one run: the latest `keep`, the best by dev loss, and those to be averaged.
 
-    Process 0 writes; in the others, and when `read_only`, nothing does and `save` returns at once.
+    Only process 0 writes. In the others, and with `read_only`, `save` returns at once.
 
     Args:
-      folder: `<workdir>/checkpoints`, created where missing.
+      folder: `<workdir>/checkpoints`, created if it is missing.
       keep: how many of the latest steps remain, at least 1.
-      average: (last, every): the latest `last` steps that `every` divides remain too.
+      average: (last, every): of the steps that are multiples of `every`, the latest `last` remain too.
       read_only: whether to leave the folder untouched.
 
     Raises:
@@ -107,13 +88,13 @@ class Checkpoints:
             create=False,
             read_only=not self._writes,
             cleanup_tmp_directories=self._writes,
-            # Deletion takes many steps: under another name, a kill leaves no half step.
+            # Deletion is not atomic. Under another name, a kill in it leaves no incomplete step.
             todelete_subdir='deleted' if self._writes else None,
             # The whole save runs in our thread, hashing included.
             enable_async_checkpointing=False,
             # Orbax's BestN reads losses from a file that no hash protects.
             preservation_policy=types.SimpleNamespace(should_preserve=self._should_preserve),
-            # Every process works alone: no barrier, so none can wait for another.
+            # Every process works alone: with no barrier, none can wait for another.
             multiprocessing_options=ocp.options.MultiprocessingOptions(here, {here}, f'{here}'),
         )
         self._manager = ocp.CheckpointManager(self._folder, options=options)
@@ -121,12 +102,12 @@ class Checkpoints:
     def save(self, step: int, params, optimizer, meta: dict, dev_loss: float | None = None) -> None:
         """Saves a step in the background; the arrays may be donated as soon as this returns.
 
-        A step that exists is replaced. A save in progress is waited for first.
+        Waits for a save in progress first. Replaces the step if it exists.
 
         Args:
-          optimizer: None for parameters alone.
+          optimizer: None to save parameters alone.
           meta: JSON values to come back with the arrays.
-          dev_loss: the lowest is the best step's; without a finite one a step cannot be the best.
+          dev_loss: the step with the lowest is the best; one without a finite loss cannot be.
 
         Raises:
           OSError: the save before this one failed.
@@ -159,38 +140,37 @@ class Checkpoints:
         return sorted(self._manager.all_steps())
 
     def latest(self) -> int | None:
-        """The newest step."""
+        """The newest step; None if there is none."""
         return max(self.steps(), default=None)
 
     def best(self) -> int | None:
-        """The step of the lowest dev loss (the first, of equals), where any has one."""
-        return self._lowest_loss(self.steps())
+        """The step of the lowest dev loss, the earliest if several share it; None if no step has one."""
+        return retention.best(self._losses(self.steps()))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
-        """Reads and verifies a step; its arrays are numpy's, fit for jit and pmap with donation.
+        """Reads and verifies a step as numpy arrays, which jit and pmap may take and donate.
 
         Args:
           like: `{'params': ..., 'optimizer': ...}`, trees of shapes and types (ShapeDtypeStruct).
 
         Raises:
-          DamagedCheckpoint: it cannot be read, or is not what was saved, or not like `like`.
+          DamagedCheckpoint: it cannot be read, is not what was saved, or differs from `like` in form.
         """
-        self.wait()
-        content = self._content(step)
+        content = self.content(step)
         trees = {item: self._item(step, item, like[item], content) for item in like}
         return Saved(step, trees['params'], trees.get('optimizer'), content['meta'])
 
     def restore_params(self, step: int, like_params) -> Saved:
-        """Reads and verifies the parameters of a step alone; raises as `restore`."""
+        """Reads and verifies only the parameters of a step; raises as `restore`."""
         return self.restore(step, {'params': like_params})
 
     def restore_newest(self, like: dict[str, Any]) -> Saved | None:
-        """Reads the newest undamaged step; None where there is no step at all.
+        """Reads the newest undamaged step; returns None if there is no step at all.
 
-        Damaged ones on the way are named in a warning each and moved to `<workdir>/damaged`.
+        Each newer, damaged step is named in a warning and moved to `<workdir>/damaged`.
 
         Raises:
-          ConfigError: there are steps and all are damaged; then they stay where they are.
+          ConfigError: there are steps, but all are damaged; they stay where they are.
         """
         damaged = []
         for step in reversed(self.steps()):
@@ -208,38 +188,34 @@ class Checkpoints:
             raise ConfigError(f'{self._folder}: {"; ".join(map(str, damaged))}; none is left')
         return None
 
-    def average(self, steps: Sequence[int], like_params) -> Saved:
-        """The mean of the parameters of steps (§6.1), in float32 as `numpy.mean` adds them.
+    def content(self, step: int) -> dict[str, Any]:
+        """Reads and verifies what is stored beside the arrays of a step; raises as `restore`.
 
-        One array of one checkpoint is in memory at a time, beside the mean. `meta` is the last
-        step's and the recipe: the steps, and the fingerprint of the parameters of each. Raises as `restore`.
+        Returns:
+          `step`, `dev_loss` and `meta`, and under the name of each saved item its fingerprint.
         """
         self.wait()
-        hashes = {step: self._content(step)['params'] for step in steps}
-        digests = {step: hashlib.sha256() for step in steps}
-        for step in steps:
-            with self._reading(step, 'params'):
-                self._check_files(step, 'params')
-        means = {}
-        for name, like in sorted(_named(like_params).items()):
-            total = np.zeros(like.shape, like.dtype)
-            for step in steps:
-                array = self._array(step, name, like)
-                _digest(digests[step], name, array)
-                total += array
-            total /= len(steps)
-            means[name] = total
-        for step in steps:
-            if digests[step].hexdigest() != hashes[step]:
-                raise DamagedCheckpoint(step, 'params: not what was saved or asked for')
-        leaves = [means[name] for name in _named(like_params)]
-        mean = jax.tree.unflatten(jax.tree.structure(like_params), leaves)
-        recipe = {'averaged': list(steps), 'params_sha256': {str(step): hashes[step] for step in steps}}
-        last = max(steps)
-        return Saved(last, mean, None, {**self._content(last)['meta'], **recipe})
+        return self._content(step)
+
+    def stream_params(self, step: int, like_params) -> Iterator[tuple[str, np.ndarray]]:
+        """Reads the parameters of a step one array at a time, in sorted order of their paths.
+
+        They are verified together after the last one: until then, nothing made of them may be used.
+        Raises as `restore`.
+        """
+        expected = self.content(step)['params']
+        with self._reading(step, 'params'):
+            self._check_files(step, 'params')
+        digest = hashlib.sha256()
+        for name, like in sorted(named_leaves(like_params).items()):
+            array = self._array(step, name, like)
+            add_leaf(digest, name, array)
+            yield name, array
+        if digest.hexdigest() != expected:
+            raise _unexpected(step, 'params')
 
     def close(self) -> None:
-        """Waits as `wait` and lets go of the threads."""
+        """Ends the threads, after `wait`."""
         try:
             self.wait()
         finally:
@@ -248,13 +224,13 @@ class Checkpoints:
 
     def _write(self, step: int, arrays: dict[str, Any], content: dict[str, Any]) -> None:
         content |= {item: fingerprint(tree) for item, tree in arrays.items()}
-        meta = ocp.args.JsonSave({'content': content, 'sha256': _hash_json(content)})
+        meta = ocp.args.JsonSave({'content': content, 'sha256': files.json_sha256(content)})
         trees = {item: ocp.args.StandardSave(tree) for item, tree in arrays.items()}
         items = ocp.args.Composite(meta=meta, **trees)
         try:
             self._recover()
             if os.path.isdir(self._folder):
-                # Found here, since Orbax's threads print tracebacks. It writes about this much.
+                # Checked here, since Orbax's threads print tracebacks. It writes about this much.
                 size = sum(array.nbytes for array in jax.tree.leaves(arrays))
                 if size > shutil.disk_usage(self._folder).free:
                     raise OSError(f'No space left on device for {size:,} bytes')
@@ -262,9 +238,8 @@ class Checkpoints:
                 self._move(step, self._folder / 'replaced')
             self._manager.save(step, args=items, force=True)
             folder = self._folder / str(step)
-            hashes = {item: _hash_files(folder / item) for item in (*arrays, 'meta')}
-            (folder / 'files.tmp').write_text(json.dumps(hashes, indent=1))
-            (folder / 'files.tmp').rename(folder / 'files.json')
+            hashes = {item: folder_sha256(folder / item) for item in (*arrays, 'meta')}
+            files.write_text(folder / 'files.json', json.dumps(hashes, indent=1))
             self._recover()
         except Exception as error:
             # TensorStore may still be writing into the folder that is removed here.
@@ -296,7 +271,7 @@ class Checkpoints:
             return self._manager.restore(step, args=ocp.args.Composite(**{item: args}))[item]
 
     def _array(self, step: int, name: str, like) -> np.ndarray:
-        """One array of a step's parameters, by the path of `fingerprint`."""
+        """One array of a step's parameters, by its path in `named_leaves`."""
         tree = like
         for key in reversed(name.split('/')):
             tree = {key: tree}
@@ -304,13 +279,17 @@ class Checkpoints:
         args = ocp.args.PyTreeRestore(item=tree, restore_args=as_numpy, partial_restore=True)
         with self._reading(step, 'params'):
             restored = ocp.PyTreeCheckpointHandler().restore(self._folder / str(step) / 'params', args=args)
-            return jax.tree.leaves(restored)[0]
+            array = jax.tree.leaves(restored)[0]
+            # What is not there comes back as `like` itself.
+            if array is like or _shapes(array) != _shapes(like):
+                raise _unexpected(step, 'params')
+            return array
 
     def _check_files(self, step: int, item: str) -> None:
         hashes = self._folder / str(step) / 'files.json'
-        # After a kill before it was written there is none; the hash in `meta` still counts.
+        # A kill may come before it is written. The hash in `meta` still counts then.
         saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
-        if not saved.items() <= _hash_files(hashes.parent / item).items():
+        if not saved.items() <= folder_sha256(hashes.parent / item).items():
             raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
 
     @contextlib.contextmanager
@@ -325,48 +304,37 @@ class Checkpoints:
 
     def _content(self, step: int) -> dict[str, Any]:
         stored = self._read(step, 'meta', ocp.args.JsonRestore())
-        content = stored.get('content')
-        if _hash_json(content) != stored.get('sha256') or content['step'] != step:
-            raise DamagedCheckpoint(step, 'meta: not what was saved')
-        return content
+        with self._reading(step, 'meta'):
+            content = stored.get('content')
+            if files.json_sha256(content) != stored.get('sha256') or content['step'] != step:
+                raise DamagedCheckpoint(step, 'meta: not what was saved')
+            return content
 
     def _item(self, step: int, item: str, like, content: dict[str, Any]):
-        # Without a sharding Orbax returns numpy arrays, of the saved shape whatever `like` says.
+        # Without a sharding Orbax returns numpy arrays of the saved shapes, whatever `like` says.
         shapes = _shapes(like)
         tree = self._read(step, item, ocp.args.StandardRestore(shapes))
         if fingerprint(tree) != content[item] or _shapes(tree) != shapes:
-            raise DamagedCheckpoint(step, f'{item}: not what was saved or asked for')
+            raise _unexpected(step, item)
         return tree
 
     def _should_preserve(self, checkpoints, *, context) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
-        last, every = self._average
-        averaged = sorted(step for step in steps if step % every == 0)[-last:] if last else []
-        kept = {*sorted(steps)[-self._keep :], *averaged, self._lowest_loss(steps)}
+        kept = retention.kept(steps, self._losses(steps), self._keep, self._average)
         return [step in kept for step in steps]
 
-    def _lowest_loss(self, steps: list[int]) -> int | None:
+    def _losses(self, steps: Iterable[int]) -> dict[int, float | None]:
         losses = {}
         for step in steps:
+            # A damaged checkpoint cannot be the best one.
             with contextlib.suppress(DamagedCheckpoint):
                 losses[step] = self._content(step)['dev_loss']
-        losses = {step: loss for step, loss in losses.items() if loss is not None}
-        return min(losses, key=losses.get, default=None)
+        return losses
+
+
+def _unexpected(step: int, item: str) -> DamagedCheckpoint:
+    return DamagedCheckpoint(step, f'{item}: not what was saved or asked for')
 
 
 def _shapes(tree):
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
-
-
-def _hash_files(folder: epath.Path) -> dict[str, str]:
-    files = (root / name for root, _, names in folder.walk() for name in names)
-    return {str(path.relative_to(folder)): _hash_file(path) for path in files}
-
-
-def _hash_file(path: epath.Path) -> str:
-    with path.open('rb') as file:
-        return hashlib.file_digest(file, 'sha256').hexdigest()
-
-
-def _hash_json(content) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

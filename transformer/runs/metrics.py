@@ -1,4 +1,4 @@
-"""What a training reports: metrics.jsonl, TensorBoard, and the progress bars."""
+"""What preparation and training report: metrics.jsonl, TensorBoard, and progress bars."""
 
 import json
 import math
@@ -8,17 +8,18 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from tensorboardX import SummaryWriter
 
-from transformer.config import ConfigError
-from transformer.runs.workdir import write_text
+from transformer import files
+from transformer.options import ConfigError
 
-LONG = 100_000  # units of a stage that is worth a line where no bar can be drawn
+# A stage of this many units is worth a line where no bar can be drawn.
+LONG = 100_000
 
 
 class Stages:
-    """Shows how far the stages of a preparation are, as `data.corpus.prepare` tells it.
+    """Shows the progress of the stages of a preparation; `data.corpus.prepare` calls it.
 
-    Draws a bar a stage on a terminal, and nothing where nothing has to be made; elsewhere it prints
-    a line when a long stage begins.
+    On a terminal it draws a bar for each stage. Elsewhere it prints a line when a long stage begins.
+    It shows nothing if nothing has to be made.
     """
 
     def __init__(self, *, quiet: bool = False):
@@ -45,24 +46,27 @@ class Stages:
             self._bars.start()
             self._tasks[stage] = self._bars.add_task(stage, total=total)
             if not self._console.is_terminal and total >= LONG:
-                self._console.print(f'preparing {stage}: {total} pairs', highlight=False, soft_wrap=True)
+                self._console.print(f'preparing {stage}: {total} examples', highlight=False, soft_wrap=True)
         self._bars.update(self._tasks[stage], completed=done)
 
 
 class Metrics:
-    """Writes the numbers of steps behind `step`; what an interrupted run wrote beyond it is cut.
+    """Writes the numbers of the steps after `step`, and cuts what an interrupted run wrote of them.
 
     Args:
-      workdir: gets `metrics.jsonl`, one object a line, and `tensorboard/`; None writes no file.
-      step: the step that the training starts behind.
-      steps: the step that it ends at.
+      workdir: where `metrics.jsonl`, one object a line, and `tensorboard/` go; None writes no file.
+      step: the last step that is already done.
+      steps: the last step of the training.
+
+    Raises:
+      ConfigError: metrics.jsonl has a line that is not an object with a step.
     """
 
     def __init__(self, workdir: epath.Path | None, step: int, steps: int):
         self._file = workdir / 'metrics.jsonl' if workdir else None
         self._board = None
         if workdir:
-            write_text(self._file, ''.join(_lines_until(self._file, step)))
+            files.write_text(self._file, ''.join(_lines_until(self._file, step)))
             self._board = SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
         console = Console(stderr=True, quiet=workdir is None)
         self._console = console
@@ -92,7 +96,7 @@ class Metrics:
         self._bar.update(self._task, completed=step)
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Records the numbers of a step; those that are not finite as null, which JSON can say."""
+        """Records the numbers of a step; NaN and infinity, which JSON lacks, become null."""
         if self._file:
             finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
             with self._file.open('a') as file:
@@ -106,7 +110,7 @@ class Metrics:
 
 
 def _lines_until(file: epath.Path, step: int) -> list[str]:
-    """The whole lines of steps up to `step`; a kill may have left half a line."""
+    """The lines of steps up to `step`; a last line that a kill cut off is left out."""
     kept = []
     for line in file.read_text().splitlines(keepends=True) if file.exists() else []:
         try:
@@ -115,5 +119,5 @@ def _lines_until(file: epath.Path, step: int) -> list[str]:
         except ValueError:
             break
         except (KeyError, TypeError):
-            raise ConfigError(f'{file}: line {len(kept) + 1} is no object with a step') from None
+            raise ConfigError(f'{file}: line {len(kept) + 1} is not an object with a step') from None
     return kept

@@ -1,29 +1,90 @@
-"""Which checkpoint of a work directory: the best, the latest, a step, or the average of several."""
+"""Restores a trained model from a checkpoint: the best, the latest, a step, or the average of several."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
+import jax
+import numpy as np
 from etils import epath
 
+from transformer import config as configs
 from transformer import parallel
-from transformer.config import Config, ConfigError
+from transformer.config import Config
+from transformer.data.tokenizer import ByteTokenizer, Tokenizer
 from transformer.nn import models
-from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint
+from transformer.options import ConfigError
+from transformer.runs import workdir
+from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
+from transformer.runs.fingerprint import named_leaves
 
-# Where in a work directory the mean of checkpoints is kept.
+# The folder in a work directory that holds the mean of checkpoints.
 AVERAGE = 'average'
 
 
+class Trained(NamedTuple):
+    """A model that was trained, as every task's functions take it."""
+
+    config: Config
+    params: models.Params
+    tokenizer: Tokenizer | ByteTokenizer
+
+
+class Origin(NamedTuple):
+    """Where parameters come from: the steps that were saved, and the tokens trained on up to the last."""
+
+    steps: list[int]
+    tokens: int
+
+
+def load(
+    folder: epath.PathLike,
+    choice: str = 'best',
+    changes: dict[str, object] | None = None,
+    tokenizer: Tokenizer | ByteTokenizer | None = None,
+) -> tuple[Trained, Origin]:
+    """Restores the model of a work directory, with its parameters on all devices.
+
+    Args:
+      choice: the checkpoint, as for `restore_params`.
+      changes: options that differ from the work directory's config, as for `changed`.
+      tokenizer: the work directory's, if it was read before.
+
+    Raises:
+      ConfigError: the folder is not a work directory, it has no such checkpoint, a file of it is
+        damaged, or an option may not be changed.
+    """
+    folder = epath.Path(folder)
+    config = changed(workdir.read_config(folder), changes or {})
+    params, origin = restore_params(config, folder, choice)
+    return Trained(config, params, tokenizer or workdir.read_tokenizer(folder)), origin
+
+
+def changed(config: Config, changes: dict[str, object]) -> Config:
+    """The config with changes of options that may differ from those of the training.
+
+    Raises:
+      ConfigError: a change is of an option that may not, or is not valid.
+    """
+    trained = configs.flatten(config)
+    for key, value in changes.items():
+        if not configs.OPTIONS[key].metadata['free'] and trained[key] != value:
+            raise ConfigError(f'{key}={value!r}: the model was trained with {trained[key]!r}')
+    return configs.replace(config, changes)
+
+
 def average(folder: epath.Path, last: int | None = None, every: int | None = None) -> list[int]:
-    """Averages the last checkpoints of a work directory (§6.1) into `average/`; their steps.
+    """Averages the last checkpoints of a work directory (§6.1) and saves the mean in its `average/`.
 
     Args:
       last: how many; `train.average_last` if none.
-      every: updates between two of them; `train.average_every` if none. Steps are multiples of it.
+      every: updates between two of them; `train.average_every` if none. Their steps are multiples of it.
+
+    Returns:
+      The steps averaged.
 
     Raises:
-      ConfigError: not all of them are there, or one is damaged; nothing was changed.
+      ConfigError: one of them is missing or damaged; nothing was changed.
     """
     config = workdir.read_config(folder)
     last, every = last or config.train.average_last, every or config.train.average_every
@@ -38,40 +99,62 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
                 f'{", ".join(map(str, held))}; train.average_last and average_every keep what they need'
             )
-        found = checkpoints.average(wanted, models.parameter_shapes(config))
+        found = mean(checkpoints, wanted, models.parameter_shapes(config))
     averages = Checkpoints(folder / AVERAGE, 1)
     try:
-        # Under one number, so that a new average replaces the old one.
+        # Always step 0, so that a new average replaces the old one.
         averages.save(0, found.params, None, found.meta)
     finally:
         averages.close()
     return list(wanted)
 
 
-class Restored(NamedTuple):
-    """Parameters, the steps that they were saved at, and the target tokens trained on until then."""
+def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
+    """The mean of the parameters of steps (§6.1), in float32 as `numpy.mean` adds them.
 
-    params: models.Params
-    steps: list[int]
-    tokens: int
-
-
-def restore_params(config: Config, folder: epath.Path, choice: str) -> Restored:
-    """The parameters of a checkpoint, on all devices.
+    One array of one checkpoint at a time is in memory beside the mean.
 
     Args:
-      choice: best (the latest where no dev loss is known), latest, average or a step.
+      like_params: a tree of shapes and types (ShapeDtypeStruct).
+
+    Returns:
+      The mean under the last step. `meta` is the last step's, and what was averaged: the steps, and
+      the fingerprint of each one's parameters.
 
     Raises:
-      ConfigError: there is none, or it is damaged.
+      DamagedCheckpoint: a step is missing or damaged.
+    """
+    contents = {step: checkpoints.content(step) for step in steps}
+    totals = {name: np.zeros(like.shape, like.dtype) for name, like in named_leaves(like_params).items()}
+    for step in steps:
+        for name, array in checkpoints.stream_params(step, like_params):
+            totals[name] += array
+    for total in totals.values():
+        total /= len(steps)
+    params = jax.tree.unflatten(jax.tree.structure(like_params), totals.values())
+    hashes = {str(step): content['params'] for step, content in contents.items()}
+    last = max(steps)
+    meta = {**contents[last]['meta'], 'averaged': list(steps), 'params_sha256': hashes}
+    return Saved(last, params, None, meta)
+
+
+def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, Origin]:
+    """Restores the parameters of a checkpoint on all devices.
+
+    Args:
+      choice: best (the latest if no dev loss is known), latest, average, or a step.
+
+    Raises:
+      ConfigError: there is no such checkpoint, or it is damaged.
     """
     shapes = models.parameter_shapes(config)
     if choice == 'average':
         if not (folder / AVERAGE).exists():
-            raise ConfigError(f'{folder}: no average; run.py average makes it of the last checkpoints')
+            raise ConfigError(f'{folder}: no average; run.py average makes one of the last checkpoints')
         with _opened(config, folder, AVERAGE) as averages:
             saved = averages.restore_params(0, shapes)
-            return Restored(parallel.replicate(saved.params), saved.meta['averaged'], saved.meta['tokens'])
+            origin = Origin(saved.meta['averaged'], saved.meta['tokens'])
+            return parallel.replicate(saved.params), origin
     with _opened(config, folder) as checkpoints:
         steps = checkpoints.steps()
         named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
@@ -80,12 +163,12 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> Restored:
             held = ', '.join(map(str, steps))
             raise ConfigError(f'--checkpoint={choice}: choose best, latest, average or a step of {held}')
         saved = checkpoints.restore_params(step, shapes)
-        return Restored(parallel.replicate(saved.params), [step], saved.meta['tokens'])
+        return parallel.replicate(saved.params), Origin([step], saved.meta['tokens'])
 
 
 @contextlib.contextmanager
 def _opened(config: Config, folder: epath.Path, name: str = 'checkpoints') -> Iterator[Checkpoints]:
-    """The checkpoints of a work directory, to read; a damaged one is a ConfigError."""
+    """Opens the checkpoints of a work directory to read; within, a damaged one is a ConfigError."""
     if not (folder / name).exists():
         raise ConfigError(f'{folder}: no checkpoint')
     checkpoints = Checkpoints(folder / name, config.train.keep, read_only=True)

@@ -1,50 +1,28 @@
-"""The work directory: what it holds, whom it belongs to, and what made it."""
+"""The files of a work directory: the config and data that it belongs to, and what came of them."""
 
-import importlib.metadata
 import json
-import os
-import pathlib
-import platform
-import subprocess
 
-import jax
 from etils import epath
 
 from transformer import config as configs
-from transformer.config import Config, ConfigError
-from transformer.data.tokenizer import Tokenizer
+from transformer import files
+from transformer.config import Config
+from transformer.data import tokenizer as tokenizers
+from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.options import ConfigError
+from transformer.runs import process
 
-PACKAGES = (
-    'jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'tensorflow-datasets', 'ml-collections',
-    'numpy', 'sentencepiece', 'sacrebleu',
-)  # fmt: skip
-
-
-# What `claim` writes before config.json; a kill may leave them alone.
+# What `claim` writes before config.json; if it is killed, these files may be there without one.
 _FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json')
 
 
-def write_text(file: epath.Path, text: str) -> None:
-    """Writes a file whole or not at all."""
-    write_bytes(file, text.encode())
-
-
-def write_bytes(file: epath.Path, content: bytes) -> None:
-    """Writes a file whole or not at all."""
-    temporary = file.parent / f'.{file.name}.{os.getpid()}'
-    try:
-        temporary.write_bytes(content)
-        temporary.replace(file)
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
-def claim(workdir: epath.Path, config: Config, tokenizer: Tokenizer, lock: dict[str, object]) -> None:
-    """Makes the work directory of a config, or checks that it is one.
+def claim(
+    workdir: epath.Path, config: Config, tokenizer: Tokenizer | ByteTokenizer, lock: dict[str, object]
+) -> None:
+    """Makes the work directory of a config; one that exists must be of the same config and data.
 
     Raises:
-      ConfigError: it was made by a config or from data that learns something else, or it is no work
-        directory at all.
+      ConfigError: its config or data would learn something else, or the folder holds other files.
       OSError: it cannot be written.
     """
     if (workdir / 'config.json').exists():
@@ -52,15 +30,19 @@ def claim(workdir: epath.Path, config: Config, tokenizer: Tokenizer, lock: dict[
     elif workdir.exists() and any(p.name[0] != '.' and p.name not in _FIRST for p in workdir.iterdir()):
         raise ConfigError(f'{workdir}: not empty and holds no config.json; choose another --workdir')
     workdir.mkdir(parents=True, exist_ok=True)
-    write_bytes(workdir / 'tokenizer.model', tokenizer.model)
-    write_text(workdir / 'data.lock.json', json.dumps(lock, indent=2, ensure_ascii=False) + '\n')
-    write_text(workdir / 'environment.json', json.dumps(environment(), indent=2) + '\n')
-    # Last: a folder with a config.json is complete.
-    write_text(workdir / 'config.json', configs.to_json(config))
+    files.write_bytes(workdir / 'tokenizer.model', tokenizer.model)
+    files.write_json(workdir / 'data.lock.json', lock)
+    files.write_json(workdir / 'environment.json', process.environment())
+    # Last, so that a folder with a config.json is complete.
+    files.write_text(workdir / 'config.json', configs.to_json(config))
 
 
 def check_same(workdir: epath.Path, config: Config, lock: dict[str, object]) -> None:
-    """Raises ConfigError where a work directory's config or data would learn something else."""
+    """Checks that a work directory's config and data learn the same as these.
+
+    Raises:
+      ConfigError: an option that changes what is learned differs, or the arrays of a split do.
+    """
     changed = configs.differences(read_config(workdir), config, free=False)
     if changed:
         shown = ', '.join(f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items())
@@ -73,7 +55,11 @@ def check_same(workdir: epath.Path, config: Config, lock: dict[str, object]) -> 
 
 
 def read_lock(workdir: epath.Path) -> dict[str, object]:
-    """What the corpus of a work directory was made of."""
+    """What the corpus of a work directory was made of.
+
+    Raises:
+      ConfigError: data.lock.json is missing or damaged.
+    """
     try:
         return json.loads((workdir / 'data.lock.json').read_text())
     except (OSError, ValueError):
@@ -84,7 +70,7 @@ def read_config(workdir: epath.Path) -> Config:
     """The config of a work directory.
 
     Raises:
-      ConfigError: it is none.
+      ConfigError: the folder is not a work directory, or its config is damaged.
     """
     if not (workdir / 'config.json').exists():
         raise ConfigError(f'{workdir}: not a work directory (it holds no config.json)')
@@ -94,14 +80,14 @@ def read_config(workdir: epath.Path) -> Config:
         raise ConfigError(f'{workdir}: {error}') from None
 
 
-def read_tokenizer(workdir: epath.Path) -> Tokenizer:
+def read_tokenizer(workdir: epath.Path) -> Tokenizer | ByteTokenizer:
     """The tokenizer of a work directory.
 
     Raises:
-      ConfigError: it is missing or not the one that the lock file names.
+      ConfigError: it is missing, damaged, or not the one that data.lock.json names.
     """
     try:
-        tokenizer = Tokenizer((workdir / 'tokenizer.model').read_bytes())
+        tokenizer = tokenizers.read((workdir / 'tokenizer.model').read_bytes())
     except (OSError, RuntimeError):
         raise ConfigError(f'{workdir}: tokenizer.model is missing or damaged') from None
     if tokenizer.sha256 != read_lock(workdir)['tokenizer_sha256']:
@@ -110,59 +96,35 @@ def read_tokenizer(workdir: epath.Path) -> Tokenizer:
 
 
 def read_result(workdir: epath.Path) -> dict[str, object]:
-    """The contents of result.json; empty where there is none."""
+    """The contents of result.json; empty if there is none yet."""
     file = workdir / 'result.json'
     return json.loads(file.read_text()) if file.exists() else {}
 
 
 def write_result(workdir: epath.Path, result: dict[str, object]) -> None:
     """Writes result.json."""
-    write_text(workdir / 'result.json', json.dumps(result, indent=2, ensure_ascii=False) + '\n')
+    files.write_json(workdir / 'result.json', result)
 
 
-def write_translations(workdir: epath.Path, split: str, checkpoint: str, lines: list[str]) -> None:
-    """Writes translations/<split>.<checkpoint>.txt, a translation a line."""
+def write_lines(workdir: epath.Path, split: str, checkpoint: str, lines: list[str]) -> None:
+    """Writes a model's output for a split, such as translations, to translations/<split>.<checkpoint>.txt.
+
+    Args:
+      lines: without newlines.
+    """
     (workdir / 'translations').mkdir(exist_ok=True)
-    text = ''.join(line + '\n' for line in lines)
-    write_text(workdir / 'translations' / f'{split}.{checkpoint}.txt', text)
+    files.write_text(_lines_file(workdir, split, checkpoint), ''.join(line + '\n' for line in lines))
 
 
-def read_translations(workdir: epath.Path, split: str, checkpoint: str) -> list[str]:
-    """The lines that `write_translations` wrote.
+def read_lines(workdir: epath.Path, split: str, checkpoint: str) -> list[str]:
+    """The lines that `write_lines` wrote.
 
     Raises:
       OSError: there are none.
     """
-    # As bytes: a carriage return inside a translation ends no line.
-    return (workdir / 'translations' / f'{split}.{checkpoint}.txt').read_bytes().decode().split('\n')[:-1]
+    # As bytes, because a carriage return inside a line does not end it.
+    return _lines_file(workdir, split, checkpoint).read_bytes().decode().split('\n')[:-1]
 
 
-def environment() -> dict[str, dict[str, object]]:
-    """The versions of what computes, and what it runs on."""
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
-    device = jax.devices()[0]
-    return {
-        'versions': {'python': platform.python_version(), 'git': _revision(), **versions},
-        'hardware': {
-            'platform': device.platform,
-            'device': device.device_kind,
-            'devices': jax.device_count(),
-            'processes': jax.process_count(),
-            'cpus': os.cpu_count(),
-        },
-    }
-
-
-def _revision() -> str | None:
-    """The commit of this code, with a + where files differ from it; None outside a git checkout."""
-    root = pathlib.Path(__file__).parent.parent
-
-    def git(*words: str) -> str:
-        done = subprocess.run(('git', '-C', str(root), *words), capture_output=True, text=True, check=True)
-        return done.stdout.strip()
-
-    try:
-        changed = git('status', '--porcelain', '--untracked-files=no')
-        return git('rev-parse', 'HEAD') + ('+' if changed else '')
-    except (OSError, subprocess.CalledProcessError):
-        return None
+def _lines_file(workdir: epath.Path, split: str, checkpoint: str) -> epath.Path:
+    return workdir / 'translations' / f'{split}.{checkpoint}.txt'

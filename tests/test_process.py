@@ -1,0 +1,115 @@
+"""What a process sets up around a run."""
+
+import os
+import pathlib
+import platform
+import signal
+import subprocess
+
+import jax
+import pytest
+
+from transformer import config as configs
+from transformer.runs import process
+
+
+@pytest.fixture
+def handlers():
+    """The handlers of signals before the test, which are put back after it."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield before
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def test_signals_are_noted_and_handlers_put_back(handlers):
+    with process.stop_signals() as received:
+        assert received() is None
+        os.kill(os.getpid(), signal.SIGTERM)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert received() == signal.SIGTERM
+        os.kill(os.getpid(), signal.SIGINT)
+        assert received() == signal.SIGTERM
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
+def test_a_second_interrupt_has_its_usual_effect(handlers):
+    with process.stop_signals() as received:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert received() == signal.SIGINT
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGINT)
+    assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
+@pytest.mark.parametrize(
+    ('ours', 'general', 'expected'),
+    [
+        ('/ours', '/general', '/ours'),
+        ('gs://bucket/ours', None, 'gs://bucket/ours'),
+        (None, '/general', '/general/transformer'),
+        ('', '', '/home/somebody/.cache/transformer'),
+        (None, None, '/home/somebody/.cache/transformer'),
+    ],
+)
+def test_cache_folder(monkeypatch, ours, general, expected):
+    for name, value in {
+        'TRANSFORMER_CACHE': ours,
+        'XDG_CACHE_HOME': general,
+        'HOME': '/home/somebody',
+    }.items():
+        if value is None:
+            monkeypatch.delenv(name, raising=False)
+        else:
+            monkeypatch.setenv(name, value)
+    assert str(process.cache_folder()) == expected
+
+
+def test_start_turns_on_the_compilation_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv('TRANSFORMER_CACHE', str(tmp_path))
+    changed = {}
+    monkeypatch.setattr(jax.config, 'update', changed.__setitem__)
+    folder = process.start(str(tmp_path / 'run'), distributed=False)
+    assert folder == tmp_path / 'run' and not folder.exists()
+    assert changed['jax_compilation_cache_dir'] == str(tmp_path / 'programs')
+    assert changed['jax_persistent_cache_min_compile_time_secs'] == 0
+
+
+@pytest.mark.parametrize('precision', ['high', 'highest'])
+def test_precision(precision):
+    config = configs.resolve(configs.config_dict({'train.matmul_precision': precision}))
+    before = jax.config.jax_default_matmul_precision
+    with process.precision(config):
+        assert jax.config.jax_default_matmul_precision == precision
+    assert jax.config.jax_default_matmul_precision == before
+
+
+def test_environment(monkeypatch):
+    found = process.environment()
+    assert found['versions']['python'] == platform.python_version()
+    assert found['versions']['jax'] == jax.__version__
+    assert found['hardware']['platform'] == 'cpu' and found['hardware']['devices'] == 8
+    assert found['hardware']['processes'] == 1 and found['hardware']['cpus'] == os.cpu_count()
+
+
+def git(folder: pathlib.Path, *words: str) -> str:
+    return subprocess.check_output(('git', '-C', str(folder), *words), text=True).strip()
+
+
+def test_the_commit_tells_of_changes_and_is_none_elsewhere(tmp_path, monkeypatch):
+    package = tmp_path / 'transformer' / 'runs'
+    package.mkdir(parents=True)
+    file = package / 'process.py'
+    file.write_text('')
+    monkeypatch.setattr(process, '__file__', str(file))
+    revision = lambda: process.environment()['versions']['git']
+    assert revision() is None
+    git(tmp_path, 'init', '-q')
+    git(tmp_path, 'add', '.')
+    git(tmp_path, '-c', 'user.name=A', '-c', 'user.email=a@b', 'commit', '-qm', 'first')
+    commit = git(tmp_path, 'rev-parse', 'HEAD')
+    assert revision() == commit
+    (tmp_path / 'untracked').write_text('')
+    assert revision() == commit
+    file.write_text('changed')
+    assert revision() == commit + '+'

@@ -1,0 +1,43 @@
+"""Hashes that tell whether arrays and files are still what was saved."""
+
+import hashlib
+from typing import Any
+
+import jax
+import numpy as np
+from etils import epath
+
+from transformer import files
+
+
+def fingerprint(tree) -> str:
+    """The SHA-256 of a tree of arrays: of each leaf, sorted by path, a header and the bytes.
+
+    The header is the line `<path> <dtype> <shape>`, for example `decoder/layer_0/ffn/kernel float32
+    (4, 8)`. The bytes are little-endian in row-major order. Whether a container is a tuple, a list or
+    a dict makes no difference.
+    """
+    digest = hashlib.sha256()
+    for name, leaf in sorted(named_leaves(tree).items()):
+        add_leaf(digest, name, np.asarray(leaf))
+    return digest.hexdigest()
+
+
+def named_leaves(tree) -> dict[str, Any]:
+    """The leaves of a tree by their paths, in the order of `jax.tree.leaves`."""
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
+    return {jax.tree_util.keystr(path, simple=True, separator='/'): leaf for path, leaf in leaves}
+
+
+def add_leaf(digest, name: str, array: np.ndarray) -> None:
+    """Feeds one leaf to the SHA-256 of a `fingerprint`; call it in sorted order of the names."""
+    digest.update(f'{name} {array.dtype.name} {array.shape}\n'.encode())
+    little = np.ascontiguousarray(array, array.dtype.newbyteorder('<'))
+    # As bytes without a copy; bfloat16 cannot be hashed as it is.
+    digest.update(little.reshape(-1).view(np.uint8))
+
+
+def folder_sha256(folder: epath.Path) -> dict[str, str]:
+    """The SHA-256 of every file in a folder and the folders in it, by its path relative to the folder."""
+    paths = (root / name for root, _, names in folder.walk() for name in names)
+    return {str(path.relative_to(folder)): files.sha256(path) for path in paths}
