@@ -9,8 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.config import OPTIONS, Config, choices, config_dict, resolve
+from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.nn import models
+from transformer.options import ConfigError, choices
+from transformer.symbols import Batch, Tokens
 
 SMALL = {
     'model.N': 1,
@@ -50,12 +52,29 @@ AXES = {
     'model.max_len': [20],
     'model.dtype': ['float32', 'bfloat16'],
 }
-VARIANTS = [{key: value} for key, values in AXES.items() for value in values]
-VARIANTS += [
-    {'model.norm': norm, 'model.positions': kind}
-    for norm in ('post', 'pre')
-    for kind in AXES['model.positions']
+KINDS = {
+    'transformer': {},
+    'decoder': {'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text'},
+}
+# What a kind of model cannot have.
+REFUSED = {
+    'transformer': [],
+    'decoder': [('model.N_decoder', 2), ('model.N_decoder', 3), ('model.tie_embeddings', 'decoder')],
+}
+VARIANTS = [
+    kind | {key: value}
+    for name, kind in KINDS.items()
+    for key, values in AXES.items()
+    for value in values
+    if (key, value) not in REFUSED[name]
 ]
+VARIANTS += [
+    kind | {'model.norm': norm, 'model.positions': positions}
+    for kind in KINDS.values()
+    for norm in ('post', 'pre')
+    for positions in AXES['model.positions']
+]
+VARIANTS += [KINDS['decoder']]
 S, T = 5, 6
 ORDER = [2, 0, 1]
 RNG = np.random.default_rng(0)
@@ -69,12 +88,20 @@ class Subject(NamedTuple):
     config: Config
     found: dict[str, np.ndarray]
 
+    def prompt(self, b: int) -> int:
+        """How many tokens of a row stand before those of target b."""
+        return b if self.config.model.kind == 'decoder' else 0
+
+    def row(self, b: int) -> int:
+        """The length of the row of pair b."""
+        return self.prompt(b) + len(TARGETS[b])
+
 
 def name(variant: dict) -> str:
-    return ','.join(f'{key.split(".")[1]}={value}' for key, value in variant.items())
+    return ','.join(f'{key.split(".")[1]}={value}' for key, value in variant.items()) or 'base'
 
 
-def side(prefix: str, rows: list[list[list[int]]], width: int) -> dict[str, jax.Array]:
+def rows_of(rows: list[list[list[int]]], width: int) -> Tokens:
     """Rows of several sentences each, with segments and positions."""
     found = np.zeros((3, len(rows), width), np.int32)
     for r, row in enumerate(rows):
@@ -84,22 +111,28 @@ def side(prefix: str, rows: list[list[list[int]]], width: int) -> dict[str, jax.
             found[0, r, place], found[1, r, place] = tokens, segment
             found[2, r, place] = np.arange(len(tokens))
             start += len(tokens)
-    names = (prefix, f'{prefix}_segments', f'{prefix}_positions')
-    return {key: jnp.asarray(value) for key, value in zip(names, found, strict=True)}
+    return Tokens(*map(jnp.asarray, found))
 
 
-def batch(sources: list[list[list[int]]], targets: list[list[list[int]]], s: int = 12, t: int = 12):
-    return side('source', sources, s) | side('target', targets, t)
+def batch(config: Config, rows: list[list[tuple[int, list[int]]]], s: int = 12, t: int = 12) -> Batch:
+    """Rows of pairs: the number of a source, and a target.
+
+    A decoder reads the first b tokens of source b as the prompt of its target.
+    """
+    if config.model.kind == 'decoder':
+        return {'text': rows_of([[SOURCES[b][:b] + y for b, y in row] for row in rows], t)}
+    sources = rows_of([[SOURCES[b] for b, _ in row] for row in rows], s)
+    return {'source': sources, 'target': rows_of([[y for _, y in row] for row in rows], t)}
 
 
 # Rows of the full pass: each pair alone; each source with the next target; two pairs in one row; and
 # the pairs in another order.
 TURNED = [TARGETS[1], TARGETS[2], TARGETS[0]]
 ROWS = (
-    [([x], [y]) for x, y in zip(SOURCES, TARGETS, strict=True)]
-    + [([x], [y]) for x, y in zip(SOURCES, TURNED, strict=True)]
-    + [(SOURCES[1:], TARGETS[1:])]
-    + [([SOURCES[b]], [TARGETS[b]]) for b in ORDER]
+    [[(b, TARGETS[b])] for b in range(3)]
+    + [[(b, TURNED[b])] for b in range(3)]
+    + [[(b, TARGETS[b]) for b in (1, 2)]]
+    + [[(b, TARGETS[b])] for b in ORDER]
 )
 ALONE, OTHERS, PACKED, MOVED = slice(0, 3), slice(3, 6), 6, slice(7, 10)
 
@@ -111,14 +144,19 @@ def random_params(config: Config) -> dict:
     return jax.tree.map(draw, models.parameter_shapes(config))
 
 
-def steps(model: models.EncoderDecoder, variables: dict, inputs: dict) -> jax.Array:
-    """The logits [B 2 T V] of both targets of each source, as two hypotheses, step by step."""
-    sources = models.source_of({key: value[ALONE] for key, value in inputs.items()})
-    memory = model.apply(variables, sources, method='encode')
+def steps(config: Config, variables: dict) -> jax.Array:
+    """The logits [B 2 T V] of two targets of each source or prompt, as two hypotheses, step by step."""
+    model = models.build(config)
+    if config.model.kind == 'decoder':
+        read = rows_of([[SOURCES[b][:b]] for b in range(3)], 2)
+    else:
+        read = rows_of([[source] for source in SOURCES], 11)
+    memory = model.apply(variables, read, method='encode')
     constants, state = model.apply(variables, memory, T, method='start')
     state = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), state)
-    shifted = models.shift_right(inputs['target'], inputs['target_segments'])[:6, :T]
+    targets = rows_of([[target] for target in (*TARGETS, *TURNED)], T)
     # Rows b·2 + w.
+    shifted = models.shift_right(targets.tokens, targets.segments)
     tokens = shifted.reshape(2, 3, T).transpose(2, 1, 0).reshape(T, 6)
 
     def step(state, tokens):
@@ -129,10 +167,12 @@ def steps(model: models.EncoderDecoder, variables: dict, inputs: dict) -> jax.Ar
     return logits.reshape(T, 3, 2, -1).transpose(1, 2, 0, 3)
 
 
-def forward(config: Config, variables: dict, inputs: dict) -> dict[str, jax.Array]:
+def forward(config: Config, variables: dict, inputs: Batch) -> dict[str, jax.Array]:
     """The logits of the full pass, and how much those of position t move with target input j: [T B T]."""
-    table = 'embedding' if config.model.tie_embeddings == 'all' else 'target_embedding'
-    shape = inputs['target'].shape
+    table = 'embedding'
+    if config.model.kind == 'transformer' and config.model.tie_embeddings != 'all':
+        table = 'target_embedding'
+    shape = list(inputs.values())[-1].tokens.shape
 
     def logits(shift):
         def add_shift(embed, args, kwargs, context):
@@ -150,21 +190,23 @@ def forward(config: Config, variables: dict, inputs: dict) -> dict[str, jax.Arra
     return {'full': full, 'influence': jnp.abs(jacobian.astype(jnp.float32)).sum(axis=-1)}
 
 
-def everything(config: Config, params: dict, inputs: dict, tight: dict) -> dict[str, jax.Array]:
+def everything(config: Config, params: dict, inputs: Batch, tight: Batch) -> dict[str, jax.Array]:
     """All that the tests of a model look at, as one program."""
-    model, variables = models.build(config), {'params': params}
+    variables = {'params': params}
     return {
         **forward(config, variables, inputs),
-        'steps': steps(model, variables, inputs),
-        'tight': model.apply(variables, tight, train=False),
+        'steps': steps(config, variables),
+        'tight': models.build(config).apply(variables, tight, train=False),
     }
 
 
 @functools.cache
 def everything_of(config: Config) -> dict[str, np.ndarray]:
-    inputs = batch([x for x, _ in ROWS], [y for _, y in ROWS], 11, 12)
-    tight = batch([[x] for x in SOURCES], [[y] for y in TARGETS], S, T)
-    found = jax.jit(everything, static_argnums=0)(config, random_params(config), inputs, tight)
+    # No row is wider than the longest pair needs.
+    tight = batch(config, ROWS[ALONE], S, 7 if config.model.kind == 'decoder' else T)
+    found = jax.jit(everything, static_argnums=0)(
+        config, random_params(config), batch(config, ROWS, 11), tight
+    )
     return {key: np.asarray(value, np.float32) for key, value in found.items()}
 
 
@@ -180,55 +222,69 @@ def close(found: np.ndarray, expected: np.ndarray, config: Config) -> None:
 
 
 def test_every_axis_of_the_model_is_here():
-    options = {key: choices(field) for key, field in OPTIONS.items() if key.startswith('model.')}
-    assert set(AXES) == set(options)
-    for key, values in options.items():
-        assert not values or set(AXES[key]) == set(values)
+    values_of = {key: choices(field) for key, field in OPTIONS.items() if key.startswith('model.')}
+    assert set(AXES) | {'model.kind'} == set(values_of)
+    assert set(values_of['model.kind']) == set(KINDS)
+    for key, values in values_of.items():
+        assert key == 'model.kind' or not values or set(AXES[key]) == set(values)
+
+
+@pytest.mark.parametrize(('kind', 'option'), [(k, o) for k, found in REFUSED.items() for o in found])
+def test_what_means_nothing_for_a_kind_is_refused(kind, option):
+    with pytest.raises(ConfigError, match=option[0]):
+        resolve(config_dict({**SMALL, **KINDS[kind], option[0]: option[1]}))
 
 
 def test_steps_equal_the_full_pass(subject):
     for rows, hypothesis, targets in ((ALONE, 0, TARGETS), (OTHERS, 1, TURNED)):
         for b, target in enumerate(targets):
             stepped = subject.found['steps'][b, hypothesis, : len(target)]
-            close(stepped, subject.found['full'][rows][b, : len(target)], subject.config)
+            first = subject.prompt(b)
+            full = subject.found['full'][rows][b, first : first + len(target)]
+            close(stepped, full, subject.config)
 
 
 def test_causal_by_gradient(subject):
-    for b, target in enumerate(TARGETS):
-        seen = subject.found['influence'][: len(target), b, : len(target)] > 0
+    for b in range(3):
+        n = subject.row(b)
+        seen = subject.found['influence'][:n, b, :n] > 0
         np.testing.assert_array_equal(seen, np.tril(np.ones_like(seen)))
 
 
 def test_packed_sentences_do_not_see_each_other(subject):
-    first, both = len(TARGETS[1]), len(TARGETS[1]) + len(TARGETS[2])
+    first, both = subject.row(1), subject.row(1) + subject.row(2)
     seen = subject.found['influence'][:both, PACKED, :both] > 0
     assert not seen[first:, :first].any()
     np.testing.assert_array_equal(seen[first:, first:], np.tril(np.ones((both - first, both - first))))
 
 
 def test_padding_changes_nothing(subject):
-    for b, target in enumerate(TARGETS):
-        real = (b, slice(len(target)))
+    for b in range(3):
+        real = (b, slice(subject.row(b)))
         close(subject.found['full'][real], subject.found['tight'][real], subject.config)
 
 
 def test_packing_changes_nothing(subject):
     start = 0
     for b in (1, 2):
-        packed = subject.found['full'][PACKED, start : start + len(TARGETS[b])]
-        close(packed, subject.found['full'][b, : len(TARGETS[b])], subject.config)
-        start += len(TARGETS[b])
+        packed = subject.found['full'][PACKED, start : start + subject.row(b)]
+        close(packed, subject.found['full'][b, : subject.row(b)], subject.config)
+        start += subject.row(b)
 
 
 def test_equivariant_to_the_order_of_the_batch(subject):
     close(subject.found['full'][MOVED], subject.found['full'][ALONE][ORDER], subject.config)
 
 
-@pytest.mark.parametrize('variant', [{}, *(v for v in VARIANTS if 'P_drop' in next(iter(v)))], ids=name)
+DROPPING = [v for v in VARIANTS if not v or set(v) == {'model.kind'} or any('P_drop' in key for key in v)]
+
+
+@pytest.mark.parametrize('variant', [{}, *DROPPING], ids=name)
 def test_dropout_draws_by_its_key_and_in_training_only(variant):
     silent = dict.fromkeys(('model.P_drop', 'model.P_drop_embedding'), 0.0)
-    config = resolve(config_dict({**SMALL, **(silent | variant if variant else {})}))
-    model, inputs = models.build(config), batch([[SOURCES[0]]], [[TARGETS[0]]], S, T)
+    only = variant if not any('P_drop' in key for key in variant) else silent | variant
+    config = resolve(config_dict({**SMALL, **only}))
+    model, inputs = models.build(config), batch(config, ROWS[:1], S, T)
 
     @jax.jit
     def run(params):
@@ -247,9 +303,9 @@ def test_without_positions_the_encoder_is_blind_to_order():
     swapped = {'model.positions': 'none'}, {'model.positions': 'sinusoidal'}
     for variant, blind in zip(swapped, (True, False), strict=True):
         config = resolve(config_dict({**SMALL, **variant}))
-        model, inputs = models.build(config), batch([[SOURCES[0]]], [[TARGETS[0]]])
+        model, source = models.build(config), batch(config, ROWS[:1])['source']
         variables = {'params': jax.tree.map(jnp.asarray, random_params(config))}
-        turned = inputs | {'source': inputs['source'].at[0, :5].set(inputs['source'][0, :5][::-1])}
+        turned = source._replace(tokens=source.tokens.at[0, :5].set(source.tokens[0, :5][::-1]))
         encode = jax.jit(functools.partial(model.apply, variables, method='encode'))
-        before, after = (encode(models.source_of(x)).outputs[0, :5] for x in (inputs, turned))
+        before, after = (encode(x).outputs[0, :5] for x in (source, turned))
         assert np.allclose(before, after[::-1], atol=1e-5) == blind

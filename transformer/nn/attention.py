@@ -1,35 +1,16 @@
-"""Scaled dot-product and multi-head attention with free d_k and d_v (§3.2)."""
+"""Multi-head attention with free d_k and d_v (§3.2.2); kernels.py has the attention itself."""
 
 from typing import Literal
 
 import flax.linen as nn
-import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
-from transformer.nn import masks
+from transformer.nn import kernels
+from transformer.nn.kernels import State
 from transformer.nn.layers import Dropout, glorot_uniform
 from transformer.nn.positions import AttentionPositions
-
-Cache = dict[str, Array]
-
-
-def attention_weights(
-    query: Float[Array, 'B Q H C'],
-    key: Float[Array, 'B K H C'],
-    mask: Bool[Array, '#B 1 #Q K'],
-    bias: Float[Array, 'B H Q K'] | None = None,
-) -> Float[Array, 'B H Q K']:
-    """softmax((QK^T + bias) / sqrt(d_k)), in float32 (§3.2.1).
-
-    A query with nothing to attend to (padding) gets uniform weights; its output is never used.
-    """
-    logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=jnp.float32)
-    if bias is not None:
-        logits = logits + bias
-    logits = logits * query.shape[-1] ** -0.5
-    return jax.nn.softmax(jnp.where(mask, logits, jnp.finfo(jnp.float32).min), axis=-1)
 
 
 class MultiHeadAttention(nn.Module):
@@ -68,65 +49,76 @@ class MultiHeadAttention(nn.Module):
             kernel_init=glorot_uniform(fused if m.init == 't2t' else None),
         )
 
-    def _attend(self, query, key, value, mask, bias, train):
-        weights = attention_weights(query, key, mask, bias)
-        self.sow('intermediates', 'weights', weights)
-        weights = self.dropout(weights, train=train).astype(value.dtype)
-        return self.output(jnp.einsum('BHQK,BKHE->BQHE', weights, value))
+    def _weigh(self, train: bool) -> kernels.Weigh:
+        """Dropout of the weights, which are kept for figures."""
+
+        def weigh(weights):
+            self.sow('intermediates', 'weights', weights)
+            return self.dropout(weights, train=train)
+
+        return weigh
 
     def over_itself(
         self,
         x: Float[Array, 'B T D'],
-        mask: Bool[Array, '#B 1 T T'],
+        segments: Int[Array, 'B T'],
         positions: Int[Array, 'B T'],
         *,
+        causal: bool,
         train: bool,
     ) -> Float[Array, 'B T D']:
-        """Self-attention of a whole row."""
+        """Self-attention of whole rows, within their segments."""
         length = x.shape[1]
         query = self.query(x)
         bias = self.positions.bias(query, positions, positions)
         query = self.positions.rotate(query, positions, length)
         key = self.positions.rotate(self.key(x), positions, length)
-        return self._attend(query, key, self.value(x), mask, bias, train)
+        heads = kernels.FULL.attend(
+            query, key, self.value(x), segments, segments, bias, self._weigh(train), causal=causal
+        )
+        return self.output(heads)
 
     def over_memory(
         self,
         x: Float[Array, 'B Q D'],
-        memory: Cache,
-        mask: Bool[Array, 'B 1 #Q S'],
+        segments: Int[Array, 'B Q'],
+        memory: State,
+        memory_segments: Int[Array, 'B S'],
         *,
         train: bool,
     ) -> Float[Array, 'B Q D']:
         """Cross-attention to the keys and values of `project_memory`."""
-        return self._attend(self.query(x), memory['key'], memory['value'], mask, None, train)
+        key, value = memory['key'], memory['value']
+        heads = kernels.FULL.attend(
+            self.query(x), key, value, segments, memory_segments, None, self._weigh(train), causal=False
+        )
+        return self.output(heads)
 
-    def project_memory(self, memory: Float[Array, 'B S D']) -> Cache:
+    def project_memory(self, memory: Float[Array, 'B S D']) -> State:
         """Keys [B S H C] and values [B S H E] of the encoder's output."""
         return {'key': self.key(memory), 'value': self.value(memory)}
 
-    def empty_cache(self, rows: int, length: int) -> Cache:
-        """Room for the keys and values of `length` steps."""
-        m, dtype = self.model, jnp.dtype(self.model.dtype)
-        return {
-            'key': jnp.zeros((rows, length, m.h, m.d_k), dtype),
-            'value': jnp.zeros((rows, length, m.h, m.d_v), dtype),
-        }
+    def empty(self, rows: int, length: int) -> State:
+        """The state of self-attention before the first of `length` steps."""
+        return kernels.FULL.empty(self.model, rows, length)
 
-    def over_cache(
-        self, x: Float[Array, 'B 1 D'], cache: Cache, position: Int[Array, 'B']
-    ) -> tuple[Float[Array, 'B 1 D'], Cache]:
-        """Self-attention of the token at `position` to all before it; the cache with it added."""
-        rows, length = cache['key'].shape[:2]
-        query, here = self.query(x), position[:, None]
-        everywhere = jnp.broadcast_to(jnp.arange(length), (rows, length))
-        bias = self.positions.bias(query, here, everywhere)
+    def over_state(
+        self, x: Float[Array, 'B 1 D'], state: State, position: Int[Array, 'B'], places: Int[Array, 'L']
+    ) -> tuple[Float[Array, 'B 1 D'], State]:
+        """Self-attention of the token at `position` to itself and all before it.
+
+        Args:
+          places: 0 to L - 1, the positions that the state has room for.
+
+        Returns:
+          The output, and the state with the token in it.
+        """
+        length, here = places.shape[0], position[:, None]
+        query = self.query(x)
+        bias = self.positions.bias(query, here, jnp.broadcast_to(places, (x.shape[0], length)))
         query = self.positions.rotate(query, here, length)
         key = self.positions.rotate(self.key(x), here, length)
-        row = jnp.arange(rows)
-        cache = {
-            'key': cache['key'].at[row, position].set(key[:, 0]),
-            'value': cache['value'].at[row, position].set(self.value(x)[:, 0]),
-        }
-        mask = masks.prefix_mask(position, length)
-        return self._attend(query, cache['key'], cache['value'], mask, bias, False), cache
+        heads, state = kernels.FULL.attend_one(
+            query, key, self.value(x), state, position, bias, self._weigh(train=False)
+        )
+        return self.output(heads), state

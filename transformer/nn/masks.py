@@ -1,11 +1,11 @@
-"""Who may attend to whom: True = may attend. Masks come from segments, never from tokens."""
+"""Which queries may attend to which keys: True = may attend. Masks come from segments, never from tokens."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 
 def segment_mask(queries: Int[Array, 'B Q'], keys: Int[Array, 'B K']) -> Bool[Array, 'B 1 Q K']:
-    """Attention within one segment; segment 0 is padding, which nobody attends to."""
+    """Attention within one segment; nothing attends to segment 0, which is padding."""
     same = queries[:, :, None] == keys[:, None, :]
     return (same & (keys > 0)[:, None, :])[:, None]
 
@@ -15,11 +15,6 @@ def causal_mask(length: int) -> Bool[Array, '1 1 Q K']:
     return jnp.tril(jnp.ones((1, 1, length, length), bool))
 
 
-def padding_mask(segments: Int[Array, 'B K']) -> Bool[Array, 'B 1 1 K']:
-    """Attention to every real position."""
-    return (segments > 0)[:, None, None, :]
-
-
 def prefix_mask(position: Int[Array, 'B'], length: int) -> Bool[Array, 'B 1 1 K']:
-    """Attention of one query at `position` to it and to those left of it in a cache of `length`."""
+    """Attention of one query at `position` to the keys 0 to `position` of a cache of `length`."""
     return (jnp.arange(length)[None, :] <= position[:, None])[:, None, None, :]

@@ -1,13 +1,13 @@
-"""Whole models behind one contract, so that nothing else asks what a model is.
+"""Whole models with one contract, so that search, evaluation and figures never ask what a model is.
 
-    model(batch, train) -> logits [B T V]
-    encode(source) -> memory
+    model(batch, train) -> logits                             every model
+    encode(source: Tokens) -> memory                          models that generate
     start(memory, max_len) -> (constants, state)
     step(constants, state, tokens [B]) -> (logits [B V], state)
 
 `constants` is what all hypotheses of a sentence share; `state` is what each owns: a pytree of plain
 arrays with first axis B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and
-state. The first tokens of a sentence are padding, which embeds to zeros.
+state. The first token of a hypothesis is `START`.
 """
 
 from typing import NamedTuple
@@ -15,60 +15,50 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Config, Model
-from transformer.nn import masks
+from transformer.nn.kernels import State as LayerState
 from transformer.nn.layers import Dropout, Embedding
 from transformer.nn.positions import InputPositions
-from transformer.nn.stacks import Decoder, Encoder
+from transformer.nn.stacks import Decoder, Encoder, Memory
+from transformer.symbols import START, Batch, Tokens
 
-Batch = dict[str, Array]
 Params = dict[str, object]
 
 
-class Source(NamedTuple):
-    """Source sentences: tokens, their segment (0 is padding) and their position in it."""
-
-    tokens: Int[Array, 'B S']
-    segments: Int[Array, 'B S']
-    positions: Int[Array, 'B S']
-
-
-class Memory(NamedTuple):
-    """The encoder's output and its segments."""
-
-    outputs: Float[Array, 'B S D']
-    segments: Int[Array, 'B S']
-
-
-class State(NamedTuple):
-    """What a hypothesis owns: the number of its tokens and the caches of its layers."""
+class DecoderState(NamedTuple):
+    """What a hypothesis of the Transformer owns: the number of its tokens, and its layers' states."""
 
     position: Int[Array, 'B']
-    caches: list[dict[str, Array]]
+    layers: list[LayerState]
 
 
-def source_of(batch: Batch) -> Source:
-    """The source side of a batch."""
-    return Source(batch['source'], batch['source_segments'], batch['source_positions'])
+class PromptedState(NamedTuple):
+    """What a continuation of a prompt owns; `pending` is the prompt's last token, not yet read."""
+
+    position: Int[Array, 'B']
+    pending: Int[Array, 'B']
+    layers: list[LayerState]
 
 
 def shift_right(tokens: Int[Array, 'B T'], segments: Int[Array, 'B T']) -> Int[Array, 'B T']:
-    """Each position's previous token of its own segment; padding, the start token, where none is."""
+    """The token before each position in its own segment, `START` where there is none."""
     before = jnp.pad(tokens, ((0, 0), (1, 0)))[:, :-1]
     same = segments == jnp.pad(segments, ((0, 0), (1, 0)))[:, :-1]
-    return jnp.where(same, before, 0)
+    return jnp.where(same, before, START)
 
 
 class EncoderDecoder(nn.Module):
     """The Transformer (§3)."""
 
     model: Model
+    FIELDS = ('source', 'target')
 
     def setup(self):
         m = self.model
-        self.encoder, self.decoder = Encoder(m), Decoder(m)
+        self.encoder, self.decoder = Encoder(m), Decoder(m, m.N_decoder, cross=True)
         self.source_positions, self.target_positions = InputPositions(m), InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
         if m.tie_embeddings == 'all':
@@ -86,58 +76,128 @@ class EncoderDecoder(nn.Module):
         return self.source_embedding, self.target_embedding, softmax
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every target token given those before it, in its own segment."""
+        """The logits of every target token given the source and the tokens before it in its segment."""
         _, embedding, softmax = self._tables()
-        memory = self.encode(source_of(batch), train=train)
-        segments, positions = batch['target_segments'], batch['target_positions']
-        length = segments.shape[1]
-        x = embedding(shift_right(batch['target'], segments))
-        x = self.target_positions(x, positions, length)
-        x = self.decoder(
-            self.dropout(x, train=train),
-            masks.causal_mask(length) & masks.segment_mask(segments, segments),
-            positions,
-            memory.outputs,
-            masks.segment_mask(segments, memory.segments),
-            train=train,
-        )
+        memory = self.encode(batch['source'], train=train)
+        tokens, segments, positions = batch['target']
+        x = embedding(shift_right(tokens, segments))
+        x = self.target_positions(x, positions, tokens.shape[1])
+        x = self.decoder(self.dropout(x, train=train), segments, positions, memory, train=train)
         return softmax.logits(x)
 
-    def encode(self, source: Source, *, train: bool = False) -> Memory:
+    def encode(self, source: Tokens, *, train: bool = False) -> Memory:
         """The encoder's output."""
         embedding, _, _ = self._tables()
         x = self.source_positions(embedding(source.tokens), source.positions, source.tokens.shape[1])
         x = self.dropout(x, train=train)
-        mask = masks.segment_mask(source.segments, source.segments)
-        return Memory(self.encoder(x, mask, source.positions, train=train), source.segments)
+        return Memory(self.encoder(x, source.segments, source.positions, train=train), source.segments)
 
-    def start(self, memory: Memory, max_len: int) -> tuple[dict[str, object], State]:
+    def start(self, memory: Memory, max_len: int) -> tuple[dict[str, object], DecoderState]:
         """The decoder before its first token, with room for `max_len` of them."""
-        projected, caches = self.decoder.start(memory.outputs, max_len)
-        constants = {'memory': projected, 'mask': masks.padding_mask(memory.segments)}
-        return constants, State(jnp.zeros(memory.segments.shape[0], jnp.int32), caches)
+        rows = memory.segments.shape[0]
+        constants = {'places': jnp.arange(max_len), 'memory': self.decoder.project(memory)}
+        return constants, DecoderState(jnp.zeros(rows, jnp.int32), self.decoder.empty(rows, max_len))
 
     def step(
-        self, constants: dict[str, object], state: State, tokens: Int[Array, 'B']
-    ) -> tuple[Float[Array, 'B V'], State]:
-        """The logits of the token behind `tokens`."""
+        self, constants: dict[str, object], state: DecoderState, tokens: Int[Array, 'B']
+    ) -> tuple[Float[Array, 'B V'], DecoderState]:
+        """The logits of the token that follows `tokens`."""
         _, embedding, softmax = self._tables()
-        length = state.caches[0]['key'].shape[1]
-        x = self.target_positions(embedding(tokens[:, None]), state.position[:, None], length)
-        x, caches = self.decoder.step(x, state.caches, state.position, constants['memory'], constants['mask'])
-        return softmax.logits(x[:, 0]), State(state.position + 1, caches)
+        places = constants['places']
+        x = self.target_positions(embedding(tokens[:, None]), state.position[:, None], places.shape[0])
+        x, layers = self.decoder.step(x, state.layers, state.position, places, constants['memory'])
+        return softmax.logits(x[:, 0]), DecoderState(state.position + 1, layers)
 
 
-def build(config: Config) -> EncoderDecoder:
+class DecoderOnly(nn.Module):
+    """The Transformer's decoder alone, as a language model (Radford et al. 2018)."""
+
+    model: Model
+    FIELDS = ('text',)
+
+    def setup(self):
+        m = self.model
+        self.decoder = Decoder(m, m.N, cross=False)
+        self.positions = InputPositions(m)
+        self.dropout = Dropout(m.P_drop_embedding)
+        self.embedding = Embedding(m)
+        if m.tie_embeddings == 'none':
+            self.softmax = Embedding(m)
+
+    def _logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
+        softmax = self.softmax if self.model.tie_embeddings == 'none' else self.embedding
+        return softmax.logits(x)
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
+        """The logits of every token given those before it in its segment."""
+        tokens, segments, positions = batch['text']
+        x = self.positions(self.embedding(shift_right(tokens, segments)), positions, tokens.shape[1])
+        x = self.decoder(self.dropout(x, train=train), segments, positions, None, train=train)
+        return self._logits(x)
+
+    def encode(self, source: Tokens) -> Tokens:
+        """The prompt as it is: `start` reads it."""
+        return source
+
+    def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
+        """The decoder after it has read all of the prompt but its last token, with room for more.
+
+        Args:
+          memory: prompts of different lengths, each in one segment at the beginning of its row.
+          max_len: how many tokens may follow.
+        """
+        rows, width = memory.tokens.shape
+        lengths = jnp.sum(memory.segments > 0, axis=1)
+        constants = {'places': jnp.arange(width + max_len)}
+        nothing = jnp.zeros(rows, jnp.int32)
+        empty = PromptedState(nothing, nothing, self.decoder.empty(rows, width + max_len))
+        # A scan cannot call a bound module: it gets the module and its parameters apart.
+        module, variables = self.unbind()
+
+        def read(state, inputs):
+            tokens, place = inputs
+            _, after = module.apply(variables, constants, state, tokens, method='step')
+            inside = place < lengths
+            keep = lambda new, old: jnp.where(jnp.expand_dims(inside, range(1, new.ndim)), new, old)
+            return jax.tree.map(keep, after, state), None
+
+        inputs = shift_right(memory.tokens, memory.segments).T, jnp.arange(width)
+        state, _ = jax.lax.scan(read, empty, inputs)
+        last = jnp.maximum(lengths - 1, 0)[:, None]
+        pending = jnp.take_along_axis(memory.tokens, last, axis=1)[:, 0]
+        return constants, state._replace(pending=pending)
+
+    def step(
+        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'B']
+    ) -> tuple[Float[Array, 'B V'], PromptedState]:
+        """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
+        places = constants['places']
+        tokens = jnp.where(tokens == START, state.pending, tokens)
+        x = self.positions(self.embedding(tokens[:, None]), state.position[:, None], places.shape[0])
+        nothing = [None] * len(state.layers)
+        x, layers = self.decoder.step(x, state.layers, state.position, places, nothing)
+        return self._logits(x[:, 0]), PromptedState(state.position + 1, state.pending, layers)
+
+
+MODELS = {'transformer': EncoderDecoder, 'decoder': DecoderOnly}
+
+
+def build(config: Config) -> nn.Module:
     """The model that a config describes."""
-    return EncoderDecoder(config.model)
+    return MODELS[config.model.kind](config.model)
+
+
+def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
+    """A batch of full rows of the piece 0, one segment each, of the fields that the model takes."""
+    shape = (rows, length)
+    positions = np.broadcast_to(np.arange(length, dtype=np.int32), shape).copy()
+    tokens = Tokens(np.zeros(shape, np.int32), np.ones(shape, np.int32), positions)
+    return {field: tokens for field in MODELS[config.model.kind].FIELDS}
 
 
 def initialize(config: Config, key: Array) -> Params:
     """Fresh parameters, in float32; under jit only the parameters are ever computed."""
-    blank = jnp.zeros((1, 2), jnp.int32)
-    names = ('source', 'target', 'source_segments', 'target_segments')
-    batch = {name: blank for name in (*names, 'source_positions', 'target_positions')}
+    batch = jax.tree.map(jnp.asarray, blank(config))
     return build(config).init(key, batch, train=False)['params']
 
 

@@ -1,11 +1,29 @@
 """Encoder and decoder stacks (§3.1): layers unrolled and named layer_0, layer_1, ..."""
 
+from typing import NamedTuple
+
 import flax.linen as nn
-from jaxtyping import Array, Bool, Float, Int
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
-from transformer.nn.attention import Cache, MultiHeadAttention
+from transformer.nn.attention import MultiHeadAttention
+from transformer.nn.kernels import State
 from transformer.nn.layers import FeedForward, FinalNorm, Sublayer
+
+
+class Memory(NamedTuple):
+    """The encoder's output and its segments."""
+
+    outputs: Float[Array, 'B S D']
+    segments: Int[Array, 'B S']
+
+
+class Projected(NamedTuple):
+    """What one layer's cross-attention needs of the encoder's output, computed once a sentence."""
+
+    heads: State
+    segments: Int[Array, 'B S']
 
 
 class EncoderLayer(nn.Module):
@@ -22,87 +40,96 @@ class EncoderLayer(nn.Module):
     def __call__(
         self,
         x: Float[Array, 'B S D'],
-        mask: Bool[Array, '#B 1 S S'],
+        segments: Int[Array, 'B S'],
         positions: Int[Array, 'B S'],
         *,
         train: bool,
     ) -> Float[Array, 'B S D']:
         def attend(y):
-            return self.self_attention.over_itself(y, mask, positions, train=train)
+            return self.self_attention.over_itself(y, segments, positions, causal=False, train=train)
 
         x = self.self_attention_sublayer(x, attend, train=train)
         return self.feed_forward_sublayer(x, lambda y: self.feed_forward(y, train=train), train=train)
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the encoder's output, then the feed-forward layer."""
+    """Causal self-attention, attention to the encoder's output if there is one, feed-forward layer."""
 
     model: Model
+    cross: bool
 
     def setup(self):
         self.self_attention = MultiHeadAttention(self.model, 'self')
         self.self_attention_sublayer = Sublayer(self.model)
-        self.cross_attention = MultiHeadAttention(self.model, 'cross')
-        self.cross_attention_sublayer = Sublayer(self.model)
+        if self.cross:
+            self.cross_attention = MultiHeadAttention(self.model, 'cross')
+            self.cross_attention_sublayer = Sublayer(self.model)
         self.feed_forward = FeedForward(self.model)
         self.feed_forward_sublayer = Sublayer(self.model)
 
     def __call__(
         self,
         x: Float[Array, 'B T D'],
-        mask: Bool[Array, '#B 1 T T'],
+        segments: Int[Array, 'B T'],
         positions: Int[Array, 'B T'],
-        memory: Float[Array, 'B S D'],
-        memory_mask: Bool[Array, 'B 1 T S'],
+        memory: Memory | None,
         *,
         train: bool,
     ) -> Float[Array, 'B T D']:
-        projected = self.cross_attention.project_memory(memory)
+        projected = self.project(memory)
 
         def attend(y):
-            return self.self_attention.over_itself(y, mask, positions, train=train)
+            return self.self_attention.over_itself(y, segments, positions, causal=True, train=train)
 
         def look_up(y):
-            return self.cross_attention.over_memory(y, projected, memory_mask, train=train)
+            return self.cross_attention.over_memory(
+                y, segments, projected.heads, projected.segments, train=train
+            )
 
         x = self.self_attention_sublayer(x, attend, train=train)
-        x = self.cross_attention_sublayer(x, look_up, train=train)
+        if self.cross:
+            x = self.cross_attention_sublayer(x, look_up, train=train)
         return self.feed_forward_sublayer(x, lambda y: self.feed_forward(y, train=train), train=train)
 
-    def project_memory(self, memory: Float[Array, 'B S D']) -> Cache:
-        """Keys and values of the encoder's output, computed once a sentence."""
-        return self.cross_attention.project_memory(memory)
+    def project(self, memory: Memory | None) -> Projected | None:
+        """Keys and values of the encoder's output."""
+        if not self.cross:
+            return None
+        return Projected(self.cross_attention.project_memory(memory.outputs), memory.segments)
 
-    def empty_cache(self, rows: int, length: int) -> Cache:
-        """Room for the keys and values of `length` steps."""
-        return self.self_attention.empty_cache(rows, length)
+    def empty(self, rows: int, length: int) -> State:
+        """The state before the first of `length` steps."""
+        return self.self_attention.empty(rows, length)
 
     def step(
         self,
         x: Float[Array, 'R 1 D'],
-        cache: Cache,
+        state: State,
         position: Int[Array, 'R'],
-        projected: Cache,
-        memory_mask: Bool[Array, 'B 1 1 S'],
-    ) -> tuple[Float[Array, 'R 1 D'], Cache]:
-        """One position of R = B·W hypotheses, W to each of the B sentences of `projected`."""
-        sentences = projected['key'].shape[0]
+        places: Int[Array, 'L'],
+        projected: Projected | None,
+    ) -> tuple[Float[Array, 'R 1 D'], State]:
+        """One position of R = B·W hypotheses, W for each of the B sentences of `projected`."""
 
         def attend(y):
-            nonlocal cache
-            y, cache = self.self_attention.over_cache(y, cache, position)
+            nonlocal state
+            y, state = self.self_attention.over_state(y, state, position, places)
             return y
 
         def look_up(y):
             # The hypotheses of a sentence are queries of one attention: its keys are not copied.
-            together = y.reshape(sentences, -1, y.shape[-1])
-            found = self.cross_attention.over_memory(together, projected, memory_mask, train=False)
+            together = y.reshape(projected.segments.shape[0], -1, y.shape[-1])
+            segments = jnp.ones(together.shape[:2], jnp.int32)
+            found = self.cross_attention.over_memory(
+                together, segments, projected.heads, projected.segments, train=False
+            )
             return found.reshape(y.shape)
 
         x = self.self_attention_sublayer(x, attend, train=False)
-        x = self.cross_attention_sublayer(x, look_up, train=False)
+        if self.cross:
+            x = self.cross_attention_sublayer(x, look_up, train=False)
         x = self.feed_forward_sublayer(x, lambda y: self.feed_forward(y, train=False), train=False)
-        return x, cache
+        return x, state
 
 
 class Encoder(nn.Module):
@@ -114,56 +141,59 @@ class Encoder(nn.Module):
     def __call__(
         self,
         x: Float[Array, 'B S D'],
-        mask: Bool[Array, '#B 1 S S'],
+        segments: Int[Array, 'B S'],
         positions: Int[Array, 'B S'],
         *,
         train: bool,
     ) -> Float[Array, 'B S D']:
         for i in range(self.model.N):
-            x = EncoderLayer(self.model, name=f'layer_{i}')(x, mask, positions, train=train)
+            x = EncoderLayer(self.model, name=f'layer_{i}')(x, segments, positions, train=train)
         return FinalNorm(self.model, name='final')(x)
 
 
 class Decoder(nn.Module):
-    """N_decoder layers."""
+    """`depth` layers; with `cross` they attend to an encoder's output too."""
 
     model: Model
+    depth: int
+    cross: bool
 
     def setup(self):
-        count = self.model.N_decoder
-        self.layers = [DecoderLayer(self.model, name=f'layer_{i}') for i in range(count)]
+        self.layers = [DecoderLayer(self.model, self.cross, name=f'layer_{i}') for i in range(self.depth)]
         self.final = FinalNorm(self.model)
 
     def __call__(
         self,
         x: Float[Array, 'B T D'],
-        mask: Bool[Array, '#B 1 T T'],
+        segments: Int[Array, 'B T'],
         positions: Int[Array, 'B T'],
-        memory: Float[Array, 'B S D'],
-        memory_mask: Bool[Array, 'B 1 T S'],
+        memory: Memory | None,
         *,
         train: bool,
     ) -> Float[Array, 'B T D']:
         for layer in self.layers:
-            x = layer(x, mask, positions, memory, memory_mask, train=train)
+            x = layer(x, segments, positions, memory, train=train)
         return self.final(x)
 
-    def start(self, memory: Float[Array, 'B S D'], length: int) -> tuple[list[Cache], list[Cache]]:
-        """Of each layer the projected memory, and an empty cache of `length` steps."""
-        projected = [layer.project_memory(memory) for layer in self.layers]
-        return projected, [layer.empty_cache(memory.shape[0], length) for layer in self.layers]
+    def project(self, memory: Memory | None) -> list[Projected | None]:
+        """What each layer needs of the encoder's output."""
+        return [layer.project(memory) for layer in self.layers]
+
+    def empty(self, rows: int, length: int) -> list[State]:
+        """The state of each layer before the first of `length` steps."""
+        return [layer.empty(rows, length) for layer in self.layers]
 
     def step(
         self,
         x: Float[Array, 'R 1 D'],
-        caches: list[Cache],
+        states: list[State],
         position: Int[Array, 'R'],
-        projected: list[Cache],
-        memory_mask: Bool[Array, 'B 1 1 S'],
-    ) -> tuple[Float[Array, 'R 1 D'], list[Cache]]:
+        places: Int[Array, 'L'],
+        projected: list[Projected | None],
+    ) -> tuple[Float[Array, 'R 1 D'], list[State]]:
         """One position of every hypothesis through all layers."""
         updated = []
-        for layer, cache, keys_values in zip(self.layers, caches, projected, strict=True):
-            x, cache = layer.step(x, cache, position, keys_values, memory_mask)
-            updated.append(cache)
+        for layer, state, keys_values in zip(self.layers, states, projected, strict=True):
+            x, state = layer.step(x, state, position, places, keys_values)
+            updated.append(state)
         return self.final(x), updated
