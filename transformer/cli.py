@@ -1,6 +1,7 @@
-"""The command line: python run.py [COMMAND] [flags]; `--help` lists the commands."""
+"""The command line: flags, and which command does what."""
 
 import importlib
+import io
 import json
 import logging
 import os
@@ -13,21 +14,23 @@ from absl import logging as absl_logging
 from ml_collections import config_flags
 
 from transformer import config as configs
-from transformer import console
-from transformer.config import Config, ConfigError
+from transformer import console, options
+from transformer.config import Config
+from transformer.options import ConfigError
 
 USAGE = """\
-Trains, evaluates and uses the Transformer of "Attention Is All You Need".
+Trains, evaluates and uses the Transformer of "Attention Is All You Need", and models of its parts.
 
     python run.py [COMMAND] [--config=FILE] [--config.GROUP.OPTION=VALUE ...] [--workdir=FOLDER]
 
 Commands:
-    train       train, or resume, then evaluate (the default command; of configs/tiny.py by default)
+    train       train, or resume, then evaluate (the default command; configs/tiny.py by default)
     prepare     make the corpus that train reads; download its TFDS dataset first
-    evaluate    loss, perplexity and BLEU of a trained model: --split, --checkpoint
+    evaluate    loss, perplexity and the other scores of a trained model: --split, --checkpoint
     average     average the last checkpoints: --last, --every; then --checkpoint=average
     translate   standard input to standard output, line by line: --nbest, --scores, --checkpoint
-    config      print the resolved config; with --diff what differs from the paper's base
+    generate    continue a text, or each line of standard input: --prompt, --samples, --seed
+    config      print the resolved config; with --diff only what differs from the paper's base
     score       scores of two files: --hypotheses, --references, --languages, --tokenized, --json
     diagnose    why a BLEU is low or cannot be compared: --split
     figure      draw the attention of a sentence: --sentence, --word, --target_word
@@ -44,13 +47,17 @@ Examples:
     python run.py --config=configs/multi30k.py --config.data.dir=FOLDER
     python run.py evaluate --workdir=runs/multi30k --config.decode.beam=8
     echo "A dog runs." | python run.py translate --workdir=runs/multi30k
+    python run.py --config=configs/gpt_grammar.py            # a language model of German
+    python run.py generate --workdir=runs/gpt_grammar --prompt="Der Hund" --samples=5 --seed=7
 
 Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not finite,
 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved; the same command resumes).
 """
 DEFAULT_CONFIG = 'configs/tiny.py'
-COMMANDS = ('train', 'prepare', 'evaluate', 'average', 'translate', 'config', 'score', 'diagnose', 'figure')
-ANIMAL = "The animal didn't cross the street because it was too {}."
+COMMANDS = (
+    'train', 'prepare', 'evaluate', 'average', 'translate', 'generate', 'config', 'score', 'diagnose',
+    'figure',
+)  # fmt: skip
 
 
 def define_flags(argv: Sequence[str]) -> flags.FlagValues:
@@ -65,16 +72,20 @@ def define_flags(argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_string('split', 'test', 'evaluate: splits, comma-separated, as dev,test', **own)
     flags.DEFINE_integer('last', None, 'average: how many; the config says if none', lower_bound=1, **own)
     flags.DEFINE_integer('every', None, 'average: updates between two of them', lower_bound=1, **own)
-    flags.DEFINE_integer('nbest', 1, 'translate: hypotheses a line', lower_bound=1, **own)
-    flags.DEFINE_boolean('scores', False, 'translate: append a tab and the score', **own)
+    flags.DEFINE_integer('nbest', 1, 'translate, generate: hypotheses of each line', lower_bound=1, **own)
+    flags.DEFINE_boolean('scores', False, 'translate, generate: append a tab and the score', **own)
+    flags.DEFINE_string('prompt', None, 'generate: the text to continue; standard input if none', **own)
+    flags.DEFINE_integer('samples', 1, 'generate: texts for each prompt', lower_bound=1, **own)
+    flags.DEFINE_integer('seed', None, 'generate: of the sampling; train.seed if none', lower_bound=0, **own)
     flags.DEFINE_boolean('diff', False, "config: only what differs from the paper's base", **own)
+    flags.DEFINE_boolean('markdown', False, 'config: all options as the table of configs/README.md', **own)
     flags.DEFINE_string('hypotheses', None, 'score: file of translations, one a line', **own)
     flags.DEFINE_string('references', None, 'score: file of references, one a line', **own)
     flags.DEFINE_string('languages', 'en-de', 'score: translated from and into', **own)
     flags.DEFINE_boolean('tokenized', False, 'score: both files are tokenized already', **own)
-    flags.DEFINE_boolean('json', False, 'score: print JSON', **own)
-    flags.DEFINE_string('sentence', None, "figure: the paper's animal sentence if none", **own)
-    flags.DEFINE_string('word', 'it', 'figure: the source word that attends', **own)
+    flags.DEFINE_boolean('json', False, 'score, translate, generate: print JSON', **own)
+    flags.DEFINE_string('sentence', None, "figure: the paper's own, or a sample, if none", **own)
+    flags.DEFINE_string('word', None, 'figure: the word that attends; "it", or the last, if none', **own)
     flags.DEFINE_string('target_word', None, 'figure: the target word; a pronoun if none', **own)
     flags.DEFINE_boolean('distributed', False, 'one of several processes, as on SLURM or a pod', **own)
     flags.DEFINE_boolean('help', False, 'this text', short_name='h', **own)
@@ -86,7 +97,7 @@ def check_overrides(argv: Sequence[str]) -> None:
     for here, following in zip(argv, [*argv[1:], ''], strict=True):
         if match := re.fullmatch(r'--?config\.([^=]+)(?:=(.*))?', here, re.DOTALL):
             key, value = match.groups()
-            configs.parse_value(key, following if value is None else value)
+            options.parse_value(configs.OPTIONS, key, following if value is None else value)
 
 
 def parse(argv: Sequence[str]) -> tuple[str, flags.FlagValues]:
@@ -153,130 +164,159 @@ def print_config(config: Config, *, diff: bool) -> None:
     for key, value in configs.flatten(config).items():
         field = configs.OPTIONS[key]
         section = f'{field.metadata["section"]}: ' if field.metadata['section'] else ''
-        choices = ' '.join(configs.choices(field))
+        choices = ' '.join(options.choices(field))
         shown = f'{key} = {value}'
         print(f'{shown:<40} # {section}{field.metadata["doc"]}{f" ({choices})" if choices else ""}')
 
 
 def run_command(command: str, values: flags.FlagValues) -> int:
-    """Does what the command says; returns the exit status."""
-    # The other commands have the config of their work directory.
-    config = configs.resolve(values.config) if command in ('train', 'prepare', 'config') else None
-    if command in ('average', 'figure') and (changed := overrides(values)):
-        raise ConfigError(f'--config.{next(iter(changed))}: {command} has the config of its work directory')
+    """Does what the command says and returns the exit status."""
     if command == 'config':
-        print_config(config, diff=values.diff)
+        if values.markdown:
+            print(options.markdown(configs.OPTIONS), end='')
+        else:
+            print_config(configs.resolve(values.config), diff=values.diff)
         return 0
+    if command == 'score':
+        return score(values)
     # Here, so that the help and mistakes in a call do not wait for jax.
     from transformer import commands
-    from transformer.tasks.translation import bleu
+    from transformer.runs import process, restore
 
-    if command == 'score':
-        files = (values.hypotheses, values.references, values.languages)
-        scores = commands.run_scoring(*files, tokenized=values.tokenized)
-        print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
-        return 0
-    if command == 'prepare':
-        for line in commands.run_preparation(config, lock_file(values)):
-            print(line)
-        return 0
-    folder = commands.start(work_directory(values), distributed=values.distributed)
-    if command == 'train':
+    if command in ('train', 'prepare'):
+        # The other commands have the config of their work directory.
+        config = configs.resolve(values.config)
+        if command == 'prepare':
+            for line in commands.run_preparation(config, lock_file(values)):
+                print(line)
+            return 0
+        folder = process.start(work_directory(values), distributed=values.distributed)
         return train(config, folder, lock_file(values))
+    if command in ('average', 'figure') and (changed := overrides(values)):
+        raise ConfigError(f'--config.{next(iter(changed))}: {command} has the config of its work directory')
+    folder = process.start(work_directory(values), distributed=values.distributed)
     if command == 'evaluate':
         splits = values.split.split(',')
-        result = commands.run_evaluation(folder, splits, values.checkpoint, overrides(values))
-        if commands.is_primary():
-            print_scores(result, splits)
+        print_scores(commands.run_evaluation(folder, splits, values.checkpoint, overrides(values)), splits)
     elif command == 'average':
-        steps = commands.run_average(folder, values.last, values.every)
+        steps = restore.average(folder, values.last, values.every)
         print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
     elif command == 'diagnose':
-        found = commands.run_diagnosis(folder, values.split, overrides(values))
-        for seen, matters, change in found:
-            print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
-        print(f'{folder}: findings on {values.split}: {len(found)}')
-    elif command == 'translate':
-        commands.run_translation(
-            folder,
-            sys.stdin.buffer,
-            sys.stdout.buffer,
-            choice=values.checkpoint,
-            changes=overrides(values),
-            best=values.nbest,
-            scores=values.scores,
-        )
+        diagnose(folder, values)
+    elif command in ('translate', 'generate'):
+        write(command, folder, values)
     else:
-        sentences = [values.sentence] if values.sentence else [ANIMAL.format('tired')]
-        draw(folder, sentences, values.word, values.target_word, values.checkpoint)
+        trained, _ = restore.load(folder, values.checkpoint)
+        draw(folder, trained, [values.sentence], values.word, values.target_word)
+    return 0
+
+
+def score(values: flags.FlagValues) -> int:
+    """Prints the scores of two files."""
+    from transformer.tasks.translation import bleu, commands
+
+    files = (values.hypotheses, values.references, values.languages)
+    scores = commands.run_scoring(*files, tokenized=values.tokenized)
+    print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
     return 0
 
 
 def train(config: Config, folder, lock: str) -> int:
-    """Trains and shows what came of it; the exit status."""
-    from transformer import commands
+    """Trains, shows what came of it, and returns the exit status."""
+    from transformer import commands, parallel, tasks
+    from transformer.train import NonFiniteError, Stopped
 
     try:
-        result = commands.run_training(config, folder, lock)
-    except commands.NonFiniteError as error:
+        result, trained, prepared = commands.run_training(config, folder, lock)
+    except NonFiniteError as error:
         print(f'error: {error}', file=sys.stderr)
         return 3
-    except commands.Stopped as stopped:
+    except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
-    if commands.is_primary():
-        print_scores(result)
-        if (config.data.source, config.data.target_language) == ('grammar', 'de'):
-            show_grammar(folder)
+    print_scores(result)
+    if parallel.is_primary():
+        for line in tasks.task_of(config).examples(trained, prepared):
+            print(line)
+        if 'pronoun' in prepared.splits:
+            draw_pronouns(folder, trained)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
     return 0
 
 
 def print_scores(result: dict, splits: Sequence[str] | None = None) -> None:
-    """The scores of a result, a line a split."""
-    from transformer.tasks.translation import bleu
+    """The scores of a result, in lines that begin with their split."""
+    from transformer import parallel, tasks
 
+    if not parallel.is_primary():
+        return
+    describe = tasks.TASKS[result['config']['train'].get('task', 'translation')].describe
     for split in splits or result['scores']:
-        scores = result['scores'][split]
-        print(
-            f'{split}: loss {scores["loss"]:.4f}  perplexity {scores["perplexity"]:.3f}  '
-            f'{scores["decode"]["method"]} search  checkpoint {scores["checkpoint"]}'
-        )
-        for line in bleu.describe(scores['bleu']):
+        for line in describe(result['scores'][split]):
             print(f'{split}: {line}')
-        if 'pronoun_accuracy' in scores:
-            print(f'{split}: pronoun accuracy {100 * scores["pronoun_accuracy"]:.1f} %')
 
 
-def show_grammar(folder) -> None:
-    """Six translations by the model of the grammar, and its attention where the paper looks at it."""
+def diagnose(folder, values: flags.FlagValues) -> None:
+    """Prints what may be wrong with the BLEU of a split."""
+    from transformer import commands
+    from transformer.runs import restore, workdir
+    from transformer.tasks.translation.commands import run_diagnosis
+
+    commands.check_task(folder, 'translation')
+    prepared = commands.prepare(restore.changed(workdir.read_config(folder), overrides(values)))
+    found = run_diagnosis(folder, prepared, values.split, overrides(values))
+    for seen, matters, change in found:
+        print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
+    print(f'{folder}: findings on {values.split}: {len(found)}')
+
+
+def write(command: str, folder, values: flags.FlagValues) -> None:
+    """Translates or continues the lines of standard input, or the one prompt."""
     from transformer import commands
 
-    sentences = [ANIMAL.format('tired'), ANIMAL.format('wide'), *commands.first_sources(folder, 4)]
-    translations = commands.load(folder).translate(sentences)
-    for sentence, translation in zip(sentences, translations, strict=True):
-        print(f'  {sentence}\n    {translation}')
+    task = {'translate': 'translation', 'generate': 'language'}[command]
+    writer = commands.load(folder, values.checkpoint, overrides(values), task)
+    options = {'best': values.nbest}
+    lines = sys.stdin.buffer
+    if command == 'generate':
+        options |= {'samples': values.samples, 'seed': values.seed}
+        if values.prompt is not None:
+            lines = io.BytesIO(values.prompt.encode('utf-8', 'surrogateescape'))
+            if not values.prompt:
+                lines = io.BytesIO(b'\n')
+    commands.write_answers(
+        writer, lines, sys.stdout.buffer, scores=values.scores, as_json=values.json, **options
+    )
+
+
+def draw_pronouns(folder, trained) -> None:
+    """The attention of the grammar's model where the paper looks at it."""
+    from transformer.tasks.translation.task import ANIMAL
+
     try:
-        draw(folder, sentences[:2], 'it', None, 'best')
+        draw(folder, trained, [ANIMAL.format('tired'), ANIMAL.format('wide')])
     except ConfigError as error:
         # A model that has learned little may leave the word out; its training is done all the same.
         print(f'no picture of its attention: {error}')
 
 
-def draw(folder, sentences: Sequence[str], word: str, target_word: str | None, choice: str) -> None:
-    """Attention heat maps of sentences.
+def draw(folder, trained, sentences, word: str | None = None, target_word: str | None = None) -> None:
+    """Draws heat maps of the attention in sentences; None is the task's own choice.
 
     Raises:
       ConfigError: matplotlib is missing, or a sentence lacks the word.
     """
+    from transformer import tasks
+
     try:
         figures = importlib.import_module('experiments.figures')
     except ModuleNotFoundError as error:
         if error.name != 'matplotlib':
             raise
         raise ConfigError("figures need matplotlib: pip install '.[figures]'") from None
-    for path in figures.draw_attention(folder, sentences, word, target_word, choice):
-        print(f'{path}: attention of {word!r} and of its translation')
+    views = tasks.task_of(trained.config).views
+    rows = [views(trained, sentence, word, target_word) for sentence in sentences]
+    print(f'{figures.draw_attention(folder, rows)}: what words attend to')
 
 
 def flag_help() -> str:
@@ -306,7 +346,3 @@ def main(argv: Sequence[str]) -> int:
     absl_logging.use_absl_handler()
     absl_logging.get_absl_handler().setFormatter(logging.Formatter('%(message)s'))
     return console.exit_status(lambda: run_program(argv))
-
-
-if __name__ == '__main__':
-    sys.exit(main(sys.argv))

@@ -119,6 +119,14 @@ class Data:
     max_len: int = option(
         256, 'longest sentence, in pieces with its end, that is trained on', '§5.1', minimum=2
     )
+    stride: int | None = option(
+        None,
+        'new pieces scored by each window of data.row_len in an evaluation; all of them if not given',
+        '',
+        minimum=1,
+        free=True,
+        only=('train.task', 'language'),
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,14 +209,6 @@ class Decode:
         maximum=1.0,
         free=True,
     )
-    stride: int | None = option(
-        None,
-        'new pieces scored by each window of data.row_len in an evaluation; all of them if not given',
-        '',
-        minimum=1,
-        free=True,
-        only=('train.task', 'language'),
-    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,13 +269,12 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
         groups[group.name] = group.type(**values)
     given = Config(**groups)
     check_meaning(OPTIONS, flatten(given))
-    row_len = given.data.row_len or given.data.max_len
     every = given.train.average_every or given.train.checkpoint_every
     resolved = Config(
         model=_derive_model(given),
-        data=dataclasses.replace(given.data, row_len=row_len),
+        data=_derive_data(given),
         train=dataclasses.replace(given.train, average_every=every),
-        decode=_derive_decode(given, row_len),
+        decode=given.decode,
     )
     _check_combinations(resolved)
     return resolved
@@ -298,13 +297,13 @@ def _derive_model(given: Config) -> Model:
     )
 
 
-def _derive_decode(given: Config, row_len: int) -> Decode:
-    if not has_meaning(OPTIONS, flatten(given), 'decode.stride'):
-        return given.decode
-    stride = given.decode.stride or row_len
-    if stride > row_len:
-        raise ConfigError(f'decode.stride={stride}: more than a window, data.row_len={row_len}')
-    return dataclasses.replace(given.decode, stride=stride)
+def _derive_data(given: Config) -> Data:
+    row_len, stride = given.data.row_len or given.data.max_len, given.data.stride
+    if has_meaning(OPTIONS, flatten(given), 'data.stride'):
+        stride = stride or row_len
+        if stride > row_len:
+            raise ConfigError(f'data.stride={stride}: more than a window, data.row_len={row_len}')
+    return dataclasses.replace(given.data, row_len=row_len, stride=stride)
 
 
 def _check_combinations(config: Config) -> None:
@@ -334,7 +333,7 @@ def _check_combinations(config: Config) -> None:
 
 
 def _check_data(config: Config) -> None:
-    model, data, train, decode = config.model, config.data, config.train, config.decode
+    model, data, train = config.model, config.data, config.train
     if model.vocab_size < data.pieces:
         raise ConfigError(f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}')
     if data.tokenizer == 'bytes' and data.pieces != BYTE_PIECES:
@@ -343,6 +342,8 @@ def _check_data(config: Config) -> None:
         raise ConfigError(f'data.batching=running: needs train.task=language, not {train.task!r}')
     if data.documents == 'files' and data.batching != 'running':
         raise ConfigError(f'data.documents=files: needs data.batching=running, not {data.batching!r}')
+    if data.documents == 'files' and data.source != 'text':
+        raise ConfigError(f'data.documents=files: needs data.source=text, not {data.source!r}')
     running = data.batching == 'running'
     if not running and data.row_len < data.max_len:
         raise ConfigError(f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}')

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from absl import flags
 
-from transformer.config import ConfigError
+from transformer.options import ConfigError
 
 
 def exit_status(program: Callable[[], int]) -> int:

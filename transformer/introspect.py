@@ -1,53 +1,42 @@
 """What a model attends to."""
 
-from typing import NamedTuple
+import functools
+import re
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from transformer.config import Config
 from transformer.nn import models
-from transformer.tasks.translation.translate import Translator
+from transformer.nn.models import Params
+from transformer.symbols import Batch, Tokens
 
 
-class Attention(NamedTuple):
-    """The attention of one sentence and a translation of it, by layer (N) and head (H)."""
-
-    source: list[str]
-    target: list[str]
-    encoder: Float[np.ndarray, 'N H S S']
-    decoder: Float[np.ndarray, 'N H T T']
-    cross: Float[np.ndarray, 'N H T S']
+def one_row(tokens: list[int]) -> Tokens:
+    """A batch of one row, which holds one sentence."""
+    row = np.asarray(tokens, np.int32)[None]
+    return Tokens(row, np.ones_like(row), np.arange(len(tokens), dtype=np.int32)[None])
 
 
-def attention(translator: Translator, sentence: str, translation: str) -> Attention:
-    """The attention weights of the model when it reads `sentence` and is made to say `translation`."""
-    source, target = translator.tokenizer.encode_batch([sentence, translation])
-    batch = {}
-    for name, tokens in (('source', source), ('target', target)):
-        row = jnp.asarray(tokens)[None]
-        batch[name] = row
-        batch[f'{name}_segments'] = jnp.ones_like(row)
-        batch[f'{name}_positions'] = jnp.arange(len(tokens))[None]
-    model = models.build(translator.config)
+@functools.partial(jax.jit, static_argnums=0)
+def _intermediates(config: Config, params: Params, batch: Batch):
+    model = models.build(config)
+    return model.apply({'params': params}, batch, train=False, mutable=['intermediates'])[1]['intermediates']
 
-    @jax.jit
-    def run(params, batch):
-        _, kept = model.apply({'params': params}, batch, train=False, mutable=['intermediates'])
-        return kept['intermediates']
 
-    with jax.default_matmul_precision(translator.config.train.matmul_precision):
-        kept = run(translator.params, batch)
+def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[np.ndarray, 'N H Q K']]:
+    """The attention weights of the first row of a batch, by layer (N) and head (H).
 
-    def weights(stack: str, kind: str) -> Float[np.ndarray, 'N H Q K']:
-        layers = [kept[stack][f'layer_{i}'][kind]['weights'][0][0] for i in range(len(kept[stack]))]
-        return np.stack([np.asarray(layer) for layer in layers])
-
-    return Attention(
-        source=translator.tokenizer.pieces(source),
-        target=translator.tokenizer.pieces(target),
-        encoder=weights('encoder', 'self_attention'),
-        decoder=weights('decoder', 'self_attention'),
-        cross=weights('decoder', 'cross_attention'),
-    )
+    Returns:
+      Of every kind of attention that the model has its weights, as `encoder/self_attention`,
+      `decoder/self_attention` and `decoder/cross_attention`.
+    """
+    with jax.default_matmul_precision(config.train.matmul_precision):
+        kept = _intermediates(config, params, batch)
+    found: dict[str, dict[int, np.ndarray]] = {}
+    for path, weights in jax.tree_util.tree_leaves_with_path(kept):
+        name = jax.tree_util.keystr(path, simple=True, separator='/')
+        stack, layer, kind = re.match(r'(\w+)/layer_(\d+)/(\w+)/', name).groups()
+        found.setdefault(f'{stack}/{kind}', {})[int(layer)] = np.asarray(weights[0])
+    return {name: np.stack([layers[n] for n in sorted(layers)]) for name, layers in found.items()}

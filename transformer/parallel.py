@@ -4,6 +4,7 @@ A step is written for one device and mapped over all of them. Rows of a batch ar
 processes, devices and microbatches in this order, so that microbatch i is the same rows everywhere.
 """
 
+import collections
 from collections.abc import Callable
 
 import jax
@@ -11,9 +12,12 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import Array, Int
 
-from transformer.config import ConfigError
+from transformer.options import ConfigError
+from transformer.symbols import Batch
 
 AXIS = 'data'
+# What the programs that were started last give, oldest first; some may still be running.
+_started: collections.deque = collections.deque()
 
 
 def join_processes() -> None:
@@ -43,14 +47,14 @@ def process() -> tuple[int, int]:
     return jax.process_index(), jax.process_count()
 
 
-def to_devices(batch: dict[str, Int[np.ndarray, 'R S']], microbatches: int) -> dict[str, Array]:
-    """This process's rows on its devices: [devices, microbatches of a device, rows, S].
+def to_devices(batch: Batch, microbatches: int) -> Batch:
+    """This process's rows [R ...] on its devices: [devices, microbatches of a device, rows, ...].
 
     Args:
       microbatches: of the whole batch.
     """
     each = microbatches // device_count()
-    split = lambda x: x.reshape(local_devices(), each, -1, x.shape[-1])
+    split = lambda x: x.reshape(local_devices(), each, -1, *x.shape[1:])
     return jax.device_put(jax.tree.map(split, batch), _sharding(AXIS))
 
 
@@ -69,7 +73,7 @@ def _sharding(*axes: str) -> jax.sharding.NamedSharding:
 
 def map_update(step: Callable) -> Callable:
     """`step(state, batch) -> (state, sums)` over all devices; the state is given up for the new one."""
-    return jax.pmap(
+    mapped = jax.pmap(
         step,
         axis_name=AXIS,
         in_axes=(None, 0),
@@ -77,22 +81,57 @@ def map_update(step: Callable) -> Callable:
         donate_argnums=0,
         devices=devices(),
     )
+    # The new state is given up in turn, so only the sums can be waited for.
+    return _Bounded(mapped, lambda found: found[1])
 
 
 def map_sums(step: Callable) -> Callable:
     """`step(params, batch) -> sums` over all devices."""
-    return jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, devices=devices())
+    mapped = jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, devices=devices())
+    return _Bounded(mapped, lambda found: found)
+
+
+class _Bounded:
+    """A mapped program with collectives, of which only so many are in flight at a time.
+
+    On CPUs each device's part of a program waits in a thread for the other parts. Where threads are
+    fewer than the parts of all programs in flight, two programs can wait for each other, and the
+    process is aborted after 40 s. There a program starts only when the one before has ended.
+    Accelerators run programs in order: there the host may be one program ahead.
+
+    Args:
+      mapped: what `jax.pmap` gave.
+      awaited: the part of its outputs that can be waited for.
+    """
+
+    def __init__(self, mapped: Callable, awaited: Callable):
+        self.mapped, self._awaited = mapped, awaited
+
+    def __call__(self, *arguments):
+        alone = device_count() > 1 and devices()[0].platform == 'cpu'
+        wait_for_programs(0 if alone else 1)
+        found = self.mapped(*arguments)
+        _started.append(self._awaited(found))
+        return found
+
+
+def wait_for_programs(ahead: int) -> None:
+    """Returns when at most `ahead` of the programs with collectives are still running."""
+    while len(_started) > ahead:
+        jax.block_until_ready(_started.popleft())
 
 
 def map_rows(function: Callable) -> Callable:
     """`function(params, key, rows) -> rows` over this process's devices, rows given as [R ...].
 
-    R must be a multiple of `local_devices()`. The compiled program is kept by the shapes.
+    R must be a multiple of `local_devices()`. The program is compiled once for each shape.
     """
     mapped = jax.pmap(function, in_axes=(None, None, 0), devices=_local_devices())
     count = local_devices()
 
     def call(params, key, rows):
+        # On CPUs the threads that rows would take must not be missing in a program with collectives.
+        wait_for_programs(0)
         split = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), rows)
         found = mapped(params, key, split)
         return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), found)

@@ -15,10 +15,15 @@ from jaxtyping import Array, Int
 
 from transformer import losses, optim, parallel
 from transformer.config import Config
-from transformer.data.batches import Batches, prefetch
+from transformer.data.batches import Batches, Running
+from transformer.data.prefetch import prefetch
 from transformer.nn import models
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.metrics import Metrics
+from transformer.symbols import Batch
+
+# A task's sums of a microbatch, as `Task.sums` for one config.
+Sums = Callable[[models.Params, Batch, Array | None], losses.Sums]
 
 
 class TrainState(NamedTuple):
@@ -43,7 +48,7 @@ class Stopped(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What a training has cost so far; kept in its checkpoints."""
+    """What a training has cost so far, as its checkpoints keep it; `tokens` is the sum of all weights."""
 
     step: int = 0
     tokens: int = 0
@@ -68,58 +73,59 @@ def dropout_key(config: Config, step: Int[Array, '']) -> Array:
 
 
 def gradients(
-    config: Config, params: models.Params, batch: models.Batch, step: Int[Array, '']
+    config: Config, sums: Sums, params: models.Params, batch: Batch, step: Int[Array, '']
 ) -> tuple[models.Params, losses.Sums]:
-    """Gradients and sums over the microbatches [M, rows, S] of one device.
+    """Gradients and sums over the microbatches [M, rows, ...] of one device.
 
     The loss differentiated is the sum of the microbatches' losses, each with the dropout key of its
     place in the whole batch: neither devices nor accumulation change what is computed.
     """
-    model, key = models.build(config), dropout_key(config, step)
-    count = batch['target'].shape[0]
+    key = dropout_key(config, step)
+    count = jax.tree.leaves(batch)[0].shape[0]
     index = parallel.device_index() * count + jnp.arange(count)
 
     def microbatch_sums(params, rows, i):
-        rngs = {'dropout': jax.random.fold_in(key, i)}
-        logits = model.apply({'params': params}, rows, train=True, rngs=rngs)
-        return losses.cross_entropy_sums(logits, rows['target'], config.train.eps_ls)
+        return sums(params, rows, jax.random.fold_in(key, i))
 
     def chunk_loss(params, rows, i):
-        sums = jax.vmap(microbatch_sums, (None, 0, 0))(params, rows, i)
-        sums = jax.tree.map(jnp.sum, sums)
-        return sums['loss'], sums
+        found = jax.vmap(microbatch_sums, (None, 0, 0))(params, rows, i)
+        found = jax.tree.map(jnp.sum, found)
+        return found['loss'], found
 
     def add_chunk(total, chunk):
-        (_, sums), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
-        return jax.tree.map(jnp.add, total, (gradient, sums)), None
+        (_, found), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
+        return jax.tree.map(jnp.add, total, (gradient, found)), None
 
     # Under vmap rbg draws other masks than alone: its microbatches run one by one.
     chunks = count if config.train.prng == 'rbg' else config.train.accumulate
     split = lambda x: x.reshape(chunks, count // chunks, *x.shape[1:])
     sequence = jax.tree.map(split, (batch, index))
-    empty = (jax.tree.map(jnp.zeros_like, params), losses.no_sums())
+    first = jax.tree.map(lambda x: x[0], sequence)
+    nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(chunk_loss, params, *first)[1])
+    empty = (jax.tree.map(jnp.zeros_like, params), nothing)
     return jax.lax.scan(add_chunk, empty, sequence)[0]
 
 
-def train_step(config: Config, state: TrainState, batch: models.Batch) -> tuple[TrainState, losses.Sums]:
-    """One update from this device's microbatches [M, rows, S]; to be mapped over devices.
+def train_step(config: Config, sums: Sums, state: TrainState, batch: Batch) -> tuple[TrainState, losses.Sums]:
+    """One update from this device's microbatches [M, rows, ...]; to be mapped over devices.
 
     Returns:
       The new state, and the sums of all devices with the norm of the gradient of the mean loss.
     """
-    gradient, sums = gradients(config, state.params, batch, state.step)
-    gradient, sums = parallel.sum_over_devices((gradient, sums))
-    # A batch of empty rows alone has no token.
-    gradient = jax.tree.map(lambda g: g / jnp.maximum(sums['tokens'], 1.0), gradient)
+    gradient, found = gradients(config, sums, state.params, batch, state.step)
+    gradient, found = parallel.sum_over_devices((gradient, found))
+    # A batch of empty rows alone has no weight.
+    gradient = jax.tree.map(lambda g: g / jnp.maximum(found['weight'], 1.0), gradient)
     updates, optimizer = optim.adam(config).update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    sums = {**sums, 'gradient_norm': optax.tree.norm(gradient)}
-    return TrainState(state.step + 1, params, optimizer), sums
+    found = {**found, 'gradient_norm': optax.tree.norm(gradient)}
+    return TrainState(state.step + 1, params, optimizer), found
 
 
 def train(
     config: Config,
-    batches: Batches,
+    sums: Sums,
+    batches: Batches | Running,
     checkpoints: Checkpoints,
     workdir: epath.Path | None,
     on_eval: dict[int, list[Callable[[models.Params], dict[str, float]]]],
@@ -129,22 +135,25 @@ def train(
 
     Args:
       workdir: where metrics go; None in the processes that do not write.
-      on_eval: of an interval in steps the functions of the parameters that are called at its ends and
-        behind the last step; their numbers become metrics, `dev_loss` decides the best checkpoint.
-      stop_signal: the number of the signal that asks for an end, if one came.
+      on_eval: maps an interval in steps to callbacks, which get the parameters at its multiples and
+        after the last step. Their numbers become metrics; `dev_loss` decides the best checkpoint.
+      stop_signal: gives the number of the signal that asks for an end, or None.
+
+    Returns:
+      The state after the last step, and what the training has cost.
 
     Raises:
       NonFiniteError: names the step and the last good checkpoint.
       Stopped: a signal came; the state is saved.
     """
     state, done = _restore(config, checkpoints)
-    update = parallel.map_update(functools.partial(train_step, config))
+    update = parallel.map_update(functools.partial(train_step, config, sums))
     with Metrics(workdir, done.step, config.train.steps) as metrics:
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
         for batch in prefetch(batches, done.step, config.train.steps, put, process=parallel.process()):
-            state, sums = update(state, batch)
-            step = window.add(sums)
+            state, found = update(state, batch)
+            step = window.add(found)
             metrics.advance(step)
             last = step == config.train.steps
             # All processes stop together, at the signal that any of them got.
@@ -197,13 +206,10 @@ class _Window:
     def add(self, sums: losses.Sums) -> int:
         """Takes the sums of the next step and returns its number."""
         self._pending.append(sums)
-        if len(self._pending) > 1:
-            # One step may run ahead of the host; more would only delay signals and the bar.
-            jax.block_until_ready(self._pending[-2])
         return self._done.step + len(self._pending)
 
     def restart(self) -> None:
-        """Leaves what was done since `close` out of the speed, though not out of the seconds."""
+        """Keeps what was done since `close` out of the speed, but not out of the seconds."""
         self._began = time.monotonic()
 
     def progress(self) -> Progress:
@@ -226,7 +232,7 @@ class _Window:
         total = {key: sum(row[key] for row in rows) for key in rows[0]}
         now = time.monotonic()
         seconds, self._pending = now - self._began, []
-        tokens = total['tokens']
+        tokens = total['weight']
         self._done = Progress(
             self._done.step + len(rows),
             self._done.tokens + int(tokens),
@@ -234,9 +240,7 @@ class _Window:
         )
         self._began = self._counted = now
         return {
-            'loss': total['loss'] / tokens,
-            'perplexity': math.exp(min(total['nll'] / tokens, 700.0)),
-            'accuracy': total['correct'] / tokens,
+            **losses.means(total),
             'gradient_norm': rows[-1]['gradient_norm'],
             'tokens_per_second': tokens / seconds,
             'learning_rate': float(optim.learning_rate(self._config, self._done.step)),

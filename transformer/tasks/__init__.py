@@ -1,1 +1,23 @@
-"""What a model is trained to do: each task in its own file or folder."""
+"""What a model is trained to do: each task is a file or folder here, and one line in `TASKS`."""
+
+from collections.abc import Callable
+
+from transformer.config import Config
+from transformer.tasks import language
+from transformer.tasks.task import Task, bound
+from transformer.tasks.translation import task as translation
+
+TASKS: dict[str, Task] = {
+    'translation': translation.TASK,
+    'language': language.TASK,
+}
+
+
+def task_of(config: Config) -> Task:
+    """The task that a config names."""
+    return TASKS[config.train.task]
+
+
+def sums(config: Config) -> Callable:
+    """`(params, batch, key) -> Sums` of a config's task."""
+    return bound(task_of(config).sums, config)

@@ -1,0 +1,38 @@
+"""A language model of the German side of the embedded grammar, for two CPU cores.
+
+python run.py --config=configs/gpt_grammar.py
+"""
+
+from transformer.config import config_dict
+
+
+def get_config():
+    return config_dict(
+        {
+            'model.kind': 'decoder',
+            'model.N': 3,
+            'model.d_model': 128,
+            'model.d_ff': 512,
+            'model.h': 4,
+            'model.vocab_size': 1000,
+            'train.task': 'language',
+            'data.source': 'grammar',
+            'data.name': None,
+            'data.language': 'de',
+            'data.pieces': 1000,
+            'data.batching': 'packed',
+            'data.row_len': 40,
+            'data.max_len': 40,
+            'data.batch_tokens': 2048,
+            'train.steps': 1500,
+            'train.eps_ls': 0.0,
+            'train.warmup_steps': 300,
+            'train.lr_constant': 0.8,
+            'train.log_every': 50,
+            'train.eval_every': 250,
+            'train.checkpoint_every': 250,
+            'decode.method': 'sample',
+            'decode.max_source_len': 32,
+            'decode.extra_len': 32,
+        }
+    )

@@ -1,0 +1,291 @@
+"""Language modelling: a decoder predicts each piece of a text from those before it."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+from absl import logging
+from etils import epath
+from jaxtyping import Array
+
+from transformer import evaluate as evaluation
+from transformer import losses
+from transformer.config import Config, Data, Decode
+from transformer.data import corpus, readers
+from transformer.data.batches import Batches, Running, Windows
+from transformer.introspect import attention, one_row
+from transformer.nn import models
+from transformer.options import ConfigError
+from transformer.runs.restore import Trained
+from transformer.symbols import EOS, Batch
+from transformer.tasks import generation
+from transformer.tasks.task import Hypothesis, Task, View, bound, places
+
+# Texts that an evaluation samples: where the text's source can judge them, and where nothing can.
+JUDGED, SHOWN = 1000, 10
+START_MARK = '·'  # in figures, the start token
+
+
+def reading(data: Data) -> readers.Reading:
+    """One field, of one language or none."""
+    options = (
+        'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_pairs',
+    )  # fmt: skip
+    return readers.Reading({'text': data.language}, options)
+
+
+def prepare(
+    config: Config, cache: epath.PathLike, progress: corpus.Progress, *, download: bool = False
+) -> corpus.Prepared:
+    """The documents of every split."""
+    if download:
+        readers.prepare(config.data, reading(config.data))
+    return corpus.prepare(config.data, reading(config.data), cache, progress)
+
+
+def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches | Running | Windows:
+    """Documents in rows, or rows cut from the running text; outside training, windows side by side."""
+    data, train, training = config.data, config.train, split == 'train'
+    split_corpus = prepared.splits[split]
+    if data.batching != 'running':
+        return Batches(split_corpus, data, train.microbatches, train.seed, training)
+    if training:
+        return Running(split_corpus, data, train.microbatches, train.seed, training)
+    return Windows(split_corpus, data, train.microbatches, data.row_len)
+
+
+def sums(config: Config, params: models.Params, batch: Batch, key: Array | None) -> losses.Sums:
+    """Cross-entropy of every piece, or of those with a weight where the batch has weights."""
+    text, train = batch['text'], key is not None
+    rngs = {'dropout': key} if train else {}
+    logits = models.build(config).apply({'params': params}, batch, train=train, rngs=rngs)
+    weights = batch['weight'] if 'weight' in batch else (text.segments > 0).astype(logits.dtype)
+    return losses.cross_entropy_sums(logits, text.tokens, weights, config.train.eps_ls if train else 0.0)
+
+
+def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:
+    """Loss and perplexity in several units, and sampled texts.
+
+    Every document is read in windows of `data.row_len` pieces, `data.stride` pieces apart; `context`
+    says how much each piece saw. Perplexity per word and bits per byte divide the same loss, ends of
+    documents included, by the words (between blanks) and bytes of the raw text: they compare models
+    with different vocabularies. Where the source of the text can tell, `grammatical` is the share of
+    `JUDGED` sampled texts that are.
+    """
+    config, data = trained.config, trained.config.data
+    windows = Windows(prepared.splits[split], data, config.train.microbatches, data.stride)
+    total = evaluation.total(bound(sums, config), trained.params, windows)
+    raw = prepared.raw(split, 'text')
+    words, size = len(raw.decode().split()), len(raw)
+    least, mean = windows.context()
+    judge = readers.judge(data, reading(data))
+    decode = dataclasses.asdict(config.decode) | {'method': 'sample'}
+    samples = _samples(trained, JUDGED if judge else SHOWN, decode)
+    scores = {
+        'decode': decode,
+        **losses.means(total),
+        'pieces': int(total['weight']),
+        'word': {'perplexity': losses.perplexity(total['nll'] / max(words, 1)), 'count': words},
+        'bits_per_byte': total['nll'] / math.log(2) / max(size, 1),
+        'bytes': size,
+        'context': {'window': data.row_len, 'stride': data.stride, 'least': least, 'mean': round(mean, 2)},
+    }
+    if judge:
+        right = sum(map(judge, samples))
+        scores['grammatical'] = right / len(samples)
+    return scores, [line for sample in samples for line in sample.split('\n')]
+
+
+def _samples(trained: Trained, count: int, decode: dict[str, object]) -> list[str]:
+    """Texts that continue nothing."""
+    found = Generator(trained).hypotheses([''], samples=count, **decode)
+    return [hypothesis.text for hypothesis in found[0]]
+
+
+def dev_scores(trained: Trained, prepared: corpus.Prepared) -> dict[str, float]:
+    """Nothing beside the likelihood."""
+    del trained, prepared
+    return {}
+
+
+def describe(scores: dict[str, object]) -> list[str]:
+    """Lines for the likelihood, for what each piece saw, and for the samples."""
+    word, context = scores['word'], scores['context']
+    lines = [
+        f'loss {scores["loss"]:.4f}  perplexity {scores["perplexity"]:.3f} per piece '
+        f'({scores["pieces"]:,}), {word["perplexity"]:.3f} per word ({word["count"]:,})  '
+        f'{scores["bits_per_byte"]:.4f} bits per byte ({scores["bytes"]:,})  '
+        f'checkpoint {scores["checkpoint"]}',
+        f'context: windows of {context["window"]} pieces, {context["stride"]} new ones in each; a piece saw '
+        f'{context["mean"]:g} before it on average, {context["least"]} or all there are at least',
+    ]
+    if 'grammatical' in scores:
+        share, decode = 100 * scores['grammatical'], scores['decode']
+        lines.append(
+            f'grammatical: {share:.1f} % of {JUDGED:,} samples, temperature {decode["temperature"]:g}'
+        )
+    return lines
+
+
+def examples(trained: Trained, prepared: corpus.Prepared) -> list[str]:
+    """Three samples."""
+    del prepared
+    decode = dataclasses.asdict(trained.config.decode) | {'method': 'sample'}
+    samples = _samples(trained, 3, decode)
+    return [f'  {line}' for sample in samples for line in [*sample.split('\n'), '']][:-1]
+
+
+def views(trained: Trained, sentence: str | None, word: str | None, target_word: str | None) -> list[View]:
+    """What the decoder attends to when it has just read a word.
+
+    Args:
+      sentence: a sample if none.
+      word: the last word of the sentence if none.
+
+    Raises:
+      ConfigError: the sentence lacks the word, or there is a target word.
+    """
+    if target_word:
+        raise ConfigError(f'--target_word={target_word}: a language model has no target')
+    config = trained.config
+    if sentence is None:
+        sentence = _samples(trained, 1, dataclasses.asdict(config.decode) | {'method': 'sample'})[0]
+    tokens = trained.tokenizer.encode(sentence)[: config.data.row_len]
+    pieces = trained.tokenizer.pieces(tokens)
+    found = attention(config, trained.params, {'text': one_row(tokens)})['decoder/self_attention']
+    # The query at a position has read the piece before that position.
+    read = [START_MARK, *pieces[:-1]]
+    words = sentence.rstrip('.?!').split()
+    word = word or (words[-1] if words else '')
+    return [View(f'decoder: "{word}"\n{sentence}', found, read, [i + 1 for i in places(pieces[:-1], word)])]
+
+
+class Generator:
+    """A model that continues texts.
+
+    Args:
+      on_cut: gets the number of a prompt longer than `decode.max_source_len`, and its length.
+    """
+
+    def __init__(self, trained: Trained, on_cut: Callable[[int, int], None] = lambda number, length: None):
+        self.trained = trained
+        self.on_cut = on_cut
+
+    def generate(self, prompts: Sequence[str], **options) -> list[str]:
+        """The best or only continuation of each prompt; arguments as of `hypotheses`."""
+        return [found[0].text for found in self.hypotheses(prompts, **options)]
+
+    def hypotheses(
+        self,
+        prompts: Sequence[str],
+        *,
+        best: int = 1,
+        samples: int = 1,
+        first: int = 0,
+        seed: int | None = None,
+        **options,
+    ) -> list[list[Hypothesis]]:
+        """Continuations of each prompt, by beam search the `best` best, otherwise `samples` of them.
+
+        A text longer than the rows of the training goes on from the second half of what the model
+        can read.
+
+        Args:
+          first: the number of the first prompt; what is sampled depends on it and on `seed`.
+          seed: `train.seed` if none.
+          options: those of `Decode`, as temperature=0.8.
+
+        Raises:
+          ConfigError: an option is impossible or does not go with the kind of search.
+        """
+        config = self.trained.config
+        settings = generation.settings_of(config, options)
+        generation.check_best(settings, best)
+        if samples > 1 and settings.method != 'sample':
+            raise ConfigError(
+                f'samples={samples}: decode.method={settings.method} gives one; sample gives more'
+            )
+        key = jax.random.key(config.train.seed if seed is None else seed)
+        prompted = self._encode(prompts, settings, first)
+        rows = [tokens for tokens in prompted for _ in range(samples)]
+        numbers = [(first + i) * samples + k for i in range(len(prompts)) for k in range(samples)]
+        if settings.method == 'beam':
+            found = self._beams(settings, best, rows, numbers, key)
+        else:
+            found = [[one] for one in self._one_by_one(settings, rows, numbers, key)]
+        texts = [self._text(*pair) for row in found for pair in row]
+        each = best if settings.method == 'beam' else samples
+        return [texts[i : i + each] for i in range(0, len(texts), each)]
+
+    def _encode(self, prompts: Sequence[str], settings: Decode, first: int) -> list[list[int]]:
+        """Prompts without an end; of one that is too long its last pieces."""
+        clean = [prompt.encode('utf-8', 'replace').decode() for prompt in prompts]
+        encoded = [
+            tokens[:-1] if prompt else []
+            for tokens, prompt in zip(self.trained.tokenizer.encode_batch(clean), clean, strict=True)
+        ]
+        for i, tokens in enumerate(encoded):
+            if len(tokens) > settings.max_source_len:
+                self.on_cut(first + i, len(tokens))
+                encoded[i] = tokens[-settings.max_source_len :]
+        return encoded
+
+    def _text(self, tokens: list[int], score: float) -> Hypothesis:
+        return Hypothesis(self.trained.tokenizer.decode(tokens), score)
+
+    def _beams(self, settings, best, rows, numbers, key) -> list[list[tuple[list[int], float]]]:
+        window = self.trained.config.data.row_len
+        longest = max(map(len, rows), default=0)
+        if longest + settings.extra_len > window:
+            raise ConfigError(
+                f'decode.extra_len={settings.extra_len}: with method beam, prompt ({longest} pieces) and '
+                f'output must fit into data.row_len={window}'
+            )
+        asked = generation.Asked(settings, best, extend=True)
+        found = generation.search(self.trained, asked, rows, numbers, key)
+        return [list(zip(row.tokens.tolist(), row.scores.tolist(), strict=True)) for row in found]
+
+    def _one_by_one(self, settings, rows, numbers, key) -> list[tuple[list[int], float]]:
+        """Each row's continuation, in parts that fit into a training row with what they see."""
+        half = max(self.trained.config.data.row_len // 2, 1)
+        longest = max(map(len, rows), default=0)
+        parts = [settings.extra_len]
+        if longest + settings.extra_len > 2 * half:
+            parts = [min(half, settings.extra_len - done) for done in range(0, settings.extra_len, half)]
+        written = [[] for _ in rows]
+        logp = np.zeros(len(rows))
+        going = list(range(len(rows)))
+        for number, part in enumerate(parts):
+            asked = generation.Asked(dataclasses.replace(settings, extra_len=part), 1, extend=True)
+            seen = [rows[i] + written[i] for i in going]
+            if len(parts) > 1:
+                seen = [row[-half:] for row in seen]
+            part_key = jax.random.fold_in(key, number) if number else key
+            found = generation.search(self.trained, asked, seen, [numbers[i] for i in going], part_key)
+            for i, row in zip(going, found, strict=True):
+                written[i] += row.tokens[0][:part].tolist()
+                logp[i] += float(row.scores[0])
+            going = [i for i, row in zip(going, found, strict=True) if EOS not in row.tokens[0]]
+            if not going:
+                break
+        return list(zip(written, logp.tolist(), strict=True))
+
+
+def warn_of_cut(number: int, length: int) -> None:
+    """Says which prompt, counted from 0, was too long to be read whole."""
+    logging.warning('prompt %d: only the end of its %d pieces is read', number + 1, length)
+
+
+TASK = Task(
+    prepare=prepare,
+    batches=batches,
+    sums=sums,
+    evaluate=evaluate,
+    dev_scores=dev_scores,
+    describe=describe,
+    examples=examples,
+    writer=lambda trained: Generator(trained, warn_of_cut),
+    views=views,
+)

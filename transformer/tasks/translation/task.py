@@ -1,0 +1,173 @@
+"""Translation, the task of the paper: an encoder reads the source, a decoder writes the target."""
+
+import dataclasses
+import re
+from collections.abc import Sequence
+
+from absl import logging
+from etils import epath
+from jaxtyping import Array
+
+from transformer import evaluate as evaluation
+from transformer import losses
+from transformer.config import Config, Data
+from transformer.data import corpus, readers
+from transformer.data.batches import Batches
+from transformer.data.grammar import sentences as grammar
+from transformer.introspect import attention, one_row
+from transformer.nn import models
+from transformer.runs import process, workdir
+from transformer.runs.restore import Trained
+from transformer.symbols import Batch
+from transformer.tasks.task import Task, View, bound, places
+from transformer.tasks.translation import bleu
+from transformer.tasks.translation.translate import Translator
+
+ANIMAL = "The animal didn't cross the street because it was too {}."
+PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
+
+
+def reading(data: Data) -> readers.Reading:
+    """Two sides, each in its language."""
+    options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
+    if data.tokenizer != 'bpe':
+        options += ('tokenizer',)
+    return readers.Reading({'source': data.source_language, 'target': data.target_language}, options)
+
+
+def prepare(
+    config: Config, cache: epath.PathLike, progress: corpus.Progress, *, download: bool = False
+) -> corpus.Prepared:
+    """The sentence pairs of every split."""
+    if download:
+        readers.prepare(config.data, reading(config.data))
+    return corpus.prepare(config.data, reading(config.data), cache, progress)
+
+
+def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches:
+    """Pairs of about one length, or several to a row."""
+    train = config.train
+    return Batches(prepared.splits[split], config.data, train.microbatches, train.seed, split == 'train')
+
+
+def sums(config: Config, params: models.Params, batch: Batch, key: Array | None) -> losses.Sums:
+    """Cross-entropy of the target's tokens, the end of each sentence among them."""
+    target, train = batch['target'], key is not None
+    rngs = {'dropout': key} if train else {}
+    logits = models.build(config).apply({'params': params}, batch, train=train, rngs=rngs)
+    weights = (target.segments > 0).astype(logits.dtype)
+    return losses.cross_entropy_sums(logits, target.tokens, weights, config.train.eps_ls if train else 0.0)
+
+
+def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:
+    """Loss, perplexity, every BLEU, and the translations; those of the pronoun set are greedy."""
+    config, texts = trained.config, prepared.texts(split)
+    decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
+    translations = Translator(trained, warn_of_cut).translate(texts['source'], **decode)
+    likelihood = evaluation.means(bound(sums, config), trained.params, batches(config, prepared, split))
+    scores = {
+        'decode': decode,
+        **likelihood,
+        'bleu': bleu.score_all(translations, texts['target'], _languages(config)),
+    }
+    if split == 'pronoun':
+        scores['pronoun_accuracy'] = pronoun_accuracy(translations)
+    return scores, translations
+
+
+def warn_of_cut(number: int, length: int) -> None:
+    """Says which line, counted from 0, was too long to translate whole."""
+    logging.warning('line %d: cut, its %d pieces exceed decode.max_source_len', number + 1, length)
+
+
+def pronoun_accuracy(translations: Sequence[str]) -> float:
+    """The share of the grammar's pronoun set whose translation has the right pronoun."""
+    items = grammar.pronoun_items()
+    right = [grammar.has_pronoun(t, i.pronoun) for t, i in zip(translations, items, strict=True)]
+    return sum(right) / len(right)
+
+
+def dev_scores(trained: Trained, prepared: corpus.Prepared) -> dict[str, float]:
+    """sacreBLEU on dev."""
+    texts = prepared.texts('dev')
+    return {'dev_bleu': bleu.sacre_bleu(Translator(trained).translate(texts['source']), texts['target'])}
+
+
+def describe(scores: dict[str, object]) -> list[str]:
+    """A line for the likelihood, and one for each score of the translations."""
+    lines = [
+        f'loss {scores["loss"]:.4f}  perplexity {scores["perplexity"]:.3f}  '
+        f'{scores["decode"]["method"]} search  checkpoint {scores["checkpoint"]}',
+        *bleu.describe(scores['bleu']),
+    ]
+    if 'pronoun_accuracy' in scores:
+        lines.append(f'pronoun accuracy {100 * scores["pronoun_accuracy"]:.1f} %')
+    return lines
+
+
+def examples(trained: Trained, prepared: corpus.Prepared) -> list[str]:
+    """Translations of the first sentences of the test; of the grammar's model the paper's two as well."""
+    sentences = prepared.texts('test')['source'][:4]
+    if 'pronoun' in prepared.splits:
+        sentences = [ANIMAL.format('tired'), ANIMAL.format('wide'), *sentences]
+    translations = Translator(trained).translate(sentences)
+    pairs = zip(sentences, translations, strict=True)
+    return [line for source, translation in pairs for line in (f'  {source}', f'    {translation}')]
+
+
+def views(trained: Trained, sentence: str | None, word: str | None, target_word: str | None) -> list[View]:
+    """What a word attends to in the encoder, and the decoder where it predicts a word of the translation.
+
+    Args:
+      sentence: the paper's own example if none.
+      word: "it" if none.
+      target_word: the first pronoun of the translation, else its last word, if none.
+
+    Raises:
+      ConfigError: the sentence or its translation lacks the word.
+    """
+    sentence, word = sentence or ANIMAL.format('tired'), word or 'it'
+    translation = Translator(trained).translate([sentence])[0]
+    ids = trained.tokenizer.encode_batch([sentence, translation])
+    source, target = map(trained.tokenizer.pieces, ids)
+    batch = {'source': one_row(ids[0]), 'target': one_row(ids[1])}
+    found = attention(trained.config, trained.params, batch)
+    said = target_word or _first_pronoun(translation)
+    read, written = found['encoder/self_attention'], found['decoder/cross_attention']
+    return [
+        View(f'encoder: "{word}"\n{sentence}', read, source, places(source, word)),
+        View(f'decoder: "{said}"\n{translation}', written, source, places(target, said)),
+    ]
+
+
+def _first_pronoun(translation: str) -> str:
+    words = re.findall(r'\w+', translation)
+    return next((w for w in words[1:] if w in PRONOUNS), words[-1] if words else '')
+
+
+def references(folder: epath.Path, split: str) -> list[str]:
+    """The references of a split of a work directory.
+
+    Raises:
+      ConfigError: it is no work directory, or its data cannot be had.
+    """
+    config = workdir.read_config(folder)
+    prepared = prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
+    return prepared.texts(split)['target']
+
+
+def _languages(config: Config) -> tuple[str, str]:
+    return config.data.source_language, config.data.target_language
+
+
+TASK = Task(
+    prepare=prepare,
+    batches=batches,
+    sums=sums,
+    evaluate=evaluate,
+    dev_scores=dev_scores,
+    describe=describe,
+    examples=examples,
+    writer=lambda trained: Translator(trained, warn_of_cut),
+    views=views,
+)
