@@ -10,15 +10,20 @@ from jax import export
 from transformer import parallel, train
 from transformer.config import config_dict, resolve
 from transformer.nn import models
-from transformer.tasks.translation import translate
+from transformer.symbols import Tokens
+from transformer.tasks import generation
+from transformer.tasks.task import sums as sums_of
 
 DEVICES = 8
-NAMES = [f'{side}{part}' for side in ('source', 'target') for part in ('', '_segments', '_positions')]
 
 
-@pytest.fixture(params=['float32', 'bfloat16'])
+DECODER = {'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text'}
+VARIANTS = [{'model.dtype': 'float32'}, {'model.dtype': 'bfloat16'}, DECODER]
+
+
+@pytest.fixture(params=VARIANTS, ids=lambda variant: '-'.join(variant.values()))
 def config(request):
-    return resolve(config_dict({'model.dtype': request.param}))
+    return resolve(config_dict(request.param))
 
 
 def platforms_of(mapped, *arguments) -> tuple[str, ...]:
@@ -29,19 +34,21 @@ def platforms_of(mapped, *arguments) -> tuple[str, ...]:
 
 
 def test_training_step_of_base(config):
-    update = parallel.map_update(functools.partial(train.train_step, config))
+    update = parallel.map_update(functools.partial(train.train_step, config, sums_of(config)))
     state = jax.eval_shape(functools.partial(train.initial_state, config))
     rows = jax.ShapeDtypeStruct((DEVICES, 1, 24, 128), jnp.int32)
-    assert platforms_of(update, state, dict.fromkeys(NAMES, rows)) == ('tpu', 'cuda')
+    batch = dict.fromkeys(models.MODELS[config.model.kind].FIELDS, Tokens(rows, rows, rows))
+    assert platforms_of(update.mapped, state, batch) == ('tpu', 'cuda')
 
 
 def test_decoding_step_of_base(config):
-    search = functools.partial(translate.search_rows, config, config.decode, 1, config.data.pieces)
+    asked = generation.Asked(config.decode, 1, extend=config.model.kind == 'decoder')
+    search = functools.partial(generation.search_rows, config, asked, config.data.pieces)
     mapped = jax.pmap(search, in_axes=(None, None, 0))
     rows = {
         'tokens': jax.ShapeDtypeStruct((DEVICES, 4, 32), jnp.int32),
         'segments': jax.ShapeDtypeStruct((DEVICES, 4, 32), jnp.int32),
-        'index': jax.ShapeDtypeStruct((DEVICES, 4), jnp.int32),
+        'number': jax.ShapeDtypeStruct((DEVICES, 4), jnp.int32),
     }
     key = jax.eval_shape(lambda: jax.random.key(0))
     assert platforms_of(mapped, models.parameter_shapes(config), key, rows) == ('tpu', 'cuda')

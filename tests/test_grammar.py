@@ -10,6 +10,7 @@ import pytest
 from transformer.data.grammar import inflection
 from transformer.data.grammar import sentences as grammar
 from transformer.data.grammar.inflection import ADJECTIVES, IT, NOUNS, PRONOUNS, VERBS
+from transformer.data.grammar.reader import is_grammatical, read, share_grammatical
 from transformer.data.grammar.scenes import SCENES
 from transformer.data.grammar.sentences import has_pronoun, pronoun_items, sentence_pairs
 from transformer.data.grammar.syntax import (
@@ -980,3 +981,331 @@ def test_every_reading_is_shown_in_training():
     )
     for item in pronoun_items():
         assert rules[reading_rule(item.source)] >= 10, item.source
+
+
+# What follows tests the reader of the grammar, which decides what is grammatical.
+def test_the_reader_accepts_the_corpus():
+    rng = random.Random(424_242)
+    fresh = [german(grammar.random_sentence(rng)) for _ in range(5_000)]
+    for texts in (*([target for _, target in sentence_pairs(split)] for split in SPLITS), fresh):
+        assert [text for text in texts if not is_grammatical(text)] == []
+    assert share_grammatical(fresh) == 1.0
+
+
+def test_the_reader_accepts_the_gold_sentences():
+    for _, _, target in GOLD:
+        assert is_grammatical(target), target
+
+
+def test_the_tree_of_the_reader_has_the_text_as_its_german():
+    for _, target in sentence_pairs('dev'):
+        assert german(read(target)) == target
+    tree = Sentence(is_(who('dog', clause(the('woman'), 'sehen', the('dog')), 0), '', 'klein'))
+    assert read('Der Hund, den die Frau sah, war klein.') == tree
+    assert read('Der Hund, die die Frau sah, war klein.') is None
+
+
+# Kind of error, a sentence, and what the error makes of it.
+ERRORS = """
+article: gender | Der Hund schlief. | Das Hund schlief.
+article: gender | Er wusch eine Katze. | Er wusch ein Katze.
+article: gender | Sie sah dieses Pferd. | Sie sah diese Pferd.
+article: gender | Er wartete auf seine Tante. | Er wartete auf sein Tante.
+article: case | Die Frau sah den Hund. | Die Frau sah der Hund.
+article: case | Die Frau half dem Hund. | Die Frau half den Hund.
+article: case | Der Hund sah mich. | Dem Hund sah mich.
+article: case | Er gab dem Kind den Ball. | Er gab dem Kind dem Ball.
+article: case | Er verkaufte das Auto des Lehrers. | Er verkaufte das Auto dem Lehrers.
+article: number | Die Hunde schliefen. | Der Hunde schliefen.
+article: number | Jeder Hund schlief. | Jeder Hunde schlief.
+article: missing | Der Hund schlief. | Hund schlief.
+article: of a mass noun | Er aß Brot. | Er aß ein Brot.
+article: of a mass noun | Er aß das Brot. | Er aß jedes Brot.
+article: of a plural | Sie trafen die Jungen. | Sie trafen jede Jungen.
+article: of a possessor | Er sah die Autos der Männer. | Er sah die Autos Männer.
+pronoun: case | Er sah sie. | Er sah ihr.
+pronoun: case | Sie half mir. | Sie half mich.
+pronoun: case | Ich schlief. | Mich schlief.
+pronoun: case | Er sprach mit ihnen. | Er sprach mit sie.
+preposition: case | Er spielte mit dem Hund. | Er spielte mit den Hund.
+preposition: case | Er wartete auf den Bus. | Er wartete auf dem Bus.
+preposition: case | Sie ging durch den Park. | Sie ging durch dem Park.
+preposition: case | Er schlief im Garten. | Er schlief in den Garten.
+preposition: case | Sie lief in den Garten. | Sie lief im Garten.
+preposition: case | Er saß auf einem Stuhl. | Er saß auf einen Stuhl.
+preposition: wrong | Er wartete auf den Bus. | Er wartete an den Bus.
+preposition: wrong | Er träumte von einem Hund. | Er träumte mit einem Hund.
+preposition: missing | Er spielte mit dem Hund. | Er spielte dem Hund.
+preposition: too many | Er sah den Hund. | Er sah auf den Hund.
+preposition: contraction | Er schlief im Haus. | Er schlief in dem Haus.
+preposition: contraction | Er lief ins Haus. | Er lief in das Haus.
+preposition: contraction | Sie ging zur Schule. | Sie ging zu der Schule.
+preposition: contraction | Sie ging zum Hotel. | Sie ging zur Hotel.
+preposition: contraction | Er träumte vom Hund. | Er träumte von dem Hund.
+preposition: contraction | Das Haus, in dem er wohnte, war alt. | Das Haus, im er wohnte, war alt.
+preposition: es | Er wartete auf ihn. | Er wartete auf es.
+adjective: ending | Der alte Hund schlief. | Der alter Hund schlief.
+adjective: ending | Ein alter Hund schlief. | Ein alte Hund schlief.
+adjective: ending | Das alte Haus war neu. | Das altes Haus war neu.
+adjective: ending | Sie sah den alten Hund. | Sie sah den alte Hund.
+adjective: ending | Er trank warmes Wasser. | Er trank warme Wasser.
+adjective: ending | Junge Hunde schliefen. | Jungen Hunde schliefen.
+adjective: ending | Er half kleinen Kindern. | Er half kleine Kindern.
+adjective: ending | Meine jungen Tanten lachten. | Meine junge Tanten lachten.
+adjective: of a predicate | Der Hund war alt. | Der Hund war alter.
+adjective: of a predicate | Der Hund war zu alt. | Der Hund war zu.
+adjective: of a noun | Der müde Hund schlief. | Der müde schlief.
+noun: weak | Sie sah den Jungen. | Sie sah den Junge.
+noun: weak | Der Löwe schlief. | Der Löwen schlief.
+noun: dative plural | Er half den Kindern. | Er half den Kinder.
+noun: genitive | Er sah das Auto des Mannes. | Er sah das Auto des Mann.
+noun: number | Diese Hunde schliefen. | Diese Hund schliefen.
+verb: number | Der Hund schlief. | Der Hund schliefen.
+verb: number | Die Hunde schlafen. | Die Hunde schläft.
+verb: number | Wir waren müde. | Wir war müde.
+verb: number | Er konnte schlafen. | Er konnten schlafen.
+verb: number | Die Frau, die schlief, lachte. | Die Frau, die schliefen, lachte.
+verb: number | Sie kauften einen Apfel und aßen ihn. | Sie kauften einen Apfel und aß ihn.
+verb: person | Ich sehe den Hund. | Ich siehst den Hund.
+verb: person | Du wartest auf mich. | Du wartet auf mich.
+verb: person | Er sieht den Hund. | Er sehe den Hund.
+verb: tense | Er lacht, wenn sie schläft. | Er lacht, wenn sie schlief.
+verb: tense | Er lachte, als sie schlief. | Er lachte, wenn sie schlief.
+verb: tense | Er lachte, weil der Hund schlief. | Er lachte, weil der Hund schläft.
+verb: tense | Gestern sah er den Hund. | Gestern sieht er den Hund.
+verb: tense | Jetzt lacht er. | Jetzt lachte er.
+verb: tense | Der Hund, den er gestern sah, schläft. | Der Hund, den er gestern sieht, schläft.
+verb: finite | Er wollte lachen. | Er wollte lachte.
+verb: finite | Er lachte. | Er lachen.
+verb: missing | Er wollte den Hund sehen. | Er wollte den Hund.
+verb: missing | Der Hund, den er sah, schlief. | Der Hund, den er sah.
+verb: two | Er sah den Hund. | Er sah den Hund schlief.
+verb: valency | Er sah den Hund. | Er sah.
+verb: valency | Er lachte. | Er lachte den Hund.
+verb: valency | Er gab dem Mann den Ball. | Er gab den Ball.
+verb: valency | Sie wohnte im Hotel. | Sie wohnte.
+verb: valency | Das Mädchen stand auf. | Das Mädchen stand.
+verb: valency | Er wusste, dass sie lachte. | Er wusste.
+verb: valency | Er war müde. | Er war.
+verb: valency | Er glaubte, dass sie lachte. | Er lachte, dass sie lachte.
+verb: valency | Er suchte den Hund. | Er suchte den Hund im Garten.
+position: second | Gestern sah der Hund die Katze. | Gestern der Hund sah die Katze.
+position: second | Der Hund sah die Katze. | Der Hund die Katze sah.
+position: second | Sie lachte, aber er schlief. | Sie lachte, aber schlief er.
+position: second | Sie lachte, aber er schlief. | Sie lachte, aber er nicht schlief.
+position: first | Sah die Frau den Hund? | Die Frau sah den Hund?
+position: first | Warum sah er den Hund? | Warum er sah den Hund?
+position: first | Weil er müde war, lachte der Mann. | Weil er müde war, der Mann lachte.
+position: last | Er lachte, weil der Hund schlief. | Er lachte, weil schlief der Hund.
+position: last | Er lachte, weil sie müde war. | Er lachte, weil sie war müde.
+position: last | Als sie ihn sah, lachte er. | Als sie sah ihn, lachte er.
+position: last | Der Hund, den die Frau sah, lachte. | Der Hund, den sah die Frau, lachte.
+position: modal | Er wollte den Hund sehen. | Er wollte sehen den Hund.
+position: modal | Er lachte, weil er schlafen wollte. | Er lachte, weil er wollte schlafen.
+prefix: missing | Die Frau machte die Tür auf. | Die Frau machte die Tür.
+prefix: misplaced | Die Frau machte die Tür auf. | Die Frau machte auf die Tür.
+prefix: joined | Die Frau machte die Tür auf. | Die Frau aufmachte die Tür.
+prefix: wrong | Der Zug kam an. | Der Zug kam auf.
+prefix: apart | Er lachte, weil sie die Tür aufmachte. | Er lachte, weil sie die Tür machte auf.
+prefix: apart | Er wollte aufstehen. | Er wollte auf stehen.
+prefix: missing | Er wollte den Hut wegwerfen. | Er wollte den Hut werfen.
+order: pronoun | Er gab mir den Ball. | Er gab den Ball mir.
+order: pronoun | Gestern sah der Hund mich. | Gestern sah mich der Hund.
+order: pronoun | Gestern sah mich ein Hund. | Gestern sah ein Hund mich.
+order: objects | Er gab dem Kind den Ball. | Er gab den Ball dem Kind.
+order: two pronouns | Er gab ihm den Ball. | Er gab ihm ihn.
+order: time | Er sah heute den Hund. | Er sah den Hund heute.
+order: time | Er sah ihn heute. | Er sah heute ihn.
+order: time | Er schlief gestern im Garten. | Er schlief im Garten gestern.
+order: place | Er traf den Mann im Garten. | Er traf im Garten den Mann.
+order: topic | Der Hund jagte den Wolf. | Den Wolf jagte der Hund.
+negation: order | Er sah den Hund nicht. | Er sah nicht den Hund.
+negation: order | Er wartete nicht auf den Bus. | Er wartete auf den Bus nicht.
+negation: order | Er schlief nicht im Haus. | Er schlief im Haus nicht.
+negation: order | Er war nicht müde. | Er war müde nicht.
+negation: order | Die Frau machte die Tür nicht auf. | Die Frau machte die Tür auf nicht.
+negation: nicht ein | Er sah keinen Hund. | Er sah nicht einen Hund.
+negation: nicht ein | Er sah keinen Hund. | Er sah einen Hund nicht.
+negation: nicht ein | Wir kaufen keine Milch. | Wir kaufen Milch nicht.
+negation: twice | Kein Hund sah die Katze. | Kein Hund sah die Katze nicht.
+negation: twice | Er sah keinen Hund. | Er sah keinen Hund nicht.
+negation: twice | Er gab keinem Mann den Ball. | Er gab keinem Mann keinen Ball.
+relative: gender | Der Hund, den die Frau sah, lachte. | Der Hund, das die Frau sah, lachte.
+relative: case | Der Hund, den die Frau sah, lachte. | Der Hund, der die Frau sah, den lachte.
+relative: case | Der Mann, dem er half, lachte. | Der Mann, den er half, lachte.
+relative: case | Die Kinder, denen er half, lachten. | Die Kinder, den er half, lachten.
+relative: number | Die Hunde, die er sah, lachten. | Die Hunde, den er sah, lachten.
+relative: preposition | Der Bus, auf den er wartete, kam an. | Der Bus, auf dem er wartete, kam an.
+relative: preposition | Der Bus, auf den er wartete, kam an. | Der Bus, den er wartete, kam an.
+relative: preposition | Das Haus, in dem er wohnte, war alt. | Das Haus, das er wohnte, war alt.
+relative: gap | Der Hund, den er sah, lachte. | Der Hund, den er ihn sah, lachte.
+relative: gap | Der Mann, der lachte, schlief. | Der Mann, der er lachte, schlief.
+relative: missing | Der Hund, den er sah, lachte. | Der Hund, er sah, lachte.
+relative: dass | Der Mann, der lachte, schlief. | Der Mann, der wusste, schlief.
+relative: nested | Der Mann, der sie sah, schlief. | Der Mann, der die Frau, die lachte, sah, schlief.
+comma: missing | Er lachte, weil sie schlief. | Er lachte weil sie schlief.
+comma: missing | Er wusste, dass sie schlief. | Er wusste dass sie schlief.
+comma: missing | Als er lachte, schlief sie. | Als er lachte schlief sie.
+comma: missing | Sie schlief, aber er lachte. | Sie schlief aber er lachte.
+comma: missing | Der Hund, den er sah, lachte. | Der Hund den er sah, lachte.
+comma: missing | Der Hund, den er sah, lachte. | Der Hund, den er sah lachte.
+comma: too many | Sie fand den Ball und warf ihn weg. | Sie fand den Ball, und warf ihn weg.
+comma: too many | Sie fand den Ball, der alt war. | Sie fand den Ball, der alt war,.
+comma: too many | Gestern lachte er. | Gestern, lachte er.
+mark: missing | Der Hund schlief. | Der Hund schlief
+mark: wrong | Der Hund schlief. | Der Hund schlief!
+mark: wrong | Schlief der Hund? | Schlief der Hund.
+mark: wrong | Warum schlief der Hund? | Warum schlief der Hund.
+mark: wrong | Gestern schlief er. | Gestern schlief er?
+mark: twice | Der Hund schlief. | Der Hund schlief..
+capitals: start | Der Hund schlief. | der Hund schlief.
+capitals: noun | Der Hund schlief. | Der hund schlief.
+capitals: noun | Er lachte am Abend. | Er lachte am abend.
+capitals: other words | Der Hund schlief. | Der Hund Schlief.
+capitals: other words | Er sah den Hund. | Er sah Den Hund.
+capitals: other words | Der Hund schlief. | DER Hund schlief.
+blanks: two | Der Hund schlief. | Der  Hund schlief.
+blanks: missing | Er lachte, weil sie schlief. | Er lachte,weil sie schlief.
+blanks: at the end | Der Hund schlief. | Der Hund schlief .
+doubled | Der Hund schlief. | Der Hund Hund schlief.
+doubled | Der Hund schlief. | Der der Hund schlief.
+doubled | Er schlief im Garten. | Er schlief im im Garten.
+doubled | Er war sehr müde. | Er war sehr sehr müde.
+doubled | Gestern lachte er. | Gestern lachte er gestern.
+dropped | Der Hund sah die Katze. | Der sah die Katze.
+dropped | Der Hund sah die Katze. | Der Hund die Katze.
+dropped | Er lachte, weil sie müde war. | Er lachte, weil müde war.
+dropped | Er lachte, weil sie müde war. | Er lachte, sie müde war.
+dropped | Er lachte am Abend. | Er lachte am.
+swapped | Der Hund sah die Katze. | Hund der sah die Katze.
+swapped | Der alte Hund schlief. | Der Hund alte schlief.
+swapped | Er war sehr müde. | Er war müde sehr.
+swapped | Er schlief vor zwei Tagen. | Er schlief vor Tagen zwei.
+conjunction: wrong place | Er kaufte Milch und trank sie. | Er kaufte Milch und er trank sie.
+conjunction: wrong place | Sie lachte, aber er schlief. | Aber er schlief, sie lachte.
+conjunction: question | Lachte sie, weil er schlief? | Lachte sie, aber er schlief?
+conjunction: question | Lachte sie, weil er schlief? | Weil er schlief, lachte sie?
+unknown word | Der Hund schlief. | Der Hund schnarchte.
+unknown word | Der Hund schlief. | Der Dackel schlief.
+unknown word | Er lachte gestern. | Er lachte vorgestern.
+"""
+
+
+@pytest.mark.parametrize('row', ERRORS.strip().splitlines())
+def test_the_reader_rejects_errors(row):
+    _, right, wrong = row.split(' | ')
+    assert is_grammatical(right)
+    assert not is_grammatical(wrong)
+
+
+@pytest.mark.parametrize(
+    'text',
+    [
+        # Meaning is not judged.
+        'Der Käse schläft in der Lampe.',
+        'Das Brot, das die Straße trank, war scheu.',
+        'Der Hund jagte die Katze, weil es müde war.',
+        'Ich sah mich.',
+        # What sentences.py never builds, but the trees can say.
+        'Du schliefst.',
+        'Die Häuser waren neu.',
+        'Gestern war der Hund sehr müde.',
+        'Er will nicht müde sein.',
+        'Der Hund schlief.',
+        'Er gab es dem Kind.',
+        'Er gab keinem Kind den Ball.',
+        'Dass er lachte, wusste sie.',
+        'Warum wusste er nicht, dass sie schlief?',
+        'Sah er den Hund, der lachte, und lachte?',
+        'Der Mann, der müde war, rief die Frau, die er gestern sah, an.',
+        'Er lachte, weil der Mann, dem sie das Buch zeigte, schlief.',
+        'Er sah das neue Auto des alten Lehrers, das sie heute wusch, weil es neu war.',
+        'Sie lachte, aber gestern schlief sie.',
+        'Der Hund, den er gestern sah, schläft.',
+        'Während er während der Pause schlief, lachte sie.',
+    ],
+)
+def test_the_reader_accepts_any_meaning_and_any_combination(text):
+    assert is_grammatical(text)
+
+
+@pytest.mark.parametrize(
+    'text', ['', '.', '?', ',', 'Im.', 'Warum?', 'Weil.', 'Der Hund,', 'Der Hund, der.', '\n', 'Er lachte.\n']
+)
+def test_the_reader_rejects_what_is_no_sentence(text):
+    assert not is_grammatical(text)
+
+
+def test_share_grammatical():
+    assert share_grammatical(['Er lachte.', 'Er lachten.', 'Sie lachten.', 'Lachte.']) == 0.5
+    with pytest.raises(ValueError, match='no texts'):
+        share_grammatical([])
+
+
+PERSONAL = SUBJECTS | {'mich', 'mir', 'dich', 'dir', 'ihn', 'ihm', 'ihr', 'uns', 'ihnen'}
+INFINITIVES = {verb.replace('+', '') for verb in inflection.PRINCIPAL_PARTS}
+# What a sentence can do without. Prepositions are also prefixes; 'in der Schule' without 'in' is a genitive.
+OPTIONAL = {'determiner', 'adjective', 'modifier', 'warum', 'preposition'}
+EXCHANGED = [{'determiner', 'adjective'}, {'determiner', 'modifier'}, {'pronoun', 'noun'}]
+
+
+def kinds(word):
+    """Return the kinds that a word is of, or the word where it is its only kind."""
+    found = {
+        'noun': word in NOUN_READINGS,
+        'determiner': word.lower() in DETERMINER_READINGS or word in CONTRACTED,
+        'pronoun': word.lower() in PERSONAL,
+        'adjective': adjective_ending(word.lower()),
+        'predicate': word in ADJECTIVES,
+        'verb': word.lower() in FINITE or word in INFINITIVES | JOINED,
+        'modifier': word.lower() in TIMES or word in ('nicht', 'sehr', 'zu'),
+        'time': any(word in time.split()[1:] for time in TIMES),
+        'conjunction': word.lower() in SUBORDINATORS,
+        'preposition': word.lower() in PREPOSITIONS,
+    }
+    return {kind for kind, is_of_kind in found.items() if is_of_kind} or {word}
+
+
+def can_replace(one, other):
+    """Tell whether a word can stand where another stood."""
+    pairs = [{kind, other_kind} for kind in kinds(one) for other_kind in kinds(other)]
+    return any(len(pair) == 1 or pair in EXCHANGED for pair in pairs)
+
+
+def damaged(rng, words, vocabulary):
+    """Return how words are damaged, the word that was, the word that is, and the damaged words."""
+    kind, at = rng.choice(['drop', 'swap', 'replace', 'double']), rng.randrange(len(words) - 1)
+    if kind == 'drop':
+        return kind, words[at], '', words[:at] + words[at + 1 :]
+    if kind == 'swap':
+        return kind, words[at], words[at + 1], [*words[:at], words[at + 1], words[at], *words[at + 2 :]]
+    if kind == 'double':
+        return kind, words[at], words[at], words[: at + 1] + words[at:]
+    word = rng.choice(vocabulary)
+    return kind, words[at], word, [*words[:at], word, *words[at + 1 :]]
+
+
+def test_damaged_sentences_that_the_reader_accepts_are_german():
+    """Where random damage leaves a sentence grammatical, checks that are not the reader's agree."""
+    rng = random.Random(12)
+    texts = [target for _, target in sentence_pairs('test')]
+    vocabulary = sorted({word for text in texts for word in words_of(text)})
+    counts = Counter()
+    for _ in range(2_000):
+        text = rng.choice(texts)
+        kind, before, after, words = damaged(rng, words_of(text), vocabulary)
+        words[0] = words[0][0].upper() + words[0][1:]  # or the capital would decide alone
+        wrong = ' '.join(words).replace(' ,', ',') + text[-1]
+        if wrong == text:
+            continue
+        counts[kind] += 1
+        if not is_grammatical(wrong):
+            continue
+        counts[kind, 'accepted'] += 1
+        assert not disagreements(wrong), wrong
+        assert not order_errors(wrong), wrong
+        assert kinds(before) & OPTIONAL if kind == 'drop' else can_replace(before, after), wrong
+    assert min(counts[kind] for kind in ('drop', 'swap', 'replace', 'double')) > 450
+    assert counts['swap', 'accepted'] == counts['double', 'accepted'] == 0
+    assert 0.1 < counts['drop', 'accepted'] / counts['drop'] < 0.2
+    assert counts['replace', 'accepted'] / counts['replace'] < 0.06

@@ -6,45 +6,35 @@ import pathlib
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-LOWER = {
-    'config',
-    'data',
-    'nn',
-    'losses',
-    'optim',
-    'decode',
-    'parallel',
-    'checkpoint',
-    'accounting',
-    'metrics',
-}
-MIDDLE = LOWER | {'translate'}
-# A part of the package, and the other parts that it may import.
-ALLOWED = {
-    'config': set(),
-    'data': {'config'},
-    'nn': {'config'},
-    'losses': {'config'},
-    'optim': {'config'},
-    'decode': {'config'},
-    'parallel': {'config'},
-    'checkpoint': {'config'},
-    'accounting': {'config'},
-    'metrics': {'config', 'workdir'},
-    'bleu': set(),
-    'console': {'config'},
-    'workdir': {'config', 'data'},
-    'restore': LOWER | {'workdir'},
-    'diagnose': {'config', 'data', 'bleu'},
-    'translate': LOWER,
-    'train': MIDDLE,
-    'evaluate': MIDDLE,
-    'introspect': MIDDLE,
-    'commands': MIDDLE | {'train', 'evaluate', 'workdir', 'bleu', 'restore', 'diagnose'},
-    '__init__': {'commands'},
-}
+# The parts of the package from the ground up. A part may import those of the lines before its own, and
+# what its line names besides; direct imports count.
+ORDER = (
+    ('symbols', set()),
+    ('files', set()),
+    ('options', set()),
+    ('config', {'options'}),
+    ('data', {'config', 'options', 'symbols', 'files'}),
+    ('nn', {'config', 'symbols'}),
+    ('losses', {'config', 'symbols'}),
+    ('optim', {'config', 'symbols'}),
+    ('decode', {'config', 'symbols'}),
+    ('parallel', {'config', 'options', 'symbols'}),
+    ('accounting', {'config', 'symbols'}),
+    ('runs', {'*'}),
+    ('train', {'*'}),
+    ('evaluate', {'*'}),
+    ('introspect', {'*'}),
+    ('tasks', {'*'}),
+    ('commands', {'*'}),
+    ('console', {'options'}),
+    ('cli', {'*'}),
+    ('__init__', {'commands'}),
+)
+NAMES = [name for name, _ in ORDER]
+# What is on one floor does not import each other.
+FLOORS = ({'losses', 'optim', 'decode', 'parallel', 'accounting'}, {'train', 'evaluate', 'introspect'})
 FENCES = {
-    'orbax': {'transformer/checkpoint.py'},
+    'orbax': {'transformer/runs/checkpoint.py'},
     'tensorflow_datasets': {'transformer/data/tfds_source.py'},
     'tensorflow': set(),
     'torch': set(),
@@ -72,14 +62,61 @@ def part(path: pathlib.Path) -> str:
     return inside.parts[0].removesuffix('.py')
 
 
+def allowed(name: str) -> set[str]:
+    """The parts that a part may import, itself among them."""
+    before = set(NAMES[: NAMES.index(name)])
+    named = dict(ORDER)[name]
+    return ({*before} if '*' in named else before & named) | {name}
+
+
+def test_every_part_has_its_place():
+    assert {part(path) for path in files('transformer')} == set(NAMES)
+
+
 @pytest.mark.parametrize('path', files('transformer'), ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_go_one_way(path):
     ours = {name.split('.')[1] for name in imported(path) if name.startswith('transformer.')}
-    assert ours - {part(path)} <= ALLOWED[part(path)]
+    mine = part(path)
+    assert ours <= allowed(mine)
+    for floor in FLOORS:
+        assert mine not in floor or not ours & (floor - {mine})
 
 
-def test_data_and_config_know_no_jax():
-    for path in [*files('transformer/data'), ROOT / 'transformer' / 'config.py']:
+def modules() -> dict[str, set[str]]:
+    """Which modules of the package each one imports."""
+    paths = {}
+    for path in files('transformer'):
+        dotted = '.'.join(path.relative_to(ROOT).with_suffix('').parts)
+        paths[dotted.removesuffix('.__init__')] = path
+    found = {}
+    for name, path in paths.items():
+        # Of `from transformer.nn import models` the module, of `from transformer.nn.models import build` too.
+        candidates = {m for full in imported(path) for m in (full, full.rpartition('.')[0])}
+        found[name] = {m for m in candidates if m in paths} - {name, 'transformer'}
+    return found
+
+
+def test_no_circle():
+    waiting, done = modules(), set()
+    # A package that only lists what is in it may be imported on the way to it.
+    while waiting:
+        free = [name for name, needs in waiting.items() if needs - {name.rpartition('.')[0]} <= done]
+        assert free, f'these import each other: {sorted(waiting)}'
+        for name in free:
+            del waiting[name]
+        done |= set(free)
+
+
+def test_only_the_tasks_and_what_stands_on_them_know_a_task():
+    for path in files('transformer'):
+        if part(path) in ('tasks', 'commands', 'cli', '__init__'):
+            continue
+        assert not {name for name in imported(path) if name.startswith('transformer.tasks')}, path
+
+
+def test_what_is_below_the_networks_knows_no_jax():
+    below = [ROOT / 'transformer' / f'{name}.py' for name in ('symbols', 'files', 'options', 'config')]
+    for path in [*files('transformer/data'), *below]:
         assert not {name for name in imported(path) if name.split('.')[0] in ('jax', 'flax')}, path
 
 

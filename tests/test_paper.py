@@ -10,8 +10,11 @@ import pytest
 from transformer import accounting, losses, optim
 from transformer.config import config_dict, resolve
 from transformer.nn import masks, models, positions
-from transformer.nn.attention import attention_weights
+from transformer.nn.kernels import attention_weights
 from transformer.nn.layers import Dropout, glorot_uniform
+from transformer.symbols import Tokens
+
+DECODER = {'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text'}
 
 # Table 3: the difference from base, and the printed parameters in millions.
 PRINTED = {
@@ -95,12 +98,28 @@ def test_adam_and_its_schedule_in_numpy():
         np.testing.assert_allclose(params['w'], w, rtol=1e-5)
 
 
+def test_weights_count_not_the_token():
+    logits = jnp.asarray([[[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]])
+    target, weights = jnp.asarray([[0, 2]]), jnp.asarray([[1.0, 0.5]])
+    sums = losses.cross_entropy_sums(logits, target, weights, 0.0)
+    nll = math.log(sum(math.exp(x) for x in (0, 1, 2))) - 0.0
+    assert float(sums['loss']) == pytest.approx(1.5 * nll, rel=1e-6)
+    assert float(sums['weight']) == 1.5 and float(sums['correct']) == 0.0
+
+
+def test_perplexity_overflows_to_infinity():
+    assert losses.perplexity(math.log(7)) == pytest.approx(7)
+    assert losses.perplexity(1e4) == math.inf
+    assert losses.means({'loss': 4.0, 'weight': 2.0}) == {'loss': 2.0}
+
+
 @pytest.mark.parametrize('eps_ls', [0.0, 0.1])
 def test_label_smoothing(eps_ls):
     rng = np.random.default_rng(0)
     logits, target = rng.normal(size=(2, 3, 5)), np.array([[3, 1, 0], [4, 2, 1]])
     logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
-    sums = losses.cross_entropy_sums(jnp.asarray(logits, jnp.float32), jnp.asarray(target), eps_ls)
+    weights = jnp.asarray(target != 0, jnp.float32)
+    sums = losses.cross_entropy_sums(jnp.asarray(logits, jnp.float32), jnp.asarray(target), weights, eps_ls)
     loss = nll = correct = 0.0
     for b, t in np.argwhere(target != 0):
         label = np.full(5, eps_ls / 4)
@@ -108,7 +127,7 @@ def test_label_smoothing(eps_ls):
         loss += -(label * logp[b, t]).sum() + sum(p * math.log(p) for p in label if p > 0)
         nll -= logp[b, t, target[b, t]]
         correct += logp[b, t].argmax() == target[b, t]
-    expected = {'loss': loss, 'nll': nll, 'correct': correct, 'tokens': 5}
+    expected = {'loss': loss, 'nll': nll, 'correct': correct, 'weight': 5}
     assert {k: float(v) for k, v in sums.items()} == pytest.approx(expected, rel=1e-5)
 
 
@@ -128,7 +147,6 @@ def test_masks():
     within = [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
     np.testing.assert_array_equal(masks.segment_mask(segments, segments)[0, 0], within)
     np.testing.assert_array_equal(masks.causal_mask(3)[0, 0], [[1, 0, 0], [1, 1, 0], [1, 1, 1]])
-    np.testing.assert_array_equal(masks.padding_mask(segments)[0, 0, 0], [1, 1, 1, 0])
     np.testing.assert_array_equal(masks.prefix_mask(jnp.array([1]), 3)[0, 0, 0], [1, 1, 0])
 
 
@@ -176,20 +194,25 @@ def test_dropout_keeps_the_mean():
     assert float((gone[:-1:2] & gone[1::2]).mean()) == pytest.approx(0.09, abs=0.005)
 
 
-@pytest.mark.parametrize('changes', [{}, {'model.d_k': 8, 'model.d_v': 24, 'model.activation': 'swiglu'}])
+@pytest.mark.parametrize(
+    'changes', [{}, {'model.d_k': 8, 'model.d_v': 24, 'model.activation': 'swiglu'}, DECODER], ids=str
+)
 def test_flops_as_xla_counts_them(changes):
-    sizes = {'model.N': 2, 'model.N_decoder': 3, 'model.d_model': 64, 'model.d_ff': 256, 'model.h': 4}
+    sizes = {'model.N': 2, 'model.d_model': 64, 'model.d_ff': 256, 'model.h': 4}
+    if changes is not DECODER:
+        sizes['model.N_decoder'] = 3
     config = resolve(config_dict({**sizes, 'model.vocab_size': 400, 'data.pieces': 400, **changes}))
     rows, source, target = 4, 24, 32
+    lengths = {'source': source, 'target': target, 'text': target}
     batch = {
-        f'{side}{key}': jnp.zeros((rows, length), jnp.int32)
-        for side, length in (('source', source), ('target', target))
-        for key in ('', '_segments', '_positions')
+        field: Tokens(*[jnp.zeros((rows, lengths[field]), jnp.int32)] * 3)
+        for field in models.MODELS[config.model.kind].FIELDS
     }
     model, params = models.build(config), models.parameter_shapes(config)
 
     def loss(params, batch):
-        return model.apply({'params': params}, batch, train=False).sum()
+        # Not linear, or the gradient would not need the last product forward.
+        return jnp.square(model.apply({'params': params}, batch, train=False)).sum()
 
     forward = accounting.forward_flops(config.model, rows, source, target)
     for function, products in ((loss, forward), (jax.grad(loss), 3 * forward)):

@@ -13,7 +13,10 @@ from etils import epath
 from transformer import parallel, train
 from transformer.config import Config, config_dict, resolve
 from transformer.data.batches import Batches
+from transformer.nn import models
 from transformer.runs.checkpoint import Checkpoints
+from transformer.symbols import Batch, Tokens
+from transformer.tasks.task import sums as sums_of
 
 SMALL = {
     'model.N': 1,
@@ -34,22 +37,30 @@ SMALL = {
 ROWS, WIDTH = 16, 8
 
 
-def config_of(**changes) -> Config:
-    return resolve(config_dict({**SMALL, **{f'train.{key}': value for key, value in changes.items()}}))
+DECODER = {'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text'}
+KINDS = {'transformer': {}, 'decoder': DECODER}
 
 
-def batch_of(step: int) -> dict[str, np.ndarray]:
-    """Rows of one pair each, of unequal lengths, and two empty rows: microbatches differ in tokens."""
+def config_of(kind: str = 'transformer', **changes) -> Config:
+    of_train = {f'train.{key}': value for key, value in changes.items()}
+    return resolve(config_dict({**SMALL, **KINDS[kind], **of_train}))
+
+
+def tokens_of(rng: np.random.Generator) -> Tokens:
+    """Rows of one sentence each, of unequal lengths, and two empty rows: microbatches differ in tokens."""
+    lengths = rng.integers(1, WIDTH + 1, ROWS)
+    lengths[-2:] = 0
+    real = np.arange(WIDTH) < lengths[:, None]
+    tokens = np.where(real, rng.integers(1, 270, (ROWS, WIDTH)), 0)
+    positions = np.where(real, np.arange(WIDTH), 0)
+    return Tokens(*(x.astype(np.int32) for x in (tokens, real, positions)))
+
+
+def batch_of(step: int, config: Config | None = None) -> Batch:
+    """A batch of the fields that the config's model reads."""
     rng = np.random.default_rng(step)
-    batch = {}
-    for name in ('source', 'target'):
-        lengths = rng.integers(1, WIDTH + 1, ROWS)
-        lengths[-2:] = 0
-        real = np.arange(WIDTH) < lengths[:, None]
-        batch[name] = np.where(real, rng.integers(1, 270, (ROWS, WIDTH)), 0).astype(np.int32)
-        batch[f'{name}_segments'] = real.astype(np.int32)
-        batch[f'{name}_positions'] = np.where(real, np.arange(WIDTH), 0).astype(np.int32)
-    return batch
+    fields = models.MODELS[config.model.kind].FIELDS if config else ('source', 'target')
+    return {name: tokens_of(rng) for name in fields}
 
 
 @pytest.fixture
@@ -65,10 +76,11 @@ def gradients_of(config: Config) -> tuple[dict, dict]:
     """Gradients and sums of all devices at a step in the middle of training."""
 
     def step(params, batch):
-        return parallel.sum_over_devices(train.gradients(config, params, batch, jnp.int32(7)))
+        found = train.gradients(config, sums_of(config), params, batch, jnp.int32(7))
+        return parallel.sum_over_devices(found)
 
     params = train.initial_state(config).params
-    batch = parallel.to_devices(batch_of(7), config.train.microbatches)
+    batch = parallel.to_devices(batch_of(7, config), config.train.microbatches)
     gradient, sums = jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
     return gradient, {name: float(value) for name, value in sums.items()}
 
@@ -89,41 +101,47 @@ def assert_same(found: tuple[dict, dict], expected: tuple[dict, dict]) -> None:
 
 
 @pytest.mark.parametrize(
-    ('prng', 'devices', 'accumulate'),
-    [('threefry', n, 1) for n in (2, 4, 8)]
-    + [('threefry', 1, a) for a in (2, 4)]
-    + [('threefry', 2, 4)]
-    + [('rbg', n, 1) for n in (2, 4, 8)]
-    + [('rbg', 1, 4)],
+    ('kind', 'prng', 'devices', 'accumulate'),
+    [(kind, 'threefry', n, 1) for kind in KINDS for n in (2, 4, 8)]
+    + [(kind, 'threefry', 1, a) for kind in KINDS for a in (2, 4)]
+    + [(kind, 'threefry', 2, 4) for kind in KINDS]
+    + [('transformer', 'rbg', n, 1) for n in (2, 4, 8)]
+    + [(kind, 'rbg', 1, 4) for kind in KINDS],
 )
-def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices, prng, devices, accumulate):
+def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices, kind, prng, devices, accumulate):
     use_devices(devices)
-    found = gradients_of(config_of(prng=prng, accumulate=accumulate))
+    found = gradients_of(config_of(kind, prng=prng, accumulate=accumulate))
     use_devices(1)
-    assert_same(found, gradients_on_one_device(prng))
+    assert_same(found, gradients_on_one_device(kind, prng))
 
 
 @functools.cache
-def gradients_on_one_device(prng: str) -> tuple[dict, dict]:
-    return gradients_of(config_of(prng=prng))
+def gradients_on_one_device(kind: str, prng: str) -> tuple[dict, dict]:
+    return gradients_of(config_of(kind, prng=prng))
+
+
+def mapped_update(config: Config):
+    return parallel.map_update(functools.partial(train.train_step, config, sums_of(config)))
 
 
 def losses_of(config: Config, steps: int = 20) -> list[float]:
     state = parallel.replicate(train.initial_state(config))
-    update = parallel.map_update(functools.partial(train.train_step, config))
-    losses = []
+    update, losses = mapped_update(config), []
     for step in range(steps):
-        state, sums = update(state, parallel.to_devices(batch_of(step), config.train.microbatches))
-        losses.append(float(sums['loss'] / sums['tokens']))
+        batch = parallel.to_devices(batch_of(step, config), config.train.microbatches)
+        state, sums = update(state, batch)
+        losses.append(float(sums['loss'] / sums['weight']))
     return losses
 
 
-@pytest.mark.parametrize('prng', ['threefry', 'rbg'])
-def test_losses_stay_the_same_over_20_steps(use_devices, prng):
+@pytest.mark.parametrize(
+    ('kind', 'prng'), [('transformer', 'threefry'), ('transformer', 'rbg'), ('decoder', 'threefry')]
+)
+def test_losses_stay_the_same_over_20_steps(use_devices, kind, prng):
     found = []
     for devices, accumulate in ((1, 1), (8, 1), (2, 4)):
         use_devices(devices)
-        found.append(losses_of(config_of(prng=prng, accumulate=accumulate)))
+        found.append(losses_of(config_of(kind, prng=prng, accumulate=accumulate)))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
     np.testing.assert_allclose(found[2], found[0], rtol=1e-4)
     assert found[0][-1] < found[0][0]
@@ -139,15 +157,14 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     ]
     assert len({tuple(key) for key in keys}) == 4
     # One microbatch twice: dropout draws each time anew, so the sum is not twice one of them.
-    rows = {name: np.tile(value[:2], (2, 1)) for name, value in batch_of(0).items()}
+    rows = jax.tree.map(lambda x: np.tile(x[:2], (2, 1)), batch_of(0))
     both = parallel.to_devices(rows, 2)
     params = train.initial_state(config).params
 
     def losses(params, batch):
         one = lambda i: jax.tree.map(lambda x: x[i : i + 1], batch)
-        sums = [train.gradients(config, params, one(i), jnp.int32(0))[1]['loss'] for i in (0, 1)]
-        together = train.gradients(config, params, batch, jnp.int32(0))[1]['loss']
-        return parallel.sum_over_devices((sums[0], sums[1], together))
+        loss = lambda rows: train.gradients(config, sums_of(config), params, rows, jnp.int32(0))[1]['loss']
+        return parallel.sum_over_devices((loss(one(0)), loss(one(1)), loss(batch)))
 
     first, second, together = map(float, parallel.map_sums(losses)(params, both))
     assert first == second
@@ -181,10 +198,11 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
     )
     checkpoints = Checkpoints(epath.Path(tmp_path / 'checkpoints'), 1)
     batches = object.__new__(Batches)
-    _, done = train.train(config, batches, checkpoints, epath.Path(tmp_path), {4: [evaluation]})
+    sums = sums_of(config)
+    _, done = train.train(config, sums, batches, checkpoints, epath.Path(tmp_path), {4: [evaluation]})
     checkpoints.close()
     lines = [json.loads(line) for line in (tmp_path / 'metrics.jsonl').read_text().splitlines()]
-    counts = [int(np.count_nonzero(batch_of(k)['target'])) for k in range(8)]
+    counts = [int(np.count_nonzero(batch_of(k)['target'].tokens)) for k in range(8)]
     speeds = [line['tokens_per_second'] for line in lines if 'loss' in line]
     assert speeds == [(counts[k] + counts[k + 1]) / 20 for k in (0, 2, 4, 6)]
     assert done == train.Progress(step=8, tokens=sum(counts), seconds=1080.0)
@@ -197,9 +215,9 @@ def test_an_update_is_adam_on_the_mean_gradient(use_devices):
     state = train.initial_state(config)
     before = jax.device_get(state.params)
     state = parallel.replicate(state._replace(step=jnp.int32(7)))
-    update = parallel.map_update(functools.partial(train.train_step, config))
+    update = mapped_update(config)
     state, reported = update(state, parallel.to_devices(batch_of(7), 8))
-    mean = jax.tree.map(lambda g: g / sums['tokens'], gradient)
+    mean = jax.tree.map(lambda g: g / sums['weight'], gradient)
     norm = np.sqrt(sum(np.square(g).sum() for g in jax.tree.leaves(mean)))
     assert float(reported['gradient_norm']) == pytest.approx(norm, rel=1e-4)
     assert int(state.step) == 8

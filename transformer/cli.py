@@ -223,7 +223,8 @@ def score(values: flags.FlagValues) -> int:
 
 def train(config: Config, folder, lock: str) -> int:
     """Trains, shows what came of it, and returns the exit status."""
-    from transformer import commands, parallel, tasks
+    from transformer import commands, parallel
+    from transformer.tasks.task import task_of
     from transformer.train import NonFiniteError, Stopped
 
     try:
@@ -236,7 +237,7 @@ def train(config: Config, folder, lock: str) -> int:
         return 128 + stopped.signal_number
     print_scores(result)
     if parallel.is_primary():
-        for line in tasks.task_of(config).examples(trained, prepared):
+        for line in task_of(config).examples(trained, prepared):
             print(line)
         if 'pronoun' in prepared.splits:
             draw_pronouns(folder, trained)
@@ -246,11 +247,12 @@ def train(config: Config, folder, lock: str) -> int:
 
 def print_scores(result: dict, splits: Sequence[str] | None = None) -> None:
     """The scores of a result, in lines that begin with their split."""
-    from transformer import parallel, tasks
+    from transformer import parallel
+    from transformer.tasks.task import TASKS
 
     if not parallel.is_primary():
         return
-    describe = tasks.TASKS[result['config']['train'].get('task', 'translation')].describe
+    describe = TASKS[result['config']['train'].get('task', 'translation')].describe
     for split in splits or result['scores']:
         for line in describe(result['scores'][split]):
             print(f'{split}: {line}')
@@ -306,7 +308,7 @@ def draw(folder, trained, sentences, word: str | None = None, target_word: str |
     Raises:
       ConfigError: matplotlib is missing, or a sentence lacks the word.
     """
-    from transformer import tasks
+    from transformer.tasks.task import task_of
 
     try:
         figures = importlib.import_module('experiments.figures')
@@ -314,7 +316,7 @@ def draw(folder, trained, sentences, word: str | None = None, target_word: str |
         if error.name != 'matplotlib':
             raise
         raise ConfigError("figures need matplotlib: pip install '.[figures]'") from None
-    views = tasks.task_of(trained.config).views
+    views = task_of(trained.config).views
     rows = [views(trained, sentence, word, target_word) for sentence in sentences]
     print(f'{figures.draw_attention(folder, rows)}: what words attend to')
 

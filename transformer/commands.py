@@ -9,7 +9,7 @@ import jax
 from absl import logging
 from etils import epath
 
-from transformer import accounting, evaluate, parallel, tasks
+from transformer import accounting, evaluate, parallel
 from transformer import config as configs
 from transformer import train as training
 from transformer.config import Config
@@ -20,6 +20,7 @@ from transformer.runs import metrics, process, restore, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.fingerprint import fingerprint
 from transformer.runs.restore import Trained
+from transformer.tasks.task import sums, task_of
 
 # Lines that a model gets at once.
 CHUNK = 10_000
@@ -29,7 +30,7 @@ def prepare(config: Config, *, download: bool = False) -> corpus.Prepared:
     """The corpus of a config; the first process shows the progress of what has to be made."""
     with metrics.Stages(quiet=not parallel.is_primary()) as stages:
         cache = process.cache_folder() / 'corpora'
-        return tasks.task_of(config).prepare(config, cache, stages, download=download)
+        return task_of(config).prepare(config, cache, stages, download=download)
 
 
 def run_preparation(config: Config, lock_file: str) -> list[str]:
@@ -77,7 +78,7 @@ def run_training(config: Config, folder: epath.Path, lock_file: str) -> Finished
         for difference in lock.differences(prepared.lock, expected, lock_file):
             logging.warning('%s', difference)
     # Made first, so that bad data changes nothing.
-    task = tasks.task_of(config)
+    task = task_of(config)
     batches = {split: task.batches(config, prepared, split) for split in ('train', 'dev')}
     if parallel.is_primary():
         workdir.claim(folder, config, prepared.tokenizer, prepared.lock)
@@ -88,7 +89,7 @@ def run_training(config: Config, folder: epath.Path, lock_file: str) -> Finished
         with process.precision(config), process.stop_signals() as stop_signal:
             state, done = training.train(
                 config,
-                tasks.sums(config),
+                sums(config),
                 batches['train'],
                 checkpoints,
                 folder if parallel.is_primary() else None,
@@ -130,11 +131,11 @@ def _on_eval(config: Config, prepared: corpus.Prepared, dev) -> dict[int, list[C
     """The numbers of dev that training reports, by interval in steps."""
 
     def dev_means(params: models.Params) -> dict[str, float]:
-        scores = evaluate.means(tasks.sums(config), params, dev)
+        scores = evaluate.means(sums(config), params, dev)
         return {f'dev_{name}': value for name, value in scores.items()}
 
     def dev_scores(params: models.Params) -> dict[str, float]:
-        return tasks.task_of(config).dev_scores(Trained(config, params, prepared.tokenizer), prepared)
+        return task_of(config).dev_scores(Trained(config, params, prepared.tokenizer), prepared)
 
     due = {config.train.eval_every: [dev_means]}
     if config.train.bleu_every:
@@ -182,7 +183,7 @@ def _evaluate(
     result = workdir.read_result(folder)
     with process.precision(trained.config):
         for split in splits:
-            scores, lines = tasks.task_of(trained.config).evaluate(trained, prepared, split)
+            scores, lines = task_of(trained.config).evaluate(trained, prepared, split)
             result.setdefault('scores', {})[split] = {
                 'checkpoint': choice,
                 'steps': origin.steps,
@@ -210,7 +211,7 @@ def load(
     folder = epath.Path(folder)
     check_task(folder, task or workdir.read_config(folder).train.task)
     trained, _ = restore.load(folder, choice, changes)
-    return tasks.task_of(trained.config).writer(trained)
+    return task_of(trained.config).writer(trained)
 
 
 def check_task(folder: epath.Path, task: str) -> None:

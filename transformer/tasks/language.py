@@ -21,7 +21,7 @@ from transformer.options import ConfigError
 from transformer.runs.restore import Trained
 from transformer.symbols import EOS, Batch
 from transformer.tasks import generation
-from transformer.tasks.task import Hypothesis, Task, View, bound, places
+from transformer.tasks.contract import Hypothesis, Task, View, bound, places
 
 # Texts that an evaluation samples: where the text's source can judge them, and where nothing can.
 JUDGED, SHOWN = 1000, 10

@@ -1,85 +1,23 @@
-"""The contract of a task: what training, evaluation and the command line ask of it."""
+"""Which tasks there are; contract.py says what a task is."""
 
-import functools
-import re
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
-
-import numpy as np
-from jaxtyping import Float
+from collections.abc import Callable
 
 from transformer.config import Config
-from transformer.options import ConfigError
+from transformer.tasks import language
+from transformer.tasks.contract import Task, bound
+from transformer.tasks.translation import task as translation
+
+TASKS: dict[str, Task] = {
+    'translation': translation.TASK,
+    'language': language.TASK,
+}
 
 
-class Hypothesis(NamedTuple):
-    """A text that a model wrote, and its score: log p, length-normalised by beam search."""
-
-    text: str
-    score: float
+def task_of(config: Config) -> Task:
+    """The task that a config names."""
+    return TASKS[config.train.task]
 
 
-class View(NamedTuple):
-    """One kind of attention in one sentence, and the queries that a figure looks at."""
-
-    title: str
-    weights: Float[np.ndarray, 'N H Q K']
-    keys: list[str]
-    looked_at: list[int]
-
-
-class Task(NamedTuple):
-    """What a model is trained to do. Every function but `sums` runs on the host.
-
-    prepare: `(config, cache, progress, download=...)` to the tokenised fields of every split,
-      `corpus.Prepared`; with `download` a dataset that is missing is fetched first.
-    batches: `(config, prepared, split)` to the batches of a split, by step.
-    sums: `(config, params, batch, key)` to the sums over a batch: `loss` and `weight`, by which it is
-      divided, and whatever else adds up. It is traced. Without a key there is no dropout and no label
-      smoothing.
-    evaluate: `(trained, prepared, split)` to scores (JSON) and the lines of a text file.
-    dev_scores: `(trained, prepared)` to further numbers of dev, every `train.bleu_every` updates.
-    describe: the scores of `evaluate` to lines for people.
-    examples: `(trained, prepared)` to lines that show what was learned.
-    writer: `trained` to the object that `transformer.load` gives. Its `hypotheses(texts, first=...,
-      ...)` writes some `Hypothesis` for each text, of which `first` is the number of the first.
-    views: `(trained, sentence, word, target_word)` to what a figure of attention shows; None stands for
-      the task's own choice.
-    """
-
-    prepare: Callable
-    batches: Callable
-    sums: Callable
-    evaluate: Callable
-    dev_scores: Callable
-    describe: Callable
-    examples: Callable
-    writer: Callable
-    views: Callable
-
-
-@functools.lru_cache(maxsize=16)
-def bound(sums: Callable, config: Config) -> Callable:
-    """`(params, batch, key) -> Sums` for one config: the same object for the same arguments.
-
-    Programs that were compiled for it are thus found again.
-    """
-    return functools.partial(sums, config)
-
-
-def places(pieces: Sequence[str], word: str) -> list[int]:
-    """Which pieces of a sentence, written as `Tokenizer.pieces` does, are those of a word.
-
-    Raises:
-      ConfigError: the sentence lacks the word.
-    """
-    words, where = [], []
-    for i, piece in enumerate(pieces):
-        if piece.startswith('▁') or not re.match(r'\w', piece) or not words:
-            words.append('')
-            where.append([])
-        words[-1] += piece.lstrip('▁')
-        where[-1].append(i)
-    if word not in words:
-        raise ConfigError(f'--word={word}: not a word of {" ".join(filter(None, words))!r}')
-    return where[words.index(word)]
+def sums(config: Config) -> Callable:
+    """`(params, batch, key) -> Sums` of a config's task."""
+    return bound(task_of(config).sums, config)

@@ -1,1 +1,1 @@
-"""The English-German corpus that the package generates: see sentences.py."""
+"""The generated English-German corpus; sentences.py makes it, reader.py judges German sentences."""

@@ -1,10 +1,10 @@
-"""The words of the corpus with all their forms: German inflection, and English verbs."""
+"""The words of the corpus and their forms: German inflection and English verb forms."""
 
 from typing import NamedTuple
 
 from transformer.data.grammar import lexicon
 
-GENDERS = 'mfnp'  # the plural is a fourth gender: it is never inflected for the other three
+GENDERS = 'mfnp'  # the plural counts as a fourth gender, because German plurals do not distinguish the three
 DEFINITE = {
     'nominative': 'der die das die',
     'accusative': 'den die das die',
@@ -106,14 +106,14 @@ def _verb(row: list[str]) -> Verb:
 
 NOUNS = {row[0]: Noun(*row[:6], tuple(row[6].split(','))) for row in _rows(lexicon.NOUNS)}
 ADJECTIVES = {row[1]: Adjective(*row[:3], tuple(row[3].split(','))) for row in _rows(lexicon.ADJECTIVES)}
-# 'spielen' and 'spielen mit' are two verbs: they differ in what they take.
+# 'spielen' and 'spielen mit' count as two verbs because they take different complements.
 VERBS = {
     ' '.join([verb.german, *(frame[1] for frame in verb.frames if frame[1])]): verb
     for verb in map(_verb, _rows(lexicon.VERBS))
 }
 PRESENTS = {row[0]: row[1:] for row in _rows(lexicon.PRESENTS)}
 MODALS = {row[0]: [_blank(column) for column in row[1:]] for row in _rows(lexicon.MODALS)}
-# Third person singular, present and preterite, of every German infinitive.
+# The third person singular, present and preterite, of each German infinitive.
 PRINCIPAL_PARTS = {
     **{verb.german: verb[3:5] for verb in VERBS.values()},
     **{row[0]: (PRESENTS[row[0]][2], row[1]) for row in MODALS.values()},
@@ -136,7 +136,7 @@ def _cell(paradigm: dict[str, str], case: str, gender: str) -> str:
 
 
 def german_determiner(determiner: str, case: str, gender: str) -> str:
-    """Return the German for an English determiner; gender 'p' is the plural."""
+    """The German form of an English determiner; gender 'p' is the plural."""
     if not determiner or (determiner == 'a' and gender == 'p'):
         return ''
     stem, declension, _ = DETERMINERS[determiner]
@@ -144,20 +144,20 @@ def german_determiner(determiner: str, case: str, gender: str) -> str:
         return _cell(DEFINITE, case, gender)
     if declension == 'indefinite':
         return stem + _cell(EIN_ENDINGS, case, gender)
-    # der-words differ from strong adjectives in the genitive alone: dieses, but guten.
+    # Only in the genitive do words like 'dieser' differ from strong adjectives: 'dieses' but 'guten'.
     endings = EIN_ENDINGS if case == 'genitive' else STRONG_ENDINGS
     return stem + _cell(endings, case, gender)
 
 
 def relative_pronoun(case: str, gender: str) -> str:
-    """Return the German relative pronoun: the article, but for one cell and the genitive."""
+    """The German relative pronoun: the definite article, except in the genitive and the dative plural."""
     if case == 'genitive':
         return 'dessen' if gender in 'mn' else 'deren'
     return 'denen' if (case, gender) == ('dative', 'p') else german_determiner('the', case, gender)
 
 
 def german_adjective(adjective: Adjective, determiner: str, case: str, gender: str) -> str:
-    """Return an attributive adjective with its weak, mixed or strong ending."""
+    """An attributive adjective with its weak, mixed or strong ending."""
     if not german_determiner(determiner, case, gender):
         endings = STRONG_ENDINGS
     elif DETERMINERS[determiner][1] == 'definite':
@@ -168,7 +168,7 @@ def german_adjective(adjective: Adjective, determiner: str, case: str, gender: s
 
 
 def german_noun(noun: Noun, case: str, plural: bool = False) -> str:
-    """Return a noun in a case; weak masculines and the dative plural take an ending."""
+    """A noun in a case: weak masculine nouns and dative plurals take an ending, too."""
     if plural:
         dative = case == 'dative' and noun.plural[-1] not in 'ns'
         return noun.plural + 'n' * dative
@@ -178,7 +178,7 @@ def german_noun(noun: Noun, case: str, plural: bool = False) -> str:
 
 
 def german_verb(verb: str, tense: str, person: int, plural: bool) -> str:
-    """Return a finite form of a verb or modal, given as infinitive, without its prefix."""
+    """A finite form, without its separable prefix, of a verb or modal given as an infinitive."""
     place = person - 1 + 3 * plural
     base = verb.rpartition('+')[2]
     if tense == 'present':
@@ -198,7 +198,7 @@ def german_verb(verb: str, tense: str, person: int, plural: bool) -> str:
 
 
 def english_verb(verb: Verb, tense: str, person: int, plural: bool) -> str:
-    """Return a finite form of an English verb, particle and all."""
+    """A finite form of an English verb, with its particle if it has one."""
     first, blank, particle = verb.english.partition(' ')
     third_singular = person == 3 and not plural
     if first == 'be':

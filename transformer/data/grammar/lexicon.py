@@ -1,12 +1,12 @@
 """The words of the generated English-German corpus, as compact tables.
 
-A row is one word; its columns are separated by blanks and an underscore stands for a blank inside
-a column.  `grammar` parses the tables and inflects what it finds there.
+A row is one word. Its columns are separated by blanks; an underscore stands for a blank inside a column.
+inflection.py parses the tables and inflects the words.
 """
 
 # English singular and plural | German lemma, gender, genitive ending, plural | semantic classes.
-# A genitive ending with '+' marks a weak masculine noun, which takes it in every oblique case;
-# '-' in a plural column means that the noun has none.
+# A '+' before the genitive ending marks a weak masculine noun, which takes the ending in every case but the
+# nominative. '-' means no ending or no plural.
 NOUNS = """
 man men Mann m es Männer person,adult,unowned
 woman women Frau f - Frauen person,adult,unowned
@@ -120,7 +120,7 @@ ladder ladders Leiter f - Leitern missile
 board boards Brett n es Bretter missile
 """
 
-# English | German predicative form | stem before an ending | noun classes it can describe.
+# English | German predicative form | stem to which endings are added | noun classes that it can describe.
 ADJECTIVES = """
 tired müde müd person
 sick krank krank person
@@ -170,9 +170,9 @@ thin dünn dünn -
 """
 
 # English base, past | German infinitive ('+' after a separable prefix), third person singular
-# present and preterite | subject classes | complements.  A complement is case:classes or
-# preposition_case:classes; 'place' is a locative adverbial.  Verbs without subject classes
-# ('-') occur only in the scenes below.
+# present and preterite | subject classes | complements. A complement is case:classes or
+# preposition_case:classes; 'place' is an adverbial of place, 'that' a that-clause, 'predicate' an adjective.
+# Verbs without subject classes ('-') occur only in the scenes below, and 'sein' with predicate adjectives.
 VERBS = """
 see saw sehen sieht sah person,animal accusative:person,animal,vehicle
 hear heard hören hört hörte person,animal accusative:person,animal
@@ -243,7 +243,7 @@ protect protected schützen schützt schützte - accusative:animal
 distrust distrusted misstrauen misstraut misstraute - dative:animal
 """
 
-# Irregular present tenses: first, second, third person singular, then plural.
+# Irregular present tenses: first, second and third person singular, then plural.
 PRESENTS = """
 sein bin bist ist sind seid sind
 haben habe hast hat haben habt haben
@@ -255,7 +255,7 @@ sollen soll sollst soll sollen sollt sollen
 """
 
 # Modal | German infinitive, preterite | English present (third person, others), past | the same
-# negated, '-' where the corpus does not negate it ('must not' means 'darf nicht').
+# negated. '-' stands for forms that the corpus does not use ('must not' would mean 'darf nicht').
 MODALS = """
 can können konnte can can could can't can't couldn't
 must müssen musste must must had_to - - -
@@ -273,10 +273,10 @@ we us 1 p wir uns uns
 they them 3 p sie sie ihnen
 """
 
-# The English 'it', by the gender of what it means: nominative, accusative, dative.
+# German for 'it' by the gender of the noun it refers to: nominative, accusative, dative.
 IT_FORMS = {'m': 'er ihn ihm', 'f': 'sie sie ihr', 'n': 'es es ihm'}
 
-# English | German | tenses it goes with.
+# English | German | tenses that it occurs with.
 TIMES = """
 yesterday gestern past
 today heute past,present
@@ -312,7 +312,7 @@ CONTRACTIONS = {
     'von dem': 'vom',
 }
 
-# English conjunction: German in the past, in the present, and where the finite verb stands.
+# English conjunction: German with past tense, with present tense, and position of the finite verb.
 CONJUNCTIONS = {
     'because': ('weil', 'weil', 'last'),
     'although': ('obwohl', 'obwohl', 'last'),
@@ -339,9 +339,9 @@ DETERMINERS = {
     'her': ('ihr', 'indefinite'),
 }
 
-# Who is meant by 'it': subject class, verb, + or - (negated), object class, conjunction, degrees
-# | adjectives that mean the subject | adjectives that mean the object.  An adjective means the
-# same side in every scene, or a small model would see too little of each rule to learn it.
+# What 'it' refers to: subject class, verb, + or - (negated), object class, conjunction, degrees | adjectives
+# that describe the subject | adjectives that describe the object. An adjective describes the same side in
+# every scene; otherwise a small model would see too few examples of each rule.
 SCENES = """
 animal überqueren - way because too | müde faul scheu | breit gefährlich dunkel
 animal fressen - food because too | müde nervös scheu | heiß hart trocken

@@ -1,4 +1,4 @@
-"""Random phrases: nouns with what fits them in meaning, pronouns, places, times and predicates."""
+"""Random phrases that make sense: noun phrases, pronouns, places, times and predicates."""
 
 import functools
 import random
@@ -20,8 +20,8 @@ from transformer.data.grammar.inflection import (
 )
 from transformer.data.grammar.syntax import NounPhrase
 
-# The words stay few because not every word takes every form: these verbs also go with 'I', 'you'
-# and 'we' and stand in the present, and nouns of these classes stand in the plural.
+# To keep the vocabulary small, only a few words occur in all their forms: these verbs occur also in the
+# present and with 'I', 'you' and 'we', and nouns of these classes also in the plural.
 EVERYDAY = ('sehen', 'hören', 'suchen', 'kaufen', 'haben', 'helfen', 'schlafen', 'warten auf')
 COUNTED = ('person', 'pet', 'piece')
 COLORS = ('black', 'white', 'brown')
@@ -34,17 +34,17 @@ T = TypeVar('T')
 
 @functools.cache
 def nouns_of(classes: tuple[str, ...]) -> tuple[Noun, ...]:
-    """Return the nouns of any of these classes."""
+    """The nouns that belong to at least one of these classes."""
     return tuple(noun for noun in NOUNS.values() if any(name in noun.classes for name in classes))
 
 
 def choose(rng: random.Random, options: Sequence[T]) -> T:
-    """Return one of the options."""
+    """Returns one of the options at random."""
     return options[rng.randrange(len(options))]
 
 
 def _some_noun(rng: random.Random, classes: Sequence[str], taken: list[Noun]) -> Noun:
-    """Return a noun that the sentence does not hold yet, and note it in `taken`."""
+    """Returns a noun that is not in `taken`, the nouns of the sentence so far, and adds it to them."""
     noun = choose(rng, [noun for noun in nouns_of(tuple(classes)) if noun not in taken])
     taken.append(noun)
     return noun
@@ -52,7 +52,7 @@ def _some_noun(rng: random.Random, classes: Sequence[str], taken: list[Noun]) ->
 
 @functools.cache
 def adjectives_of(noun: Noun) -> tuple[Adjective, ...]:
-    """Return the adjectives that can describe a noun."""
+    """The adjectives that can describe a noun."""
     return tuple(
         adjective
         for adjective in ADJECTIVES.values()
@@ -66,7 +66,7 @@ def noun_phrase(
     taken: list[Noun],
     determiners: Sequence[str] = USUAL_DETERMINERS,
 ) -> NounPhrase:
-    """Return a random noun phrase, with a determiner and perhaps an adjective or a possessor."""
+    """Returns a random noun phrase with a determiner and perhaps an adjective or a possessor."""
     noun = _some_noun(rng, classes, taken)
     plural = bool(set(COUNTED) & set(noun.classes)) and rng.random() < 0.22
     determiner = choose(rng, determiners)
@@ -86,7 +86,7 @@ def noun_phrase(
 
 
 def subject_phrase(rng: random.Random, verb: Verb, tense: str, taken: list[Noun]) -> NounPhrase | Pronoun:
-    """Return a random subject of a verb."""
+    """Returns a random subject for a verb."""
     if 'person' in verb.subjects and rng.random() < 0.2:
         names = ['he', 'she', 'they'] + ['I', 'we'] * (verb in EVERYDAY_VERBS)
         names += ['you'] * (verb in EVERYDAY_VERBS and tense == 'present')
@@ -97,27 +97,27 @@ def subject_phrase(rng: random.Random, verb: Verb, tense: str, taken: list[Noun]
 def object_phrase(
     rng: random.Random, classes: Sequence[str], subject: NounPhrase | Pronoun, taken: list[Noun]
 ) -> NounPhrase | Pronoun:
-    """Return a random object of these classes."""
+    """Returns a random object from these noun classes."""
     if 'person' in classes and rng.random() < 0.15:
-        # 'I saw us' and 'he saw him' would ask for a reflexive pronoun or for two people.
+        # 'I saw us' is odd, and 'he saw him' leaves open whether 'he' and 'him' are one person.
         person = subject.person if isinstance(subject, Pronoun) else 0
         return choose(rng, [other for other in PRONOUNS.values() if other.person != person])
     return noun_phrase(rng, classes, taken)
 
 
 def place_phrase(rng: random.Random, taken: list[Noun]) -> tuple[str, NounPhrase]:
-    """Return a random English preposition of place and what follows it."""
+    """Returns a random English preposition of place and the noun phrase that follows it."""
     preposition = choose(rng, ['in', 'in', *PLACES])
     return preposition, noun_phrase(rng, PLACES[preposition][1], taken, ('the', 'the', 'a', 'my'))
 
 
 def time_adverbial(rng: random.Random, tense: str) -> str:
-    """Return a random English adverbial of time."""
+    """Returns a random English adverbial of time."""
     return choose(rng, [time for time, (_, tenses) in TIMES.items() if tense in tenses])
 
 
 def predicate(rng: random.Random, phrase: NounPhrase) -> tuple[str, Adjective]:
-    """Return a degree and an adjective that does not repeat or contradict the phrase's own."""
+    """Returns a degree and an adjective that neither repeats nor contradicts the one in the phrase."""
     own = phrase.adjective.english if phrase.adjective else ''
     excluded = {own, *(word for group in OPPOSITES if own in group for word in group)}
     adjective = choose(

@@ -10,8 +10,8 @@ generator. What counts as grammar beyond that:
   'wohnen', 'sitzen' and 'stehen' need it, the others do not.
 - Clauses that a conjunction joins stand in one tense; a relative clause has its own. Adverbials of time and
   conjunctions ('als', 'wenn') are those of the tense.
-- Without an article stand plurals and, in the singular, mass nouns alone, which take neither 'ein' nor
-  'jeder'. A possessor has a determiner and no possessor of its own.
+- Plurals may have no determiner. In the singular only mass nouns may, and they take no 'ein' and no 'jeder'.
+  A possessor has a determiner and no possessor of its own.
 - A clause is negated at most once, by 'nicht' or by 'kein'.
 - Relative clauses are not nested. 'Es' does not follow a preposition. At most one of two objects is a
   pronoun: the trees would order two of them wrongly ('gab ihm es').

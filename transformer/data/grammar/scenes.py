@@ -1,4 +1,4 @@
-"""Scenes in which only the sense tells which of two nouns "it" means."""
+"""Scenes in which only the meaning tells which of two nouns 'it' refers to."""
 
 import random
 from typing import NamedTuple
@@ -12,7 +12,7 @@ BE = VERBS['sein']
 
 
 class Scene(NamedTuple):
-    """A row of `lexicon.SCENES`: an event, and which adjectives mean which of the two nouns."""
+    """A row of `lexicon.SCENES`: an event, and which adjectives refer to which of its two nouns."""
 
     subjects: tuple[Noun, ...]
     verb: Verb
@@ -50,7 +50,7 @@ def scene_sentence(
     degree: str,
     time: str = '',
 ) -> Sentence:
-    """Return a scene whose adjective tells which of the two nouns is meant."""
+    """Words a scene: its adjective tells which of the two nouns 'it' refers to."""
     subject, object_ = nouns
     meant = subject if adjective in scene.subject_adjectives else object_
     main = Clause(subject, scene.verb, (object_,), negated=scene.negated, time=time, fronted=bool(time))
@@ -58,7 +58,7 @@ def scene_sentence(
 
 
 def _scene_nouns(rng: random.Random, scene: Scene) -> tuple[Noun, Noun]:
-    """Return two nouns of different gender, so that the pronoun shows which one is meant."""
+    """Returns two nouns of different gender, so that the German pronoun shows which one is meant."""
     while True:
         nouns = choose(rng, scene.subjects), choose(rng, scene.objects)
         if nouns[0].gender != nouns[1].gender:
@@ -66,12 +66,12 @@ def _scene_nouns(rng: random.Random, scene: Scene) -> tuple[Noun, Noun]:
 
 
 def riddle(rng: random.Random) -> Sentence:
-    """Return a sentence where only the sense tells which of two nouns 'it' means."""
+    """Returns a random sentence in which only the meaning tells which of two nouns 'it' refers to."""
     scene = choose(rng, SCENES)
     readings = choose(rng, [scene.subject_adjectives, scene.object_adjectives])
     phrases = []
     for noun in _scene_nouns(rng, scene):
-        # An adjective of the scene here could contradict the one that decides.
+        # An adjective of the scene could contradict the one at the end, which decides.
         options = [
             adjective
             for adjective in adjectives_of(noun)
@@ -89,7 +89,7 @@ def riddle(rng: random.Random) -> Sentence:
 
 
 def minimal_pair(rng: random.Random, kind: str) -> tuple[Sentence, Sentence]:
-    """Return two sentences that differ in one word, or in which of two nouns stands where."""
+    """Returns two sentences that differ in one word (`kind` 'word') or have two nouns swapped ('swap')."""
     scene = choose(rng, SCENES if kind == 'word' else SWAPPABLE)
     first, second = (NounPhrase(noun) for noun in _scene_nouns(rng, scene))
     degree = choose(rng, scene.degrees)

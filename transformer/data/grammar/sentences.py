@@ -1,7 +1,7 @@
-"""A small English-German corpus that is generated: every pair is worded from one syntax tree.
+"""A small generated English-German corpus: both sides of a pair come from one syntax tree.
 
-What makes it hard is what makes German hard: gender, case, word order, and pronouns whose gender
-depends on which noun they mean.
+It is hard where German is hard: gender, case, word order, and pronouns whose gender depends on the noun
+that they refer to.
 """
 
 import functools
@@ -46,16 +46,16 @@ VERSION = 2
 SEED = 2017
 SIZES = {'train': 20_000, 'dev': 1_000, 'test': 1_000}
 STATES = ('haben', 'gehören', 'wohnen')  # 'the book belonged to her in the morning' is odd
-HABITS = ('sometimes', 'every day')  # it is they that 'nicht' would deny
-WORDS = range(4, 23)  # how many of them an English sentence may have
+HABITS = ('sometimes', 'every day')  # 'nicht' would negate the adverbial instead of the verb
+WORDS = range(4, 23)  # allowed numbers of words in an English sentence
 MINIMAL_PAIRS = 250  # of each kind
 
 
 class PronounItem(NamedTuple):
-    """A sentence whose translation hangs on what 'it' means.
+    """A sentence whose translation depends on what 'it' refers to.
 
-    `pronoun` is the German pronoun that must be there, 'er', 'sie' or 'es'; `kind` is 'word' when
-    one word tells the sentence from its partner, 'swap' when two nouns swap places.
+    `pronoun` is the correct German pronoun: 'er', 'sie' or 'es'. `kind` says how the sentence differs from
+    the other one of its pair: in one word ('word'), or by two nouns in each other's place ('swap').
     """
 
     source: str
@@ -66,7 +66,7 @@ class PronounItem(NamedTuple):
 
 ACTIONS = [verb for verb in VERBS.values() if verb.subjects != ('-',) and verb.extra != 'that']
 THAT_VERBS = [verb for verb in VERBS.values() if verb.extra == 'that']
-# In an order in which one can do them to a thing, one after the other.
+# Ordered so that one can do a later one to a thing after an earlier one.
 HANDLING = [
     VERBS[name]
     for name in (
@@ -91,7 +91,7 @@ def _clause(
     taken: list[Noun] | None = None,
     subject: NounPhrase | Pronoun | None = None,
 ) -> Clause:
-    """Return a random clause without a predicate adjective."""
+    """Returns a random clause without a predicate adjective."""
     verb = choose(rng, verbs or (ACTIONS if tense == 'past' else EVERYDAY_VERBS))
     taken = [] if taken is None else taken
     subject = subject or subject_phrase(rng, verb, tense, taken)
@@ -99,15 +99,15 @@ def _clause(
     place = place_phrase(rng, taken) if verb.extra == 'place' else None
     modal = ''
     if rng.random() < 0.2 and 'person' in verb.subjects:
-        # 'should' is a preterite in German, and after 'when' it would mean 'if'.
+        # 'should' becomes the German preterite 'sollte', which after 'when' would mean 'if'.
         modal = choose(rng, ['can', 'want', 'must', *['should'] * (timed and tense == 'past')])
-    # 'No dog didn't ...' and 'a dog didn't ...' mean something that German words differently.
+    # German words the meanings of 'no dog didn't ...' and 'a dog didn't ...' differently.
     plain = isinstance(subject, Pronoun) or subject.determiner not in ('no', 'every', 'a')
     negated = plain and modal != 'must' and rng.random() < 0.25
     if len(objects) == 2 and is_indefinite(objects[0]):
         negated = False
     if negated and verb.frames:
-        place = None  # whether 'nicht' stands before the place would depend on what is denied
+        place = None  # whether 'nicht' stands before the place would depend on what is negated
     clause = Clause(subject, verb, objects, tense, negated, modal, place=place)
     if timed and verb.german not in STATES and rng.random() < 0.35:
         return _with_time(rng, clause)
@@ -124,7 +124,7 @@ def _with_time(rng: random.Random, clause: Clause) -> Clause:
 def _description(
     rng: random.Random, tense: str, taken: list[Noun], subject: NounPhrase | None = None
 ) -> Clause:
-    """Return a clause with a predicate adjective: 'the dog was not very old'."""
+    """Returns a random clause with a predicate adjective: 'the dog was not very old'."""
     if subject is None:
         subject = noun_phrase(
             rng,
@@ -156,10 +156,10 @@ def _question(rng: random.Random) -> Sentence:
 
 
 def _complex(rng: random.Random) -> Sentence:
-    """Return a main and a subordinate clause, in either order."""
+    """Returns two random clauses joined by a conjunction; a subordinate clause may come first."""
     conjunction = choose(rng, ['because', 'because', 'although', 'when', 'while', 'before', 'but'])
     tense, taken = _tense(rng), []
-    # 'als' is for one event in the past: a time such as 'every day' would ask for 'wenn'.
+    # 'als' is for a single event in the past: with times such as 'every day' German uses 'wenn'.
     timed = conjunction in ('because', 'although')
     main = _clause(rng, tense, timed=timed, taken=taken)
     if conjunction in ('because', 'although') and rng.random() < 0.5:
@@ -172,7 +172,7 @@ def _complex(rng: random.Random) -> Sentence:
 
 
 def _reported(rng: random.Random) -> Sentence:
-    """Return a sentence with a that-clause."""
+    """Returns a random sentence with a that-clause."""
     tense, taken = _tense(rng), []
     verb = choose(rng, THAT_VERBS) if tense == 'past' else VERBS['wissen']
     main = Clause(subject_phrase(rng, verb, tense, taken), verb, tense=tense)
@@ -185,7 +185,7 @@ def _reported(rng: random.Random) -> Sentence:
 
 
 def _with_relative(rng: random.Random, tense: str, head: NounPhrase, taken: list[Noun]) -> NounPhrase | None:
-    """Return the phrase with a relative clause, if the chosen verb has a place for its noun."""
+    """Returns the phrase with a random relative clause, or None if its noun does not fit the chosen verb."""
     verb = choose(rng, ACTIONS if tense == 'past' else EVERYDAY_VERBS)
     kinds = set(head.noun.classes)
     gaps: list[str | int] = ['subject'] * bool(kinds & set(verb.subjects))
@@ -203,12 +203,12 @@ def _with_relative(rng: random.Random, tense: str, head: NounPhrase, taken: list
 
 
 def _is_simple(verb: Verb) -> bool:
-    """Tell whether a relative clause after the object stands at the end of the clause."""
+    """Tells whether the object of a verb, and so its relative clause, stands at the end of the clause."""
     return len(verb.frames) == 1 and '+' not in verb.german and not verb.extra
 
 
 def _relative(rng: random.Random) -> Sentence:
-    """Return a sentence with a relative clause at its subject or its object."""
+    """Returns a random sentence with a relative clause after its subject or its object."""
     tense, taken, phrase = _tense(rng), [], None
     at_subject = rng.random() < 0.5
     verb = choose(
@@ -228,9 +228,9 @@ def _relative(rng: random.Random) -> Sentence:
 
 
 def _one_thing(rng: random.Random) -> Sentence:
-    """Return a sentence where 'it' can only mean the one thing that was named."""
+    """Returns a random sentence in which 'it' can refer to one noun only."""
     verb, tense, taken = choose(rng, HANDLING), 'past', []
-    # What nobody bought, nobody threw away.
+    # 'No woman bought the hat and threw it away' would make no sense.
     subject = _affirmed(subject_phrase(rng, verb, tense, taken))
     kinds = [name for name in verb.frames[0][2] if name != 'person']
     thing = noun_phrase(rng, kinds, taken)._replace(plural=False, possessor=None)
@@ -255,7 +255,7 @@ def _one_thing(rng: random.Random) -> Sentence:
 
 
 def random_sentence(rng: random.Random) -> Sentence:
-    """Return a random sentence of the corpus."""
+    """Returns a random sentence of the corpus."""
     point = rng.randrange(100)
     for share, build in SHARES:
         if point < share:
@@ -306,14 +306,14 @@ def _corpus() -> dict[str, tuple[tuple[str, str], ...]]:
 
 
 def pronoun_items() -> list[PronounItem]:
-    """Return the pronoun test set: the items 2k and 2k + 1 are a minimal pair."""
+    """The pronoun test set; items 2k and 2k + 1 are a minimal pair."""
     return list(_pronoun_items())
 
 
 def sentence_pairs(split: str) -> list[tuple[str, str]]:
-    """Return the (English, German) pairs of 'train', 'dev', 'test' or 'pronoun'.
+    """The (English, German) pairs of a split: 'train', 'dev', 'test' or 'pronoun'.
 
-    No sentence of either language occurs twice, neither within a split nor in two of them.
+    No sentence of either language occurs twice, neither in one split nor in two.
     """
     if split not in (*SIZES, 'pronoun'):
         raise ValueError(f'no split {split!r}: train, dev, test or pronoun')
@@ -321,7 +321,7 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
 
 
 def has_pronoun(translation: str, pronoun: str) -> bool:
-    """Tell whether a translation holds the pronoun, and neither of the other two."""
+    """Tells whether a translation has this one of the pronouns 'er', 'sie' and 'es', and no other."""
     return set(re.findall(r'\b(?:er|sie|es)\b', translation.lower())) == {pronoun}
 
 

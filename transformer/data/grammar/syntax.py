@@ -1,6 +1,6 @@
-"""Syntax trees of small sentences, and their English and German wording.
+"""Syntax trees of small sentences, and their wording in English and German.
 
-A tree says who does what to whom; inflection and word order are the business of each language.
+A tree says who does what to whom; each language has its own inflection and word order.
 """
 
 from typing import NamedTuple
@@ -27,7 +27,7 @@ PARTICLES = ('away', 'up')
 
 
 class NounPhrase(NamedTuple):
-    """A noun with what belongs to it; the determiner is English, '' for none."""
+    """A noun and its modifiers; the determiner is English, or '' for none."""
 
     noun: Noun
     determiner: str = 'the'
@@ -38,7 +38,7 @@ class NounPhrase(NamedTuple):
 
 
 class Clause(NamedTuple):
-    """A verb with all that depends on it; what stands where is the business of each language."""
+    """A verb and everything that depends on it, without word order."""
 
     subject: NounPhrase | Pronoun
     verb: Verb
@@ -53,14 +53,14 @@ class Clause(NamedTuple):
 
 
 class Relative(NamedTuple):
-    """A relative clause; the gap is 'subject', 'place' or the index of an object."""
+    """A relative clause; its pronoun stands for the gap: 'subject', 'place' or the index of an object."""
 
     clause: Clause
     gap: str | int
 
 
 class Sentence(NamedTuple):
-    """A main clause, with at most one more clause that a conjunction adds to it."""
+    """A main clause, and perhaps a second clause that a conjunction joins to it."""
 
     main: Clause
     conjunction: str = ''
@@ -105,12 +105,12 @@ def _prepositional(preposition: str, phrase: NounPhrase | Pronoun, case: str) ->
 
 
 def is_indefinite(phrase: NounPhrase | Pronoun) -> bool:
-    """Tell whether a negated clause makes 'kein' of the phrase's determiner."""
+    """Tells whether the determiner becomes 'kein' when the clause is negated."""
     return isinstance(phrase, NounPhrase) and not phrase.possessor and phrase.determiner in ('a', '')
 
 
 def _german_middle(clause: Clause, gap: str | int | None) -> tuple[list[str], list[str]]:
-    """Return what stands between the subject and the end of the clause, pronouns apart."""
+    """Returns the pronouns, and the other words that come after subject and finite verb."""
     pronouns, nouns, prepositional = [], [], []
     negated = clause.negated
     for index, (phrase, (case, preposition, _)) in enumerate(
@@ -124,7 +124,7 @@ def _german_middle(clause: Clause, gap: str | int | None) -> tuple[list[str], li
             pronouns += _german_noun_phrase(phrase, case)
         else:
             if negated and index == len(clause.objects) - 1 and is_indefinite(phrase):
-                # 'nicht ein' is 'kein', which negates the clause by itself.
+                # 'nicht ein' becomes 'kein', which negates the clause by itself.
                 phrase, negated = phrase._replace(determiner='no'), False
             nouns += _german_noun_phrase(phrase, case)
     time = TIMES[clause.time][0].split() if clause.time and not clause.fronted else []
@@ -142,7 +142,7 @@ def _agreement(subject: NounPhrase | Pronoun) -> tuple[int, bool]:
 
 
 def german_clause(clause: Clause, order: str, gap: str | int | None = None) -> list[str]:
-    """Return a German clause whose finite verb stands 'first', 'second' or 'last'.
+    """The words of a German clause whose finite verb stands 'first', 'second' or 'last'.
 
     What the gap names is left out: its relative pronoun stands before the clause.
     """
@@ -159,7 +159,7 @@ def german_clause(clause: Clause, order: str, gap: str | int | None = None) -> l
         topic = TIMES[clause.time][0].split()
     elif order == 'second':
         topic, subject = subject, []
-    # A pronoun goes before a subject that is new to the listener: 'gestern sah ihn ein Hund'.
+    # A pronoun precedes a subject that is new to the listener: 'gestern sah ihn ein Hund'.
     new = isinstance(clause.subject, NounPhrase) and clause.subject.determiner in ('a', 'no')
     field = [*pronouns, *subject, *middle] if new else [*subject, *pronouns, *middle]
     if order == 'last':
@@ -174,7 +174,7 @@ def _typeset(words: list[str], mark: str) -> str:
 
 
 def german(sentence: Sentence) -> str:
-    """Return the German of a sentence."""
+    """The German of a sentence."""
     main, conjunction, added, added_first, question = sentence
     mark = '?' if question else '.'
     if question:
@@ -184,7 +184,7 @@ def german(sentence: Sentence) -> str:
     if added is None:
         return _typeset(words, mark)
     past, present, order = lexicon.CONJUNCTIONS[conjunction]
-    # 'und' joins two predicates of one subject, which the second does not repeat.
+    # 'und' joins two predicates of one subject, which is not repeated.
     gap = 'subject' if conjunction == 'and' else None
     clause = [past if added.tense == 'past' else present, *german_clause(added, order, gap)]
     if added_first:
@@ -193,7 +193,7 @@ def german(sentence: Sentence) -> str:
 
 
 def english_noun_phrase(phrase: NounPhrase | Pronoun) -> list[str]:
-    """Return an English noun phrase; a pronoun in the form of the subject."""
+    """The words of an English noun phrase; a pronoun takes its subject form."""
     if isinstance(phrase, Pronoun):
         return [phrase.english]
     determiner = phrase.determiner
@@ -225,7 +225,7 @@ def _english_relative(relative: Relative, noun: Noun) -> list[str]:
 
 
 def _english_verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]]:
-    """Return the auxiliary, which a question puts before the subject, and the other verbs."""
+    """Returns the auxiliary, which stands before the subject in a question, and the other verbs."""
     verb, tense, (person, plural) = clause.verb, clause.tense, _agreement(clause.subject)
     third_singular = person == 3 and not plural
     do = 'did' if tense == 'past' else 'does' if third_singular else 'do'
@@ -236,7 +236,7 @@ def _english_verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]
         finite, *rest = [*columns[form + 3 * clause.negated].split(), verb.english]
         if rest[0] != 'to':
             return [finite], rest
-        # Unlike 'can', 'want to' and 'had to' are no auxiliaries: 'did she have to ...'
+        # 'want to' and 'had to' are not auxiliaries as 'can' is: 'did she have to ...'
         base = 'have' if finite == 'had' else 'want'
         return ([do], [base, *rest]) if question else ([], [finite, *rest])
     if verb.english == 'be':
@@ -248,7 +248,7 @@ def _english_verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]
 
 
 def english_clause(clause: Clause, question: bool = False, gap: str | int | None = None) -> list[str]:
-    """Return an English clause without what the gap names."""
+    """The words of an English clause, without what the gap names."""
     finite, rest = _english_verbs(clause, question)
     subject = [] if gap == 'subject' else english_noun_phrase(clause.subject)
     objects = [
@@ -272,7 +272,7 @@ def english_clause(clause: Clause, question: bool = False, gap: str | int | None
 
 
 def english(sentence: Sentence) -> str:
-    """Return the English of a sentence."""
+    """The English of a sentence."""
     main, conjunction, added, added_first, question = sentence
     words = ['why'] * (question == 'why') + english_clause(main, question=bool(question))
     mark = '?' if question else '.'

@@ -19,7 +19,7 @@ from transformer.nn import models
 from transformer.runs import process, workdir
 from transformer.runs.restore import Trained
 from transformer.symbols import Batch
-from transformer.tasks.task import Task, View, bound, places
+from transformer.tasks.contract import Task, View, bound, places
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation.translate import Translator
 

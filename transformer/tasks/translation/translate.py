@@ -7,7 +7,7 @@ import jax
 from transformer.runs.restore import Trained
 from transformer.symbols import EOS
 from transformer.tasks import generation
-from transformer.tasks.task import Hypothesis
+from transformer.tasks.contract import Hypothesis
 
 
 class Translator:
