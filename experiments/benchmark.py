@@ -1,6 +1,10 @@
-"""What the code costs on this machine, against its aims: `python -m experiments.benchmark data`.
+"""Measures what the code costs on this machine, and prints each figure beside its aim.
 
-Beside each figure stand the aim and the ratio to it; machines are shared and noisy.
+    python -m experiments.benchmark data         # from text to batches, at the size of WMT 2014
+    python -m experiments.benchmark average      # averaging five checkpoints of the base model
+    python -m experiments.benchmark replicas     # several trainings in one program
+
+On a machine that other work shares, figures are noisy.
 """
 
 import concurrent.futures
@@ -21,15 +25,18 @@ import numpy as np
 from absl import flags
 from etils import epath
 
-from experiments import command, sweep, tables
+from experiments import command, plan, tables
 from transformer import accounting, optim
 from transformer import config as configs
 from transformer.config import Config, Data
 from transformer.data import corpus
-from transformer.data.batches import Batches, fill, prefetch
+from transformer.data.batches import Batches, fill
+from transformer.data.prefetch import prefetch
 from transformer.nn import models
+from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.metrics import Stages
+from transformer.tasks.translation import task as translation
 
 PAIRS = 4_500_000  # of WMT 2014 English-German
 WORDS = 250_000  # different ones of a language
@@ -39,12 +46,12 @@ SYLLABLES = [
     for vowel in 'aeiou'
     for coda in ('', *'nrstl', 'nd', 'ch')
 ]
-STEPS = 1000  # batches that are timed at most
+STEPS = 1000  # the most batches to time
 REPLICAS, REPLICA_UPDATES = 3, 20
 
 
 def words(draw: np.random.Generator) -> list[str]:
-    """Different words by falling frequency: strings of syllables, the longer the rarer they are."""
+    """Different words, the most frequent first: strings of syllables, longer ones for rarer words."""
     syllables = 1 + (draw.random(2 * WORDS) * np.log10(10 + np.arange(2 * WORDS))).astype(int)
     ends = np.cumsum(syllables)
     drawn = [SYLLABLES[i] for i in draw.integers(len(SYLLABLES), size=ends[-1])]
@@ -63,7 +70,7 @@ def sentences(draw: np.random.Generator, vocabulary: list[str], counts: np.ndarr
 
 
 def write_text(folder: pathlib.Path, name: str, pairs: int, seed: int) -> None:
-    """Writes pairs as long as those of WMT: median 25 pieces, some of over 256, sides alike."""
+    """Writes pairs with lengths like WMT's: a median of 25 pieces, some above 256, both sides alike."""
     draw = np.random.default_rng(seed)
     vocabularies = [words(np.random.default_rng(number)) for number in range(2)]
     with contextlib.ExitStack() as stack:
@@ -79,7 +86,7 @@ def write_text(folder: pathlib.Path, name: str, pairs: int, seed: int) -> None:
 def tell(
     name: str, value: float, unit: str, *, most: float | None = None, least: float | None = None
 ) -> None:
-    """Prints a figure beside its aim, and its ratio to it."""
+    """Prints a figure, its aim and the ratio of the two."""
     aim = most or least
     shown = lambda number: f'{number:,.0f}' if number >= 1000 else f'{number:.3g}'
     told = f'at {"most" if most else "least"} {shown(aim)} {unit}: {value / aim:.3g} of it' if aim else ''
@@ -87,13 +94,13 @@ def tell(
 
 
 def peak_memory() -> float:
-    """The most memory that this process, and any of its children, had at a time, in GiB."""
+    """The peak memory of this process plus that of its largest child, in GiB."""
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 2**20
 
 
 def prepare(data: Data, cache: pathlib.Path) -> corpus.Prepared:
-    """Prepares a corpus and tells what it took."""
+    """Prepares a corpus and prints what that took."""
     began, ended = {}, {}
     with Stages() as stages:
 
@@ -102,22 +109,22 @@ def prepare(data: Data, cache: pathlib.Path) -> corpus.Prepared:
             began.setdefault(stage, ended[stage])
             stages(stage, done, total)
 
-        prepared = corpus.prepare(Config(data=data), cache, progress=progress)
+        prepared = translation.prepare(Config(data=data), cache, progress)
         finished = time.perf_counter()
     train, seconds = prepared.splits['train'], ended['train'] - began['train']
-    tokens = len(train.source) + len(train.target)
+    tokens = sum(len(field.tokens) for field in train.fields.values())
     tell('training the tokenizer', ended['tokenizer'] - began['tokenizer'], 's')
     tell('tokenising', len(train) / seconds, 'pairs/s')
     tell('tokenising', tokens / seconds, 'tokens/s')
     tell('preparing after tokenising', finished - ended['test'], 's', most=600)
     tell('peak memory of preparing', peak_memory(), 'GiB', most=4)
-    lengths = np.percentile(train.source_lengths, (5, 50, 95, 100)).astype(int).tolist()
+    lengths = np.percentile(train.fields['source'].lengths, (5, 50, 95, 100)).astype(int).tolist()
     print(f'  {len(train):,} pairs of {tokens:,} tokens; sources at 5, 50, 95, 100 %: {lengths}')
     return prepared
 
 
 def plan_and_read(train: corpus.Corpus, data: Data) -> None:
-    """Plans an epoch, reads batches as a training does, and tells what it took."""
+    """Plans an epoch, reads batches as a training does, and prints what that took."""
     start = time.perf_counter()
     batches = Batches(train, data, 8, 0, True)
     batches.batch(0)
@@ -127,12 +134,12 @@ def plan_and_read(train: corpus.Corpus, data: Data) -> None:
     steps, tokens = min(STEPS, batches.steps_per_epoch), 0
     start = time.perf_counter()
     for batch in prefetch(batches, 0, steps, lambda batch: batch):
-        tokens += sum(np.count_nonzero(batch[f'{side}_segments']) for side in ('source', 'target'))
+        tokens += sum(np.count_nonzero(side.segments) for side in batch.values())
     tell(f'{data.batching}: batches', tokens / (time.perf_counter() - start), 'tokens/s', least=5_000_000)
 
 
 def benchmark_data(pairs: int) -> None:
-    """Times everything between the text of a synthetic corpus and the batches of a training."""
+    """Times everything from the text of a synthetic corpus to the batches of a training."""
     print(f'{pairs:,} pairs, where WMT has {PAIRS:,}; {os.cpu_count()} processors')
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -146,7 +153,7 @@ def benchmark_data(pairs: int) -> None:
 
 
 def save_checkpoints(folder: pathlib.Path, config: Config, count: int) -> None:
-    """Saves checkpoints of a model, with random parameters, as a training would."""
+    """Saves checkpoints of a model as a training would, with random parameters."""
     (folder / 'config.json').write_text(configs.to_json(config))
     checkpoints = Checkpoints(folder / 'checkpoints', count)
     for step in range(1, count + 1):
@@ -159,13 +166,13 @@ def save_checkpoints(folder: pathlib.Path, config: Config, count: int) -> None:
 
 
 def benchmark_average() -> None:
-    """Averages five checkpoints of the base model; the aim is in memory of one of them."""
+    """Averages five checkpoints of the base model; the aim counts in memory of one checkpoint."""
     config = configs.resolve(configs.config_dict())
     # Parameters, and Adam's two moments of each.
     checkpoint = 3 * 4 * accounting.parameters(models.parameter_shapes(config)) / 2**30
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
-        # In a process of its own, whose memory does not count.
+        # In a process of its own, so that its memory does not count.
         context = multiprocessing.get_context('spawn')
         with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
             pool.submit(save_checkpoints, folder, config, 5).result()
@@ -179,24 +186,24 @@ def benchmark_average() -> None:
 
 
 def benchmark_replicas() -> None:
-    """Times seeds of one row that one program trains at once, against one after the other."""
+    """Times one program that trains several seeds of a row at once, against one seed after the other."""
     config = tables.config(tables.TABLE_3[0], 'grammar')
-    alone = sweep.seconds_per_update(config, REPLICA_UPDATES)
+    alone = plan.seconds_per_update(config, REPLICA_UPDATES)
     tell('an update of one training', alone, 's')
-    together = sweep.seconds_per_update(config, REPLICA_UPDATES, REPLICAS)
+    together = plan.seconds_per_update(config, REPLICA_UPDATES, REPLICAS)
     tell(f'of {REPLICAS} in one program', together, 's', most=REPLICAS * alone)
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one benchmark; returns the exit status."""
+    """Runs one benchmark. Returns the exit status."""
     values = flags.FlagValues()
-    flags.DEFINE_integer('pairs', PAIRS, 'data: pairs of the corpus', lower_bound=1, flag_values=values)
+    flags.DEFINE_integer('pairs', PAIRS, 'data: how many pairs to make', lower_bound=1, flag_values=values)
     benchmarks = {
         'data': lambda values: benchmark_data(values.pairs),
         'average': lambda values: benchmark_average(),
         'replicas': lambda values: benchmark_replicas(),
     }
-    return command.run(argv, values, benchmarks)
+    return command.run(argv, values, benchmarks, __doc__)
 
 
 if __name__ == '__main__':

@@ -6,7 +6,7 @@ import matplotlib
 import numpy as np
 from etils import epath
 
-from transformer.tasks.task import View
+from transformer.tasks.contract import View
 
 matplotlib.use('agg')
 from matplotlib import pyplot as plt

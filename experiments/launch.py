@@ -14,12 +14,13 @@ from typing import IO
 
 import submitit
 
-from experiments.runs import Run, State, is_done, is_locked, locked, state, write_json
-from transformer.config import ConfigError
+from experiments.runs import Run, State, is_done, is_locked, state, try_lock
+from transformer import files
+from transformer.options import ConfigError
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent  # of the checkout: where run.py is
+ROOT = pathlib.Path(__file__).resolve().parent.parent  # the checkout, where run.py is
 LAUNCHERS = ('local', 'slurm')
-# Seconds that a run has between the signal that asks it to stop and the end of its job.
+# Seconds from the signal that asks a run to stop to the end of its job.
 _TIME_TO_SAVE = 120
 
 
@@ -27,31 +28,35 @@ class Job:
     """What the launcher executes: run.py in a process of its own, watched."""
 
     def __init__(self, run: Run, environment: Mapping[str, str | None]):
-        """Takes what differs in the environment; None is taken out of it."""
+        """Takes the variables to set in the environment of the process, and with None those to remove."""
         self._run, self._environment = run, environment
         self._process_id: int | None = None
 
     def __call__(self) -> None:
-        """Trains, unless another process does or did; how it ended stands in the run's json.
+        """Trains, unless another process does or has done so, and writes to the run's json how it ended.
 
         Raises:
           RuntimeError: it did not end well.
         """
         run = self._run
         with run.file('lock').open('a') as lock:
-            if not locked(lock) or is_done(run):
+            if not try_lock(lock) or is_done(run):
                 return
             run.file('json').unlink(missing_ok=True)
             with run.file('log').open('ab') as log:
                 began = log.tell()
                 status = self._execute(log, lock)
             error = _error(status, run.file('log'), began)
-            write_json(run.file('json'), {'options': run.options, 'status': status, 'error': error})
+            files.write_json(run.file('json'), {'options': run.options, 'status': status, 'error': error})
         if status:
             raise RuntimeError(f'{run.name}: {error}')
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """Before the job ends by preemption or its time limit: lets the run save; the job to requeue."""
+        """Lets the run save before a preemption or the time limit ends its job.
+
+        Returns:
+          The job to queue again.
+        """
         if self._process_id is not None:
             os.kill(self._process_id, signal.SIGTERM)
             # This interrupts the wait for the same process, which is left to collect it.
@@ -70,14 +75,14 @@ class Job:
             stdout=log,
             stderr=subprocess.STDOUT,
             start_new_session=True,
-            # As long as either lives, the run is running.
+            # The lock is held as long as this process or the run lives.
             pass_fds=[lock.fileno()],
         )
         self._process_id = process.pid
         try:
             return process.wait()
         except BaseException:
-            # Ctrl-C, or the end of the job behind `checkpoint`: nothing stays behind.
+            # Ctrl-C, or the end of the job after `checkpoint`: no process is left over.
             process.terminate()
             process.wait()
             raise
@@ -86,7 +91,11 @@ class Job:
 
 
 def _error(status: int, log: pathlib.Path, began: int) -> str:
-    """Why a process ended, in one line; empty where it ended well."""
+    """Why a process failed, in one line; empty if it ended well.
+
+    Args:
+      began: the size of the log when the process started.
+    """
     if status == 0:
         return ''
     if status < 0:
@@ -100,10 +109,10 @@ def _error(status: int, log: pathlib.Path, began: int) -> str:
 
 
 def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
-    """Executes runs, at most `parallel` at a time; each run's state when it has ended.
+    """Executes runs, at most `parallel` at a time, and yields each run's state when it has ended.
 
     Args:
-      gpus: of each; with 0 all see what this process sees.
+      gpus: how many each run has; with 0 all runs see what this process sees.
 
     Raises:
       ConfigError: there are fewer GPUs.
@@ -121,7 +130,7 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
                         active[slot] = run, executor.submit(Job(run, devices[slot]))
             time.sleep(0.2)
             for slot, (run, job) in list(active.items()):
-                # The watcher may be killed, and the run still there.
+                # A killed job may leave its run alive.
                 if job.done() and not is_locked(run.file('lock')):
                     del active[slot]
                     yield state(run, set())
@@ -134,7 +143,7 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
 
 @contextlib.contextmanager
 def _errors_to(file: pathlib.Path) -> Iterator[None]:
-    """Processes that start here write their errors to a file: how Ctrl-C ends them is no news."""
+    """Sends the errors of processes started in this context to a file: how Ctrl-C ends them is no news."""
     terminal = os.dup(sys.__stderr__.fileno())
     try:
         with file.open('a') as log:
@@ -146,11 +155,11 @@ def _errors_to(file: pathlib.Path) -> Iterator[None]:
 
 
 def _devices(slot: int, gpus: int) -> dict[str, str | None]:
-    """Which GPUs a run sees: those of its slot, or whatever the launching process does."""
+    """The GPUs that a run sees: those of its slot, or with `gpus` 0 those of the launching process."""
     name = 'CUDA_VISIBLE_DEVICES'
     visible = os.environ.get(name)
     if not gpus:
-        # The launcher hides all from a job that asks for none.
+        # Without this the launcher hides all GPUs from a job that asks for none.
         return {name: visible}
     wanted = range(slot * gpus, (slot + 1) * gpus)
     known = visible.split(',') if visible else [str(i) for i in range(wanted.stop)]
@@ -168,10 +177,14 @@ def check_slurm() -> None:
 def on_slurm(
     runs: Sequence[Run], workdir: pathlib.Path, parallel: int, resources: Mapping[str, object]
 ) -> dict[str, str]:
-    """Submits runs as one job array, requeued when preempted or out of time; the job of each run.
+    """Submits runs as one job array, whose jobs are queued again when preempted or out of time.
 
     Args:
+      parallel: how many jobs may run at a time.
       resources: parameters of submitit's executor.
+
+    Returns:
+      The job of each run, by the run's name.
 
     Raises:
       ConfigError: SLURM refuses.

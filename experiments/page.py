@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing else: the table, sortable, and a learning curve per row."""
+"""A report as one page that needs nothing else: the table, sortable, and learning curves for each row."""
 
 import html
 import io
@@ -16,14 +16,21 @@ Curve = Sequence[tuple[int, float]]
 
 
 def page(
-    title: str, table: str, notes: Sequence[str], curves: Mapping[str, Sequence[Curve]], base: Sequence[Curve]
+    title: str,
+    table: str,
+    score: str,
+    notes: Sequence[str],
+    curves: Mapping[str, Sequence[Curve]],
+    base: Sequence[Curve],
 ) -> str:
-    """The page.
+    """The page, as HTML.
 
     Args:
-      table: its HTML.
-      curves: of every row, of each of its runs, steps and perplexities.
-      base: those of the row that every picture shows in grey.
+      table: the table, as HTML.
+      score: the heading of the first column with scores, which small screens begin with.
+      notes: what stands below the table.
+      curves: steps and perplexities of each run, by row.
+      base: the runs of the row that every picture shows in grey.
     """
     template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
     pictures = (
@@ -34,13 +41,14 @@ def page(
     return template.substitute(
         title=html.escape(title),
         table=table,
+        score=score,
         notes=''.join(f'<li>{html.escape(note)}</li>\n' for note in notes),
         curves='\n'.join(pictures) or '<p>No learning curves: no metrics.jsonl there.</p>',
     )
 
 
 def _picture(runs: Sequence[Curve], base: Sequence[Curve]) -> str:
-    """An SVG of the curves of one row before those of base."""
+    """An SVG of the curves of one row in front of those of base."""
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'curves', 'font.size': 9}):
         figure, axis = plt.subplots(figsize=(3.2, 2.1), layout='constrained')
         for curve in base:

@@ -1,38 +1,34 @@
-"""A table with the paper's numbers and ours: `python -m experiments.report --table=3 --workdir=FOLDER`.
+"""Prints a table with the paper's numbers and ours: `python -m experiments.report --workdir=FOLDER`.
 
-Also of a folder that holds but sweep.json and the result.json of runs, without what only the work
-directories tell: significance and learning curves.
+FOLDER is that of a sweep. Its sweep.json and the result.json of each run are enough; significance needs
+the translations and references too, and learning curves the metrics.
 """
 
 import dataclasses
 import json
+import math
 import pathlib
 import statistics
 import sys
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import scipy.stats
 from absl import flags
+from etils import epath
 from tabulate import tabulate
 
 from experiments import command, runs, tables
-from transformer import accounting, commands
+from transformer import accounting
 from transformer import config as configs
-from transformer.config import Config, ConfigError
+from transformer.config import Config
+from transformer.options import ConfigError
+from transformer.runs import workdir
+from transformer.tasks.translation import bleu
+from transformer.tasks.translation import task as translation
 
 FORMATS = {'terminal': 'simple', 'markdown': 'github', 'latex': 'latex_booktabs', 'html': 'html'}
 _LATEX = str.maketrans({'Δ': r'$\Delta$', '±': r'$\pm$', '→': r'$\to$'})
-# Table 3 is of the development set with a BLEU near sacreBLEU's, Table 2 of the test set with its own.
-_SCORES = {'2': ('test', 'paper')}
-_SCORES_ELSE = ('dev', 'sacrebleu')
-_OPTIONS = ('model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
-            'train.eps_ls', 'train.steps')  # fmt: skip
-COLUMNS = (
-    'row', *(key.partition('.')[2] for key in _OPTIONS), 'other',
-    'PPL', 'PPL ours', 'ΔPPL', 'ΔPPL ours', 'BLEU', 'BLEU ours', 'ΔBLEU', 'ΔBLEU ours', 'p',
-    'params', 'params ours', 'FLOPs', 'FLOPs ours', 'hours',
-)  # fmt: skip
-_PAPER = ('BLEU', 'EN-DE', 'EN-FR')  # what the paper calls BLEU, by table
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,42 +36,60 @@ class Measured:
     """A row, and what its runs reached."""
 
     row: tables.Row
-    paper: Config  # of the row at the paper's scale
-    config: Config | None  # None where the row is impossible at this scale
+    written: Config  # of the row at its own scale
+    config: Config | None  # of the row at this scale; None where it is impossible
     runs: tuple[runs.Run, ...]  # those that are done
     results: tuple[dict, ...]  # of the same runs
     missing: tuple[runs.State, ...]
 
-    def values(self, split: str, name: str) -> dict[int, float]:
-        """Perplexity, or a BLEU by its name, by seed."""
-        scores = {
-            run.seed: result['scores'][split] for run, result in zip(self.runs, self.results, strict=True)
+    def scores(self, split: str, path: str) -> dict[int, float]:
+        """A score by seed, of the runs that have it; `path` as in `tables.Measure`."""
+        by_seed = {
+            run.seed: _at(result['scores'][split], path)
+            for run, result in zip(self.runs, self.results, strict=True)
         }
-        return {
-            seed: s['perplexity'] if name == 'PPL' else s['bleu'][name]['score'] for seed, s in scores.items()
-        }
+        return {seed: value for seed, value in by_seed.items() if value is not None}
 
 
-def measure(sweep: runs.Sweep, folder: pathlib.Path, split: str) -> list[Measured]:
+def _at(scores: object, path: str) -> float | None:
+    """What stands at a path of names joined by dots; None if nothing does."""
+    for name in path.split('.'):
+        if not isinstance(scores, dict) or name not in scores:
+            return None
+        scores = scores[name]
+    return scores
+
+
+def columns(table: tables.Table) -> list[str]:
+    """The headings of a table, in order."""
+    found = ['row', *(key.partition('.')[2] for key in tables.OPTIONS), 'other']
+    for measure in table.measures:
+        found += [measure.name, f'{measure.name} ours', f'Δ{measure.name}', f'Δ{measure.name} ours']
+        found += ['p'] if measure.significance else []
+    return [*found, 'params', 'params ours', 'FLOPs', 'FLOPs ours', 'hours']
+
+
+def read_rows(sweep: runs.Sweep, folder: pathlib.Path) -> list[Measured]:
     """The rows of a sweep's table with the results that are there.
 
     Raises:
-      ConfigError: a result was made by another config.
+      ConfigError: a result was made by another config than its row's.
     """
-    # Who reads needs no SLURM: what waits there is missing.
+    table = tables.table(sweep.table)
+    # Without its jobs: reading a report needs no SLURM, and what waits there counts as missing.
     states = runs.states(dataclasses.replace(sweep, jobs={}), folder)
     found = []
-    for row in tables.rows(sweep.table):
+    for row in table.rows:
         mine = [s for s in states if s.run.row == row.name]
         try:
             config = tables.config(row, sweep.scale, sweep.different)
         except ConfigError:
             config = None
-        results = {s.run: _result(s.run, config, split) for s in mine}
+        results = {s.run: _result(s.run, config, table.split) for s in mine}
         found.append(
             Measured(
                 row=row,
-                paper=tables.config(row, 'paper'),
+                written=tables.config(row, row.scale),
                 config=config,
                 runs=tuple(run for run, result in results.items() if result),
                 results=tuple(filter(None, results.values())),
@@ -86,7 +100,7 @@ def measure(sweep: runs.Sweep, folder: pathlib.Path, split: str) -> list[Measure
 
 
 def _result(run: runs.Run, config: Config, split: str) -> dict | None:
-    """The result of a run that has ended, if it has."""
+    """The result of a run; None if the run has not ended or lacks the split."""
     file = run.folder / 'result.json'
     if not file.exists():
         return None
@@ -98,22 +112,23 @@ def _result(run: runs.Run, config: Config, split: str) -> dict | None:
     return result if result['steps'] == run.steps and split in result['scores'] else None
 
 
-def significance(rows: Sequence[Measured], split: str) -> dict[str, str]:
-    """Of every row the greatest p of its BLEU over the seeds that it shares with base, and how many.
+def significance(rows: Sequence[Measured], table: tables.Table) -> dict[str, str]:
+    """How likely each row's difference in BLEU from base is by chance: the cells of the column p, by row.
 
-    Where some seeds are better than base and others worse it is "mixed", however small each p.
+    A cell has the greatest p over the seeds that the row shares with base, and how many these are. Where
+    some seeds are better than base and others worse it says "mixed", however small each p is.
 
     Raises:
       ConfigError, OSError: translations or references are missing.
     """
     base = _base(rows)
-    if not base or not base.runs:
+    if not base or not any(_bleus(base, table)):
         return {}
-    references = commands.references(base.runs[0].folder, split)
+    references = translation.references(epath.Path(base.runs[0].folder), table.split)
     found: dict[str, list[tuple[float, float]]] = {}
     for run, result in zip(base.runs, base.results, strict=True):
         others = {
-            row.row.name: _translations(other, outcome, split)
+            row.row.name: _translations(other, outcome, table.split)
             for row in rows
             for other, outcome in zip(row.runs, row.results, strict=True)
             if row is not base and other.seed == run.seed
@@ -122,10 +137,16 @@ def significance(rows: Sequence[Measured], split: str) -> dict[str, str]:
             if len(lines) != len(references):
                 raise ConfigError(f'{name}: {len(lines)} translations of {len(references)} sentences')
         if others:
-            tests = bleu.significance(_translations(run, result, split), list(others.values()), references)
+            ours = _translations(run, result, table.split)
+            tests = bleu.significance(ours, list(others.values()), references)
             for name, test in zip(others, tests, strict=True):
                 found.setdefault(name, []).append(test)
     return {name: _agreement(tests) for name, tests in found.items()}
+
+
+def _bleus(measured: Measured, table: tables.Table) -> list[dict[int, float]]:
+    """The scores that paired bootstrap applies to, by seed."""
+    return [measured.scores(table.split, m.path) for m in table.measures if m.significance]
 
 
 def _agreement(tests: Sequence[tuple[float, float]]) -> str:
@@ -135,32 +156,36 @@ def _agreement(tests: Sequence[tuple[float, float]]) -> str:
 
 
 def _translations(run: runs.Run, result: dict, split: str) -> list[str]:
-    return workdir.read_translations(run.folder, split, result['scores'][split]['checkpoint'])
+    return workdir.read_lines(epath.Path(run.folder), split, result['scores'][split]['checkpoint'])
 
 
 def _base(rows: Sequence[Measured]) -> Measured | None:
     return next((row for row in rows if row.row.name == 'base'), None)
 
 
-def differences(rows: Sequence[Measured], split: str, bleu_name: str) -> dict[str, dict[str, tuple]]:
-    """By PPL and BLEU, of every row but base: the paper's difference from base, and ours; None if unknown.
+class Difference(NamedTuple):
+    """A row's difference from base in a measure: the paper's and ours, None if unknown."""
 
-    Ours is the mean over the seeds that the row shares with base.
-    """
+    paper: float | None
+    ours: float | None
+
+
+def differences(rows: Sequence[Measured], split: str, measure: tables.Measure) -> dict[str, Difference]:
+    """The difference of every row but base, by name; ours is the mean over the seeds shared with base."""
     base = _base(rows)
     found = {}
-    for kind, name in (('PPL', 'PPL'), ('BLEU', bleu_name)):
-        found[kind] = {}
-        for row in rows:
-            if base is None or row is base:
-                continue
-            paper = [_paper(m.row, kind) for m in (row, base)]
-            ours, of_base = row.values(split, name), base.values(split, name)
-            shared = [ours[seed] - of_base[seed] for seed in ours if seed in of_base]
-            found[kind][row.row.name] = (
-                paper[0] - paper[1] if None not in paper else None,
-                statistics.mean(shared) if shared and not _is_base(row, base) else None,
-            )
+    for row in rows:
+        if base is None or row is base:
+            continue
+        paper = [_paper(m.row, measure) for m in (row, base)]
+        ours, of_base = row.scores(split, measure.path), base.scores(split, measure.path)
+        shared = [ours[seed] - of_base[seed] for seed in ours if seed in of_base]
+        # A perplexity may be too large for a number.
+        known = shared and all(map(math.isfinite, shared)) and not _is_base(row, base)
+        found[row.row.name] = Difference(
+            paper[0] - paper[1] if None not in paper else None,
+            statistics.mean(shared) if known else None,
+        )
     return found
 
 
@@ -169,37 +194,36 @@ def _is_base(row: Measured, base: Measured) -> bool:
     return row is not base and row.config == base.config
 
 
-def _paper(row: tables.Row, kind: str) -> float | None:
-    names = _PAPER if kind == 'BLEU' else (kind,)
-    return next((row.paper[name] for name in names if name in row.paper), None)
+def _paper(row: tables.Row, measure: tables.Measure) -> float | None:
+    return next((row.paper[name] for name in measure.paper if name in row.paper), None)
 
 
-def table(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: str) -> list[list[str]]:
-    """The cells of the table, by `COLUMNS`, without significance."""
-    base = rows[0]
-    different = differences(rows, split, bleu_name)
+def cells(rows: Sequence[Measured], sweep: runs.Sweep) -> list[list[str]]:
+    """The cells of the table, a list for each row, in the order of `columns`; p is empty."""
+    table = tables.table(sweep.table)
+    different = [differences(rows, table.split, measure) for measure in table.measures]
     lines = []
     for m in rows:
-        name = m.row.name
-        cells = [name, *(_option(m, base, key) for key in _OPTIONS), _others(m, sweep)]
-        for kind, scored, form in (('PPL', 'PPL', '.3f'), ('BLEU', bleu_name, '.2f')):
-            paper, ours = different[kind].get(name, (None, None))
-            cells += [
-                _number(_paper(m.row, kind), '.2f' if kind == 'PPL' else '.1f'),
-                _spread(m, list(m.values(split, scored).values()), form),
-                _number(paper, '+.2f' if kind == 'PPL' else '+.1f'),
-                _number(ours, '+' + form),
+        line = [m.row.name, *(_option(m, rows[0], key) for key in tables.OPTIONS), _others(m, sweep)]
+        for measure, by_row in zip(table.measures, different, strict=True):
+            ours, papers = f'.{measure.decimals}f', f'.{measure.paper_decimals}f'
+            difference = by_row.get(m.row.name, Difference(None, None))
+            line += [
+                _number(_paper(m.row, measure), papers),
+                _spread(m, list(m.scores(table.split, measure.path).values()), ours),
+                _number(difference.paper, f'+{papers}'),
+                _number(difference.ours, f'+{ours}'),
+                *([''] if measure.significance else []),
             ]
         flops = accounting.update_flops(m.config) * m.config.train.steps if m.config else None
-        cells += [
-            '',
+        line += [
             _number(m.row.paper.get('params'), 'g', 'M'),
             f'{m.results[0]["params"] / 1e6:.2f}M' if m.results else '',
             _number(m.row.paper.get('FLOPs'), '.1e'),
             _number(flops, '.2e'),
             f'{statistics.mean(result["seconds"] for result in m.results) / 3600:.3g}' if m.results else '',
         ]
-        lines.append(cells)
+        lines.append(line)
     return lines
 
 
@@ -208,48 +232,48 @@ def _number(value: float | None, form: str, unit: str = '') -> str:
 
 
 def _spread(measured: Measured, values: list[float], form: str) -> str:
-    """Mean and standard deviation over seeds, and how many; what is wrong where there is none."""
+    """Mean and standard deviation over seeds, and how many; without results, why there are none."""
     if measured.config is None:
         return 'impossible'
+    if not values and measured.results:
+        return ''
     if not values:
         states = [state.state for state in measured.missing]
         return states[0] if states and states[0] != 'done' else 'missing'
-    deviation = f' ±{statistics.stdev(values):{form}}' if len(values) > 1 else ''
+    several = len(values) > 1 and all(map(math.isfinite, values))
+    deviation = f' ±{statistics.stdev(values):{form}}' if several else ''
     return f'{statistics.mean(values):{form}}{deviation} ({len(values)})'
 
 
 def _option(measured: Measured, base: Measured, key: str) -> str:
-    """An option as the paper's table shows it: of base, and where it differs; and what it became."""
-    paper, of_base = (configs.flatten(config)[key] for config in (measured.paper, base.paper))
-    if measured is not base and paper == of_base:
+    """An option as the row is written and what it became at this scale; empty where it is base's."""
+    written, of_base = (configs.flatten(config)[key] for config in (measured.written, base.written))
+    if measured is not base and written == of_base:
         return ''
-    shown = (lambda steps: f'{steps / 1000:g}K') if key == 'train.steps' else '{:g}'.format
-    ours = configs.flatten(measured.config)[key] if measured.config else paper
-    return shown(paper) if paper == ours else f'{shown(paper)} → {shown(ours)}'
+    ours = configs.flatten(measured.config)[key] if measured.config else written
+    shown = tables.shown(key, written)
+    return shown if written == ours else f'{shown} → {tables.shown(key, ours)}'
 
 
 def _others(measured: Measured, sweep: runs.Sweep) -> str:
-    """What a row changes beside the columns."""
+    """What a row changes besides the options that have columns."""
     if measured.config is None:
         return ''
     changed = tables.changes(measured.row, sweep.scale, sweep.different)
-    return ', '.join(f'{key.partition(".")[2]}={v}' for key, v in changed.items() if key not in _OPTIONS)
+    return ', '.join(
+        f'{key.partition(".")[2]}={v}' for key, v in changed.items() if key not in tables.OPTIONS
+    )
 
 
-def notes(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: str) -> list[str]:
-    """What the table is of, how it agrees with the paper's, and what is missing in it, in lines."""
-    changed = ''.join(f', {key}={value}' for key, value in sweep.different.items())
-    found = [
-        f'Table {sweep.table} at the scale {sweep.scale}{changed}: perplexity and {bleu.NAMES[bleu_name]} on '
-        f'{split}. Ours: mean ± standard deviation (seeds). Δ: difference from base, ours over the seeds '
-        'that both have. p: of the BLEU difference by paired bootstrap, the greatest of those seeds (how '
-        'many), mixed where some are better and some worse. hours: of training.'
-    ]
-    for kind, pairs in differences(rows, split, bleu_name).items():
-        if all(paper is None for paper, _ in pairs.values()):
-            continue
-        known = [pair for pair in pairs.values() if None not in pair]
-        found.append(f"Rank correlation of the Δ{kind} with the paper's: {_correlation(known)}")
+def notes(rows: Sequence[Measured], sweep: runs.Sweep) -> list[str]:
+    """What stands below the table: what its numbers are, how they agree with the paper's, what is missing."""
+    table = tables.table(sweep.table)
+    found = [_caption(table, sweep)]
+    for measure in table.measures:
+        pairs = differences(rows, table.split, measure).values()
+        if any(pair.paper is not None for pair in pairs):
+            known = [pair for pair in pairs if None not in pair]
+            found.append(f"Rank correlation of the Δ{measure.name} with the paper's: {_correlation(known)}")
     base = _base(rows)
     if same := [m.row.name for m in rows if base and m.config and _is_base(m, base)]:
         found.append(f'The same as base at this scale: {", ".join(same)}')
@@ -265,6 +289,24 @@ def notes(rows: Sequence[Measured], sweep: runs.Sweep, split: str, bleu_name: st
     return found
 
 
+def _caption(table: tables.Table, sweep: runs.Sweep) -> str:
+    """What the numbers of a table are."""
+    changed = ''.join(f', {key}={value}' for key, value in sweep.different.items())
+    *first, last = (measure.meaning for measure in table.measures)
+    meanings = f'{", ".join(first)} and {last}' if first else last
+    tests = ''.join(
+        f' p: of the {measure.name} difference by paired bootstrap, the greatest of those seeds (how many), '
+        'mixed where some are better and some worse.'
+        for measure in table.measures
+        if measure.significance
+    )
+    return (
+        f'Table {sweep.table} at the scale {sweep.scale}{changed}: {meanings} on {table.split}. Ours: mean '
+        '± standard deviation (seeds). Δ: difference from base, ours over the seeds that both have.'
+        f'{tests} hours: of training.'
+    )
+
+
 def _correlation(pairs: Sequence[tuple[float, float]]) -> str:
     if len(pairs) < 3:
         return f'needs three rows, there are {len(pairs)}'
@@ -274,13 +316,13 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> str:
     return f'{result.statistic:.2f} (Spearman, {len(pairs)} rows, p {result.pvalue:.2g})'
 
 
-def rendered(lines: Sequence[Sequence[str]], form: str, columns: Sequence[str] = COLUMNS) -> str:
-    """The table in a format of `FORMATS`; columns that are empty in all rows are left out."""
-    kept = [i for i in range(len(columns)) if any(line[i] for line in lines)]
-    align = ['left' if columns[i] in ('row', 'other') else 'right' for i in kept]
+def rendered(headings: Sequence[str], lines: Sequence[Sequence[str]], form: str) -> str:
+    """The table in a format of `FORMATS`, without the columns that are empty in all rows."""
+    kept = [i for i in range(len(headings)) if any(line[i] for line in lines)]
+    align = ['left' if headings[i] in ('row', 'other') else 'right' for i in kept]
     text = tabulate(
         [[line[i] for i in kept] for line in lines],
-        [columns[i] for i in kept],
+        [headings[i] for i in kept],
         FORMATS[form],
         colalign=align,
         disable_numparse=True,
@@ -289,25 +331,34 @@ def rendered(lines: Sequence[Sequence[str]], form: str, columns: Sequence[str] =
 
 
 def print_report(values: flags.FlagValues) -> None:
-    """Prints, or writes, the report of a work directory."""
+    """Prints the report of a work directory, or writes it to a file."""
     if values.workdir is None:
         raise ConfigError('--workdir: missing; report needs the folder of a sweep')
     folder = pathlib.Path(values.workdir)
     sweep = runs.read_sweep(folder)
     if values.table not in (None, sweep.table):
         raise ConfigError(f'--table={values.table}: {folder} is of table {sweep.table}')
-    split, bleu_name = _SCORES.get(sweep.table, _SCORES_ELSE)
-    rows = measure(sweep, folder, split)
-    lines, told = table(rows, sweep, split, bleu_name), notes(rows, sweep, split, bleu_name)
+    table = tables.table(sweep.table)
+    rows = read_rows(sweep, folder)
+    headings, lines, told = columns(table), cells(rows, sweep), notes(rows, sweep)
     try:
-        found = significance(rows, split)
+        found = significance(rows, table)
         for line in lines:
             if line[0] in found:
-                line[COLUMNS.index('p')] = found[line[0]]
+                line[headings.index('p')] = found[line[0]]
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         told.append(f'No significance: {" ".join(str(error).split())}')
     title = f'Table {sweep.table}, scale {sweep.scale}'
-    text = _report(values.format, title, rendered(lines, values.format), told, rows)
+    shown = rendered(headings, lines, values.format)
+    if values.format == 'html':
+        # Imported here, so that the other formats need no matplotlib.
+        from experiments import page
+
+        base, curves = _base(rows), {m.row.name: _curves(m) for m in rows}
+        text = page.page(title, shown, table.measures[0].name, told, curves, _curves(base) if base else [])
+    else:
+        before = {'terminal': '', 'markdown': '- ', 'latex': '% '}[values.format]
+        text = shown + '\n\n' + ''.join(f'{before}{note}\n' for note in told)
     if values.output:
         pathlib.Path(values.output).write_text(text)
         print(values.output)
@@ -315,20 +366,8 @@ def print_report(values: flags.FlagValues) -> None:
         print(text, end='')
 
 
-def _report(form: str, title: str, shown: str, told: Sequence[str], rows: Sequence[Measured]) -> str:
-    if form == 'html':
-        # Here, so that the other formats need no matplotlib.
-        from experiments import page
-
-        base = _base(rows)
-        curves = {m.row.name: _curves(m) for m in rows}
-        return page.page(title, shown, told, curves, _curves(base) if base else [])
-    before = {'terminal': '', 'markdown': '- ', 'latex': '% '}[form]
-    return shown + '\n\n' + ''.join(f'{before}{note}\n' for note in told)
-
-
 def _curves(measured: Measured) -> list[list[tuple[int, float]]]:
-    """Steps and perplexities on the development set, of every run."""
+    """The steps and perplexities on the development set, of every run."""
     found = []
     for run in (*measured.runs, *(state.run for state in measured.missing)):
         lines = [line for line in runs.metrics(run.folder) if 'dev_perplexity' in line]
@@ -337,14 +376,14 @@ def _curves(measured: Measured) -> list[list[tuple[int, float]]]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Prints a report; returns the exit status."""
+    """Prints a report. Returns the exit status."""
     values = flags.FlagValues()
     own = {'flag_values': values}
-    flags.DEFINE_string('table', None, f'one of {", ".join(tables.TABLES)}; that of the sweep if none', **own)
-    flags.DEFINE_string('workdir', None, 'of the sweep', **own)
-    flags.DEFINE_enum('format', 'terminal', list(FORMATS), 'of the report', **own)
-    flags.DEFINE_string('output', None, 'file to write it to', **own)
-    return command.run(argv, values, {'': print_report})
+    flags.DEFINE_string('table', None, 'what the sweep must be of; any table if not given', **own)
+    flags.DEFINE_string('workdir', None, 'folder of the sweep', **own)
+    flags.DEFINE_enum('format', 'terminal', list(FORMATS), 'how to print it', **own)
+    flags.DEFINE_string('output', None, 'file to write; standard output if not given', **own)
+    return command.run(argv, values, {'': print_report}, __doc__)
 
 
 if __name__ == '__main__':

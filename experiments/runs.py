@@ -1,14 +1,13 @@
-"""The runs of a sweep, a row with a seed each, and how far they are.
+"""The runs of a sweep, each a row with a seed, and how far they are.
 
-What is known of a run stands in files alone, so that any process can tell: `jobs/<run>.lock` is locked
-while it runs, `jobs/<run>.json` says how it ended, `jobs/<run>.log` is what it printed.
+All that is known of a run stands in files, so that any process can read it: `jobs/<run>.lock` is locked
+while it runs, `jobs/<run>.json` says how it ended, and `jobs/<run>.log` is what it printed.
 """
 
 import contextlib
 import dataclasses
 import fcntl
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -19,7 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, NamedTuple
 
 from experiments import tables
-from transformer.config import ConfigError
+from transformer import files
+from transformer.options import ConfigError
 
 SWEEP = 'sweep.json'
 STATES = ('done', 'running', 'queued', 'failed', 'stopped', 'missing')
@@ -36,11 +36,11 @@ class Run:
     steps: int
     batch_tokens: int
     workdir: pathlib.Path  # of the sweep
-    options: tuple[str, ...]  # of run.py
+    options: tuple[str, ...]  # for run.py
 
     @property
     def name(self) -> str:
-        """As in the names of its files."""
+        """The name, which its files begin with."""
         return f'{self.row}-seed{self.seed}'
 
     @property
@@ -49,11 +49,11 @@ class Run:
         return self.workdir / self.name
 
     def file(self, kind: str) -> pathlib.Path:
-        """What the sweep keeps of it: lock, json or log."""
+        """A file that the sweep keeps about it; `kind` is lock, json or log."""
         return self.workdir / 'jobs' / f'{self.name}.{kind}'
 
     def command(self) -> list[str]:
-        """The call of run.py."""
+        """The command that trains it."""
         return [sys.executable, 'run.py', *self.options, f'--workdir={self.folder}']
 
 
@@ -63,12 +63,12 @@ class Sweep:
 
     table: str
     scale: str
-    different: dict[str, object]  # of the scale's base config
+    different: dict[str, object]  # what differs from the scale's base config
     runs: tuple[tuple[str, int], ...]  # rows and seeds
-    jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # on SLURM, by name of the run
+    jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SLURM's, by name of the run
 
     def all_runs(self, workdir: pathlib.Path) -> list[Run]:
-        """The runs in the table's order, seed by seed.
+        """The runs in the order of the table's rows, then by seed.
 
         Raises:
           ConfigError: a row is impossible at this scale.
@@ -93,7 +93,7 @@ def read_sweep(workdir: pathlib.Path) -> Sweep:
     """What a work directory was launched with.
 
     Raises:
-      ConfigError: nothing was, or its file is damaged.
+      ConfigError: no sweep was launched there, or its file is damaged.
     """
     try:
         content = json.loads((workdir / SWEEP).read_text())
@@ -110,7 +110,7 @@ def read_sweep(workdir: pathlib.Path) -> Sweep:
 
 @contextlib.contextmanager
 def alone(workdir: pathlib.Path) -> Iterator[None]:
-    """Waits until no other process launches runs of the sweep."""
+    """Keeps other processes from launching runs of the sweep; waits while one of them does."""
     (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
     with (workdir / 'jobs' / 'sweep.lock').open('a') as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -118,22 +118,15 @@ def alone(workdir: pathlib.Path) -> Iterator[None]:
 
 
 def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
-    """Says what the work directory is launched with."""
-    write_json(workdir / SWEEP, dataclasses.asdict(sweep))
-
-
-def write_json(file: pathlib.Path, content: dict[str, object]) -> None:
-    """Writes a file whole or not at all."""
-    temporary = file.with_name(f'.{file.name}.{os.getpid()}')
-    temporary.write_text(json.dumps(content, indent=2) + '\n')
-    temporary.replace(file)
+    """Records what the work directory is launched with."""
+    files.write_json(workdir / SWEEP, dataclasses.asdict(sweep))
 
 
 def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
-    """The sweep with what was launched in its work directory before.
+    """The sweep together with the runs that were launched in its work directory before.
 
     Raises:
-      ConfigError: that was another one, or no sweep at all.
+      ConfigError: the directory belongs to another sweep or to a single training.
     """
     if (workdir / 'config.json').exists():
         raise ConfigError(f'{workdir}: the work directory of one training; choose another --workdir')
@@ -167,7 +160,7 @@ class State(NamedTuple):
 
     @property
     def seconds(self) -> float | None:
-        """What is left of its training, evaluations not counted; None before its speed is known."""
+        """The seconds of training that are left, without evaluations; None before the speed is known."""
         if self.seconds_per_step is None:
             return None
         return max(self.run.steps - self.step, 0) * self.seconds_per_step
@@ -177,14 +170,14 @@ def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
     """How far every run of a sweep is.
 
     Raises:
-      ConfigError: as `Sweep.all_runs`, or SLURM has jobs of it and does not answer.
+      ConfigError: as for `Sweep.all_runs`, or the sweep has jobs on a SLURM that does not answer.
     """
     queued = _queued(sweep.jobs)
     return [state(run, queued) for run in sweep.all_runs(workdir)]
 
 
 def state(run: Run, queued: set[str]) -> State:
-    """How far a run is, given the names of those that SLURM has."""
+    """How far a run is, given the names of the runs that wait or run on SLURM."""
     step, seconds = _progress(run)
     if is_locked(run.file('lock')):
         return State(run, 'running', step, seconds, '')
@@ -195,17 +188,17 @@ def state(run: Run, queued: set[str]) -> State:
     status, error = _ended(run)
     if status:
         return State(run, 'stopped' if status in _STOPPED else 'failed', step, seconds, error)
-    # Whoever watched it was killed too, or the folder is gone.
+    # The process that watched it was killed too, or the folder was removed.
     return State(run, 'stopped' if step else 'missing', step, seconds, '')
 
 
 def is_done(run: Run) -> bool:
-    """Whether a run has ended well, and what it made is there."""
+    """Whether a run has ended well and its result is still there."""
     return _ended(run)[0] == 0 and (run.folder / 'result.json').exists()
 
 
 def _ended(run: Run) -> tuple[int | None, str]:
-    """The exit status and the error of the last process with these options; None where there is none."""
+    """The exit status and the error of the last process with these options; None if there was none."""
     if not run.file('json').exists():
         return None, ''
     last = read_json(run.file('json'), ('options', 'status', 'error'))
@@ -213,11 +206,14 @@ def _ended(run: Run) -> tuple[int | None, str]:
 
 
 def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
-    """A JSON object that has at least these keys.
+    """The JSON object of a file.
+
+    Args:
+      keys: what it must hold.
 
     Raises:
-      ConfigError: the file is no such thing.
-      OSError: it cannot be read.
+      ConfigError: the file holds no such object.
+      OSError: the file cannot be read.
     """
     try:
         content = json.loads(file.read_bytes())
@@ -232,7 +228,7 @@ def is_locked(file: pathlib.Path) -> bool:
         return False
     with file.open('a') as lock:
         try:
-            # Shared: who else looks does not count.
+            # A shared lock: others who only look do not count.
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
         except BlockingIOError:
@@ -240,18 +236,18 @@ def is_locked(file: pathlib.Path) -> bool:
 
 
 def _progress(run: Run) -> tuple[int, float | None]:
-    """The last step that was reported, and the seconds of one at that time, if any was."""
+    """The last step that was reported (0 if none), and the seconds of a step at that time."""
     step, seconds = 0, None
     for line in metrics(run.folder):
         step = line['step']
         if line.get('tokens_per_second'):
-            # The batch may be a little emptier than its size.
+            # A batch may hold a few tokens less than this.
             seconds = run.batch_tokens / line['tokens_per_second']
     return step, seconds
 
 
 def metrics(folder: pathlib.Path) -> Iterator[dict[str, float]]:
-    """The lines of metrics.jsonl; a last line that is being written is left out.
+    """The lines of metrics.jsonl, without a last line that is still being written.
 
     Raises:
       ConfigError: a line is damaged.
@@ -269,7 +265,7 @@ def metrics(folder: pathlib.Path) -> Iterator[dict[str, float]]:
 
 
 def _queued(jobs: Mapping[str, str]) -> set[str]:
-    """The runs whose jobs SLURM has not done with.
+    """The names of the runs whose jobs wait or run on SLURM.
 
     Raises:
       ConfigError: SLURM does not answer.
@@ -284,8 +280,11 @@ def _queued(jobs: Mapping[str, str]) -> set[str]:
     return {name for name, job in jobs.items() if job in known}
 
 
-def locked(file: IO[str]) -> bool:
-    """Locks a file unless another process has; who only looks has it for an instant."""
+def try_lock(file: IO[str]) -> bool:
+    """Locks a file, unless another process holds its lock. Returns whether it is locked now.
+
+    A process that only looks holds the lock for an instant, so this waits a moment.
+    """
     end = time.monotonic() + 2
     while True:
         try:

@@ -1,210 +1,52 @@
-"""Sweeps over the rows of a table.
+"""Plans, trains and watches the rows of a table.
 
     python -m experiments.sweep plan --table=3 --scale=paper
     python -m experiments.sweep run --table=3 --scale=grammar --seeds=3 --workdir=FOLDER
     python -m experiments.sweep status --workdir=FOLDER
 
-`run` called again runs what is missing.
+`plan` prints what each row costs. `run` trains every row with every seed; called again, it trains what is
+missing. `status` prints how far each run is.
 """
 
 import dataclasses
 import datetime
-import functools
 import itertools
 import math
 import pathlib
 import sys
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
-import numpy as np
 from absl import flags
 from tabulate import tabulate
 
-from experiments import command, launch, runs, tables
-from transformer import accounting, parallel, train
+from experiments import command, launch, plan, runs, tables
 from transformer import config as configs
-from transformer.config import Config, ConfigError
-from transformer.nn import models
-
-P100 = 9.5  # TFLOP/s, as the paper counts
-PAPER_DEVICES = 8
-COLUMNS = ('N', 'd_model', 'd_ff', 'h', 'd_k', 'd_v', 'P_drop')
-WHY_DIFFERENT = (
-    'Table 2 counts hours x 8 devices x the 9.5 TFLOP/s of a P100 (12 h: 3.3e18, 3.5 days: 2.3e19); ours\n'
-    'are the products of the model alone, so that their ratio is the share of the peak that was used.'
-)
-
-
-class Plan(NamedTuple):
-    """What a row costs; FLOPs and tokens (of either side, padding counted) of the whole run."""
-
-    params: int
-    update_flops: float
-    run_flops: float
-    tokens: int
-
-
-def plan(config: Config) -> Plan:
-    """The cost of a config, by formula."""
-    update = accounting.update_flops(config)
-    return Plan(
-        params=accounting.parameters(models.parameter_shapes(config)),
-        update_flops=update,
-        run_flops=update * config.train.steps,
-        tokens=config.data.batch_tokens * config.train.steps,
-    )
-
-
-def blank_batch(config: Config) -> dict[str, np.ndarray]:
-    """A batch of full rows, as large as the config's are."""
-    data = config.data
-    width = data.row_len if data.batching == 'packed' else accounting.BUCKET_LENGTH
-    rows = max(data.batch_tokens // width // config.train.microbatches, 1) * config.train.microbatches
-    draw = np.random.default_rng(0)
-    batch = {}
-    for side in ('source', 'target'):
-        batch[side] = draw.integers(3, data.pieces, (rows, width), np.int32)
-        batch[f'{side}_segments'] = np.ones((rows, width), np.int32)
-        batch[f'{side}_positions'] = np.tile(np.arange(width, dtype=np.int32), (rows, 1))
-    return batch
-
-
-def seconds_per_update(config: Config, updates: int = 3, replicas: int = 0) -> float:
-    """The time of an update on the devices at hand, the compilation not counted.
-
-    Args:
-      replicas: of the training that one program updates at once, each with a batch; 0 is a plain one.
-    """
-    step = functools.partial(train.train_step, config)
-    state = train.initial_state(config)
-    batch = parallel.to_devices(blank_batch(config), config.train.microbatches)
-    if replicas:
-        step = jax.vmap(step)
-        state = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas), state)
-        batch = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas, axis=1), batch)
-    update = parallel.map_update(step)
-    state, _ = update(parallel.replicate(state), batch)
-    jax.block_until_ready(state)
-    start = time.perf_counter()
-    for _ in range(updates):
-        state, _ = update(state, batch)
-    jax.block_until_ready(state)
-    return (time.perf_counter() - start) / updates
-
-
-def peak_memory(config: Config) -> float:
-    """The memory of an update by XLA's plan, GiB a device: state, batch and what lives in between."""
-    update = parallel.map_update(functools.partial(train.train_step, config))
-    shapes = jax.eval_shape(functools.partial(train.initial_state, config))
-    batch = parallel.to_devices(blank_batch(config), config.train.microbatches)
-    found = update.lower(shapes, batch).compile().memory_analysis()
-    # The state is given up for the new one, so it counts once.
-    return (found.argument_size_in_bytes + found.temp_size_in_bytes) / 2**30
+from transformer import options
+from transformer.options import ConfigError
 
 
 def print_plan(values: flags.FlagValues) -> None:
-    """A line a row: what it changes, parameters, FLOPs, tokens and hours, ours and the paper's."""
-    rows = {row.name: row for row in tables.rows(values.table, values.rows)}
-    different = _different(values)
-    resolved = {name: tables.config(row, values.scale, different) for name, row in rows.items()}
-    plans = {name: plan(config) for name, config in resolved.items()}
-    header = ['row', *COLUMNS, 'eps_ls', 'steps', 'params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2']
-    header += ['tokens', 'hours']
-    lines = []
-    for name, config in resolved.items():
-        cost = plans[name]
-        lines.append(
-            [
-                name,
-                *(f'{getattr(config.model, column):g}' for column in COLUMNS),
-                f'{config.train.eps_ls:g}',
-                f'{config.train.steps / 1000:g}K',
-                f'{cost.params / 1e6:.2f}M',
-                _printed(rows[name], 'params', '{:g}M'),
-                f'{cost.update_flops:.2e}',
-                f'{cost.run_flops:.2e}',
-                _paper_flops(rows[name]) if values.scale == 'paper' else '',
-                f'{cost.tokens:.2e}',
-                f'{cost.run_flops / values.tflops / 1e12 / 3600:.3g}',
-            ]
-        )
-    for title, wanted, measure in (
-        ('s/update', values.time, seconds_per_update),
-        ('GiB', values.memory, peak_memory),
-    ):
-        if wanted:
-            _append(header, lines, title, resolved.values(), measure)
-    print(_table(lines, header))
-    print(f'hours: at {values.tflops:g} TFLOP/s')
-    if values.time or values.memory:
-        device = jax.devices()[0]
-        print(f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})')
-    if values.scale == 'paper' and any(map(_paper_flops, rows.values())):
-        print(WHY_DIFFERENT)
-    for name, row in rows.items():
-        if other := {
-            k: v for k, v in tables.changes(row, values.scale, different).items() if not _in_columns(k)
-        }:
-            source = f' ({row.source})' if row.source else ''
-            print(f'{name}: {", ".join(f"{key}={value}" for key, value in other.items())}{source}')
-
-
-def _append(
-    header: list[str], lines: list[list[str]], title: str, rows: Iterable[Config], measure: Callable
-) -> None:
-    known = functools.cache(measure)
-    header.append(title)
-    for line, config in zip(lines, rows, strict=True):
-        # What a program is made of: neither how long it runs nor what is done beside it.
-        free = {'train.steps': 1, 'train.average_last': 0}
-        line.append(f'{known(configs.replace(config, free)):.3g}')
-        print('.', end='', file=sys.stderr, flush=True)
-    print(file=sys.stderr)
-
-
-def _in_columns(key: str) -> bool:
-    return key.split('.')[1] in (*COLUMNS, 'eps_ls', 'steps')
-
-
-def _printed(row: tables.Row, key: str, form: str) -> str:
-    return form.format(row.paper[key]) if key in row.paper else ''
-
-
-def _paper_flops(row: tables.Row) -> str:
-    """What Table 2 prints of the two models that it has."""
-    of_table_2 = {'base': tables.TABLE_2[0], 'big': tables.TABLE_2[1]}.get(row.name, row)
-    return _printed(of_table_2, 'FLOPs', '{:.1e}')
-
-
-def _table(lines: list[list[str]], header: list[str]) -> str:
-    """Aligned columns; all but the first to the right, as they are."""
-    return tabulate(
-        lines, header, 'simple', colalign=['left'] + ['right'] * (len(header) - 1), disable_numparse=True
+    """Prints what the rows cost."""
+    plan.print_plan(
+        tables.rows(values.table, values.rows),
+        _scale(values),
+        _different(values),
+        tflops=values.tflops,
+        with_time=values.time,
+        with_memory=values.memory,
     )
 
 
-def _different(values: flags.FlagValues) -> dict[str, object]:
-    """What --set says."""
-    found = dict(_pair('set', said) for said in values.set)
-    if 'train.seed' in found:
-        raise ConfigError('--set=train.seed: --seeds says how many')
-    return {key: configs.parse_value(key, value) for key, value in found.items()}
-
-
-def _workdir(values: flags.FlagValues) -> pathlib.Path:
-    return pathlib.Path(values.workdir or f'runs/table{values.table}-{values.scale}')
-
-
 def run_rows(values: flags.FlagValues) -> int:
-    """Runs what is missing of the rows and seeds; the exit status."""
+    """Trains what is missing of the rows and seeds.
+
+    Returns:
+      The exit status: 1 if a run did not end well.
+    """
     rows = tables.rows(values.table, values.rows)
     asked = tuple(itertools.product([row.name for row in rows], range(1, values.seeds + 1)))
     workdir = _workdir(values)
-    new = runs.Sweep(values.table, values.scale, _different(values), asked)
+    new = runs.Sweep(values.table, _scale(values), _different(values), asked)
     resources = _resources(values) if values.launcher == 'slurm' else {}
     runs.joined(workdir, new).all_runs(workdir)
     with runs.alone(workdir):
@@ -230,10 +72,10 @@ def run_rows(values: flags.FlagValues) -> int:
 
 
 def _resources(values: flags.FlagValues) -> dict[str, object]:
-    """What a job asks of SLURM, as submitit calls it.
+    """What a job asks SLURM for, in the words of submitit.
 
     Raises:
-      ConfigError: there is no SLURM, or a flag is no option of it.
+      ConfigError: there is no SLURM, or a --sbatch is not OPTION=VALUE.
     """
     launch.check_slurm()
     found = {
@@ -248,6 +90,22 @@ def _resources(values: flags.FlagValues) -> dict[str, object]:
     return found
 
 
+def _scale(values: flags.FlagValues) -> str:
+    return values.scale or tables.table(values.table).rows[0].scale
+
+
+def _workdir(values: flags.FlagValues) -> pathlib.Path:
+    return pathlib.Path(values.workdir or f'runs/table{values.table}-{_scale(values)}')
+
+
+def _different(values: flags.FlagValues) -> dict[str, object]:
+    """What the flags --set change in the base of the scale."""
+    found = dict(_pair('set', said) for said in values.set)
+    if 'train.seed' in found:
+        raise ConfigError('--set=train.seed: --seeds says how many')
+    return {key: options.parse_value(configs.OPTIONS, key, value) for key, value in found.items()}
+
+
 def _pair(flag: str, said: str) -> tuple[str, str]:
     key, equals, value = said.partition('=')
     if not equals:
@@ -256,7 +114,7 @@ def _pair(flag: str, said: str) -> tuple[str, str]:
 
 
 def print_status(values: flags.FlagValues) -> None:
-    """A line a run, and how long all of them will take."""
+    """Prints a line for each run, and how long all of them will take."""
     workdir = _workdir(values)
     states = runs.states(runs.read_sweep(workdir), workdir)
     lines = [[s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(s.seconds), s.error] for s in states]
@@ -268,13 +126,13 @@ def print_status(values: flags.FlagValues) -> None:
 
 
 def _all_left(states: list[runs.State]) -> str:
-    """The training that is left, where what was trained says how long that is."""
+    """How much training is left; empty while nothing is trained that would tell."""
     known = [s.seconds_per_step for s in states if s.seconds_per_step is not None]
     running = sum(s.state == 'running' for s in states)
     if not known or not running:
         return ''
     mean = sum(known) / len(known)
-    # What failed or was stopped waits for a relaunch.
+    # Runs that failed or were stopped wait until `run` is called again.
     coming = [s for s in states if s.state in ('running', 'queued', 'missing')]
     seconds = sum((s.run.steps - s.step) * (s.seconds_per_step or mean) for s in coming)
     return f'; {_duration(seconds / running)} of training left with {running} at a time'
@@ -285,28 +143,41 @@ def _duration(seconds: float | None) -> str:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Executes one command; returns the exit status."""
+    """Executes one command. Returns the exit status."""
     values = flags.FlagValues()
     own = {'flag_values': values}
     flags.DEFINE_string('table', '3', f'one of {", ".join(tables.TABLES)}', **own)
-    flags.DEFINE_string('rows', None, 'rows, comma-separated; all if none', **own)
-    flags.DEFINE_string('scale', 'paper', f'one of {", ".join(tables.SCALES)}', **own)
-    flags.DEFINE_multi_string('set', [], 'OPTION=VALUE of the base that rows differ from', **own)
-    flags.DEFINE_float('tflops', PAPER_DEVICES * P100, 'TFLOP/s of the training', lower_bound=1e-6, **own)
-    flags.DEFINE_boolean('time', False, 'measure updates on the devices at hand', **own)
-    flags.DEFINE_boolean('memory', False, 'ask XLA for the memory of an update', **own)
-    flags.DEFINE_string('workdir', None, 'of the sweep; runs/table<table>-<scale> if none', **own)
-    flags.DEFINE_integer('seeds', 1, 'runs of a row, with the seeds from 1 on', lower_bound=1, **own)
-    flags.DEFINE_enum('launcher', 'local', launch.LAUNCHERS, 'where to run', **own)
-    flags.DEFINE_integer(
-        'parallel', None, 'runs at a time at most; 1, or 256 on SLURM, if none', lower_bound=1, **own
+    flags.DEFINE_string('rows', None, 'names of rows, comma-separated; all if not given', **own)
+    flags.DEFINE_string(
+        'scale', None, f"one of {', '.join(tables.SCALES)}; the table's own if not given", **own
     )
-    flags.DEFINE_integer('gpus', 0, 'of a run; on this machine 0 is all that there are', lower_bound=0, **own)
-    flags.DEFINE_integer('cpus', 2, 'of a run on SLURM', lower_bound=1, **own)
-    flags.DEFINE_float('mem_gb', 8, 'of a run on SLURM', lower_bound=0.1, **own)
-    flags.DEFINE_float('hours', 24, 'of a job on SLURM; then it is queued again', lower_bound=0.1, **own)
-    flags.DEFINE_multi_string('sbatch', [], 'OPTION=VALUE of sbatch, as partition=gpu', **own)
-    return command.run(argv, values, {'plan': print_plan, 'run': run_rows, 'status': print_status})
+    flags.DEFINE_multi_string('set', [], 'OPTION=VALUE, changed in the base that rows differ from', **own)
+    flags.DEFINE_float(
+        'tflops',
+        plan.PAPER_DEVICES * plan.P100,
+        'plan: how fast the training computes, in TFLOP/s',
+        lower_bound=1e-6,
+        **own,
+    )
+    flags.DEFINE_boolean('time', False, 'plan: measure updates on the devices at hand', **own)
+    flags.DEFINE_boolean('memory', False, 'plan: ask XLA for the memory of an update', **own)
+    flags.DEFINE_string(
+        'workdir', None, 'run, status: folder of the sweep; runs/table<table>-<scale> if not given', **own
+    )
+    flags.DEFINE_integer('seeds', 1, 'run: runs of each row, with seeds 1, 2, ...', lower_bound=1, **own)
+    flags.DEFINE_enum('launcher', 'local', launch.LAUNCHERS, 'run: this machine or a SLURM cluster', **own)
+    flags.DEFINE_integer(
+        'parallel', None, 'run: most runs at a time; 1, or 256 on SLURM, if not given', lower_bound=1, **own
+    )
+    flags.DEFINE_integer('gpus', 0, 'run: GPUs of a run; 0 on this machine: all', lower_bound=0, **own)
+    flags.DEFINE_integer('cpus', 2, 'run: CPU cores of a run on SLURM', lower_bound=1, **own)
+    flags.DEFINE_float('mem_gb', 8, 'run: memory of a run on SLURM, in GB', lower_bound=0.1, **own)
+    flags.DEFINE_float(
+        'hours', 24, 'run: time limit of a job on SLURM, which is then queued again', lower_bound=0.1, **own
+    )
+    flags.DEFINE_multi_string('sbatch', [], 'run: OPTION=VALUE of sbatch, as partition=gpu', **own)
+    commands = {'plan': print_plan, 'run': run_rows, 'status': print_status}
+    return command.run(argv, values, commands, __doc__)
 
 
 if __name__ == '__main__':

@@ -1,29 +1,37 @@
-"""The rows of the paper's tables as data, and the scales that they are run at.
+"""Tables as data: their rows, the scores that a report prints of them, and the scales they run at.
 
-A row is its difference from the paper's base model and the numbers that the paper prints for it. At a
-smaller scale it keeps its meaning: where the paper halves or doubles a number of base, so does the row.
-A new ablation is one line in `FURTHER`.
+A row is a difference from a base model, with the numbers that the paper prints for it. At another scale it
+keeps its meaning: where the paper halves or doubles a number of its base model, so does the row. A new
+ablation is one more line in a table, a new score one more `Measure`.
 """
 
 import dataclasses
 import importlib
 import types
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import ml_collections
 
 from transformer import config as configs
-from transformer.config import Config, ConfigError
+from transformer import options as declarations
+from transformer.config import Config
+from transformer.options import ConfigError
 
 _NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
-# What a row says of these is read as a multiple of base's value.
+# The options that plans and reports show in columns of their own.
+OPTIONS = (
+    'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
+    'train.eps_ls', 'train.steps',
+)  # fmt: skip
+# At another scale than its own a row changes these in proportion to the base there.
 PROPORTIONAL = (
     'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
     'train.eps_ls', 'train.warmup_steps',
 )  # fmt: skip
-# The config file that rows are differences from, and what changes in it for all of them: a third and two
-# thirds of the layers must be whole numbers; fewer pairs and updates leave rows room to differ.
+# By name: the config file that rows are differences from, and what all of them change in it. Three layers,
+# because rows of Table 3 have a third and two thirds of them. Few pairs and updates, so that rows differ.
 SCALES = {
     'paper': ('base', {}),
     'multi30k': (
@@ -52,29 +60,75 @@ SCALES = {
             'train.checkpoint_every': 100,
         },
     ),
+    'language': ('gpt_grammar', {}),
 }
 
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row: its name, its difference from base, and what the paper prints.
+    """One row of a table.
 
-    `paper` may hold PPL and BLEU (on newstest2013, Table 3), params (millions), and, of Table 2,
-    EN-DE, EN-FR (BLEU on newstest2014) and FLOPs; `only_paper` holds differences of the scale `paper`
-    alone. `source` says where the numbers stand.
+    Attributes:
+      changes: its difference from base, as `{'model.h': 4}`, in numbers of `scale`.
+      paper: what the paper prints, as far as it does: PPL and BLEU (of Table 3, on newstest2013), EN-DE
+        and EN-FR (BLEU of Table 2, on newstest2014), params (in millions) and FLOPs.
+      source: where the row comes from.
+      scale: the scale that it is written for; at any other it is in proportion.
+      only_at_scale: further changes, at that scale alone.
     """
 
     name: str
     changes: dict[str, object]
     paper: dict[str, float] = dataclasses.field(default_factory=dict)
     source: str = ''
-    only_paper: dict[str, object] = dataclasses.field(default_factory=dict)
+    scale: str = 'paper'
+    only_at_scale: dict[str, object] = dataclasses.field(default_factory=dict)
 
 
-def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None, **only_paper) -> Row:
+class Measure(NamedTuple):
+    """A score of a run that a report prints.
+
+    Attributes:
+      name: the heading of its columns.
+      meaning: what it is, in words.
+      path: where it stands among a split's scores in result.json, as `bleu.sacrebleu.score`.
+      decimals: of our numbers.
+      paper: what `Row.paper` calls the paper's number; the first that a row has counts.
+      paper_decimals: of the paper's numbers.
+      significance: whether to test differences from base by paired bootstrap over the translations, which
+        only a BLEU allows. One measure of a table at most.
+    """
+
+    name: str
+    meaning: str
+    path: str
+    decimals: int
+    paper: tuple[str, ...] = ()
+    paper_decimals: int = 2
+    significance: bool = False
+
+
+class Table(NamedTuple):
+    """Rows, and what a report prints of them.
+
+    Attributes:
+      split: what was scored: dev or test.
+      measures: the scores, in the order of their columns.
+    """
+
+    rows: tuple[Row, ...]
+    split: str
+    measures: tuple[Measure, ...]
+
+
+def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None, **only) -> Row:
     paper = {'PPL': ppl, 'BLEU': bleu} | ({'params': params} if params else {})
     section = name if name in ('base', 'big') else f'({name[0]})'
-    return Row(name, changes, paper, f'Table 3, {section}', only_paper)
+    return Row(name, changes, paper, f'Table 3, {section}', only_at_scale=only)
+
+
+def _row2(name: str, changes: dict, only: dict, paper: dict[str, float]) -> Row:
+    return Row(name, changes, paper, 'Table 2', only_at_scale=only)
 
 
 _BIG = {'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16, 'model.P_drop': 0.3}
@@ -111,15 +165,14 @@ _AVERAGE_20 = {
 }  # fmt: skip
 
 TABLE_2 = (
-    Row('base-en-de', {}, {'EN-DE': 27.3, 'FLOPs': 3.3e18}, 'Table 2', _AVERAGE_5),
-    Row('big-en-de', _BIG, {'EN-DE': 28.4, 'FLOPs': 2.3e19}, 'Table 2', _AVERAGE_20),
-    Row('base-en-fr', _FRENCH, {'EN-FR': 38.1, 'FLOPs': 3.3e18}, 'Table 2', _AVERAGE_5 | _FRENCH_WMT),
-    Row(
+    _row2('base-en-de', {}, _AVERAGE_5, {'EN-DE': 27.3, 'FLOPs': 3.3e18}),
+    _row2('big-en-de', _BIG, _AVERAGE_20, {'EN-DE': 28.4, 'FLOPs': 2.3e19}),
+    _row2('base-en-fr', _FRENCH, _AVERAGE_5 | _FRENCH_WMT, {'EN-FR': 38.1, 'FLOPs': 3.3e18}),
+    _row2(
         'big-en-fr',
         _BIG | _FRENCH | {'model.P_drop': 0.1},
-        {'EN-FR': 41.8, 'FLOPs': 2.3e19},
-        'Table 2',
         _AVERAGE_20 | _FRENCH_WMT,
+        {'EN-FR': 41.8, 'FLOPs': 2.3e19},
     ),
 )
 
@@ -144,32 +197,90 @@ FURTHER = (
     Row('adam-b2-0.999', {'train.beta2': 0.999}, source='§5.3 against the usual default'),
 )
 
-# Further rows are read beside base too.
-TABLES = {'2': TABLE_2, '3': TABLE_3, 'further': (TABLE_3[0], *FURTHER)}
+
+def _language(name: str, changes: dict, source: str = '') -> Row:
+    return Row(name, changes, source=source, scale='language')
 
 
-def rows(table: str, names: str | None = None) -> tuple[Row, ...]:
-    """The rows of a table, or those of them that are named, comma-separated, in the table's order.
+LANGUAGE = (
+    _language('base', {}),
+    _language('one-head', {'model.h': 1}),
+    _language('no-positions', {'model.positions': 'none'}),
+    _language('learned', {'model.positions': 'learned'}),
+    _language('rotary', {'model.positions': 'rotary'}, 'Su et al. 2021'),
+    _language('relative', {'model.positions': 'relative'}, 'Shaw et al. 2018'),
+    _language('pre-norm', {'model.norm': 'pre'}, 'T2T, October 2017'),
+    _language('swiglu', {'model.activation': 'swiglu'}, 'Shazeer 2020'),
+)
+
+_PERPLEXITY = Measure('PPL', 'perplexity', 'perplexity', 3, ('PPL',))
+# Table 3 has a BLEU close to sacreBLEU's, Table 2 one of its own.
+_SACREBLEU = Measure('BLEU', 'sacreBLEU', 'bleu.sacrebleu.score', 2, ('BLEU',), 1, significance=True)
+_PAPERS_BLEU = Measure(
+    'BLEU',
+    "the paper's BLEU (Moses, quotes normalized, compounds split)",
+    'bleu.paper.score',
+    2,
+    ('EN-DE', 'EN-FR'),
+    1,
+    significance=True,
+)
+_OF_LANGUAGE = (
+    _PERPLEXITY,
+    Measure('PPL/word', 'perplexity per word', 'word.perplexity', 3),
+    Measure('bits/byte', 'bits per byte', 'bits_per_byte', 4),
+    Measure('grammatical', 'share of grammatical samples', 'grammatical', 3),
+)
+
+TABLES = {
+    '2': Table(TABLE_2, 'test', (_PERPLEXITY, _PAPERS_BLEU)),
+    '3': Table(TABLE_3, 'dev', (_PERPLEXITY, _SACREBLEU)),
+    # With base, because these rows too are differences from it.
+    'further': Table((TABLE_3[0], *FURTHER), 'dev', (_PERPLEXITY, _SACREBLEU)),
+    'language': Table(LANGUAGE, 'dev', _OF_LANGUAGE),
+}
+
+
+def table(name: str) -> Table:
+    """The table of a name.
 
     Raises:
-      ConfigError: no such table or row.
+      ConfigError: there is no such table.
     """
-    if table not in TABLES:
-        raise ConfigError(f'--table={table}: choose one of {", ".join(TABLES)}')
-    if not names:
-        return TABLES[table]
-    wanted, known = names.split(','), [row.name for row in TABLES[table]]
-    for name in wanted:
-        if name not in known:
-            raise ConfigError(f'--rows={name}: table {table} has {", ".join(known)}')
-    return tuple(row for row in TABLES[table] if row.name in wanted)
+    if name not in TABLES:
+        raise ConfigError(f'--table={name}: choose one of {", ".join(TABLES)}')
+    return TABLES[name]
+
+
+def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
+    """Rows of a table, in its order.
+
+    Args:
+      wanted: their names, comma-separated; all rows if not given.
+
+    Raises:
+      ConfigError: there is no such table or row.
+    """
+    found = table(name).rows
+    if not wanted:
+        return found
+    known = [row.name for row in found]
+    for row in wanted.split(','):
+        if row not in known:
+            raise ConfigError(f'--rows={row}: table {name} has {", ".join(known)}')
+    return tuple(row for row in found if row.name in wanted.split(','))
+
+
+def shown(key: str, value: int | float) -> str:
+    """A value of one of `OPTIONS`, as tables print it."""
+    return f'{value / 1000:g}K' if key == 'train.steps' else f'{value:g}'
 
 
 def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_collections.ConfigDict:
     """The base config of a scale, with further differences.
 
     Raises:
-      ConfigError: no such scale.
+      ConfigError: there is no such scale.
     """
     if scale not in SCALES:
         raise ConfigError(f'--scale={scale}: choose one of {", ".join(SCALES)}')
@@ -182,16 +293,16 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     """What the row changes in the base config of a scale, as `{'model.h': 4, ...}`.
 
     Args:
-      different: differences of that base, which the row is in proportion to.
+      different: differences of that base from the scale's; the row is in proportion to the changed base.
     """
-    if scale == 'paper':
-        # Who sets the steps wants them of every row.
-        return row.changes | {k: v for k, v in row.only_paper.items() if k not in different}
-    paper, base = configs.flatten(scale_config('paper')), configs.flatten(scale_config(scale, different))
+    if scale == row.scale:
+        # A number of steps that the user gives holds for every row.
+        return row.changes | {k: v for k, v in row.only_at_scale.items() if k not in different}
+    own, base = configs.flatten(scale_config(row.scale)), configs.flatten(scale_config(scale, different))
     found = {}
     for key, value in row.changes.items():
         if key in PROPORTIONAL:
-            value = _in_proportion(value, _known(paper, key), _known(base, key))
+            value = _in_proportion(value, _known(own, key), _known(base, key))
         found[key] = value
     return found
 
@@ -210,7 +321,7 @@ def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> 
 
 
 def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> list[str]:
-    """The same config as options of run.py."""
+    """The options of run.py that give the same config."""
     file, of_scale = SCALES[scale]
     all_of_them = of_scale | different | changes(row, scale, different)
     return [
@@ -223,18 +334,18 @@ def _with(base: ml_collections.ConfigDict, different: Mapping[str, object]) -> m
     """The config with changes, before anything is derived from them."""
     for key, value in different.items():
         group, name = key.split('.')
-        base[group][name] = configs.check_value(key, value)
+        base[group][name] = declarations.check_value(configs.OPTIONS, key, value)
     return base
 
 
 def _known(flat: dict[str, object], key: str) -> int | float:
-    """The value of an option; where it is derived, what it is derived as."""
+    """The value of an option, also of d_k and d_v where they are derived."""
     if flat[key] is not None:
         return flat[key]
     return flat['model.d_model'] // flat['model.h']
 
 
-def _in_proportion(value, paper, base):
-    scaled = value * base / paper
+def _in_proportion(value, own, base):
+    scaled = value * base / own if own else value
     # One head stays one head where base has few.
-    return max(1, round(scaled)) if isinstance(paper, int) else round(scaled, 6)
+    return max(1, round(scaled)) if isinstance(own, int) else round(scaled, 6)

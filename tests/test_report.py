@@ -16,8 +16,8 @@ import scipy.stats
 from absl import flags
 
 from experiments import command, launch, report, runs, tables
-from transformer import commands
 from transformer.tasks.translation import bleu
+from transformer.tasks.translation import task as translation
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
 # Row, seed, perplexity, BLEU and how many of the translations are wrong.
@@ -40,7 +40,7 @@ def workdir(tmp_path, monkeypatch):
     failed.file('json').parent.mkdir()
     ended = {'options': failed.options, 'status': 1, 'error': 'MemoryError: 3 GiB'}
     failed.file('json').write_text(json.dumps(ended))
-    monkeypatch.setattr(commands, 'references', lambda folder, split: REFERENCES)
+    monkeypatch.setattr(translation, 'references', lambda folder, split: REFERENCES)
     return tmp_path
 
 
@@ -170,7 +170,7 @@ def test_the_committed_tables_are_of_the_committed_results(capsys, name, rows, s
     assert {name: {k: v for k, v in row.items() if k != 'p'} for name, row in committed.items()} == found
     assert len(found) == rows and all(row['PPL ours'].endswith(f' ({seeds})') for row in found.values())
     if name == 'table3-grammar':
-        readme = (launch.ROOT / 'README.md').read_text()
+        readme = (folder.parent / 'README.md').read_text()
         assert cells(readme[readme.index('| row ') :].partition('\n\n')[0]) == committed
 
 
@@ -194,7 +194,7 @@ def test_rows_that_a_scale_cannot_tell_from_base_or_cannot_have(tmp_path, capsys
 def test_no_correlation_where_the_paper_has_no_numbers(tmp_path, capsys):
     runs.write_sweep(tmp_path, runs.Sweep('further', 'grammar', {}, (('base', 1),)))
     out = shown(tmp_path, capsys, '--format=markdown')
-    assert list(cells(out)) == [row.name for row in tables.TABLES['further']]
+    assert list(cells(out)) == [row.name for row in tables.rows('further')]
     assert 'missing: base-seed1' in out and 'Rank correlation' not in out
 
 
@@ -220,6 +220,128 @@ def test_table_2_has_the_papers_bleu_on_the_test_set(tmp_path, capsys):
     assert [cell['BLEU ours'] for cell in found.values()] == ['27.50 (1)', 'missing', 'missing', 'missing']
     assert (found['big-en-de']['FLOPs'], 'PPL' in found['big-en-de']) == ('2.3e+19', False)
     assert "the paper's BLEU (Moses" in out and 'Trained on 8 x TPU v2 (96 CPU cores).' in out
+
+
+def language_run(run: runs.Run, scores: dict[str, object], table: str = 'language') -> None:
+    """Writes the result that a language model's training leaves."""
+    (row,) = tables.rows(table, run.row)
+    config = tables.config(row, 'language', {'train.seed': run.seed})
+    context = {'window': 64, 'stride': 64, 'least': 0, 'mean': 21.5}
+    dev = {
+        'checkpoint': 'best', 'steps': run.steps, 'tokens': 1000, 'decode': {'method': 'sample'},
+        'loss': 0.5, 'accuracy': 0.9, 'pieces': 4000, 'bytes': 20000, 'context': context, **scores,
+    }  # fmt: skip
+    result = {
+        'params': 400_000, 'steps': run.steps, 'seconds': 360.0, 'config': dataclasses.asdict(config),
+        'hardware': {'devices': 1, 'device': 'cpu', 'cpus': 2}, 'scores': {'dev': dev},
+    }  # fmt: skip
+    run.folder.mkdir()
+    (run.folder / 'result.json').write_text(json.dumps(result))
+
+
+def language_scores(perplexity: float, word: float, bits: float, grammatical: float | None) -> dict:
+    scores = {'perplexity': perplexity, 'word': {'perplexity': word, 'count': 3000}, 'bits_per_byte': bits}
+    return scores if grammatical is None else scores | {'grammatical': grammatical}
+
+
+def test_a_language_model_has_its_own_measures(tmp_path, capsys):
+    asked = tuple((row, seed) for row in ('base', 'one-head', 'swiglu') for seed in (1, 2))
+    sweep = runs.Sweep('language', 'language', {}, asked)
+    runs.write_sweep(tmp_path, sweep)
+    by_seed = {(run.row, run.seed): run for run in sweep.all_runs(tmp_path)}
+    language_run(by_seed['base', 1], language_scores(3.0, 9.0, 0.625, 0.93))
+    language_run(by_seed['base', 2], language_scores(3.5, 9.5, 0.75, 0.95))
+    language_run(by_seed['one-head', 1], language_scores(3.25, 10.0, 0.6875, 0.9))
+    out = shown(tmp_path, capsys, '--format=markdown')
+    found = cells(out)
+    assert list(found) == [row.name for row in tables.LANGUAGE]
+    base, head = found['base'], found['one-head']
+    assert base['PPL ours'] == f'3.250 ±{statistics.stdev([3.0, 3.5]):.3f} (2)'
+    assert base['PPL/word ours'] == f'9.250 ±{statistics.stdev([9.0, 9.5]):.3f} (2)'
+    assert base['bits/byte ours'] == f'0.6875 ±{statistics.stdev([0.625, 0.75]):.4f} (2)'
+    assert base['grammatical ours'] == f'0.940 ±{statistics.stdev([0.93, 0.95]):.3f} (2)'
+    # Over the one seed that both have.
+    assert (head['PPL ours'], head['ΔPPL ours']) == ('3.250 (1)', '+0.250')
+    assert (head['ΔPPL/word ours'], head['Δbits/byte ours']) == ('+1.000', '+0.0625')
+    assert head['Δgrammatical ours'] == '-0.030'
+    assert found['swiglu']['PPL ours'] == 'missing'
+    # The row is written for this scale, which is not a smaller copy of the paper's.
+    assert head['h'] == '1' and '→' not in out
+    assert not {'p', 'BLEU', 'BLEU ours', 'PPL'} & set(base)
+    assert (
+        '- Table language at the scale language: perplexity, perplexity per word, bits per byte and share '
+        'of grammatical samples on dev.'
+    ) in out
+    assert 'bootstrap' not in out and 'significance' not in out.lower() and 'Rank correlation' not in out
+    for form in ('terminal', 'latex', 'html'):
+        assert 'bits/byte ours' in shown(tmp_path, capsys, f'--format={form}')
+    assert "startsWith('PPL')" in shown(tmp_path, capsys, '--format=html')
+
+
+def test_a_score_that_a_result_lacks_is_an_empty_cell(tmp_path, capsys):
+    """Text that no grammar judges has no share of grammatical samples."""
+    sweep = runs.Sweep('language', 'language', {}, (('base', 1), ('base', 2), ('swiglu', 1)))
+    runs.write_sweep(tmp_path, sweep)
+    for run in sweep.all_runs(tmp_path):
+        share = 0.5 if (run.row, run.seed) == ('base', 1) else None
+        language_run(run, language_scores(3.0, 9.0, 0.7, share))
+    found = cells(shown(tmp_path, capsys, '--format=markdown', '--table=language'))
+    assert (found['base']['PPL ours'], found['base']['grammatical ours']) == ('3.000 ±0.000 (2)', '0.500 (1)')
+    # The column of differences would be empty.
+    assert found['swiglu']['grammatical ours'] == '' and 'Δgrammatical ours' not in found['swiglu']
+
+
+def test_a_table_of_translation_with_a_language_model(tmp_path, capsys):
+    """Table 3's rows on a language model: perplexities beside the paper's, and no BLEU."""
+    sweep = runs.Sweep('3', 'language', {}, (('base', 1), ('A1', 1)))
+    runs.write_sweep(tmp_path, sweep)
+    for run, perplexity in zip(sweep.all_runs(tmp_path), (3.0, 3.5), strict=True):
+        language_run(run, language_scores(perplexity, 9.0, 0.7, 0.9), '3')
+    out = shown(tmp_path, capsys, '--format=markdown')
+    found = cells(out)
+    assert (found['A1']['PPL ours'], found['A1']['ΔPPL'], found['A1']['ΔPPL ours']) == (
+        '3.500 (1)', '+0.37', '+0.500',
+    )  # fmt: skip
+    assert found['A1']['BLEU'] == '24.9' and found['A1']['BLEU ours'] == '' and 'p' not in found['A1']
+    assert found['C1']['BLEU ours'] == 'missing' and 'No significance' not in out
+
+
+def test_a_table_with_another_measure(workdir, capsys, monkeypatch):
+    """A table names its measures; the report knows none."""
+    chrf = tables.Measure('chrF', 'chrF', 'bleu.chrf.score', 1)
+    rows = tables.rows('3', 'base,A1,C1,D3,E,big')
+    monkeypatch.setitem(tables.TABLES, '3', tables.Table(rows, 'dev', (chrf,)))
+    for run in runs.read_sweep(workdir).all_runs(workdir):
+        file = run.folder / 'result.json'
+        if file.exists():
+            result = json.loads(file.read_text())
+            result['scores']['dev']['bleu']['chrf'] = {'score': 50.0 + run.seed}
+            file.write_text(json.dumps(result))
+    out = shown(workdir, capsys, '--format=markdown')
+    assert cells(out)['A1']['chrF ours'] == f'51.5 ±{statistics.stdev([51, 52]):.1f} (2)'
+    assert not {'PPL', 'PPL ours', 'BLEU', 'p', 'chrF'} & set(cells(out)['A1'])
+    assert '- Table 3 at the scale grammar, train.beta2=0.99: chrF on dev. Ours' in out
+
+
+def test_a_result_of_another_task_is_told(tmp_path, capsys):
+    sweep = runs.Sweep('3', 'grammar', {}, (('base', 1),))
+    runs.write_sweep(tmp_path, sweep)
+    (run,) = sweep.all_runs(tmp_path)
+    language_run(run, language_scores(3.0, 9.0, 0.7, 0.9))
+    assert report.main(['report', f'--workdir={tmp_path}']) == 2
+    error = capsys.readouterr().err
+    assert "base-seed1: made by another config: model.kind is 'decoder'" in error and error.count('\n') == 1
+
+
+def test_a_perplexity_too_large_for_a_number(workdir, capsys):
+    for path in workdir.glob('A1-seed*/result.json'):
+        path.write_text(path.read_text().replace('"perplexity": 5.', '"perplexity": Infinity, "was": 5.'))
+    with (workdir / 'A1-seed1' / 'metrics.jsonl').open('a') as file:
+        file.write('{"step": 200, "dev_perplexity": Infinity}\n')
+    found = cells(shown(workdir, capsys, '--format=markdown'))
+    assert (found['A1']['PPL ours'], found['A1']['ΔPPL ours']) == ('inf (2)', '')
+    assert found['A1']['ΔBLEU ours'] == '-4.00'
+    assert shown(workdir, capsys, '--format=html').count('<figure>') == 5
 
 
 def test_latex(workdir, capsys):
@@ -278,7 +400,7 @@ def test_a_full_disk_is_one_line(capsys):
     def write(values):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    assert command.run(['report'], flags.FlagValues(), {'': write}) == 2
+    assert command.run(['report'], flags.FlagValues(), {'': write}, '') == 2
     assert capsys.readouterr().err == 'error: [Errno 28] No space left on device\n'
 
 

@@ -18,24 +18,37 @@ import psutil
 import pytest
 
 from experiments import launch, report, runs, sweep
+from transformer.options import ConfigError
 
 PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
 
 
+SMALL = {
+    'data.pieces': 300, 'model.vocab_size': 300, 'model.N': 1, 'model.d_model': 16, 'model.d_ff': 32,
+    'data.batch_tokens': 512, 'train.steps': 4, 'train.eval_every': 2, 'train.log_every': 1,
+    'decode.extra_len': 2,
+}  # fmt: skip
+
+
 @pytest.fixture(scope='module')
-def call(tmp_path_factory):
-    """The options of a sweep over a text so small that a run takes seconds."""
+def text(tmp_path_factory):
+    """A folder with a text so small that a run takes seconds."""
     folder = tmp_path_factory.mktemp('text')
     for split, count in (('train', 40), ('val', 1), ('test_2016_flickr', 1)):
         for side, language in enumerate(('en', 'de')):
-            text = ''.join(f'{pair[side]} {i}\n' for i in range(count) for pair in PAIRS)
-            (folder / f'{split}.{language}').write_text(text)
-    changes = {
-        'data.dir': folder, 'data.pieces': 300, 'model.vocab_size': 300, 'model.N': 1, 'model.d_model': 16,
-        'model.d_ff': 32, 'data.batch_tokens': 512, 'train.steps': 4, 'train.eval_every': 2,
-        'train.log_every': 1, 'decode.extra_len': 2,
-    }  # fmt: skip
-    return ['--table=3', '--scale=multi30k', *(f'--set={key}={value}' for key, value in changes.items())]
+            lines = ''.join(f'{pair[side]} {i}\n' for i in range(count) for pair in PAIRS)
+            (folder / f'{split}.{language}').write_text(lines)
+    return folder
+
+
+@pytest.fixture
+def call(text):
+    """The options of a sweep over this text."""
+    return ['--table=3', '--scale=multi30k', *sets(SMALL | {'data.dir': text})]
+
+
+def sets(changes: dict[str, object]) -> list[str]:
+    return [f'--set={key}={value}' for key, value in changes.items()]
 
 
 def states(workdir: pathlib.Path) -> dict[str, runs.State]:
@@ -143,6 +156,23 @@ def test_a_sweep_on_this_machine(call, tmp_path, capsys):
     check_reported(tmp_path, capsys, failed=False)
     assert sweep.main(['sweep', *argv]) == 0
     assert capsys.readouterr().out == f'{tmp_path}: 0 of 6 runs to do\n'
+
+
+def test_a_sweep_of_language_models(text, tmp_path, capsys):
+    """Table, scale and measures are another task's; sweep and report are the same."""
+    of_text = {'data.source': 'text', 'data.dir': text, 'data.dev': 'val', 'data.test': 'val'}
+    call = ['--table=language', '--rows=base,rotary', *sets(SMALL | of_text), f'--workdir={tmp_path}']
+    assert sweep.main(['sweep', 'run', *call, '--parallel=2']) == 0
+    assert runs.read_sweep(tmp_path).scale == 'language'
+    capsys.readouterr()
+    assert report.main(['report', f'--workdir={tmp_path}', '--format=markdown']) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith('|')]
+    header, _, base, *_ = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines]
+    found = dict(zip(header, base, strict=True))
+    scores = json.loads((tmp_path / 'base-seed1' / 'result.json').read_text())['scores']['dev']
+    assert found['PPL ours'] == f'{scores["perplexity"]:.3f} (1)'
+    assert found['PPL/word ours'] == f'{scores["word"]["perplexity"]:.3f} (1)'
+    assert found['bits/byte ours'] == f'{scores["bits_per_byte"]:.4f} (1)'
 
 
 def has_slurm() -> bool:
@@ -293,7 +323,7 @@ def test_slurm_that_does_not_answer(tmp_path, monkeypatch):
     squeue.write_text('#!/bin/sh\necho "squeue: error: no\ncontroller" >&2; exit 1\n')
     squeue.chmod(0o755)
     monkeypatch.setenv('PATH', f'{tmp_path}:{os.environ["PATH"]}')
-    with pytest.raises(runs.ConfigError, match='^squeue: squeue: error: no controller$'):
+    with pytest.raises(ConfigError, match='^squeue: squeue: error: no controller$'):
         runs._queued({'base-seed1': '7_0'})
     squeue.write_text('#!/bin/sh\nprintf "7_0\\n7_2\\n"\n')
     assert runs._queued({'a': '7_0', 'b': '7_1', 'c': '7_2'}) == {'a', 'c'}
@@ -320,14 +350,14 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
     assert run.file('log').read_text() == '6,7,8\nNone\n'
     monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '4,6,7')
     assert launch._devices(1, 1) == {'CUDA_VISIBLE_DEVICES': '6'}
-    with pytest.raises(launch.ConfigError, match='--gpus=2: 2 runs at a time need 4'):
+    with pytest.raises(ConfigError, match='--gpus=2: 2 runs at a time need 4'):
         launch._devices(1, 2)
 
 
 def test_a_run_that_runs_is_left_alone(tmp_path):
     run = scripted(tmp_path, 'import time; time.sleep(60)')
     with run.file('lock').open('a') as lock:
-        assert runs.locked(lock)
+        assert runs.try_lock(lock)
         assert runs.state(run, {run.name}).state == 'running'
         launch.Job(run, {})()
     assert not run.file('log').exists()

@@ -1,13 +1,15 @@
-"""The rows of the paper's tables: all that it prints, and what they mean at a smaller scale."""
+"""The rows of tables: all that the paper prints, what they mean at other scales, and what they cost."""
+
+import dataclasses
 
 import pytest
 
-import run
-from experiments import sweep, tables
-from transformer import accounting
+from experiments import plan, sweep, tables
+from transformer import accounting, cli
 from transformer import config as configs
-from transformer.config import ConfigError
 from transformer.nn import models
+from transformer.options import ConfigError
+from transformer.tasks.translation import bleu
 
 # As Table 3 prints it: row, what differs from base, perplexity, BLEU, millions of parameters.
 PRINTED_3 = """\
@@ -82,12 +84,62 @@ def test_table_2():
     assert tables.config(tables.TABLE_2[3], 'paper').model.P_drop == 0.1
 
 
-@pytest.mark.parametrize('scale', tables.SCALES)
-@pytest.mark.parametrize('table', tables.TABLES)
+TRANSLATION = ('paper', 'multi30k', 'grammar')
+
+
+@pytest.mark.parametrize(
+    'table, scale',
+    [
+        *((table, scale) for table in ('2', '3', 'further') for scale in TRANSLATION),
+        ('3', 'language'),
+        ('language', 'language'),
+    ],
+)
 def test_rows_are_possible_and_different_at_every_scale(table, scale):
     found = [tables.config(row, scale) for row in tables.rows(table)]
-    if table != '2' or scale == 'paper':
-        assert len(set(found)) == len(found)
+    different = set(found)
+    if (table, scale) == ('3', 'language'):
+        # The base there has no label smoothing to have more or less of.
+        assert tables.config(tables.rows('3', 'D4')[0], scale) == found[0]
+        assert len(different) == len(found) - 2
+    else:
+        assert len(different) == len(found)
+
+
+def test_every_table_and_scale_is_tested():
+    assert {*TRANSLATION, 'language'} == set(tables.SCALES)
+    assert {'2', '3', 'further', 'language'} == set(tables.TABLES)
+
+
+def test_a_row_for_another_task_is_a_mistake():
+    (row,) = tables.rows('further', 'tied-decoder')
+    with pytest.raises(ConfigError, match="^row tied-decoder: model.tie_embeddings='decoder'"):
+        tables.config(row, 'language')
+
+
+def test_rows_of_a_language_model_are_in_proportion_to_its_own_scale():
+    base, one_head = tables.rows('language', 'base,one-head')
+    own = tables.config(base, 'language')
+    assert (own.model.kind, own.train.task) == ('decoder', 'language')
+    assert tables.changes(one_head, 'language') == {'model.h': 1}
+    half = dataclasses.replace(base, changes={'model.d_ff': own.model.d_ff // 2})
+    assert tables.config(half, 'language').model.d_ff == own.model.d_ff // 2
+    assert tables.changes(half, 'paper') == {'model.d_ff': 1024}
+    # Nothing is in proportion to 0.
+    assert own.train.eps_ls == 0
+    smoothed = dataclasses.replace(base, changes={'train.eps_ls': 0.05})
+    assert tables.changes(smoothed, 'paper') == {'train.eps_ls': 0.05}
+
+
+def test_measures_name_what_is_scored():
+    for table in tables.TABLES.values():
+        assert len({measure.name for measure in table.measures}) == len(table.measures)
+        # Only a BLEU can be tested by resampling sentences, once a table.
+        tested = [measure.path for measure in table.measures if measure.significance]
+        assert all(path.startswith('bleu.') for path in tested) and len(tested) <= 1
+        for measure in table.measures:
+            if measure.path.startswith('bleu.'):
+                assert measure.meaning == bleu.NAMES[measure.path.split('.')[1]]
 
 
 @pytest.mark.parametrize(
@@ -120,17 +172,18 @@ def test_the_base_of_a_scale_can_differ():
 
 
 def test_options_give_the_config():
-    for table, rows in tables.TABLES.items():
-        for row in rows:
-            call = ['run.py', *tables.options(row, 'grammar', {'train.seed': 7})]
-            _, values = run.parse(call)
-            config = tables.config(row, 'grammar', {'train.seed': 7})
-            assert configs.resolve(values.config) == config, (table, row.name)
+    for name, table in tables.TABLES.items():
+        scale = 'language' if name == 'language' else 'grammar'
+        for row in table.rows:
+            call = ['run.py', *tables.options(row, scale, {'train.seed': 7})]
+            _, values = cli.parse(call)
+            config = tables.config(row, scale, {'train.seed': 7})
+            assert configs.resolve(values.config) == config, (name, row.name)
 
 
 def test_unknown_names():
     for call, part in (
-        (lambda: tables.rows('4'), '--table=4: choose one of 2, 3, further'),
+        (lambda: tables.rows('4'), '--table=4: choose one of 2, 3, further, language'),
         (lambda: tables.rows('3', 'A1,A9'), '--rows=A9: table 3 has base, A1'),
         (lambda: tables.scale_config('huge'), '--scale=huge: choose one of paper'),
     ):
@@ -163,6 +216,46 @@ def test_plan_measures_time_and_memory(capsys):
         seconds, memory = map(float, line.split()[-2:])
         assert 0 < seconds < 60 and 0.001 < memory < 4
     assert any('(cpu)' in line for line in out)
+
+
+def test_the_plan_of_a_language_model(capsys):
+    """At its own scale, if none is named."""
+    assert sweep.main(['sweep', 'plan', '--table=language', '--tflops=1']) == 0
+    out = capsys.readouterr().out
+    names = [line.split()[0] for line in out.splitlines()]
+    assert names[2 : 2 + len(tables.LANGUAGE)] == [row.name for row in tables.LANGUAGE]
+    config = tables.config(tables.LANGUAGE[0], 'language')
+    count = accounting.parameters(models.parameter_shapes(config))
+    assert f'{count / 1e6:.2f}M' in out.splitlines()[2].split()
+    assert 'one-head' in out and 'swiglu: model.activation=swiglu (Shazeer 2020)' in out
+    assert 'Table 2 counts' not in out
+
+
+def test_the_cost_of_a_run_by_hand():
+    config = tables.config(tables.TABLE_3[0], 'grammar')
+    found = plan.cost(config)
+    assert found.tokens == 1024 * 600
+    assert found.run_flops == 600 * found.update_flops == 600 * accounting.update_flops(config)
+
+
+def test_a_time_or_memory_is_measured_of_a_batch_of_the_configs_size():
+    config = tables.config(tables.TABLE_3[0], 'grammar')
+    batch = plan._full_batch(config)
+    assert set(batch) == {'source', 'target'}
+    for tokens, segments, positions in batch.values():
+        assert tokens.shape == segments.shape == positions.shape == (1024 // 32, 32)
+        assert segments.min() == 1 and tokens.max() < config.data.pieces
+    bucketed = configs.replace(config, {'data.batching': 'bucketed', 'data.batch_tokens': 2000})
+    # Rows of 48, as many as divide among 8 microbatches.
+    assert plan._full_batch(bucketed)['target'].tokens.shape == (40, 48)
+
+
+def test_help(capsys):
+    assert sweep.main(['sweep', 'plan', '--help', '--rows=Z']) == 0
+    out = capsys.readouterr().out
+    assert 'python -m experiments.sweep status --workdir=FOLDER' in out
+    for flag in ('--table', '--seeds', '--sbatch'):
+        assert f'    {flag} ' in out
 
 
 def test_mistakes_are_one_line(capsys):

@@ -1,0 +1,178 @@
+"""What the rows of a table cost, before they are trained: parameters, FLOPs, tokens, time and memory."""
+
+import functools
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from tabulate import tabulate
+
+from experiments import tables
+from transformer import accounting, parallel, train
+from transformer import config as configs
+from transformer.config import Config
+from transformer.nn import models
+from transformer.symbols import Batch
+from transformer.tasks.task import sums
+
+P100 = 9.5  # TFLOP/s, as the paper counts
+PAPER_DEVICES = 8
+WHY_DIFFERENT = (
+    'Table 2 counts hours x 8 devices x the 9.5 TFLOP/s of a P100 (12 h: 3.3e18, 3.5 days: 2.3e19); ours\n'
+    'are the products of the model alone, so that their ratio is the share of the peak that was used.'
+)
+
+
+class Cost(NamedTuple):
+    """What a training costs. Tokens are positions of one side, padding counted."""
+
+    params: int
+    update_flops: float
+    run_flops: float
+    tokens: int
+
+
+def cost(config: Config) -> Cost:
+    """The cost of a config, by formula."""
+    update = accounting.update_flops(config)
+    return Cost(
+        params=accounting.parameters(models.parameter_shapes(config)),
+        update_flops=update,
+        run_flops=update * config.train.steps,
+        tokens=config.data.batch_tokens * config.train.steps,
+    )
+
+
+def seconds_per_update(config: Config, updates: int = 3, replicas: int = 0) -> float:
+    """Measures an update on the devices at hand, without its compilation.
+
+    Args:
+      updates: how many to time.
+      replicas: trainings that one program updates at once, each with a batch of its own; 0 is the plain
+        program of one training.
+    """
+    step = functools.partial(train.train_step, config, sums(config))
+    state = train.initial_state(config)
+    batch = parallel.to_devices(_full_batch(config), config.train.microbatches)
+    if replicas:
+        step = jax.vmap(step)
+        state = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas), state)
+        batch = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas, axis=1), batch)
+    update = parallel.map_update(step)
+    state, _ = update(parallel.replicate(state), batch)
+    jax.block_until_ready(state)
+    start = time.perf_counter()
+    for _ in range(updates):
+        state, _ = update(state, batch)
+    jax.block_until_ready(state)
+    return (time.perf_counter() - start) / updates
+
+
+def peak_memory(config: Config) -> float:
+    """The memory of an update by XLA's plan, in GiB a device: state, batch and what lives in between."""
+    update = parallel.map_update(functools.partial(train.train_step, config, sums(config)))
+    shapes = jax.eval_shape(functools.partial(train.initial_state, config))
+    batch = parallel.to_devices(_full_batch(config), config.train.microbatches)
+    found = update.mapped.lower(shapes, batch).compile().memory_analysis()
+    # The new state takes the memory of the old one, so it counts once.
+    return (found.argument_size_in_bytes + found.temp_size_in_bytes) / 2**30
+
+
+def _full_batch(config: Config) -> Batch:
+    """A batch of the config's size without any padding."""
+    length, microbatches = accounting.row_length(config), config.train.microbatches
+    rows = max(config.data.batch_tokens // length // microbatches, 1) * microbatches
+    return models.blank(config, rows, length)
+
+
+def print_plan(
+    rows: Sequence[tables.Row],
+    scale: str,
+    different: Mapping[str, object],
+    *,
+    tflops: float,
+    with_time: bool,
+    with_memory: bool,
+) -> None:
+    """Prints a line for each row: its options, parameters, FLOPs, tokens and hours, ours and the paper's.
+
+    Args:
+      different: differences from the scale's base, as for `tables.config`.
+      tflops: the speed of the training, TFLOP/s.
+      with_time, with_memory: whether to measure updates and to ask XLA for their memory.
+    """
+    resolved = {row.name: tables.config(row, scale, different) for row in rows}
+    header = ['row', *(key.partition('.')[2] for key in tables.OPTIONS)]
+    header += ['params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2', 'tokens', 'hours']
+    lines = [_line(row, resolved[row.name], scale, tflops) for row in rows]
+    if with_time:
+        _append(header, lines, 's/update', resolved.values(), seconds_per_update)
+    if with_memory:
+        _append(header, lines, 'GiB', resolved.values(), peak_memory)
+    print(_aligned(lines, header))
+    print(f'hours: at {tflops:g} TFLOP/s')
+    if with_time or with_memory:
+        device = jax.devices()[0]
+        print(f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})')
+    if scale == 'paper' and any(map(_paper_flops, rows)):
+        print(WHY_DIFFERENT)
+    for row in rows:
+        changed = tables.changes(row, scale, different)
+        other = [f'{key}={value}' for key, value in changed.items() if key not in tables.OPTIONS]
+        if other:
+            source = f' ({row.source})' if row.source else ''
+            print(f'{row.name}: {", ".join(other)}{source}')
+
+
+def _line(row: tables.Row, config: Config, scale: str, tflops: float) -> list[str]:
+    flat, planned = configs.flatten(config), cost(config)
+    return [
+        row.name,
+        *(tables.shown(key, flat[key]) for key in tables.OPTIONS),
+        f'{planned.params / 1e6:.2f}M',
+        _printed(row, 'params', '{:g}M'),
+        f'{planned.update_flops:.2e}',
+        f'{planned.run_flops:.2e}',
+        _paper_flops(row) if scale == 'paper' else '',
+        f'{planned.tokens:.2e}',
+        f'{planned.run_flops / tflops / 1e12 / 3600:.3g}',
+    ]
+
+
+def _append(
+    header: list[str],
+    lines: list[list[str]],
+    title: str,
+    rows: Iterable[Config],
+    measure: Callable[[Config], float],
+) -> None:
+    """Appends a measured column, with a dot on standard error for each row."""
+    known = functools.cache(measure)
+    header.append(title)
+    for line, config in zip(lines, rows, strict=True):
+        # Rows that differ in these alone have the same program.
+        same = {'train.steps': 1, 'train.average_last': 0}
+        line.append(f'{known(configs.replace(config, same)):.3g}')
+        print('.', end='', file=sys.stderr, flush=True)
+    print(file=sys.stderr)
+
+
+def _printed(row: tables.Row, key: str, form: str) -> str:
+    return form.format(row.paper[key]) if key in row.paper else ''
+
+
+def _paper_flops(row: tables.Row) -> str:
+    """What Table 2 prints for the row; base and big of Table 3 are its first two models."""
+    if row in tables.TABLE_3:
+        row = {'base': tables.TABLE_2[0], 'big': tables.TABLE_2[1]}.get(row.name, row)
+    return _printed(row, 'FLOPs', '{:.1e}')
+
+
+def _aligned(lines: list[list[str]], header: list[str]) -> str:
+    """A table with its columns aligned to the right, all but the first one."""
+    return tabulate(
+        lines, header, 'simple', colalign=['left'] + ['right'] * (len(header) - 1), disable_numparse=True
+    )
