@@ -4,7 +4,6 @@ import io
 import json
 import os
 import pathlib
-import signal
 import subprocess
 import sys
 
@@ -13,9 +12,9 @@ import numpy as np
 import pytest
 
 import run
-from transformer import commands
+from transformer import cli, commands
 from transformer import config as configs
-from transformer.tasks.translation import translate as translate_file
+from transformer.tasks import generation
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = {
@@ -241,13 +240,15 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     assert run.main(['run.py', 'evaluate', '--checkpoint=average', *both]) == 0
     result = json.loads((workdir / 'result.json').read_text())['scores']['test']
     assert (result['checkpoint'], result['steps']) == ('average', [2, 3])
-    averaged, second, third = (commands.load(workdir, choice).params for choice in ('average', '2', '3'))
+    averaged, second, third = (
+        commands.load(workdir, choice).trained.params for choice in ('average', '2', '3')
+    )
     jax.tree.map(
         np.testing.assert_array_equal, averaged, jax.tree.map(lambda a, b: (a + b) / 2, second, third)
     )
     # A new average replaces the old one.
     assert run.main([*average, '--last=1', '--every=2']) == 0
-    jax.tree.map(np.testing.assert_array_equal, commands.load(workdir, 'average').params, second)
+    jax.tree.map(np.testing.assert_array_equal, commands.load(workdir, 'average').trained.params, second)
 
 
 def test_diagnosis(capfd, texts, trained, tmp_path):
@@ -410,28 +411,38 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
     assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], b'')
 
 
-def test_a_long_sentence_is_cut(trained):
-    translator = commands.load(trained)
-    search, rows = translator._search, []
-    translator._search = lambda *arguments: rows.append(arguments[-1]) or search(*arguments)
-    translator.translate(['nine ' * 200], max_source_len=16)
-    (row,) = (row for tokens in rows for row in tokens['tokens'] if row.any())
+def recorded(monkeypatch, seen: list) -> None:
+    """Notes the rows of every search, and the precision of its products."""
+    program = generation._program
+
+    def recording(*arguments):
+        search = program(*arguments)
+
+        def call(params, key, rows):
+            seen.append((rows['tokens'], jax.config.jax_default_matmul_precision))
+            return search(params, key, rows)
+
+        return call
+
+    monkeypatch.setattr(generation, '_program', recording)
+
+
+def test_a_long_sentence_is_cut(trained, monkeypatch):
+    seen = []
+    recorded(monkeypatch, seen)
+    commands.load(trained).translate(['nine ' * 200], max_source_len=16)
+    (row,) = (row for tokens, _ in seen for row in tokens if row.any())
     assert row.shape == (16,) and row[-1] == 1 and (row > 0).all()
 
 
 def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
-    translator = commands.load(trained)
-    translator.config = configs.replace(translator.config, {'train.matmul_precision': 'highest'})
     seen = []
-    program = translate_file._search_program
-
-    def recorded(*arguments):
-        search = program(*arguments)
-        return lambda *given: seen.append(jax.config.jax_default_matmul_precision) or search(*given)
-
-    monkeypatch.setattr(translate_file, '_search_program', recorded)
+    recorded(monkeypatch, seen)
+    translator = commands.load(trained)
+    config = configs.replace(translator.trained.config, {'train.matmul_precision': 'highest'})
+    translator.trained = translator.trained._replace(config=config)
     translator.translate(['one two'])
-    assert seen == ['highest']
+    assert [precision for _, precision in seen] == ['highest']
 
 
 def test_translate_nbest_and_scores(monkeypatch, capfdbinary, trained):
@@ -478,13 +489,4 @@ def test_config_prints_all_options_and_differences(capsys):
 def test_help_names_every_command(capsys):
     assert run.main(['run.py', '--help']) == 0
     out = capsys.readouterr().out
-    assert all(f'    {command} ' in out for command in run.COMMANDS)
-
-
-def test_signals_are_put_back():
-    before = signal.getsignal(signal.SIGTERM)
-    with commands._signals() as stop_signal:
-        for _ in range(2):
-            os.kill(os.getpid(), signal.SIGTERM)
-            assert stop_signal() == signal.SIGTERM
-    assert signal.getsignal(signal.SIGTERM) == before
+    assert all(f'    {command} ' in out for command in cli.COMMANDS)

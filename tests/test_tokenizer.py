@@ -127,7 +127,7 @@ def test_bytes():
     assert bytewise.encode('aö\n') == [97 + 3, 0xC3 + 3, 0xB6 + 3, 10 + 3, EOS]
     assert bytewise.encode_document('😀').tolist() == [0xF0 + 3, 0x9F + 3, 0x98 + 3, 0x80 + 3, EOS]
     assert bytewise.pieces([PAD, EOS, UNK, 97 + 3, 10 + 3, 32 + 3, 0xC3 + 3]) == [
-        *('<pad>', '</s>', '<unk>', 'a', '<0x0A>', '<0x20>', '<0xC3>')
+        *('<pad>', '</s>', '<unk>', 'a', '<0x0A>', '▁', '<0xC3>')
     ]
 
 

@@ -7,7 +7,7 @@ import logging
 import os
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from absl import flags
 from absl import logging as absl_logging
@@ -181,7 +181,7 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         return score(values)
     # Here, so that the help and mistakes in a call do not wait for jax.
     from transformer import commands
-    from transformer.runs import process, restore
+    from transformer.runs import process, restore, workdir
 
     if command in ('train', 'prepare'):
         # The other commands have the config of their work directory.
@@ -197,7 +197,8 @@ def run_command(command: str, values: flags.FlagValues) -> int:
     folder = process.start(work_directory(values), distributed=values.distributed)
     if command == 'evaluate':
         splits = values.split.split(',')
-        print_scores(commands.run_evaluation(folder, splits, values.checkpoint, overrides(values)), splits)
+        result = commands.run_evaluation(folder, splits, values.checkpoint, overrides(values))
+        print_scores(workdir.read_config(folder), result, splits)
     elif command == 'average':
         steps = restore.average(folder, values.last, values.every)
         print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
@@ -235,7 +236,7 @@ def train(config: Config, folder, lock: str) -> int:
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
-    print_scores(result)
+    print_scores(config, result, result['scores'])
     if parallel.is_primary():
         for line in task_of(config).examples(trained, prepared):
             print(line)
@@ -245,17 +246,15 @@ def train(config: Config, folder, lock: str) -> int:
     return 0
 
 
-def print_scores(result: dict, splits: Sequence[str] | None = None) -> None:
-    """The scores of a result, in lines that begin with their split."""
+def print_scores(config: Config, result: dict, splits: Iterable[str]) -> None:
+    """The scores of splits, in lines that begin with their split."""
     from transformer import parallel
-    from transformer.tasks.task import TASKS
+    from transformer.tasks.task import task_of
 
-    if not parallel.is_primary():
-        return
-    describe = TASKS[result['config']['train'].get('task', 'translation')].describe
-    for split in splits or result['scores']:
-        for line in describe(result['scores'][split]):
-            print(f'{split}: {line}')
+    if parallel.is_primary():
+        for split in splits:
+            for line in task_of(config).describe(result['scores'][split]):
+                print(f'{split}: {line}')
 
 
 def diagnose(folder, values: flags.FlagValues) -> None:

@@ -5,7 +5,7 @@ resume, and every process of a run can build its own part of it.
 """
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Integer
 
 from transformer.config import Data
 from transformer.data.corpus import Corpus, Field
@@ -278,7 +278,7 @@ def _part(
 
 def _masked(
     real: Bool[np.ndarray, 'R S'],
-    tokens: Int[np.ndarray, 'R S'],
+    tokens: Integer[np.ndarray, 'R S'],
     segments: Int[np.ndarray, 'R S'],
     positions: Int[np.ndarray, 'R S'],
 ) -> Tokens:

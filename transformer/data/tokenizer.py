@@ -182,11 +182,13 @@ class ByteTokenizer:
         return text.replace('\n', ' ') if one_line else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces to look at: a printable character of ASCII as it is, other bytes as <0x0A>."""
+        """The pieces to look at: a blank as "▁", printable ASCII as it is, other bytes as <0x0A>."""
         return [_SYMBOLS.get(int(token)) or _shown(int(token) - len(_SYMBOLS)) for token in ids]
 
 
 def _shown(byte: int) -> str:
+    if byte == ord(' '):
+        return '▁'
     return chr(byte) if 32 < byte < 127 else f'<0x{byte:02X}>'
 
 

@@ -47,7 +47,7 @@ class Evidence:
     translations: Sequence[str]
     tokenizer: Tokenizer
 
-    def share(self, wrong: Callable[..., object], *sides: Sequence[str]) -> float:
+    def share(self, wrong: Callable[..., object], *sides: Sequence[object]) -> float:
         """The share of the lines for which `wrong` of the sides is true."""
         return sum(bool(wrong(*line)) for line in zip(*sides, strict=True)) / len(self.references)
 

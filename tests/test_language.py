@@ -1,0 +1,279 @@
+"""Language modelling from the command line: training, scores recomputed by hand, and generation."""
+
+import io
+import json
+import math
+import os
+import pathlib
+import sys
+
+import jax
+import numpy as np
+import pytest
+
+import run
+from transformer import config as configs
+from transformer.nn import models
+from transformer.options import ConfigError
+from transformer.runs import restore
+from transformer.symbols import Tokens
+from transformer.tasks import language
+from transformer.tasks.task import sums
+
+ROOT = pathlib.Path(__file__).parent.parent
+TEXT = '\n'.join(f'{n} bottles of béer on the wall, {n} bottles.\n' for n in range(400, 0, -1))
+RUNNING = {
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 32,
+    'model.h': 2,
+    'data.row_len': 16,
+    'data.stride': 4,
+    'data.batch_tokens': 256,
+    'data.train': 'song.txt[:80%]',
+    'data.dev': 'song.txt[80%:90%]',
+    'data.test': 'song.txt[90%:]',
+    'train.steps': 4,
+    'train.eval_every': 2,
+    'train.checkpoint_every': 2,
+    'train.microbatches': 8,
+    'train.average_last': 0,
+    'decode.extra_len': 24,
+}
+
+
+@pytest.fixture(autouse=True)
+def _in_the_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+@pytest.fixture(scope='session')
+def song(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp('song')
+    (folder / 'song.txt').write_text(TEXT)
+    return folder
+
+
+def arguments(song: pathlib.Path, workdir: pathlib.Path, **changes) -> list[str]:
+    options = {**RUNNING, 'data.dir': song, **changes}
+    call = ['run.py', '--config=configs/gpt_shakespeare.py', f'--workdir={workdir}']
+    return [*call, *(f'--config.{key}={value}' for key, value in options.items())]
+
+
+@pytest.fixture(scope='session')
+def trained(song, tmp_path_factory) -> pathlib.Path:
+    os.chdir(ROOT)
+    workdir = tmp_path_factory.mktemp('runs') / 'song'
+    assert run.main(arguments(song, workdir)) == 0
+    return workdir
+
+
+def generate(monkeypatch, capfdbinary, workdir, *argv: str, lines: bytes = b'') -> bytes:
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(lines)))
+    capfdbinary.readouterr()
+    assert run.main(['run.py', 'generate', f'--workdir={workdir}', *argv]) == 0
+    return capfdbinary.readouterr().out
+
+
+def test_scores_in_every_unit(trained, song):
+    """Each byte's probability is computed alone, from the bytes that its window shows."""
+    scores = json.loads((trained / 'result.json').read_text())['scores']['test']
+    trained_model, _ = restore.load(trained)
+    text = TEXT[len(TEXT) * 90 // 100 :].encode()
+    tokens = [byte + 3 for byte in text] + [1]
+    nats = 0.0
+    starts = [0, *range(4, len(tokens) - 16 + 4, 4)]
+    score = jax.jit(lambda batch: models.build(trained_model.config).apply(
+        {'params': trained_model.params}, batch, train=False
+    ))  # fmt: skip
+    rows = np.zeros((len(starts), 16), np.int32)
+    for row, start in zip(rows, starts, strict=True):
+        row[: len(tokens[start : start + 16])] = tokens[start : start + 16]
+    segments = (rows > 0).astype(np.int32)
+    positions = np.broadcast_to(np.arange(16, dtype=np.int32), rows.shape)
+    logits = np.asarray(score({'text': Tokens(rows, segments, positions)}), np.float64)
+    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    scored = 0
+    for row, start in enumerate(starts):
+        for place in range(16):
+            if scored <= start + place < len(tokens):
+                nats -= logp[row, place, tokens[start + place]]
+        scored = start + 16
+    assert scores['pieces'] == len(tokens)
+    assert scores['loss'] == pytest.approx(nats / len(tokens), rel=1e-5)
+    assert scores['perplexity'] == pytest.approx(math.exp(nats / len(tokens)), rel=1e-5)
+    words = len(text.decode().split())
+    assert scores['word'] == {'perplexity': pytest.approx(math.exp(nats / words), rel=1e-4), 'count': words}
+    assert scores['bytes'] == len(text)
+    assert scores['bits_per_byte'] == pytest.approx(nats / math.log(2) / len(text), rel=1e-5)
+    seen = [start + 16 - 4 + k - start for start in starts[1:] for k in range(4)]
+    assert scores['context']['window'] == 16 and scores['context']['stride'] == 4
+    assert scores['context']['least'] == min(seen) == 12
+
+
+def test_a_stride_gives_more_context_and_changes_nothing_else(trained):
+    result = json.loads((trained / 'result.json').read_text())
+    assert result['config']['data']['stride'] == 4
+    assert run.main(['run.py', 'evaluate', f'--workdir={trained}', '--config.data.stride=16']) == 0
+    scores = json.loads((trained / 'result.json').read_text())['scores']['test']
+    assert scores['context']['least'] == 0
+    assert scores['loss'] != result['scores']['test']['loss']
+    (trained / 'result.json').write_text(json.dumps(result))
+
+
+def test_dev_loss_is_of_windows_side_by_side(trained):
+    lines = [json.loads(line) for line in (trained / 'metrics.jsonl').read_text().splitlines()]
+    assert [line['step'] for line in lines if 'dev_loss' in line] == [2, 4]
+    assert {'dev_loss', 'dev_perplexity', 'dev_accuracy'} <= set(lines[-1])
+
+
+def test_training_resumes_to_the_same_parameters(trained, song, tmp_path):
+    assert run.main(arguments(song, tmp_path / 'w', **{'train.steps': 2})) == 0
+    assert run.main(arguments(song, tmp_path / 'w')) == 0
+    digests = [json.loads((folder / 'result.json').read_text())['params_sha256'] for folder in
+               (trained, tmp_path / 'w')]  # fmt: skip
+    assert digests[0] == digests[1]
+
+
+def test_one_document_a_row_and_packed(song, tmp_path):
+    """Lines as documents, in a learned vocabulary, with and without packing."""
+    for name in ('train', 'dev', 'test'):
+        (tmp_path / f'{name}.en').write_text(TEXT[:4000] if name == 'train' else TEXT[-500:])
+    found = {}
+    for batching in ('bucketed', 'packed'):
+        changes = {
+            'data.batching': batching,
+            'data.documents': 'lines',
+            'data.language': 'en',
+            'data.train': 'train',
+            'data.dev': 'dev',
+            'data.test': 'test',
+            'data.tokenizer': 'bpe',
+            'data.pieces': 300,
+            'model.vocab_size': 300,
+            'data.row_len': 48,
+            'data.max_len': 48,
+            'data.stride': 48,
+            'data.batch_tokens': 384,
+            'train.steps': 1,
+        }
+        workdir = tmp_path / batching
+        assert run.main(arguments(tmp_path, workdir, **changes)) == 0
+        result = json.loads((workdir / 'result.json').read_text())
+        found[batching] = result['scores']['dev']
+        lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+        # Every document fits into a row: windows and rows of training see the same.
+        dev = next(line['dev_loss'] for line in lines if 'dev_loss' in line)
+        assert dev == pytest.approx(found[batching]['loss'], rel=1e-5)
+    assert found['bucketed']['pieces'] == found['packed']['pieces']
+
+
+def test_samples_depend_on_the_seed_and_the_prompt_alone(monkeypatch, capfdbinary, trained):
+    ask = lambda *argv, **more: generate(monkeypatch, capfdbinary, trained, '--json', *argv, **more)
+    three = [json.loads(line) for line in ask('--prompt=12 b', '--samples=3', '--seed=7').splitlines()]
+    assert [answer['line'] for answer in three] == [0, 0, 0]
+    assert len({answer['text'] for answer in three}) > 1
+    again = [json.loads(line) for line in ask('--prompt=12 b', '--samples=3', '--seed=7').splitlines()]
+    other = [json.loads(line) for line in ask('--prompt=12 b', '--samples=3', '--seed=8').splitlines()]
+    assert again == three and other != three
+    both = [json.loads(line) for line in ask('--samples=3', '--seed=7', lines=b'12 b\n\n').splitlines()]
+    assert both[:3] == three and [answer['line'] for answer in both] == [0] * 3 + [1] * 3
+
+
+def test_a_sample_is_drawn_from_the_model(trained):
+    """The likelihood that is reported is that of the text, read by the full pass; longer than a row."""
+    model, _ = restore.load(trained)
+    config = configs.replace(model.config, {'decode.extra_len': 8})
+    prompt = '99 bo'
+    found = language.Generator(model._replace(config=config)).hypotheses([prompt], samples=4, seed=3)
+    for text, score in found[0]:
+        tokens = [byte + 3 for byte in (prompt + text).encode()]
+        row = np.array([tokens], np.int32)
+        batch = {'text': Tokens(row, np.ones_like(row), np.arange(len(tokens), dtype=np.int32)[None])}
+        if '\ufffd' in text:
+            continue
+        logits = np.asarray(models.build(config).apply({'params': model.params}, jax.tree.map(
+            jax.numpy.asarray, batch), train=False), np.float64)[0]  # fmt: skip
+        logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+        expected = sum(logp[i, tokens[i]] for i in range(len(prompt), len(tokens)))
+        # A text that ended has its end in the score too.
+        assert score <= expected + 1e-3
+        if len(tokens) - len(prompt) == 8:
+            assert score == pytest.approx(expected, abs=1e-3)
+
+
+def test_texts_longer_than_a_row_go_on(trained):
+    model, _ = restore.load(trained)
+    for method in ('sample', 'greedy'):
+        texts = language.Generator(model).generate(['1', '', 'a' * 40], method=method, extra_len=50)
+        assert len(texts) == 3
+        assert max(len(text.encode()) for text in texts) > 16
+    with pytest.raises(ConfigError, match='extra_len'):
+        language.Generator(model).generate(['1'], method='beam', extra_len=50)
+
+
+def test_beams_and_samples_that_do_not_go_together(trained):
+    generator = language.Generator(restore.load(trained)[0])
+    best = generator.hypotheses(['4'], method='beam', best=3, extra_len=6)[0]
+    assert len(best) == 3
+    assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
+    with pytest.raises(ConfigError, match='samples=2'):
+        generator.hypotheses(['4'], method='greedy', samples=2)
+    with pytest.raises(ConfigError, match='nbest=2'):
+        generator.hypotheses(['4'], method='sample', best=2)
+
+
+def test_a_long_prompt_keeps_its_end(trained):
+    cut = []
+    generator = language.Generator(restore.load(trained)[0], lambda *told: cut.append(told))
+    long, end = 'x' * 500 + ' 7 bottles', ' 7 bottles'
+    longest = generator.trained.config.decode.max_source_len
+    found = generator.generate([long], method='greedy', extra_len=4, max_source_len=10)
+    assert cut == [(0, 510)] and longest > 10
+    assert found == generator.generate([end], method='greedy', extra_len=4)
+
+
+@pytest.mark.parametrize(
+    ('argv', 'parts'),
+    [
+        (['translate'], ['train.task=language', 'translation']),
+        (['diagnose'], ['train.task=language']),
+        (['generate', '--prompt=a', '--nbest=3'], ['nbest=3']),
+        (['figure', '--sentence=one two', '--word=three'], ['three', 'one two']),
+        (['figure', '--sentence=one two', '--target_word=three'], ['--target_word=three']),
+        (['evaluate', '--config.data.stride=17'], ['data.stride=17', 'data.row_len=16']),
+    ],
+)
+def test_what_a_language_model_cannot_do(capfd, monkeypatch, trained, argv, parts):
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one\n')))
+    capfd.readouterr()
+    assert run.main(['run.py', *argv, f'--workdir={trained}']) == 2
+    error = capfd.readouterr().err
+    assert error.startswith('error: ') and error.count('\n') == 1
+    assert all(part in error for part in parts), error
+
+
+def test_a_figure_of_its_heads(trained, capsys):
+    call = ['run.py', 'figure', f'--workdir={trained}', '--sentence=12 bottles', '--word=bottles']
+    assert run.main(call) == 0
+    assert (trained / 'figures' / 'attention.png').stat().st_size > 1000
+    model, _ = restore.load(trained)
+    (view,) = language.views(model, '12 bottles', 'bottles', None)
+    assert view.weights.shape == (1, 2, 11, 11)
+    # The queries are those that have just read the word.
+    assert ''.join(view.keys[i] for i in view.looked_at).endswith('bottles')
+    np.testing.assert_allclose(view.weights.sum(-1), 1.0, rtol=1e-5)
+
+
+def test_every_task_gives_loss_and_weight():
+    config = configs.resolve(configs.config_dict({
+        'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text', 'model.N': 1,
+        'model.d_model': 16, 'model.h': 2, 'model.d_ff': 16, 'model.vocab_size': 260, 'data.pieces': 260,
+    }))  # fmt: skip
+    batch = jax.tree.map(jax.numpy.asarray, models.blank(config, 2, 4))
+    params = jax.jit(lambda key: models.initialize(config, key))(jax.random.key(0))
+    whole = sums(config)(params, batch, None)
+    assert float(whole['weight']) == 8.0
+    half = sums(config)(params, batch | {'weight': jax.numpy.full((2, 4), 0.5)}, None)
+    assert float(half['weight']) == 4.0
+    assert float(half['loss']) == pytest.approx(float(whole['loss']) / 2, rel=1e-5)

@@ -1,0 +1,120 @@
+"""How many programs with collectives are in flight, and that a busy machine does not stop them."""
+
+import collections
+import os
+import pathlib
+import subprocess
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer import parallel
+
+ROOT = pathlib.Path(__file__).parent.parent
+EVALUATIONS = 40
+TRIES = int(os.environ.get('TRANSFORMER_TEST_STRESS', '0'))
+STRESS = f"""
+import functools, jax, numpy as np
+from configs import tiny
+from transformer import config, evaluate, parallel, train
+from transformer.runs import process
+from transformer.tasks import task
+
+prepared_config = config.resolve(tiny.get_config())
+of = task.task_of(prepared_config)
+prepared = of.prepare(prepared_config, process.cache_folder() / 'corpora', lambda *_: None)
+dev = of.batches(prepared_config, prepared, 'dev')
+params = parallel.replicate(train.initial_state(prepared_config).params)
+found = {{evaluate.means(task.sums(prepared_config), params, dev)['loss'] for _ in range({EVALUATIONS})}}
+assert len(found) == 1 and parallel.device_count() == 2
+print('ended')
+"""
+BUSY = """
+import jax, jax.numpy as jnp
+step = jax.jit(lambda x: jnp.tanh(x @ x))
+x = jnp.ones((700, 700))
+while True:
+    x = step(x)
+    x.block_until_ready()
+"""
+
+
+@pytest.fixture
+def waited(monkeypatch) -> list:
+    """What was waited for, in order."""
+    seen = []
+    monkeypatch.setattr(parallel.jax, 'block_until_ready', lambda x: seen.append(int(x[0])) or x)
+    monkeypatch.setattr(parallel, '_started', collections.deque())
+    return seen
+
+
+def started(monkeypatch, devices: list, count: int, waited: list) -> list[list[int]]:
+    """After each of `count` programs, which ones had been waited for."""
+    monkeypatch.setattr(parallel, 'devices', lambda: devices)
+    numbers = iter(range(count))
+    program = parallel._Bounded(lambda: np.array([next(numbers)]), lambda found: found)
+    found = []
+    for _ in range(count):
+        program()
+        found.append(list(waited))
+    return found
+
+
+def test_on_several_cpu_devices_a_program_starts_when_the_one_before_has_ended(monkeypatch, waited):
+    found = started(monkeypatch, jax.devices()[:2], 3, waited)
+    assert found == [[], [0], [0, 1]]
+    parallel.wait_for_programs(0)
+    assert waited == [0, 1, 2]
+
+
+def test_elsewhere_one_program_may_run_ahead(monkeypatch, waited):
+    assert started(monkeypatch, jax.devices()[:1], 4, waited) == [[], [], [0], [0, 1]]
+
+
+def test_updates_and_sums_share_the_bound(monkeypatch):
+    """A training step and an evaluation have collectives that could wait for each other."""
+    monkeypatch.setattr(parallel, '_started', collections.deque())
+    update = parallel.map_update(lambda state, batch: (state + 1, parallel.sum_over_devices(batch.sum())))
+    sums = parallel.map_sums(lambda state, batch: parallel.sum_over_devices(batch.sum()))
+    batch = parallel.to_devices({'x': np.ones((16, 3), np.int32)}, 8)['x']
+    state = parallel.replicate(jnp.int32(0))
+    for _ in range(3):
+        state, whole = update(state, batch)
+        assert len(parallel._started) == 1
+        again = sums(state, batch)
+        assert len(parallel._started) == 1
+    assert int(whole) == int(again) == 48 and int(state) == 3
+    rows = parallel.map_rows(lambda params, key, rows: rows * params)
+    np.testing.assert_array_equal(rows(2, 0, np.ones((8, 2), np.int32)), np.full((8, 2), 2))
+    assert not parallel._started
+
+
+def test_rows_of_any_shape_go_to_the_devices():
+    batch = {'image': np.arange(16 * 2 * 3).reshape(16, 2, 3), 'label': np.arange(16)}
+    placed = parallel.to_devices(batch, 8)
+    assert placed['image'].shape == (8, 1, 2, 2, 3) and placed['label'].shape == (8, 1, 2)
+    np.testing.assert_array_equal(np.asarray(placed['image']).reshape(16, 2, 3), batch['image'])
+
+
+@pytest.mark.stress
+@pytest.mark.skipif(not TRIES, reason='keeps all processors busy: TRANSFORMER_TEST_STRESS says how often')
+def test_evaluation_on_a_busy_machine(tmp_path):
+    """Without the bound, two programs in flight wait for each other and the process is aborted."""
+    flags = '--xla_force_host_platform_device_count=2 --xla_cpu_collective_call_terminate_timeout_seconds=12'
+    environment = {**os.environ, 'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags}
+    environment['TRANSFORMER_CACHE'] = str(tmp_path)
+    idle = environment | {'XLA_FLAGS': ''}
+    others = [subprocess.Popen([sys.executable, '-c', BUSY], env=idle) for _ in range(2)]
+    try:
+        for _ in range(TRIES):
+            done = subprocess.run(
+                [sys.executable, '-c', STRESS], cwd=ROOT, env=environment, capture_output=True, text=True
+            )
+            assert done.returncode == 0 and done.stdout == 'ended\n', done.stderr[-2000:]
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
