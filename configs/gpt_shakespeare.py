@@ -2,8 +2,9 @@
 
     python run.py --config=configs/gpt_shakespeare.py --config.data.dir=FOLDER
 
-FOLDER holds input.txt, the 1,115,394 characters of https://github.com/karpathy/char-rnn (tinyshakespeare). The
-last 10 % of the characters are the development and the test set, as in nanoGPT.
+FOLDER holds input.txt, the 1,115,394 characters of data/tinyshakespeare in
+https://github.com/karpathy/char-rnn. The last 10 % of the characters are the development and the test set, as in
+nanoGPT.
 """
 
 from transformer.config import config_dict

@@ -187,7 +187,8 @@ def test_a_sample_is_drawn_from_the_model(trained):
     prompt = '99 bo'
     found = language.Generator(model._replace(config=config)).hypotheses([prompt], samples=4, seed=3)
     for text, score in found[0]:
-        tokens = [byte + 3 for byte in (prompt + text).encode()]
+        assert text.startswith(prompt)
+        tokens = [byte + 3 for byte in text.encode()]
         row = np.array([tokens], np.int32)
         batch = {'text': Tokens(row, np.ones_like(row), np.arange(len(tokens), dtype=np.int32)[None])}
         if '\ufffd' in text:
@@ -231,6 +232,15 @@ def test_a_long_prompt_keeps_its_end(trained):
     found = generator.generate([long], method='greedy', extra_len=4, max_source_len=10)
     assert cut == [(0, 510)] and longest > 10
     assert found == generator.generate([end], method='greedy', extra_len=4)
+
+
+def test_a_prompt_of_several_lines_and_texts_that_have_some(monkeypatch, capfdbinary, trained):
+    out = generate(monkeypatch, capfdbinary, trained, '--prompt=9 b\no', '--samples=3').decode()
+    texts = out.split('\n---\n')
+    assert len(texts) == 3 and all(text.startswith('9 b\no') for text in texts)
+    out = generate(monkeypatch, capfdbinary, trained, lines=b'1\n2\n').decode()
+    first, second = out.split('\n---\n')
+    assert first[0] == '1' and second[0] == '2'
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The command line: flags, and which command does what."""
 
 import importlib
-import io
 import json
 import logging
 import os
@@ -204,8 +203,10 @@ def run_command(command: str, values: flags.FlagValues) -> int:
         print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
     elif command == 'diagnose':
         diagnose(folder, values)
-    elif command in ('translate', 'generate'):
-        write(command, folder, values)
+    elif command == 'translate':
+        translate(folder, values)
+    elif command == 'generate':
+        generate(folder, values)
     else:
         trained, _ = restore.load(folder, values.checkpoint)
         draw(folder, trained, [values.sentence], values.word, values.target_word)
@@ -271,22 +272,34 @@ def diagnose(folder, values: flags.FlagValues) -> None:
     print(f'{folder}: findings on {values.split}: {len(found)}')
 
 
-def write(command: str, folder, values: flags.FlagValues) -> None:
-    """Translates or continues the lines of standard input, or the one prompt."""
+def translate(folder, values: flags.FlagValues) -> None:
+    """Translates the lines of standard input."""
     from transformer import commands
 
-    task = {'translate': 'translation', 'generate': 'language'}[command]
-    writer = commands.load(folder, values.checkpoint, overrides(values), task)
-    options = {'best': values.nbest}
-    lines = sys.stdin.buffer
-    if command == 'generate':
-        options |= {'samples': values.samples, 'seed': values.seed}
-        if values.prompt is not None:
-            lines = io.BytesIO(values.prompt.encode('utf-8', 'surrogateescape'))
-            if not values.prompt:
-                lines = io.BytesIO(b'\n')
-    commands.write_answers(
-        writer, lines, sys.stdout.buffer, scores=values.scores, as_json=values.json, **options
+    writer = commands.load(folder, values.checkpoint, overrides(values), 'translation')
+    shown = {'scores': values.scores, 'as_json': values.json}
+    commands.write_texts(
+        writer, commands.chunks(sys.stdin.buffer), sys.stdout.buffer, best=values.nbest, **shown
+    )
+
+
+def generate(folder, values: flags.FlagValues) -> None:
+    """Continues the prompt, or each line of standard input; writes prompts with what follows."""
+    from transformer import commands
+
+    writer = commands.load(folder, values.checkpoint, overrides(values), 'language')
+    one = values.prompt is not None
+    commands.write_texts(
+        writer,
+        [[values.prompt]] if one else commands.chunks(sys.stdin.buffer),
+        sys.stdout.buffer,
+        scores=values.scores,
+        as_json=values.json,
+        numbered=not one,
+        separator='---' if writer.trained.config.data.documents == 'files' else None,
+        best=values.nbest,
+        samples=values.samples,
+        seed=values.seed,
     )
 
 
@@ -317,7 +330,8 @@ def draw(folder, trained, sentences, word: str | None = None, target_word: str |
         raise ConfigError("figures need matplotlib: pip install '.[figures]'") from None
     views = task_of(trained.config).views
     rows = [views(trained, sentence, word, target_word) for sentence in sentences]
-    print(f'{figures.draw_attention(folder, rows)}: what words attend to')
+    shown = ', '.join(view.title.partition('\n')[0] for view in rows[0])
+    print(f'{figures.draw_attention(folder, rows)}: attention of {shown}')
 
 
 def flag_help() -> str:

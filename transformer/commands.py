@@ -221,43 +221,48 @@ def check_task(folder: epath.Path, task: str) -> None:
         raise ConfigError(f'{folder}: trained for train.task={found}, not {task}')
 
 
-def write_answers(
+def write_texts(
     writer,
-    lines: BinaryIO,
+    chunks: Iterable[list[str]],
     output: BinaryIO,
     *,
     scores: bool = False,
     as_json: bool = False,
+    numbered: bool = True,
+    separator: str | None = None,
     **options,
 ) -> None:
-    """Writes what a model makes of every line, in order: a line for each text.
+    """Writes what a model makes of every text, in order.
 
-    Where a line gets several texts, its number, counted from 0, and a tab stand before each. With
-    `scores` a tab and the score follow. With `as_json` each text is an object with `line`, `text` and
-    `score`.
+    With `scores` a tab and the score follow each. With `as_json` each is an object with `line`, `text`
+    and `score`.
 
     Args:
       writer: a `Translator` or a `Generator`; `options` are those of its `hypotheses`.
+      numbered: where a text gets several, whether its number, counted from 0, and a tab stand before each.
+      separator: a line between two texts, where they may have several lines.
 
     Raises:
       ConfigError: an option is impossible.
     """
     first = 0
-    for chunk in _chunks(lines):
+    for chunk in chunks:
         for i, found in enumerate(writer.hypotheses(chunk, first=first, **options), start=first):
-            for text, score in found:
+            for rank, (text, score) in enumerate(found):
                 if as_json:
                     told = json.dumps({'line': i, 'text': text, 'score': score}, ensure_ascii=False)
                 else:
-                    number = f'{i}\t' if len(found) > 1 else ''
-                    told = f'{number}{text}' + (f'\t{score:.4f}' if scores else '')
+                    told = f'{i}\t{text}' if numbered and len(found) > 1 else text
+                    told += f'\t{score:.4f}' if scores else ''
+                    if separator and i + rank:
+                        told = f'{separator}\n{told}'
                 output.write(f'{told}\n'.encode())
         output.flush()
         first += len(chunk)
 
 
-def _chunks(lines: BinaryIO) -> Iterator[list[str]]:
-    """Lines as text; invalid UTF-8 becomes U+FFFD. Only a newline ends a line."""
+def chunks(lines: BinaryIO) -> Iterator[list[str]]:
+    """Lines as texts, many at a time; invalid UTF-8 becomes U+FFFD. Only a newline ends a line."""
     chunk = []
     for line in lines:
         chunk.append(line.removesuffix(b'\n').removesuffix(b'\r').decode('utf-8', 'replace'))

@@ -174,7 +174,7 @@ class Generator:
         self.on_cut = on_cut
 
     def generate(self, prompts: Sequence[str], **options) -> list[str]:
-        """The best or only continuation of each prompt; arguments as of `hypotheses`."""
+        """Each prompt with its best or only continuation; arguments as for `hypotheses`."""
         return [found[0].text for found in self.hypotheses(prompts, **options)]
 
     def hypotheses(
@@ -187,10 +187,10 @@ class Generator:
         seed: int | None = None,
         **options,
     ) -> list[list[Hypothesis]]:
-        """Continuations of each prompt, by beam search the `best` best, otherwise `samples` of them.
+        """Prompts with what follows: the `best` best of beam search, otherwise `samples` of each.
 
-        A text longer than the rows of the training goes on from the second half of what the model
-        can read.
+        The score is that of what follows. Where prompt and output are longer than a row of the training,
+        the model goes on from the last half row of what it has written.
 
         Args:
           first: the number of the first prompt; what is sampled depends on it and on `seed`.
@@ -215,7 +215,7 @@ class Generator:
             found = self._beams(settings, best, rows, numbers, key)
         else:
             found = [[one] for one in self._one_by_one(settings, rows, numbers, key)]
-        texts = [self._text(*pair) for row in found for pair in row]
+        texts = [self._text(prompt, *pair) for prompt, row in zip(rows, found, strict=True) for pair in row]
         each = best if settings.method == 'beam' else samples
         return [texts[i : i + each] for i in range(0, len(texts), each)]
 
@@ -232,8 +232,9 @@ class Generator:
                 encoded[i] = tokens[-settings.max_source_len :]
         return encoded
 
-    def _text(self, tokens: list[int], score: float) -> Hypothesis:
-        return Hypothesis(self.trained.tokenizer.decode(tokens), score)
+    def _text(self, prompt: list[int], tokens: list[int], score: float) -> Hypothesis:
+        # Together, since a piece alone may lose the blank before it or be a part of a character.
+        return Hypothesis(self.trained.tokenizer.decode(prompt + tokens), score)
 
     def _beams(self, settings, best, rows, numbers, key) -> list[list[tuple[list[int], float]]]:
         window = self.trained.config.data.row_len
