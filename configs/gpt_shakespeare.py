@@ -3,8 +3,8 @@
     python run.py --config=configs/gpt_shakespeare.py --config.data.dir=FOLDER
 
 FOLDER holds input.txt, the 1,115,394 characters of data/tinyshakespeare in
-https://github.com/karpathy/char-rnn. The last 10 % of the characters are the development and the test set, as in
-nanoGPT.
+https://github.com/karpathy/char-rnn. The last 10 % of the characters are both the development and the test
+set, as in nanoGPT.
 """
 
 from transformer.config import config_dict

@@ -3,11 +3,11 @@
     python run.py --config=configs/iwslt14_de_en.py --config.data.dir=FOLDER
 
 FOLDER holds raw, cased text without markup: train.de, train.en, valid.de, valid.en, test.de and test.en. The
-talks are at https://wit3.fbk.eu/2014-01; prepare-iwslt14.sh of https://github.com/facebookresearch/fairseq
-splits them as is usual, but also tokenizes and lower-cases, which must be left out.
+talks are at https://wit3.fbk.eu/2014-01. prepare-iwslt14.sh of https://github.com/facebookresearch/fairseq
+makes the usual splits, but also tokenizes and lower-cases: leave that out.
 
-Expected: others report BLEU 34 to 35 for this model, on tokenized, lower-cased text; raw text has no such
-number. One GPU will do. Not run here.
+Expected: others report BLEU 34 to 35 for this model, on tokenized, lower-cased text. For raw text there is
+no such number. One GPU is enough. Not run here.
 """
 
 from transformer.config import config_dict

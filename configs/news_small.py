@@ -1,4 +1,4 @@
-"""English to German news on 228,000 pairs of mixed text, the small stand-in for WMT 2014, for two CPU cores.
+"""English to German news from 228,000 pairs of mixed text: a small stand-in for WMT 2014, for two CPU cores.
 
     python run.py --config=configs/news_small.py --config.data.dir=FOLDER
 
@@ -8,8 +8,8 @@ test sets of WMT 2008 to 2014 (sacreBLEU downloads them). Development set newste
 newstest2014 with all of its 3,003 lines.
 
 Reached: newstest2014 sacreBLEU 4.28, the paper's BLEU 4.57, perplexity 49.4, in 51 minutes on two shared CPU
-cores, 2.8 passes over the text; the dev loss was still falling. The last checkpoint alone: 4.36, 4.59,
-48.6. A GPU has room for the paper's base model instead.
+cores. That is 2.8 passes over the text; the dev loss was still falling. The last checkpoint alone has 4.36,
+4.59 and 48.6. A GPU has room for the paper's base model instead.
 """
 
 from transformer.config import config_dict

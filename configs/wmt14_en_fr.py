@@ -4,8 +4,8 @@
     python run.py prepare --config=configs/wmt14_en_fr.py --config.data.dir=FOLDER
     python run.py --config=configs/wmt14_en_fr.py --config.data.dir=FOLDER
 
-`prepare` downloads 6.7 GB from statmt.org into FOLDER. TFDS names the set wmt14_translate/fr-en; English
-is the source here. It has more pairs than the paper's 36 million.
+`prepare` downloads 6.7 GB from statmt.org into FOLDER. TFDS calls the set wmt14_translate/fr-en, but here
+English is the source. It has more pairs than the paper's 36 million.
 
 Expected: newstest2014 BLEU 38.1 (paper: 12 hours on 8 P100). Not run here.
 """

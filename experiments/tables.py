@@ -207,10 +207,10 @@ LANGUAGE = (
     _language('one-head', {'model.h': 1}),
     _language('no-positions', {'model.positions': 'none'}),
     _language('learned', {'model.positions': 'learned'}),
-    _language('rotary', {'model.positions': 'rotary'}, 'Su et al. 2021'),
+    _language('sinusoidal', {'model.positions': 'sinusoidal'}, '§3.5'),
     _language('relative', {'model.positions': 'relative'}, 'Shaw et al. 2018'),
-    _language('pre-norm', {'model.norm': 'pre'}, 'T2T, October 2017'),
-    _language('swiglu', {'model.activation': 'swiglu'}, 'Shazeer 2020'),
+    _language('post-norm', {'model.norm': 'post'}, '§3.1'),
+    _language('relu', {'model.activation': 'relu'}, '§3.3'),
 )
 
 _PERPLEXITY = Measure('PPL', 'perplexity', 'perplexity', 3, ('PPL',))

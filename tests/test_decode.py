@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from transformer import decode
-
-EOS = decode.EOS
+from transformer.symbols import EOS
 
 
 def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, depth: int):

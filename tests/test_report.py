@@ -245,7 +245,7 @@ def language_scores(perplexity: float, word: float, bits: float, grammatical: fl
 
 
 def test_a_language_model_has_its_own_measures(tmp_path, capsys):
-    asked = tuple((row, seed) for row in ('base', 'one-head', 'swiglu') for seed in (1, 2))
+    asked = tuple((row, seed) for row in ('base', 'one-head', 'relu') for seed in (1, 2))
     sweep = runs.Sweep('language', 'language', {}, asked)
     runs.write_sweep(tmp_path, sweep)
     by_seed = {(run.row, run.seed): run for run in sweep.all_runs(tmp_path)}
@@ -264,7 +264,7 @@ def test_a_language_model_has_its_own_measures(tmp_path, capsys):
     assert (head['PPL ours'], head['ΔPPL ours']) == ('3.250 (1)', '+0.250')
     assert (head['ΔPPL/word ours'], head['Δbits/byte ours']) == ('+1.000', '+0.0625')
     assert head['Δgrammatical ours'] == '-0.030'
-    assert found['swiglu']['PPL ours'] == 'missing'
+    assert found['relu']['PPL ours'] == 'missing'
     # The row is written for this scale, which is not a smaller copy of the paper's.
     assert head['h'] == '1' and '→' not in out
     assert not {'p', 'BLEU', 'BLEU ours', 'PPL'} & set(base)
@@ -280,7 +280,7 @@ def test_a_language_model_has_its_own_measures(tmp_path, capsys):
 
 def test_a_score_that_a_result_lacks_is_an_empty_cell(tmp_path, capsys):
     """Text that no grammar judges has no share of grammatical samples."""
-    sweep = runs.Sweep('language', 'language', {}, (('base', 1), ('base', 2), ('swiglu', 1)))
+    sweep = runs.Sweep('language', 'language', {}, (('base', 1), ('base', 2), ('relu', 1)))
     runs.write_sweep(tmp_path, sweep)
     for run in sweep.all_runs(tmp_path):
         share = 0.5 if (run.row, run.seed) == ('base', 1) else None
@@ -288,7 +288,7 @@ def test_a_score_that_a_result_lacks_is_an_empty_cell(tmp_path, capsys):
     found = cells(shown(tmp_path, capsys, '--format=markdown', '--table=language'))
     assert (found['base']['PPL ours'], found['base']['grammatical ours']) == ('3.000 ±0.000 (2)', '0.500 (1)')
     # The column of differences would be empty.
-    assert found['swiglu']['grammatical ours'] == '' and 'Δgrammatical ours' not in found['swiglu']
+    assert found['relu']['grammatical ours'] == '' and 'Δgrammatical ours' not in found['relu']
 
 
 def test_a_table_of_translation_with_a_language_model(tmp_path, capsys):

@@ -227,7 +227,7 @@ def test_the_plan_of_a_language_model(capsys):
     config = tables.config(tables.LANGUAGE[0], 'language')
     count = accounting.parameters(models.parameter_shapes(config))
     assert f'{count / 1e6:.2f}M' in out.splitlines()[2].split()
-    assert 'one-head' in out and 'swiglu: model.activation=swiglu (Shazeer 2020)' in out
+    assert 'one-head' in out and 'relu: model.activation=relu (§3.3)' in out
     assert 'Table 2 counts' not in out
 
 

@@ -1,4 +1,4 @@
-"""What a model costs."""
+"""What a model costs: parameters and floating-point operations."""
 
 import math
 
@@ -6,7 +6,7 @@ import jax
 
 from transformer.config import Config, Model
 
-# The bucket of the mean token of WMT 2014: half its tokens are in pairs of up to about 40 pieces.
+# A typical bucket of WMT 2014: half of its tokens are in pairs of up to about 40 pieces.
 BUCKET_LENGTH = 48
 
 
@@ -16,29 +16,29 @@ def parameters(params) -> int:
 
 
 def row_length(config: Config) -> int:
-    """Positions of a row as the formulas here take it: bucketed rows as `BUCKET_LENGTH`."""
+    """Positions of a row for these formulas, which take `BUCKET_LENGTH` where rows are bucketed."""
     return BUCKET_LENGTH if config.data.batching == 'bucketed' else config.data.row_len
 
 
 def forward_flops(model: Model, rows: int, source: int, target: int) -> int:
-    """Floating-point operations of the products of one forward pass, a multiply-add counted as two.
+    """Floating-point operations of the matrix products of one forward pass; a multiply-add counts as two.
 
-    Normalisation, softmax and other elementwise work, a few percent at the paper's sizes, are left
-    out, and so is what `positions=relative` adds.
+    Normalisation, softmax and other elementwise work are left out (a few percent at the paper's sizes),
+    and so is what `positions=relative` adds.
 
     Args:
       rows: of the batch.
-      source, target: positions of a row, padding counted, for it is computed too. A model without an
-        encoder reads no source.
+      source, target: positions of a row, padding included, because it is computed too. A model without
+        an encoder reads no source.
     """
     softmax = target * model.d_model * model.vocab_size
     return 2 * rows * (_LAYERS[model.kind](model, source, target) + softmax)
 
 
 def _stack(model: Model, length: int) -> int:
-    """Multiply-adds of self-attention and feed-forward layer of one layer of a stack."""
+    """Multiply-adds of one layer of a stack: self-attention and feed-forward layer."""
     heads = model.h * (model.d_k + model.d_v)
-    # Of one position: query and key, value and output.
+    # For one position: query and key, value and output.
     projections = 2 * model.d_model * heads
     ffn = (3 if model.activation == 'swiglu' else 2) * model.d_model * model.d_ff
     return length * (projections + length * heads + ffn)
@@ -60,10 +60,10 @@ _LAYERS = {'transformer': _encoder_decoder, 'decoder': _decoder}
 
 
 def update_flops(config: Config) -> float:
-    """Floating-point operations of one update of `data.batch_tokens` positions of either side.
+    """Floating-point operations of one update with `data.batch_tokens` positions on each side.
 
-    The backward pass has twice the products of the forward pass. Attention grows with the length of a
-    row, which is taken from `row_length`.
+    The backward pass has twice the products of the forward pass. Attention depends on the length of a
+    row, for which `row_length` stands.
     """
     length = row_length(config)
     return 3 * forward_flops(config.model, 1, length, length) * config.data.batch_tokens / length

@@ -1,4 +1,4 @@
-"""How a program of the command line ends: its exit status, and one line where it failed."""
+"""How a command-line program ends: its exit status and, if it failed, one line that says why."""
 
 import os
 import signal
@@ -11,17 +11,19 @@ from transformer.options import ConfigError
 
 
 def exit_status(program: Callable[[], int]) -> int:
-    """Executes a program that returns its exit status; that status, or that of how it ended.
+    """Runs a program, and turns errors that are not the code's into one line on standard error.
 
-    A user's mistake, or the system's, is one line on standard error and status 2.
+    Returns:
+      The program's own exit status; 2 after a mistake of the user's or an error of the system, 130 after
+      Ctrl-C, 141 if whoever read the output left early.
     """
     try:
         status = program()
-        # What is buffered fails here, not when Python ends.
+        # If buffered output cannot be written, it fails here and not when Python ends.
         sys.stdout.flush()
         return status
     except BrokenPipeError:
-        # Whoever read the output has left; Python would complain once more when it flushes.
+        # Python flushes once more when it ends; into /dev/null that does not fail.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except (flags.Error, ConfigError, OSError) as error:

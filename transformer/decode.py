@@ -1,7 +1,7 @@
 """Greedy search, sampling and the paper's beam search over the model contract (§6.1).
 
 Nothing here knows a model: a search takes `step` and what `start` returned. Lengths and limits are in
-output pieces and count the end of the sentence; the results of a sentence depend on no other one.
+output pieces and count the end of the sentence. The results of a sentence do not depend on other sentences.
 """
 
 from collections.abc import Callable
@@ -11,17 +11,16 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-START = 0  # padding, which embeds to zeros
-EOS = 1
+from transformer.symbols import EOS, START
 
 Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], object]]
 
 
 class Hypotheses(NamedTuple):
-    """Translations of each sentence, best first.
+    """The outputs of each sentence, best first.
 
-    tokens: up to EOS, padding behind it. scores: the quantity maximised, log p / ((5 + n)/6)^alpha of
-    beam search and log p otherwise. finished: whether an EOS was reached within the limit.
+    tokens: up to EOS, then padding. scores: what is maximised, log p / ((5 + n)/6)^alpha in beam search
+    and log p otherwise. finished: whether EOS was reached within the limit.
     """
 
     tokens: Int[Array, 'B W L']
@@ -35,13 +34,13 @@ def length_penalty(length: Int[Array, '*B'] | int, alpha: float) -> Float[Array,
 
 
 def log_probabilities(logits: Float[Array, '*B V'], allowed: Bool[Array, 'V']) -> Float[Array, '*B V']:
-    """log softmax; -inf for what may never be written, without giving its mass to others."""
+    """log softmax; -inf for pieces that may never be written, whose mass no other piece gets."""
     logp = jax.nn.log_softmax(logits, axis=-1)
     return jnp.where(jnp.expand_dims(allowed, range(logp.ndim - 1)), logp, -jnp.inf)
 
 
 class _Beam(NamedTuple):
-    """The state of a beam search behind `length` steps."""
+    """The state of a beam search after `length` steps."""
 
     length: Int[Array, '']
     alive: Int[Array, 'B W L']
@@ -68,7 +67,7 @@ def beam_search(
 
     Each step takes the 2·beam likeliest extensions of the living hypotheses, so that `beam` of them go
     on even where `beam` end. A sentence stops at its limit, or once no living hypothesis can still
-    beat its `best` best complete ones; where fewer than that complete, living ones fill up.
+    beat its `best` best complete ones. If fewer than `best` are complete, living ones follow them.
 
     Args:
       state: of one hypothesis a sentence, first axis B.
@@ -133,11 +132,11 @@ def _pick(x: Array, index: Int[Array, 'B K']) -> Array:
 
 
 def _freeze(before: _Beam, grown: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> _Beam:
-    """The grown search, but for sentences that were done; and which are done now."""
+    """Undoes the step in sentences that were done before it, and marks those that are done now."""
     keep = lambda old, new: jnp.where(jnp.expand_dims(before.done, range(1, new.ndim)), old, new)
     names = ('alive', 'alive_logp', 'complete', 'complete_score')
     grown = grown._replace(**{n: keep(getattr(before, n), getattr(grown, n)) for n in names})
-    # log p only falls and the penalty is greatest at the limit: no living hypothesis gets above this.
+    # log p only falls, and the penalty is greatest at the limit, so no living hypothesis exceeds this.
     bound = grown.alive_logp[:, 0] / length_penalty(limits, alpha)
     beaten = grown.complete_score[:, best - 1] >= bound
     return grown._replace(done=before.done | beaten | (grown.length >= limits))
@@ -149,7 +148,7 @@ def _ranked(search: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> 
     living = search.alive_logp / length_penalty(limits, alpha)[:, None]
     tokens = jnp.concatenate([search.complete, search.alive], axis=1)
     scores = jnp.concatenate([search.complete_score, living], axis=1)
-    # 0 complete, 1 alive, 2 a place that nothing complete took.
+    # 0 complete, 1 alive, 2 a place for a complete one that stayed empty.
     rank = jnp.concatenate([jnp.where(finished, 0, 2), jnp.ones_like(finished, int)], axis=1)
     order = jnp.argsort(rank, axis=1, stable=True)[:, :best]
     return Hypotheses(_pick(tokens, order), _pick(scores, order), _pick(rank, order) == 0)
@@ -158,10 +157,10 @@ def _ranked(search: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> 
 def filter_logits(
     logits: Float[Array, 'B V'], temperature: float, top_k: int, top_p: float
 ) -> Float[Array, 'B V']:
-    """Logits over the temperature, -inf outside the `top_k` likeliest and outside the nucleus.
+    """Logits divided by the temperature; -inf outside the `top_k` likeliest and outside the nucleus.
 
-    The nucleus is the smallest set of likeliest pieces with at least the mass `top_p` (Holtzman et al.
-    2020), of what `top_k` leaves. 0 and 1.0 leave all.
+    The nucleus is the smallest set of likeliest pieces, among those that `top_k` leaves, with at least
+    the mass `top_p` (Holtzman et al. 2020). `top_k=0` and `top_p=1.0` leave all pieces.
     """
     logits = logits / temperature
     if top_k:
@@ -186,7 +185,7 @@ def sample(
     allowed: Bool[Array, 'V'],
     choose: Callable[[Float[Array, 'B V'], Int[Array, '']], Int[Array, 'B']],
 ) -> Hypotheses:
-    """One piece after the other, each picked by `choose(log probabilities, place in the output)`."""
+    """Writes one piece after the other, as `choose(log probabilities, place in the output)` picks it."""
     sentences = limits.shape[0]
 
     def grow(carry):
@@ -209,7 +208,7 @@ def sample(
 
 
 def likeliest(logp: Float[Array, 'B V'], place: Int[Array, '']) -> Int[Array, 'B']:
-    """The choice of greedy search."""
+    """The choice of greedy search: the likeliest piece."""
     del place
     return jnp.argmax(logp, axis=-1)
 
@@ -217,7 +216,7 @@ def likeliest(logp: Float[Array, 'B V'], place: Int[Array, '']) -> Int[Array, 'B
 def drawn(
     keys: Array, temperature: float, top_k: int, top_p: float
 ) -> Callable[[Float[Array, 'B V'], Int[Array, '']], Int[Array, 'B']]:
-    """The choice of sampling; each sentence has its own key, so others do not change its draw."""
+    """The choice of sampling. Each sentence has its own key, so that others do not change its draws."""
 
     def choose(logp, place):
         filtered = filter_logits(logp, temperature, top_k, top_p)

@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy as sums, so that one division by the weight of all devices comes last."""
+"""Label-smoothed cross-entropy, as sums: they are added over all devices and divided once, at the end."""
 
 import math
 
@@ -18,8 +18,8 @@ def cross_entropy_sums(
     value that any model can reach, is subtracted.
 
     Returns:
-      loss: smoothed cross-entropy in nats. nll: the same without smoothing. correct: weight of the
-      tokens whose likeliest prediction is right. weight: of all tokens.
+      `loss`, the smoothed cross-entropy in nats; `nll`, the same without smoothing; `correct`, the weight
+      of the tokens whose likeliest prediction is right; `weight`, that of all tokens.
     """
     size = logits.shape[-1]
     normalizer = jax.nn.logsumexp(logits, axis=-1)
@@ -41,7 +41,7 @@ def cross_entropy_sums(
 
 
 def means(sums: dict[str, float]) -> dict[str, float]:
-    """What sums amount to per unit of weight: `loss` and, where they are known, perplexity and accuracy."""
+    """Means per unit of weight: `loss` and, where the sums are known, `perplexity` and `accuracy`."""
     found = {'loss': sums['loss'] / sums['weight']}
     if 'nll' in sums:
         found['perplexity'] = perplexity(sums['nll'] / sums['weight'])
@@ -51,5 +51,5 @@ def means(sums: dict[str, float]) -> dict[str, float]:
 
 
 def perplexity(nats: float) -> float:
-    """e to the mean negative log likelihood; infinite beyond what a double holds."""
+    """e to the mean negative log likelihood; infinity where that is too large for a double."""
     return math.exp(nats) if nats < 700 else math.inf

@@ -8,15 +8,15 @@ from transformer.config import Config
 
 
 def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, '']:
-    """lr_constant · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5), step 1 being the first."""
+    """lr_constant · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5); the first step is 1."""
     step = jnp.asarray(step, jnp.float32)
     factor = config.train.lr_constant * config.model.d_model**-0.5
     return factor * jnp.minimum(step**-0.5, step * config.train.warmup_steps**-1.5)
 
 
 def adam(config: Config) -> optax.GradientTransformation:
-    """Adam under that schedule: no clipping, no weight decay."""
+    """Adam with this learning rate, without clipping or weight decay."""
     train = config.train
-    # optax counts the updates already made.
+    # optax passes the number of updates already made.
     schedule = lambda count: learning_rate(config, count + 1)
     return optax.adam(schedule, b1=train.beta1, b2=train.beta2, eps=train.adam_eps)

@@ -1,7 +1,7 @@
 """Devices and processes: the only file that names pmap, collectives and jax.distributed.
 
-A step is written for one device and mapped over all of them. Rows of a batch are divided among
-processes, devices and microbatches in this order, so that microbatch i is the same rows everywhere.
+A step is written for one device and mapped over all of them. The rows of a batch are divided among
+processes, then devices, then microbatches, so that microbatch i has the same rows on any number of them.
 """
 
 import collections
@@ -16,15 +16,17 @@ from transformer.options import ConfigError
 from transformer.symbols import Batch
 
 AXIS = 'data'
-# What the programs that were started last give, oldest first; some may still be running.
+# Outputs of the programs that were started last, oldest first; some programs may still be running.
 _started: collections.deque = collections.deque()
 
 
 def join_processes() -> None:
-    """Joins the other processes of a run that a cluster (SLURM, TPU pod, Open MPI) or JAX_* describes.
+    """Joins the other processes of the run, which the cluster or variables named JAX_* describe.
+
+    A cluster is SLURM, a TPU pod or Open MPI.
 
     Raises:
-      ConfigError: nothing describes the run, or the coordinator is out of reach.
+      ConfigError: nothing describes the run, or its coordinator cannot be reached.
     """
     try:
         jax.distributed.initialize()
@@ -38,20 +40,23 @@ def devices() -> list[jax.Device]:
 
 
 def is_primary() -> bool:
-    """Whether this process is the one that writes."""
+    """Whether this process is the one that writes files."""
     return jax.process_index() == 0
 
 
 def process() -> tuple[int, int]:
-    """The index of this process, and how many there are; each builds its part of a batch's rows."""
+    """The index of this process, and the number of processes."""
     return jax.process_index(), jax.process_count()
 
 
 def to_devices(batch: Batch, microbatches: int) -> Batch:
-    """This process's rows [R ...] on its devices: [devices, microbatches of a device, rows, ...].
+    """Places the rows [R ...] of this process on its devices.
 
     Args:
-      microbatches: of the whole batch.
+      microbatches: of the whole batch, all processes together.
+
+    Returns:
+      The rows as [devices, microbatches of a device, rows of a microbatch, ...].
     """
     each = microbatches // device_count()
     split = lambda x: x.reshape(local_devices(), each, -1, *x.shape[1:])
@@ -59,9 +64,9 @@ def to_devices(batch: Batch, microbatches: int) -> Batch:
 
 
 def replicate(tree):
-    """The tree on every device of this process, as mapped steps take and return it.
+    """Copies the tree to every device of this process, in the form that mapped steps take and return.
 
-    Placed otherwise, the first step would compile a second program for the state of the second.
+    In another form, the second step, whose state comes from the first, would be compiled again.
     """
     return jax.device_put(tree, _sharding())
 
@@ -72,7 +77,7 @@ def _sharding(*axes: str) -> jax.sharding.NamedSharding:
 
 
 def map_update(step: Callable) -> Callable:
-    """`step(state, batch) -> (state, sums)` over all devices; the state is given up for the new one."""
+    """`step(state, batch) -> (state, sums)` over all devices; the new state takes the old one's memory."""
     mapped = jax.pmap(
         step,
         axis_name=AXIS,
@@ -81,7 +86,7 @@ def map_update(step: Callable) -> Callable:
         donate_argnums=0,
         devices=devices(),
     )
-    # The new state is given up in turn, so only the sums can be waited for.
+    # The next update takes the memory of the new state, so only the sums can be waited for.
     return _Bounded(mapped, lambda found: found[1])
 
 
@@ -92,16 +97,16 @@ def map_sums(step: Callable) -> Callable:
 
 
 class _Bounded:
-    """A mapped program with collectives, of which only so many are in flight at a time.
+    """A mapped program with collectives; only one or two such programs are in flight at a time.
 
-    On CPUs each device's part of a program waits in a thread for the other parts. Where threads are
-    fewer than the parts of all programs in flight, two programs can wait for each other, and the
-    process is aborted after 40 s. There a program starts only when the one before has ended.
-    Accelerators run programs in order: there the host may be one program ahead.
+    On CPUs each device's part of a program waits in a thread for the other parts. With fewer threads
+    than parts in flight, two programs can wait for each other until the process is aborted after 40 s.
+    So on CPUs with several devices a program starts only when the one before it has ended. Elsewhere
+    programs run in order, and the host may be one program ahead.
 
     Args:
-      mapped: what `jax.pmap` gave.
-      awaited: the part of its outputs that can be waited for.
+      mapped: what `jax.pmap` returned.
+      awaited: picks the part of its outputs that can be waited for.
     """
 
     def __init__(self, mapped: Callable, awaited: Callable):
@@ -130,7 +135,7 @@ def map_rows(function: Callable) -> Callable:
     count = local_devices()
 
     def call(params, key, rows):
-        # On CPUs the threads that rows would take must not be missing in a program with collectives.
+        # On CPUs, a program with collectives may need the threads that this one would take.
         wait_for_programs(0)
         split = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), rows)
         found = mapped(params, key, split)
@@ -140,12 +145,12 @@ def map_rows(function: Callable) -> Callable:
 
 
 def device_count() -> int:
-    """The devices of the run."""
+    """The number of devices of the run."""
     return len(devices())
 
 
 def local_devices() -> int:
-    """The devices of this process."""
+    """The number of devices of this process."""
     return len(_local_devices())
 
 
@@ -164,12 +169,12 @@ def device_index() -> Int[Array, '']:
 
 
 def greatest(number: int) -> int:
-    """The greatest of the numbers of all processes; all must ask."""
+    """The greatest of the numbers that the processes give; every process must call this."""
     if jax.process_count() == 1:
         return number
     return int(np.max(multihost_utils.process_allgather(np.asarray(number))))
 
 
 def wait_for_all() -> None:
-    """Returns when every process has come here: what one wrote before, the others can read."""
+    """Returns when every process has called this: then all can read what one of them wrote before."""
     greatest(0)

@@ -22,8 +22,8 @@ class MultiHeadAttention(nn.Module):
     def setup(self):
         m = self.model
         keys, values = m.h * m.d_k, m.h * m.d_v
-        # The released code multiplies by one matrix for q, k and v of self-attention and by one for
-        # k and v of cross-attention; its fan-out sets the range that their kernels start in.
+        # The released code has one fused kernel for q, k and v of self-attention, and one for k and v of
+        # cross-attention. The fan-out of the fused kernel sets the range of the initial values.
         fused_query = 2 * keys + values if self.kind == 'self' else keys
         fused_memory = 2 * keys + values if self.kind == 'self' else keys + values
         self.query = self._projection(m.d_k, fused_query)
@@ -50,7 +50,7 @@ class MultiHeadAttention(nn.Module):
         )
 
     def _weigh(self, train: bool) -> kernels.Weigh:
-        """Dropout of the weights, which are kept for figures."""
+        """The dropout of attention weights, which also keeps them for figures."""
 
         def weigh(weights):
             self.sow('intermediates', 'weights', weights)

@@ -1,7 +1,8 @@
 """Attention kernels: how queries, keys and values become outputs, for whole rows and step by step.
 
 A kernel is three pure functions, without parameters. It gets segments and `causal` instead of a mask,
-so that a kernel which needs no n x n array can be one. Queries and keys come with positions in them.
+so that a kernel that needs no n x n array can be one too. Queries and keys are already rotated by their
+positions; what positions add to the logits comes as `bias`.
 """
 
 from collections.abc import Callable
@@ -14,21 +15,21 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.config import Model
 from transformer.nn import masks
 
-# What one layer remembers of the positions before: arrays with first axis B.
+# What one layer remembers of earlier positions: arrays with first axis B.
 State = dict[str, Array]
-# Applied to attention weights before they meet the values: dropout, keeping them for a figure.
+# Applied to attention weights before they weigh the values: dropout, and keeping them for figures.
 Weigh = Callable[[Float[Array, 'B H Q K']], Float[Array, 'B H Q K']]
 
 
 class Kernel(NamedTuple):
-    """Attention of whole rows, the state of a row without positions, and one further position.
+    """Attention over whole rows, and the same attention step by step.
 
-    attend: `(query, key, value, query segments, key segments, bias, weigh, causal=...)` to outputs
-    [B Q H E]. A query attends to the keys of its segment and, if causal, to none that stand to its
-    right in the row.
-    empty: `(model, rows, length)` to a state with room for `length` positions.
-    attend_one: `(query, key, value, state, position, bias, weigh)` to outputs [B 1 H E] and the state
-    with the new position in it. Each row's query attends to its positions 0 to `position`.
+    attend: takes `(query, key, value, query segments, key segments, bias, weigh, causal=...)`, gives
+      outputs [B Q H E]. A query attends to the keys of its own segment; if causal, not to those to its
+      right in the row.
+    empty: takes `(model, rows, length)`, gives a state with room for `length` positions.
+    attend_one: takes `(query, key, value, state, position, bias, weigh)`, gives outputs [B 1 H E] and the
+      state with the new position in it. The query of a row attends to its positions 0 to `position`.
     """
 
     attend: Callable
@@ -94,7 +95,7 @@ def attend_one_full(
     bias: Float[Array, 'B H 1 L'] | None,
     weigh: Weigh,
 ) -> tuple[Float[Array, 'B 1 H E'], State]:
-    """Adds a key and a value, then attends to all that are there."""
+    """Adds a key and a value to the state, then attends to all keys in it."""
     rows, length = state['key'].shape[:2]
     row = jnp.arange(rows)
     state = {

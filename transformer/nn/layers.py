@@ -8,10 +8,15 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
+from transformer.symbols import PAD
 
 
 def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
-    """Uniform in ±sqrt(6 / (fan_in + fan_out)); `fan_out` of a kernel that was cut out of a wider one."""
+    """Uniform in ±sqrt(6 / (fan_in + fan_out)).
+
+    Args:
+      fan_out: that of the fused kernel which this one is a part of; the kernel's own if none.
+    """
 
     def initialize(key, shape, dtype=jnp.float32):
         limit = (6.0 / (shape[0] + (fan_out or shape[-1]))) ** 0.5
@@ -23,8 +28,8 @@ def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
 class Dropout(nn.Module):
     """Zeroes entries with probability `rate`, in steps of 2^-16, and scales the rest by 1/(1 - rate).
 
-    Sixteen random bits decide about an entry, half of what flax draws: masks are a large part of the
-    time of a small model's update.
+    It draws 16 random bits an entry, half as many as flax: drawing masks takes a large part of the time
+    of a small model's update.
     """
 
     rate: float
@@ -40,7 +45,7 @@ class Dropout(nn.Module):
 
 
 class Norm(nn.Module):
-    """LayerNorm (biased variance) or RMSNorm; epsilon is that of the released code."""
+    """LayerNorm (biased variance) or RMSNorm, with the epsilon of the released code."""
 
     model: Model
 
@@ -76,7 +81,10 @@ class Sublayer(nn.Module):
 
 
 class FinalNorm(nn.Module):
-    """Behind the last layer of a stack: a normalisation with norm `pre`, whose residual path has none."""
+    """The normalisation after the last layer of a stack; only norm `pre` needs it.
+
+    With `pre`, nothing else normalises the residual path.
+    """
 
     model: Model
 
@@ -88,8 +96,8 @@ class FinalNorm(nn.Module):
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (§3.3).
 
-    gelu is the exact one; swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020) with the same d_ff and
-    so with half as many parameters again.
+    gelu is exact, not approximated by tanh. swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020); with the
+    same d_ff it has half as many parameters again.
     """
 
     model: Model
@@ -128,10 +136,10 @@ class Embedding(nn.Module):
         self.table = self.param('table', nn.initializers.normal(self.model.d_model**-0.5), shape)
 
     def __call__(self, tokens: Int[Array, '*B']) -> Float[Array, '*B D']:
-        """sqrt(d_model) times the row of each token; zeros for padding, which is the start token too."""
+        """sqrt(d_model) times the row of each token; zeros for padding, which is also the start token."""
         scale = self.model.d_model**0.5
         rows = self.table.astype(self.model.dtype)[tokens] * scale
-        return jnp.where(tokens[..., None] == 0, 0.0, rows)
+        return jnp.where(tokens[..., None] == PAD, 0.0, rows)
 
     def logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
         """x times the transposed matrix, without a bias, in float32."""

@@ -76,7 +76,7 @@ class EncoderDecoder(nn.Module):
         return self.source_embedding, self.target_embedding, softmax
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every target token given the source and the tokens before it in its segment."""
+        """The logits of every target token, given the source and the earlier tokens of its segment."""
         _, embedding, softmax = self._tables()
         memory = self.encode(batch['source'], train=train)
         tokens, segments, positions = batch['target']
@@ -129,7 +129,7 @@ class DecoderOnly(nn.Module):
         return softmax.logits(x)
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every token given those before it in its segment."""
+        """The logits of every token, given the earlier tokens of its segment."""
         tokens, segments, positions = batch['text']
         x = self.positions(self.embedding(shift_right(tokens, segments)), positions, tokens.shape[1])
         x = self.decoder(self.dropout(x, train=train), segments, positions, None, train=train)
@@ -140,7 +140,7 @@ class DecoderOnly(nn.Module):
         return source
 
     def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
-        """The decoder after it has read all of the prompt but its last token, with room for more.
+        """The decoder after it has read the prompt except its last token, with room for more.
 
         Args:
           memory: prompts of different lengths, each in one segment at the beginning of its row.
@@ -151,7 +151,7 @@ class DecoderOnly(nn.Module):
         constants = {'places': jnp.arange(width + max_len)}
         nothing = jnp.zeros(rows, jnp.int32)
         empty = PromptedState(nothing, nothing, self.decoder.empty(rows, width + max_len))
-        # A scan cannot call a bound module: it gets the module and its parameters apart.
+        # A scan cannot call a bound module, so it gets the module and the parameters separately.
         module, variables = self.unbind()
 
         def read(state, inputs):
@@ -188,7 +188,7 @@ def build(config: Config) -> nn.Module:
 
 
 def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
-    """A batch of full rows of the piece 0, one segment each, of the fields that the model takes."""
+    """A batch of the fields that the model takes: full rows of piece 0, one segment each."""
     shape = (rows, length)
     positions = np.broadcast_to(np.arange(length, dtype=np.int32), shape).copy()
     tokens = Tokens(np.zeros(shape, np.int32), np.ones(shape, np.int32), positions)
@@ -196,11 +196,11 @@ def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
 
 
 def initialize(config: Config, key: Array) -> Params:
-    """Fresh parameters, in float32; under jit only the parameters are ever computed."""
+    """Fresh parameters, in float32. Under jit nothing else is computed."""
     batch = jax.tree.map(jnp.asarray, blank(config))
     return build(config).init(key, batch, train=False)['params']
 
 
 def parameter_shapes(config: Config) -> Params:
-    """The parameters' shapes and types, without computing any."""
+    """The parameters' shapes and types; nothing is computed."""
     return jax.eval_shape(lambda: initialize(config, jax.random.key(0)))

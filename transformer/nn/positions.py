@@ -1,7 +1,7 @@
 """Positional information (§3.5), the only file that reads `model.positions`.
 
-It enters in one of three places: added to the embeddings (sinusoidal, learned), as a rotation of
-queries and keys (rotary), or as a term of the attention logits (relative).
+Positions enter in one of three places: they are added to the embeddings (sinusoidal, learned), they
+rotate queries and keys (rotary), or they add to the logits of attention (relative).
 """
 
 import flax.linen as nn
@@ -29,7 +29,7 @@ def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
 
 
 class InputPositions(nn.Module):
-    """Adds the encoding of its position to every embedding; nothing for the other kinds."""
+    """Adds to every embedding the encoding of its position, where positions are sinusoidal or learned."""
 
     model: Model
 
@@ -37,7 +37,7 @@ class InputPositions(nn.Module):
     def __call__(
         self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int
     ) -> Float[Array, 'B T D']:
-        """Positions are below `length`."""
+        """The embeddings x with their positions, which are below `length`."""
         m = self.model
         if m.positions == 'sinusoidal':
             table = jnp.asarray(sinusoid(length, m.d_model, m.sinusoid))
@@ -49,7 +49,7 @@ class InputPositions(nn.Module):
 
 
 class AttentionPositions(nn.Module):
-    """What self-attention knows of positions: a rotation or a bias; nothing for the other kinds."""
+    """What positions do in self-attention: rotate queries and keys, or add to the logits, or neither."""
 
     model: Model
 
@@ -61,7 +61,11 @@ class AttentionPositions(nn.Module):
     def rotate(
         self, x: Float[Array, 'B T H C'], positions: Int[Array, 'B T'], length: int
     ) -> Float[Array, 'B T H C']:
-        """Queries or keys, turned by their position (Su et al. 2021): pairs are (i, i + C/2)."""
+        """Rotates queries or keys by their positions (Su et al. 2021); i and i + C/2 are a pair.
+
+        Args:
+          length: more than any of the positions.
+        """
         if self.model.positions != 'rotary':
             return x
         half = self.model.d_k // 2

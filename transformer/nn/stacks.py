@@ -20,7 +20,7 @@ class Memory(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """What one layer's cross-attention needs of the encoder's output, computed once a sentence."""
+    """What the cross-attention of one layer needs of the encoder's output, computed once a sentence."""
 
     heads: State
     segments: Int[Array, 'B S']
@@ -53,7 +53,7 @@ class EncoderLayer(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the encoder's output if there is one, feed-forward layer."""
+    """Causal self-attention, attention to the encoder's output (with `cross`), the feed-forward layer."""
 
     model: Model
     cross: bool
@@ -117,7 +117,7 @@ class DecoderLayer(nn.Module):
             return y
 
         def look_up(y):
-            # The hypotheses of a sentence are queries of one attention: its keys are not copied.
+            # The hypotheses of a sentence are queries of one attention, so its keys are not copied.
             together = y.reshape(projected.segments.shape[0], -1, y.shape[-1])
             segments = jnp.ones(together.shape[:2], jnp.int32)
             found = self.cross_attention.over_memory(
@@ -133,7 +133,7 @@ class DecoderLayer(nn.Module):
 
 
 class Encoder(nn.Module):
-    """N layers."""
+    """A stack of N layers."""
 
     model: Model
 
@@ -152,7 +152,7 @@ class Encoder(nn.Module):
 
 
 class Decoder(nn.Module):
-    """`depth` layers; with `cross` they attend to an encoder's output too."""
+    """A stack of `depth` layers; with `cross` they also attend to an encoder's output."""
 
     model: Model
     depth: int

@@ -1,4 +1,4 @@
-"""From rows of pieces to rows of pieces: batches of one length for the searches of decode.py."""
+"""Searches what follows many rows of pieces, in batches of rows of about one length."""
 
 import dataclasses
 import functools
@@ -18,7 +18,7 @@ from transformer.options import ConfigError
 from transformer.runs.restore import Trained
 from transformer.symbols import PAD, UNK, Tokens
 
-# Source positions of one device's batch; at beam 4 a base model's caches take about 1 GB of it.
+# Source positions of one device's batch; at beam 4 the caches of a base model then take about 1 GB.
 BATCH_POSITIONS = 4096
 MOST_ROWS = 64
 
@@ -26,8 +26,8 @@ MOST_ROWS = 64
 class Asked(NamedTuple):
     """What is asked of a search, apart from the rows.
 
-    settings: options of decoding. best: hypotheses a row. extend: whether the longest output is
-    `extra_len` pieces whatever the row's length; otherwise the row's length counts too.
+    settings: options of decoding. best: hypotheses for each row. extend: whether outputs have at most
+    `extra_len` pieces; otherwise they may have as many as their row, and `extra_len` more.
     """
 
     settings: Decode
@@ -57,7 +57,7 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
 
 
 def check_best(settings: Decode, best: int) -> None:
-    """Raises ConfigError where a search has fewer hypotheses than `best`."""
+    """Raises ConfigError where a search gives fewer than `best` hypotheses."""
     widest = settings.beam if settings.method == 'beam' else 1
     if not 1 <= best <= widest:
         raise ConfigError(f'nbest={best}: decode.method={settings.method} has {widest} at most')
@@ -70,8 +70,8 @@ def search(
 
     Args:
       rows: sentences to translate, or prompts to continue.
-      numbers: of the rows; a row's draws in sampling depend on its number and on no other row.
-      key: of sampling.
+      numbers: of the rows; what is sampled for a row depends on its number, not on other rows.
+      key: of the sampling.
     """
     results: list[Found | None] = [None] * len(rows)
     program = _program(trained.config, asked, trained.tokenizer.size)
@@ -87,7 +87,7 @@ def search(
 
 @functools.lru_cache(maxsize=8)
 def _program(config: Config, asked: Asked, pieces: int) -> Callable:
-    """`(params, key, rows) -> Hypotheses`, compiled once a shape."""
+    """`(params, key, rows) -> Hypotheses`, compiled once for each shape."""
     return parallel.map_rows(functools.partial(search_rows, config, asked, pieces))
 
 
@@ -102,8 +102,8 @@ def search_rows(
     """Searches one device's rows: `tokens` and `segments` [B S], `number` [B], -1 where there is no row.
 
     Args:
-      pieces: the tokenizer's; rows of the embedding beyond them are never written.
-      key: of sampling; each row's own key is made of it and of its number.
+      pieces: how many the tokenizer has; rows of the embedding beyond them are never written.
+      key: of the sampling; with a row's number it makes the row's own key.
     """
     model, variables, settings = models.build(config), {'params': params}, asked.settings
     width = rows['tokens'].shape[1]
@@ -111,7 +111,7 @@ def search_rows(
     lengths = jnp.sum(rows['segments'], axis=1)
     counted = jnp.zeros_like(lengths) if asked.extend else lengths
     max_len = settings.extra_len + (0 if asked.extend else width)
-    # A row that fills up a batch is done at once.
+    # A row that only fills up the batch is done after one step.
     limits = jnp.where(rows['number'] >= 0, counted + settings.extra_len, 1)
     memory = model.apply(variables, Tokens(rows['tokens'], rows['segments'], positions), method='encode')
     constants, state = model.apply(variables, memory, max_len, method='start')
@@ -129,7 +129,7 @@ def search_rows(
 
 
 def _batches(lengths: list[int], devices: int) -> list[tuple[list[int], int]]:
-    """Rows of about one length, by index, with the width that they get."""
+    """Groups rows of about one length: the indexes of each batch's rows, and the width that they get."""
     groups: dict[int, list[int]] = {}
     for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
         groups.setdefault(_width(lengths[i]), []).append(i)
@@ -141,13 +141,13 @@ def _batches(lengths: list[int], devices: int) -> list[tuple[list[int], int]]:
 
 
 def _width(length: int) -> int:
-    """The least of 8, 12, 16, 24, 32, 48, 64, ... that holds a row."""
+    """The least of 8, 12, 16, 24, 32, 48, 64, ... that a row fits into."""
     power = max(8, 2 ** math.ceil(math.log2(max(length, 1))))
     return power * 3 // 4 if power > 8 and length <= power * 3 // 4 else power
 
 
 def _padded(rows: list[list[int]], numbers: list[int], width: int) -> dict[str, Int[np.ndarray, 'B ...']]:
-    """Rows of one width; how many is a power of two on each device, so that there are few shapes."""
+    """Rows of one width, filled up to a power of two on each device, so that there are few shapes."""
     devices = parallel.local_devices()
     count = devices * 2 ** math.ceil(math.log2(max(1, len(rows) / devices)))
     missing = count - len(rows)

@@ -1,7 +1,7 @@
 """Scores of translations, each under a name that says how it was computed.
 
-Scores with different names are not comparable: of one output they can differ by more than a point. All
-n-gram arithmetic is sacreBLEU's; what this file adds is how the paper tokenised.
+Scores with different names are not comparable: for one output they can differ by more than a point. All
+n-gram arithmetic is sacreBLEU's; this file adds the tokenisation of the paper.
 """
 
 import functools
@@ -36,21 +36,21 @@ def score_all(
     *,
     tokenized: bool = False,
 ) -> dict[str, dict[str, object]]:
-    """Every score of a decode by its name in `NAMES`.
+    """Every score of a model's output, by its name in `NAMES`.
 
-    Raw text gets `sacrebleu` and `chrf` on the text as it is, `moses` (multi-bleu.perl behind the
-    Moses tokenizer of the target language) and `paper`, which beyond `moses` normalises quotes and, in
-    German, splits hyphenated compounds. Text that is tokenised gets `tokenized` (multi-bleu.perl) and,
-    in German, `compound_split`.
+    Raw text gets `sacrebleu` and `chrf` of the text as it is; `moses`, which is multi-bleu.perl after the
+    Moses tokenizer of the target language; and `paper`, which is `moses` with quotes normalised and, in
+    German, hyphenated compounds split. Tokenised text gets `tokenized` (multi-bleu.perl) and, in German,
+    `compound_split`.
 
     Args:
       languages: source and target, as ('en', 'de').
       tokenized: whether both sides are tokenised already.
 
     Returns:
-      Of each name `score` in percent, `interval`, the 95 % confidence interval by bootstrap over
-      sentences (None where a resample scores 0), and sacreBLEU's `signature`, its `tok` telling all
-      that was done to the text.
+      For each name: `score` in percent; `interval`, the 95 % confidence interval by bootstrap over
+      sentences (None where a resample scores 0); and sacreBLEU's `signature`, whose `tok` names all that
+      was done to the text.
 
     Source: get_ende_bleu.sh of tensor2tensor, 2017.
     """
@@ -90,7 +90,11 @@ def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
 def significance(
     baseline: Sequence[str], others: Sequence[Sequence[str]], references: Sequence[str]
 ) -> list[tuple[float, float]]:
-    """For each of the others its BLEU's difference from the baseline's, and how likely that is by chance.
+    """Compares the BLEU of some outputs with that of a baseline.
+
+    Returns:
+      For each of the others, how much its BLEU differs from the baseline's, and how likely a difference
+      that large is by chance.
 
     Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it.
     """
@@ -98,35 +102,35 @@ def significance(
     metrics = {'BLEU': sacrebleu.BLEU(force=True)}
     _, found = PairedTest(systems, metrics, [list(references)], test_type='bs', n_samples=RESAMPLES)()
     first, *results = found['BLEU']
-    # sacreBLEU counts resamples that differ more; where none differs at all it would find certainty.
+    # sacreBLEU counts the resamples that differ by more. If nothing differs at all it would report p = 0.
     differences = [float(result.score - first.score) for result in results]
     return [(d, float(r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
-    """The length of the hypotheses over that of the references, and BLEU's brevity penalty."""
+    """The length of the hypotheses divided by that of the references, and BLEU's brevity penalty."""
     result = sacrebleu.BLEU(force=True).corpus_score(list(hypotheses), [list(references)])
     return result.sys_len / max(result.ref_len, 1), result.bp
 
 
 def moses_tokenizer(language: str) -> Callable[[str], str]:
-    """The Moses tokenizer of a language, without escaping: blanks between tokens."""
+    """The Moses tokenizer of a language, which puts blanks between tokens and escapes nothing."""
     tokenizer = sacremoses.MosesTokenizer(language)
     return functools.partial(tokenizer.tokenize, return_str=True, escape=False)
 
 
 def normalize_quotes(text: str) -> str:
-    """Typographic quotes and apostrophes as the keyboard's."""
+    """The text with plain quotes and apostrophes in place of typographic ones."""
     return text.translate(_QUOTES)
 
 
 def split_compounds(text: str) -> str:
-    """Hyphenated compounds of tokenised text as several tokens: Ost-West as Ost ##AT##-##AT## West."""
+    """Splits hyphenated compounds of tokenised text: Ost-West becomes Ost ##AT##-##AT## West."""
     return re.sub(r'(\S)-(\S)', r'\1 ##AT##-##AT## \2', text)
 
 
 def looks_tokenized(lines: Sequence[str]) -> bool:
-    """Whether most of the lines that end a sentence have a blank before its full stop."""
+    """Whether most of the lines that end in a full stop have a blank before it."""
     ends = [line for line in lines if line.endswith('.')]
     return bool(ends) and sum(line.endswith(' .') for line in ends) > len(ends) / 2
 
@@ -134,7 +138,7 @@ def looks_tokenized(lines: Sequence[str]) -> bool:
 def _multi_bleu(
     hypotheses: Sequence[str], references: Sequence[str], change: Callable[[str], str], steps: str
 ) -> dict[str, object]:
-    """BLEU of tokens between blanks, with no smoothing, as multi-bleu.perl computes it."""
+    """BLEU of the tokens between blanks, without smoothing, as multi-bleu.perl computes it."""
     metric = lambda: sacrebleu.BLEU(tokenize='none', smooth_method='none', force=True)
     found = _score(metric, [change(h) for h in hypotheses], [change(r) for r in references])
     return found | {'signature': found['signature'].replace('tok:none', f'tok:{steps}')}

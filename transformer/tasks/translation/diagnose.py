@@ -15,7 +15,7 @@ _FUNCTION_WORDS = {
     'de': {'der', 'und', 'ist', 'das', 'nicht', 'ein', 'eine', 'mit', 'von', 'zu', 'auf', 'dem', 'wird'},
     'fr': {'le', 'les', 'et', 'est', 'une', 'des', 'que', 'dans', 'pour', 'qui', 'sur', 'pas', 'du'},
 }
-# Lines of the whole test sets of WMT, by what their files and splits are called.
+# Lines of the whole test sets of WMT, by the names of their files and splits.
 _TEST_SETS = {'newstest2013': 3000, 'newstest2014': 3003}
 _FILTERED = 2737  # lines of sacreBLEU's wmt14, which is newstest2014 without some documents
 _LEFTOVERS = re.compile(r'▁|@@( |$)|@-@|##AT##|&(quot|apos|amp|lt|gt|#\d+);')
@@ -34,9 +34,9 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """What is known of one evaluation; the texts are raw, a line each.
+    """What is known of one evaluation.
 
-    `scores` is the split's entry in result.json.
+    scores: the split's entry in result.json. sources, references, translations: raw text, by line.
     """
 
     config: Config
@@ -48,12 +48,12 @@ class Evidence:
     tokenizer: Tokenizer
 
     def share(self, wrong: Callable[..., object], *sides: Sequence[object]) -> float:
-        """The share of the lines for which `wrong` of the sides is true."""
+        """The share of the lines of the sides for which `wrong` is true."""
         return sum(bool(wrong(*line)) for line in zip(*sides, strict=True)) / len(self.references)
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Everything that was found; nothing for a run as the paper's."""
+    """Everything that was found; empty for a run like the paper's."""
     # These pair each translation with its line.
     paired = (
         (_lengths, _copies, _truncation) if len(evidence.translations) == len(evidence.references) else ()
@@ -80,7 +80,7 @@ def _test_set(e: Evidence) -> Iterator[Finding]:
     if len(e.translations) != lines:
         yield Finding(
             f'{len(e.translations):,} translations for {lines:,} references',
-            'the translations were made of another test set than the one that is there now',
+            'the translations are of another test set than the one that is there now',
             'run evaluate again',
         )
 
@@ -97,7 +97,7 @@ def _direction(e: Evidence) -> Iterator[Finding]:
         if language in _FUNCTION_WORDS and seen not in (None, language):
             yield Finding(
                 f'the {name} read as {seen}, the config says {language}',
-                'a model of the other direction was trained or scored: TFDS, for one, lists (de, en)',
+                'a model of the other direction was trained or scored; TFDS, for example, lists (de, en)',
                 'data.source_language and data.target_language, or the names of the files',
             )
     if (data.source_language, data.target_language) == ('de', 'en'):
@@ -109,7 +109,7 @@ def _direction(e: Evidence) -> Iterator[Finding]:
 
 
 def _language(lines: Sequence[str]) -> str | None:
-    """The language most of whose function words the lines have; None where that is not clear."""
+    """The language whose function words are most frequent in the lines; None where that is not clear."""
     words = re.findall(r'\w+', ' '.join(lines).lower())
     counts = sorted((sum(w in known for w in words), name) for name, known in _FUNCTION_WORDS.items())
     (second, _), (first, name) = counts[-2:]
@@ -142,7 +142,7 @@ def _lengths(e: Evidence) -> Iterator[Finding]:
     elif ratio > 1.1:
         yield Finding(
             f'translations have {ratio:.3f} of the length of their references',
-            'what is too much lowers the precision of every n-gram; often it is repetition',
+            'the surplus lowers the precision of every n-gram; often it is repetition',
             'decode.alpha (lower is shorter), decode.extra_len; train longer',
         )
 
@@ -151,7 +151,7 @@ def _leftovers(e: Evidence) -> Iterator[Finding]:
     for name, lines in (('translations', e.translations), ('references', e.references)):
         if found := [match[0] for line in lines if (match := _LEFTOVERS.search(line))]:
             yield Finding(
-                f'{len(found):,} {name} hold pieces or entities of a tokenizer, as {found[0].strip()!r}',
+                f'{len(found):,} {name} hold pieces or entities of a tokenizer, such as {found[0].strip()!r}',
                 'BLEU counts them as words',
                 'train and score on raw text: undo the tokenization of the data',
             )
@@ -163,7 +163,7 @@ def _copies(e: Evidence) -> Iterator[Finding]:
     if share > 0.02:
         yield Finding(
             f'{100 * share:.1f} % of the translations are copies of their source',
-            'training pairs whose two sides are equal or in one language teach the model to copy',
+            'training pairs whose sides are equal, or in the same language, teach the model to copy',
             'data.train: filter such pairs',
         )
 
@@ -176,7 +176,7 @@ def _truncation(e: Evidence) -> Iterator[Finding]:
     if cut > 0.005:
         yield Finding(
             f'{100 * cut:.1f} % of the translations end at the longest allowed, input + {extra}',
-            'they lack their end, or repeat themselves until there',
+            'they lack their end, or repeat themselves until they are cut',
             'decode.extra_len; train longer if they repeat',
         )
     if (long := e.share(lambda s: s > longest, lengths[0])) > 0.005:
@@ -192,7 +192,7 @@ def _unknown(e: Evidence) -> Iterator[Finding]:
     if unknown and not any(map(_UNKNOWN.search, e.references)):
         yield Finding(
             f'{len(unknown):,} translations hold unknown pieces or broken characters',
-            'the vocabulary does not cover the text, or bytes were written that make no character',
+            'the vocabulary does not cover the text, or the model wrote bytes that are no character',
             'data.pieces and data.train; train longer',
         )
 

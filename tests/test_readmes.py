@@ -1,0 +1,266 @@
+"""The README files: links, command lines, options and examples are those of the code."""
+
+import contextlib
+import dataclasses
+import io
+import re
+import shlex
+import urllib.parse
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments import benchmark, report, sweep
+from transformer import cli, options
+from transformer import config as configs
+from transformer.config import config_dict, resolve
+from transformer.nn import models
+from transformer.symbols import UNK, Tokens
+from transformer.tasks.contract import Task
+from transformer.tasks.translation import task as translation
+
+ROOT = Path(__file__).parent.parent
+FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
+PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS]
+PROGRAMS = {'sweep': sweep.main, 'report': report.main, 'benchmark': benchmark.main}
+# What stands for a value of the reader's own.
+FILE = '--config=FILE'
+ANY_OPTION = '--config.GROUP.OPTION=VALUE'
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def without_code(page: str) -> str:
+    """A page without its blocks of code, fenced or indented."""
+    prose = re.sub(r'^```.*?^```$', '', text(page), flags=re.DOTALL | re.MULTILINE)
+    return '\n'.join(line for line in prose.split('\n') if not line.startswith('    '))
+
+
+def code(page: str) -> list[str]:
+    """The lines of all blocks of code, and every piece of code within a line."""
+    fenced = re.findall(r'^```\w*\n(.*?)^```$', text(page), re.DOTALL | re.MULTILINE)
+    indented = [line for line in text(page).split('\n') if line.startswith('    ')]
+    inline = re.findall(r'`([^`\n]+)`', without_code(page))
+    return [line.strip() for line in [*''.join(fenced).split('\n'), *indented, *inline]]
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r'^#+ (.*)$', without_code(page), re.MULTILINE)
+    plain = [re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings]
+    return {name if plain[:i].count(name) == 0 else f'{name}-{plain[:i].count(name)}' for i, name in
+            enumerate(plain)}  # fmt: skip
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_links_lead_somewhere(page):
+    links = re.findall(r'\]\(([^)\s]+)\)', without_code(page))
+    for link in links:
+        address = urllib.parse.urlparse(link)
+        if address.scheme:
+            assert address.scheme == 'https', link
+            continue
+        target = (ROOT / page).parent / address.path if address.path else ROOT / page
+        assert target.exists(), f'{page}: {link}'
+        if address.fragment:
+            assert target.suffix == '.md', f'{page}: {link}'
+            inside = str(target.resolve().relative_to(ROOT.resolve()))
+            assert address.fragment in anchors(inside), f'{page}: {link}'
+
+
+def test_there_are_no_other_pages():
+    folders = [ROOT, *(ROOT / name for name in ('transformer', 'configs', 'experiments', 'tests'))]
+    found = {path for folder in folders for path in folder.glob('*.md' if folder == ROOT else '**/*.md')}
+    tables = set((ROOT / 'experiments' / 'results').glob('*/table.md'))
+    assert found == {ROOT / page for page in PAGES} | tables
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_files_that_are_named_exist(page):
+    folders = (ROOT, (ROOT / page).parent)
+    ours = [
+        path
+        for name in ('transformer', 'configs', 'experiments', 'tests')
+        for path in (ROOT / name).rglob('*')
+    ]
+    anywhere = {path.name for path in ours} | {path.name for path in ROOT.iterdir()}
+    for name in code(page):
+        # The example of a new task names files that are to be written.
+        if re.fullmatch(r'[\w./-]+\.(py|ipynb|html|toml|png)', name) and 'holes' not in name:
+            found = any((folder / name).exists() for folder in folders) if '/' in name else name in anywhere
+            assert found, f'{page}: {name}'
+
+
+def test_one_page_leads_to_the_others():
+    for page in PAGES[1:]:
+        assert f']({page})' in text('README.md')
+
+
+def arguments(line: str) -> list[str]:
+    """The words of a command line before a pipe, a redirection or a comment."""
+    words = shlex.split(line, comments=True)
+    ends = [i for i, word in enumerate(words) if word in ('|', '<', '>')]
+    return words[: ends[0]] if ends else words
+
+
+def calls(page: str, program: str) -> list[list[str]]:
+    """The arguments of every call of a program, wherever in a line it stands."""
+    pattern = rf'(?:^|\| ?|python (?:-m )?){re.escape(program)}(?= |$)(.*)'
+    return [arguments(found[1]) for line in code(page) if (found := re.search(pattern, line))]
+
+
+def calls_of_run(page: str) -> list[list[str]]:
+    made = [arguments(line) for line in code(page) if line.startswith('make run ')]
+    given = [shlex.split(word.removeprefix('ARGS=')) for words in made for word in words[2:]]
+    return calls(page, 'run.py') + given
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_calls_of_run_are_understood(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for words in calls_of_run(page):
+        named = ['--config=configs/base.py' if word == FILE else word for word in words if word != ANY_OPTION]
+        if '--help' not in words:
+            cli.parse(['run.py', *named])
+
+
+@pytest.mark.parametrize('page', PAGES)
+@pytest.mark.parametrize('program', PROGRAMS)
+def test_calls_of_experiments_are_understood(page, program):
+    for words in calls(page, f'experiments.{program}'):
+        flags = {word.partition('=')[0] for word in words if word.startswith('--')}
+        assert flags <= flags_of(program), f'{page}: {words}'
+        commands = [word for word in words if not word.startswith('--')]
+        assert set(commands) <= commands_of(program), f'{page}: {words}'
+
+
+def flags_of(program: str) -> set[str]:
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        assert PROGRAMS[program]([program, '--help']) == 0
+    return {'--help', *re.findall(r'^    (--\w+)', told.getvalue(), re.MULTILINE)}
+
+
+def commands_of(program: str) -> set[str]:
+    with contextlib.redirect_stderr(io.StringIO()) as told:
+        assert PROGRAMS[program]([program, 'no-command']) == 2
+    return set(re.findall(r'\w+', told.getvalue().partition('choose ')[2]))
+
+
+def test_the_pages_show_calls():
+    """The patterns above find what they look for."""
+    assert {'evaluate', 'generate', 'prepare'} <= {
+        word for words in calls_of_run('README.md') for word in words
+    }
+    assert ['--config.model.positions=none'] in calls_of_run('README.md')
+    assert any('run' in words for words in calls('experiments/README.md', 'experiments.sweep'))
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_flags_and_options_exist(page):
+    known = set().union(*map(flags_of, PROGRAMS)) | {f'--{name}' for name in cli.define_flags(['run.py'])}
+    for piece in code(page):
+        # Not file names, as train.en.
+        option = re.fullmatch(r'(?:model|data|train|decode)\.(?!en$|de$|py$|lock\b)\w+(?:=\S+)?', piece)
+        if option or (piece.startswith('--config.') and piece != ANY_OPTION):
+            name, _, value = piece.removeprefix('--config.').partition('=')
+            options.check_name(configs.OPTIONS, name)
+            if value:
+                options.parse_value(configs.OPTIONS, name, value)
+        elif re.match(r'--\w', piece) and piece != ANY_OPTION:
+            assert piece.partition('=')[0] in known, f'{page}: {piece}'
+
+
+def test_the_list_of_options_is_that_of_the_code():
+    listed = text('configs/README.md').partition('<!-- options -->\n')[2].partition('<!-- /options -->')[0]
+    assert listed == options.markdown(configs.OPTIONS)
+
+
+def test_every_config_is_listed():
+    for file in (ROOT / 'configs').glob('*.py'):
+        assert f'[`{file.name}`]({file.name})' in text('configs/README.md')
+
+
+def test_the_first_page_is_short():
+    assert len(text('README.md').splitlines()) <= 170
+
+
+def test_every_file_has_its_place_in_the_reading_order():
+    order = text('transformer/README.md').partition('## Reading order')[2].partition('\n## ')[0]
+    named = [name for name in re.findall(r'`([\w/]+\.py)`', order) if name != '__init__.py']
+    paths = [path.relative_to(ROOT / 'transformer') for path in (ROOT / 'transformer').rglob('*.py')]
+    # Those of folders only say what is in the folder.
+    assert sorted(named) == sorted(str(path) for path in paths if path.name != '__init__.py')
+    assert '`__init__.py`' in order
+
+
+def test_what_may_differ_in_a_work_directory():
+    told = text('transformer/README.md').partition('Options that do not change what is learned')[2]
+    told = told.partition('Any other difference')[0]
+    names = set(re.findall(r'`(?:\w+\.)?(\w+)`', told)) - {'decode'}
+    free = {key for key, field in configs.OPTIONS.items() if field.metadata['free']}
+    assert {key for key in configs.OPTIONS if key.startswith('decode.')} <= free
+    assert names == {key.partition('.')[2] for key in free if not key.startswith('decode.')}
+
+
+def test_the_functions_of_a_task_are_listed():
+    section = text('transformer/README.md').partition('### A task')[2].partition('### A model')[0]
+    assert tuple(re.findall(r'^\| `(\w+)` \|', section, re.MULTILINE)) == Task._fields
+
+
+def example(page: str, word: str, names: dict[str, object]) -> dict[str, object]:
+    """What the block of Python that contains a word defines."""
+    blocks = re.findall(r'^```python\n(.*?)^```$', text(page), re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if word in block]
+    exec(block, names)
+    return names
+
+
+def test_the_config_that_is_shown():
+    shown = example('configs/README.md', 'config_dict', {})['get_config']()
+    assert configs.differences(resolve(config_dict()), resolve(shown), free=False) == {
+        'model.h': (8, 4),
+        'model.d_k': (64, 128),
+        'model.d_v': (64, 128),
+    }
+
+
+def test_the_task_that_is_shown():
+    """It hides about a tenth of the source in training, and nothing else."""
+    seen = []
+    sums = lambda config, params, batch, key: seen.append(batch)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(translation, 'sums', sums)
+        task = example('transformer/README.md', 'UNK', {})['TASK']
+        tokens = jnp.full((40, 50), 7)
+        batch = {side: Tokens(tokens, jnp.ones_like(tokens), tokens) for side in ('source', 'target')}
+        task.sums(None, None, batch, jax.random.key(0))
+        task.sums(None, None, batch, None)
+    trained, evaluated = seen
+    assert evaluated is batch
+    np.testing.assert_array_equal(trained['target'].tokens, tokens)
+    assert set(np.unique(trained['source'].tokens)) == {UNK, 7}
+    assert 0.05 < np.mean(trained['source'].tokens == UNK) < 0.15
+
+
+def test_the_model_that_is_shown(monkeypatch):
+    """Its steps, after a prompt, reproduce its full pass."""
+    model = example('transformer/README.md', 'class Bigram', dict(vars(models)))['Bigram']
+    monkeypatch.setitem(models.MODELS, 'bigram', model)
+    base = resolve(config_dict({'model.vocab_size': 300, 'model.d_model': 8, 'data.pieces': 300}))
+    config = dataclasses.replace(base, model=dataclasses.replace(base.model, kind='bigram'))
+    params = {'params': models.initialize(config, jax.random.key(0))}
+    tokens = jnp.array([[5, 9, 4, 8], [6, 3, 7, 2]])
+    whole = Tokens(tokens, jnp.ones_like(tokens), jnp.broadcast_to(jnp.arange(4), (2, 4)))
+    built = models.build(config)
+    expected = built.apply(params, {'text': whole}, train=False)
+    memory = built.apply(params, Tokens(*(part[:, :2] for part in whole)), method='encode')
+    constants, state = built.apply(params, memory, 2, method='start')
+    first, state = built.apply(params, constants, state, jnp.zeros(2, jnp.int32), method='step')
+    second, _ = built.apply(params, constants, state, tokens[:, 2], method='step')
+    np.testing.assert_allclose(first, expected[:, 2], rtol=1e-6)
+    np.testing.assert_allclose(second, expected[:, 3], rtol=1e-6)
