@@ -29,7 +29,7 @@ class Model:
         'layers of the decoder, if not N',
         '§3.1',
         minimum=1,
-        only=('model.kind', 'transformer'),
+        only=('model.kind', ('transformer',)),
     )
     d_model: int = option(512, 'width of embeddings and sub-layer outputs', '§3.1', minimum=2)
     d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1)
@@ -74,7 +74,9 @@ class Data:
     source: Literal['tfds', 'text', 'grammar'] = option('tfds', 'where the text comes from', '§5.1')
     dir: str | None = option(None, 'folder of the text files or of TFDS', '', free=True)
     name: str | None = option('wmt14_translate/de-en', 'TFDS dataset and config', '§5.1')
-    train: str = option('train', 'split, or text files without suffix, comma-separated', '§5.1')
+    train: str = option(
+        'train', 'split, or text files, comma-separated, without the suffix of their language', '§5.1'
+    )
     dev: str = option('validation', 'the same for development', '§6.2')
     test: str = option('test', 'the same for the test', '§6.1')
     train_pairs: int | None = option(
@@ -84,22 +86,22 @@ class Data:
         'en',
         'language translated from; suffix of text files',
         '§5.1',
-        only=('train.task', 'translation'),
+        only=('train.task', ('translation',)),
     )
     target_language: str = option(
         'de',
         'language translated into; suffix of text files',
         '§5.1',
-        only=('train.task', 'translation'),
+        only=('train.task', ('translation',)),
     )
     language: str | None = option(
         None,
         'language of the text; suffix of text files, which are named in full without it',
         '',
-        only=('train.task', 'language'),
+        only=('train.task', ('language',)),
     )
     documents: Literal['lines', 'files'] = option(
-        'lines', 'what a document of the text is', '', only=('train.task', 'language')
+        'lines', 'what a document of the text is', '', only=('train.task', ('language',))
     )
     tokenizer: Literal['bpe', 'bytes'] = option(
         'bpe', 'SentencePiece BPE learned from the training text, or the bytes of UTF-8', '§5.1'
@@ -125,7 +127,7 @@ class Data:
         '',
         minimum=1,
         free=True,
-        only=('train.task', 'language'),
+        only=('train.task', ('language',)),
     )
 
 
@@ -165,7 +167,7 @@ class Train:
         '',
         minimum=0,
         free=True,
-        only=('train.task', 'translation'),
+        only=('train.task', ('translation',)),
     )
     checkpoint_every: int = option(1500, 'updates between two checkpoints', '§6.1', minimum=1, free=True)
     keep: int = option(2, 'latest checkpoints kept beside the best', '', minimum=1, free=True)

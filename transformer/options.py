@@ -26,7 +26,7 @@ def option(
     minimum=None,
     maximum=None,
     free: bool = False,
-    only: tuple[str, str] | None = None,
+    only: tuple[str, tuple[str, ...]] | None = None,
 ) -> Any:
     """Declares one option of a dataclass.
 
@@ -37,7 +37,7 @@ def option(
       minimum, maximum: inclusive bounds of a number.
       free: whether the option may change when a work directory is used again, since it does not
         change what is learned.
-      only: another option and the value that it must have for this one to mean anything; with any
+      only: another option and the values that it must have for this one to mean anything; with any
         other value, setting this option is refused.
     """
     bounds = {'minimum': minimum, 'maximum': maximum}
@@ -123,16 +123,17 @@ def check_meaning(table: Declared, values: Mapping[str, object]) -> None:
         if field.metadata['only'] is None or values[key] == field.default:
             continue
         other, wanted = field.metadata['only']
-        if values[other] != wanted:
+        if values[other] not in wanted:
             raise ConfigError(
-                f'{key}={values[key]!r}: means nothing with {other}={values[other]!r}, only with {wanted!r}'
+                f'{key}={values[key]!r}: means nothing with {other}={values[other]!r}, only with '
+                f'{" or ".join(wanted)}'
             )
 
 
 def has_meaning(table: Declared, values: Mapping[str, object], key: str) -> bool:
     """Whether option `key` means anything beside the values of the others."""
     only = table[key].metadata['only']
-    return only is None or values[only[0]] == only[1]
+    return only is None or values[only[0]] in only[1]
 
 
 def markdown(table: Declared) -> str:
@@ -140,9 +141,9 @@ def markdown(table: Declared) -> str:
     lines = ['| option | default | values | section | meaning |', '|---|---|---|---|---|']
     for key, field in table.items():
         values = ', '.join(choices(field)) or plain_type(field).__name__
-        default = 'derived' if field.default is None else field.default
+        default = 'none' if field.default is None else field.default
         only = field.metadata['only']
-        where = f' (only with `{only[0]}={only[1]}`)' if only else ''
+        where = f' (only with `{only[0]}={" or ".join(only[1])}`)' if only else ''
         meaning = field.metadata['doc'] + where
         lines.append(f'| `{key}` | {default} | {values} | {field.metadata["section"]} | {meaning} |')
     return '\n'.join(lines) + '\n'
