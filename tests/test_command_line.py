@@ -35,6 +35,7 @@ TINY = {
     'train.average_last': 0,
     'decode.extra_len': 4,
 }
+GPT = '--config=configs/gpt_grammar.py'
 WORDS = ['one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten']
 ZAHLEN = ['eins', 'zwei', 'drei', 'vier', 'fünf', 'sechs', 'sieben', 'acht', 'neun', 'zehn']
 
@@ -103,6 +104,17 @@ def fails(capfd, *argv: str) -> str:
         (['--config.train.accumulate=3'], ['train.accumulate=3', 'microbatches=8']),
         (['--config.train.microbatches=12'], ['train.microbatches=12', '8 devices']),
         (['--config.model.vocab_size=300'], ['model.vocab_size=300', 'data.pieces']),
+        (['--config.data.stride=4'], ['data.stride=4', "train.task='translation'", 'language']),
+        (['--config.model.kind=decoder'], ["train.task='translation'", 'model.kind=transformer']),
+        (['--config.data.batching=running'], ['data.batching=running', 'train.task=language']),
+        ([GPT, '--config.model.N_decoder=3'], ['model.N_decoder=3', "model.kind='decoder'"]),
+        ([GPT, '--config.model.tie_embeddings=decoder'], ['model.tie_embeddings', 'all or none']),
+        ([GPT, '--config.train.bleu_every=5'], ['train.bleu_every=5', 'translation']),
+        ([GPT, '--config.data.target_language=fr'], ['data.target_language', 'translation']),
+        ([GPT, '--config.data.tokenizer=bytes'], ['data.pieces=1000', '259']),
+        ([GPT, '--config.data.documents=files'], ['data.documents=files', 'running']),
+        ([GPT, '--config.data.stride=41'], ['data.stride=41', 'data.row_len=40']),
+        ([GPT, '--config.data.language=fr'], ['fr']),
         (['--config=configs/huge.py'], ['configs/huge.py', 'no such file']),
         (['--config', 'configs/huge.py'], ['configs/huge.py', 'no such file']),
         (['--speed=1'], ['speed']),
