@@ -52,4 +52,7 @@ def means(sums: dict[str, float]) -> dict[str, float]:
 
 def perplexity(nats: float) -> float:
     """e to the mean negative log likelihood; infinity where that is too large for a double."""
-    return math.exp(nats) if nats < 700 else math.inf
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf

@@ -228,7 +228,8 @@ class _Window:
                 self._checkpoints.wait()
                 good = self._checkpoints.latest()
                 where = 'there is no checkpoint yet' if good is None else f'last good checkpoint: {good}'
-                raise NonFiniteError(f'loss is not finite at step {self._done.step + offset}; {where}')
+                what = 'gradient' if math.isfinite(row['loss']) else 'loss'
+                raise NonFiniteError(f'{what} is not finite at step {self._done.step + offset}; {where}')
         total = {key: sum(row[key] for row in rows) for key in rows[0]}
         now = time.monotonic()
         seconds, self._pending = now - self._began, []

@@ -23,7 +23,7 @@ from transformer.nn.kernels import State as LayerState
 from transformer.nn.layers import Dropout, Embedding
 from transformer.nn.positions import InputPositions
 from transformer.nn.stacks import Decoder, Encoder, Memory
-from transformer.symbols import START, Batch, Tokens
+from transformer.symbols import EOS, START, Batch, Tokens
 
 Params = dict[str, object]
 
@@ -124,6 +124,15 @@ class DecoderOnly(nn.Module):
         if m.tie_embeddings == 'none':
             self.softmax = Embedding(m)
 
+    def _inputs(
+        self, before: Int[Array, 'B T'], positions: Int[Array, 'B T'], length: int
+    ) -> Float[Array, 'B T D']:
+        # A text begins after the end of another. The zero vector that starts a translation will not do:
+        # where nothing is added to it (rotary, relative, none), every norm on the way multiplies its
+        # gradient by 1/sqrt(epsilon) = 1000.
+        tokens = jnp.where(before == START, EOS, before)
+        return self.positions(self.embedding(tokens), positions, length)
+
     def _logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
         softmax = self.softmax if self.model.tie_embeddings == 'none' else self.embedding
         return softmax.logits(x)
@@ -131,7 +140,7 @@ class DecoderOnly(nn.Module):
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
         """The logits of every token, given the earlier tokens of its segment."""
         tokens, segments, positions = batch['text']
-        x = self.positions(self.embedding(shift_right(tokens, segments)), positions, tokens.shape[1])
+        x = self._inputs(shift_right(tokens, segments), positions, tokens.shape[1])
         x = self.decoder(self.dropout(x, train=train), segments, positions, None, train=train)
         return self._logits(x)
 
@@ -173,7 +182,7 @@ class DecoderOnly(nn.Module):
         """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
         places = constants['places']
         tokens = jnp.where(tokens == START, state.pending, tokens)
-        x = self.positions(self.embedding(tokens[:, None]), state.position[:, None], places.shape[0])
+        x = self._inputs(tokens[:, None], state.position[:, None], places.shape[0])
         nothing = [None] * len(state.layers)
         x, layers = self.decoder.step(x, state.layers, state.position, places, nothing)
         return self._logits(x[:, 0]), PromptedState(state.position + 1, state.pending, layers)

@@ -78,7 +78,8 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
     windows = Windows(prepared.splits[split], data, config.train.microbatches, data.stride)
     total = evaluation.total(bound(sums, config), trained.params, windows)
     raw = prepared.raw(split, 'text')
-    words, size = len(raw.decode().split()), len(raw)
+    # Document by document: the last word of one and the first of the next are two.
+    words, size = sum(len(text.split()) for text in prepared.texts(split)['text']), len(raw)
     least, mean = windows.context()
     judge = readers.judge(data, reading(data))
     decode = dataclasses.asdict(config.decode) | {'method': 'sample'}
@@ -189,8 +190,8 @@ class Generator:
     ) -> list[list[Hypothesis]]:
         """Prompts with what follows: the `best` best of beam search, otherwise `samples` of each.
 
-        The score is that of what follows. Where prompt and output are longer than a row of the training,
-        the model goes on from the last half row of what it has written.
+        The score is that of what follows. The model reads and writes at most a row of the training at a
+        time: of a longer text it reads the end, and writes half a row before it reads again.
 
         Args:
           first: the number of the first prompt; what is sampled depends on it and on `seed`.
@@ -250,27 +251,27 @@ class Generator:
 
     def _one_by_one(self, settings, rows, numbers, key) -> list[tuple[list[int], float]]:
         """Each row's continuation, in parts that fit into a training row with what they see."""
-        half = max(self.trained.config.data.row_len // 2, 1)
-        longest = max(map(len, rows), default=0)
-        parts = [settings.extra_len]
-        if longest + settings.extra_len > 2 * half:
-            parts = [min(half, settings.extra_len - done) for done in range(0, settings.extra_len, half)]
+        window = self.trained.config.data.row_len
+        # Each row by itself, so that no other one changes its text.
+        fits = [len(row) + settings.extra_len <= window for row in rows]
+        half = max(window // 2, 1)
         written = [[] for _ in rows]
         logp = np.zeros(len(rows))
-        going = list(range(len(rows)))
-        for number, part in enumerate(parts):
-            asked = generation.Asked(dataclasses.replace(settings, extra_len=part), 1, extend=True)
-            seen = [rows[i] + written[i] for i in going]
-            if len(parts) > 1:
-                seen = [row[-half:] for row in seen]
-            part_key = jax.random.fold_in(key, number) if number else key
-            found = generation.search(self.trained, asked, seen, [numbers[i] for i in going], part_key)
-            for i, row in zip(going, found, strict=True):
-                written[i] += row.tokens[0][:part].tolist()
-                logp[i] += float(row.scores[0])
-            going = [i for i, row in zip(going, found, strict=True) if EOS not in row.tokens[0]]
-            if not going:
-                break
+        for whole in (True, False):
+            going = [i for i in range(len(rows)) if fits[i] == whole]
+            step = settings.extra_len if whole else half
+            for number, done in enumerate(range(0, settings.extra_len, max(step, 1))):
+                if not going:
+                    break
+                part = min(step, settings.extra_len - done)
+                asked = generation.Asked(dataclasses.replace(settings, extra_len=part), 1, extend=True)
+                seen = [(rows[i] + written[i])[-max(window - part, 1) :] for i in going]
+                part_key = jax.random.fold_in(key, number) if number else key
+                found = generation.search(self.trained, asked, seen, [numbers[i] for i in going], part_key)
+                for i, row in zip(going, found, strict=True):
+                    written[i] += row.tokens[0][:part].tolist()
+                    logp[i] += float(row.scores[0])
+                going = [i for i, row in zip(going, found, strict=True) if EOS not in row.tokens[0]]
         return list(zip(written, logp.tolist(), strict=True))
 
 
