@@ -16,3 +16,10 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 @pytest.fixture(scope='session', autouse=True)
 def _own_cache(tmp_path_factory):
     os.environ['TRANSFORMER_CACHE'] = str(tmp_path_factory.mktemp('cache'))
+
+
+@pytest.fixture(scope='module', autouse=True)
+def _few_programs():
+    """Each compiled program takes memory maps, of which a process may have only so many."""
+    yield
+    jax.clear_caches()

@@ -111,6 +111,17 @@ def test_scores_in_every_unit(trained, song):
     assert scores['context']['least'] == min(seen) == 12
 
 
+def test_the_last_word_of_a_file_and_the_first_of_the_next_are_two(song, tmp_path):
+    (tmp_path / 'song.txt').write_text(TEXT)
+    (tmp_path / 'more.txt').write_text('one two three')
+    changes = {'data.dir': tmp_path, 'data.dev': 'more.txt,song.txt[99%:]', 'train.steps': 1}
+    assert run.main(arguments(song, tmp_path / 'w', **changes)) == 0
+    scores = json.loads((tmp_path / 'w' / 'result.json').read_text())['scores']['dev']
+    end = TEXT[len(TEXT) * 99 // 100 :]
+    assert scores['word']['count'] == 3 + len(end.split())
+    assert scores['bytes'] == 13 + len(end.encode()) and scores['pieces'] == scores['bytes'] + 2
+
+
 def test_a_stride_gives_more_context_and_changes_nothing_else(trained):
     result = json.loads((trained / 'result.json').read_text())
     assert result['config']['data']['stride'] == 4
@@ -211,6 +222,42 @@ def test_texts_longer_than_a_row_go_on(trained):
         assert max(len(text.encode()) for text in texts) > 16
     with pytest.raises(ConfigError, match='extra_len'):
         language.Generator(model).generate(['1'], method='beam', extra_len=50)
+
+
+def test_a_continuation_does_not_depend_on_the_other_prompts(trained):
+    """Not even where another one is too long for a row together with what follows."""
+    generator = language.Generator(restore.load(trained)[0])
+    for method in ('sample', 'greedy'):
+        alone = generator.hypotheses(['12 b'], method=method, extra_len=12)
+        both = generator.hypotheses(['12 b', 'x' * 10], method=method, extra_len=12)
+        assert both[:1] == alone
+
+
+def test_of_a_long_prompt_as_much_is_read_as_fits_into_a_row_with_what_follows(trained):
+    generator = language.Generator(restore.load(trained)[0])
+    prompt = '0123456789abcdefghijklmnopqrstuvwxyz'
+    for extra, read in ((3, 13), (8, 8), (12, 8)):
+        long, end = (generator.hypotheses([p], method='greedy', extra_len=extra)[0][0] for p in
+                     (prompt, prompt[-read:]))  # fmt: skip
+        first = 3 if extra == 3 else 8
+        assert long.text[len(prompt) :][:first] == end.text[read:][:first]
+
+
+@pytest.mark.parametrize('positions', ['rotary', 'relative', 'none', 'sinusoidal'])
+@pytest.mark.parametrize('norm', ['pre', 'post'])
+def test_the_first_gradient_is_of_a_size(positions, norm):
+    """A first input of zeros would make it 1000 times larger with every norm."""
+    config = configs.resolve(configs.config_dict({
+        'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text', 'model.N': 4,
+        'model.d_model': 16, 'model.h': 2, 'model.d_ff': 16, 'model.vocab_size': 260, 'data.pieces': 260,
+        'model.positions': positions, 'model.norm': norm,
+    }))  # fmt: skip
+    batch = jax.tree.map(jax.numpy.asarray, models.blank(config, 4, 6))
+    params = jax.jit(lambda key: models.initialize(config, key))(jax.random.key(0))
+    mean = lambda params: (lambda found: found['loss'] / found['weight'])(sums(config)(params, batch, None))
+    gradient = jax.jit(jax.grad(mean))(params)
+    norm_of_gradient = math.sqrt(sum(float((g**2).sum()) for g in jax.tree.leaves(gradient)))
+    assert 0.01 < norm_of_gradient < 100
 
 
 def test_beams_and_samples_that_do_not_go_together(trained):

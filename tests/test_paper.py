@@ -110,6 +110,7 @@ def test_weights_count_not_the_token():
 def test_perplexity_overflows_to_infinity():
     assert losses.perplexity(math.log(7)) == pytest.approx(7)
     assert losses.perplexity(1e4) == math.inf
+    assert losses.perplexity(705.0) < math.inf and math.isnan(losses.perplexity(math.nan))
     assert losses.means({'loss': 4.0, 'weight': 2.0}) == {'loss': 2.0}
 
 

@@ -161,6 +161,7 @@ def test_a_sweep_on_this_machine(call, tmp_path, capsys):
 def test_a_sweep_of_language_models(text, tmp_path, capsys):
     """Table, scale and measures are another task's; sweep and report are the same."""
     of_text = {'data.source': 'text', 'data.dir': text, 'data.dev': 'val', 'data.test': 'val'}
+    of_text['train.average_last'] = 0
     call = ['--table=language', '--rows=base,relative', *sets(SMALL | of_text), f'--workdir={tmp_path}']
     assert sweep.main(['sweep', 'run', *call, '--parallel=2']) == 0
     assert runs.read_sweep(tmp_path).scale == 'language'

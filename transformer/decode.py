@@ -160,7 +160,8 @@ def filter_logits(
     """Logits divided by the temperature; -inf outside the `top_k` likeliest and outside the nucleus.
 
     The nucleus is the smallest set of likeliest pieces, among those that `top_k` leaves, with at least
-    the mass `top_p` (Holtzman et al. 2020). `top_k=0` and `top_p=1.0` leave all pieces.
+    the mass `top_p` (Holtzman et al. 2020). `top_k=0` and `top_p=1.0` leave all pieces. Pieces that tie
+    with the last one kept are kept too.
     """
     logits = logits / temperature
     if top_k:

@@ -126,8 +126,8 @@ class Running:
     the place and permutes the rows. So epochs are cut at different places, and each has every token
     once. Without `train` there is one epoch, from the beginning, in order.
 
-    Segments count the examples of a row; the beginning of the text always begins one. The last row ends
-    in padding, the last batch in empty rows.
+    Segments count the examples of a row; the beginning of the text always begins one. The text's last
+    row ends in padding, and one batch, in training not always the epoch's last, in empty rows.
     """
 
     def __init__(self, corpus: Corpus, data: Data, microbatches: int, seed: int, train: bool):
