@@ -36,7 +36,7 @@ def get_config():
             'data.row_len': 128,
             'data.stride': 32,
             'data.batch_tokens': 2048,
-            'train.steps': 3000,
+            'train.steps': 5000,
             'train.eps_ls': 0.0,
             'train.warmup_steps': 300,
             'train.microbatches': 4,

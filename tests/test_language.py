@@ -298,6 +298,9 @@ def test_a_prompt_of_several_lines_and_texts_that_have_some(monkeypatch, capfdbi
         (['generate', '--prompt=a', '--nbest=3'], ['nbest=3']),
         (['figure', '--sentence=one two', '--word=three'], ['three', 'one two']),
         (['figure', '--sentence=one two', '--target_word=three'], ['--target_word=three']),
+        (['generate', '--prompt=a', f'--seed={2**40}'], ['seed', str(2**40)]),
+        (['generate', '--prompt=a', '--samples=100000000'], ['samples', '100000000']),
+        (['evaluate', '--split=train'], ['--split=train', 'dev, test']),
         (['evaluate', '--config.data.stride=17'], ['data.stride=17', 'data.row_len=16']),
     ],
 )
@@ -317,6 +320,7 @@ def test_a_figure_of_its_heads(trained, capsys):
     model, _ = restore.load(trained)
     (view,) = language.views(model, '12 bottles', 'bottles', None)
     assert view.weights.shape == (1, 2, 11, 11)
+    assert language.views(model, 'Ja, 12 bottles!', None, None)[0].title.startswith('decoder: "bottles"')
     # The queries are those that have just read the word.
     assert ''.join(view.keys[i] for i in view.looked_at).endswith('bottles')
     np.testing.assert_allclose(view.weights.sum(-1), 1.0, rtol=1e-5)

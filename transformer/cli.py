@@ -74,8 +74,17 @@ def define_flags(argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_integer('nbest', 1, 'translate, generate: hypotheses of each line', lower_bound=1, **own)
     flags.DEFINE_boolean('scores', False, 'translate, generate: append a tab and the score', **own)
     flags.DEFINE_string('prompt', None, 'generate: the text to continue; standard input if none', **own)
-    flags.DEFINE_integer('samples', 1, 'generate: texts for each prompt', lower_bound=1, **own)
-    flags.DEFINE_integer('seed', None, 'generate: of the sampling; train.seed if none', lower_bound=0, **own)
+    flags.DEFINE_integer(
+        'samples', 1, 'generate: texts for each prompt', lower_bound=1, upper_bound=10_000, **own
+    )
+    flags.DEFINE_integer(
+        'seed',
+        None,
+        'generate: of the sampling; train.seed if none',
+        lower_bound=0,
+        upper_bound=2**31 - 1,
+        **own,
+    )
     flags.DEFINE_boolean('diff', False, "config: only what differs from the paper's base", **own)
     flags.DEFINE_boolean('markdown', False, 'config: all options as the table of configs/README.md', **own)
     flags.DEFINE_string('hypotheses', None, 'score: file of translations, one a line', **own)
@@ -84,7 +93,9 @@ def define_flags(argv: Sequence[str]) -> flags.FlagValues:
     flags.DEFINE_boolean('tokenized', False, 'score: both files are tokenized already', **own)
     flags.DEFINE_boolean('json', False, 'score, translate, generate: print JSON', **own)
     flags.DEFINE_string('sentence', None, "figure: the paper's own, or a sample, if none", **own)
-    flags.DEFINE_string('word', None, 'figure: the word that attends; "it", or the last, if none', **own)
+    flags.DEFINE_string(
+        'word', None, 'figure: the word that attends; if none, "it", or the last of a language model', **own
+    )
     flags.DEFINE_string('target_word', None, 'figure: the target word; a pronoun if none', **own)
     flags.DEFINE_boolean('distributed', False, 'one of several processes, as on SLURM or a pod', **own)
     flags.DEFINE_boolean('help', False, 'this text', short_name='h', **own)

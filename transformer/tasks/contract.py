@@ -73,13 +73,25 @@ def places(pieces: Sequence[str], word: str) -> list[int]:
     Raises:
       ConfigError: the sentence lacks the word.
     """
-    words, where = [], []
+    words = _words(pieces)
+    for found, where in words:
+        if found == word:
+            return where
+    raise ConfigError(f'--word={word}: not a word of {" ".join(found for found, _ in words if found)!r}')
+
+
+def last_word(pieces: Sequence[str]) -> str:
+    """The last word that has a letter or digit; empty if none has."""
+    words = [word for word, _ in _words(pieces) if re.match(r'\w', word)]
+    return words[-1] if words else ''
+
+
+def _words(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
+    """Words and punctuation, each with the places of its pieces."""
+    found: list[tuple[str, list[int]]] = []
     for i, piece in enumerate(pieces):
-        if piece.startswith('▁') or not re.match(r'\w', piece) or not words:
-            words.append('')
-            where.append([])
-        words[-1] += piece.lstrip('▁')
-        where[-1].append(i)
-    if word not in words:
-        raise ConfigError(f'--word={word}: not a word of {" ".join(filter(None, words))!r}')
-    return where[words.index(word)]
+        if piece.startswith('▁') or not re.match(r'\w', piece) or not found:
+            found.append(('', []))
+        word, where = found[-1]
+        found[-1] = word + piece.lstrip('▁'), [*where, i]
+    return found

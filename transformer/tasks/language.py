@@ -21,7 +21,7 @@ from transformer.options import ConfigError
 from transformer.runs.restore import Trained
 from transformer.symbols import EOS, Batch
 from transformer.tasks import generation
-from transformer.tasks.contract import Hypothesis, Task, View, bound, places
+from transformer.tasks.contract import Hypothesis, Task, View, bound, last_word, places
 
 # Texts that an evaluation samples: where the text's source can judge them, and where nothing can.
 JUDGED, SHOWN = 1000, 10
@@ -119,8 +119,9 @@ def describe(scores: dict[str, object]) -> list[str]:
         f'({scores["pieces"]:,}), {word["perplexity"]:.3f} per word ({word["count"]:,})  '
         f'{scores["bits_per_byte"]:.4f} bits per byte ({scores["bytes"]:,})  '
         f'checkpoint {scores["checkpoint"]}',
-        f'context: windows of {context["window"]} pieces, {context["stride"]} new ones in each; a piece saw '
-        f'{context["mean"]:g} before it on average, {context["least"]} or all there are at least',
+        f'context: windows of {context["window"]} pieces, {context["stride"]} new ones in each; each piece '
+        f'saw {context["mean"]:g} earlier ones on average, at least {context["least"]} unless its document '
+        'began',
     ]
     if 'grammatical' in scores:
         share, decode = 100 * scores['grammatical'], scores['decode']
@@ -158,8 +159,7 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
     found = attention(config, trained.params, {'text': one_row(tokens)})['decoder/self_attention']
     # The query at a position has read the piece before that position.
     read = [START_MARK, *pieces[:-1]]
-    words = sentence.rstrip('.?!').split()
-    word = word or (words[-1] if words else '')
+    word = word or last_word(pieces[:-1])
     return [View(f'decoder: "{word}"\n{sentence}', found, read, [i + 1 for i in places(pieces[:-1], word)])]
 
 
