@@ -346,7 +346,7 @@ def draw(folder, trained, sentences, word: str | None = None, target_word: str |
 
 
 def flag_help() -> str:
-    """The flags but for the options, a line each."""
+    """The flags except the options of the config, a line each."""
     values = define_flags(['run.py'])
     return '\n'.join(
         f'    --{name:<12} {values[name].help} (default: {values[name].default_as_str or "none"})'

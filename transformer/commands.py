@@ -210,7 +210,8 @@ def load(
       ConfigError: it is not a work directory, holds no such checkpoint, or is of another task.
     """
     folder = epath.Path(folder)
-    check_task(folder, task or workdir.read_config(folder).train.task)
+    if task:
+        check_task(folder, task)
     trained, _ = restore.load(folder, choice, changes)
     return task_of(trained.config).writer(trained)
 

@@ -40,7 +40,6 @@ class Found(NamedTuple):
 
     tokens: Int[np.ndarray, 'W L']
     scores: Float[np.ndarray, 'W']
-    finished: Int[np.ndarray, 'W']
 
 
 def settings_of(config: Config, options: dict[str, object]) -> Decode:
@@ -81,7 +80,7 @@ def search(
         with jax.default_matmul_precision(trained.config.train.matmul_precision):
             found = program(trained.params, key, batch)
         for row, i in enumerate(indexes):
-            results[i] = Found(found.tokens[row], found.scores[row], found.finished[row])
+            results[i] = Found(found.tokens[row], found.scores[row])
     return results
 
 

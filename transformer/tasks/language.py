@@ -25,6 +25,7 @@ from transformer.tasks.contract import Hypothesis, Task, View, bound, last_word,
 
 # Texts that an evaluation samples: where the text's source can judge them, and where nothing can.
 JUDGED, SHOWN = 1000, 10
+SAMPLING = {'method': 'sample'}  # whatever `decode.method` says
 START_MARK = '·'  # in figures, the start token
 
 
@@ -82,10 +83,9 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
     words, size = sum(len(text.split()) for text in prepared.texts(split)['text']), len(raw)
     least, mean = windows.context()
     judge = readers.judge(data, reading(data))
-    decode = dataclasses.asdict(config.decode) | {'method': 'sample'}
-    samples = _samples(trained, JUDGED if judge else SHOWN, decode)
+    samples = _samples(trained, JUDGED if judge else SHOWN)
     scores = {
-        'decode': decode,
+        'decode': dataclasses.asdict(config.decode) | SAMPLING,
         **losses.means(total),
         'pieces': int(total['weight']),
         'word': {'perplexity': losses.perplexity(total['nll'] / max(words, 1)), 'count': words},
@@ -99,9 +99,9 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
     return scores, [line for sample in samples for line in sample.split('\n')]
 
 
-def _samples(trained: Trained, count: int, decode: dict[str, object]) -> list[str]:
+def _samples(trained: Trained, count: int) -> list[str]:
     """Texts that continue nothing."""
-    found = Generator(trained).hypotheses([''], samples=count, **decode)
+    found = Generator(trained).hypotheses([''], samples=count, **SAMPLING)
     return [hypothesis.text for hypothesis in found[0]]
 
 
@@ -120,8 +120,8 @@ def describe(scores: dict[str, object]) -> list[str]:
         f'{scores["bits_per_byte"]:.4f} bits per byte ({scores["bytes"]:,})  '
         f'checkpoint {scores["checkpoint"]}',
         f'context: windows of {context["window"]} pieces, {context["stride"]} new ones in each; each piece '
-        f'saw {context["mean"]:g} earlier ones on average, at least {context["least"]} unless its document '
-        'began',
+        f'saw {context["mean"]:g} earlier ones on average, at least {context["least"]} '
+        'or all there were',
     ]
     if 'grammatical' in scores:
         share, decode = 100 * scores['grammatical'], scores['decode']
@@ -134,8 +134,7 @@ def describe(scores: dict[str, object]) -> list[str]:
 def examples(trained: Trained, prepared: corpus.Prepared) -> list[str]:
     """Three samples."""
     del prepared
-    decode = dataclasses.asdict(trained.config.decode) | {'method': 'sample'}
-    samples = _samples(trained, 3, decode)
+    samples = _samples(trained, 3)
     return [f'  {line}' for sample in samples for line in [*sample.split('\n'), '']][:-1]
 
 
@@ -153,7 +152,7 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
         raise ConfigError(f'--target_word={target_word}: a language model has no target')
     config = trained.config
     if sentence is None:
-        sentence = _samples(trained, 1, dataclasses.asdict(config.decode) | {'method': 'sample'})[0]
+        sentence = _samples(trained, 1)[0]
     tokens = trained.tokenizer.encode(sentence)[: config.data.row_len]
     pieces = trained.tokenizer.pieces(tokens)
     found = attention(config, trained.params, {'text': one_row(tokens)})['decoder/self_attention']
