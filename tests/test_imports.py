@@ -12,7 +12,8 @@ ORDER = (
     ('symbols', set()),
     ('files', set()),
     ('options', set()),
-    ('config', {'options'}),
+    ('groups', {'options'}),
+    ('config', {'groups', 'options'}),
     ('data', {'config', 'options', 'symbols', 'files'}),
     ('nn', {'config', 'symbols'}),
     ('losses', {'config', 'symbols'}),
@@ -115,7 +116,8 @@ def test_only_the_tasks_and_what_stands_on_them_know_a_task():
 
 
 def test_what_is_below_the_networks_knows_no_jax():
-    below = [ROOT / 'transformer' / f'{name}.py' for name in ('symbols', 'files', 'options', 'config')]
+    names = ('symbols', 'files', 'options', 'groups', 'config')
+    below = [ROOT / 'transformer' / f'{name}.py' for name in names]
     for path in [*files('transformer/data'), *below]:
         assert not {name for name in imported(path) if name.split('.')[0] in ('jax', 'flax')}, path
 

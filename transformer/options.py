@@ -1,4 +1,4 @@
-"""How an option is declared, checked, parsed and listed. Which options there are is config.py's business.
+"""How an option is declared, checked, parsed and listed. Which options there are is groups.py's business.
 
 Options are fields of dataclasses, one dataclass a group. `declared` gives them by their dotted names,
 as `model.h`; the functions that check a name or a value take that table first.
