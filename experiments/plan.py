@@ -11,7 +11,7 @@ import jax.numpy as jnp
 from tabulate import tabulate
 
 from experiments import tables
-from transformer import accounting, parallel, train
+from transformer import accounting, parallel, training
 from transformer import config as configs
 from transformer.config import Config
 from transformer.nn import models
@@ -54,8 +54,8 @@ def seconds_per_update(config: Config, updates: int = 3, replicas: int = 0) -> f
       replicas: trainings that one program updates at once, each with a batch of its own; 0 is the plain
         program of one training.
     """
-    step = functools.partial(train.train_step, config, sums(config))
-    state = train.initial_state(config)
+    step = functools.partial(training.train_step, config, sums(config))
+    state = training.initial_state(config)
     batch = parallel.to_devices(_full_batch(config), config.train.microbatches)
     if replicas:
         step = jax.vmap(step)
@@ -73,8 +73,8 @@ def seconds_per_update(config: Config, updates: int = 3, replicas: int = 0) -> f
 
 def peak_memory(config: Config) -> float:
     """The memory of an update by XLA's plan, in GiB a device: state, batch and what lives in between."""
-    update = parallel.map_update(functools.partial(train.train_step, config, sums(config)))
-    shapes = jax.eval_shape(functools.partial(train.initial_state, config))
+    update = parallel.map_update(functools.partial(training.train_step, config, sums(config)))
+    shapes = jax.eval_shape(functools.partial(training.initial_state, config))
     batch = parallel.to_devices(_full_batch(config), config.train.microbatches)
     found = update.mapped.lower(shapes, batch).compile().memory_analysis()
     # The new state takes the memory of the old one, so it counts once.

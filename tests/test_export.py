@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax import export
 
-from transformer import parallel, train
+from transformer import parallel, training
 from transformer.config import config_dict, resolve
 from transformer.nn import models
 from transformer.symbols import Tokens
@@ -34,8 +34,8 @@ def platforms_of(mapped, *arguments) -> tuple[str, ...]:
 
 
 def test_training_step_of_base(config):
-    update = parallel.map_update(functools.partial(train.train_step, config, sums_of(config)))
-    state = jax.eval_shape(functools.partial(train.initial_state, config))
+    update = parallel.map_update(functools.partial(training.train_step, config, sums_of(config)))
+    state = jax.eval_shape(functools.partial(training.initial_state, config))
     rows = jax.ShapeDtypeStruct((DEVICES, 1, 24, 128), jnp.int32)
     batch = dict.fromkeys(models.MODELS[config.model.kind].FIELDS, Tokens(rows, rows, rows))
     assert platforms_of(update.mapped, state, batch) == ('tpu', 'cuda')

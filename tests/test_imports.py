@@ -22,7 +22,7 @@ ORDER = (
     ('parallel', {'config', 'options', 'symbols'}),
     ('accounting', {'config', 'symbols'}),
     ('runs', {'*'}),
-    ('train', {'*'}),
+    ('training', {'*'}),
     ('evaluate', {'*'}),
     ('introspect', {'*'}),
     ('tasks', {'*'}),
@@ -33,7 +33,7 @@ ORDER = (
 )
 NAMES = [name for name, _ in ORDER]
 # What is on one floor does not import each other.
-FLOORS = ({'losses', 'optim', 'decode', 'parallel', 'accounting'}, {'train', 'evaluate', 'introspect'})
+FLOORS = ({'losses', 'optim', 'decode', 'parallel', 'accounting'}, {'training', 'evaluate', 'introspect'})
 FENCES = {
     'orbax': {'transformer/runs/checkpoint.py'},
     'tensorflow_datasets': {'transformer/data/tfds_source.py'},

@@ -238,7 +238,7 @@ def train(config: Config, folder, lock: str) -> int:
     """Trains, shows what came of it, and returns the exit status."""
     from transformer import commands, parallel
     from transformer.tasks.task import task_of
-    from transformer.train import NonFiniteError, Stopped
+    from transformer.training import NonFiniteError, Stopped
 
     try:
         result, trained, prepared = commands.run_training(config, folder, lock)

@@ -9,9 +9,8 @@ import jax
 from absl import logging
 from etils import epath
 
-from transformer import accounting, evaluate, parallel
+from transformer import accounting, evaluate, parallel, training
 from transformer import config as configs
-from transformer import train as training
 from transformer.config import Config
 from transformer.data import corpus, lock
 from transformer.nn import models

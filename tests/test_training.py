@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from transformer import parallel, train
+from transformer import parallel, training
 from transformer.config import Config, config_dict, resolve
 from transformer.data.batches import Batches
 from transformer.nn import models
@@ -76,10 +76,10 @@ def gradients_of(config: Config) -> tuple[dict, dict]:
     """Gradients and sums of all devices at a step in the middle of training."""
 
     def step(params, batch):
-        found = train.gradients(config, sums_of(config), params, batch, jnp.int32(7))
+        found = training.gradients(config, sums_of(config), params, batch, jnp.int32(7))
         return parallel.sum_over_devices(found)
 
-    params = train.initial_state(config).params
+    params = training.initial_state(config).params
     batch = parallel.to_devices(batch_of(7, config), config.train.microbatches)
     gradient, sums = jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
     return gradient, {name: float(value) for name, value in sums.items()}
@@ -121,11 +121,11 @@ def gradients_on_one_device(kind: str, prng: str) -> tuple[dict, dict]:
 
 
 def mapped_update(config: Config):
-    return parallel.map_update(functools.partial(train.train_step, config, sums_of(config)))
+    return parallel.map_update(functools.partial(training.train_step, config, sums_of(config)))
 
 
 def losses_of(config: Config, steps: int = 20) -> list[float]:
-    state = parallel.replicate(train.initial_state(config))
+    state = parallel.replicate(training.initial_state(config))
     update, losses = mapped_update(config), []
     for step in range(steps):
         batch = parallel.to_devices(batch_of(step, config), config.train.microbatches)
@@ -151,7 +151,7 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     use_devices(1)
     config, other = config_of(), config_of(seed=1)
     keys = [
-        jax.random.key_data(train.dropout_key(c, jnp.int32(step))).tolist()
+        jax.random.key_data(training.dropout_key(c, jnp.int32(step))).tolist()
         for c in (config, other)
         for step in (0, 1)
     ]
@@ -159,11 +159,11 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     # One microbatch twice: dropout draws each time anew, so the sum is not twice one of them.
     rows = jax.tree.map(lambda x: np.tile(x[:2], (2, 1)), batch_of(0))
     both = parallel.to_devices(rows, 2)
-    params = train.initial_state(config).params
+    params = training.initial_state(config).params
 
     def losses(params, batch):
         one = lambda i: jax.tree.map(lambda x: x[i : i + 1], batch)
-        loss = lambda rows: train.gradients(config, sums_of(config), params, rows, jnp.int32(0))[1]['loss']
+        loss = lambda rows: training.gradients(config, sums_of(config), params, rows, jnp.int32(0))[1]['loss']
         return parallel.sum_over_devices((loss(one(0)), loss(one(1)), loss(batch)))
 
     first, second, together = map(float, parallel.map_sums(losses)(params, both))
@@ -189,30 +189,30 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
         return {'dev_loss': 1.0}
 
     # The module's own clock: the checkpointer's threads read the real one meanwhile.
-    monkeypatch.setattr(train, 'time', types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(training, 'time', types.SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(
-        train, 'parallel', types.SimpleNamespace(**vars(parallel) | {'map_update': map_update})
+        training, 'parallel', types.SimpleNamespace(**vars(parallel) | {'map_update': map_update})
     )
     monkeypatch.setattr(
-        train, 'prefetch', lambda *_, **__: (parallel.to_devices(batch_of(k), 8) for k in range(8))
+        training, 'prefetch', lambda *_, **__: (parallel.to_devices(batch_of(k), 8) for k in range(8))
     )
     checkpoints = Checkpoints(epath.Path(tmp_path / 'checkpoints'), 1)
     batches = object.__new__(Batches)
     sums = sums_of(config)
-    _, done = train.train(config, sums, batches, checkpoints, epath.Path(tmp_path), {4: [evaluation]})
+    _, done = training.train(config, sums, batches, checkpoints, epath.Path(tmp_path), {4: [evaluation]})
     checkpoints.close()
     lines = [json.loads(line) for line in (tmp_path / 'metrics.jsonl').read_text().splitlines()]
     counts = [int(np.count_nonzero(batch_of(k)['target'].tokens)) for k in range(8)]
     speeds = [line['tokens_per_second'] for line in lines if 'loss' in line]
     assert speeds == [(counts[k] + counts[k + 1]) / 20 for k in (0, 2, 4, 6)]
-    assert done == train.Progress(step=8, tokens=sum(counts), seconds=1080.0)
+    assert done == training.Progress(step=8, tokens=sum(counts), seconds=1080.0)
 
 
 def test_an_update_is_adam_on_the_mean_gradient(use_devices):
     use_devices(1)
     config = config_of()
     gradient, sums = gradients_of(config_of())
-    state = train.initial_state(config)
+    state = training.initial_state(config)
     before = jax.device_get(state.params)
     state = parallel.replicate(state._replace(step=jnp.int32(7)))
     update = mapped_update(config)
