@@ -4,6 +4,8 @@ import io
 import json
 import os
 import pathlib
+import re
+import shlex
 import subprocess
 import sys
 
@@ -183,7 +185,8 @@ def test_the_work_directory_of_other_data(capfd, texts, trained, tmp_path):
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / 'dev.de').write_bytes((texts / 'dev.de').read_bytes().replace(b'eins', b'zwei'))
     before = snapshot(trained)
-    assert 'dev' in fails(capfd, *arguments(tmp_path, trained))
+    line = fails(capfd, *arguments(tmp_path, trained))
+    assert 'dev' in line and '--workdir' in line
     assert snapshot(trained) == before
 
 
@@ -201,7 +204,6 @@ def test_a_folder_that_is_no_work_directory(capfd, texts, tmp_path):
         (['evaluate', '--checkpoint=average'], ['no average']),
         (['average'], ['--config.data.dir', 'work directory']),
         (['evaluate', '--config.model.d_ff=99'], ['model.d_ff=99', '32']),
-        (['translate', '--nbest=9'], ['nbest=9', '4']),
         (['evaluate', '--config.decode.beam=0'], ['decode.beam=0']),
     ],
 )
@@ -211,6 +213,32 @@ def test_a_wrong_use_of_a_trained_model(capfd, monkeypatch, texts, trained, argv
     line = fails(capfd, *argv, f'--workdir={trained}', f'--config.data.dir={texts}')
     assert all(part in line for part in parts), line
     assert snapshot(trained) == before
+
+
+@pytest.mark.parametrize(
+    ('argv', 'parts'),
+    [
+        (['config', '--workdir=w'], ['--workdir', 'config does not take it', '--diff']),
+        (['translate', '--split=dev'], ['--split', 'translate does not take it', '--nbest']),
+        (['train', '--checkpoint=best'], ['--checkpoint', 'train does not take it']),
+        (['score', '--nbest=2'], ['--nbest', 'score does not take it']),
+        (['score', '--config.model.h=2'], ['--config.model.h', 'score', 'no config']),
+        (['translate', '--config.data.dir=.'], ['--config.data.dir', 'translate does not take it']),
+        (['translate', '--config.train.steps=9'], ['--config.train.steps', 'translate does not']),
+        (['evaluate', '--config.train.steps=9'], ['--config.train.steps', 'evaluate does not']),
+        (['diagnose', '--config.decode.beam=9'], ['--config.decode.beam', 'diagnose does not']),
+        (['figure', '--workdir=w', '--config.model.h=2'], ['--config.model.h', 'figure does not']),
+        (
+            ['evaluate', '--workdir=w', '--config=configs/base.py'],
+            ['--config=configs/base.py', 'evaluate has the config of --workdir=w'],
+        ),
+        (['evaluate', 'dev'], ["'dev'", 'evaluate takes nothing']),
+    ],
+    ids=' '.join,
+)
+def test_what_a_command_would_ignore_is_refused(capfd, argv, parts):
+    line = fails(capfd, *argv)
+    assert all(part in line for part in parts), line
 
 
 @pytest.mark.parametrize(
@@ -313,6 +341,13 @@ def test_training_keeps_and_averages_what_its_config_says(capfd, texts, tmp_path
     assert run.main(['run.py', *arguments(texts, tmp_path / 'w', **changes)]) == 0
     result = json.loads((tmp_path / 'w' / 'result.json').read_text())
     assert {(s['checkpoint'], *s['steps']) for s in result['scores'].values()} == {('average', 4, 6)}
+    # What the training scored is also what is loaded.
+    capfd.readouterr()
+    averaged = commands.load(tmp_path / 'w').trained.params
+    assert 'average of the checkpoints 4, 6' in capfd.readouterr().err
+    jax.tree.map(
+        np.testing.assert_array_equal, averaged, commands.load(tmp_path / 'w', 'average').trained.params
+    )
     kept = {int(path.name) for path in (tmp_path / 'w' / 'checkpoints').iterdir()}
     assert {4, 6} <= kept and len(kept) <= 3
     line = fails(capfd, *arguments(texts, tmp_path / 'v', **changes | {'train.average_every': 4}))
@@ -419,8 +454,10 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
         assert len(found) == len(lines)
         assert found[0] == found[-1]
         assert found[1] == found[5] == b''
-        assert err.count(b'\n') == 1 and b'line 8' in err and b'max_source_len' in err
-    assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], b'')
+        which, cut = err.splitlines()
+        assert which == f'{trained}: checkpoint 2 (best)'.encode()
+        assert b'line 8' in cut and b'max_source_len' in cut
+    assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], which + b'\n')
 
 
 def recorded(monkeypatch, seen: list) -> None:
@@ -455,6 +492,14 @@ def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
     translator.trained = translator.trained._replace(config=config)
     translator.translate(['one two'])
     assert [precision for _, precision in seen] == ['highest']
+
+
+def test_more_hypotheses_than_the_search_has(capfd, monkeypatch, trained):
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one\n')))
+    # After the line that names the checkpoint.
+    assert run.main(['run.py', 'translate', '--nbest=9', f'--workdir={trained}']) == 2
+    line = capfd.readouterr().err.splitlines()[-1]
+    assert 'nbest=9' in line and '4' in line
 
 
 def test_translate_nbest_and_scores(monkeypatch, capfdbinary, trained):
@@ -502,3 +547,16 @@ def test_help_names_every_command(capsys):
     assert run.main(['run.py', '--help']) == 0
     out = capsys.readouterr().out
     assert all(f'    {command} ' in out for command in cli.COMMANDS)
+    assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize('command', cli.COMMANDS)
+def test_the_help_of_a_command_has_its_own_flags(capsys, command):
+    assert run.main(['run.py', command, '--help']) == 0
+    out = capsys.readouterr().out
+    assert set(re.findall(r'^    --(\w+)', out, re.MULTILINE)) == set(cli.COMMANDS[command].flags)
+    assert max(map(len, out.splitlines())) <= 80
+    for line in out.partition('Examples:')[2].splitlines():
+        if line:
+            words = shlex.split(line.partition('run.py')[2].partition('<')[0], comments=True)
+            assert cli.parse(['run.py', *words]).command == command

@@ -28,6 +28,7 @@ ORDER = (
     ('tasks', {'*'}),
     ('commands', {'*'}),
     ('console', {'options'}),
+    ('arguments', {'config', 'options'}),
     ('cli', {'*'}),
     ('__init__', {'commands'}),
 )

@@ -11,11 +11,12 @@ Axis letters, in annotations and einsum:
 """
 
 
-def load(workdir, checkpoint: str = 'best'):
+def load(workdir, checkpoint: str = 'scored'):
     """The model of a work directory: `transformer.load('runs/tiny').translate(['The dog ...'])`.
 
     Args:
-      checkpoint: best, latest, average or a step.
+      checkpoint: scored (what the training scored at its end), best, latest, average or a step. Which
+        one it is is said on standard error.
 
     Returns:
       A `Translator`, or a `Generator` where a language model was trained.

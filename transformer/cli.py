@@ -1,167 +1,79 @@
-"""The command line: flags, and which command does what."""
+"""The command line: the flags, the commands, and what each prints."""
 
 import importlib
 import json
 import logging
 import os
-import re
 import sys
 from collections.abc import Iterable, Sequence
 
 from absl import flags
 from absl import logging as absl_logging
-from ml_collections import config_flags
 
+from transformer import arguments, console, options
 from transformer import config as configs
-from transformer import console, options
+from transformer.arguments import Call, Command, Flag
 from transformer.config import Config
 from transformer.options import ConfigError
 
 USAGE = """\
-Trains, evaluates and uses the Transformer of "Attention Is All You Need", and models of its parts.
+Trains, evaluates and uses the Transformer of "Attention Is All You Need", and
+models of its parts.
 
-    python run.py [COMMAND] [--config=FILE] [--config.GROUP.OPTION=VALUE ...] [--workdir=FOLDER]
+    {program} [COMMAND] [--config=FILE] [--config.GROUP.OPTION=VALUE ...]
+        [--workdir=FOLDER] [--FLAG=VALUE ...]
 
-Commands:
-    train       train, or resume, then evaluate (the default command; configs/tiny.py by default)
-    prepare     make the corpus that train reads; download its TFDS dataset first
-    evaluate    loss, perplexity and the other scores of a trained model: --split, --checkpoint
-    average     average the last checkpoints: --last, --every; then --checkpoint=average
-    translate   standard input to standard output, line by line: --nbest, --scores, --checkpoint
-    generate    continue a text, or each line of standard input: --prompt, --samples, --seed
-    config      print the resolved config; with --diff only what differs from the paper's base
-    score       scores of two files: --hypotheses, --references, --languages, --tokenized, --json
-    diagnose    why a BLEU is low or cannot be compared: --split
-    figure      draw the attention of a sentence: --sentence, --word, --target_word
+Commands (the default is train; `{program} COMMAND --help` tells more):
+{commands}
 
-Flags:
-{flags}
-
-Every option of a config can be set, as --config.model.h=4 or --config.train.steps=1000;
-`python run.py config` shows them all with their sections of the paper.
+--config names a config file, {default} if none. Every option
+of it can be changed, as --config.model.h=4 or --config.train.steps=1000;
+`{program} config` shows them all with their sections of the paper.
 
 Examples:
-    python run.py                                            # the grammar: a few minutes on a CPU
-    python run.py --config.model.positions=none              # the same, ablated
-    python run.py --config=configs/multi30k.py --config.data.dir=FOLDER
-    python run.py evaluate --workdir=runs/multi30k --config.decode.beam=8
-    echo "A dog runs." | python run.py translate --workdir=runs/multi30k
-    python run.py --config=configs/gpt_grammar.py            # a language model of German
-    python run.py generate --workdir=runs/gpt_grammar --prompt="Der Hund" --samples=5 --seed=7
+    {program}
+    {program} --config.model.positions=none
+    {program} --config=configs/multi30k.py --config.data.dir=FOLDER
+    {program} evaluate --workdir=runs/multi30k
+    echo "A dog runs." | {program} translate --workdir=runs/multi30k
 
-Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not finite,
-130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved; the same command resumes).
+Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not
+finite, 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved;
+the same command resumes).
 """
-DEFAULT_CONFIG = 'configs/tiny.py'
-COMMANDS = (
-    'train', 'prepare', 'evaluate', 'average', 'translate', 'generate', 'config', 'score', 'diagnose',
-    'figure',
-)  # fmt: skip
 
-
-def define_flags(argv: Sequence[str]) -> flags.FlagValues:
-    """The flags of one call."""
-    values = flags.FlagValues()
-    own = {'flag_values': values}
-    config_flags.DEFINE_config_file(
-        'config', DEFAULT_CONFIG, 'file of the config', sys_argv=list(argv), **own
-    )
-    flags.DEFINE_string('workdir', None, 'work directory; runs/<config and overrides> if none', **own)
-    flags.DEFINE_string('checkpoint', 'best', 'best (by dev loss), latest, average or a step', **own)
-    flags.DEFINE_string('split', 'test', 'evaluate: splits, comma-separated, as dev,test', **own)
-    flags.DEFINE_integer('last', None, 'average: how many; the config says if none', lower_bound=1, **own)
-    flags.DEFINE_integer('every', None, 'average: updates between two of them', lower_bound=1, **own)
-    flags.DEFINE_integer('nbest', 1, 'translate, generate: hypotheses of each line', lower_bound=1, **own)
-    flags.DEFINE_boolean('scores', False, 'translate, generate: append a tab and the score', **own)
-    flags.DEFINE_string('prompt', None, 'generate: the text to continue; standard input if none', **own)
-    flags.DEFINE_integer(
-        'samples', 1, 'generate: texts for each prompt', lower_bound=1, upper_bound=10_000, **own
-    )
-    flags.DEFINE_integer(
-        'seed',
-        None,
-        'generate: of the sampling; train.seed if none',
-        lower_bound=0,
-        upper_bound=2**31 - 1,
-        **own,
-    )
-    flags.DEFINE_boolean('diff', False, "config: only what differs from the paper's base", **own)
-    flags.DEFINE_boolean('markdown', False, 'config: all options as the table of configs/README.md', **own)
-    flags.DEFINE_string('hypotheses', None, 'score: file of translations, one a line', **own)
-    flags.DEFINE_string('references', None, 'score: file of references, one a line', **own)
-    flags.DEFINE_string('languages', 'en-de', 'score: translated from and into', **own)
-    flags.DEFINE_boolean('tokenized', False, 'score: both files are tokenized already', **own)
-    flags.DEFINE_boolean('json', False, 'score, translate, generate: print JSON', **own)
-    flags.DEFINE_string('sentence', None, "figure: the paper's own, or a sample, if none", **own)
-    flags.DEFINE_string(
-        'word', None, 'figure: the word that attends; if none, "it", or the last of a language model', **own
-    )
-    flags.DEFINE_string('target_word', None, 'figure: the target word; a pronoun if none', **own)
-    flags.DEFINE_boolean('distributed', False, 'one of several processes, as on SLURM or a pod', **own)
-    flags.DEFINE_boolean('help', False, 'this text', short_name='h', **own)
-    return values
-
-
-def check_overrides(argv: Sequence[str]) -> None:
-    """Raises ConfigError where an override names no option or no value of it."""
-    for here, following in zip(argv, [*argv[1:], ''], strict=True):
-        if match := re.fullmatch(r'--?config\.([^=]+)(?:=(.*))?', here, re.DOTALL):
-            key, value = match.groups()
-            options.parse_value(configs.OPTIONS, key, following if value is None else value)
-
-
-def parse(argv: Sequence[str]) -> tuple[str, flags.FlagValues]:
-    """The command and the flags.
-
-    Raises:
-      ConfigError: the call is wrong.
-    """
-    check_overrides(argv)
-    following = zip(argv, [*argv[1:], ''], strict=True)
-    pairs = [(here, after) for here, after in following if re.match(r'--?config(=|$)', here)]
-    named = [here.partition('=')[2] if '=' in here else after for here, after in pairs]
-    file = named[-1] if named else DEFAULT_CONFIG
-    if not os.path.isfile(file):
-        raise ConfigError(f'--config={file}: no such file')
-    values = define_flags(argv)
-    try:
-        words = values(list(argv))[1:]
-    except flags.Error as error:
-        told = str(error).strip().splitlines()
-        if 'parsing config file' in told[0]:
-            # The traceback follows; its last line says what.
-            raise ConfigError(f'{file}: {told[-1].removeprefix(f"{ConfigError.__module__}.")}') from None
-        raise ConfigError(told[0]) from None
-    except Exception as error:
-        # A config file is a program: whatever it raises is told as its own mistake.
-        raise ConfigError(f'{file}: {type(error).__name__}: {error}') from error
-    command = words[0] if words else 'train'
-    if command not in COMMANDS or len(words) > 1:
-        wrong = command if command not in COMMANDS else words[1]
-        raise ConfigError(f'{wrong!r}: no such command; choose one of {", ".join(COMMANDS)}')
-    return command, values
-
-
-def overrides(values: flags.FlagValues) -> dict[str, object]:
-    """What the command line changes in the config file."""
-    return config_flags.get_override_values(values['config'])
-
-
-def work_directory(values: flags.FlagValues) -> str:
-    """The work directory named, or one made of the names of config file and overrides."""
-    if values.workdir is not None:
-        return values.workdir
-    path = config_flags.get_config_filename(values['config'])
-    name = os.path.splitext(os.path.basename(path))[0]
-    for key, value in sorted(overrides(values).items()):
-        if not configs.OPTIONS[key].metadata['free']:
-            name += '-' + re.sub(r'[^\w.=+-]', '_', f'{key.split(".")[1]}={value}')
-    return os.path.join('runs', name)
-
-
-def lock_file(values: flags.FlagValues) -> str:
-    """Where a lock file beside the config file would say what its data must be."""
-    return os.path.splitext(config_flags.get_config_filename(values['config']))[0] + '.lock.json'
+FLAGS = {
+    'config': Flag(str, None, 'config file, or the config.json of a work directory', 'FILE'),
+    'workdir': Flag(str, None, 'work directory; runs/<config and changes> if none', 'FOLDER'),
+    'checkpoint': Flag(
+        str,
+        'scored',
+        'scored (what the training scored at its end: the average if it makes one, else the best), best '
+        '(by dev loss), latest, average or a step',
+        'NAME',
+    ),
+    'split': Flag(str, 'test', 'splits of the data, comma-separated, as dev,test', 'NAMES'),
+    'last': Flag(int, None, 'how many checkpoints; the config says if none', 'N', least=1),
+    'every': Flag(int, None, 'updates between two of them; the config says if none', 'N', least=1),
+    'nbest': Flag(int, 1, 'hypotheses of each line', 'N', least=1),
+    'scores': Flag(bool, False, 'append a tab and the score'),
+    'prompt': Flag(str, None, 'the text to continue; the lines of standard input if none', 'TEXT'),
+    'samples': Flag(int, 1, 'texts for each prompt', 'N', least=1, most=10_000),
+    'seed': Flag(int, None, 'of the sampling; train.seed if none', 'N', least=0, most=2**31 - 1),
+    'diff': Flag(bool, False, "only what differs from the paper's base"),
+    'markdown': Flag(bool, False, 'all options as the table of configs/README.md'),
+    'hypotheses': Flag(str, None, 'translations, one a line', 'FILE'),
+    'references': Flag(str, None, 'references, one a line', 'FILE'),
+    'languages': Flag(str, 'en-de', 'translated from and into', 'A-B'),
+    'tokenized': Flag(bool, False, 'both files are tokenized already'),
+    'json': Flag(bool, False, 'print JSON'),
+    'sentence': Flag(str, None, "the paper's own, or a sample, if none", 'TEXT'),
+    'word': Flag(
+        str, None, 'the word that attends; if none, "it", or the last word of a language model', 'WORD'
+    ),
+    'target_word': Flag(str, None, 'the target word; a pronoun if none', 'WORD'),
+    'distributed': Flag(bool, False, 'this is one of several processes, as on SLURM or a pod'),
+}
 
 
 def print_config(config: Config, *, diff: bool) -> None:
@@ -179,59 +91,84 @@ def print_config(config: Config, *, diff: bool) -> None:
         print(f'{shown:<40} # {section}{field.metadata["doc"]}{f" ({choices})" if choices else ""}')
 
 
-def run_command(command: str, values: flags.FlagValues) -> int:
-    """Does what the command says and returns the exit status."""
-    if command == 'config':
-        if values.markdown:
-            print(options.markdown(configs.OPTIONS), end='')
-        else:
-            print_config(configs.resolve(values.config), diff=values.diff)
-        return 0
-    if command == 'score':
-        return score(values)
-    # Here, so that the help and mistakes in a call do not wait for jax.
+def run_train(call: Call) -> int:
+    """Trains, or resumes, then evaluates."""
+    from transformer.runs import process
+
+    config = local(arguments.config(call))
+    folder = process.start(arguments.work_directory(call), distributed=call.flags.distributed)
+    return train(config, folder, arguments.lock_file(call))
+
+
+def run_prepare(call: Call) -> None:
+    """Makes the corpus that training reads, and says what it is."""
     from transformer import commands
-    from transformer.runs import process, restore, workdir
 
-    if command in ('train', 'prepare'):
-        # The other commands have the config of their work directory.
-        config = configs.resolve(values.config)
-        if command == 'prepare':
-            for line in commands.run_preparation(config, lock_file(values)):
-                print(line)
-            return 0
-        folder = process.start(work_directory(values), distributed=values.distributed)
-        return train(config, folder, lock_file(values))
-    if command in ('average', 'figure') and (changed := overrides(values)):
-        raise ConfigError(f'--config.{next(iter(changed))}: {command} has the config of its work directory')
-    folder = process.start(work_directory(values), distributed=values.distributed)
-    if command == 'evaluate':
-        splits = values.split.split(',')
-        result = commands.run_evaluation(folder, splits, values.checkpoint, overrides(values))
-        print_scores(workdir.read_config(folder), result, splits)
-    elif command == 'average':
-        steps = restore.average(folder, values.last, values.every)
-        print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
-    elif command == 'diagnose':
-        diagnose(folder, values)
-    elif command == 'translate':
-        translate(folder, values)
-    elif command == 'generate':
-        generate(folder, values)
+    config = local(arguments.config(call))
+    for line in commands.run_preparation(config, arguments.lock_file(call)):
+        print(line)
+
+
+def run_config(call: Call) -> None:
+    """Prints the resolved config, or the table of all options."""
+    if call.flags.markdown:
+        print(options.markdown(configs.OPTIONS), end='')
     else:
-        trained, _ = restore.load(folder, values.checkpoint)
-        draw(folder, trained, [values.sentence], values.word, values.target_word)
-    return 0
+        print_config(arguments.config(call), diff=call.flags.diff)
 
 
-def score(values: flags.FlagValues) -> int:
+def run_score(call: Call) -> None:
     """Prints the scores of two files."""
     from transformer.tasks.translation import bleu, commands
 
+    values = call.flags
     files = (values.hypotheses, values.references, values.languages)
     scores = commands.run_scoring(*files, tokenized=values.tokenized)
     print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
-    return 0
+
+
+def run_evaluate(call: Call) -> None:
+    """Evaluates a checkpoint and prints its scores."""
+    from transformer import commands
+    from transformer.runs import workdir
+
+    folder, splits = opened(call), call.flags.split.split(',')
+    result = commands.run_evaluation(folder, splits, call.flags.checkpoint, call.changes)
+    print_scores(workdir.read_config(folder), result, splits)
+
+
+def run_average(call: Call) -> None:
+    """Averages the last checkpoints."""
+    from transformer.runs import restore
+
+    folder = opened(call)
+    steps = restore.average(folder, call.flags.last, call.flags.every)
+    print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
+
+
+def run_figure(call: Call) -> None:
+    """Draws the attention of a sentence."""
+    from transformer import commands
+
+    folder = opened(call)
+    trained, _ = commands.restored(folder, call.flags.checkpoint)
+    draw(folder, trained, [call.flags.sentence], call.flags.word, call.flags.target_word)
+
+
+def local(config: Config) -> Config:
+    """The config with the folder of its data as an absolute path, which holds in any folder."""
+    folder = config.data.dir
+    if folder is None or '://' in folder:
+        return config
+    return configs.replace(config, {'data.dir': os.path.abspath(folder)})
+
+
+def opened(call: Call):
+    """The work directory of a call, in a process that is set up to use it."""
+    from transformer.runs import process
+
+    distributed = 'distributed' in COMMANDS[call.command].flags and call.flags.distributed
+    return process.start(arguments.work_directory(call), distributed=distributed)
 
 
 def train(config: Config, folder, lock: str) -> int:
@@ -269,36 +206,43 @@ def print_scores(config: Config, result: dict, splits: Iterable[str]) -> None:
                 print(f'{split}: {line}')
 
 
-def diagnose(folder, values: flags.FlagValues) -> None:
+def run_diagnose(call: Call) -> None:
     """Prints what may be wrong with the BLEU of a split."""
     from transformer import commands
     from transformer.runs import restore, workdir
     from transformer.tasks.translation.commands import run_diagnosis
 
+    folder, split = opened(call), call.flags.split
     commands.check_task(folder, 'translation')
-    prepared = commands.prepare(restore.changed(workdir.read_config(folder), overrides(values)))
-    found = run_diagnosis(folder, prepared, values.split, overrides(values))
+    prepared = commands.prepare(restore.changed(workdir.read_config(folder), call.changes))
+    found = run_diagnosis(folder, prepared, split, call.changes)
     for seen, matters, change in found:
         print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
-    print(f'{folder}: findings on {values.split}: {len(found)}')
+    print(f'{folder}: findings on {split}: {len(found)}')
 
 
-def translate(folder, values: flags.FlagValues) -> None:
+def run_translate(call: Call) -> None:
     """Translates the lines of standard input."""
     from transformer import commands
 
-    writer = commands.load(folder, values.checkpoint, overrides(values), 'translation')
-    shown = {'scores': values.scores, 'as_json': values.json}
+    values = call.flags
+    writer = commands.load(opened(call), values.checkpoint, call.changes, 'translation')
     commands.write_texts(
-        writer, commands.chunks(sys.stdin.buffer), sys.stdout.buffer, best=values.nbest, **shown
+        writer,
+        commands.chunks(sys.stdin.buffer),
+        sys.stdout.buffer,
+        best=values.nbest,
+        scores=values.scores,
+        as_json=values.json,
     )
 
 
-def generate(folder, values: flags.FlagValues) -> None:
+def run_generate(call: Call) -> None:
     """Continues the prompt, or each line of standard input; writes prompts with what follows."""
     from transformer import commands
 
-    writer = commands.load(folder, values.checkpoint, overrides(values), 'language')
+    values = call.flags
+    writer = commands.load(opened(call), values.checkpoint, call.changes, 'language')
     one = values.prompt is not None
     commands.write_texts(
         writer,
@@ -345,27 +289,132 @@ def draw(folder, trained, sentences, word: str | None = None, target_word: str |
     print(f'{figures.draw_attention(folder, rows)}: attention of {shown}')
 
 
-def flag_help() -> str:
-    """The flags except the options of the config, a line each."""
-    values = define_flags(['run.py'])
-    return '\n'.join(
-        f'    --{name:<12} {values[name].help} (default: {values[name].default_as_str or "none"})'
-        for name in values
-        if not name.startswith('config.')
-    )
+PLACE = ('config', 'workdir')
+MODEL = (*PLACE, 'checkpoint', 'distributed')
+COMMANDS = {
+    'train': Command(
+        'Train, or resume, then evaluate.',
+        run_train,
+        (*PLACE, 'distributed'),
+        ('',),
+        (
+            '{}                                # the grammar: minutes on a CPU',
+            '{} --config.model.positions=none  # the same, ablated',
+            '{} --config=configs/multi30k.py --config.data.dir=FOLDER',
+            '{} --config=configs/gpt_grammar.py  # a language model',
+        ),
+    ),
+    'prepare': Command(
+        'Make the corpus that train reads; download its TFDS dataset first.',
+        run_prepare,
+        ('config',),
+        ('',),
+        ('{} prepare --config=configs/wmt14_en_de.py --config.data.dir=FOLDER',),
+    ),
+    'evaluate': Command(
+        'Loss, perplexity and the other scores of a trained model.',
+        run_evaluate,
+        (*MODEL, 'split'),
+        ('decode.', 'data.dir', 'data.stride', 'train.accumulate'),
+        (
+            '{} evaluate --workdir=FOLDER --split=dev,test',
+            '{} evaluate --workdir=FOLDER --config.decode.beam=8',
+        ),
+    ),
+    'average': Command(
+        'Average the last checkpoints; then --checkpoint=average uses the mean.',
+        run_average,
+        (*PLACE, 'last', 'every', 'distributed'),
+        (),
+        ('{} average --workdir=FOLDER --last=5 --every=1500',),
+    ),
+    'translate': Command(
+        'Translate standard input to standard output, line by line.',
+        run_translate,
+        (*MODEL, 'nbest', 'scores', 'json'),
+        ('decode.',),
+        (
+            'echo "A dog runs." | {} translate --workdir=FOLDER',
+            '{} translate --workdir=FOLDER --nbest=3 --scores < FILE',
+        ),
+    ),
+    'generate': Command(
+        'Continue a text, or each line of standard input, with a language model.',
+        run_generate,
+        (*MODEL, 'prompt', 'samples', 'seed', 'nbest', 'scores', 'json'),
+        ('decode.',),
+        (
+            '{} generate --workdir=FOLDER --prompt="Der Hund" --samples=5',
+            '{} generate --workdir=FOLDER --config.decode.method=beam < FILE',
+        ),
+    ),
+    'config': Command(
+        "Print the resolved config, or what differs from the paper's base.",
+        run_config,
+        ('config', 'diff', 'markdown'),
+        ('',),
+        ('{} config --config=configs/big.py --diff',),
+    ),
+    'score': Command(
+        'Scores of a file of translations against a file of references.',
+        run_score,
+        ('hypotheses', 'references', 'languages', 'tokenized', 'json'),
+        (),
+        ('{} score --hypotheses=FILE --references=FILE --languages=en-de',),
+    ),
+    'diagnose': Command(
+        'Why a BLEU is low or cannot be compared.',
+        run_diagnose,
+        (*PLACE, 'split'),
+        ('data.dir',),
+        ('{} diagnose --workdir=FOLDER',),
+    ),
+    'figure': Command(
+        'Draw the attention of a sentence.',
+        run_figure,
+        (*MODEL, 'sentence', 'word', 'target_word'),
+        (),
+        ('{} figure --workdir=FOLDER --sentence="The cat sleeps because it is tired."',),
+    ),
+}
+
+
+def parse(argv: Sequence[str]) -> Call:
+    """Reads a call.
+
+    Raises:
+      ConfigError: the call is wrong.
+    """
+    return arguments.parse(argv, COMMANDS, FLAGS)
+
+
+def help_text(argv: Sequence[str]) -> str:
+    """The help of the command that a call names, else of the program."""
+    program = 'python run.py' if os.path.basename(argv[0]).endswith('.py') else 'transformer'
+    named = [word for word in argv[1:] if word in COMMANDS]
+    if named:
+        return arguments.help_of(program, named[0], COMMANDS[named[0]], FLAGS)
+    listed = arguments.summaries(COMMANDS)
+    return USAGE.format(program=program, commands=listed, default=arguments.DEFAULT_CONFIG)
 
 
 def run_program(argv: Sequence[str]) -> int:
     """Prints the help or runs one command; returns the exit status."""
     # The help does not depend on the rest of the call being right.
     if {'--help', '-h', 'help', '--helpfull', '--helpshort'} & set(argv[1:]):
-        print(USAGE.format(flags=flag_help()), end='')
+        print(help_text(argv), end='')
         return 0
-    return run_command(*parse(argv))
+    call = parse(argv)
+    return COMMANDS[call.command].run(call) or 0
 
 
-def main(argv: Sequence[str]) -> int:
-    """Runs one command; returns the exit status. A user's mistake is one line on standard error."""
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; returns the exit status. A user's mistake is one line on standard error.
+
+    Args:
+      argv: the program's name and its arguments; those of this process if none.
+    """
+    argv = sys.argv if argv is None else argv
     # Our flags are parsed apart from absl's own, which would warn that they are not parsed.
     flags.FLAGS.mark_as_parsed()
     flags.FLAGS.logtostderr = True

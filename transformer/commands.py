@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO, NamedTuple
 
@@ -13,6 +14,7 @@ from transformer import accounting, evaluate, parallel, training
 from transformer import config as configs
 from transformer.config import Config
 from transformer.data import corpus, lock
+from transformer.data.tokenizer import ByteTokenizer, Tokenizer
 from transformer.nn import models
 from transformer.options import ConfigError
 from transformer.runs import metrics, process, restore, workdir
@@ -100,10 +102,9 @@ def run_training(config: Config, folder: epath.Path, lock_file: str) -> Finished
     if parallel.is_primary():
         _record(config, folder, state.params, done)
     parallel.wait_for_all()
-    choice = 'average' if config.train.average_last else 'best'
-    trained, origin = restore.load(folder, choice, tokenizer=prepared.tokenizer)
+    trained, origin = restore.load(folder, tokenizer=prepared.tokenizer)
     splits = [split for split in prepared.splits if split != 'train']
-    return Finished(_evaluate(folder, trained, origin, prepared, splits, choice), trained, prepared)
+    return Finished(_evaluate(folder, trained, origin, prepared, splits), trained, prepared)
 
 
 def _record(config: Config, folder: epath.Path, params: models.Params, done: training.Progress) -> None:
@@ -145,13 +146,13 @@ def _on_eval(config: Config, prepared: corpus.Prepared, dev) -> dict[int, list[C
 def run_evaluation(
     folder: epath.Path,
     splits: Iterable[str],
-    choice: str = 'best',
+    choice: str = 'scored',
     changes: dict[str, object] | None = None,
 ) -> dict[str, object]:
     """Evaluates a checkpoint on splits and saves the scores and lines of each.
 
     Args:
-      choice: best, latest, average or a step.
+      choice: scored, best, latest, average or a step.
       changes: options of decoding, and data.dir, that differ from the work directory's config.
 
     Returns:
@@ -168,8 +169,8 @@ def run_evaluation(
     for split in splits:
         if split not in scored:
             raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
-    trained, origin = restore.load(folder, choice, changes, prepared.tokenizer)
-    return _evaluate(folder, trained, origin, prepared, splits, choice)
+    trained, origin = restored(folder, choice, changes, prepared.tokenizer)
+    return _evaluate(folder, trained, origin, prepared, splits)
 
 
 def _evaluate(
@@ -178,26 +179,38 @@ def _evaluate(
     origin: restore.Origin,
     prepared: corpus.Prepared,
     splits: Iterable[str],
-    choice: str,
 ) -> dict[str, object]:
     result = workdir.read_result(folder)
     with process.precision(trained.config):
         for split in splits:
             scores, lines = task_of(trained.config).evaluate(trained, prepared, split)
             result.setdefault('scores', {})[split] = {
-                'checkpoint': choice,
+                'checkpoint': origin.name,
                 'steps': origin.steps,
                 'tokens': origin.tokens,
                 **scores,
             }
             if parallel.is_primary():
-                workdir.write_lines(folder, split, choice, lines)
+                workdir.write_lines(folder, split, origin.name, lines)
                 workdir.write_result(folder, result)
     return result
 
 
+def restored(
+    folder: epath.Path,
+    choice: str = 'scored',
+    changes: dict[str, object] | None = None,
+    tokenizer: Tokenizer | ByteTokenizer | None = None,
+) -> tuple[Trained, restore.Origin]:
+    """The model of a work directory, as `restore.load`; says on standard error which checkpoint it is."""
+    trained, origin = restore.load(folder, choice, changes, tokenizer)
+    if parallel.is_primary():
+        print(f'{folder}: {origin}', file=sys.stderr)
+    return trained, origin
+
+
 def load(
-    folder: epath.PathLike, choice: str = 'best', changes: dict[str, object] | None = None, task: str = ''
+    folder: epath.PathLike, choice: str = 'scored', changes: dict[str, object] | None = None, task: str = ''
 ):
     """The object of a work directory that writes texts: a `Translator` or a `Generator`.
 
@@ -211,7 +224,7 @@ def load(
     folder = epath.Path(folder)
     if task:
         check_task(folder, task)
-    trained, _ = restore.load(folder, choice, changes)
+    trained, _ = restored(folder, choice, changes)
     return task_of(trained.config).writer(trained)
 
 

@@ -5,6 +5,7 @@ checks all of it and returns frozen dataclasses, so that code downstream never s
 value.
 """
 
+import contextlib
 import dataclasses
 import json
 
@@ -210,6 +211,21 @@ def from_json(text: str) -> Config:
     except (ValueError, AttributeError):
         raise ConfigError('config.json: not a config') from None
     return resolve(config_dict(flat))
+
+
+def derivable(config: Config) -> ml_collections.ConfigDict:
+    """A resolved config as a config file would give it: what follows from other options is derived anew.
+
+    So that a change of `model.h` also changes `model.d_k`, unless that was set to something else.
+    """
+    values = flatten(config)
+    for key, field in OPTIONS.items():
+        if field.default is None and values[key] is not None:
+            # Together with others it may be needed: without it the config may be impossible.
+            with contextlib.suppress(ConfigError):
+                without = values | {key: None}
+                values = without if resolve(config_dict(without)) == config else values
+    return config_dict(values)
 
 
 def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tuple[object, object]]:

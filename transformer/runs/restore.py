@@ -31,15 +31,26 @@ class Trained(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where parameters come from: the steps that were saved, and the tokens trained on up to the last."""
+    """Where parameters come from.
 
+    name: the checkpoint's: best, latest, average or a step. steps: those that were saved. tokens: trained
+    on up to the last of them.
+    """
+
+    name: str
     steps: list[int]
     tokens: int
+
+    def __str__(self) -> str:
+        steps = ', '.join(map(str, self.steps))
+        if self.name == 'average':
+            return f'average of the checkpoints {steps}'
+        return f'checkpoint {steps}' + ('' if self.name == steps else f' ({self.name})')
 
 
 def load(
     folder: epath.PathLike,
-    choice: str = 'best',
+    choice: str = 'scored',
     changes: dict[str, object] | None = None,
     tokenizer: Tokenizer | ByteTokenizer | None = None,
 ) -> tuple[Trained, Origin]:
@@ -138,22 +149,31 @@ def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
     return Saved(last, params, None, meta)
 
 
+def scored(config: Config, folder: epath.Path) -> str:
+    """The checkpoint that a training scores at its end: the average if it makes one, else the best.
+
+    Before the end of a training that will average there is only the best.
+    """
+    return 'average' if config.train.average_last and (folder / AVERAGE).exists() else 'best'
+
+
 def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, Origin]:
     """Restores the parameters of a checkpoint on all devices.
 
     Args:
-      choice: best (the latest if no dev loss is known), latest, average, or a step.
+      choice: scored, best (the latest if no dev loss is known), latest, average, or a step.
 
     Raises:
       ConfigError: there is no such checkpoint, or it is damaged.
     """
     shapes = models.parameter_shapes(config)
+    choice = scored(config, folder) if choice == 'scored' else choice
     if choice == 'average':
         if not (folder / AVERAGE).exists():
             raise ConfigError(f'{folder}: no average; run.py average makes one of the last checkpoints')
         with _opened(config, folder, AVERAGE) as averages:
             saved = averages.restore_params(0, shapes)
-            origin = Origin(saved.meta['averaged'], saved.meta['tokens'])
+            origin = Origin(choice, saved.meta['averaged'], saved.meta['tokens'])
             return parallel.replicate(saved.params), origin
     with _opened(config, folder) as checkpoints:
         steps = checkpoints.steps()
@@ -161,9 +181,11 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
         step = named.get(choice, int(choice) if choice.isdecimal() else None)
         if step not in steps:
             held = ', '.join(map(str, steps))
-            raise ConfigError(f'--checkpoint={choice}: choose best, latest, average or a step of {held}')
+            raise ConfigError(
+                f'--checkpoint={choice}: choose scored, best, latest, average or a step of {held}'
+            )
         saved = checkpoints.restore_params(step, shapes)
-        return parallel.replicate(saved.params), Origin([step], saved.meta['tokens'])
+        return parallel.replicate(saved.params), Origin(choice, [step], saved.meta['tokens'])
 
 
 @contextlib.contextmanager

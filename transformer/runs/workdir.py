@@ -46,12 +46,15 @@ def check_same(workdir: epath.Path, config: Config, lock: dict[str, object]) -> 
     changed = configs.differences(read_config(workdir), config, free=False)
     if changed:
         shown = ', '.join(f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items())
-        raise ConfigError(f'{workdir}: made by a different config: {shown}')
+        raise ConfigError(f'{workdir}: made by a different config: {shown}; choose another --workdir')
     old = read_lock(workdir)
     for name, digest in lock['checksums'].items():
         if name.endswith('.bin') and old['checksums'].get(name) != digest:
             split = name.partition('.')[0]
-            raise ConfigError(f'{workdir}: made from other {split} data; data.lock.json tells which')
+            raise ConfigError(
+                f'{workdir}: made from other {split} data, which its data.lock.json names; choose another '
+                '--workdir'
+            )
 
 
 def read_lock(workdir: epath.Path) -> dict[str, object]:

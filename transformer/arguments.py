@@ -1,0 +1,243 @@
+"""How a call is read: its command, flags and changes of the config; and the help.
+
+Which commands and flags there are is cli.py's business.
+"""
+
+import os
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import ml_collections
+from absl import flags
+
+from transformer import config as configs
+from transformer import options
+from transformer.config import Config
+from transformer.options import ConfigError
+
+WIDTH = 80  # of the help
+DEFAULT_CONFIG = 'configs/tiny.py'
+_CHANGE = re.compile(r'--?config\.([^=]+)(?:=(.*))?', re.DOTALL)
+
+
+class Flag(NamedTuple):
+    """A flag, declared once for all commands that take it.
+
+    value: what stands for its value in the help; a switch has none. least, most: bounds of a number.
+    """
+
+    kind: type
+    default: str | int | bool | None
+    meaning: str
+    value: str = ''
+    least: int | None = None
+    most: int | None = None
+
+
+class Command(NamedTuple):
+    """One command.
+
+    run: does what the call says; returns the exit status, 0 if None. flags: the names of those that it
+    takes. options: the options of the config that it takes, by name or as `decode.`, the beginning of
+    names; '' is all of them. words: what follows the command, by the name that the help gives it.
+    """
+
+    summary: str
+    run: Callable[['Call'], int | None]
+    flags: tuple[str, ...]
+    options: tuple[str, ...] = ()
+    examples: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+
+
+class Call(NamedTuple):
+    """A call that was read.
+
+    file: the config file. changes: what the call changes in the config, by option.
+    """
+
+    command: str
+    words: tuple[str, ...]
+    flags: flags.FlagValues
+    file: str
+    changes: dict[str, object]
+
+
+def parse(argv: Sequence[str], commands: Mapping[str, Command], known: Mapping[str, Flag]) -> Call:
+    """Reads a call; its first word names the command, 'train' if there is no word.
+
+    Raises:
+      ConfigError: the call is wrong, or the command would ignore a part of it.
+    """
+    rest, changes = _split(argv[1:])
+    values = _define(known)
+    try:
+        words = values([argv[0], *rest])[1:]
+    except flags.Error as error:
+        raise ConfigError(str(error).strip().splitlines()[0]) from None
+    name, words = (words[0], tuple(words[1:])) if words else ('train', ())
+    if name not in commands:
+        raise ConfigError(f'{name!r}: no such command; choose one of {", ".join(commands)}')
+    command = commands[name]
+    for flag in known:
+        if values[flag].present and flag not in command.flags:
+            taken = ', '.join(f'--{flag}' for flag in command.flags)
+            raise ConfigError(f'--{flag}: {name} does not take it; it takes {taken}')
+    if len(words) != len(command.words):
+        expected = ' and '.join(command.words) or 'nothing'
+        raise ConfigError(f'{" ".join(words) or "nothing"!r}: {name} takes {expected} here')
+    call = Call(name, words, values, DEFAULT_CONFIG if values.config is None else values.config, changes)
+    _check_config(call, command)
+    return call
+
+
+def _check_config(call: Call, command: Command) -> None:
+    """Raises ConfigError where the command ignores the config file, or a change of the config."""
+    named = call.flags.config is not None
+    if named and not os.path.isfile(call.file):
+        raise ConfigError(f'--config={call.file}: no such file')
+    if '' in command.options:
+        return
+    by_name = 'config' in command.flags and call.flags.workdir is None
+    if named and not by_name:
+        raise ConfigError(
+            f'--config={call.file}: {call.command} has the config of --workdir={call.flags.workdir}'
+        )
+    for key in call.changes:
+        # Those that name the default work directory are not ignored. What a model was trained with may
+        # be repeated: `restore.changed` compares it.
+        naming = not configs.OPTIONS[key].metadata['free'] and (by_name or command.options)
+        if not naming and not any(key.startswith(option) for option in command.options):
+            why = 'has the config of its work directory' if 'workdir' in command.flags else 'reads no config'
+            raise ConfigError(f'--config.{key}: {call.command} does not take it; it {why}')
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
+    """The words of a call without its changes of the config, and these, by option."""
+    rest, changes, left = [], {}, iter(words)
+    for word in left:
+        match = _CHANGE.fullmatch(word)
+        if not match:
+            rest.append(word)
+            continue
+        key, value = match.groups()
+        changes[key] = options.parse_value(configs.OPTIONS, key, next(left, '') if value is None else value)
+    return rest, changes
+
+
+def _define(known: Mapping[str, Flag]) -> flags.FlagValues:
+    values = flags.FlagValues()
+    for name, flag in known.items():
+        if flag.kind is bool:
+            flags.DEFINE_boolean(name, flag.default, flag.meaning, flag_values=values)
+        elif flag.kind is int:
+            bounds = {'lower_bound': flag.least, 'upper_bound': flag.most}
+            flags.DEFINE_integer(name, flag.default, flag.meaning, **bounds, flag_values=values)
+        else:
+            flags.DEFINE_string(name, flag.default, flag.meaning, flag_values=values)
+    return values
+
+
+def config(call: Call) -> Config:
+    """The config of a call: that of its file, with its changes.
+
+    Raises:
+      ConfigError: the file is missing or wrong, or a value or combination is impossible.
+    """
+    if not os.path.isfile(call.file):
+        raise ConfigError(f'--config: missing; there is no {call.file} in this folder')
+    values = read_config_file(call.file)
+    for key, value in call.changes.items():
+        group, name = key.split('.')
+        if group in values:
+            values[group][name] = value
+    return configs.resolve(values)
+
+
+def read_config_file(path: str) -> ml_collections.ConfigDict:
+    """What a config file defines: a Python file, or the config.json of a work directory.
+
+    Raises:
+      ConfigError: the file is wrong.
+    """
+    try:
+        if path.endswith('.json'):
+            with open(path, encoding='utf-8') as file:
+                return configs.derivable(configs.from_json(file.read()))
+        defined = {'__name__': 'config_file', '__file__': path}
+        with open(path, 'rb') as file:
+            exec(compile(file.read(), path, 'exec'), defined)
+        if 'get_config' not in defined:
+            raise ConfigError('defines no get_config()')
+        return defined['get_config']()
+    except ConfigError as error:
+        raise ConfigError(f'{path}: {error}') from None
+    except Exception as error:
+        # A config file is a program: whatever it raises is told as its own mistake.
+        raise ConfigError(f'{path}: {type(error).__name__}: {error}') from error
+
+
+def work_directory(call: Call) -> str:
+    """The work directory named, or one made of the names of config file and changes."""
+    if call.flags.workdir is not None:
+        return call.flags.workdir
+    path, extension = os.path.splitext(call.file)
+    # The config of a work directory has the name of the directory.
+    named = os.path.dirname(os.path.abspath(path)) if extension == '.json' else path
+    name = os.path.basename(named)
+    for key, value in sorted(call.changes.items()):
+        if not configs.OPTIONS[key].metadata['free']:
+            name += '-' + re.sub(r'[^\w.=+-]', '_', f'{key.split(".")[1]}={value}')
+    return os.path.join('runs', name)
+
+
+def lock_file(call: Call) -> str:
+    """Where a lock file beside the config file would say what its data must be."""
+    return os.path.splitext(call.file)[0] + '.lock.json'
+
+
+def help_of(program: str, name: str, command: Command, known: Mapping[str, Flag]) -> str:
+    """The help of one command."""
+    words = ''.join(f' {word}' for word in command.words)
+    lines = [f'    {program} {name}{words} [--FLAG=VALUE ...]', '', *_filled(command.summary), '', 'Flags:']
+    for flag in command.flags:
+        lines += _flag_lines(flag, known[flag])
+    if '' in command.options:
+        lines += ['', *_filled(f'Every option of the config: `{program} config` shows them.')]
+    elif command.options:
+        taken = ', '.join(f'{o}*' if o.endswith('.') else o for o in command.options)
+        lines += ['', *_filled(f'Options of the config, as --config.GROUP.OPTION=VALUE: {taken}')]
+    if command.examples:
+        lines += ['', 'Examples:', *(f'    {line.format(program)}' for line in command.examples)]
+    return '\n'.join(lines) + '\n'
+
+
+def summaries(commands: Mapping[str, Command]) -> str:
+    """The commands, a paragraph each."""
+    width = max(map(len, commands)) + 2
+    lines = []
+    for name, command in commands.items():
+        lines += _filled(command.summary, f'    {name:<{width}}', ' ' * (4 + width))
+    return '\n'.join(lines)
+
+
+def _flag_lines(name: str, flag: Flag) -> Iterable[str]:
+    shown = f'    --{name}{f"={flag.value}" if flag.value else ""}'
+    default = '' if flag.default in (None, False) else f' (default: {flag.default})'
+    column = 28
+    first = f'{shown:<{column}}' if len(shown) < column - 1 else None
+    told = _filled(flag.meaning + default, first or ' ' * column, ' ' * column)
+    return told if first else [shown, *told]
+
+
+def _filled(text: str, first: str = '', later: str = '') -> list[str]:
+    return textwrap.wrap(
+        text,
+        WIDTH,
+        initial_indent=first,
+        subsequent_indent=later,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
