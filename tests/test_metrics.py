@@ -1,7 +1,15 @@
-"""What a preparation shows on a terminal, and elsewhere."""
+"""What a preparation and a training show on a terminal, and elsewhere; metrics.jsonl."""
+
+import json
+import math
+import re
 
 import pytest
+from etils import epath
 
+from transformer import accounting
+from transformer import config as configs
+from transformer.nn import models
 from transformer.runs import metrics
 
 
@@ -35,3 +43,68 @@ def test_nothing_is_shown_where_nothing_is_made(capsys, monkeypatch, terminal):
         pass
     show(metrics.Stages(quiet=True))
     assert capsys.readouterr() == ('', '')
+
+
+NUMBERS = {
+    'loss': 4.12345,
+    'objective': 3.98,
+    'perplexity': 61.77,
+    'gradient_norm': 0.5,
+    'tokens_per_second': 12345.6,
+    'learning_rate': 0.0007,
+}
+
+
+def test_the_progress_line_keeps_step_bar_and_time_at_80_columns(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv('FORCE_COLOR', '1')
+    monkeypatch.setenv('TERM', 'xterm')
+    monkeypatch.setenv('COLUMNS', '80')
+    with metrics.Metrics(epath.Path(tmp_path), 0, 123_456) as shown:
+        shown.write(100_000, {**NUMBERS, 'dev_loss': 4.05, 'dev_perplexity': 57.4})
+        # Until the next evaluation.
+        shown.write(100_001, NUMBERS)
+    lines = re.split(r'[\r\n]+', re.sub(r'\x1b\[[\d;?]*\w', '', capsys.readouterr().err))
+    (line,) = {line.strip() for line in lines if '100001/123456' in line}
+    assert re.fullmatch(
+        r'step 100001/123456 [━╸╺]{10,} loss 4.123  dev_loss 4.05  tok/s 12,346 [\d:-]+', line
+    )
+    assert max(map(len, lines)) <= 80
+
+
+def test_as_many_numbers_as_fit():
+    assert metrics.fitting(NUMBERS, 9) == ''
+    assert metrics.fitting(NUMBERS, 10) == 'loss 4.123'
+    assert metrics.fitting(NUMBERS, 50) == 'loss 4.123  tok/s 12,346  objective 3.98'
+
+
+def test_one_line_for_each_step(capsys, tmp_path):
+    """Also where an interrupted run, or an earlier version, wrote two; what came later is cut."""
+    file = tmp_path / 'metrics.jsonl'
+    old = [{'step': 2, 'loss': 3.0}, {'step': 4, 'loss': 2.0}, {'step': 4, 'dev_loss': 2.5}, {'step': 6}]
+    file.write_text(''.join(f'{json.dumps(line)}\n' for line in old) + '{"step": 7, "lo')
+    told = []
+    with metrics.Metrics(epath.Path(tmp_path), 4, 8, lambda *seen: told.append(seen)) as written:
+        written.write(6, {'loss': 1.5, 'dev_loss': math.nan})
+    assert [json.loads(line) for line in file.read_text().splitlines()] == [
+        {'step': 2, 'loss': 3.0},
+        {'step': 4, 'loss': 2.0, 'dev_loss': 2.5},
+        {'step': 6, 'loss': 1.5, 'dev_loss': None},
+    ]
+    assert len(told) == 1 and told[0][0] == 6 and told[0][1]['loss'] == 1.5
+    assert capsys.readouterr().err.splitlines() == [
+        'resuming from step 4 of 8',
+        'step 6/8  loss 1.5  dev_loss nan',
+    ]
+
+
+def test_the_header(tmp_path):
+    config = configs.resolve(
+        configs.config_dict({'data.source': 'text', 'data.dir': '/texts', 'model.N': 1, 'model.d_model': 16})
+    )
+    side = {'pairs': 29000, 'source_tokens': 400_000, 'target_tokens': 500_000, 'dropped': {}}
+    lock = {'splits': {'train': side}, 'source_language': 'en', 'target_language': 'de'}
+    devices, corpus, folder = metrics.header(config, epath.Path(tmp_path), lock)
+    count = accounting.parameters(models.parameter_shapes(config))
+    assert devices == f'devices: 8 (cpu), processes: 1, parameters: {count:,}'
+    assert corpus == 'corpus: train in /texts: 29,000 pairs of 400,000 en and 500,000 de pieces'
+    assert folder == f'work directory: {tmp_path}'

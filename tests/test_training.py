@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from etils import epath
 
-from transformer import parallel, training
+from transformer import losses, parallel, training
 from transformer.config import Config, config_dict, resolve
 from transformer.data.batches import Batches
 from transformer.nn import models
@@ -199,13 +199,34 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
     checkpoints = Checkpoints(epath.Path(tmp_path / 'checkpoints'), 1)
     batches = object.__new__(Batches)
     sums = sums_of(config)
-    _, done = training.train(config, sums, batches, checkpoints, epath.Path(tmp_path), {4: [evaluation]})
+    told = []
+    _, done = training.train(
+        config,
+        sums,
+        batches,
+        checkpoints,
+        epath.Path(tmp_path),
+        {4: [evaluation]},
+        on_metrics=lambda step, numbers: told.append({'step': step, **numbers}),
+    )
     checkpoints.close()
     lines = [json.loads(line) for line in (tmp_path / 'metrics.jsonl').read_text().splitlines()]
     counts = [int(np.count_nonzero(batch_of(k)['target'].tokens)) for k in range(8)]
-    speeds = [line['tokens_per_second'] for line in lines if 'loss' in line]
+    # One line a step, with what dev gave, and the same for other loggers.
+    assert [line['step'] for line in lines] == [2, 4, 6, 8] and told == lines
+    assert [line.get('dev_loss') for line in lines] == [None, 1.0, None, 1.0]
+    assert [line['seconds'] for line in lines] == [20, 40, 1060, 1080]
+    speeds = [line['tokens_per_second'] for line in lines]
     assert speeds == [(counts[k] + counts[k + 1]) / 20 for k in (0, 2, 4, 6)]
     assert done == training.Progress(step=8, tokens=sum(counts), seconds=1080.0)
+
+
+def test_the_loss_is_on_the_scale_of_devs_and_the_smoothed_one_has_another_name():
+    sums = {'loss': 30.0, 'nll': 40.0, 'correct': 5.0, 'weight': 20.0}
+    expected = {'loss': 2.0, 'objective': 1.5, 'perplexity': np.exp(2.0), 'accuracy': 0.25}
+    assert losses.training_means(sums) == pytest.approx(expected)
+    # A task may sum no other loss than the one that it minimises.
+    assert losses.training_means({'loss': 30.0, 'weight': 20.0}) == {'loss': 1.5, 'objective': 1.5}
 
 
 def test_an_update_is_adam_on_the_mean_gradient(use_devices):

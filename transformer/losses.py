@@ -50,6 +50,17 @@ def means(sums: dict[str, float]) -> dict[str, float]:
     return found
 
 
+def training_means(sums: dict[str, float]) -> dict[str, float]:
+    """As `means`, of sums whose `loss` may be smoothed.
+
+    Here `loss` is without label smoothing, on one scale with that of dev, and fits the perplexity;
+    `objective` is what the training minimises.
+    """
+    found = means(sums)
+    unsmoothed = sums.get('nll', sums['loss']) / sums['weight']
+    return {'loss': unsmoothed, 'objective': found.pop('loss'), **found}
+
+
 def perplexity(nats: float) -> float:
     """e to the mean negative log likelihood; infinity where that is too large for a double."""
     try:

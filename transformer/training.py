@@ -19,7 +19,7 @@ from transformer.data.batches import Batches, Running
 from transformer.data.prefetch import prefetch
 from transformer.nn import models
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.metrics import Metrics
+from transformer.runs.metrics import Metrics, OnMetrics
 from transformer.symbols import Batch
 
 # A task's sums of a microbatch, as `Task.sums` for one config.
@@ -130,6 +130,7 @@ def train(
     workdir: epath.Path | None,
     on_eval: dict[int, list[Callable[[models.Params], dict[str, float]]]],
     stop_signal: Callable[[], int | None] = lambda: None,
+    on_metrics: OnMetrics | None = None,
 ) -> tuple[TrainState, Progress]:
     """Trains from the newest checkpoint, or from the start, to the last step.
 
@@ -138,6 +139,7 @@ def train(
       on_eval: maps an interval in steps to callbacks, which get the parameters at its multiples and
         after the last step. Their numbers become metrics; `dev_loss` decides the best checkpoint.
       stop_signal: gives the number of the signal that asks for an end, or None.
+      on_metrics: as for `Metrics`.
 
     Returns:
       The state after the last step, and what the training has cost.
@@ -148,7 +150,7 @@ def train(
     """
     state, done = _restore(config, checkpoints)
     update = parallel.map_update(functools.partial(train_step, config, sums))
-    with Metrics(workdir, done.step, config.train.steps) as metrics:
+    with Metrics(workdir, done.step, config.train.steps, on_metrics) as metrics:
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
         for batch in prefetch(batches, done.step, config.train.steps, put, process=parallel.process()):
@@ -162,12 +164,10 @@ def train(
             saving = stopping or last or step % config.train.checkpoint_every == 0
             due = [every for every in on_eval if last or step % every == 0]
             if saving or due or step % config.train.log_every == 0:
-                metrics.write(step, window.close())
-            scores = {}
-            for function in (f for every in due for f in on_eval[every]):
-                scores |= function(state.params)
-            if scores:
-                metrics.write(step, scores)
+                numbers, scores = window.close(), {}
+                for function in (f for every in due for f in on_eval[every]):
+                    scores |= function(state.params)
+                metrics.write(step, numbers | scores)
             if saving:
                 meta = dataclasses.asdict(window.progress())
                 checkpoints.save(step, state.params, state.optimizer, meta, scores.get('dev_loss'))
@@ -241,8 +241,9 @@ class _Window:
         )
         self._began = self._counted = now
         return {
-            **losses.means(total),
+            **losses.training_means(total),
             'gradient_norm': rows[-1]['gradient_norm'],
             'tokens_per_second': tokens / seconds,
             'learning_rate': float(optim.learning_rate(self._config, self._done.step)),
+            'seconds': round(self._done.seconds, 3),
         }

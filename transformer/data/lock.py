@@ -19,15 +19,17 @@ def describe(lock: Lock) -> Iterator[str]:
             files = (f'{file["name"]} ({file["lines"]:,} lines)' for file in lock['files'][split])
             yield f'data.{split}: from {", ".join(files)}'
         left_out = ', '.join(f'{drop["count"]:,} {rule}' for rule, drop in made['dropped'].items())
-        tokens = _tokens(made)
-        what = _examples(made)
-        sizes = [' '.join([f'{size:,}', *_language(lock, field)]) for field, size in tokens.items()]
-        yield (
-            f'data.{split}: {_examples_read(made):,} {what} read, {left_out or "none"} left out; '
-            f'{made["pairs"]:,} {what} of {" and ".join(sizes)} pieces'
-        )
+        read = f'{_examples_read(made):,} {_examples(made)} read'
+        yield f'data.{split}: {read}, {left_out or "none"} left out; {size(lock, split)}'
     yield 'versions: ' + ', '.join(f'{name} {version}' for name, version in lock['versions'].items())
     yield f'tokenizer: {lock["pieces"]:,} pieces, sha256 {lock["tokenizer_sha256"]}'
+
+
+def size(lock: Lock, split: str) -> str:
+    """How many examples and pieces a split has, in words."""
+    made = lock['splits'][split]
+    pieces = [' '.join([f'{count:,}', *_language(lock, field)]) for field, count in _tokens(made).items()]
+    return f'{made["pairs"]:,} {_examples(made)} of {" and ".join(pieces)} pieces'
 
 
 def expected(file: epath.PathLike) -> Lock | None:

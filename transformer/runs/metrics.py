@@ -1,18 +1,46 @@
-"""What preparation and training report: metrics.jsonl, TensorBoard, and progress bars."""
+"""What preparation and training report: a header, metrics.jsonl, TensorBoard, and progress bars."""
 
 import json
 import math
+from collections.abc import Callable
 
 from etils import epath
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 from tensorboardX import SummaryWriter
 
-from transformer import files
+from transformer import accounting, files, parallel
+from transformer.config import Config
+from transformer.data import lock as locks
+from transformer.nn import models
 from transformer.options import ConfigError
 
 # A stage of this many units is worth a line where no bar can be drawn.
 LONG = 100_000
+# The numbers that a narrow terminal shows, and what it calls them.
+SHOWN = {'loss': 'loss', 'dev_loss': 'dev_loss', 'dev_bleu': 'dev_bleu', 'tokens_per_second': 'tok/s'}
+# Columns of a bar that can still be read, and of the time that is left.
+_BAR, _TIME = 10, 9
+
+OnMetrics = Callable[[int, dict[str, float]], object]
+
+
+def header(config: Config, workdir: epath.Path, lock: locks.Lock) -> list[str]:
+    """Lines that say, before a training begins, what is trained, on what, and where."""
+    devices, (_, processes) = parallel.devices(), parallel.process()
+    kinds = ', '.join(sorted({device.device_kind for device in devices}))
+    parameters = accounting.parameters(models.parameter_shapes(config))
+    return [
+        f'devices: {len(devices)} ({kinds}), processes: {processes}, parameters: {parameters:,}',
+        f'corpus: {_corpus(config)}: {locks.size(lock, "train")}',
+        f'work directory: {workdir}',
+    ]
+
+
+def _corpus(config: Config) -> str:
+    data = config.data
+    return {'text': f'{data.train} in {data.dir}', 'tfds': data.name}.get(data.source, data.source)
 
 
 class Stages:
@@ -57,30 +85,39 @@ class Metrics:
       workdir: where `metrics.jsonl`, one object a line, and `tensorboard/` go; None writes no file.
       step: the last step that is already done.
       steps: the last step of the training.
+      on_metrics: gets each step that is written, and its numbers.
 
     Raises:
       ConfigError: metrics.jsonl has a line that is not an object with a step.
     """
 
-    def __init__(self, workdir: epath.Path | None, step: int, steps: int):
+    def __init__(
+        self, workdir: epath.Path | None, step: int, steps: int, on_metrics: OnMetrics | None = None
+    ):
         self._file = workdir / 'metrics.jsonl' if workdir else None
         self._board = None
         if workdir:
             files.write_text(self._file, ''.join(_lines_until(self._file, step)))
             self._board = SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
+        self._on_metrics = on_metrics if workdir else None
         console = Console(stderr=True, quiet=workdir is None)
         self._console = console
         self._bar = Progress(
             TextColumn('step'),
-            MofNCompleteColumn(),
-            BarColumn(),
+            MofNCompleteColumn(table_column=Column(no_wrap=True)),
+            BarColumn(bar_width=None),
             TextColumn('{task.fields[numbers]}'),
-            TimeRemainingColumn(),
+            TimeRemainingColumn(table_column=Column(no_wrap=True)),
             console=console,
             disable=not console.is_terminal,
+            expand=True,
         )
         self._task = self._bar.add_task('train', total=steps, completed=step, numbers='')
         self._steps = steps
+        self._latest: dict[str, float] = {}
+        if step:
+            told = f'resuming from step {step}' if step < steps else f'step {step} is done'
+            console.print(f'{told} of {steps}', highlight=False, soft_wrap=True)
 
     def __enter__(self):
         self._bar.start()
@@ -103,21 +140,47 @@ class Metrics:
                 file.write(json.dumps({'step': step, **finite}) + '\n')
             for name, value in numbers.items():
                 self._board.add_scalar(name, value, step)
-        text = '  '.join(f'{name} {value:.4g}' for name, value in numbers.items())
-        self._bar.update(self._task, completed=step, numbers=text)
+        if self._on_metrics:
+            self._on_metrics(step, dict(numbers))
+        # What dev reached stays in view until the next evaluation.
+        self._latest |= numbers
+        fixed = len('step') + 2 * len(str(self._steps)) + 1 + _BAR + _TIME + len('    ')
+        shown = fitting(self._latest, self._console.width - fixed)
+        self._bar.update(self._task, completed=step, numbers=shown)
         if not self._console.is_terminal:
+            text = '  '.join(f'{name} {_short(value)}' for name, value in numbers.items())
             self._console.print(f'step {step}/{self._steps}  {text}', highlight=False, soft_wrap=True)
 
 
+def fitting(numbers: dict[str, float], room: int) -> str:
+    """As many numbers as fit into `room` columns, those of `SHOWN` before the others."""
+    names = [name for name in SHOWN if name in numbers] + [name for name in numbers if name not in SHOWN]
+    text = ''
+    for name in names:
+        longer = f'{text}  {SHOWN.get(name, name)} {_short(numbers[name])}'.lstrip()
+        if len(longer) > room:
+            break
+        text = longer
+    return text
+
+
+def _short(value: float) -> str:
+    return f'{value:,.0f}' if 1000 <= abs(value) < 1e9 else f'{value:.4g}'
+
+
 def _lines_until(file: epath.Path, step: int) -> list[str]:
-    """The lines of steps up to `step`; a last line that a kill cut off is left out."""
-    kept = []
-    for line in file.read_text().splitlines(keepends=True) if file.exists() else []:
+    """A line for each step up to `step`; a last line that a kill cut off is left out.
+
+    Earlier versions wrote a step's numbers of dev as a second line; they join the first.
+    """
+    kept: dict[int, dict] = {}
+    for number, line in enumerate(file.read_text().splitlines() if file.exists() else [], start=1):
         try:
-            if json.loads(line)['step'] <= step:
-                kept.append(line)
+            content = json.loads(line)
+            if content['step'] <= step:
+                kept.setdefault(content['step'], {}).update(content)
         except ValueError:
             break
         except (KeyError, TypeError):
-            raise ConfigError(f'{file}: line {len(kept) + 1} is not an object with a step') from None
-    return kept
+            raise ConfigError(f'{file}: line {number} is not an object with a step') from None
+    return [json.dumps(content) + '\n' for content in kept.values()]
