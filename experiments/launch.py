@@ -43,11 +43,14 @@ class Job:
             if not try_lock(lock) or is_done(run):
                 return
             run.file('json').unlink(missing_ok=True)
+            start, step = time.monotonic(), state(run, set()).step
             with run.file('log').open('ab') as log:
                 began = log.tell()
                 status = self._execute(log, lock)
             error = _error(status, run.file('log'), began)
-            files.write_json(run.file('json'), {'options': run.options, 'status': status, 'error': error})
+            ended = {'options': run.options, 'status': status, 'error': error}
+            ended |= {'from_step': step, 'seconds': round(time.monotonic() - start, 1)}
+            files.write_json(run.file('json'), ended)
         if status:
             raise RuntimeError(f'{run.name}: {error}')
 

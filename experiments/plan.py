@@ -93,28 +93,32 @@ def print_plan(
     scale: str,
     different: Mapping[str, object],
     *,
-    tflops: float,
-    with_time: bool,
+    tflops: float | None,
     with_memory: bool,
 ) -> None:
     """Prints a line for each row: its options, parameters, FLOPs, tokens and hours, ours and the paper's.
 
     Args:
       different: differences from the scale's base, as for `tables.config`.
-      tflops: the speed of the training, TFLOP/s.
-      with_time, with_memory: whether to measure updates and to ask XLA for their memory.
+      tflops: the speed of the training, TFLOP/s, which gives the hours; None measures updates instead.
+      with_memory: whether to ask XLA for the memory of an update.
     """
-    resolved = {row.name: tables.config(row, scale, different) for row in rows}
+    resolved = [tables.config(row, scale, different) for row in rows]
     header = ['row', *(key.partition('.')[2] for key in tables.OPTIONS)]
-    header += ['params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2', 'tokens', 'hours']
-    lines = [_line(row, resolved[row.name], scale, tflops) for row in rows]
-    if with_time:
-        _append(header, lines, 's/update', resolved.values(), seconds_per_update)
+    header += ['params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2', 'tokens']
+    lines = [_line(row, config, scale) for row, config in zip(rows, resolved, strict=True)]
+    if tflops is None:
+        seconds = _measured(seconds_per_update, resolved)
+        _append(header, lines, 's/update', seconds)
+    else:
+        seconds = [cost(config).update_flops / tflops / 1e12 for config in resolved]
     if with_memory:
-        _append(header, lines, 'GiB', resolved.values(), peak_memory)
+        _append(header, lines, 'GiB', _measured(peak_memory, resolved))
+    hours = [update * config.train.steps / 3600 for update, config in zip(seconds, resolved, strict=True)]
+    _append(header, lines, 'hours', hours)
     print(_aligned(lines, header))
-    print(f'hours: at {tflops:g} TFLOP/s')
-    if with_time or with_memory:
+    print(f'hours: {"s/update x steps, without evaluations" if tflops is None else f"at {tflops:g} TFLOP/s"}')
+    if tflops is None or with_memory:
         device = jax.devices()[0]
         print(f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})')
     if scale == 'paper' and any(map(_paper_flops, rows)):
@@ -127,7 +131,7 @@ def print_plan(
             print(f'{row.name}: {", ".join(other)}{source}')
 
 
-def _line(row: tables.Row, config: Config, scale: str, tflops: float) -> list[str]:
+def _line(row: tables.Row, config: Config, scale: str) -> list[str]:
     flat, planned = configs.flatten(config), cost(config)
     return [
         row.name,
@@ -138,26 +142,25 @@ def _line(row: tables.Row, config: Config, scale: str, tflops: float) -> list[st
         f'{planned.run_flops:.2e}',
         _paper_flops(row) if scale == 'paper' else '',
         f'{planned.tokens:.2e}',
-        f'{planned.run_flops / tflops / 1e12 / 3600:.3g}',
     ]
 
 
-def _append(
-    header: list[str],
-    lines: list[list[str]],
-    title: str,
-    rows: Iterable[Config],
-    measure: Callable[[Config], float],
-) -> None:
-    """Appends a measured column, with a dot on standard error for each row."""
-    known = functools.cache(measure)
-    header.append(title)
-    for line, config in zip(lines, rows, strict=True):
+def _measured(measure: Callable[[Config], float], rows: Iterable[Config]) -> list[float]:
+    """Measures every row, with a dot on standard error for each."""
+    known, found = functools.cache(measure), []
+    for config in rows:
         # Rows that differ in these alone have the same program.
-        same = {'train.steps': 1, 'train.average_last': 0}
-        line.append(f'{known(configs.replace(config, same)):.3g}')
+        found.append(known(configs.replace(config, {'train.steps': 1, 'train.average_last': 0})))
         print('.', end='', file=sys.stderr, flush=True)
     print(file=sys.stderr)
+    return found
+
+
+def _append(header: list[str], lines: list[list[str]], title: str, numbers: Iterable[float]) -> None:
+    """Appends a column."""
+    header.append(title)
+    for line, number in zip(lines, numbers, strict=True):
+        line.append(f'{number:.3g}')
 
 
 def _printed(row: tables.Row, key: str, form: str) -> str:

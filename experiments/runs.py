@@ -11,6 +11,7 @@ import json
 import pathlib
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -24,6 +25,7 @@ from transformer.options import ConfigError
 SWEEP = 'sweep.json'
 STATES = ('done', 'running', 'queued', 'failed', 'stopped', 'missing')
 MISSING = ('failed', 'stopped', 'missing')
+FOLDER = 'data.dir'  # the option that may change while a sweep runs
 _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM)
 
 
@@ -142,11 +144,18 @@ def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
             raise ConfigError(
                 f'{workdir}: launched with --{flag}={before}, now {now}; choose another --workdir'
             )
-    return dataclasses.replace(new, runs=tuple(dict.fromkeys(old.runs + new.runs)), jobs=old.jobs)
+    moved = {key: value for key, value in old.different.items() if key == FOLDER}
+    return dataclasses.replace(
+        new,
+        different=moved | new.different,
+        runs=tuple(dict.fromkeys(old.runs + new.runs)),
+        jobs=old.jobs,
+    )
 
 
 def _shown(different: dict[str, object]) -> str:
-    return ','.join(sorted(f'{key}={value}' for key, value in different.items())) or 'none'
+    """What differs, without the folder of the data."""
+    return ','.join(sorted(f'{key}={value}' for key, value in different.items() if key != FOLDER)) or 'none'
 
 
 class State(NamedTuple):
@@ -155,15 +164,8 @@ class State(NamedTuple):
     run: Run
     state: str  # one of STATES
     step: int
-    seconds_per_step: float | None
+    seconds_per_step: float | None  # of updates alone
     error: str
-
-    @property
-    def seconds(self) -> float | None:
-        """The seconds of training that are left, without evaluations; None before the speed is known."""
-        if self.seconds_per_step is None:
-            return None
-        return max(self.run.steps - self.step, 0) * self.seconds_per_step
 
 
 def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
@@ -202,7 +204,13 @@ def _ended(run: Run) -> tuple[int | None, str]:
     if not run.file('json').exists():
         return None, ''
     last = read_json(run.file('json'), ('options', 'status', 'error'))
-    return (last['status'], last['error']) if last['options'] == list(run.options) else (None, '')
+    same = _without_folder(last['options']) == _without_folder(run.options)
+    return (last['status'], last['error']) if same else (None, '')
+
+
+def _without_folder(options: Sequence[str]) -> list[str]:
+    """Options of run.py without the folder of the data, which may move."""
+    return [option for option in options if not option.startswith(f'--config.{FOLDER}=')]
 
 
 def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
@@ -233,6 +241,55 @@ def is_locked(file: pathlib.Path) -> bool:
             return False
         except BlockingIOError:
             return True
+
+
+class Pace(NamedTuple):
+    """What runs that are done took besides their updates.
+
+    Attributes:
+      training: seconds of training, with its evaluations on dev, for each second of updates.
+      scoring: seconds of a process besides its training: from its start, and for the scores at its end.
+    """
+
+    training: float
+    scoring: float
+
+
+def pace(states: Sequence[State]) -> Pace | None:
+    """The mean of the runs that are done; None if there is none that tells."""
+    found = []
+    for state in states:
+        result, ended = state.run.folder / 'result.json', state.run.file('json')
+        if state.state != 'done' or not state.seconds_per_step or not ended.exists():
+            continue
+        training = read_json(result, ('seconds', 'steps')) if result.exists() else {'steps': 0}
+        process = read_json(ended, ('status',))
+        # A process that resumed took only a part of the training's seconds; older sweeps kept no seconds.
+        if training['steps'] and process.get('from_step') == 0:
+            updates = training['steps'] * state.seconds_per_step
+            found.append((training['seconds'] / updates, process['seconds'] - training['seconds']))
+    if not found:
+        return None
+    return Pace(*(statistics.mean(numbers) for numbers in zip(*found, strict=True)))
+
+
+def seconds_left(states: Sequence[State]) -> list[float | None]:
+    """The seconds that are left of each run, evaluations and final scores counted; None where unknown.
+
+    Updates take the seconds of the run's own last ones, or the mean of the other runs' if it has none.
+    Evaluations take what they took in the runs that are done (`pace`); nothing before one is.
+    """
+    known = [state.seconds_per_step for state in states if state.seconds_per_step is not None]
+    mean, extra = statistics.mean(known) if known else None, pace(states) or Pace(1.0, 0.0)
+    found = []
+    for state in states:
+        of_update = state.seconds_per_step or mean
+        if state.state == 'done' or of_update is None:
+            found.append(0.0 if state.state == 'done' else None)
+            continue
+        updates = max(state.run.steps - state.step, 0)
+        found.append(updates * of_update * extra.training + extra.scoring)
+    return found
 
 
 def _progress(run: Run) -> tuple[int, float | None]:

@@ -27,12 +27,14 @@ from transformer.options import ConfigError
 
 def print_plan(values: flags.FlagValues) -> None:
     """Prints what the rows cost."""
+    if values.time and values.tflops:
+        raise ConfigError(f'--tflops={values.tflops:g}: --time measures the speed; give one of them')
+    speed = values.tflops or plan.PAPER_DEVICES * plan.P100
     plan.print_plan(
         tables.rows(values.table, values.rows),
         _scale(values),
         _different(values),
-        tflops=values.tflops,
-        with_time=values.time,
+        tflops=None if values.time else speed,
         with_memory=values.memory,
     )
 
@@ -117,7 +119,11 @@ def print_status(values: flags.FlagValues) -> None:
     """Prints a line for each run, and how long all of them will take."""
     workdir = _workdir(values)
     states = runs.states(runs.read_sweep(workdir), workdir)
-    lines = [[s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(s.seconds), s.error] for s in states]
+    left = runs.seconds_left(states)
+    lines = [
+        [s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(seconds), s.error]
+        for s, seconds in zip(states, left, strict=True)
+    ]
     align = ('left', 'left', 'right', 'right', 'left')
     print(tabulate(lines, ['run', 'state', 'step', 'left', 'error'], 'simple', colalign=align))
     counts = {name: [s.state for s in states].count(name) for name in runs.STATES}
@@ -126,16 +132,15 @@ def print_status(values: flags.FlagValues) -> None:
 
 
 def _all_left(states: list[runs.State]) -> str:
-    """How much training is left; empty while nothing is trained that would tell."""
-    known = [s.seconds_per_step for s in states if s.seconds_per_step is not None]
+    """How much is left of all runs; empty while nothing runs or nothing is trained that would tell."""
     running = sum(s.state == 'running' for s in states)
-    if not known or not running:
-        return ''
-    mean = sum(known) / len(known)
     # Runs that failed or were stopped wait until `run` is called again.
-    coming = [s for s in states if s.state in ('running', 'queued', 'missing')]
-    seconds = sum((s.run.steps - s.step) * (s.seconds_per_step or mean) for s in coming)
-    return f'; {_duration(seconds / running)} of training left with {running} at a time'
+    coming = ('running', 'queued', 'missing')
+    left = [seconds for s, seconds in zip(states, runs.seconds_left(states), strict=True) if s.state in coming]
+    if not running or None in left:
+        return ''
+    counted = 'with' if runs.pace(states) else 'without'
+    return f'; {_duration(sum(left) / running)} left with {running} at a time, {counted} evaluations'
 
 
 def _duration(seconds: float | None) -> str:
@@ -154,8 +159,8 @@ def main(argv: Sequence[str]) -> int:
     flags.DEFINE_multi_string('set', [], 'OPTION=VALUE, changed in the base that rows differ from', **own)
     flags.DEFINE_float(
         'tflops',
-        plan.PAPER_DEVICES * plan.P100,
-        'plan: how fast the training computes, in TFLOP/s',
+        None,
+        "plan: how fast the training computes, in TFLOP/s; the paper's 76 if not given",
         lower_bound=1e-6,
         **own,
     )

@@ -337,8 +337,27 @@ def test_the_time_that_is_left(tmp_path):
     found = [at('done', 100, 1.0), at('running', 40, 3.0), at('running', 50, None), at('missing', 0, None)]
     # 60 steps of 3 s; 50 and 100 steps of 2 s, the mean; two at a time. What failed waits for a relaunch.
     shown = sweep._all_left([*found, at('failed', 10, None)])
-    assert shown == '; 0:04:00 of training left with 2 at a time'
+    assert shown == '; 0:04:00 left with 2 at a time, without evaluations'
     assert sweep._all_left([at('missing', 0, None)]) == ''
+    # The run that is done took 100 s of updates, 150 s of training and 30 s besides.
+    finish(run)
+    (run.folder / 'result.json').write_text('{"seconds": 150.0, "steps": 100}')
+    run.file('json').write_text(json.dumps({'status': 0, 'from_step': 0, 'seconds': 180.0}))
+    assert runs.pace(found) == runs.Pace(1.5, 30.0)
+    assert runs.seconds_left(found) == [0.0, 60 * 3 * 1.5 + 30, 50 * 2 * 1.5 + 30, 100 * 2 * 1.5 + 30]
+    assert sweep._all_left(found) == '; 0:06:45 left with 2 at a time, with evaluations'
+    # A process that resumed tells nothing.
+    run.file('json').write_text(json.dumps({'status': 0, 'from_step': 50, 'seconds': 99.0}))
+    assert runs.pace(found) is None
+
+
+def test_a_process_tells_its_seconds(tmp_path):
+    run = scripted(tmp_path, 'import time; time.sleep(0.5)')
+    run.folder.mkdir()
+    (run.folder / 'metrics.jsonl').write_text('{"step": 7}\n')
+    launch.Job(run, {})()
+    ended = json.loads(run.file('json').read_text())
+    assert ended['from_step'] == 7 and 0.5 <= ended['seconds'] < 60
 
 
 def test_the_environment_of_a_run(tmp_path, monkeypatch):
@@ -440,7 +459,22 @@ def test_progress(tmp_path):
     (run.folder / 'metrics.jsonl').write_text(lines)
     state = runs.state(run, set())
     # 90 of 100 steps, 512 tokens each, are left.
-    assert (state.state, state.step, state.seconds) == ('stopped', 10, 180.0)
+    assert (state.state, state.step, runs.seconds_left([state])) == ('stopped', 10, [180.0])
+
+
+def test_the_data_of_a_sweep_may_move(tmp_path):
+    old = runs.Sweep('3', 'multi30k', {'train.beta2': 0.9, 'data.dir': 'here'}, (('base', 1),))
+    runs.write_sweep(tmp_path, old)
+    (run,) = old.all_runs(tmp_path)
+    finish(run)
+    run.file('json').parent.mkdir()
+    run.file('json').write_text(json.dumps({'options': run.options, 'status': 0, 'error': ''}))
+    moved = runs.joined(tmp_path, dataclasses.replace(old, different={**old.different, 'data.dir': 'there'}))
+    assert moved.different == {'train.beta2': 0.9, 'data.dir': 'there'}
+    (run,) = moved.all_runs(tmp_path)
+    assert '--config.data.dir=there' in run.options and runs.is_done(run)
+    # Where it is not named, it is where it was.
+    assert runs.joined(tmp_path, dataclasses.replace(old, different={'train.beta2': 0.9})) == old
 
 
 def test_a_sweep_goes_on_as_it_began(tmp_path, capsys):

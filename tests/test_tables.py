@@ -211,11 +211,19 @@ def test_plan_measures_time_and_memory(capsys):
     call = ['sweep', 'plan', '--scale=grammar', '--rows=C1,D3', '--time', '--memory']
     assert sweep.main(call) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0].split()[-2:] == ['s/update', 'GiB']
+    assert out[0].split()[-3:] == ['s/update', 'GiB', 'hours']
     for line in out[2:4]:
-        seconds, memory = map(float, line.split()[-2:])
+        seconds, memory, hours = map(float, line.split()[-3:])
         assert 0 < seconds < 60 and 0.001 < memory < 4
+        # Of 600 updates; both are printed with three digits.
+        assert hours == pytest.approx(600 * seconds / 3600, rel=0.01)
+    assert 'hours: s/update x steps, without evaluations' in out
     assert any('(cpu)' in line for line in out)
+
+
+def test_plan_measures_the_speed_or_is_told_it(capsys):
+    assert sweep.main(['sweep', 'plan', '--time', '--tflops=5']) == 2
+    assert '--tflops=5: --time measures the speed; give one of them' in capsys.readouterr().err
 
 
 def test_the_plan_of_a_language_model(capsys):
