@@ -136,7 +136,9 @@ def _all_left(states: list[runs.State]) -> str:
     running = sum(s.state == 'running' for s in states)
     # Runs that failed or were stopped wait until `run` is called again.
     coming = ('running', 'queued', 'missing')
-    left = [seconds for s, seconds in zip(states, runs.seconds_left(states), strict=True) if s.state in coming]
+    left = [
+        seconds for s, seconds in zip(states, runs.seconds_left(states), strict=True) if s.state in coming
+    ]
     if not running or None in left:
         return ''
     counted = 'with' if runs.pace(states) else 'without'
