@@ -1,8 +1,7 @@
-"""Measures what the code costs on this machine, and prints each figure beside its aim.
+"""Measures what the code costs on this machine, and prints each figure beside
+its aim.
 
-    python -m experiments.benchmark data         # from text to batches, at the size of WMT 2014
-    python -m experiments.benchmark average      # averaging five checkpoints of the base model
-    python -m experiments.benchmark replicas     # several trainings in one program
+    python -m experiments.benchmark data
 
 On a machine that other work shares, figures are noisy.
 """
@@ -22,12 +21,12 @@ from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
-from absl import flags
 from etils import epath
 
 from experiments import command, plan, tables
 from transformer import accounting, optim
 from transformer import config as configs
+from transformer.arguments import Command, Flag
 from transformer.config import Config, Data
 from transformer.data import corpus
 from transformer.data.batches import Batches, fill
@@ -194,16 +193,22 @@ def benchmark_replicas() -> None:
     tell(f'of {REPLICAS} in one program', together, 's', most=REPLICAS * alone)
 
 
+COMMANDS = {
+    'data': Command(
+        'From text to batches, at the size of WMT 2014.',
+        lambda call: benchmark_data(call.flags.pairs),
+        ('pairs',),
+        examples=('{} data --pairs=100000',),
+    ),
+    'average': Command('Averaging five checkpoints of the base model.', lambda call: benchmark_average(), ()),
+    'replicas': Command('Several trainings in one program.', lambda call: benchmark_replicas(), ()),
+}
+FLAGS = {'pairs': Flag(int, PAIRS, 'how many pairs of sentences to make', 'N', least=1)}
+
+
 def main(argv: Sequence[str]) -> int:
     """Runs one benchmark. Returns the exit status."""
-    values = flags.FlagValues()
-    flags.DEFINE_integer('pairs', PAIRS, 'data: how many pairs to make', lower_bound=1, flag_values=values)
-    benchmarks = {
-        'data': lambda values: benchmark_data(values.pairs),
-        'average': lambda values: benchmark_average(),
-        'replicas': lambda values: benchmark_replicas(),
-    }
-    return command.run(argv, values, benchmarks, __doc__)
+    return command.run(argv, 'benchmark', __doc__, COMMANDS, FLAGS)
 
 
 if __name__ == '__main__':

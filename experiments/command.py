@@ -1,26 +1,23 @@
-"""The command line of this folder's programs: flags and one word, the command."""
+"""The command line of this folder's programs, which is read and explained as that of run.py."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from absl import flags
-
-from transformer import console
-from transformer.options import ConfigError
+from transformer import arguments, console
+from transformer.arguments import Command, Flag
 
 
 def run(
-    argv: Sequence[str],
-    values: flags.FlagValues,
-    commands: Mapping[str, Callable[[flags.FlagValues], int | None]],
-    usage: str,
+    argv: Sequence[str], program: str, usage: str, commands: Mapping[str, Command], known: Mapping[str, Flag]
 ) -> int:
-    """Runs the named command, or prints the help.
+    """Runs the named command, or prints the help: of a command that is named, else of the program.
 
     A user's mistake is one line on standard error and status 2.
 
     Args:
-      commands: by name; '' is what runs without a word.
-      usage: the help, above the list of flags.
+      program: the name of the module.
+      usage: what the program does.
+      commands: by name; a program of one command has it under ''.
+      known: the flags of all commands.
 
     Returns:
       The exit status: the command's, 0 if it gives none.
@@ -29,22 +26,24 @@ def run(
     def named() -> int:
         # The help does not depend on the rest of the call being right.
         if {'--help', '-h', 'help'} & set(argv[1:]):
-            print(f'{usage.strip()}\n\nFlags:\n{_listed(values)}')
+            print(_help(argv, f'python -m experiments.{program}', usage, commands, known), end='')
             return 0
-        words = ' '.join(values(list(argv))[1:])
-        if words not in commands:
-            choices = ', '.join(filter(None, commands)) or 'none'
-            raise ConfigError(f'{words or "nothing"!r}: no such command; choose {choices}')
-        return commands[words](values) or 0
+        call = arguments.read(argv, commands, known)
+        return commands[call.command].run(call) or 0
 
     return console.exit_status(named)
 
 
-def _listed(values: flags.FlagValues) -> str:
-    """The flags, a line each."""
-    lines = []
-    for name in values:
-        flag = values[name]
-        default = f' (default: {flag.default})' if flag.default else ''
-        lines.append(f'    --{name:<10} {" ".join(flag.help.split())}{default}')
-    return '\n'.join(lines)
+def _help(
+    argv: Sequence[str],
+    program: str,
+    usage: str,
+    commands: Mapping[str, Command],
+    known: Mapping[str, Flag],
+) -> str:
+    found = [word for word in argv[1:] if word in commands]
+    if found or '' in commands:
+        name = found[0] if found else ''
+        return arguments.help_of(program, name, commands[name], known)
+    listed = arguments.summaries(commands)
+    return f'{usage.strip()}\n\nCommands (`{program} COMMAND --help` tells more):\n{listed}\n'

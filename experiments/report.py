@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import scipy.stats
-from absl import flags
 from etils import epath
 from tabulate import tabulate
 
 from experiments import command, runs, tables
 from transformer import accounting
 from transformer import config as configs
+from transformer.arguments import Call, Command, Flag
 from transformer.config import Config
 from transformer.options import ConfigError
 from transformer.runs import workdir
@@ -330,8 +330,9 @@ def rendered(headings: Sequence[str], lines: Sequence[Sequence[str]], form: str)
     return text.translate(_LATEX) if form == 'latex' else text
 
 
-def print_report(values: flags.FlagValues) -> None:
+def print_report(call: Call) -> None:
     """Prints the report of a work directory, or writes it to a file."""
+    values = call.flags
     if values.workdir is None:
         raise ConfigError('--workdir: missing; report needs the folder of a sweep')
     folder = pathlib.Path(values.workdir)
@@ -375,15 +376,25 @@ def _curves(measured: Measured) -> list[list[tuple[int, float]]]:
     return [curve for curve in found if curve]
 
 
+FLAGS = {
+    'table': Flag(str, None, 'what the sweep must be of; any table if none', 'NAME'),
+    'workdir': Flag(str, None, 'folder of the sweep', 'FOLDER'),
+    'format': Flag(str, 'terminal', 'how to print it', 'NAME', choices=tuple(FORMATS)),
+    'output': Flag(str, None, 'file to write; standard output if none', 'FILE'),
+}
+COMMANDS = {
+    '': Command(
+        "Print a table with the paper's numbers and ours.",
+        print_report,
+        tuple(FLAGS),
+        examples=('{} --workdir=FOLDER', '{} --workdir=FOLDER --format=html --output=FILE'),
+    )
+}
+
+
 def main(argv: Sequence[str]) -> int:
     """Prints a report. Returns the exit status."""
-    values = flags.FlagValues()
-    own = {'flag_values': values}
-    flags.DEFINE_string('table', None, 'what the sweep must be of; any table if not given', **own)
-    flags.DEFINE_string('workdir', None, 'folder of the sweep', **own)
-    flags.DEFINE_enum('format', 'terminal', list(FORMATS), 'how to print it', **own)
-    flags.DEFINE_string('output', None, 'file to write; standard output if not given', **own)
-    return command.run(argv, values, {'': print_report}, __doc__)
+    return command.run(argv, 'report', __doc__, COMMANDS, FLAGS)
 
 
 if __name__ == '__main__':

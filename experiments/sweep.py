@@ -1,11 +1,8 @@
 """Plans, trains and watches the rows of a table.
 
-    python -m experiments.sweep plan --table=3 --scale=paper
-    python -m experiments.sweep run --table=3 --scale=grammar --seeds=3 --workdir=FOLDER
-    python -m experiments.sweep status --workdir=FOLDER
-
-`plan` prints what each row costs. `run` trains every row with every seed; called again, it trains what is
-missing. `status` prints how far each run is.
+python -m experiments.sweep plan --table=3 --scale=paper
+python -m experiments.sweep run --table=3 --scale=grammar --seeds=3
+python -m experiments.sweep status --table=3 --scale=grammar
 """
 
 import dataclasses
@@ -22,11 +19,13 @@ from tabulate import tabulate
 from experiments import command, launch, plan, runs, tables
 from transformer import config as configs
 from transformer import options
+from transformer.arguments import Call, Command, Flag
 from transformer.options import ConfigError
 
 
-def print_plan(values: flags.FlagValues) -> None:
+def print_plan(call: Call) -> None:
     """Prints what the rows cost."""
+    values = call.flags
     if values.time and values.tflops:
         raise ConfigError(f'--tflops={values.tflops:g}: --time measures the speed; give one of them')
     speed = values.tflops or plan.PAPER_DEVICES * plan.P100
@@ -39,12 +38,15 @@ def print_plan(values: flags.FlagValues) -> None:
     )
 
 
-def run_rows(values: flags.FlagValues) -> int:
+def run_rows(call: Call) -> int:
     """Trains what is missing of the rows and seeds.
 
     Returns:
       The exit status: 1 if a run did not end well.
     """
+    values = call.flags
+    if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
+        raise ConfigError(f'--{ignored[0]}: for SLURM alone; needs --launcher=slurm')
     rows = tables.rows(values.table, values.rows)
     asked = tuple(itertools.product([row.name for row in rows], range(1, values.seeds + 1)))
     workdir = _workdir(values)
@@ -115,10 +117,14 @@ def _pair(flag: str, said: str) -> tuple[str, str]:
     return key, value
 
 
-def print_status(values: flags.FlagValues) -> None:
+def print_status(call: Call) -> None:
     """Prints a line for each run, and how long all of them will take."""
-    workdir = _workdir(values)
-    states = runs.states(runs.read_sweep(workdir), workdir)
+    workdir = _workdir(call.flags)
+    sweep = runs.read_sweep(workdir)
+    for flag, found in (('table', sweep.table), ('scale', sweep.scale)):
+        if call.flags[flag].present and call.flags[flag].value != found:
+            raise ConfigError(f'--{flag}={call.flags[flag].value}: {workdir} is of {flag} {found}')
+    states = runs.states(sweep, workdir)
     left = runs.seconds_left(states)
     lines = [
         [s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(seconds), s.error]
@@ -149,42 +155,61 @@ def _duration(seconds: float | None) -> str:
     return '' if seconds is None else str(datetime.timedelta(seconds=round(seconds)))
 
 
+SCALE = ('table', 'rows', 'scale', 'set')
+FLAGS = {
+    'table': Flag(str, '3', f'the table: {", ".join(tables.TABLES)}', 'NAME'),
+    'rows': Flag(str, None, 'names of rows, comma-separated; all if none', 'NAMES'),
+    'scale': Flag(
+        str,
+        None,
+        f"the base that rows differ from: {', '.join(tables.SCALES)}; the table's own if none",
+        'NAME',
+    ),
+    'set': Flag(str, [], 'changed in that base; may be given several times', 'OPTION=VALUE', many=True),
+    'tflops': Flag(
+        float, None, "how fast the training computes, in TFLOP/s; if none, the paper's 76", 'N', least=1e-6
+    ),
+    'time': Flag(bool, False, 'measure updates on the devices at hand'),
+    'memory': Flag(bool, False, 'ask XLA for the memory of an update'),
+    'workdir': Flag(str, None, 'folder of the sweep; runs/table<table>-<scale> if none', 'FOLDER'),
+    'seeds': Flag(int, 1, 'runs of each row, with seeds 1, 2, ...', 'N', least=1),
+    'launcher': Flag(str, 'local', 'this machine or a SLURM cluster', 'NAME', choices=launch.LAUNCHERS),
+    'parallel': Flag(int, None, 'most runs at a time; if none, 1, or 256 on SLURM', 'N', least=1),
+    'gpus': Flag(int, 0, 'GPUs of a run; 0 on this machine: all', 'N', least=0),
+    'cpus': Flag(int, 2, 'CPU cores of a run on SLURM', 'N', least=1),
+    'mem_gb': Flag(float, 8.0, 'memory of a run on SLURM, in GB', 'N', least=0.1),
+    'hours': Flag(float, 24.0, 'time limit of a job on SLURM, which is then queued again', 'N', least=0.1),
+    'sbatch': Flag(str, [], 'an option of sbatch, as partition=gpu', 'OPTION=VALUE', many=True),
+}
+ON_SLURM = ('cpus', 'mem_gb', 'hours', 'sbatch')
+COMMANDS = {
+    'plan': Command(
+        'What each row costs: parameters, FLOPs, tokens and hours.',
+        print_plan,
+        (*SCALE, 'tflops', 'time', 'memory'),
+        examples=('{} plan --table=3 --scale=paper', '{} plan --scale=grammar --time --memory'),
+    ),
+    'run': Command(
+        'Train every row with every seed; called again, train what is missing.',
+        run_rows,
+        (*SCALE, 'workdir', 'seeds', 'parallel', 'launcher', 'gpus', *ON_SLURM),
+        examples=(
+            '{} run --table=3 --scale=grammar --seeds=3',
+            '{} run --rows=base,A1 --launcher=slurm --gpus=1',
+        ),
+    ),
+    'status': Command(
+        'How far each run is, and how long all of them will take.',
+        print_status,
+        ('workdir', 'table', 'scale'),
+        examples=('{} status --workdir=FOLDER',),
+    ),
+}
+
+
 def main(argv: Sequence[str]) -> int:
     """Executes one command. Returns the exit status."""
-    values = flags.FlagValues()
-    own = {'flag_values': values}
-    flags.DEFINE_string('table', '3', f'one of {", ".join(tables.TABLES)}', **own)
-    flags.DEFINE_string('rows', None, 'names of rows, comma-separated; all if not given', **own)
-    flags.DEFINE_string(
-        'scale', None, f"one of {', '.join(tables.SCALES)}; the table's own if not given", **own
-    )
-    flags.DEFINE_multi_string('set', [], 'OPTION=VALUE, changed in the base that rows differ from', **own)
-    flags.DEFINE_float(
-        'tflops',
-        None,
-        "plan: how fast the training computes, in TFLOP/s; the paper's 76 if not given",
-        lower_bound=1e-6,
-        **own,
-    )
-    flags.DEFINE_boolean('time', False, 'plan: measure updates on the devices at hand', **own)
-    flags.DEFINE_boolean('memory', False, 'plan: ask XLA for the memory of an update', **own)
-    flags.DEFINE_string(
-        'workdir', None, 'run, status: folder of the sweep; runs/table<table>-<scale> if not given', **own
-    )
-    flags.DEFINE_integer('seeds', 1, 'run: runs of each row, with seeds 1, 2, ...', lower_bound=1, **own)
-    flags.DEFINE_enum('launcher', 'local', launch.LAUNCHERS, 'run: this machine or a SLURM cluster', **own)
-    flags.DEFINE_integer(
-        'parallel', None, 'run: most runs at a time; 1, or 256 on SLURM, if not given', lower_bound=1, **own
-    )
-    flags.DEFINE_integer('gpus', 0, 'run: GPUs of a run; 0 on this machine: all', lower_bound=0, **own)
-    flags.DEFINE_integer('cpus', 2, 'run: CPU cores of a run on SLURM', lower_bound=1, **own)
-    flags.DEFINE_float('mem_gb', 8, 'run: memory of a run on SLURM, in GB', lower_bound=0.1, **own)
-    flags.DEFINE_float(
-        'hours', 24, 'run: time limit of a job on SLURM, which is then queued again', lower_bound=0.1, **own
-    )
-    flags.DEFINE_multi_string('sbatch', [], 'run: OPTION=VALUE of sbatch, as partition=gpu', **own)
-    commands = {'plan': print_plan, 'run': run_rows, 'status': print_status}
-    return command.run(argv, values, commands, __doc__)
+    return command.run(argv, 'sweep', __doc__, COMMANDS, FLAGS)
 
 
 if __name__ == '__main__':

@@ -13,9 +13,9 @@ import sys
 
 import pytest
 import scipy.stats
-from absl import flags
 
 from experiments import command, launch, report, runs, tables
+from transformer.arguments import Command
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation import task as translation
 
@@ -363,7 +363,7 @@ def test_mistakes_are_one_line(workdir, tmp_path, capsys):
         ([], '--workdir: missing'),
         ([f'--workdir={tmp_path / "empty"}'], 'no sweep was launched there'),
         ([f'--workdir={workdir}', '--table=2'], f'{workdir} is of table 3'),
-        ([f'--workdir={workdir}', 'now'], "'now': no such command"),
+        ([f'--workdir={workdir}', 'now'], "'now': this program takes nothing here"),
         ([f'--workdir={workdir}', '--format=pdf'], 'format'),
         ([f'--workdir={workdir}', f'--output={workdir}'], f'{workdir}: Is a directory'),
         ([f'--workdir={workdir}'], "A1-seed2: made by another config: model.h is 2, the row says 1"),
@@ -397,10 +397,10 @@ def test_a_reader_that_leaves_early_is_no_error(words):
 
 
 def test_a_full_disk_is_one_line(capsys):
-    def write(values):
+    def write(call):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    assert command.run(['report'], flags.FlagValues(), {'': write}, '') == 2
+    assert command.run(['report'], 'report', '', {'': Command('', write, ())}, {}) == 2
     assert capsys.readouterr().err == 'error: [Errno 28] No space left on device\n'
 
 

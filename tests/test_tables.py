@@ -1,10 +1,11 @@
 """The rows of tables: all that the paper prints, what they mean at other scales, and what they cost."""
 
 import dataclasses
+import re
 
 import pytest
 
-from experiments import plan, sweep, tables
+from experiments import benchmark, plan, report, sweep, tables
 from transformer import accounting, arguments, cli
 from transformer import config as configs
 from transformer.nn import models
@@ -258,12 +259,36 @@ def test_a_time_or_memory_is_measured_of_a_batch_of_the_configs_size():
     assert plan._full_batch(bucketed)['target'].tokens.shape == (40, 48)
 
 
-def test_help(capsys):
-    assert sweep.main(['sweep', 'plan', '--help', '--rows=Z']) == 0
-    out = capsys.readouterr().out
-    assert 'python -m experiments.sweep status --workdir=FOLDER' in out
-    for flag in ('--table', '--seeds', '--sbatch'):
-        assert f'    {flag} ' in out
+@pytest.mark.parametrize('program', [sweep, report, benchmark], ids=lambda module: module.__name__)
+def test_help(capsys, program):
+    """Of each command with its own flags alone, at most 80 columns wide, whatever else the call says."""
+    name = program.__name__.rpartition('.')[2]
+    for command, said in program.COMMANDS.items():
+        assert program.main([name, *filter(None, [command]), '--help', '--rows=Z']) == 0
+        out = capsys.readouterr().out
+        assert max(map(len, out.splitlines())) <= 80
+        assert re.findall(r'^    --(\w+)', out, re.MULTILINE) == list(said.flags)
+        assert f'    python -m experiments.{name} {command}'.rstrip() in out
+        assert said.summary.split()[0] in out
+    if len(program.COMMANDS) > 1:
+        assert program.main([name, '--help']) == 0
+        out = capsys.readouterr().out
+        assert max(map(len, out.splitlines())) <= 80
+        assert all(f'\n    {command}' in out for command in program.COMMANDS)
+
+
+def test_flags_that_a_command_ignores_are_refused(capsys):
+    for words, part in (
+        (['plan', '--seeds=3'], '--seeds: plan does not take it; it takes --table, --rows'),
+        (['plan', '--workdir=runs/x'], '--workdir: plan does not take it'),
+        (['status', '--rows=A1'], '--rows: status does not take it'),
+        (['run', '--time'], '--time: run does not take it'),
+        (['run', '--cpus=4'], '--cpus: for SLURM alone; needs --launcher=slurm'),
+        (['run', 'base'], "'base': run takes nothing here"),
+    ):
+        assert sweep.main(['sweep', *words]) == 2
+        error = capsys.readouterr().err
+        assert part in error and error.count('\n') == 1
 
 
 def test_mistakes_are_one_line(capsys):

@@ -26,14 +26,17 @@ class Flag(NamedTuple):
     """A flag, declared once for all commands that take it.
 
     value: what stands for its value in the help; a switch has none. least, most: bounds of a number.
+    choices: the values that a text may have; any if empty. many: whether it may be given several times.
     """
 
     kind: type
-    default: str | int | bool | None
+    default: str | int | float | bool | None
     meaning: str
     value: str = ''
-    least: int | None = None
-    most: int | None = None
+    least: float | None = None
+    most: float | None = None
+    choices: tuple[str, ...] = ()
+    many: bool = False
 
 
 class Command(NamedTuple):
@@ -41,7 +44,8 @@ class Command(NamedTuple):
 
     run: does what the call says; returns the exit status, 0 if None. flags: the names of those that it
     takes. options: the options of the config that it takes, by name or as `decode.`, the beginning of
-    names; '' is all of them. words: what follows the command, by the name that the help gives it.
+    names; '' is all of them. words: what follows the command, by the name that the help gives it; the
+    last may end in "..." and be any number of words.
     """
 
     summary: str
@@ -66,31 +70,49 @@ class Call(NamedTuple):
 
 
 def parse(argv: Sequence[str], commands: Mapping[str, Command], known: Mapping[str, Flag]) -> Call:
-    """Reads a call; its first word names the command, 'train' if there is no word.
+    """Reads a call of run.py; its first word names the command, 'train' if there is no word.
 
     Raises:
       ConfigError: the call is wrong, or the command would ignore a part of it.
     """
     rest, changes = _split(argv[1:])
+    call = read([argv[0], *rest], commands, known, 'train')
+    file = DEFAULT_CONFIG if call.flags.config is None else call.flags.config
+    call = call._replace(file=file, changes=changes)
+    _check_config(call, commands[call.command])
+    return call
+
+
+def read(
+    argv: Sequence[str], commands: Mapping[str, Command], known: Mapping[str, Flag], default: str = ''
+) -> Call:
+    """Reads a call without a config.
+
+    Args:
+      commands: by name; a program of one command has it under ''.
+      default: the command where no word names one.
+
+    Raises:
+      ConfigError: the call is wrong, or the command would ignore a part of it.
+    """
     values = _define(known)
     try:
-        words = values([argv[0], *rest])[1:]
+        words = values(list(argv))[1:]
     except flags.Error as error:
         raise ConfigError(str(error).strip().splitlines()[0]) from None
-    name, words = (words[0], tuple(words[1:])) if words else ('train', ())
+    name = default if set(commands) == {''} or not words else words.pop(0)
     if name not in commands:
-        raise ConfigError(f'{name!r}: no such command; choose one of {", ".join(commands)}')
-    command = commands[name]
+        raise ConfigError(f'{name or "nothing"!r}: no such command; choose one of {", ".join(commands)}')
+    command, told = commands[name], name or 'this program'
     for flag in known:
         if values[flag].present and flag not in command.flags:
             taken = ', '.join(f'--{flag}' for flag in command.flags)
-            raise ConfigError(f'--{flag}: {name} does not take it; it takes {taken}')
-    if len(words) != len(command.words):
+            raise ConfigError(f'--{flag}: {told} does not take it; it takes {taken}')
+    several = bool(command.words) and command.words[-1].endswith('...')
+    if len(words) != len(command.words) and not several:
         expected = ' and '.join(command.words) or 'nothing'
-        raise ConfigError(f'{" ".join(words) or "nothing"!r}: {name} takes {expected} here')
-    call = Call(name, words, values, DEFAULT_CONFIG if values.config is None else values.config, changes)
-    _check_config(call, command)
-    return call
+        raise ConfigError(f'{" ".join(words) or "nothing"!r}: {told} takes {expected} here')
+    return Call(name, tuple(words), values, '', {})
 
 
 def _check_config(call: Call, command: Command) -> None:
@@ -130,13 +152,20 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
 def _define(known: Mapping[str, Flag]) -> flags.FlagValues:
     values = flags.FlagValues()
     for name, flag in known.items():
+        said = (name, flag.default, flag.meaning)
+        bounds = {'lower_bound': flag.least, 'upper_bound': flag.most}
         if flag.kind is bool:
-            flags.DEFINE_boolean(name, flag.default, flag.meaning, flag_values=values)
+            flags.DEFINE_boolean(*said, flag_values=values)
         elif flag.kind is int:
-            bounds = {'lower_bound': flag.least, 'upper_bound': flag.most}
-            flags.DEFINE_integer(name, flag.default, flag.meaning, **bounds, flag_values=values)
+            flags.DEFINE_integer(*said, **bounds, flag_values=values)
+        elif flag.kind is float:
+            flags.DEFINE_float(*said, **bounds, flag_values=values)
+        elif flag.choices:
+            flags.DEFINE_enum(name, flag.default, flag.choices, flag.meaning, flag_values=values)
+        elif flag.many:
+            flags.DEFINE_multi_string(*said, flag_values=values)
         else:
-            flags.DEFINE_string(name, flag.default, flag.meaning, flag_values=values)
+            flags.DEFINE_string(*said, flag_values=values)
     return values
 
 
@@ -200,8 +229,9 @@ def lock_file(call: Call) -> str:
 
 def help_of(program: str, name: str, command: Command, known: Mapping[str, Flag]) -> str:
     """The help of one command."""
-    words = ''.join(f' {word}' for word in command.words)
-    lines = [f'    {program} {name}{words} [--FLAG=VALUE ...]', '', *_filled(command.summary), '', 'Flags:']
+    said = ' '.join(filter(None, (program, name, *command.words, '[--FLAG=VALUE ...]')))
+    lines = [f'    {said}', '', *_filled(command.summary)]
+    lines += ['', 'Flags:'] if command.flags else []
     for flag in command.flags:
         lines += _flag_lines(flag, known[flag])
     if '' in command.options:
@@ -225,10 +255,11 @@ def summaries(commands: Mapping[str, Command]) -> str:
 
 def _flag_lines(name: str, flag: Flag) -> Iterable[str]:
     shown = f'    --{name}{f"={flag.value}" if flag.value else ""}'
-    default = '' if flag.default in (None, False) else f' (default: {flag.default})'
+    meaning = f'{flag.meaning}: {", ".join(flag.choices)}' if flag.choices else flag.meaning
+    default = '' if flag.default in (None, False, []) else f' (default: {flag.default})'
     column = 28
     first = f'{shown:<{column}}' if len(shown) < column - 1 else None
-    told = _filled(flag.meaning + default, first or ' ' * column, ' ' * column)
+    told = _filled(meaning + default, first or ' ' * column, ' ' * column)
     return told if first else [shown, *told]
 
 
