@@ -109,7 +109,11 @@ def _result(run: runs.Run, config: Config, split: str) -> dict | None:
     wanted = configs.replace(config, {'train.seed': run.seed})
     for key, (old, new) in configs.differences(made_by, wanted, free=False).items():
         raise ConfigError(f'{run.folder}: made by another config: {key} is {old!r}, the row says {new!r}')
-    return result if result['steps'] == run.steps and split in result['scores'] else None
+    whole = result['steps'] == run.steps
+    # With `train.patience` a result is written where the training stopped early.
+    early = 0 < wanted.train.patience == made_by.train.patience and made_by.train.steps == run.steps
+    ended = whole or (early and result['steps'] < run.steps)
+    return result if ended and split in result['scores'] else None
 
 
 def significance(rows: Sequence[Measured], table: tables.Table) -> dict[str, str]:

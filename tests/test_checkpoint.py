@@ -148,6 +148,26 @@ def test_what_remains(tmp_path, opened, keep, losses, kept, best):
     assert sorted(path.name for path in folder.iterdir()) == [str(step) for step in kept]
 
 
+def test_the_best_of_checkpoints_that_name_their_dev_loss(tmp_path, opened, monkeypatch):
+    """As they were written before a checkpoint could be the best by another score."""
+    checkpoints = opened(tmp_path / 'checkpoints', 1)
+    write = checkpoints._write
+
+    def write_as_before(step, items, content):
+        write(step, items, {'dev_loss' if key == 'cost' else key: value for key, value in content.items()})
+
+    monkeypatch.setattr(checkpoints, '_write', write_as_before)
+    for step, loss in enumerate((3.0, 2.0, 4.0), 1):
+        checkpoints.save(step, *arrays(step), {'tokens': 10 * step}, loss)
+    assert (checkpoints.content(2)['dev_loss'], checkpoints.best()) == (2.0, 2)
+    monkeypatch.undo()
+    checkpoints.save(4, *arrays(4), {'tokens': 40}, 2.5)
+    assert (checkpoints.steps(), checkpoints.best()) == ([2, 4], 2)
+    assert_step(checkpoints.restore(2, LIKE), 2)
+    checkpoints.save(5, *arrays(5), {'tokens': 50}, 1.5)
+    assert (checkpoints.steps(), checkpoints.best()) == ([5], 5)
+
+
 def test_what_averaging_needs_remains(tmp_path, opened):
     checkpoints = opened(tmp_path / 'checkpoints', 2, average=(3, 2))
     for step in range(1, 10):
@@ -195,6 +215,21 @@ def test_restores_what_was_saved(tmp_path, opened, capfd):
         assert fingerprint(only.params) == fingerprint(arrays(1)[0])
     captured = capfd.readouterr()
     assert captured.out + captured.err == ''
+
+
+def test_a_moving_average_stands_beside_the_parameters(tmp_path, opened):
+    checkpoints = opened(tmp_path / 'checkpoints')
+    (params, optimizer), (ema, _) = arrays(1), arrays(2)
+    checkpoints.save(1, params, optimizer, {'tokens': 10}, ema=ema)
+    saved = checkpoints.restore(1, {**LIKE, 'ema': LIKE['params']})
+    assert_step(saved, 1)
+    assert fingerprint(saved.ema) == fingerprint(ema)
+    assert fingerprint(checkpoints.restore_params(1, LIKE['params']).params) == fingerprint(params)
+    assert fingerprint(checkpoints.restore_params(1, LIKE['params'], 'ema').params) == fingerprint(ema)
+    # One that was saved without.
+    checkpoints.save(2, *arrays(2), {'tokens': 20})
+    with pytest.raises(DamagedCheckpoint):
+        checkpoints.restore_params(2, LIKE['params'], 'ema')
 
 
 def test_no_checkpoint(tmp_path, opened):

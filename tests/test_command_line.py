@@ -428,6 +428,44 @@ def test_finished_training_starts_again_at_its_end(texts, trained):
     assert steps == sorted(steps)
 
 
+def test_a_training_that_stops_early(capfd, texts, tmp_path):
+    changes = {
+        # Without learning, every evaluation finds the same.
+        'train.peak_lr': 0.0,
+        'train.schedule': 'cosine',
+        'train.warmup_steps': 1,
+        'train.clip_norm': 1.0,
+        'train.weight_decay': 0.1,
+        'train.ema': 0.9,
+        'train.best_by': 'bleu',
+        'train.bleu_every': 1,
+        'train.patience': 2,
+        'train.steps': 9,
+    }
+    argv = ['run.py', *arguments(texts, tmp_path / 'w', **changes)]
+    capfd.readouterr()
+    assert run.main(argv) == 0
+    told = 'stopped early, at step 3 of 9: dev bleu was not better in train.patience=2 evaluations'
+    assert f'{told}; what is scored is the checkpoint best, of step 1\n' in capfd.readouterr().err
+    result = json.loads((tmp_path / 'w' / 'result.json').read_text())
+    assert result['steps'] == 3 and result['scores']['test']['steps'] == [1]
+    kept = {path.name for path in (tmp_path / 'w' / 'checkpoints').iterdir()}
+    assert kept == {'1', '2', '3'}
+    metrics = (tmp_path / 'w' / 'metrics.jsonl').read_text()
+    assert 'moving average' in fails(capfd, 'average', f'--workdir={tmp_path / "w"}', '--last=2')
+    # Fewer steps than there are: nothing is trained and nothing is lost.
+    assert run.main([*argv, '--config.train.steps=2', '--config.train.decay_steps=9']) == 0
+    told = 'already trained for 3 steps, more than train.steps=2: nothing is trained'
+    assert f'{told}; what is scored is the checkpoint best, of step 1\n' in capfd.readouterr().err
+    again = json.loads((tmp_path / 'w' / 'result.json').read_text())
+    assert (again['steps'], again['params_sha256']) == (3, result['params_sha256'])
+    assert again['scores'] == result['scores']
+    assert (tmp_path / 'w' / 'metrics.jsonl').read_text() == metrics
+    # Where the learning rate ends is a part of what is learned.
+    line = fails(capfd, *argv[1:], '--config.train.steps=20')
+    assert 'train.decay_steps is 9 there and 20 now' in line
+
+
 def translate(monkeypatch, capfdbinary, text: bytes, *argv: str) -> tuple[list[bytes], bytes]:
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(text)))
     capfdbinary.readouterr()

@@ -15,6 +15,7 @@ import pytest
 import scipy.stats
 
 from experiments import command, launch, report, runs, tables
+from transformer import config as configs
 from transformer.arguments import Command
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation import task as translation
@@ -157,6 +158,27 @@ def test_a_result_of_other_steps_is_none(workdir, capsys):
     file.write_text(file.read_text().replace('"steps": 600, "seconds"', '"steps": 599, "seconds"'))
     out = shown(workdir, capsys, '--format=markdown')
     assert cells(out)['C1']['PPL ours'] == 'stopped' and 'stopped: C1-seed1\n' in out
+
+
+def test_a_training_that_stopped_early_has_ended(workdir):
+    sweep = runs.read_sweep(workdir)
+    run = next(run for run in sweep.all_runs(workdir) if run.name == 'C1-seed1')
+    (row,) = tables.rows('3', 'C1')
+    config = tables.config(row, 'grammar', sweep.different)
+    result = json.loads((run.folder / 'result.json').read_text())
+    for steps, patience, asked, ended in (
+        (run.steps, 0, 0, True),
+        (450, 0, 0, False),
+        (450, 2, 2, True),
+        # It is trained on with more patience, or with more steps.
+        (450, 2, 3, False),
+        (run.steps + 150, 2, 2, False),
+    ):
+        result |= {'steps': steps}
+        result['config']['train'] |= {'patience': patience}
+        (run.folder / 'result.json').write_text(json.dumps(result))
+        found = report._result(run, configs.replace(config, {'train.patience': asked}), 'dev')
+        assert (found is not None) == ended, (steps, patience, asked)
 
 
 @pytest.mark.parametrize(

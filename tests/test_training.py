@@ -1,5 +1,6 @@
-"""Neither the number of devices nor accumulation changes what is learned."""
+"""Neither the number of devices nor accumulation changes what is learned, nor does an interruption."""
 
+import dataclasses
 import functools
 import json
 import types
@@ -7,6 +8,7 @@ import types
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from etils import epath
 
@@ -15,6 +17,7 @@ from transformer.config import Config, config_dict, resolve
 from transformer.data.batches import Batches
 from transformer.nn import models
 from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.fingerprint import fingerprint
 from transformer.symbols import Batch, Tokens
 from transformer.tasks.task import sums as sums_of
 
@@ -124,27 +127,126 @@ def mapped_update(config: Config):
     return parallel.map_update(functools.partial(training.train_step, config, sums_of(config)))
 
 
+# Everything that may be chosen beside the paper's way of training.
+CHOICES = {
+    'schedule': 'cosine',
+    'steps': 40,
+    'peak_lr': 0.02,
+    'clip_norm': 0.3,
+    'weight_decay': 0.1,
+    'ema': 0.9,
+}
+
+
 def losses_of(config: Config, steps: int = 20) -> list[float]:
+    """The loss of every step, and at the end a number of the parameters that would be evaluated."""
     state = parallel.replicate(training.initial_state(config))
     update, losses = mapped_update(config), []
     for step in range(steps):
         batch = parallel.to_devices(batch_of(step, config), config.train.microbatches)
         state, sums = update(state, batch)
         losses.append(float(sums['loss'] / sums['weight']))
-    return losses
+    return [*losses, float(optax.tree.norm(jax.device_get(state.evaluated())))]
 
 
 @pytest.mark.parametrize(
-    ('kind', 'prng'), [('transformer', 'threefry'), ('transformer', 'rbg'), ('decoder', 'threefry')]
+    ('kind', 'changes'),
+    [
+        ('transformer', {}),
+        ('transformer', {'prng': 'rbg'}),
+        ('transformer', CHOICES),
+        ('decoder', {}),
+    ],
+    ids=['transformer', 'rbg', 'choices', 'decoder'],
 )
-def test_losses_stay_the_same_over_20_steps(use_devices, kind, prng):
+def test_losses_stay_the_same_over_20_steps(use_devices, kind, changes):
     found = []
     for devices, accumulate in ((1, 1), (8, 1), (2, 4)):
         use_devices(devices)
-        found.append(losses_of(config_of(kind, prng=prng, accumulate=accumulate)))
+        found.append(losses_of(config_of(kind, accumulate=accumulate, **changes)))
     np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
     np.testing.assert_allclose(found[2], found[0], rtol=1e-4)
-    assert found[0][-1] < found[0][0]
+    assert found[0][-2] < found[0][0]
+
+
+# What dev would say after these steps: the lowest loss, which is the highest BLEU here, is reached twice.
+DEV = {2: 5.0, 4: 4.0, 6: 4.0, 8: 4.5, 10: 4.2, 12: 1.0, 14: 6.0}
+STOPPING = CHOICES | {'steps': 14, 'eval_every': 2, 'checkpoint_every': 2, 'patience': 3}
+INTERRUPTED = {
+    'loss': ({}, lambda cost: {'dev_loss': cost}),
+    'bleu': (
+        {'best_by': 'bleu', 'bleu_every': 2},
+        lambda cost: {'dev_loss': 1 / cost, 'dev_bleu': 10 - cost},
+    ),
+}
+
+
+@functools.cache
+def stopping_update():
+    # What only the loop reads does not change the program.
+    return mapped_update(config_of(**STOPPING | {'patience': 0}))
+
+
+@pytest.fixture
+def trainings(monkeypatch, use_devices, tmp_path):
+    """Trains in `tmp_path/<name>`; a signal comes after the steps given."""
+    use_devices(1)
+    now = {}
+
+    def update(state, batch):
+        now['step'] = int(state.step) + 1
+        return stopping_update()(state, batch)
+
+    fake = types.SimpleNamespace(**vars(parallel) | {'map_update': lambda _: update})
+    monkeypatch.setattr(training, 'parallel', fake)
+    monkeypatch.setattr(
+        training,
+        'prefetch',
+        lambda _, start, stop, *__, **___: (parallel.to_devices(batch_of(k), 8) for k in range(start, stop)),
+    )
+
+    def run(name: str, config: Config, dev, *signals: int):
+        checkpoints = Checkpoints(epath.Path(tmp_path / name), config.train.keep)
+        evaluation = lambda _: dev(DEV[now['step']])
+        try:
+            state, done = training.train(
+                config,
+                sums_of(config),
+                object.__new__(Batches),
+                checkpoints,
+                None,
+                {2: [evaluation]},
+                lambda: 15 if now['step'] in signals else None,
+            )
+            return fingerprint(state), dataclasses.replace(done, seconds=0.0), checkpoints.best()
+        except training.Stopped:
+            return None
+        finally:
+            checkpoints.close()
+
+    return run
+
+
+@pytest.mark.parametrize('by', INTERRUPTED)
+def test_an_interrupted_training_stops_where_another_one_stops(trainings, by):
+    chosen, dev = INTERRUPTED[by]
+    changes = STOPPING | chosen
+    config = config_of(**changes)
+    through = trainings('through', config, dev)
+    # Step 4 was the best, and the same again is no better.
+    assert (through[1].step, through[1].stale, through[2]) == (10, 3, 4)
+    assert through[1].best == (4.0 if by == 'loss' else -6.0)
+    for at in (3, 4, 9):
+        assert trainings('parts', config, dev, at) is None
+    assert trainings('parts', config, dev, 10) == through
+    # The same call again trains nothing; with more patience it goes on as if it had never stopped.
+    assert trainings('parts', config, dev) == through
+    patient = config_of(**changes | {'patience': 4})
+    longer = trainings('patient', patient, dev)
+    assert trainings('parts', patient, dev) == longer
+    assert (longer[1].step, longer[1].stale, longer[2]) == (14, 1, 12)
+    # What was trained for more steps than asked for stays as it is.
+    assert trainings('parts', config_of(**changes | {'steps': 8, 'decay_steps': 14}), dev) == longer
 
 
 def test_dropout_differs_by_seed_step_and_microbatch(use_devices):

@@ -103,6 +103,8 @@ def run_training(config: Config, folder: epath.Path, lock_file: str) -> Finished
         _record(config, folder, state.params, done)
     parallel.wait_for_all()
     trained, origin = restore.load(folder, tokenizer=prepared.tokenizer)
+    if parallel.is_primary() and done.step != config.train.steps:
+        logging.warning('%s: %s', folder, _why_it_ended(config, done, origin))
     splits = [split for split in prepared.splits if split != 'train']
     return Finished(_evaluate(folder, trained, origin, prepared, splits), trained, prepared)
 
@@ -125,6 +127,20 @@ def _record(config: Config, folder: epath.Path, params: models.Params, done: tra
         'scores': old.get('scores', {}) if old.get('params_sha256') == digest else {},
     }
     workdir.write_result(folder, result)
+
+
+def _why_it_ended(config: Config, done: training.Progress, origin: restore.Origin) -> str:
+    """Why a training has more or fewer steps than its config says, and which checkpoint is scored."""
+    train, scored = config.train, f'{origin.name}, of step {", ".join(map(str, origin.steps))}'
+    if done.step > train.steps:
+        return (
+            f'already trained for {done.step} steps, more than train.steps={train.steps}: nothing is '
+            f'trained; what is scored is the checkpoint {scored}'
+        )
+    return (
+        f'stopped early, at step {done.step} of {train.steps}: dev {train.best_by} was not better in '
+        f'train.patience={train.patience} evaluations; what is scored is the checkpoint {scored}'
+    )
 
 
 def _on_eval(config: Config, prepared: corpus.Prepared, dev) -> dict[int, list[Callable]]:

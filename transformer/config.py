@@ -64,11 +64,10 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
         groups[group.name] = group.type(**values)
     given = Config(**groups)
     check_meaning(OPTIONS, flatten(given))
-    every = given.train.average_every or given.train.checkpoint_every
     resolved = Config(
         model=_derive_model(given),
         data=_derive_data(given),
-        train=dataclasses.replace(given.train, average_every=every),
+        train=_derive_train(given),
         decode=given.decode,
     )
     _check_combinations(resolved)
@@ -101,6 +100,16 @@ def _derive_data(given: Config) -> Data:
     return dataclasses.replace(given.data, row_len=row_len, stride=stride)
 
 
+def _derive_train(given: Config) -> Train:
+    train = given.train
+    decays = has_meaning(OPTIONS, flatten(given), 'train.decay_steps')
+    return dataclasses.replace(
+        train,
+        average_every=train.average_every or train.checkpoint_every,
+        decay_steps=(train.decay_steps or train.steps) if decays else None,
+    )
+
+
 def _check_combinations(config: Config) -> None:
     model, train, decode = config.model, config.train, config.decode
     if train.task not in SERVES[model.kind]:
@@ -120,7 +129,9 @@ def _check_combinations(config: Config) -> None:
         raise ConfigError(
             f'train.accumulate={train.accumulate}: must divide train.microbatches={train.microbatches}'
         )
+    _check_schedule(train)
     _check_averaging(train)
+    _check_best(train)
     if decode.top_k and decode.top_k > model.vocab_size:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
     if not 2 * decode.beam <= model.vocab_size:
@@ -181,6 +192,50 @@ def _check_averaging(train: Train) -> None:
         raise ConfigError(
             f'train.average_last={train.average_last}: train.steps={train.steps} make too few checkpoints '
             f'{train.average_every} updates apart; 0 averages none'
+        )
+    if train.average_last and train.ema:
+        raise ConfigError(
+            f'train.average_last={train.average_last}: means nothing with train.ema={train.ema}, which '
+            'averages parameters itself; choose one of them'
+        )
+
+
+def _check_schedule(train: Train) -> None:
+    if train.decay_steps is None:
+        return
+    if train.decay_steps <= train.warmup_steps:
+        raise ConfigError(
+            f'train.warmup_steps={train.warmup_steps}: must be less than '
+            f'train.decay_steps={train.decay_steps} (train.steps if not given), '
+            f'so that the {train.schedule} schedule can fall'
+        )
+    if train.decay_steps < train.steps:
+        raise ConfigError(
+            f'train.steps={train.steps}: more than train.decay_steps={train.decay_steps}, after which the '
+            'learning rate is 0'
+        )
+
+
+def _check_best(train: Train) -> None:
+    """What decides the best checkpoint and early stopping is known of checkpoints."""
+    if train.best_by == 'bleu' and train.task != 'translation':
+        raise ConfigError(f"train.best_by='bleu': needs train.task=translation, not {train.task!r}")
+    if train.best_by == 'bleu' and not train.bleu_every:
+        raise ConfigError("train.best_by='bleu': needs train.bleu_every, which is 0: no BLEU is computed")
+    name = 'train.bleu_every' if train.best_by == 'bleu' else 'train.eval_every'
+    every = train.bleu_every if train.best_by == 'bleu' else train.eval_every
+    if (train.best_by == 'bleu' or train.patience) and every % train.checkpoint_every:
+        cause = 'train.patience' if train.patience else 'train.best_by'
+        raise ConfigError(
+            f'{name}={every}: must be a multiple of train.checkpoint_every={train.checkpoint_every} '
+            f'with {cause}, so that what is evaluated is kept'
+        )
+    # The first evaluation is the best so far.
+    earliest = min((train.patience + 1) * every, train.steps)
+    if train.patience and train.average_last * train.average_every > earliest:
+        raise ConfigError(
+            f'train.average_last={train.average_last}: train.patience={train.patience} may stop at step '
+            f'{earliest}, with too few checkpoints {train.average_every} updates apart'
         )
 
 

@@ -137,9 +137,45 @@ class Train:
     eps_ls: float = option(0.1, 'label smoothing', '§5.4', minimum=0.0, maximum=0.99)
     warmup_steps: int = option(4000, 'updates of rising learning rate', '§5.3', minimum=1)
     lr_constant: float = option(1.0, 'factor of the learning rate', '§5.3', minimum=0.0)
+    peak_lr: float | None = option(
+        None,
+        'learning rate at the end of the warm-up, instead of lr_constant · (d_model · warmup_steps)^-0.5',
+        '§5.3',
+        minimum=0.0,
+    )
+    schedule: Literal['inverse_sqrt', 'constant', 'linear', 'cosine'] = option(
+        'inverse_sqrt',
+        'learning rate after the warm-up: falls as step^-0.5, stays, or falls to 0 at train.decay_steps',
+        '§5.3',
+    )
+    decay_steps: int | None = option(
+        None,
+        'update at which the learning rate reaches 0, if not train.steps',
+        '',
+        minimum=1,
+        only=('train.schedule', ('linear', 'cosine')),
+    )
     beta1: float = option(0.9, 'of Adam', '§5.3', minimum=0.0, maximum=0.999999)
     beta2: float = option(0.98, 'of Adam', '§5.3', minimum=0.0, maximum=0.999999)
     adam_eps: float = option(1e-9, 'of Adam', '§5.3', minimum=0.0)
+    weight_decay: float = option(
+        0.0,
+        'decoupled, as in AdamW: each update shrinks every parameter by this share times the learning rate, '
+        'except biases and the scales of norms',
+        '',
+        minimum=0.0,
+    )
+    clip_norm: float = option(
+        0.0, "norm to which the batch's gradient is scaled down if it is larger; 0 for never", '', minimum=0.0
+    )
+    ema: float = option(
+        0.0,
+        'decay of an exponential moving average of the parameters, which is then evaluated and used in '
+        'their place; 0 for none',
+        '',
+        minimum=0.0,
+        maximum=0.999999,
+    )
     microbatches: int = option(
         8,
         'equal parts of a batch, each with its own dropout key, whatever the number of devices',
@@ -164,6 +200,16 @@ class Train:
         only=('train.task', ('translation',)),
     )
     checkpoint_every: int = option(1500, 'updates between two checkpoints', '§6.1', minimum=1, free=True)
+    best_by: Literal['loss', 'bleu'] = option(
+        'loss', 'score of dev that decides which checkpoint is the best, and when train.patience ends', ''
+    )
+    patience: int = option(
+        0,
+        'evaluations in a row without a better train.best_by after which training stops; 0 for any number',
+        '',
+        minimum=0,
+        free=True,
+    )
     keep: int = option(2, 'latest checkpoints kept beside the best', '', minimum=1, free=True)
     average_last: int = option(
         0, 'checkpoints kept to be averaged at the end; 0 for none', '§6.1', minimum=0, free=True

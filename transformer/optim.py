@@ -1,22 +1,82 @@
-"""Adam and the learning rate of §5.3."""
+"""Adam and the learning rate of §5.3, and what may be chosen instead of them or besides."""
 
+import math
+
+import jax
 import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Config
 
+# The parameters of layers that are no weights: weight decay leaves them alone.
+UNDECAYED = ('bias', 'scale')
+
 
 def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, '']:
-    """lr_constant · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5); the first step is 1."""
+    """The learning rate of an update; the first step is 1.
+
+    §5.3, `schedule=inverse_sqrt`: lr_constant · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5).
+
+    Every schedule rises linearly until step `warmup_steps`, to the peak lr_constant · (d_model ·
+    warmup_steps)^-0.5, or `peak_lr`. Then, with t = (step - warmup_steps) / (decay_steps - warmup_steps),
+    it is
+
+    - inverse_sqrt: peak · (warmup_steps / step)^0.5
+    - constant: peak
+    - linear: peak · (1 - t)
+    - cosine: peak · (1 + cos πt) / 2
+    """
+    train = config.train
     step = jnp.asarray(step, jnp.float32)
-    factor = config.train.lr_constant * config.model.d_model**-0.5
-    return factor * jnp.minimum(step**-0.5, step * config.train.warmup_steps**-1.5)
+    factor = train.lr_constant * config.model.d_model**-0.5
+    if train.peak_lr is not None:
+        factor = train.peak_lr * train.warmup_steps**0.5
+    if train.schedule == 'inverse_sqrt':
+        return factor * jnp.minimum(step**-0.5, step * train.warmup_steps**-1.5)
+    risen = factor * train.warmup_steps**-0.5 * jnp.minimum(step / train.warmup_steps, 1.0)
+    if train.schedule == 'constant':
+        return risen
+    t = jnp.clip((step - train.warmup_steps) / (train.decay_steps - train.warmup_steps), 0.0, 1.0)
+    return risen * (1.0 - t if train.schedule == 'linear' else (1.0 + jnp.cos(jnp.pi * t)) / 2.0)
 
 
 def adam(config: Config) -> optax.GradientTransformation:
-    """Adam with this learning rate, without clipping or weight decay."""
+    """Adam with this learning rate; gradient clipping and weight decay where the config says so.
+
+    - clip_norm: g ← g · min(1, clip_norm / |g|), where |g| is the norm over all parameters (Pascanu et al.
+      2013).
+    - weight_decay: w ← w - learning rate · (Adam's direction + weight_decay · w), for all parameters but
+      biases and the scales of norms (AdamW, Loshchilov and Hutter 2019).
+    """
     train = config.train
     # optax passes the number of updates already made.
     schedule = lambda count: learning_rate(config, count + 1)
-    return optax.adam(schedule, b1=train.beta1, b2=train.beta2, eps=train.adam_eps)
+    parts = [optax.scale_by_adam(train.beta1, train.beta2, train.adam_eps)]
+    if train.clip_norm:
+        parts.insert(0, optax.clip_by_global_norm(train.clip_norm))
+    if train.weight_decay:
+        parts.append(optax.add_decayed_weights(train.weight_decay, _decayed))
+    return optax.chain(*parts, optax.scale_by_learning_rate(schedule))
+
+
+def _decayed(params):
+    """Which parameters weight decay draws towards 0, as a tree of booleans."""
+    return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key not in UNDECAYED, params)
+
+
+def moving_average(config: Config, average, params, updates: Int[Array, '']):
+    """The exponential moving average of the parameters after an update.
+
+    With d = `ema`, the parameters after update s weigh d^(updates - s): a mean over about 1/(1 - d) updates.
+    The weights are divided by their sum (1 - d^updates)/(1 - d), so the first parameters count no more than
+    others, and the average can be used from the first update on.
+
+    Args:
+      average: the one before this update; it does not count if this is the first.
+      updates: how many have been made, this one included.
+    """
+    decay = config.train.ema
+    # (1 - d)/(1 - d^updates), whose denominator would lose digits if d is near 1.
+    weight = -(1.0 - decay) / jnp.expm1(updates * math.log(decay))
+    return jax.tree.map(lambda old, new: old + weight * (new - old), average, params)

@@ -27,11 +27,16 @@ Sums = Callable[[models.Params, Batch, Array | None], losses.Sums]
 
 
 class TrainState(NamedTuple):
-    """Everything that an update changes."""
+    """Everything that an update changes; `ema` is the moving average of the parameters, if there is one."""
 
     step: Int[Array, '']
     params: models.Params
     optimizer: optax.OptState
+    ema: models.Params | None = None
+
+    def evaluated(self) -> models.Params:
+        """The parameters that are evaluated."""
+        return self.params if self.ema is None else self.ema
 
 
 class NonFiniteError(ArithmeticError):
@@ -48,11 +53,27 @@ class Stopped(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What a training has cost so far, as its checkpoints keep it; `tokens` is the sum of all weights."""
+    """What a training has cost so far, and how it goes, as its checkpoints keep it.
+
+    `tokens` is the sum of all weights. `best` is the lowest of the costs that `train.patience` looks at, one
+    every so many updates; `stale` is the number of them since then.
+    """
 
     step: int = 0
     tokens: int = 0
     seconds: float = 0.0
+    best: float | None = None
+    stale: int = 0
+
+    def judged(self, cost: float | None) -> 'Progress':
+        """The progress after an evaluation; a cost that is not a finite number is no better than any."""
+        if cost is not None and math.isfinite(cost) and (self.best is None or cost < self.best):
+            return dataclasses.replace(self, best=cost, stale=0)
+        return dataclasses.replace(self, stale=self.stale + 1)
+
+    def is_over(self, config: Config) -> bool:
+        """Whether the training has made all its steps, or has run out of patience."""
+        return self.step >= config.train.steps or 0 < config.train.patience <= self.stale
 
 
 def initial_state(config: Config) -> TrainState:
@@ -60,7 +81,8 @@ def initial_state(config: Config) -> TrainState:
 
     def create(key):
         params = models.initialize(config, key)
-        return TrainState(jnp.int32(0), params, optim.adam(config).init(params))
+        average = params if config.train.ema else None
+        return TrainState(jnp.int32(0), params, optim.adam(config).init(params), average)
 
     # Always threefry, so that `train.prng` changes the dropout masks and nothing else.
     return jax.jit(create)(jax.random.key(config.train.seed, impl='threefry2x32'))
@@ -119,7 +141,10 @@ def train_step(config: Config, sums: Sums, state: TrainState, batch: Batch) -> t
     updates, optimizer = optim.adam(config).update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     found = {**found, 'gradient_norm': optax.tree.norm(gradient)}
-    return TrainState(state.step + 1, params, optimizer), found
+    step, ema = state.step + 1, state.ema
+    if config.train.ema:
+        ema = optim.moving_average(config, ema, params, step)
+    return TrainState(step, params, optimizer, ema), found
 
 
 def train(
@@ -132,17 +157,19 @@ def train(
     stop_signal: Callable[[], int | None] = lambda: None,
     on_metrics: OnMetrics | None = None,
 ) -> tuple[TrainState, Progress]:
-    """Trains from the newest checkpoint, or from the start, to the last step.
+    """Trains from the newest checkpoint, or from the start, to the last step or the end of patience.
 
     Args:
       workdir: where metrics go; None in the processes that do not write.
       on_eval: maps an interval in steps to callbacks, which get the parameters at its multiples and
-        after the last step. Their numbers become metrics; `dev_loss` decides the best checkpoint.
+        after step `train.steps`. Their numbers become metrics, and the one that `train.best_by` names
+        decides which checkpoint is the best and when `train.patience` ends.
       stop_signal: gives the number of the signal that asks for an end, or None.
       on_metrics: as for `Metrics`.
 
     Returns:
-      The state after the last step, and what the training has cost.
+      The state after the last step, and what the training has cost. A training that is over already stays
+      as it is, also if it has made more steps than asked for.
 
     Raises:
       NonFiniteError: names the step and the last good checkpoint.
@@ -150,10 +177,11 @@ def train(
     """
     state, done = _restore(config, checkpoints)
     update = parallel.map_update(functools.partial(train_step, config, sums))
+    end = done.step if done.is_over(config) else config.train.steps
     with Metrics(workdir, done.step, config.train.steps, on_metrics) as metrics:
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
-        for batch in prefetch(batches, done.step, config.train.steps, put, process=parallel.process()):
+        for batch in prefetch(batches, done.step, end, put, process=parallel.process()):
             state, found = update(state, batch)
             step = window.add(found)
             metrics.advance(step)
@@ -163,26 +191,46 @@ def train(
             stopping = signal_number > 0
             saving = stopping or last or step % config.train.checkpoint_every == 0
             due = [every for every in on_eval if last or step % every == 0]
+            scores = {}
             if saving or due or step % config.train.log_every == 0:
-                numbers, scores = window.close(), {}
+                numbers = window.close()
                 for function in (f for every in due for f in on_eval[every]):
-                    scores |= function(state.params)
+                    scores |= function(state.evaluated())
                 metrics.write(step, numbers | scores)
+            cost, over = _cost(config, scores), last
+            if step % _interval(config) == 0:
+                over |= window.judge(cost)
             if saving:
                 meta = dataclasses.asdict(window.progress())
-                checkpoints.save(step, state.params, state.optimizer, meta, scores.get('dev_loss'))
+                checkpoints.save(step, state.params, state.optimizer, meta, cost, state.ema)
             if saving or due:
                 window.restart()
-            if stopping and not last:
+            if over:
+                break
+            if stopping:
                 checkpoints.wait()
                 raise Stopped(signal_number, step)
         checkpoints.wait()
         return state, window.progress()
 
 
+def _cost(config: Config, scores: dict[str, float]) -> float | None:
+    """The number that is lowest for the best checkpoint, if it is among the scores."""
+    if config.train.best_by == 'bleu':
+        return -scores['dev_bleu'] if 'dev_bleu' in scores else None
+    return scores.get('dev_loss')
+
+
+def _interval(config: Config) -> int:
+    """The updates between two of these numbers."""
+    return config.train.bleu_every if config.train.best_by == 'bleu' else config.train.eval_every
+
+
 def _restore(config: Config, checkpoints: Checkpoints) -> tuple[TrainState, Progress]:
     like = jax.eval_shape(functools.partial(initial_state, config))
     items = {'params': like.params, 'optimizer': like.optimizer}
+    if config.train.ema:
+        items['ema'] = like.ema
     saved = checkpoints.restore_newest(items) if parallel.is_primary() else None
     # All processes go on from the step that the first one found whole.
     step = parallel.greatest(saved.step if saved else 0)
@@ -190,9 +238,8 @@ def _restore(config: Config, checkpoints: Checkpoints) -> tuple[TrainState, Prog
         saved = checkpoints.restore(step, items)
     if saved is None:
         return parallel.replicate(initial_state(config)), Progress()
-    state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer)
-    done = Progress(saved.step, saved.meta['tokens'], saved.meta['seconds'])
-    return parallel.replicate(state), done
+    state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer, saved.ema)
+    return parallel.replicate(state), Progress(**saved.meta)
 
 
 class _Window:
@@ -216,6 +263,11 @@ class _Window:
         """What was done until the last `close`."""
         return self._done
 
+    def judge(self, cost: float | None) -> bool:
+        """Takes what an evaluation found; returns whether the training is over, for all processes alike."""
+        self._done = self._done.judged(cost)
+        return bool(parallel.greatest(int(self._done.is_over(self._config))))
+
     def close(self) -> dict[str, float]:
         """The means over the window's tokens, its speed and its last learning rate.
 
@@ -234,10 +286,11 @@ class _Window:
         now = time.monotonic()
         seconds, self._pending = now - self._began, []
         tokens = total['weight']
-        self._done = Progress(
-            self._done.step + len(rows),
-            self._done.tokens + int(tokens),
-            self._done.seconds + now - self._counted,
+        self._done = dataclasses.replace(
+            self._done,
+            step=self._done.step + len(rows),
+            tokens=self._done.tokens + int(tokens),
+            seconds=self._done.seconds + now - self._counted,
         )
         self._began = self._counted = now
         return {

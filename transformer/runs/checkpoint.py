@@ -1,10 +1,10 @@
 """Checkpoints: saved in the background, verified by hash when read, never lost by a crash.
 
 A step is a folder `<workdir>/checkpoints/<step>` with three Orbax items: `params`, `optimizer` and
-`meta` (JSON). `meta` holds the hashes of the other two and one of itself, because Orbax restores a
-flipped bit without a word. `files.json` holds the hashes of all files, because Orbax's threads print
-tracebacks when they read a damaged one. Orbax gives the folder its final name, the step's number, only
-when the step is complete.
+`meta` (JSON); a fourth, `ema`, is the moving average of the parameters, if there is one. `meta` holds the
+hashes of the others and one of itself, because Orbax restores a flipped bit without a word. `files.json`
+holds the hashes of all files, because Orbax's threads print tracebacks when they read a damaged one. Orbax
+gives the folder its final name, the step's number, only when the step is complete.
 """
 
 import concurrent.futures
@@ -43,16 +43,17 @@ class DamagedCheckpoint(ConfigError):
 
 
 class Saved(NamedTuple):
-    """What a checkpoint holds; `optimizer` is None if only the parameters were asked for."""
+    """What a checkpoint holds; `optimizer` and `ema` are None if they were not asked for."""
 
     step: int
     params: Any
     optimizer: Any
     meta: dict[str, Any]
+    ema: Any = None
 
 
 class Checkpoints:
-    """The checkpoints of one run: the latest `keep`, the best by dev loss, and those to be averaged.
+    """The checkpoints of one run: the latest `keep`, the best, and those to be averaged.
 
     Only process 0 writes. In the others, and with `read_only`, `save` returns at once.
 
@@ -92,14 +93,14 @@ class Checkpoints:
             todelete_subdir='deleted' if self._writes else None,
             # The whole save runs in our thread, hashing included.
             enable_async_checkpointing=False,
-            # Orbax's BestN reads losses from a file that no hash protects.
+            # Orbax's BestN reads costs from a file that no hash protects.
             preservation_policy=types.SimpleNamespace(should_preserve=self._should_preserve),
             # Every process works alone: with no barrier, none can wait for another.
             multiprocessing_options=ocp.options.MultiprocessingOptions(here, {here}, f'{here}'),
         )
         self._manager = ocp.CheckpointManager(self._folder, options=options)
 
-    def save(self, step: int, params, optimizer, meta: dict, dev_loss: float | None = None) -> None:
+    def save(self, step: int, params, optimizer, meta: dict, cost: float | None = None, ema=None) -> None:
         """Saves a step in the background; the arrays may be donated as soon as this returns.
 
         Waits for a save in progress first. Replaces the step if it exists.
@@ -107,7 +108,9 @@ class Checkpoints:
         Args:
           optimizer: None to save parameters alone.
           meta: JSON values to come back with the arrays.
-          dev_loss: the step with the lowest is the best; one without a finite loss cannot be.
+          cost: a number such as the dev loss: the step with the lowest is the best; one without a finite
+            cost cannot be.
+          ema: the moving average of the parameters, if there is one.
 
         Raises:
           OSError: the save before this one failed.
@@ -116,10 +119,11 @@ class Checkpoints:
             return
         self.wait()
         # A copy: `device_get` gives views of arrays on the CPU, and numpy arrays themselves.
-        items = {'params': params} | ({} if optimizer is None else {'optimizer': optimizer})
+        items = {'params': params, 'optimizer': optimizer, 'ema': ema}
+        items = {item: tree for item, tree in items.items() if tree is not None}
         arrays = jax.tree.map(np.array, jax.device_get(items))
-        loss = float(dev_loss) if dev_loss is not None and math.isfinite(dev_loss) else None
-        content = json.loads(json.dumps({'step': int(step), 'dev_loss': loss, 'meta': meta}))
+        cost = float(cost) if cost is not None and math.isfinite(cost) else None
+        content = json.loads(json.dumps({'step': int(step), 'cost': cost, 'meta': meta}))
         self._pending = self._writer.submit(self._write, int(step), arrays, content)
 
     def wait(self) -> None:
@@ -144,25 +148,28 @@ class Checkpoints:
         return max(self.steps(), default=None)
 
     def best(self) -> int | None:
-        """The step of the lowest dev loss, the earliest if several share it; None if no step has one."""
-        return retention.best(self._losses(self.steps()))
+        """The step of the lowest cost, the earliest if several share it; None if no step has one."""
+        return retention.best(self._costs(self.steps()))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
         """Reads and verifies a step as numpy arrays, which jit and pmap may take and donate.
 
         Args:
-          like: `{'params': ..., 'optimizer': ...}`, trees of shapes and types (ShapeDtypeStruct).
+          like: `{'params': ..., 'optimizer': ...}`, and `ema` where there is one: trees of shapes and types
+            (ShapeDtypeStruct).
 
         Raises:
           DamagedCheckpoint: it cannot be read, is not what was saved, or differs from `like` in form.
         """
         content = self.content(step)
         trees = {item: self._item(step, item, like[item], content) for item in like}
-        return Saved(step, trees['params'], trees.get('optimizer'), content['meta'])
+        optimizer, ema = trees.get('optimizer'), trees.get('ema')
+        return Saved(step, trees['params'], optimizer, content['meta'], ema)
 
-    def restore_params(self, step: int, like_params) -> Saved:
-        """Reads and verifies only the parameters of a step; raises as `restore`."""
-        return self.restore(step, {'params': like_params})
+    def restore_params(self, step: int, like_params, item: str = 'params') -> Saved:
+        """Reads and verifies only the parameters of a step, or their average `ema`; raises as `restore`."""
+        content = self.content(step)
+        return Saved(step, self._item(step, item, like_params, content), None, content['meta'])
 
     def restore_newest(self, like: dict[str, Any]) -> Saved | None:
         """Reads the newest undamaged step; returns None if there is no step at all.
@@ -192,7 +199,8 @@ class Checkpoints:
         """Reads and verifies what is stored beside the arrays of a step; raises as `restore`.
 
         Returns:
-          `step`, `dev_loss` and `meta`, and under the name of each saved item its fingerprint.
+          `step`, `cost` (in older files `dev_loss`) and `meta`, and under the name of each saved item its
+          fingerprint.
         """
         self.wait()
         return self._content(step)
@@ -320,16 +328,17 @@ class Checkpoints:
 
     def _should_preserve(self, checkpoints, *, context) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
-        kept = retention.kept(steps, self._losses(steps), self._keep, self._average)
+        kept = retention.kept(steps, self._costs(steps), self._keep, self._average)
         return [step in kept for step in steps]
 
-    def _losses(self, steps: Iterable[int]) -> dict[int, float | None]:
-        losses = {}
+    def _costs(self, steps: Iterable[int]) -> dict[int, float | None]:
+        costs = {}
         for step in steps:
             # A damaged checkpoint cannot be the best one.
             with contextlib.suppress(DamagedCheckpoint):
-                losses[step] = self._content(step)['dev_loss']
-        return losses
+                content = self._content(step)
+                costs[step] = content['cost' if 'cost' in content else 'dev_loss']
+        return costs
 
 
 def _unexpected(step: int, item: str) -> DamagedCheckpoint:

@@ -98,6 +98,11 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
       ConfigError: one of them is missing or damaged; nothing was changed.
     """
     config = workdir.read_config(folder)
+    if config.train.ema:
+        raise ConfigError(
+            f'{folder}: with train.ema={config.train.ema} each checkpoint is a moving average already; '
+            'choose one with --checkpoint'
+        )
     last, every = last or config.train.average_last, every or config.train.average_every
     if not last:
         raise ConfigError('--last: missing; the config averages none')
@@ -158,10 +163,10 @@ def scored(config: Config, folder: epath.Path) -> str:
 
 
 def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, Origin]:
-    """Restores the parameters of a checkpoint on all devices.
+    """Restores the parameters of a checkpoint on all devices: with `train.ema` their moving average.
 
     Args:
-      choice: scored, best (the latest if no dev loss is known), latest, average, or a step.
+      choice: scored, best (the latest if no score of dev is known), latest, average, or a step.
 
     Raises:
       ConfigError: there is no such checkpoint, or it is damaged.
@@ -184,7 +189,9 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
             raise ConfigError(
                 f'--checkpoint={choice}: choose scored, best, latest, average or a step of {held}'
             )
-        saved = checkpoints.restore_params(step, shapes)
+        # What was evaluated in the training is what is used.
+        item = 'ema' if config.train.ema else 'params'
+        saved = checkpoints.restore_params(step, shapes, item)
         return parallel.replicate(saved.params), Origin(choice, [step], saved.meta['tokens'])
 
 

@@ -211,11 +211,13 @@ def _updates(e: Evidence) -> Iterator[Finding]:
             'the learning rate was still rising, or had hardly begun to fall',
             'train.steps, or train.warmup_steps',
         )
-    elif steps < train.steps:
+    elif steps < train.steps and not train.patience:
         yield Finding(f'{steps:,} of {train.steps:,} updates', 'training has not ended', 'run train again')
 
 
 def _averaging(e: Evidence) -> Iterator[Finding]:
+    if e.config.train.ema:
+        return
     if e.scores['checkpoint'] != 'average':
         yield Finding(
             f'one checkpoint ({e.scores["checkpoint"]}) was evaluated, no average',
