@@ -1,5 +1,6 @@
 """A user's mistakes: one line on standard error, exit status 2, nothing lost."""
 
+import functools
 import io
 import json
 import os
@@ -16,6 +17,7 @@ import pytest
 import run
 from transformer import cli, commands
 from transformer import config as configs
+from transformer.options import ConfigError
 from transformer.tasks import generation
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -519,7 +521,7 @@ def test_a_long_sentence_is_cut(trained, monkeypatch):
     recorded(monkeypatch, seen)
     commands.load(trained).translate(['nine ' * 200], max_source_len=16)
     (row,) = (row for tokens, _ in seen for row in tokens if row.any())
-    assert row.shape == (16,) and row[-1] == 1 and (row > 0).all()
+    assert np.count_nonzero(row) == 16 and row[15] == 1
 
 
 def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
@@ -532,12 +534,61 @@ def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
     assert [precision for _, precision in seen] == ['highest']
 
 
-def test_more_hypotheses_than_the_search_has(capfd, monkeypatch, trained):
-    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one\n')))
+@pytest.mark.parametrize(
+    ('argv', 'told'),
+    [
+        (['--nbest=9'], 'nbest=9: decode.beam=4 finds 4; set --config.decode.beam=9'),
+        (
+            ['--nbest=2', '--config.decode.method=greedy'],
+            'nbest=2: decode.method=greedy finds one; set --config.decode.method=beam, or for different '
+            'samples set --config.decode.method=sample and --samples=2',
+        ),
+        (
+            ['--nbest=2', '--config.decode.method=sample'],
+            'nbest=2: decode.method=sample finds one; set --config.decode.method=beam, or for different '
+            'samples set --samples=2',
+        ),
+        (['--samples=2'], 'samples=2: decode.method=beam gives one; set --config.decode.method=sample'),
+    ],
+)
+def test_more_than_the_search_has(capfd, monkeypatch, trained, argv, told):
+    # Nobody has to type a line first.
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'')))
+    assert run.main(['run.py', 'translate', *argv, f'--workdir={trained}']) == 2
     # After the line that names the checkpoint.
-    assert run.main(['run.py', 'translate', '--nbest=9', f'--workdir={trained}']) == 2
-    line = capfd.readouterr().err.splitlines()[-1]
-    assert 'nbest=9' in line and '4' in line
+    assert capfd.readouterr().err.splitlines()[-1] == f'error: {told}'
+
+
+def test_samples_of_a_translation_depend_on_seed_and_line_alone(trained, monkeypatch):
+    translator = commands.load(trained)
+    ask = functools.partial(translator.hypotheses, method='sample', samples=3)
+    lines = ['one two', '', 'three four', 'one two']
+    found = ask(lines, seed=5)
+    assert found == ask(lines, seed=5) and found != ask(lines, seed=6)
+    assert [len(samples) for samples in found] == [3] * 4 and found[1] == [('', 0.0)] * 3
+    assert len({text for text, _ in found[0]}) > 1 and found[0] != found[3]
+    # Not even on how the lines came.
+    assert ask(lines[:2], seed=5) + ask(lines[2:], first=2, seed=5) == found
+
+
+@pytest.mark.parametrize(
+    ('arguments', 'told'),
+    [
+        ((['one'], {'samples': 0}), 'samples=0: must be from 1 to 10000'),
+        ((['one'], {'best': 0}), 'nbest=0: must be at least 1'),
+        ((['one'], {'seed': -1}), 'seed=-1: must be from 0 to 2147483647'),
+        (('one', {}), "sentences='one': a list of texts is expected, not one text"),
+    ],
+)
+def test_mistakes_in_python_are_told_in_one_line(trained, arguments, told):
+    texts, options = arguments
+    with pytest.raises(ConfigError) as raised:
+        commands.load(trained).translate(texts, **options)
+    assert str(raised.value) == told
+    with pytest.raises(ConfigError, match="sentences.1.=b'two': expected str, got bytes"):
+        generation.check_texts(['one', b'two'], 'sentences')
+    with pytest.raises(ConfigError, match='seed=1.5: expected int, got float'):
+        generation.check_counts(configs.Decode(), 1, 1, 1.5)
 
 
 def test_translate_nbest_and_scores(monkeypatch, capfdbinary, trained):
@@ -598,3 +649,55 @@ def test_the_help_of_a_command_has_its_own_flags(capsys, command):
         if line:
             words = shlex.split(line.partition('run.py')[2].partition('<')[0], comments=True)
             assert cli.parse(['run.py', *words]).command == command
+
+
+def test_forced_scores_add_up_to_the_loss(monkeypatch, capfdbinary, texts, trained):
+    sides = [(texts / f'dev.{language}').read_text().splitlines() for language in ('en', 'de')]
+    lines = ['\t'.join(pair) for pair in zip(*sides, strict=True)]
+    given = '\r\n'.join(['\ufeff' + lines[0], *lines[1:]]).encode()
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(given)))
+    capfdbinary.readouterr()
+    assert run.main(['run.py', 'score-pairs', f'--workdir={trained}', '--pieces']) == 0
+    out, err = capfdbinary.readouterr()
+    rows = [line.split('\t') for line in out.decode().split('\n')[:-1]]
+    assert len(rows) == len(lines) and err.count(b'\n') == 1
+    loss = json.loads((trained / 'result.json').read_text())['scores']['dev']['loss']
+    pieces = sum(len(row[1].split(' ')) // 2 for row in rows)
+    assert sum(float(row[0]) for row in rows) == pytest.approx(-loss * pieces, rel=1e-5)
+    contrast = ''.join(
+        f'kind\t{source}\t{target}\t{target} eins\n' for source, target in zip(*sides, strict=True)
+    )
+    for argv in ([], ['--json']):
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(contrast.encode())))
+        call = ['run.py', 'score-pairs', f'--workdir={trained}', '--contrast', '--kinds', *argv]
+        assert run.main(call) == 0
+        out, err = capfdbinary.readouterr()
+        assert out.count(b'\n') == len(lines) + len(argv)
+        if argv:
+            assert json.loads(out.splitlines()[-1])['kinds']['kind']['count'] == len(lines)
+        else:
+            assert err.decode().splitlines()[-1].endswith(f'of {len(lines)}')
+
+
+def test_an_ensemble_of_checkpoints(monkeypatch, capfdbinary, texts, trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    where = f'--workdir={workdir}'
+    alone, _ = translate(monkeypatch, capfdbinary, b'one two\nthree\n', where, '--checkpoint=3')
+    same, err = translate(monkeypatch, capfdbinary, b'one two\nthree\n', where, '--checkpoint=3,latest')
+    assert same == alone and b'ensemble of the checkpoints 3, latest' in err
+    several = commands.load(workdir, f'2,3,{trained}:latest').trained.params
+    steps = [commands.load(workdir, choice).trained.params for choice in ('2', '3', '3')]
+    for member, step in zip(several, steps, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, member, step)
+    call = ['--split=dev', '--config.decode.beam=1', f'--config.data.dir={texts}', where]
+    assert run.main(['run.py', 'evaluate', '--checkpoint=2,3', *call]) == 0
+    assert 'checkpoint 2,3' in capfdbinary.readouterr().out.decode()
+    for choice, part in (('2,7', 'checkpoint=7'), (f'2,{tmp_path}:best', 'not a work directory')):
+        assert run.main(['run.py', 'translate', where, f'--checkpoint={choice}']) == 2
+        assert part in capfdbinary.readouterr().err.decode()
+    config = configs.from_json((workdir / 'config.json').read_text())
+    (workdir / 'config.json').write_text(configs.to_json(configs.replace(config, {'model.h': 4})))
+    assert run.main(['run.py', 'translate', f'--workdir={trained}', f'--checkpoint=2,{workdir}:2']) == 2
+    assert 'model.' in capfdbinary.readouterr().err.decode()
+    assert run.main(['run.py', 'figure', f'--workdir={trained}', '--checkpoint=2,3', '--sentence=it']) == 2
+    assert 'of one checkpoint' in capfdbinary.readouterr().err.decode()

@@ -26,6 +26,8 @@ ORDER = (
     ('evaluate', {'*'}),
     ('introspect', {'*'}),
     ('tasks', {'*'}),
+    ('texts', {'options'}),
+    ('pairs', {'*'}),
     ('commands', {'*'}),
     ('console', {'options'}),
     ('arguments', {'config', 'options'}),
@@ -111,7 +113,7 @@ def test_no_circle():
 
 def test_only_the_tasks_and_what_stands_on_them_know_a_task():
     for path in files('transformer'):
-        if part(path) in ('tasks', 'commands', 'cli', '__init__'):
+        if part(path) in ('tasks', 'pairs', 'commands', 'cli', '__init__'):
             continue
         assert not {name for name in imported(path) if name.startswith('transformer.tasks')}, path
 

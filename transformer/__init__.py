@@ -15,8 +15,8 @@ def load(workdir, checkpoint: str = 'scored'):
     """The model of a work directory: `transformer.load('runs/tiny').translate(['The dog ...'])`.
 
     Args:
-      checkpoint: scored (what the training scored at its end), best, latest, average or a step. Which
-        one it is is said on standard error.
+      checkpoint: scored (what the training scored at its end), best, latest, average or a step; several,
+        as '100,200' or 'best,FOLDER:best', are an ensemble. Which one it is is said on standard error.
 
     Returns:
       A `Translator`, or a `Generator` where a language model was trained.

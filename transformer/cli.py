@@ -49,7 +49,7 @@ FLAGS = {
         str,
         'scored',
         'scored (what the training scored at its end: the average if it makes one, else the best), best '
-        '(by dev loss), latest, average or a step',
+        '(by dev loss), latest, average or a step; several, comma-separated, are an ensemble',
         'NAME',
     ),
     'split': Flag(str, 'test', 'splits of the data, comma-separated, as dev,test', 'NAMES'),
@@ -58,7 +58,7 @@ FLAGS = {
     'nbest': Flag(int, 1, 'hypotheses of each line', 'N', least=1),
     'scores': Flag(bool, False, 'append a tab and the score'),
     'prompt': Flag(str, None, 'the text to continue; the lines of standard input if none', 'TEXT'),
-    'samples': Flag(int, 1, 'texts for each prompt', 'N', least=1, most=10_000),
+    'samples': Flag(int, 1, 'texts for each line, by method sample', 'N', least=1, most=10_000),
     'seed': Flag(int, None, 'of the sampling; train.seed if none', 'N', least=0, most=2**31 - 1),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
     'markdown': Flag(bool, False, 'all options as the table of configs/README.md'),
@@ -66,6 +66,14 @@ FLAGS = {
     'references': Flag(str, None, 'references, one a line', 'FILE'),
     'languages': Flag(str, 'en-de', 'translated from and into', 'A-B'),
     'tokenized': Flag(bool, False, 'both files are tokenized already'),
+    'contrast': Flag(
+        bool,
+        False,
+        'wrong texts follow the right one; tell how often it is likelier than all of them. A first line may '
+        'name the columns: kind, source, target (or text), contrast',
+    ),
+    'kinds': Flag(bool, False, 'with --contrast and no such first line: the first column is the kind'),
+    'pieces': Flag(bool, False, 'append log p of every piece'),
     'json': Flag(bool, False, 'print JSON'),
     'sentence': Flag(str, None, "the paper's own, or a sample, if none", 'TEXT'),
     'word': Flag(
@@ -223,39 +231,59 @@ def run_diagnose(call: Call) -> None:
 
 def run_translate(call: Call) -> None:
     """Translates the lines of standard input."""
-    from transformer import commands
-
-    values = call.flags
-    writer = commands.load(opened(call), values.checkpoint, call.changes, 'translation')
-    commands.write_texts(
-        writer,
-        commands.chunks(sys.stdin.buffer),
-        sys.stdout.buffer,
-        best=values.nbest,
-        scores=values.scores,
-        as_json=values.json,
-    )
+    write_texts(call, 'translation')
 
 
 def run_generate(call: Call) -> None:
     """Continues the prompt, or each line of standard input; writes prompts with what follows."""
-    from transformer import commands
+    write_texts(call, 'language', call.flags.prompt)
+
+
+def write_texts(call: Call, task: str, text: str | None = None) -> None:
+    """Writes what a model makes of a text, or of each line of standard input if it is none."""
+    from transformer import commands, texts
 
     values = call.flags
-    writer = commands.load(opened(call), values.checkpoint, call.changes, 'language')
-    one = values.prompt is not None
-    commands.write_texts(
+    lines = texts.standard_input() if text is None else None
+    writer = commands.load(opened(call), values.checkpoint, call.changes, task)
+    texts.write(
         writer,
-        [[values.prompt]] if one else commands.chunks(sys.stdin.buffer),
+        [[text]] if lines is None else lines,
         sys.stdout.buffer,
         scores=values.scores,
         as_json=values.json,
-        numbered=not one,
+        numbered=lines is not None,
         separator='---' if writer.trained.config.data.documents == 'files' else None,
+        progress=texts.Progress(lines.total if lines else 1, quiet=bool(lines) and sys.stdin.isatty()),
+        comes=lines.wait if lines else lambda seconds: True,
         best=values.nbest,
         samples=values.samples,
         seed=values.seed,
     )
+
+
+def run_score_pairs(call: Call) -> None:
+    """Prints log p of given texts, and how often the right one is the likeliest."""
+    from transformer import commands, pairs, texts
+
+    values = call.flags
+    lines = texts.standard_input()
+    trained, _ = commands.restored(opened(call), values.checkpoint, call.changes)
+    tally = pairs.write(
+        trained,
+        lines,
+        sys.stdout.buffer,
+        texts.Progress(lines.total, quiet=sys.stdin.isatty()),
+        contrast=values.contrast,
+        kinds=values.kinds,
+        pieces=values.pieces,
+        as_json=values.json,
+    )
+    if tally and values.json:
+        print(json.dumps(tally.shares(), ensure_ascii=False))
+    elif tally:
+        # Beside the output, which has a line for every line of the input.
+        print('\n'.join(tally.describe()), file=sys.stderr)
 
 
 def draw_pronouns(folder, trained) -> None:
@@ -331,7 +359,7 @@ COMMANDS = {
     'translate': Command(
         'Translate standard input to standard output, line by line.',
         run_translate,
-        (*MODEL, 'nbest', 'scores', 'json'),
+        (*MODEL, 'nbest', 'samples', 'seed', 'scores', 'json'),
         ('decode.',),
         (
             'echo "A dog runs." | {} translate --workdir=FOLDER',
@@ -346,6 +374,17 @@ COMMANDS = {
         (
             '{} generate --workdir=FOLDER --prompt="Der Hund" --samples=5',
             '{} generate --workdir=FOLDER --config.decode.method=beam < FILE',
+        ),
+    ),
+    'score-pairs': Command(
+        'Log p of given texts, a line each: source TAB target; with --contrast source TAB right TAB wrong '
+        '(TAB wrong ...). For a language model without the source.',
+        run_score_pairs,
+        (*MODEL, 'pieces', 'contrast', 'kinds', 'json'),
+        ('decode.max_source_len', 'decode.extra_len', 'data.stride'),
+        (
+            '{} score-pairs --workdir=FOLDER --pieces < FILE',
+            '{} score-pairs --workdir=FOLDER --contrast --kinds < FILE',
         ),
     ),
     'config': Command(

@@ -1,10 +1,9 @@
 """What each command does, in order, for any task."""
 
 import dataclasses
-import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import BinaryIO, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 import jax
 from absl import logging
@@ -22,9 +21,6 @@ from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.fingerprint import fingerprint
 from transformer.runs.restore import Trained
 from transformer.tasks.task import sums, task_of
-
-# Lines that a model gets at once.
-CHUNK = 10_000
 
 
 def prepare(config: Config, *, download: bool = False) -> corpus.Prepared:
@@ -249,55 +245,3 @@ def check_task(folder: epath.Path, task: str) -> None:
     found = workdir.read_config(folder).train.task
     if found != task:
         raise ConfigError(f'{folder}: trained for train.task={found}, not {task}')
-
-
-def write_texts(
-    writer,
-    chunks: Iterable[list[str]],
-    output: BinaryIO,
-    *,
-    scores: bool = False,
-    as_json: bool = False,
-    numbered: bool = True,
-    separator: str | None = None,
-    **options,
-) -> None:
-    """Writes what a model makes of every text, in order.
-
-    With `scores` a tab and the score follow each. With `as_json` each is an object with `line`, `text`
-    and `score`.
-
-    Args:
-      writer: a `Translator` or a `Generator`; `options` are those of its `hypotheses`.
-      numbered: where a text gets several, whether its number, counted from 0, and a tab stand before each.
-      separator: a line between two texts, where they may have several lines.
-
-    Raises:
-      ConfigError: an option is impossible.
-    """
-    first = 0
-    for chunk in chunks:
-        for i, found in enumerate(writer.hypotheses(chunk, first=first, **options), start=first):
-            for rank, (text, score) in enumerate(found):
-                if as_json:
-                    told = json.dumps({'line': i, 'text': text, 'score': score}, ensure_ascii=False)
-                else:
-                    told = f'{i}\t{text}' if numbered and len(found) > 1 else text
-                    told += f'\t{score:.4f}' if scores else ''
-                    if separator and i + rank:
-                        told = f'{separator}\n{told}'
-                output.write(f'{told}\n'.encode())
-        output.flush()
-        first += len(chunk)
-
-
-def chunks(lines: BinaryIO) -> Iterator[list[str]]:
-    """Lines as texts, many at a time; invalid UTF-8 becomes U+FFFD. Only a newline ends a line."""
-    chunk = []
-    for line in lines:
-        chunk.append(line.removesuffix(b'\n').removesuffix(b'\r').decode('utf-8', 'replace'))
-        if len(chunk) == CHUNK:
-            yield chunk
-            chunk = []
-    if chunk:
-        yield chunk

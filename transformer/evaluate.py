@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from transformer import losses, parallel
 from transformer.data.batches import Batches, Running, Windows
 from transformer.data.prefetch import prefetch
-from transformer.nn.models import Params
+from transformer.nn.ensemble import Params
 from transformer.symbols import Batch
 
 Sums = Callable[[Params, Batch, None], losses.Sums]

@@ -9,7 +9,8 @@ from jaxtyping import Float
 
 from transformer.config import Config
 from transformer.nn import models
-from transformer.nn.models import Params
+from transformer.nn.ensemble import Params
+from transformer.options import ConfigError
 from transformer.symbols import Batch, Tokens
 
 
@@ -31,7 +32,12 @@ def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[n
     Returns:
       Of every kind of attention that the model has its weights, as `encoder/self_attention`,
       `decoder/self_attention` and `decoder/cross_attention`.
+
+    Raises:
+      ConfigError: the parameters are those of an ensemble.
     """
+    if isinstance(params, tuple):
+        raise ConfigError('--checkpoint: the attention is that of one checkpoint, not of several')
     with jax.default_matmul_precision(config.train.matmul_precision):
         kept = _intermediates(config, params, batch)
     found: dict[str, dict[int, np.ndarray]] = {}

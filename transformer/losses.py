@@ -22,8 +22,7 @@ def cross_entropy_sums(
       of the tokens whose likeliest prediction is right; `weight`, that of all tokens.
     """
     size = logits.shape[-1]
-    normalizer = jax.nn.logsumexp(logits, axis=-1)
-    gold_logit = jnp.take_along_axis(logits, target[..., None], axis=-1)[..., 0]
+    gold_logit, normalizer = _gold(logits, target)
     gold = gold_logit - normalizer
     smoothed = -gold
     if eps_ls > 0:
@@ -38,6 +37,20 @@ def cross_entropy_sums(
         'correct': jnp.sum(weights * correct),
         'weight': jnp.sum(weights),
     }
+
+
+def log_likelihoods(logits: Float[Array, 'B T V'], target: Int[Array, 'B T']) -> Float[Array, 'B T']:
+    """log p of every target token; their negative sum is `nll`."""
+    gold_logit, normalizer = _gold(logits, target)
+    return gold_logit - normalizer
+
+
+def _gold(
+    logits: Float[Array, 'B T V'], target: Int[Array, 'B T']
+) -> tuple[Float[Array, 'B T'], Float[Array, 'B T']]:
+    """The logit of every target token, and the logarithm by which it is normalised."""
+    normalizer = jax.nn.logsumexp(logits, axis=-1)
+    return jnp.take_along_axis(logits, target[..., None], axis=-1)[..., 0], normalizer
 
 
 def means(sums: dict[str, float]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config
 from transformer.data.tokenizer import ByteTokenizer, Tokenizer
-from transformer.nn import models
+from transformer.nn import ensemble, models
 from transformer.options import ConfigError
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
@@ -23,18 +23,18 @@ AVERAGE = 'average'
 
 
 class Trained(NamedTuple):
-    """A model that was trained, as every task's functions take it."""
+    """A model that was trained, as every task's functions take it; `params` are a tuple of several models."""
 
     config: Config
-    params: models.Params
+    params: ensemble.Params
     tokenizer: Tokenizer | ByteTokenizer
 
 
 class Origin(NamedTuple):
     """Where parameters come from.
 
-    name: the checkpoint's: best, latest, average or a step. steps: those that were saved. tokens: trained
-    on up to the last of them.
+    name: the checkpoint's: best, latest, average or a step; those of an ensemble with commas between
+    them. steps: those that were saved. tokens: trained on up to the last of them.
     """
 
     name: str
@@ -43,6 +43,8 @@ class Origin(NamedTuple):
 
     def __str__(self) -> str:
         steps = ', '.join(map(str, self.steps))
+        if ',' in self.name:
+            return f'ensemble of the checkpoints {self.name.replace(",", ", ")}'
         if self.name == 'average':
             return f'average of the checkpoints {steps}'
         return f'checkpoint {steps}' + ('' if self.name == steps else f' ({self.name})')
@@ -57,7 +59,8 @@ def load(
     """Restores the model of a work directory, with its parameters on all devices.
 
     Args:
-      choice: the checkpoint, as for `restore_params`.
+      choice: the checkpoint, as for `restore_params`; or several, with commas between them, as an
+        ensemble. One of another work directory is named as `FOLDER:best`.
       changes: options that differ from the work directory's config, as for `changed`.
       tokenizer: the work directory's, if it was read before.
 
@@ -67,8 +70,32 @@ def load(
     """
     folder = epath.Path(folder)
     config = changed(workdir.read_config(folder), changes or {})
-    params, origin = restore_params(config, folder, choice)
-    return Trained(config, params, tokenizer or workdir.read_tokenizer(folder)), origin
+    tokenizer = tokenizer or workdir.read_tokenizer(folder)
+    found = [_member(config, tokenizer, folder, name) for name in choice.split(',')]
+    if len(found) == 1:
+        ((params, origin),) = found
+        return Trained(config, params, tokenizer), origin
+    origins = [origin for _, origin in found]
+    names, steps = ','.join(o.name for o in origins), [step for o in origins for step in o.steps]
+    several = tuple(params for params, _ in found)
+    return Trained(config, several, tokenizer), Origin(names, steps, max(o.tokens for o in origins))
+
+
+def _member(
+    config: Config, tokenizer: Tokenizer | ByteTokenizer, folder: epath.Path, name: str
+) -> tuple[models.Params, Origin]:
+    """The parameters of a checkpoint of this folder, or of another one that fits to it."""
+    other, _, choice = name.rpartition(':')
+    if not other:
+        return restore_params(config, folder, choice)
+    other = epath.Path(other)
+    for key, (ours, theirs) in configs.differences(config, workdir.read_config(other)).items():
+        if key.startswith('model.') and not key.startswith('model.P_drop'):
+            raise ConfigError(f'--checkpoint={name}: {key} is {theirs!r} there and {ours!r} in {folder}')
+    if workdir.read_tokenizer(other).sha256 != tokenizer.sha256:
+        raise ConfigError(f'--checkpoint={name}: its tokenizer is not that of {folder}')
+    params, origin = restore_params(config, other, choice)
+    return params, origin._replace(name=f'{other.name}:{origin.name}')
 
 
 def changed(config: Config, changes: dict[str, object]) -> Config:

@@ -19,6 +19,18 @@ class Hypothesis(NamedTuple):
     score: float
 
 
+class Likelihood(NamedTuple):
+    """The pieces of a given text, its end among them, and log p of each; nan where it was not computed."""
+
+    pieces: list[str]
+    logp: Float[np.ndarray, ' pieces']
+
+    @property
+    def total(self) -> float:
+        """log p of the text."""
+        return float(np.sum(self.logp, dtype=np.float64))
+
+
 class View(NamedTuple):
     """One kind of attention in one sentence, and the queries that a figure looks at."""
 
@@ -42,7 +54,11 @@ class Task(NamedTuple):
     describe: the scores of `evaluate` to lines for people.
     examples: `(trained, prepared)` to lines that show what was learned.
     writer: `trained` to the object that `transformer.load` gives. Its `hypotheses(texts, first=...,
-      ...)` writes some `Hypothesis` for each text, of which `first` is the number of the first.
+      on_done=..., ...)` writes some `Hypothesis` for each text, of which `first` is the number of the
+      first; `on_done` gets how many more texts are done.
+    likelihoods: `(trained, examples, numbers, on_done)` to the `Likelihood` of each example's last text
+      given its others, of which there are as many as fields of a batch. Warnings name the example's
+      line, of which `numbers` has the number; `on_done` gets how many more examples are done.
     views: `(trained, sentence, word, target_word)` to what a figure of attention shows; None stands for
       the task's own choice.
     """
@@ -55,6 +71,7 @@ class Task(NamedTuple):
     describe: Callable
     examples: Callable
     writer: Callable
+    likelihoods: Callable
     views: Callable
 
 

@@ -1,8 +1,7 @@
-"""Searches what follows many rows of pieces, in batches of rows of about one length."""
+"""Searches what follows many rows of pieces, and checks what is asked of a search."""
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -13,14 +12,17 @@ from jaxtyping import Array, Float, Int
 
 from transformer import decode, parallel
 from transformer.config import Config, Decode, replace
-from transformer.nn import models
+from transformer.nn import ensemble
 from transformer.options import ConfigError
 from transformer.runs.restore import Trained
 from transformer.symbols import PAD, UNK, Tokens
+from transformer.tasks import shapes
 
-# Source positions of one device's batch; at beam 4 the caches of a base model then take about 1 GB.
-BATCH_POSITIONS = 4096
-MOST_ROWS = 64
+# What a sample's number and seed may be at most.
+MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
+
+# Gets how many more texts are done, parts of them counted.
+OnDone = Callable[[float], None]
 
 
 class Asked(NamedTuple):
@@ -55,15 +57,60 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
     return replace(config, {f'decode.{k}': v for k, v in options.items()}).decode
 
 
-def check_best(settings: Decode, best: int) -> None:
-    """Raises ConfigError where a search gives fewer than `best` hypotheses."""
-    widest = settings.beam if settings.method == 'beam' else 1
-    if not 1 <= best <= widest:
-        raise ConfigError(f'nbest={best}: decode.method={settings.method} has {widest} at most')
+def check_texts(texts: Sequence[object], argument: str) -> None:
+    """Raises ConfigError where the texts are one text, which would be read letter by letter, or no texts."""
+    if isinstance(texts, str):
+        raise ConfigError(f'{argument}={_shortened(texts)}: a list of texts is expected, not one text')
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ConfigError(f'{argument}[{i}]={_shortened(text)}: expected str, got {type(text).__name__}')
+
+
+def _shortened(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else shown[:40] + '...'
+
+
+def check_counts(settings: Decode, best: object, samples: object, seed: object) -> None:
+    """Raises ConfigError where a search cannot give `best` hypotheses or `samples` samples."""
+    method, sampling = settings.method, '--config.decode.method=sample'
+    for name, value, low, high in (
+        ('nbest', best, 1, None),
+        ('samples', samples, 1, MOST_SAMPLES),
+        ('seed', 0 if seed is None else seed, 0, MOST_SEED),
+    ):
+        if type(value) is not int:
+            raise ConfigError(f'{name}={value!r}: expected int, got {type(value).__name__}')
+        if value < low or (high is not None and value > high):
+            bounds = f'at least {low}' if high is None else f'from {low} to {high}'
+            raise ConfigError(f'{name}={value}: must be {bounds}')
+    if best > 1 and method != 'beam':
+        instead = 'set --samples' if method == 'sample' else f'set {sampling} and --samples'
+        raise ConfigError(
+            f'nbest={best}: decode.method={method} finds one; set --config.decode.method=beam, or for '
+            f'different samples {instead}={best}'
+        )
+    if method == 'beam' and best > settings.beam:
+        raise ConfigError(
+            f'nbest={best}: decode.beam={settings.beam} finds {settings.beam}; set '
+            f'--config.decode.beam={best}'
+        )
+    if samples > 1 and method != 'sample':
+        raise ConfigError(f'samples={samples}: decode.method={method} gives one; set {sampling}')
+
+
+def sampling_key(config: Config, seed: int | None) -> Array:
+    """The key of a seed; that of `train.seed` if it is none."""
+    return jax.random.key(config.train.seed if seed is None else seed)
 
 
 def search(
-    trained: Trained, asked: Asked, rows: Sequence[list[int]], numbers: Sequence[int], key: Array
+    trained: Trained,
+    asked: Asked,
+    rows: Sequence[list[int]],
+    numbers: Sequence[int],
+    key: Array,
+    on_done: OnDone = lambda rows: None,
 ) -> list[Found]:
     """Searches what follows each row of pieces.
 
@@ -71,16 +118,19 @@ def search(
       rows: sentences to translate, or prompts to continue.
       numbers: of the rows; what is sampled for a row depends on its number, not on other rows.
       key: of the sampling.
+      on_done: gets the number of rows of every batch that is done.
     """
     results: list[Found | None] = [None] * len(rows)
     program = _program(trained.config, asked, trained.tokenizer.size)
-    for indexes, width in _batches([len(row) for row in rows], parallel.local_devices()):
-        chosen = [rows[i] for i in indexes]
-        batch = _padded(chosen, [numbers[i] for i in indexes], width)
+    for indexes, shape in shapes.batches([len(row) for row in rows], parallel.local_devices()):
+        tokens, segments = shapes.padded([rows[i] for i in indexes], shape)
+        number = np.array([numbers[i] for i in indexes] + [-1] * (shape[0] - len(indexes)), np.int32)
+        batch = {'tokens': tokens, 'segments': segments, 'number': number}
         with jax.default_matmul_precision(trained.config.train.matmul_precision):
             found = program(trained.params, key, batch)
         for row, i in enumerate(indexes):
             results[i] = Found(found.tokens[row], found.scores[row])
+        on_done(len(indexes))
     return results
 
 
@@ -94,7 +144,7 @@ def search_rows(
     config: Config,
     asked: Asked,
     pieces: int,
-    params: models.Params,
+    params: ensemble.Params,
     key: Array,
     rows: dict[str, Int[Array, 'B ...']],
 ) -> decode.Hypotheses:
@@ -104,17 +154,16 @@ def search_rows(
       pieces: how many the tokenizer has; rows of the embedding beyond them are never written.
       key: of the sampling; with a row's number it makes the row's own key.
     """
-    model, variables, settings = models.build(config), {'params': params}, asked.settings
-    width = rows['tokens'].shape[1]
+    settings, width = asked.settings, rows['tokens'].shape[1]
     positions = jnp.broadcast_to(jnp.arange(width), rows['tokens'].shape)
     lengths = jnp.sum(rows['segments'], axis=1)
     counted = jnp.zeros_like(lengths) if asked.extend else lengths
     max_len = settings.extra_len + (0 if asked.extend else width)
     # A row that only fills up the batch is done after one step.
     limits = jnp.where(rows['number'] >= 0, counted + settings.extra_len, 1)
-    memory = model.apply(variables, Tokens(rows['tokens'], rows['segments'], positions), method='encode')
-    constants, state = model.apply(variables, memory, max_len, method='start')
-    step = functools.partial(model.apply, variables, method='step')
+    memory = ensemble.encode(config, params, Tokens(rows['tokens'], rows['segments'], positions))
+    constants, state = ensemble.start(config, params, memory, max_len)
+    step = functools.partial(ensemble.step, config, params)
     vocabulary = jnp.arange(config.model.vocab_size)
     allowed = (vocabulary < pieces) & (vocabulary != PAD) & (vocabulary != UNK)
     common = (step, constants, state, limits, max_len, allowed)
@@ -125,37 +174,3 @@ def search_rows(
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows['number'])
     choose = decode.drawn(keys, settings.temperature, settings.top_k, settings.top_p)
     return decode.sample(*common, choose)
-
-
-def _batches(lengths: list[int], devices: int) -> list[tuple[list[int], int]]:
-    """Groups rows of about one length: the indexes of each batch's rows, and the width that they get."""
-    groups: dict[int, list[int]] = {}
-    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        groups.setdefault(_width(lengths[i]), []).append(i)
-    planned = []
-    for width, indexes in groups.items():
-        rows = devices * max(1, min(MOST_ROWS, BATCH_POSITIONS // width))
-        planned += [(indexes[i : i + rows], width) for i in range(0, len(indexes), rows)]
-    return planned
-
-
-def _width(length: int) -> int:
-    """The least of 8, 12, 16, 24, 32, 48, 64, ... that a row fits into."""
-    power = max(8, 2 ** math.ceil(math.log2(max(length, 1))))
-    return power * 3 // 4 if power > 8 and length <= power * 3 // 4 else power
-
-
-def _padded(rows: list[list[int]], numbers: list[int], width: int) -> dict[str, Int[np.ndarray, 'B ...']]:
-    """Rows of one width, filled up to a power of two on each device, so that there are few shapes."""
-    devices = parallel.local_devices()
-    count = devices * 2 ** math.ceil(math.log2(max(1, len(rows) / devices)))
-    missing = count - len(rows)
-    tokens = np.zeros((count, width), np.int32)
-    for row, pieces in zip(tokens, rows, strict=False):
-        row[: len(pieces)] = pieces
-    segments = np.arange(width) < np.array([len(row) for row in rows] + [0] * missing)[:, None]
-    return {
-        'tokens': tokens,
-        'segments': segments.astype(np.int32),
-        'number': np.array([*numbers, *[-1] * missing], np.int32),
-    }

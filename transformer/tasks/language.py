@@ -16,12 +16,12 @@ from transformer.config import Config, Data, Decode
 from transformer.data import corpus, readers
 from transformer.data.batches import Batches, Running, Windows
 from transformer.introspect import attention, one_row
-from transformer.nn import models
+from transformer.nn import ensemble
 from transformer.options import ConfigError
 from transformer.runs.restore import Trained
 from transformer.symbols import EOS, Batch
-from transformer.tasks import generation
-from transformer.tasks.contract import Hypothesis, Task, View, bound, last_word, places
+from transformer.tasks import generation, likelihood
+from transformer.tasks.contract import Hypothesis, Likelihood, Task, View, bound, last_word, places
 
 # Texts that an evaluation samples: where the text's source can judge them, and where nothing can.
 JUDGED, SHOWN = 1000, 10
@@ -57,13 +57,12 @@ def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches | 
     return Windows(split_corpus, data, train.microbatches, data.row_len)
 
 
-def sums(config: Config, params: models.Params, batch: Batch, key: Array | None) -> losses.Sums:
+def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Cross-entropy of every piece, or of those with a weight where the batch has weights."""
-    text, train = batch['text'], key is not None
-    rngs = {'dropout': key} if train else {}
-    logits = models.build(config).apply({'params': params}, batch, train=train, rngs=rngs)
+    text, logits = batch['text'], ensemble.logits(config, params, batch, key)
     weights = batch['weight'] if 'weight' in batch else (text.segments > 0).astype(logits.dtype)
-    return losses.cross_entropy_sums(logits, text.tokens, weights, config.train.eps_ls if train else 0.0)
+    eps_ls = config.train.eps_ls if key is not None else 0.0
+    return losses.cross_entropy_sums(logits, text.tokens, weights, eps_ls)
 
 
 def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:
@@ -138,6 +137,34 @@ def examples(trained: Trained, prepared: corpus.Prepared) -> list[str]:
     return [f'  {line}' for sample in samples for line in [*sample.split('\n'), '']][:-1]
 
 
+def likelihoods(
+    trained: Trained,
+    texts: Sequence[tuple[str]],
+    numbers: Sequence[int],
+    on_done: generation.OnDone = lambda texts: None,
+) -> list[Likelihood]:
+    """log p of each text, read as an evaluation reads a document: in windows of `data.row_len` pieces.
+
+    A window begins every `data.stride` pieces, and scores those that no earlier one has reached.
+    """
+    del numbers
+    data, tokenizer = trained.config.data, trained.tokenizer
+    encoded = tokenizer.encode_batch([text.encode('utf-8', 'replace').decode() for (text,) in texts])
+    windows, owners = [], []
+    for i, tokens in enumerate(encoded):
+        last = max(len(tokens) - data.row_len, 0)
+        for begin in range(0, last + data.stride, data.stride):
+            windows.append({'text': tokens[begin : begin + data.row_len]})
+            owners.append(i)
+    logp: list[list[np.ndarray]] = [[] for _ in texts]
+    share = len(texts) / max(len(windows), 1)
+    found = likelihood.log_likelihoods(trained, windows, lambda count: on_done(count * share))
+    for i, scored in zip(owners, found, strict=True):
+        logp[i].append(scored[data.row_len - data.stride if logp[i] else 0 :])
+    pieces = map(tokenizer.pieces, encoded)
+    return [Likelihood(*pair) for pair in zip(pieces, map(np.concatenate, logp), strict=True)]
+
+
 def views(trained: Trained, sentence: str | None, word: str | None, target_word: str | None) -> list[View]:
     """What the decoder attends to when it has just read a word.
 
@@ -185,6 +212,7 @@ class Generator:
         samples: int = 1,
         first: int = 0,
         seed: int | None = None,
+        on_done: generation.OnDone = lambda prompts: None,
         **options,
     ) -> list[list[Hypothesis]]:
         """Prompts with what follows: the `best` best of beam search, otherwise `samples` of each.
@@ -195,26 +223,26 @@ class Generator:
         Args:
           first: the number of the first prompt; what is sampled depends on it and on `seed`.
           seed: `train.seed` if none.
+          on_done: gets how many more prompts are continued.
           options: those of `Decode`, as temperature=0.8.
 
         Raises:
-          ConfigError: an option is impossible or does not go with the kind of search.
+          ConfigError: an option is impossible or does not go with the kind of search, or the prompts are
+            not a list of texts.
         """
+        generation.check_texts(prompts, 'prompts')
         config = self.trained.config
         settings = generation.settings_of(config, options)
-        generation.check_best(settings, best)
-        if samples > 1 and settings.method != 'sample':
-            raise ConfigError(
-                f'samples={samples}: decode.method={settings.method} gives one; sample gives more'
-            )
-        key = jax.random.key(config.train.seed if seed is None else seed)
+        generation.check_counts(settings, best, samples, seed)
+        key = generation.sampling_key(config, seed)
         prompted = self._encode(prompts, settings, first)
         rows = [tokens for tokens in prompted for _ in range(samples)]
         numbers = [(first + i) * samples + k for i in range(len(prompts)) for k in range(samples)]
+        rows_done = lambda count: on_done(count / samples)
         if settings.method == 'beam':
-            found = self._beams(settings, best, rows, numbers, key)
+            found = self._beams(settings, best, rows, numbers, key, rows_done)
         else:
-            found = [[one] for one in self._one_by_one(settings, rows, numbers, key)]
+            found = [[one] for one in self._one_by_one(settings, rows, numbers, key, rows_done)]
         texts = [self._text(prompt, *pair) for prompt, row in zip(rows, found, strict=True) for pair in row]
         each = best if settings.method == 'beam' else samples
         return [texts[i : i + each] for i in range(0, len(texts), each)]
@@ -236,7 +264,7 @@ class Generator:
         # Together, since a piece alone may lose the blank before it or be a part of a character.
         return Hypothesis(self.trained.tokenizer.decode(prompt + tokens), score)
 
-    def _beams(self, settings, best, rows, numbers, key) -> list[list[tuple[list[int], float]]]:
+    def _beams(self, settings, best, rows, numbers, key, on_done) -> list[list[tuple[list[int], float]]]:
         window = self.trained.config.data.row_len
         longest = max(map(len, rows), default=0)
         if longest + settings.extra_len > window:
@@ -245,10 +273,10 @@ class Generator:
                 f'output must fit into data.row_len={window}'
             )
         asked = generation.Asked(settings, best, extend=True)
-        found = generation.search(self.trained, asked, rows, numbers, key)
+        found = generation.search(self.trained, asked, rows, numbers, key, on_done)
         return [list(zip(row.tokens.tolist(), row.scores.tolist(), strict=True)) for row in found]
 
-    def _one_by_one(self, settings, rows, numbers, key) -> list[tuple[list[int], float]]:
+    def _one_by_one(self, settings, rows, numbers, key, on_done) -> list[tuple[list[int], float]]:
         """Each row's continuation, in parts that fit into a training row with what they see."""
         window = self.trained.config.data.row_len
         # Each row by itself, so that no other one changes its text.
@@ -263,14 +291,24 @@ class Generator:
                 if not going:
                     break
                 part = min(step, settings.extra_len - done)
+                last = done + part == settings.extra_len
                 asked = generation.Asked(dataclasses.replace(settings, extra_len=part), 1, extend=True)
                 seen = [(rows[i] + written[i])[-max(window - part, 1) :] for i in going]
                 part_key = jax.random.fold_in(key, number) if number else key
-                found = generation.search(self.trained, asked, seen, [numbers[i] for i in going], part_key)
+                found = generation.search(
+                    self.trained,
+                    asked,
+                    seen,
+                    [numbers[i] for i in going],
+                    part_key,
+                    on_done if last else lambda rows: None,
+                )
                 for i, row in zip(going, found, strict=True):
                     written[i] += row.tokens[0][:part].tolist()
                     logp[i] += float(row.scores[0])
+                before = len(going)
                 going = [i for i, row in zip(going, found, strict=True) if EOS not in row.tokens[0]]
+                on_done(0 if last else before - len(going))
         return list(zip(written, logp.tolist(), strict=True))
 
 
@@ -288,5 +326,6 @@ TASK = Task(
     describe=describe,
     examples=examples,
     writer=lambda trained: Generator(trained, warn_of_cut),
+    likelihoods=likelihoods,
     views=views,
 )

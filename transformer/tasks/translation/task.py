@@ -4,6 +4,7 @@ import dataclasses
 import re
 from collections.abc import Sequence
 
+import numpy as np
 from absl import logging
 from etils import epath
 from jaxtyping import Array
@@ -15,13 +16,14 @@ from transformer.data import corpus, readers
 from transformer.data.batches import Batches
 from transformer.data.grammar import sentences as grammar
 from transformer.introspect import attention, one_row
-from transformer.nn import models
+from transformer.nn import ensemble
 from transformer.runs import process, workdir
 from transformer.runs.restore import Trained
 from transformer.symbols import Batch
-from transformer.tasks.contract import Task, View, bound, places
+from transformer.tasks import generation, likelihood
+from transformer.tasks.contract import Likelihood, Task, View, bound, places
 from transformer.tasks.translation import bleu
-from transformer.tasks.translation.translate import Translator
+from transformer.tasks.translation.translate import Translator, cut
 
 ANIMAL = "The animal didn't cross the street because it was too {}."
 PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
@@ -50,13 +52,12 @@ def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches:
     return Batches(prepared.splits[split], config.data, train.microbatches, train.seed, split == 'train')
 
 
-def sums(config: Config, params: models.Params, batch: Batch, key: Array | None) -> losses.Sums:
+def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Cross-entropy of the target's tokens, the end of each sentence among them."""
-    target, train = batch['target'], key is not None
-    rngs = {'dropout': key} if train else {}
-    logits = models.build(config).apply({'params': params}, batch, train=train, rngs=rngs)
+    target, logits = batch['target'], ensemble.logits(config, params, batch, key)
     weights = (target.segments > 0).astype(logits.dtype)
-    return losses.cross_entropy_sums(logits, target.tokens, weights, config.train.eps_ls if train else 0.0)
+    eps_ls = config.train.eps_ls if key is not None else 0.0
+    return losses.cross_entropy_sums(logits, target.tokens, weights, eps_ls)
 
 
 def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:
@@ -78,6 +79,43 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
 def warn_of_cut(number: int, length: int) -> None:
     """Says which line, counted from 0, was too long to translate whole."""
     logging.warning('line %d: cut, its %d pieces exceed decode.max_source_len', number + 1, length)
+
+
+def likelihoods(
+    trained: Trained,
+    pairs: Sequence[tuple[str, str]],
+    numbers: Sequence[int],
+    on_done: generation.OnDone = lambda pairs: None,
+) -> list[Likelihood]:
+    """log p of each pair's target given its source. An empty text is its end alone.
+
+    A source is cut as it is to be translated. A target longer than any translation that a search would
+    write is not scored: its log p are nan, and a warning says so.
+
+    Args:
+      numbers: of the pairs' lines, for the warnings.
+    """
+    decode, tokenizer = trained.config.decode, trained.tokenizer
+    clean = [[text.encode('utf-8', 'replace').decode() for text in pair] for pair in pairs]
+    sources, targets = (tokenizer.encode_batch([pair[side] for pair in clean]) for side in (0, 1))
+    longest = decode.max_source_len + decode.extra_len
+    for number, length in {n: len(s) for n, s in zip(numbers, sources, strict=True)}.items():
+        if length > decode.max_source_len:
+            warn_of_cut(number, length)
+    for number, target in zip(numbers, targets, strict=True):
+        if len(target) > longest:
+            logging.warning(
+                'line %d: not scored, the %d pieces of a target exceed decode.max_source_len + '
+                'decode.extra_len = %d', number + 1, len(target), longest,
+            )  # fmt: skip
+    scored = [i for i, target in enumerate(targets) if len(target) <= longest]
+    rows = [{'source': cut(sources[i], decode.max_source_len), 'target': targets[i]} for i in scored]
+    on_done(len(pairs) - len(scored))
+    logp = [np.full(len(target), np.nan, np.float32) for target in targets]
+    for i, found in zip(scored, likelihood.log_likelihoods(trained, rows, on_done), strict=True):
+        logp[i] = found
+    pieces = map(tokenizer.pieces, targets)
+    return [Likelihood(*pair) for pair in zip(pieces, logp, strict=True)]
 
 
 def pronoun_accuracy(translations: Sequence[str]) -> float:
@@ -169,5 +207,6 @@ TASK = Task(
     describe=describe,
     examples=examples,
     writer=lambda trained: Translator(trained, warn_of_cut),
+    likelihoods=likelihoods,
     views=views,
 )

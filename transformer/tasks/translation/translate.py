@@ -2,8 +2,6 @@
 
 from collections.abc import Callable, Sequence
 
-import jax
-
 from transformer.runs.restore import Trained
 from transformer.symbols import EOS
 from transformer.tasks import generation
@@ -25,41 +23,54 @@ class Translator:
         """The best translation of each sentence.
 
         Args:
-          options: those of `Decode`, as beam=1.
+          options: those of `Decode`, as beam=1, and of `hypotheses`.
 
         Raises:
-          ConfigError: an option is impossible.
+          ConfigError: as `hypotheses`.
         """
         return [found[0].text for found in self.hypotheses(sentences, **options)]
 
     def hypotheses(
-        self, sentences: Sequence[str], *, best: int = 1, first: int = 0, **options
+        self,
+        sentences: Sequence[str],
+        *,
+        best: int = 1,
+        samples: int = 1,
+        first: int = 0,
+        seed: int | None = None,
+        on_done: generation.OnDone = lambda sentences: None,
+        **options,
     ) -> list[list[Hypothesis]]:
-        """The `best` best translations of each sentence; an empty sentence stays empty.
+        """The `best` best translations of each sentence, or `samples` samples; an empty one stays empty.
 
         Args:
-          first: the number of the first sentence, of which samples depend.
+          first: the number of the first sentence; what is sampled depends on it and on `seed`.
+          seed: `train.seed` if none.
+          on_done: gets how many more sentences are translated.
 
         Raises:
-          ConfigError: an option is impossible, or more hypotheses are asked for than the search has.
+          ConfigError: an option is impossible or does not go with the kind of search, or the sentences
+            are not a list of texts.
         """
+        generation.check_texts(sentences, 'sentences')
         settings = generation.settings_of(self.trained.config, options)
-        generation.check_best(settings, best)
-        results = [[Hypothesis('', 0.0)] * best for _ in sentences]
+        generation.check_counts(settings, best, samples, seed)
+        results = [[Hypothesis('', 0.0)] * max(best, samples) for _ in sentences]
         tokens = self._encode(sentences, settings.max_source_len, first)
-        real = [i for i, pieces in enumerate(tokens) if pieces]
+        places = [(i, k) for i, pieces in enumerate(tokens) if pieces for k in range(samples)]
         found = generation.search(
             self.trained,
             generation.Asked(settings, best, extend=False),
-            [tokens[i] for i in real],
-            [first + i for i in real],
-            jax.random.key(self.trained.config.train.seed),
+            [tokens[i] for i, _ in places],
+            [(first + i) * samples + k for i, k in places],
+            generation.sampling_key(self.trained.config, seed),
+            lambda rows: on_done(rows / samples),
         )
         decode = self.trained.tokenizer.decode
-        for i, row in zip(real, found, strict=True):
+        for (i, k), row in zip(places, found, strict=True):
             texts = [decode(pieces.tolist(), one_line=True) for pieces in row.tokens]
             pairs = zip(texts, row.scores.tolist(), strict=True)
-            results[i] = [Hypothesis(*pair) for pair in pairs]
+            results[i][k : k + best] = [Hypothesis(*pair) for pair in pairs]
         return results
 
     def _encode(self, sentences: Sequence[str], longest: int, first: int) -> list[list[int]]:
@@ -69,7 +80,12 @@ class Translator:
         for i, tokens in enumerate(encoded):
             if len(tokens) > longest:
                 self.on_cut(first + i, len(tokens))
-                encoded[i] = tokens[: longest - 1] + [EOS]
+                encoded[i] = cut(tokens, longest)
             elif not clean[i]:
                 encoded[i] = []
         return encoded
+
+
+def cut(tokens: list[int], longest: int) -> list[int]:
+    """The pieces of a sentence that has an end, at most `longest` of them with the end."""
+    return tokens if len(tokens) <= longest else tokens[: longest - 1] + [EOS]

@@ -1,0 +1,178 @@
+"""Lines are answered while they come, and their number is kept whatever they hold."""
+
+import io
+import os
+import sys
+import threading
+
+import pytest
+
+from transformer import texts
+from transformer.options import ConfigError
+from transformer.tasks.contract import Hypothesis
+
+ODD = [
+    b'\xef\xbb\xbfone\r\n', b'\r\n', b'\n', b'two\xe2\x80\xa8three\x85\x0b\x0c\x1c\n', b'a\x00b\n',
+    b'\xff\xfe\n', b'x' * 100_000 + b'\n', b'\xef\xbb\xbf four\r\r\n', b'   \n', b'five',
+]  # fmt: skip
+READ = [
+    'one', '', '', 'two\u2028three\ufffd\x0b\x0c\x1c', 'a\0b', '\ufffd\ufffd', 'x' * 100_000,
+    '\ufeff four\r', '   ', 'five',
+]  # fmt: skip
+
+
+class Shouts:
+    """A writer that answers in capitals, and notes what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def hypotheses(self, given, *, first=0, on_done=lambda count: None, **options):
+        self.asked.append((first, list(given), options))
+        on_done(len(given))
+        return [[Hypothesis(f'{first + i} {text.upper()}', -1.0)] for i, text in enumerate(given)]
+
+
+@pytest.fixture
+def piped():
+    """Lines that come through a pipe, and the end that writes it."""
+    read, write = os.pipe()
+    with os.fdopen(read, 'rb') as stream, os.fdopen(write, 'wb', buffering=0) as pipe:
+        yield texts.Lines(stream), pipe
+        pipe.close()
+
+
+@pytest.mark.parametrize('end', [b'', b'\n'])
+@pytest.mark.parametrize('chunk', [3, 10_000])
+def test_only_a_newline_ends_a_line(monkeypatch, tmp_path, piped, end, chunk):
+    monkeypatch.setattr(texts, 'CHUNK', chunk)
+    content = b''.join(ODD) + end
+    (tmp_path / 'odd').write_bytes(content)
+    with (tmp_path / 'odd').open('rb') as file:
+        in_file = texts.Lines(file)
+        assert in_file.total == len(READ)
+        chunks = list(in_file)
+    in_memory = texts.Lines(io.BytesIO(content))
+    assert in_memory.total is None
+    for found in (chunks, list(in_memory)):
+        assert [text for part in found for text in part] == READ
+        assert max(map(len, found)) <= chunk
+    lines, pipe = piped
+    for i in range(0, 91, 7):
+        pipe.write(content[i : i + 7])
+    # More than a pipe holds, while the lines are taken.
+    threading.Thread(target=lambda: (pipe.write(content[91:]), pipe.close())).start()
+    assert [text for part in lines for text in part] == READ
+
+
+@pytest.mark.parametrize('content', [b'', b'\n', b'\xef\xbb\xbf', b'a\n\n'])
+def test_the_number_of_lines(tmp_path, content):
+    (tmp_path / 'file').write_bytes(content)
+    with (tmp_path / 'file').open('rb') as file:
+        lines = texts.Lines(file)
+        found = [text for part in lines for text in part]
+    assert len(found) == content.count(b'\n') + (content[-1:] not in (b'', b'\n'))
+    assert lines.total in (len(found), None if content else len(found) + 1) or not content
+
+
+def test_each_line_is_answered_before_the_next_comes(piped):
+    lines, pipe = piped
+    read, write = os.pipe()
+    with os.fdopen(read, 'rb') as answers, os.fdopen(write, 'wb') as output:
+        thread = threading.Thread(target=texts.write, args=(Shouts(), lines, output), daemon=True)
+        thread.start()
+        for number, line in enumerate((b'one\n', b'two\nthr', b'ee\n', b'')):
+            pipe.write(line)
+            if line.endswith(b'\n') or number == 1:
+                expected = [b'0 ONE\n', b'1 TWO\n', b'2 THREE\n'][number]
+                assert answers.readline() == expected
+        pipe.close()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_what_comes_while_one_line_is_answered_is_taken_together(monkeypatch, piped):
+    monkeypatch.setattr(texts, 'CHUNK', 4)
+    lines, pipe = piped
+    pipe.write(b'1\n')
+    chunks = iter(lines)
+    assert next(chunks) == ['1']
+    pipe.write(b'2\n3\n4\n')
+    assert next(chunks) == ['2', '3', '4']
+    pipe.write(b'5\n6\n7\n8\n9\n')
+    assert next(chunks) == ['5', '6', '7', '8']
+    pipe.close()
+    assert next(chunks) == ['9']
+    assert next(chunks, None) is None
+
+
+def test_short_texts_are_made_ready_only_while_none_comes():
+    for comes, ready in ((True, []), (False, [['.'], ['.', '.']])):
+        writer, output = Shouts(), io.BytesIO()
+        texts.write(writer, [['a'], ['b']], output, comes=lambda seconds, comes=comes: comes, beam=2)
+        assert [given for _, given, _ in writer.asked] == [[], *ready, ['a'], ['b']]
+        assert all(options == {'beam': 2} for *_, options in writer.asked)
+        assert output.getvalue() == b'0 A\n1 B\n'
+
+
+def test_standard_input_that_is_closed_or_a_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, 'stdin', None)
+    with pytest.raises(ConfigError, match='standard input is closed'):
+        texts.standard_input()
+    folder = os.open(tmp_path, os.O_RDONLY)
+    with os.fdopen(os.dup(1), 'rb') as stream, pytest.raises(IsADirectoryError):
+        os.dup2(folder, stream.fileno())
+        list(texts.Lines(stream))
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal: its screen, and standard input and standard error on it."""
+    monkeypatch.setenv('TERM', 'xterm')
+    screen, end = os.openpty()
+    with (
+        os.fdopen(screen, 'rb+', buffering=0) as screen,
+        os.fdopen(os.dup(end), 'w') as write,
+        os.fdopen(end, 'rb') as read,
+    ):
+        yield screen, io.TextIOWrapper(read), write
+
+
+@pytest.mark.parametrize('both', [True, False])
+def test_a_terminal_is_prompted(monkeypatch, terminal, both):
+    screen, stdin, stderr = terminal
+    monkeypatch.setattr(sys, 'stdin', stdin)
+    # Where standard error is a file, a prompt would be no help.
+    monkeypatch.setattr(sys, 'stderr', stderr if both else io.StringIO())
+    lines = iter(texts.standard_input())
+    for line in ('one', 'two'):
+        screen.write(line.encode() + b'\n')
+        assert next(lines) == [line]
+    screen.write(b'\x04')
+    assert next(lines, None) is None
+    if both:
+        assert b'> ' in screen.read(1000)
+    else:
+        assert sys.stderr.getvalue() == ''
+
+
+def test_progress_is_a_bar_on_a_terminal_and_a_line_now_and_then_elsewhere(monkeypatch, capfd, terminal):
+    chunks = [['a'] * 3, ['b'] * 2]
+    texts.write(Shouts(), chunks, io.BytesIO(), progress=texts.Progress(5))
+    assert capfd.readouterr().err == ''
+    monkeypatch.setattr(texts, 'EVERY', 0.0)
+    monkeypatch.setattr(texts, 'PATIENCE', 0.0)
+    texts.write(Shouts(), chunks, io.BytesIO(), progress=texts.Progress(5))
+    shown = capfd.readouterr().err.splitlines()
+    assert [shown[0], shown[-1]] == ['3 of 5 lines done', '5 of 5 lines done']
+    texts.write(Shouts(), chunks, io.BytesIO(), progress=texts.Progress())
+    assert capfd.readouterr().err.splitlines()[-1] == '5 lines done'
+    texts.write(Shouts(), chunks, io.BytesIO(), progress=texts.Progress(quiet=True))
+    assert capfd.readouterr().err == ''
+    screen, _, stderr = terminal
+    monkeypatch.setattr(sys, 'stderr', stderr)
+    with texts.Progress(5) as progress:
+        progress.add(3)
+        with progress.paused(4):
+            pass
+    assert b'3/5' in screen.read(10_000)

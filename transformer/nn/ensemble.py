@@ -1,0 +1,61 @@
+"""A model's functions with its parameters, or those of several models whose probabilities are averaged.
+
+Each function takes the parameters of one model, or a tuple of parameters: then memory, constants and state
+are tuples too, and what it returns as logits is log(1/n sum p). So neither a search nor a loss asks how
+many models there are.
+"""
+
+import math
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.config import Config
+from transformer.nn import models
+from transformer.symbols import Batch, Tokens
+
+Params = models.Params | tuple[models.Params, ...]
+
+
+def log_mean(logits: Sequence[Float[Array, '*B V']]) -> Float[Array, '*B V']:
+    """The logarithm of the mean of the models' probabilities."""
+    logp = jax.nn.log_softmax(jnp.stack(logits), axis=-1)
+    return jax.nn.logsumexp(logp, axis=0) - math.log(len(logits))
+
+
+def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> Float[Array, 'B T V']:
+    """The logits of every token of a batch; without a key there is no dropout."""
+    if isinstance(params, tuple):
+        return log_mean([logits(config, one, batch, key) for one in params])
+    train = key is not None
+    rngs = {'dropout': key} if train else {}
+    return models.build(config).apply({'params': params}, batch, train=train, rngs=rngs)
+
+
+def encode(config: Config, params: Params, source: Tokens):
+    """What the model keeps of a source, or of a prompt."""
+    if isinstance(params, tuple):
+        return tuple(encode(config, one, source) for one in params)
+    return models.build(config).apply({'params': params}, source, method='encode')
+
+
+def start(config: Config, params: Params, memory, max_len: int):
+    """Constants, and the state before the first token, with room for `max_len` of them."""
+    if isinstance(params, tuple):
+        pairs = zip(params, memory, strict=True)
+        started = [start(config, one, part, max_len) for one, part in pairs]
+        constants, states = zip(*started, strict=True)
+        return constants, states
+    return models.build(config).apply({'params': params}, memory, max_len, method='start')
+
+
+def step(config: Config, params: Params, constants, state, tokens: Int[Array, 'R']):
+    """The logits [R V] of the token that follows `tokens`, and the state after it."""
+    if isinstance(params, tuple):
+        parts = zip(params, constants, state, strict=True)
+        found = [step(config, one, fixed, own, tokens) for one, fixed, own in parts]
+        scores, states = zip(*found, strict=True)
+        return log_mean(scores), states
+    return models.build(config).apply({'params': params}, constants, state, tokens, method='step')

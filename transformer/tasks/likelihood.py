@@ -1,0 +1,69 @@
+"""How likely a model finds given texts: log p of every piece, all at once, as the loss computes it."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from transformer import losses, parallel
+from transformer.config import Config
+from transformer.nn import ensemble, models
+from transformer.runs.restore import Trained
+from transformer.symbols import Tokens
+from transformer.tasks import shapes
+
+# Logits of one device's batch: 256 MiB of float32.
+BATCH_LOGITS = 2**26
+
+
+def log_likelihoods(
+    trained: Trained, rows: Sequence[dict[str, list[int]]], on_done: Callable[[float], None]
+) -> list[Float[np.ndarray, ' pieces']]:
+    """log p of each piece of the last field that the model reads, given the other fields.
+
+    Args:
+      rows: the pieces of every field.
+      on_done: gets the number of rows of every batch that is done.
+    """
+    config = trained.config
+    scored = fields(config)[-1]
+    results: list[np.ndarray | None] = [None] * len(rows)
+    lengths = [max(map(len, row.values())) for row in rows]
+    positions = min(shapes.BATCH_POSITIONS, BATCH_LOGITS // config.model.vocab_size)
+    for indexes, shape in shapes.batches(lengths, parallel.local_devices(), positions):
+        batch = {field: shapes.padded([rows[i][field] for i in indexes], shape) for field in fields(config)}
+        with jax.default_matmul_precision(config.train.matmul_precision):
+            found = _program(config)(trained.params, None, batch)
+        for row, i in enumerate(indexes):
+            results[i] = found[row, : len(rows[i][scored])]
+        on_done(len(indexes))
+    return results
+
+
+def fields(config: Config) -> tuple[str, ...]:
+    """The fields that a config's model reads, the one that it predicts last."""
+    return models.MODELS[config.model.kind].FIELDS
+
+
+@functools.lru_cache(maxsize=4)
+def _program(config: Config) -> Callable:
+    """`(params, None, rows) -> log p [R T]`, compiled once for each shape."""
+    return parallel.map_rows(functools.partial(_score, config))
+
+
+def _score(
+    config: Config,
+    params: ensemble.Params,
+    key: None,
+    rows: dict[str, tuple[Int[Array, 'R S'], Int[Array, 'R S']]],
+) -> Float[Array, 'R S']:
+    del key
+    batch = {
+        field: Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
+        for field, (tokens, segments) in rows.items()
+    }
+    logits = ensemble.logits(config, params, batch, None)
+    return losses.log_likelihoods(logits, batch[fields(config)[-1]].tokens)

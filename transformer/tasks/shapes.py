@@ -1,0 +1,64 @@
+"""Rows of pieces in batches of about one length, of few shapes."""
+
+import math
+
+import numpy as np
+from jaxtyping import Int
+
+# Positions of one device's batch; at beam 4 the caches of a base model then take about 1 GB.
+BATCH_POSITIONS = 4096
+MOST_ROWS = 64
+# So many rows are a conversation rather than a file: they get few shapes, whose programs are soon there.
+FEW_ROWS = 32
+# Rows of a batch, and the least width and its factor, where there are few.
+SMALL, NARROW, WIDER = 8, 32, 4
+
+
+def batches(
+    lengths: list[int], devices: int, positions: int = BATCH_POSITIONS
+) -> list[tuple[list[int], tuple[int, int]]]:
+    """Groups rows of about one length: the indexes of each batch's rows, and the shape that they get.
+
+    Many rows get little padding. Few rows get few shapes, so that a line that comes alone hardly ever
+    waits for a program to be compiled.
+    """
+    few = len(lengths) <= FEW_ROWS
+    groups: dict[int, list[int]] = {}
+    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
+        groups.setdefault(_wide(lengths[i]) if few else _width(lengths[i]), []).append(i)
+    planned = []
+    for width, indexes in groups.items():
+        each = max(1, min(MOST_ROWS, positions // width))
+        if few:
+            each = max(1, min(SMALL, each) // devices)
+        for start in range(0, len(indexes), devices * each):
+            batch = indexes[start : start + devices * each]
+            share = math.ceil(len(batch) / devices)
+            rows = each if few and share > 1 else 2 ** math.ceil(math.log2(share))
+            planned.append((batch, (devices * rows, width)))
+    return planned
+
+
+def padded(
+    rows: list[list[int]], shape: tuple[int, int]
+) -> tuple[Int[np.ndarray, 'B S'], Int[np.ndarray, 'B S']]:
+    """Tokens and segments of rows in a batch of some shape, filled up with empty rows."""
+    tokens, segments = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    for place, pieces in enumerate(rows):
+        tokens[place, : len(pieces)] = pieces
+        segments[place, : len(pieces)] = 1
+    return tokens, segments
+
+
+def _width(length: int) -> int:
+    """The least of 8, 12, 16, 24, 32, 48, 64, ... that a row fits into."""
+    power = max(8, 2 ** math.ceil(math.log2(max(length, 1))))
+    return power * 3 // 4 if power > 8 and length <= power * 3 // 4 else power
+
+
+def _wide(length: int) -> int:
+    """The least of 32, 128, 512, ... that a row fits into."""
+    width = NARROW
+    while width < length:
+        width *= WIDER
+    return width
