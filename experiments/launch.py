@@ -14,9 +14,10 @@ from typing import IO
 
 import submitit
 
-from experiments.runs import Run, State, is_done, is_locked, state, try_lock
+from experiments.runs import Run, State, is_done, is_locked, state
 from transformer import files
 from transformer.options import ConfigError
+from transformer.runs.ownership import try_lock
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent  # the checkout, where run.py is
 LAUNCHERS = ('local', 'slurm')

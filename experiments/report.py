@@ -129,6 +129,7 @@ def significance(rows: Sequence[Measured], table: tables.Table) -> dict[str, str
     if not base or not any(_bleus(base, table)):
         return {}
     references = translation.references(epath.Path(base.runs[0].folder), table.split)
+    language = base.config.data.target_language
     found: dict[str, list[tuple[float, float]]] = {}
     for run, result in zip(base.runs, base.results, strict=True):
         others = {
@@ -142,7 +143,7 @@ def significance(rows: Sequence[Measured], table: tables.Table) -> dict[str, str
                 raise ConfigError(f'{name}: {len(lines)} translations of {len(references)} sentences')
         if others:
             ours = _translations(run, result, table.split)
-            tests = bleu.significance(ours, list(others.values()), references)
+            tests = bleu.significance(ours, list(others.values()), references, language)
             for name, test in zip(others, tests, strict=True):
                 found.setdefault(name, []).append(test)
     return {name: _agreement(tests) for name, tests in found.items()}

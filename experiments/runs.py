@@ -14,9 +14,8 @@ import signal
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from experiments import tables
 from transformer import files
@@ -335,19 +334,3 @@ def _queued(jobs: Mapping[str, str]) -> set[str]:
         raise ConfigError(f'squeue: {" ".join(done.stderr.split())}')
     known = set(done.stdout.split())
     return {name for name, job in jobs.items() if job in known}
-
-
-def try_lock(file: IO[str]) -> bool:
-    """Locks a file, unless another process holds its lock. Returns whether it is locked now.
-
-    A process that only looks holds the lock for an instant, so this waits a moment.
-    """
-    end = time.monotonic() + 2
-    while True:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() > end:
-                return False
-            time.sleep(0.1)

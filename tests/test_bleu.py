@@ -2,6 +2,7 @@
 
 import collections
 import csv
+import importlib.util
 import json
 import math
 import os
@@ -10,6 +11,7 @@ import random
 import re
 
 import pytest
+import sacrebleu
 
 import run
 from transformer.tasks.translation import bleu
@@ -96,6 +98,48 @@ def test_compounds(text, split):
 
 def test_quotes():
     assert bleu.normalize_quotes('„Ja“, »sagte« er’s ‚so‘ – 5') == '"Ja", "sagte" er\'s \'so\' – 5'
+
+
+CHINESE = ['我们今天去北京看长城。', '他不喜欢在冬天喝冷水。'], ['我们明天去北京看长城。', '他不喜欢喝冷水。']
+
+
+@pytest.mark.parametrize('language', ['zh', 'zh-CN', 'zh_Hant', 'cmn'])
+def test_chinese_has_the_score_of_sacrebleu_for_chinese(language):
+    hypotheses, references = CHINESE
+    found = bleu.score_all(hypotheses, references, ('en', language))
+    # There are no words that Moses could separate.
+    assert list(found) == ['sacrebleu', 'chrf']
+    expected = sacrebleu.corpus_bleu(hypotheses, [references], tokenize='zh').score
+    assert found['sacrebleu']['score'] == bleu.sacre_bleu(hypotheses, references, language) == expected > 50
+    assert '|tok:zh|' in found['sacrebleu']['signature']
+    ratio, penalty = bleu.lengths(hypotheses, references, language)
+    assert ratio == 22 / 19 and penalty == 1
+    ((difference, _),) = bleu.significance(references, [hypotheses], references, language)
+    assert difference == pytest.approx(expected - 100)
+
+
+@pytest.mark.parametrize(
+    ('language', 'module', 'tokenizer'), [('ja', 'MeCab', 'ja-mecab'), ('ko', 'mecab_ko', 'ko-mecab')]
+)
+def test_japanese_and_korean(monkeypatch, caplog, language, module, tokenizer):
+    lines = (
+        ['私は昨日、京都で古い寺を見た。'] if language == 'ja' else ['나는 어제 교토에서 오래된 절을 보았다.']
+    )
+    if importlib.util.find_spec(module):
+        signature = bleu.score_all(lines, lines, ('en', language))['sacrebleu']['signature']
+        assert f'|tok:{tokenizer}-' in signature
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+    found = bleu.score_all(lines, lines, ('en', language))
+    assert '|tok:char|' in found['sacrebleu']['signature']
+    assert f"pip install 'sacrebleu[{language}]'" in caplog.text
+    # Korean has words, with blanks between them.
+    assert ('moses' in found) == (language == 'ko')
+
+
+def test_thai_counts_characters():
+    lines = ['ฉันไปตลาดเมื่อวานนี้']
+    found = bleu.score_all(lines, lines, ('en', 'th'))
+    assert list(found) == ['sacrebleu', 'chrf'] and '|tok:char|' in found['sacrebleu']['signature']
 
 
 def test_an_identical_text_scores_100():

@@ -13,11 +13,15 @@ import sys
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 import run
-from transformer import cli, commands
+import transformer
+from transformer import arguments as cli_arguments
+from transformer import cli, commands, options
 from transformer import config as configs
 from transformer.options import ConfigError
+from transformer.runs import ownership
 from transformer.tasks import generation
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -141,6 +145,25 @@ def test_a_wrong_call(capfd, tmp_path, argv, parts):
     assert not (tmp_path / 'w').exists()
 
 
+@pytest.mark.parametrize(
+    ('written', 'meant'),
+    [
+        ('model.possitions', 'model.positions'),
+        ('modle.positions', 'model.positions'),
+        ('positions', 'model.positions'),
+        ('train.beam', 'decode.beam'),
+        ('train.warmup', 'train.warmup_steps'),
+        ('train.optimizer', None),
+        ('data.lr', None),
+    ],
+)
+def test_only_what_is_near_is_suggested(written, meant):
+    with pytest.raises(ConfigError) as error:
+        options.check_name(configs.OPTIONS, written)
+    hint = f'; did you mean {meant!r}?' if meant else ''
+    assert str(error.value) == f'{written}: no such option{hint}'
+
+
 def test_a_config_file_with_a_mistake(capfd, tmp_path):
     file = tmp_path / 'mine.py'
     file.write_text(
@@ -258,12 +281,33 @@ def test_checkpoints_that_are_not_there_to_average(capfd, trained, argv, part):
     assert snapshot(trained) == before
 
 
-def test_what_a_kill_before_the_first_step_leaves(texts, trained, tmp_path):
+def test_a_work_directory_that_another_process_writes(capfd, texts, trained):
+    with ownership.owned(epath.Path(trained)):
+        for argv in (arguments(texts, trained), ['average', f'--workdir={trained}', '--last=1', '--every=1']):
+            assert f'{trained}: in use by process {os.getpid()} on ' in fails(capfd, *argv)
+
+
+def test_training_from_python_goes_on_after_a_kill_before_the_first_step(capfd, texts, trained, tmp_path):
     workdir = tmp_path / 'w'
     workdir.mkdir()
     (workdir / 'tokenizer.model').write_bytes(b'half')
-    assert run.main(['run.py', *arguments(texts, workdir)]) == 0
+    config = cli_arguments.config(cli.parse(['run.py', *arguments(texts, workdir)]))
+    told = []
+    result = transformer.train(config, workdir, on_metrics=lambda *line: told.append(line))
     assert (workdir / 'tokenizer.model').read_bytes() == (trained / 'tokenizer.model').read_bytes()
+    assert result == json.loads((workdir / 'result.json').read_text())
+    lines = [json.loads(line) for line in (workdir / 'metrics.jsonl').read_text().splitlines()]
+    assert lines == [{'step': step, **numbers} for step, numbers in told]
+    assert [line['step'] for line in lines] == [1, 2, 3]
+    error = capfd.readouterr().err
+    for part in (
+        'devices: 8 (cpu), processes: 1, parameters: ',
+        f'corpus: train in {texts}: 200 pairs of ',
+        f'work directory: {workdir}\n',
+    ):
+        assert part in error, error
+    with pytest.raises(ConfigError, match='configs/none.py'):
+        transformer.train('configs/none.py', workdir)
 
 
 def copied(trained: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
@@ -612,8 +656,6 @@ def test_other_searches(monkeypatch, capfdbinary, trained, method):
 
 
 def test_from_python_with_a_relative_path(monkeypatch, trained):
-    import transformer
-
     monkeypatch.chdir(trained.parent)
     trained = trained.name
     translator = transformer.load(trained)

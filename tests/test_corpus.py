@@ -122,7 +122,8 @@ def test_lock_file_counts(data, tmp_path, caplog):
         'long\ttrain.de\t10',
         'long\ttrain.en\t8',
     ]
-    assert "data.train: left out {'empty': 2, 'long': 2}" in caplog.text
+    listed = prepared.folder / 'drops.tsv'
+    assert f"data.train: left out {{'empty': 2, 'long': 2}}, listed in {listed}" in caplog.text
 
 
 def test_a_sentence_of_max_len_is_kept(data, tmp_path):

@@ -28,9 +28,9 @@ ORDER = (
     ('tasks', {'*'}),
     ('texts', {'options'}),
     ('pairs', {'*'}),
+    ('arguments', {'config', 'options'}),
     ('commands', {'*'}),
     ('console', {'options'}),
-    ('arguments', {'config', 'options'}),
     ('cli', {'*'}),
     ('__init__', {'commands'}),
 )

@@ -8,6 +8,7 @@ import subprocess
 
 import jax
 import pytest
+from jax.experimental.compilation_cache import compilation_cache
 
 from transformer import config as configs
 from transformer.runs import process
@@ -67,12 +68,22 @@ def test_cache_folder(monkeypatch, ours, general, expected):
 
 def test_start_turns_on_the_compilation_cache(tmp_path, monkeypatch):
     monkeypatch.setenv('TRANSFORMER_CACHE', str(tmp_path))
-    changed = {}
-    monkeypatch.setattr(jax.config, 'update', changed.__setitem__)
-    folder = process.start(str(tmp_path / 'run'), distributed=False)
-    assert folder == tmp_path / 'run' and not folder.exists()
-    assert changed['jax_compilation_cache_dir'] == str(tmp_path / 'programs')
-    assert changed['jax_persistent_cache_min_compile_time_secs'] == 0
+    before = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update('jax_compilation_cache_dir', None)
+        folder = process.start(str(tmp_path / 'run'), distributed=False)
+        assert folder == tmp_path / 'run' and not folder.exists()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / 'programs')
+        assert jax.config.jax_persistent_cache_min_compile_time_secs == 0
+        # Also where something was compiled before; and a cache that the caller chose stays.
+        jax.jit(lambda x: x + 1)(jax.numpy.arange(7))
+        assert list((tmp_path / 'programs').iterdir())
+        jax.config.update('jax_compilation_cache_dir', str(tmp_path / 'other'))
+        process.keep_programs()
+        assert jax.config.jax_compilation_cache_dir == str(tmp_path / 'other')
+    finally:
+        jax.config.update('jax_compilation_cache_dir', before)
+        compilation_cache.reset_cache()
 
 
 @pytest.mark.parametrize('precision', ['high', 'highest'])

@@ -142,10 +142,10 @@ def test_equal_scores_are_no_difference():
     lines = [*REFERENCES[:20], *['die Katze'] * 40]
     trailing = [f'{line} ' for line in lines]
     wrong = ['nichts'] * 60
-    same, also, (difference, p) = bleu.significance(lines, [trailing, lines, wrong], REFERENCES)
+    same, also, (difference, p) = bleu.significance(lines, [trailing, lines, wrong], REFERENCES, 'de')
     assert same == also == (0.0, 1.0)
     assert difference < -10 and p < 0.01
-    assert bleu.significance(wrong, [['gar'] * 60], REFERENCES) == [(0.0, 1.0)]
+    assert bleu.significance(wrong, [['gar'] * 60], REFERENCES, 'de') == [(0.0, 1.0)]
 
 
 def test_seeds_that_disagree_are_told():

@@ -19,6 +19,7 @@ import pytest
 
 from experiments import launch, report, runs, sweep
 from transformer.options import ConfigError
+from transformer.runs import ownership
 
 PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
 
@@ -377,7 +378,7 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
 def test_a_run_that_runs_is_left_alone(tmp_path):
     run = scripted(tmp_path, 'import time; time.sleep(60)')
     with run.file('lock').open('a') as lock:
-        assert runs.try_lock(lock)
+        assert ownership.try_lock(lock)
         assert runs.state(run, {run.name}).state == 'running'
         launch.Job(run, {})()
     assert not run.file('log').exists()

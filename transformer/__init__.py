@@ -27,3 +27,25 @@ def load(workdir, checkpoint: str = 'scored'):
     from transformer import commands
 
     return commands.load(workdir, checkpoint)
+
+
+def train(config, workdir, on_metrics=None) -> dict:
+    """Trains, or resumes, and evaluates: `transformer.train('configs/tiny.py', 'runs/tiny')`.
+
+    Ctrl-C and SIGTERM save and stop.
+
+    Args:
+      config: the path of a config file, or what its `get_config()` returns.
+      on_metrics: is called with a step and its numbers whenever they are written to metrics.jsonl, in the
+        process that writes them. It brings them to any other logger.
+
+    Returns:
+      The contents of result.json.
+
+    Raises:
+      ConfigError: a mistake of the user's; nothing was changed.
+      NonFiniteError, Stopped: as `training.train`.
+    """
+    from transformer import commands
+
+    return commands.train(config, workdir, on_metrics)

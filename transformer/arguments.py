@@ -224,7 +224,12 @@ def work_directory(call: Call) -> str:
 
 def lock_file(call: Call) -> str:
     """Where a lock file beside the config file would say what its data must be."""
-    return os.path.splitext(call.file)[0] + '.lock.json'
+    return lock_beside(call.file)
+
+
+def lock_beside(file: str) -> str:
+    """Where a lock file beside a config file would be."""
+    return os.path.splitext(file)[0] + '.lock.json'
 
 
 def help_of(program: str, name: str, command: Command, known: Mapping[str, Flag]) -> str:

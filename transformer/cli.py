@@ -37,9 +37,9 @@ Examples:
     {program} evaluate --workdir=runs/multi30k
     echo "A dog runs." | {program} translate --workdir=runs/multi30k
 
-Exit status: 0 done, 2 a mistake in the call or its data, 3 the loss is not
-finite, 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is saved;
-the same command resumes).
+Exit status: 0 done, 2 a mistake in the call or its data, 3 a loss or gradient
+is not finite, 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is
+saved; the same command resumes).
 """
 
 FLAGS = {
@@ -101,9 +101,10 @@ def print_config(config: Config, *, diff: bool) -> None:
 
 def run_train(call: Call) -> int:
     """Trains, or resumes, then evaluates."""
+    from transformer import commands
     from transformer.runs import process
 
-    config = local(arguments.config(call))
+    config = commands.local(arguments.config(call))
     folder = process.start(arguments.work_directory(call), distributed=call.flags.distributed)
     return train(config, folder, arguments.lock_file(call))
 
@@ -112,7 +113,7 @@ def run_prepare(call: Call) -> None:
     """Makes the corpus that training reads, and says what it is."""
     from transformer import commands
 
-    config = local(arguments.config(call))
+    config = commands.local(arguments.config(call))
     for line in commands.run_preparation(config, arguments.lock_file(call)):
         print(line)
 
@@ -147,10 +148,13 @@ def run_evaluate(call: Call) -> None:
 
 def run_average(call: Call) -> None:
     """Averages the last checkpoints."""
-    from transformer.runs import restore
+    from transformer.runs import ownership, restore, workdir
 
     folder = opened(call)
-    steps = restore.average(folder, call.flags.last, call.flags.every)
+    # A mistake in the name of the folder makes none.
+    workdir.read_config(folder)
+    with ownership.owned(folder):
+        steps = restore.average(folder, call.flags.last, call.flags.every)
     print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
 
 
@@ -161,14 +165,6 @@ def run_figure(call: Call) -> None:
     folder = opened(call)
     trained, _ = commands.restored(folder, call.flags.checkpoint)
     draw(folder, trained, [call.flags.sentence], call.flags.word, call.flags.target_word)
-
-
-def local(config: Config) -> Config:
-    """The config with the folder of its data as an absolute path, which holds in any folder."""
-    folder = config.data.dir
-    if folder is None or '://' in folder:
-        return config
-    return configs.replace(config, {'data.dir': os.path.abspath(folder)})
 
 
 def opened(call: Call):

@@ -1,22 +1,25 @@
 """What each command does, in order, for any task."""
 
 import dataclasses
+import os
 import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import jax
+import ml_collections
 from absl import logging
 from etils import epath
 
-from transformer import accounting, evaluate, parallel, training
+from transformer import accounting, arguments, evaluate, parallel, training
 from transformer import config as configs
 from transformer.config import Config
 from transformer.data import corpus, lock
+from transformer.data.batches import Batches, Running, Windows
 from transformer.data.tokenizer import ByteTokenizer, Tokenizer
 from transformer.nn import models
 from transformer.options import ConfigError
-from transformer.runs import metrics, process, restore, workdir
+from transformer.runs import metrics, ownership, process, restore, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.fingerprint import fingerprint
 from transformer.runs.restore import Trained
@@ -58,17 +61,21 @@ class Finished(NamedTuple):
     prepared: corpus.Prepared
 
 
-def run_training(config: Config, folder: epath.Path, lock_file: str) -> Finished:
+def run_training(
+    config: Config, folder: epath.Path, lock_file: str, on_metrics: metrics.OnMetrics | None = None
+) -> Finished:
     """Trains, or resumes, and evaluates.
 
     Args:
       lock_file: as for `run_preparation`; differences are warnings.
+      on_metrics: gets the numbers that metrics.jsonl gets, in the process that writes it.
 
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
       NonFiniteError, Stopped: as `train.train`.
     """
     configs.check_devices(config, parallel.device_count())
+    ownership.check_free(folder)
     expected = lock.expected(lock_file)
     prepared = prepare(config)
     if expected is not None and parallel.is_primary():
@@ -78,7 +85,23 @@ def run_training(config: Config, folder: epath.Path, lock_file: str) -> Finished
     task = task_of(config)
     batches = {split: task.batches(config, prepared, split) for split in ('train', 'dev')}
     if parallel.is_primary():
+        workdir.check_claim(folder, config, prepared.lock)
+    with ownership.owned(folder):
+        return _train(config, folder, prepared, batches, on_metrics)
+
+
+def _train(
+    config: Config,
+    folder: epath.Path,
+    prepared: corpus.Prepared,
+    batches: dict[str, Batches | Running | Windows],
+    on_metrics: metrics.OnMetrics | None,
+) -> Finished:
+    """Trains and evaluates in a work directory that this process owns."""
+    if parallel.is_primary():
         workdir.claim(folder, config, prepared.tokenizer, prepared.lock)
+        for line in metrics.header(config, folder, prepared.lock):
+            print(line, file=sys.stderr)
     parallel.wait_for_all()
     averaging = (config.train.average_last, config.train.average_every)
     checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
@@ -92,6 +115,7 @@ def run_training(config: Config, folder: epath.Path, lock_file: str) -> Finished
                 folder if parallel.is_primary() else None,
                 _on_eval(config, prepared, batches['dev']),
                 stop_signal,
+                on_metrics,
             )
     finally:
         checkpoints.close()
@@ -110,9 +134,7 @@ def _record(config: Config, folder: epath.Path, params: models.Params, done: tra
     if config.train.average_last:
         restore.average(folder)
     digest = fingerprint(jax.device_get(params))
-    # Scores of these parameters stay until the new ones are there.
-    old = workdir.read_result(folder)
-    result = {
+    new = {
         'params': accounting.parameters(params),
         'params_sha256': digest,
         'steps': done.step,
@@ -120,9 +142,13 @@ def _record(config: Config, folder: epath.Path, params: models.Params, done: tra
         'seconds': round(done.seconds, 1),
         'config': dataclasses.asdict(config),
         **process.environment(),
-        'scores': old.get('scores', {}) if old.get('params_sha256') == digest else {},
     }
-    workdir.write_result(folder, result)
+
+    def replaced(old: dict[str, object]) -> dict[str, object]:
+        # Scores of these parameters stay until the new ones are there.
+        return new | {'scores': old.get('scores', {}) if old.get('params_sha256') == digest else {}}
+
+    workdir.update_result(folder, replaced)
 
 
 def _why_it_ended(config: Config, done: training.Progress, origin: restore.Origin) -> str:
@@ -236,8 +262,32 @@ def load(
     folder = epath.Path(folder)
     if task:
         check_task(folder, task)
+    process.keep_programs()
     trained, _ = restored(folder, choice, changes)
     return task_of(trained.config).writer(trained)
+
+
+def train(
+    config: Config | ml_collections.ConfigDict | str | os.PathLike,
+    folder: epath.PathLike,
+    on_metrics: metrics.OnMetrics | None = None,
+) -> dict[str, object]:
+    """`transformer.train`, which says more."""
+    lock_file = ''
+    if isinstance(config, str | os.PathLike):
+        lock_file = arguments.lock_beside(os.fspath(config))
+        config = arguments.read_config_file(os.fspath(config))
+    resolved = config if isinstance(config, Config) else configs.resolve(config)
+    process.keep_programs()
+    return run_training(local(resolved), epath.Path(folder), lock_file, on_metrics).result
+
+
+def local(config: Config) -> Config:
+    """The config with the folder of its data as an absolute path, which holds in any folder."""
+    folder = config.data.dir
+    if folder is None or '://' in folder:
+        return config
+    return configs.replace(config, {'data.dir': os.path.abspath(folder)})
 
 
 def check_task(folder: epath.Path, task: str) -> None:

@@ -71,7 +71,7 @@ def choices(field: dataclasses.Field) -> tuple[str, ...]:
 def check_name(table: Declared, key: str) -> None:
     """Raises ConfigError where `key` is no option, with the nearest one."""
     if key not in table:
-        raise ConfigError(f'{key}: no such option{_suggestion(key, table, 0.5)}')
+        raise ConfigError(f'{key}: no such option{_nearest(key, table)}')
 
 
 def check_value(table: Declared, key: str, value: object) -> object:
@@ -89,7 +89,7 @@ def check_value(table: Declared, key: str, value: object) -> object:
     if type(value) is not wanted:
         raise ConfigError(f'{key}={value!r}: expected {wanted.__name__}, got {type(value).__name__}')
     if choices(field) and value not in choices(field):
-        hint = _suggestion(value, choices(field), 0.6)
+        hint = _suggestion(value, {choice: choice for choice in choices(field)})
         raise ConfigError(f'{key}={value!r}: choose one of {", ".join(choices(field))}{hint}')
     low, high = field.metadata['minimum'], field.metadata['maximum']
     within = (low is None or value >= low) and (high is None or value <= high)
@@ -149,6 +149,15 @@ def markdown(table: Declared) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _suggestion(word: str, known, cutoff: float) -> str:
-    near = difflib.get_close_matches(word, known, n=1, cutoff=cutoff)
-    return f'; did you mean {near[0]!r}?' if near else ''
+def _nearest(key: str, table: Declared) -> str:
+    """A hint at the option that is meant: the same name elsewhere, else a near one in its group, else any."""
+    group, _, name = key.rpartition('.')
+    names = {known.rpartition('.')[2]: known for known in table}
+    same = names if name in names else {n: k for n, k in names.items() if k.startswith(f'{group}.')}
+    return _suggestion(name, same) or _suggestion(name, names)
+
+
+def _suggestion(word: str, known: Mapping[str, str]) -> str:
+    """A hint at the nearest word, by what is known of each; empty where none is near."""
+    near = difflib.get_close_matches(word, known, n=1, cutoff=0.65)
+    return f'; did you mean {known[near[0]]!r}?' if near else ''

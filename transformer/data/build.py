@@ -22,7 +22,7 @@ LOCK = 'data.lock.json'
 JOURNAL = 'journal.json'
 MODEL = 'tokenizer.model'
 
-_DROPS = 'drops.tsv'
+DROPS = 'drops.tsv'
 # How many rows are tokenised at once: lines, or whole files.
 _CHUNK, _FILES = 20_000, 16
 _REPORTED = 10_000  # rows between two reports of what the tokenizer has read
@@ -189,15 +189,13 @@ def _write_split(
             if split != 'train':
                 texts = [row.texts[number] for row in chunk]
                 _append_text(journal, f'{split}.{field}', texts, data.documents)
-        journal.append(_DROPS, report.log.getvalue().encode())
+        journal.append(DROPS, report.log.getvalue().encode())
         state['read'] += len(chunk)
         state['complete'] = len(chunk) < size
         journal.commit()
         progress(split, total if state['complete'] else state['read'], total)
     if not _examples_written(journal, reading, split):
         raise ConfigError(f'data.{split}: no example to use; dropped {report.counts}')
-    if report.counts:
-        log.warning('data.%s: left out %s; drops.tsv lists them', split, report.counts)
 
 
 def _dtype(pieces: Tokenizer | ByteTokenizer) -> np.dtype:

@@ -228,7 +228,7 @@ def _build(
         unfinished.mkdir(exist_ok=True)
         if not build.is_complete(unfinished):
             build.write(data, reading, identity, unfinished, progress)
-        return _publish(unfinished, folder, reading)
+        published = _publish(unfinished, folder, reading)
     except BaseException as error:
         # The next call finishes what an interruption leaves, but bad data stays bad.
         if isinstance(error, ConfigError) or not alone:
@@ -237,6 +237,10 @@ def _build(
             # The error of a full disk names no file.
             error.filename = error.filename or str(folder.parent)
         raise
+    for split, made in published.lock['splits'].items():
+        if counts := {rule: drop['count'] for rule, drop in made['dropped'].items()}:
+            log.warning('data.%s: left out %s, listed in %s', split, counts, published.folder / build.DROPS)
+    return published
 
 
 def _remove_stale(unfinished: pathlib.Path) -> None:

@@ -43,7 +43,7 @@ def expected(file: epath.PathLike) -> Lock | None:
       ConfigError: it is no lock file.
     """
     file = epath.Path(file)
-    if not file.exists():
+    if not file.is_file():
         return None
     try:
         said = json.loads(file.read_text())

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 
 import jax
 from etils import epath
+from jax.experimental.compilation_cache import compilation_cache
 
 from transformer import parallel
 from transformer.config import Config
@@ -37,9 +38,17 @@ def start(folder: str, *, distributed: bool) -> epath.Path:
     """
     if distributed:
         parallel.join_processes()
-    jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'programs'))
-    jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+    keep_programs()
     return epath.Path(folder)
+
+
+def keep_programs() -> None:
+    """Turns on the compilation cache, unless whoever calls from Python has turned on one."""
+    if jax.config.jax_compilation_cache_dir is None:
+        jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'programs'))
+        jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
+        # JAX decides at its first compilation, which may be over, whether there is a cache.
+        compilation_cache.reset_cache()
 
 
 def cache_folder() -> epath.Path:

@@ -1,6 +1,7 @@
 """The files of a work directory: the config and data that it belongs to, and what came of them."""
 
 import json
+from collections.abc import Callable
 
 from etils import epath
 
@@ -10,7 +11,7 @@ from transformer.config import Config
 from transformer.data import tokenizer as tokenizers
 from transformer.data.tokenizer import ByteTokenizer, Tokenizer
 from transformer.options import ConfigError
-from transformer.runs import process
+from transformer.runs import ownership, process
 
 # What `claim` writes before config.json; if it is killed, these files may be there without one.
 _FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json')
@@ -25,16 +26,21 @@ def claim(
       ConfigError: its config or data would learn something else, or the folder holds other files.
       OSError: it cannot be written.
     """
-    if (workdir / 'config.json').exists():
-        check_same(workdir, config, lock)
-    elif workdir.exists() and any(p.name[0] != '.' and p.name not in _FIRST for p in workdir.iterdir()):
-        raise ConfigError(f'{workdir}: not empty and holds no config.json; choose another --workdir')
+    check_claim(workdir, config, lock)
     workdir.mkdir(parents=True, exist_ok=True)
     files.write_bytes(workdir / 'tokenizer.model', tokenizer.model)
     files.write_json(workdir / 'data.lock.json', lock)
     files.write_json(workdir / 'environment.json', process.environment())
     # Last, so that a folder with a config.json is complete.
     files.write_text(workdir / 'config.json', configs.to_json(config))
+
+
+def check_claim(workdir: epath.Path, config: Config, lock: dict[str, object]) -> None:
+    """Raises ConfigError where `claim` would; changes nothing."""
+    if (workdir / 'config.json').exists():
+        check_same(workdir, config, lock)
+    elif workdir.exists() and any(p.name[0] != '.' and p.name not in _FIRST for p in workdir.iterdir()):
+        raise ConfigError(f'{workdir}: not empty and holds no config.json; choose another --workdir')
 
 
 def check_same(workdir: epath.Path, config: Config, lock: dict[str, object]) -> None:
@@ -107,6 +113,19 @@ def read_result(workdir: epath.Path) -> dict[str, object]:
 def write_result(workdir: epath.Path, result: dict[str, object]) -> None:
     """Writes result.json."""
     files.write_json(workdir / 'result.json', result)
+
+
+def update_result(
+    workdir: epath.Path, change: Callable[[dict[str, object]], dict[str, object]]
+) -> dict[str, object]:
+    """Replaces result.json by `change` of its contents, which it returns.
+
+    Processes do so one after the other, so that none loses what another one adds.
+    """
+    with ownership.alone(workdir / '.result.lock'):
+        result = change(read_result(workdir))
+        files.write_json(workdir / 'result.json', result)
+    return result
 
 
 def write_lines(workdir: epath.Path, split: str, checkpoint: str, lines: list[str]) -> None:

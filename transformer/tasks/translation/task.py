@@ -1,6 +1,7 @@
 """Translation, the task of the paper: an encoder reads the source, a decoder writes the target."""
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 
@@ -64,7 +65,8 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
     """Loss, perplexity, every BLEU, and the translations; those of the pronoun set are greedy."""
     config, texts = trained.config, prepared.texts(split)
     decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
-    translations = Translator(trained, warn_of_cut).translate(texts['source'], **decode)
+    translator = Translator(trained, functools.partial(warn_of_cut, split=split))
+    translations = translator.translate(texts['source'], **decode)
     likelihood = evaluation.means(bound(sums, config), trained.params, batches(config, prepared, split))
     scores = {
         'decode': decode,
@@ -76,9 +78,10 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
     return scores, translations
 
 
-def warn_of_cut(number: int, length: int) -> None:
-    """Says which line, counted from 0, was too long to translate whole."""
-    logging.warning('line %d: cut, its %d pieces exceed decode.max_source_len', number + 1, length)
+def warn_of_cut(number: int, length: int, split: str = '') -> None:
+    """Says which line, counted from 0, of a split if it is one's, was too long to translate whole."""
+    line = f'{split}: line {number + 1}' if split else f'line {number + 1}'
+    logging.warning('%s: cut, its %d pieces exceed decode.max_source_len', line, length)
 
 
 def likelihoods(
@@ -127,8 +130,9 @@ def pronoun_accuracy(translations: Sequence[str]) -> float:
 
 def dev_scores(trained: Trained, prepared: corpus.Prepared) -> dict[str, float]:
     """sacreBLEU on dev."""
-    texts = prepared.texts('dev')
-    return {'dev_bleu': bleu.sacre_bleu(Translator(trained).translate(texts['source']), texts['target'])}
+    texts, (_, language) = prepared.texts('dev'), _languages(trained.config)
+    translations = Translator(trained).translate(texts['source'])
+    return {'dev_bleu': bleu.sacre_bleu(translations, texts['target'], language)}
 
 
 def describe(scores: dict[str, object]) -> list[str]:
