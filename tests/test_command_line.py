@@ -337,6 +337,20 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     jax.tree.map(np.testing.assert_array_equal, commands.load(workdir, 'average').trained.params, second)
 
 
+def test_a_figure_of_a_sentence_without_it_shows_all_words(capfd, trained):
+    """No word of the toy model's output is a pronoun; what is drawn is in test_figures.py."""
+    call = ['run.py', 'figure', f'--workdir={trained}', '--sentence=one two three']
+    capfd.readouterr()
+    assert run.main(call) == 0
+    path, _, told = capfd.readouterr().out.partition(': ')
+    assert told == 'attention of encoder: all words, decoder: all words\n'
+    assert path == f'{trained}/figures/all-words-one-two-three.png' and os.path.getsize(path) > 1000
+    os.remove(path)
+    os.rmdir(trained / 'figures')
+    assert run.main([*call, '--word=it']) == 2
+    assert '--word=it: not a word of' in capfd.readouterr().err
+
+
 def test_diagnosis(capfd, texts, trained, tmp_path):
     workdir = copied(trained, tmp_path / 'w')
     call = ['run.py', 'diagnose', f'--workdir={workdir}', f'--config.data.dir={texts}']

@@ -313,14 +313,21 @@ def test_what_a_language_model_cannot_do(capfd, monkeypatch, trained, argv, part
     assert all(part in error for part in parts), error
 
 
-def test_a_figure_of_its_heads(trained, capsys):
+def test_a_figure_of_its_heads(trained, capsys, caplog):
     call = ['run.py', 'figure', f'--workdir={trained}', '--sentence=12 bottles', '--word=bottles']
-    assert run.main(call) == 0
-    assert (trained / 'figures' / 'attention.png').stat().st_size > 1000
+    capsys.readouterr()
+    for name in ('bottles-12-bottles.png', 'bottles-12-bottles-2.png'):
+        assert run.main(call) == 0
+        assert capsys.readouterr().out == f'{trained}/figures/{name}: attention of decoder: "bottles"\n'
+        assert (trained / 'figures' / name).stat().st_size > 1000
     model, _ = restore.load(trained)
     (view,) = language.views(model, '12 bottles', 'bottles', None)
     assert view.weights.shape == (1, 2, 11, 11)
     assert language.views(model, 'Ja, 12 bottles!', None, None)[0].title.startswith('decoder: "bottles"')
+    # A text without a word, and one that is longer than a row.
+    (everything,) = language.views(model, '?! ' * 30, None, None)
+    assert everything.looked_at is None and everything.queries == everything.keys
+    assert len(everything.keys) == 16 and 'only the first 16 of 91 pieces are drawn' in caplog.text
     # The queries are those that have just read the word.
     assert ''.join(view.keys[i] for i in view.looked_at).endswith('bottles')
     np.testing.assert_allclose(view.weights.sum(-1), 1.0, rtol=1e-5)

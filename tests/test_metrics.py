@@ -83,7 +83,9 @@ def test_one_line_for_each_step(capsys, tmp_path):
     old = [{'step': 2, 'loss': 3.0}, {'step': 4, 'loss': 2.0}, {'step': 4, 'dev_loss': 2.5}, {'step': 6}]
     file.write_text(''.join(f'{json.dumps(line)}\n' for line in old) + '{"step": 7, "lo')
     told = []
-    with metrics.Metrics(epath.Path(tmp_path), 4, 8, lambda *seen: told.append(seen)) as written:
+    with metrics.Metrics(
+        epath.Path(tmp_path), 4, 8, lambda *seen: told.append(seen), ['[a header]']
+    ) as written:
         written.write(6, {'loss': 1.5, 'dev_loss': math.nan})
     assert [json.loads(line) for line in file.read_text().splitlines()] == [
         {'step': 2, 'loss': 3.0},
@@ -92,7 +94,7 @@ def test_one_line_for_each_step(capsys, tmp_path):
     ]
     assert len(told) == 1 and told[0][0] == 6 and told[0][1]['loss'] == 1.5
     assert capsys.readouterr().err.splitlines() == [
-        'resuming from step 4 of 8',
+        '[a header]',
         'step 6/8  loss 1.5  dev_loss nan',
     ]
 

@@ -77,9 +77,13 @@ FLAGS = {
     'json': Flag(bool, False, 'print JSON'),
     'sentence': Flag(str, None, "the paper's own, or a sample, if none", 'TEXT'),
     'word': Flag(
-        str, None, 'the word that attends; if none, "it", or the last word of a language model', 'WORD'
+        str,
+        None,
+        'the word that attends; if none, "it" (all words where there is none), or the last word of a '
+        'language model',
+        'WORD',
     ),
-    'target_word': Flag(str, None, 'the target word; a pronoun if none', 'WORD'),
+    'target_word': Flag(str, None, 'the target word; if none, a pronoun, else the last word', 'WORD'),
     'distributed': Flag(bool, False, 'this is one of several processes, as on SLURM or a pod'),
 }
 
@@ -193,8 +197,8 @@ def train(config: Config, folder, lock: str) -> int:
     if parallel.is_primary():
         for line in task_of(config).examples(trained, prepared):
             print(line)
-        if 'pronoun' in prepared.splits:
-            draw_pronouns(folder, trained)
+        if sentences := task_of(config).pictured(prepared):
+            draw_pictured(folder, trained, sentences)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
     return 0
 
@@ -282,19 +286,27 @@ def run_score_pairs(call: Call) -> None:
         print('\n'.join(tally.describe()), file=sys.stderr)
 
 
-def draw_pronouns(folder, trained) -> None:
-    """The attention of the grammar's model where the paper looks at it."""
-    from transformer.tasks.translation.task import ANIMAL
-
+def draw_pictured(folder, trained, sentences: Sequence[str]) -> None:
+    """Draws what a task shows of its model after a training, always under the same name."""
     try:
-        draw(folder, trained, [ANIMAL.format('tired'), ANIMAL.format('wide')])
+        draw(folder, trained, sentences, name='attention')
     except ConfigError as error:
-        # A model that has learned little may leave the word out; its training is done all the same.
+        # A model that has learned little may leave a word out; its training is done all the same.
         print(f'no picture of its attention: {error}')
 
 
-def draw(folder, trained, sentences, word: str | None = None, target_word: str | None = None) -> None:
+def draw(
+    folder,
+    trained,
+    sentences: Sequence[str | None],
+    word: str | None = None,
+    target_word: str | None = None,
+    name: str | None = None,
+) -> None:
     """Draws heat maps of the attention in sentences; None is the task's own choice.
+
+    Args:
+      name: of the picture; if none, one that no picture has.
 
     Raises:
       ConfigError: matplotlib is missing, or a sentence lacks the word.
@@ -310,7 +322,8 @@ def draw(folder, trained, sentences, word: str | None = None, target_word: str |
     views = task_of(trained.config).views
     rows = [views(trained, sentence, word, target_word) for sentence in sentences]
     shown = ', '.join(view.title.partition('\n')[0] for view in rows[0])
-    print(f'{figures.draw_attention(folder, rows)}: attention of {shown}')
+    path = figures.draw_attention(folder, rows, name or figures.free_name(folder, rows[0]))
+    print(f'{path}: attention of {shown}')
 
 
 PLACE = ('config', 'workdir')

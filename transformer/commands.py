@@ -100,8 +100,6 @@ def _train(
     """Trains and evaluates in a work directory that this process owns."""
     if parallel.is_primary():
         workdir.claim(folder, config, prepared.tokenizer, prepared.lock)
-        for line in metrics.header(config, folder, prepared.lock):
-            print(line, file=sys.stderr)
     parallel.wait_for_all()
     averaging = (config.train.average_last, config.train.average_every)
     checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
@@ -116,6 +114,7 @@ def _train(
                 _on_eval(config, prepared, batches['dev']),
                 stop_signal,
                 on_metrics,
+                metrics.header(config, folder, prepared.lock),
             )
     finally:
         checkpoints.close()

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -156,6 +156,7 @@ def train(
     on_eval: dict[int, list[Callable[[models.Params], dict[str, float]]]],
     stop_signal: Callable[[], int | None] = lambda: None,
     on_metrics: OnMetrics | None = None,
+    header: Sequence[str] = (),
 ) -> tuple[TrainState, Progress]:
     """Trains from the newest checkpoint, or from the start, to the last step or the end of patience.
 
@@ -165,7 +166,7 @@ def train(
         after step `train.steps`. Their numbers become metrics, and the one that `train.best_by` names
         decides which checkpoint is the best and when `train.patience` ends.
       stop_signal: gives the number of the signal that asks for an end, or None.
-      on_metrics: as for `Metrics`.
+      on_metrics, header: as for `Metrics`.
 
     Returns:
       The state after the last step, and what the training has cost. A training that is over already stays
@@ -178,7 +179,9 @@ def train(
     state, done = _restore(config, checkpoints)
     update = parallel.map_update(functools.partial(train_step, config, sums))
     end = done.step if done.is_over(config) else config.train.steps
-    with Metrics(workdir, done.step, config.train.steps, on_metrics) as metrics:
+    if 0 < done.step < end:
+        header = [*header, f'resuming from step {done.step} of {end}']
+    with Metrics(workdir, done.step, config.train.steps, on_metrics, header) as metrics:
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
         for batch in prefetch(batches, done.step, end, put, process=parallel.process()):

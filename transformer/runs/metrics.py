@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from etils import epath
 from rich.console import Console
@@ -86,13 +86,19 @@ class Metrics:
       step: the last step that is already done.
       steps: the last step of the training.
       on_metrics: gets each step that is written, and its numbers.
+      header: lines that are shown first.
 
     Raises:
       ConfigError: metrics.jsonl has a line that is not an object with a step.
     """
 
     def __init__(
-        self, workdir: epath.Path | None, step: int, steps: int, on_metrics: OnMetrics | None = None
+        self,
+        workdir: epath.Path | None,
+        step: int,
+        steps: int,
+        on_metrics: OnMetrics | None = None,
+        header: Sequence[str] = (),
     ):
         self._file = workdir / 'metrics.jsonl' if workdir else None
         self._board = None
@@ -115,9 +121,8 @@ class Metrics:
         self._task = self._bar.add_task('train', total=steps, completed=step, numbers='')
         self._steps = steps
         self._latest: dict[str, float] = {}
-        if step:
-            told = f'resuming from step {step}' if step < steps else f'step {step} is done'
-            console.print(f'{told} of {steps}', highlight=False, soft_wrap=True)
+        for line in header:
+            console.print(line, highlight=False, markup=False, soft_wrap=True)
 
     def __enter__(self):
         self._bar.start()

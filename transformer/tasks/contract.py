@@ -32,12 +32,13 @@ class Likelihood(NamedTuple):
 
 
 class View(NamedTuple):
-    """One kind of attention in one sentence, and the queries that a figure looks at."""
+    """One kind of attention in one sentence, and the queries that a figure looks at; all of them if None."""
 
     title: str
     weights: Float[np.ndarray, 'N H Q K']
+    queries: list[str]
     keys: list[str]
-    looked_at: list[int]
+    looked_at: list[int] | None
 
 
 class Task(NamedTuple):
@@ -61,6 +62,7 @@ class Task(NamedTuple):
       line, of which `numbers` has the number; `on_done` gets how many more examples are done.
     views: `(trained, sentence, word, target_word)` to what a figure of attention shows; None stands for
       the task's own choice.
+    pictured: `prepared` to the sentences whose attention is drawn after a training; there may be none.
     """
 
     prepare: Callable
@@ -73,6 +75,7 @@ class Task(NamedTuple):
     writer: Callable
     likelihoods: Callable
     views: Callable
+    pictured: Callable
 
 
 @functools.lru_cache(maxsize=16)
@@ -84,12 +87,25 @@ def bound(sums: Callable, config: Config) -> Callable:
     return functools.partial(sums, config)
 
 
-def places(pieces: Sequence[str], word: str) -> list[int]:
-    """Which pieces of a sentence, written as `Tokenizer.pieces` does, are those of a word.
+def title(stack: str, word: str | None, sentence: str) -> str:
+    """The title of a view: a line that says what is looked at, and the sentence."""
+    looked_at = f'"{word}"' if word else 'all words'
+    return f'{stack}: {looked_at}\n{sentence}'
+
+
+def has_word(pieces: Sequence[str], word: str) -> bool:
+    """Whether a sentence, written as `Tokenizer.pieces` does, has a word."""
+    return any(found == word for found, _ in _words(pieces))
+
+
+def places(pieces: Sequence[str], word: str | None) -> list[int] | None:
+    """Which pieces of a sentence, written as `Tokenizer.pieces` does, are those of a word; None for none.
 
     Raises:
       ConfigError: the sentence lacks the word.
     """
+    if not word:
+        return None
     words = _words(pieces)
     for found, where in words:
         if found == word:

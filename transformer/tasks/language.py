@@ -21,7 +21,7 @@ from transformer.options import ConfigError
 from transformer.runs.restore import Trained
 from transformer.symbols import EOS, Batch
 from transformer.tasks import generation, likelihood
-from transformer.tasks.contract import Hypothesis, Likelihood, Task, View, bound, last_word, places
+from transformer.tasks.contract import Hypothesis, Likelihood, Task, View, bound, last_word, places, title
 
 # Texts that an evaluation samples: where the text's source can judge them, and where nothing can.
 JUDGED, SHOWN = 1000, 10
@@ -170,7 +170,7 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
 
     Args:
       sentence: a sample if none.
-      word: the last word of the sentence if none.
+      word: the last word of the sentence if none; all pieces if it has no words.
 
     Raises:
       ConfigError: the sentence lacks the word, or there is a target word.
@@ -180,13 +180,18 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
     config = trained.config
     if sentence is None:
         sentence = _samples(trained, 1)[0]
-    tokens = trained.tokenizer.encode(sentence)[: config.data.row_len]
+    tokens = trained.tokenizer.encode(sentence)
+    if len(tokens) > config.data.row_len:
+        logging.warning('only the first %d of %d pieces are drawn, a row', config.data.row_len, len(tokens))
+    tokens = tokens[: config.data.row_len]
     pieces = trained.tokenizer.pieces(tokens)
     found = attention(config, trained.params, {'text': one_row(tokens)})['decoder/self_attention']
     # The query at a position has read the piece before that position.
     read = [START_MARK, *pieces[:-1]]
     word = word or last_word(pieces[:-1])
-    return [View(f'decoder: "{word}"\n{sentence}', found, read, [i + 1 for i in places(pieces[:-1], word)])]
+    where = places(pieces[:-1], word)
+    looked_at = None if where is None else [i + 1 for i in where]
+    return [View(title('decoder', word, sentence), found, read, read, looked_at)]
 
 
 class Generator:
@@ -328,4 +333,5 @@ TASK = Task(
     writer=lambda trained: Generator(trained, warn_of_cut),
     likelihoods=likelihoods,
     views=views,
+    pictured=lambda prepared: [],
 )

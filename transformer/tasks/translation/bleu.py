@@ -110,12 +110,17 @@ def sacre_tokenizer(language: str) -> str:
     name = _TOKENIZERS.get(_base(language), sacrebleu.BLEU.TOKENIZER_DEFAULT)
     if all(importlib.util.find_spec(module) for module in _DICTIONARIES.get(name, ())):
         return name
-    logging.log_first_n(
-        logging.WARNING,
-        "BLEU of %s counts characters: sacreBLEU's %s is not installed (pip install 'sacrebleu[%s]')",
-        *(1, language, name, name.partition('-')[0]),
-    )
+    _warn_of_characters(language, name)
     return 'char'
+
+
+@functools.cache
+def _warn_of_characters(language: str, name: str) -> None:
+    """Warns once that the tokenizer of a language is not installed."""
+    logging.warning(
+        "BLEU of %s counts characters: sacreBLEU's %s is not installed (pip install 'sacrebleu[%s]')",
+        *(language, name, name.partition('-')[0]),
+    )
 
 
 def _base(language: str) -> str:

@@ -22,7 +22,7 @@ from transformer.runs import process, workdir
 from transformer.runs.restore import Trained
 from transformer.symbols import Batch
 from transformer.tasks import generation, likelihood
-from transformer.tasks.contract import Likelihood, Task, View, bound, places
+from transformer.tasks.contract import Likelihood, Task, View, bound, has_word, places, title
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation.translate import Translator, cut
 
@@ -150,11 +150,15 @@ def describe(scores: dict[str, object]) -> list[str]:
 def examples(trained: Trained, prepared: corpus.Prepared) -> list[str]:
     """Translations of the first sentences of the test; of the grammar's model the paper's two as well."""
     sentences = prepared.texts('test')['source'][:4]
-    if 'pronoun' in prepared.splits:
-        sentences = [ANIMAL.format('tired'), ANIMAL.format('wide'), *sentences]
+    sentences = [*pictured(prepared), *sentences]
     translations = Translator(trained).translate(sentences)
     pairs = zip(sentences, translations, strict=True)
     return [line for source, translation in pairs for line in (f'  {source}', f'    {translation}')]
+
+
+def pictured(prepared: corpus.Prepared) -> list[str]:
+    """The paper's own example, for a model of the grammar."""
+    return [ANIMAL.format('tired'), ANIMAL.format('wide')] if 'pronoun' in prepared.splits else []
 
 
 def views(trained: Trained, sentence: str | None, word: str | None, target_word: str | None) -> list[View]:
@@ -162,23 +166,25 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
 
     Args:
       sentence: the paper's own example if none.
-      word: "it" if none.
-      target_word: the first pronoun of the translation, else its last word, if none.
+      word: if none, "it"; if the sentence has no "it" either, all words.
+      target_word: if none, the first pronoun of the translation, else its last word; with all words of
+        the sentence, all words.
 
     Raises:
       ConfigError: the sentence or its translation lacks the word.
     """
-    sentence, word = sentence or ANIMAL.format('tired'), word or 'it'
+    sentence = sentence or ANIMAL.format('tired')
     translation = Translator(trained).translate([sentence])[0]
     ids = trained.tokenizer.encode_batch([sentence, translation])
     source, target = map(trained.tokenizer.pieces, ids)
     batch = {'source': one_row(ids[0]), 'target': one_row(ids[1])}
     found = attention(trained.config, trained.params, batch)
-    said = target_word or _first_pronoun(translation)
+    word = word or ('it' if has_word(source, 'it') else None)
+    said = target_word or (_first_pronoun(translation) if word else None)
     read, written = found['encoder/self_attention'], found['decoder/cross_attention']
     return [
-        View(f'encoder: "{word}"\n{sentence}', read, source, places(source, word)),
-        View(f'decoder: "{said}"\n{translation}', written, source, places(target, said)),
+        View(title('encoder', word, sentence), read, source, source, places(source, word)),
+        View(title('decoder', said, translation), written, target, source, places(target, said)),
     ]
 
 
@@ -213,4 +219,5 @@ TASK = Task(
     writer=lambda trained: Translator(trained, warn_of_cut),
     likelihoods=likelihoods,
     views=views,
+    pictured=pictured,
 )
