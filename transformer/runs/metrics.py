@@ -143,8 +143,9 @@ class Metrics:
             finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
             with self._file.open('a') as file:
                 file.write(json.dumps({'step': step, **finite}) + '\n')
-            for name, value in numbers.items():
-                self._board.add_scalar(name, value, step)
+            for name, value in finite.items():
+                if value is not None:
+                    self._board.add_scalar(name, value, step)
         if self._on_metrics:
             self._on_metrics(step, dict(numbers))
         # What dev reached stays in view until the next evaluation.
