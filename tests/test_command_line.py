@@ -501,6 +501,7 @@ def test_a_training_that_stops_early(capfd, texts, tmp_path):
         'train.bleu_every': 1,
         'train.patience': 2,
         'train.steps': 9,
+        'decode.method': 'greedy',
     }
     argv = ['run.py', *arguments(texts, tmp_path / 'w', **changes)]
     capfd.readouterr()

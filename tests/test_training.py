@@ -16,6 +16,7 @@ from transformer import losses, parallel, training
 from transformer.config import Config, config_dict, resolve
 from transformer.data.batches import Batches
 from transformer.nn import models
+from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.fingerprint import fingerprint
 from transformer.symbols import Batch, Tokens
@@ -189,7 +190,7 @@ def stopping_update():
 
 @pytest.fixture
 def trainings(monkeypatch, use_devices, tmp_path):
-    """Trains in `tmp_path/<name>`; a signal comes after the steps given."""
+    """Trains in `tmp_path/<name>`, with a signal after the steps given; and notes of the last step."""
     use_devices(1)
     now = {}
 
@@ -206,8 +207,12 @@ def trainings(monkeypatch, use_devices, tmp_path):
     )
 
     def run(name: str, config: Config, dev, *signals: int):
-        checkpoints = Checkpoints(epath.Path(tmp_path / name), config.train.keep)
-        evaluation = lambda _: dev(DEV[now['step']])
+        checkpoints = Checkpoints(epath.Path(tmp_path / name / 'checkpoints'), config.train.keep)
+
+        def evaluation(params):
+            now['evaluated'] = fingerprint(params)
+            return dev(DEV[now['step']])
+
         try:
             state, done = training.train(
                 config,
@@ -224,29 +229,34 @@ def trainings(monkeypatch, use_devices, tmp_path):
         finally:
             checkpoints.close()
 
-    return run
+    return run, now
 
 
 @pytest.mark.parametrize('by', INTERRUPTED)
-def test_an_interrupted_training_stops_where_another_one_stops(trainings, by):
+def test_an_interrupted_training_stops_where_another_one_stops(trainings, tmp_path, by):
+    run, now = trainings
     chosen, dev = INTERRUPTED[by]
     changes = STOPPING | chosen
     config = config_of(**changes)
-    through = trainings('through', config, dev)
+    through = run('through', config, dev)
     # Step 4 was the best, and the same again is no better.
     assert (through[1].step, through[1].stale, through[2]) == (10, 3, 4)
     assert through[1].best == (4.0 if by == 'loss' else -6.0)
+    # The moving average is what was evaluated, and what is used.
+    folder, plain = epath.Path(tmp_path / 'through'), config_of(**changes | {'ema': 0.0})
+    assert fingerprint(restore.restore_params(config, folder, 'latest')[0]) == now['evaluated']
+    assert fingerprint(restore.restore_params(plain, folder, 'latest')[0]) != now['evaluated']
     for at in (3, 4, 9):
-        assert trainings('parts', config, dev, at) is None
-    assert trainings('parts', config, dev, 10) == through
+        assert run('parts', config, dev, at) is None
+    assert run('parts', config, dev, 10) == through
     # The same call again trains nothing; with more patience it goes on as if it had never stopped.
-    assert trainings('parts', config, dev) == through
+    assert run('parts', config, dev) == through
     patient = config_of(**changes | {'patience': 4})
-    longer = trainings('patient', patient, dev)
-    assert trainings('parts', patient, dev) == longer
+    longer = run('patient', patient, dev)
+    assert run('parts', patient, dev) == longer
     assert (longer[1].step, longer[1].stale, longer[2]) == (14, 1, 12)
     # What was trained for more steps than asked for stays as it is.
-    assert trainings('parts', config_of(**changes | {'steps': 8, 'decay_steps': 14}), dev) == longer
+    assert run('parts', config_of(**changes | {'steps': 8, 'decay_steps': 14}), dev) == longer
 
 
 def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
