@@ -89,12 +89,14 @@ def _member(
     if not other:
         return restore_params(config, folder, choice)
     other = epath.Path(other)
-    for key, (ours, theirs) in configs.differences(config, workdir.read_config(other)).items():
+    its_config = workdir.read_config(other)
+    for key, (ours, theirs) in configs.differences(config, its_config).items():
         if key.startswith('model.') and not key.startswith('model.P_drop'):
             raise ConfigError(f'--checkpoint={name}: {key} is {theirs!r} there and {ours!r} in {folder}')
     if workdir.read_tokenizer(other).sha256 != tokenizer.sha256:
         raise ConfigError(f'--checkpoint={name}: its tokenizer is not that of {folder}')
-    params, origin = restore_params(config, other, choice)
+    # Its own config says which checkpoint it scored, and whether that is a moving average.
+    params, origin = restore_params(its_config, other, choice)
     return params, origin._replace(name=f'{other.name}:{origin.name}')
 
 
