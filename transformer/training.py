@@ -181,7 +181,7 @@ def train(
     end = done.step if done.is_over(config) else config.train.steps
     if 0 < done.step < end:
         header = [*header, f'resuming from step {done.step} of {end}']
-    with Metrics(workdir, done.step, config.train.steps, on_metrics, header) as metrics:
+    with Metrics(workdir, done.step, end, on_metrics, header) as metrics:
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
         for batch in prefetch(batches, done.step, end, put, process=parallel.process()):
