@@ -9,6 +9,7 @@ import pytest
 
 from transformer import texts
 from transformer.options import ConfigError
+from transformer.tasks import shapes
 from transformer.tasks.contract import Hypothesis
 
 ODD = [
@@ -106,13 +107,43 @@ def test_what_comes_while_one_line_is_answered_is_taken_together(monkeypatch, pi
     assert next(chunks, None) is None
 
 
-def test_short_texts_are_made_ready_only_while_none_comes():
-    for comes, ready in ((True, []), (False, [['.'], ['.', '.']])):
+def test_what_answers_a_short_text_is_made_ready_only_while_none_comes():
+    for comes, ready in ((True, []), (False, [['.']])):
         writer, output = Shouts(), io.BytesIO()
         texts.write(writer, [['a'], ['b']], output, comes=lambda seconds, comes=comes: comes, beam=2)
         assert [given for _, given, _ in writer.asked] == [[], *ready, ['a'], ['b']]
         assert all(options == {'beam': 2} for *_, options in writer.asked)
         assert output.getvalue() == b'0 A\n1 B\n'
+
+
+def test_lines_that_come_one_by_one_have_the_same_few_shapes():
+    lengths = [1 + 7 * i % 64 for i in range(shapes.FEW_ROWS)]
+    planned = [shapes.batches(lengths[:count], 1) for count in range(1, len(lengths) + 1)]
+    assert {shape for batches in planned for _, shape in batches} == {(4, 32), (4, 128)}
+    for batches in (*planned, shapes.batches(lengths * 20, 1)):
+        found = sorted(i for indexes, _ in batches for i in indexes)
+        assert found == list(range(len(found)))
+        assert all(lengths[i % 32] <= width for indexes, (_, width) in batches for i in indexes)
+        assert all(len(indexes) <= rows for indexes, (rows, _) in batches)
+    # A file has little padding.
+    assert len({width for _, (_, width) in shapes.batches(lengths * 20, 1)}) == 7
+    # However long a row is, its batch has about as many positions as others, unless it is alone too long.
+    for length in (1, 100, 1000, 10_000):
+        (_, (rows, width)), *_ = shapes.batches([length] * 8, 1)
+        assert rows * width <= shapes.BATCH_POSITIONS or rows == 1
+
+
+def test_time_that_input_is_waited_for_is_no_progress(monkeypatch, capfd):
+    now = [0.0]
+    monkeypatch.setattr(texts.time, 'monotonic', lambda: now[0])
+
+    def slow():
+        for _ in range(3):
+            now[0] += texts.EVERY + 1
+            yield ['a']
+
+    texts.write(Shouts(), slow(), io.BytesIO(), progress=texts.Progress())
+    assert capfd.readouterr().err == ''
 
 
 def test_standard_input_that_is_closed_or_a_folder(monkeypatch, tmp_path):

@@ -162,6 +162,7 @@ def write(
     score = task_of(trained.config).likelihoods
     with progress:
         for found in items(chunks, trained.config, contrast=contrast, kinds=kinds):
+            progress.resume()
             examples = [(*item.context, text) for item in found for text in item.texts]
             numbers = [item.number for item in found for _ in item.texts]
             share = len(found) / max(len(examples), 1)

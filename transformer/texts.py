@@ -166,7 +166,11 @@ class Progress:
         self._task = self._bar.add_task('', total=total)
         self._total = total
         self._done = 0.0
-        self._shown = time.monotonic()
+        self._shown = self._waits = time.monotonic()
+
+    def resume(self) -> None:
+        """Ends a wait for input, whose time does not count."""
+        self._shown += time.monotonic() - self._waits
 
     def add(self, lines: float) -> None:
         """Counts lines that were translated; parts of a line where it gets several texts."""
@@ -189,6 +193,7 @@ class Progress:
         self._bar.stop()
         yield
         self._show(done)
+        self._waits = time.monotonic()
 
     def __enter__(self):
         return self
@@ -227,12 +232,12 @@ def write(
     """
     # Before the first text comes, so that a mistake is told at once.
     writer.hypotheses([], **options)
-    for count in (1, 2):
-        if not comes(PAUSE):
-            writer.hypotheses(['.'] * count, **options)
+    if not comes(PAUSE):
+        writer.hypotheses(['.'], **options)
     first = 0
     with progress or Progress(quiet=True) as progress:
         for chunk in chunks:
+            progress.resume()
             answers = writer.hypotheses(chunk, first=first, on_done=progress.add, **options)
             with progress.paused(first + len(chunk)):
                 for i, found in enumerate(answers, start=first):

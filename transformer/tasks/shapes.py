@@ -11,7 +11,7 @@ MOST_ROWS = 64
 # So many rows are a conversation rather than a file: they get few shapes, whose programs are soon there.
 FEW_ROWS = 32
 # Rows of a batch, and the least width and its factor, where there are few.
-SMALL, NARROW, WIDER = 8, 32, 4
+SMALL, NARROW, WIDER = 4, 32, 4
 
 
 def batches(
@@ -33,8 +33,7 @@ def batches(
             each = max(1, min(SMALL, each) // devices)
         for start in range(0, len(indexes), devices * each):
             batch = indexes[start : start + devices * each]
-            share = math.ceil(len(batch) / devices)
-            rows = each if few and share > 1 else 2 ** math.ceil(math.log2(share))
+            rows = each if few else 2 ** math.ceil(math.log2(math.ceil(len(batch) / devices)))
             planned.append((batch, (devices * rows, width)))
     return planned
 
