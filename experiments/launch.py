@@ -14,12 +14,12 @@ from typing import IO
 
 import submitit
 
+from experiments.own import ROOT
 from experiments.runs import Run, State, is_done, is_locked, state
 from transformer import files
 from transformer.options import ConfigError
 from transformer.runs.ownership import try_lock
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent  # the checkout, where run.py is
 LAUNCHERS = ('local', 'slurm')
 # Seconds from the signal that asks a run to stop to the end of its job.
 _TIME_TO_SAVE = 120

@@ -2,52 +2,81 @@
 
 import html
 import io
+import math
 import pathlib
 import string
 from collections.abc import Mapping, Sequence
 
 import matplotlib
 
+from experiments import formats
+from experiments.formats import Column
+
 matplotlib.use('agg')
 from matplotlib import pyplot as plt
 from matplotlib import ticker
 
 Curve = Sequence[tuple[int, float]]
+Limits = tuple[float, float]
 
 
 def page(
     title: str,
-    table: str,
-    score: str,
+    columns: Sequence[Column],
     notes: Sequence[str],
     curves: Mapping[str, Sequence[Curve]],
-    base: Sequence[Curve],
+    base: str,
 ) -> str:
     """The page, as HTML.
 
     Args:
-      table: the table, as HTML.
-      score: the heading of the first column with scores, which small screens begin with.
       notes: what stands below the table.
       curves: steps and perplexities of each run, by row.
-      base: the runs of the row that every picture shows in grey.
+      base: the row whose curves every picture shows in grey.
     """
+    columns, more = formats.compact(columns)
     template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
-    pictures = (
-        f'<figure><figcaption>{html.escape(name)}</figcaption>{_picture(runs, base)}</figure>'
-        for name, runs in curves.items()
-        if runs
-    )
     return template.substitute(
         title=html.escape(title),
-        table=table,
-        score=score,
-        notes=''.join(f'<li>{html.escape(note)}</li>\n' for note in notes),
-        curves='\n'.join(pictures) or '<p>No learning curves: no metrics.jsonl there.</p>',
+        table=_table(columns),
+        notes=''.join(f'<li>{html.escape(note)}</li>\n' for note in [*notes, *more]),
+        curves='\n'.join(_pictures(curves, base)) or '<p>No learning curves: no metrics.jsonl there.</p>',
     )
 
 
-def _picture(runs: Sequence[Curve], base: Sequence[Curve]) -> str:
+def _table(columns: Sequence[Column]) -> str:
+    """The table; every cell has the kind of its column as its class."""
+    headings = [_cell('th', column, html.escape(column.heading)) for column in columns]
+    lines = [
+        ''.join(_cell('td', column, html.escape(text)) for column, text in zip(columns, cells, strict=True))
+        for cells in zip(*(column.cells() for column in columns), strict=True)
+    ]
+    body = '\n'.join(f'<tr>{line}</tr>' for line in lines)
+    return f'<table>\n<thead><tr>{"".join(headings)}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
+
+
+def _cell(tag: str, column: Column, content: str) -> str:
+    left = ' left' if column.is_left() else ''
+    return f'<{tag} class="{column.kind}{left}">{content}</{tag}>'
+
+
+def _pictures(curves: Mapping[str, Sequence[Curve]], base: str) -> list[str]:
+    """A picture of each row, all on the same axes, so that they can be compared."""
+    points = [point for runs in curves.values() for curve in runs for point in curve]
+    known = [(step, value) for step, value in points if math.isfinite(value)]
+    if not known:
+        return []
+    steps, values = zip(*known, strict=True)
+    limits = (0, 1.03 * max(steps)), (min(values) / 1.1, max(values) * 1.1)
+    return [
+        f'<figure><figcaption>{html.escape(name)}</figcaption>{_picture(runs, curves.get(base, []), *limits)}'
+        '</figure>'
+        for name, runs in curves.items()
+        if runs
+    ]
+
+
+def _picture(runs: Sequence[Curve], base: Sequence[Curve], steps: Limits, values: Limits) -> str:
     """An SVG of the curves of one row in front of those of base."""
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'curves', 'font.size': 9}):
         figure, axis = plt.subplots(figsize=(3.2, 2.1), layout='constrained')
@@ -55,7 +84,8 @@ def _picture(runs: Sequence[Curve], base: Sequence[Curve]) -> str:
             axis.plot(*zip(*curve, strict=True), color='0.7', linewidth=1)
         for curve in runs:
             axis.plot(*zip(*curve, strict=True), color='C0', linewidth=1.2, marker='.', markersize=3)
-        axis.set(yscale='log', xlabel='updates')
+        axis.set(yscale='log', xlabel='updates', xlim=steps, ylim=values)
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(4))
         axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter('{x:g}')
         axis.yaxis.set_minor_formatter('')

@@ -1,315 +1,207 @@
-"""Prints a table with the paper's numbers and ours: `python -m experiments.report --workdir=FOLDER`.
+"""Prints a table with the paper's numbers and ours, or a table of any runs.
 
-FOLDER is that of a sweep. Its sweep.json and the result.json of each run are enough; significance needs
-the translations and references too, and learning curves the metrics.
+A sweep's sweep.json and the result.json of each run are enough; significance
+needs the translations and references too, and learning curves the metrics.
 """
 
-import dataclasses
 import json
 import math
 import pathlib
 import statistics
 import sys
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Mapping, Sequence
 
 import scipy.stats
-from etils import epath
-from tabulate import tabulate
 
-from experiments import command, runs, tables
+from experiments import command, formats, own, runs, scored, tables
+from experiments.formats import Column
+from experiments.scored import Comparison, Difference, Measured
 from transformer import accounting
 from transformer import config as configs
 from transformer.arguments import Call, Command, Flag
-from transformer.config import Config
 from transformer.options import ConfigError
-from transformer.runs import workdir
-from transformer.tasks.translation import bleu
-from transformer.tasks.translation import task as translation
 
-FORMATS = {'terminal': 'simple', 'markdown': 'github', 'latex': 'latex_booktabs', 'html': 'html'}
-_LATEX = str.maketrans({'Δ': r'$\Delta$', '±': r'$\pm$', '→': r'$\to$'})
+Tests = Mapping[str, Sequence[tuple[float, float]]]
 
 
-@dataclasses.dataclass(frozen=True)
-class Measured:
-    """A row, and what its runs reached."""
+def columns(comparison: Comparison, tests: Tests) -> list[Column]:
+    """The columns of the table, without those that are empty and those of options that no row changes.
 
-    row: tables.Row
-    written: Config  # of the row at its own scale
-    config: Config | None  # of the row at this scale; None where it is impossible
-    runs: tuple[runs.Run, ...]  # those that are done
-    results: tuple[dict, ...]  # of the same runs
-    missing: tuple[runs.State, ...]
-
-    def scores(self, split: str, path: str) -> dict[int, float]:
-        """A score by seed, of the runs that have it; `path` as in `tables.Measure`."""
-        by_seed = {
-            run.seed: _at(result['scores'][split], path)
-            for run, result in zip(self.runs, self.results, strict=True)
-        }
-        return {seed: value for seed, value in by_seed.items() if value is not None}
-
-
-def _at(scores: object, path: str) -> float | None:
-    """What stands at a path of names joined by dots; None if nothing does."""
-    for name in path.split('.'):
-        if not isinstance(scores, dict) or name not in scores:
-            return None
-        scores = scores[name]
-    return scores
-
-
-def columns(table: tables.Table) -> list[str]:
-    """The headings of a table, in order."""
-    found = ['row', *(key.partition('.')[2] for key in tables.OPTIONS), 'other']
-    for measure in table.measures:
-        found += [measure.name, f'{measure.name} ours', f'Δ{measure.name}', f'Δ{measure.name} ours']
-        found += ['p'] if measure.significance else []
-    return [*found, 'params', 'params ours', 'FLOPs', 'FLOPs ours', 'hours']
-
-
-def read_rows(sweep: runs.Sweep, folder: pathlib.Path) -> list[Measured]:
-    """The rows of a sweep's table with the results that are there.
-
-    Raises:
-      ConfigError: a result was made by another config than its row's.
+    Args:
+      tests: as `scored.significance` gives them.
     """
-    table = tables.table(sweep.table)
-    # Without its jobs: reading a report needs no SLURM, and what waits there counts as missing.
-    states = runs.states(dataclasses.replace(sweep, jobs={}), folder)
+    found = [Column('row', 'row', [row.row.name for row in comparison.rows]), *_options(comparison)]
+    for measure in comparison.table.measures:
+        found += _measured(comparison, measure, tests)
+    found += _costs(comparison)
+    return [column for column in found if any(column.texts)]
+
+
+def _options(comparison: Comparison) -> list[Column]:
+    names = _short(comparison.options)
+    base = comparison.base_row() or comparison.rows[0]
     found = []
-    for row in table.rows:
-        mine = [s for s in states if s.run.row == row.name]
-        try:
-            config = tables.config(row, sweep.scale, sweep.different)
-        except ConfigError:
-            config = None
-        results = {s.run: _result(s.run, config, table.split) for s in mine}
-        found.append(
-            Measured(
-                row=row,
-                written=tables.config(row, row.scale),
-                config=config,
-                runs=tuple(run for run, result in results.items() if result),
-                results=tuple(filter(None, results.values())),
-                missing=tuple(s for s in mine if not results[s.run]),
-            )
-        )
-    return found
+    for key in comparison.options:
+        texts = [_option(row, base, key) for row in comparison.rows]
+        if any(text for row, text in zip(comparison.rows, texts, strict=True) if row is not base):
+            found.append(Column(names[key], 'option', texts))
+    others = [_others(row, comparison.options) for row in comparison.rows]
+    return [*found, Column('other', 'option', others)]
 
 
-def _result(run: runs.Run, config: Config, split: str) -> dict | None:
-    """The result of a run; None if the run has not ended or lacks the split."""
-    file = run.folder / 'result.json'
-    if not file.exists():
-        return None
-    result = runs.read_json(file, ('config', 'steps', 'params', 'seconds', 'hardware', 'scores'))
-    made_by = configs.from_json(json.dumps(result['config']))
-    wanted = configs.replace(config, {'train.seed': run.seed})
-    for key, (old, new) in configs.differences(made_by, wanted, free=False).items():
-        raise ConfigError(f'{run.folder}: made by another config: {key} is {old!r}, the row says {new!r}')
-    whole = result['steps'] == run.steps
-    # With `train.patience` a result is written where the training stopped early.
-    early = 0 < wanted.train.patience == made_by.train.patience and made_by.train.steps == run.steps
-    ended = whole or (early and result['steps'] < run.steps)
-    return result if ended and split in result['scores'] else None
+def _short(keys: Sequence[str]) -> dict[str, str]:
+    """The names of options without their group, where that is clear."""
+    short = [key.partition('.')[2] for key in keys]
+    return {key: name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)}
 
 
-def significance(rows: Sequence[Measured], table: tables.Table) -> dict[str, str]:
-    """How likely each row's difference in BLEU from base is by chance: the cells of the column p, by row.
-
-    A cell has the greatest p over the seeds that the row shares with base, and how many these are. Where
-    some seeds are better than base and others worse it says "mixed", however small each p is.
-
-    Raises:
-      ConfigError, OSError: translations or references are missing.
-    """
-    base = _base(rows)
-    if not base or not any(_bleus(base, table)):
-        return {}
-    references = translation.references(epath.Path(base.runs[0].folder), table.split)
-    language = base.config.data.target_language
-    found: dict[str, list[tuple[float, float]]] = {}
-    for run, result in zip(base.runs, base.results, strict=True):
-        others = {
-            row.row.name: _translations(other, outcome, table.split)
-            for row in rows
-            for other, outcome in zip(row.runs, row.results, strict=True)
-            if row is not base and other.seed == run.seed
-        }
-        for name, lines in others.items():
-            if len(lines) != len(references):
-                raise ConfigError(f'{name}: {len(lines)} translations of {len(references)} sentences')
-        if others:
-            ours = _translations(run, result, table.split)
-            tests = bleu.significance(ours, list(others.values()), references, language)
-            for name, test in zip(others, tests, strict=True):
-                found.setdefault(name, []).append(test)
-    return {name: _agreement(tests) for name, tests in found.items()}
+def _option(row: Measured, base: Measured, key: str) -> str:
+    """An option as the row is written and what it became at this scale; empty where it is base's."""
+    written, of_base = (configs.flatten(config)[key] for config in (row.written, base.written))
+    if row is not base and written == of_base:
+        return ''
+    shown, ours = tables.shown(key, written), configs.flatten(row.config)[key]
+    return shown if written == ours else f'{shown} → {tables.shown(key, ours)}'
 
 
-def _bleus(measured: Measured, table: tables.Table) -> list[dict[int, float]]:
-    """The scores that paired bootstrap applies to, by seed."""
-    return [measured.scores(table.split, m.path) for m in table.measures if m.significance]
+def _others(row: Measured, options: Sequence[str]) -> str:
+    """What a row changes besides the options that have columns."""
+    return ', '.join(f'{k.partition(".")[2]}={v}' for k, v in row.changed.items() if k not in options)
+
+
+def _measured(comparison: Comparison, measure: tables.Measure, tests: Tests) -> list[Column]:
+    """The columns of a measure: the paper's number and ours, and their differences from base."""
+    rows, split = comparison.rows, comparison.table.split
+    ours, papers = f'.{measure.decimals}f', f'.{measure.paper_decimals}f'
+    different = scored.differences(comparison, measure)
+    of_row = [different.get(row.row.name, Difference(None, None)) for row in rows]
+    values = [list(row.scores(split, measure.path).values()) for row in rows]
+    name, mine = measure.name, ' ours' if comparison.several else ''
+    found = [
+        Column(name, 'score', [_number(scored.paper(row.row, measure), papers) for row in rows]),
+        Column(
+            f'{name}{mine}',
+            'score',
+            [_spread(row, some, ours) for row, some in zip(rows, values, strict=True)],
+            [len(some) if comparison.several else 0 for some in values],
+        ),
+        Column(f'Δ{name}', 'score', [_number(pair.paper, f'+{papers}') for pair in of_row]),
+        Column(f'Δ{name}{mine}', 'score', [_number(pair.ours, f'+{ours}') for pair in of_row]),
+    ]
+    if not measure.significance:
+        return found
+    tested = [tests.get(row.row.name, ()) for row in rows]
+    counts = [len(some) if comparison.several else 0 for some in tested]
+    return [*found, Column('p', 'score', [_agreement(some) if some else '' for some in tested], counts)]
 
 
 def _agreement(tests: Sequence[tuple[float, float]]) -> str:
     """What differences and their p say together."""
-    mixed = min(difference for difference, _ in tests) < 0 < max(difference for difference, _ in tests)
-    return f'{"mixed" if mixed else format(max(p for _, p in tests), ".3f")} ({len(tests)})'
+    return 'mixed' if scored.disagree(tests) else f'{max(p for _, p in tests):.3f}'
 
 
-def _translations(run: runs.Run, result: dict, split: str) -> list[str]:
-    return workdir.read_lines(epath.Path(run.folder), split, result['scores'][split]['checkpoint'])
+def _costs(comparison: Comparison) -> list[Column]:
+    rows, ours = comparison.rows, ' ours' if comparison.several else ''
+    return [
+        Column('params', 'cost', [_number(row.row.paper.get('params'), 'g', 'M') for row in rows]),
+        Column(
+            f'params{ours}',
+            'cost',
+            [f'{row.done[0].result["params"] / 1e6:.2f}M' if row.done else '' for row in rows],
+        ),
+        Column('FLOPs', 'cost', [_number(row.row.paper.get('FLOPs'), '.1e') for row in rows]),
+        Column(f'FLOPs{ours}', 'cost', [_number(_flops(row), '.2e') for row in rows]),
+        Column('hours', 'cost', [_number(_hours(row), '.3g') for row in rows]),
+    ]
 
 
-def _base(rows: Sequence[Measured]) -> Measured | None:
-    return next((row for row in rows if row.row.name == 'base'), None)
+def _flops(row: Measured) -> float:
+    return accounting.update_flops(row.config) * row.config.train.steps
 
 
-class Difference(NamedTuple):
-    """A row's difference from base in a measure: the paper's and ours, None if unknown."""
-
-    paper: float | None
-    ours: float | None
-
-
-def differences(rows: Sequence[Measured], split: str, measure: tables.Measure) -> dict[str, Difference]:
-    """The difference of every row but base, by name; ours is the mean over the seeds shared with base."""
-    base = _base(rows)
-    found = {}
-    for row in rows:
-        if base is None or row is base:
-            continue
-        paper = [_paper(m.row, measure) for m in (row, base)]
-        ours, of_base = row.scores(split, measure.path), base.scores(split, measure.path)
-        shared = [ours[seed] - of_base[seed] for seed in ours if seed in of_base]
-        # A perplexity may be too large for a number.
-        known = shared and all(map(math.isfinite, shared)) and not _is_base(row, base)
-        found[row.row.name] = Difference(
-            paper[0] - paper[1] if None not in paper else None,
-            statistics.mean(shared) if known else None,
-        )
-    return found
-
-
-def _is_base(row: Measured, base: Measured) -> bool:
-    """Whether a row has become base at this scale."""
-    return row is not base and row.config == base.config
-
-
-def _paper(row: tables.Row, measure: tables.Measure) -> float | None:
-    return next((row.paper[name] for name in measure.paper if name in row.paper), None)
-
-
-def cells(rows: Sequence[Measured], sweep: runs.Sweep) -> list[list[str]]:
-    """The cells of the table, a list for each row, in the order of `columns`; p is empty."""
-    table = tables.table(sweep.table)
-    different = [differences(rows, table.split, measure) for measure in table.measures]
-    lines = []
-    for m in rows:
-        line = [m.row.name, *(_option(m, rows[0], key) for key in tables.OPTIONS), _others(m, sweep)]
-        for measure, by_row in zip(table.measures, different, strict=True):
-            ours, papers = f'.{measure.decimals}f', f'.{measure.paper_decimals}f'
-            difference = by_row.get(m.row.name, Difference(None, None))
-            line += [
-                _number(_paper(m.row, measure), papers),
-                _spread(m, list(m.scores(table.split, measure.path).values()), ours),
-                _number(difference.paper, f'+{papers}'),
-                _number(difference.ours, f'+{ours}'),
-                *([''] if measure.significance else []),
-            ]
-        flops = accounting.update_flops(m.config) * m.config.train.steps if m.config else None
-        line += [
-            _number(m.row.paper.get('params'), 'g', 'M'),
-            f'{m.results[0]["params"] / 1e6:.2f}M' if m.results else '',
-            _number(m.row.paper.get('FLOPs'), '.1e'),
-            _number(flops, '.2e'),
-            f'{statistics.mean(result["seconds"] for result in m.results) / 3600:.3g}' if m.results else '',
-        ]
-        lines.append(line)
-    return lines
+def _hours(row: Measured) -> float | None:
+    return statistics.mean(run.result['seconds'] for run in row.done) / 3600 if row.done else None
 
 
 def _number(value: float | None, form: str, unit: str = '') -> str:
     return '' if value is None else f'{value:{form}}{unit}'
 
 
-def _spread(measured: Measured, values: list[float], form: str) -> str:
-    """Mean and standard deviation over seeds, and how many; without results, why there are none."""
-    if measured.config is None:
-        return 'impossible'
-    if not values and measured.results:
+def _spread(row: Measured, values: list[float], form: str) -> str:
+    """Mean and standard deviation over seeds; without results, why there are none."""
+    if not values and row.done:
         return ''
     if not values:
-        states = [state.state for state in measured.missing]
-        return states[0] if states and states[0] != 'done' else 'missing'
+        states = [state.state for state in row.missing]
+        return states[0] if states[0] != 'done' else 'missing'
     several = len(values) > 1 and all(map(math.isfinite, values))
     deviation = f' ±{statistics.stdev(values):{form}}' if several else ''
-    return f'{statistics.mean(values):{form}}{deviation} ({len(values)})'
+    return f'{statistics.mean(values):{form}}{deviation}{"*" if row.is_unlike else ""}'
 
 
-def _option(measured: Measured, base: Measured, key: str) -> str:
-    """An option as the row is written and what it became at this scale; empty where it is base's."""
-    written, of_base = (configs.flatten(config)[key] for config in (measured.written, base.written))
-    if measured is not base and written == of_base:
-        return ''
-    ours = configs.flatten(measured.config)[key] if measured.config else written
-    shown = tables.shown(key, written)
-    return shown if written == ours else f'{shown} → {tables.shown(key, ours)}'
-
-
-def _others(measured: Measured, sweep: runs.Sweep) -> str:
-    """What a row changes besides the options that have columns."""
-    if measured.config is None:
-        return ''
-    changed = tables.changes(measured.row, sweep.scale, sweep.different)
-    return ', '.join(
-        f'{key.partition(".")[2]}={v}' for key, v in changed.items() if key not in tables.OPTIONS
-    )
-
-
-def notes(rows: Sequence[Measured], sweep: runs.Sweep) -> list[str]:
+def notes(comparison: Comparison) -> list[str]:
     """What stands below the table: what its numbers are, how they agree with the paper's, what is missing."""
-    table = tables.table(sweep.table)
-    found = [_caption(table, sweep)]
-    for measure in table.measures:
-        pairs = differences(rows, table.split, measure).values()
+    found = [_caption(comparison), *_same_everywhere(comparison)]
+    for measure in comparison.table.measures:
+        pairs = scored.differences(comparison, measure).values()
         if any(pair.paper is not None for pair in pairs):
             known = [pair for pair in pairs if None not in pair]
             found.append(f"Rank correlation of the Δ{measure.name} with the paper's: {_correlation(known)}")
-    base = _base(rows)
-    if same := [m.row.name for m in rows if base and m.config and _is_base(m, base)]:
-        found.append(f'The same as base at this scale: {", ".join(same)}')
-    missing = [state for m in rows for state in m.missing]
+    base = comparison.base_row()
+    if same := [row.row.name for row in comparison.rows if scored.is_base(row, base)]:
+        where = 'at this scale' if comparison.several else 'but for its results'
+        found.append(f'The same as base {where}: {", ".join(same)}')
+    found += _scored_otherwise(comparison)
+    missing = [state for row in comparison.rows for state in row.missing]
     found += [f'{s.run.name}: {s.state} at step {s.step}: {s.error}' for s in missing if s.error]
     for name in runs.STATES:
         if these := [state.run.name for state in missing if state.state == name and not state.error]:
             found.append(f'{name}: {", ".join(these)}')
-    hardware = {json.dumps(result['hardware']) for m in rows for result in m.results}
+    if comparison.left_out:
+        found.append(f'Rows of the table that were not chosen: {", ".join(comparison.left_out)}')
+    hardware = {json.dumps(run.result['hardware']) for row in comparison.rows for run in row.done}
     for text in sorted(hardware):
         one = json.loads(text)
         found.append(f'Trained on {one["devices"]} x {one["device"]} ({one["cpus"]} CPU cores).')
     return found
 
 
-def _caption(table: tables.Table, sweep: runs.Sweep) -> str:
+def _caption(comparison: Comparison) -> str:
     """What the numbers of a table are."""
-    changed = ''.join(f', {key}={value}' for key, value in sweep.different.items())
+    table, several = comparison.table, comparison.several
     *first, last = (measure.meaning for measure in table.measures)
     meanings = f'{", ".join(first)} and {last}' if first else last
+    seeds = ', the greatest of those seeds (how many), mixed where some are better and some worse'
     tests = ''.join(
-        f' p: of the {measure.name} difference by paired bootstrap, the greatest of those seeds (how many), '
-        'mixed where some are better and some worse.'
+        f' p: of the {measure.name} difference by paired bootstrap{seeds if several else ""}.'
         for measure in table.measures
         if measure.significance
     )
-    return (
-        f'Table {sweep.table} at the scale {sweep.scale}{changed}: {meanings} on {table.split}. Ours: mean '
-        '± standard deviation (seeds). Δ: difference from base, ours over the seeds that both have.'
-        f'{tests} hours: of training.'
-    )
+    ours = ' Ours: mean ± standard deviation (seeds).' if several else ''
+    base = 'base, ours over the seeds that both have' if several else comparison.base
+    papers = any(row.row.paper for row in comparison.rows) and table.citation
+    cited = f' Numbers that are not ours: {table.citation}.' if papers else ''
+    about = f'{comparison.subject}: {meanings} on {table.split}.'
+    return f'{about}{ours} Δ: difference from {base}.{tests} hours: of training.{cited}'
+
+
+def _same_everywhere(comparison: Comparison) -> list[str]:
+    """The options of the table that no row changes, and so have no column."""
+    base = comparison.base_row() or comparison.rows[0]
+    names = _short(comparison.options)
+    texts = {key: [_option(row, base, key) for row in comparison.rows if row is not base] for key in names}
+    same = [f'{names[key]} {_option(base, base, key)}' for key in names if not any(texts[key])]
+    return [f'In every row: {", ".join(same)}'] if same else []
+
+
+def _scored_otherwise(comparison: Comparison) -> list[str]:
+    """Which runs are not compared, and why."""
+    unlike = [run for row in comparison.rows for run in row.done if run.unlike]
+    if not unlike:
+        return []
+    told = '; '.join(f'{run.name}: {run.unlike}' for run in unlike)
+    marked = ' (*)' if any(row.is_unlike for row in comparison.rows) else ''
+    return [f'Not scored as {comparison.base} and so left out of the differences{marked}: {told}']
 
 
 def _correlation(pairs: Sequence[tuple[float, float]]) -> str:
@@ -321,50 +213,69 @@ def _correlation(pairs: Sequence[tuple[float, float]]) -> str:
     return f'{result.statistic:.2f} (Spearman, {len(pairs)} rows, p {result.pvalue:.2g})'
 
 
-def rendered(headings: Sequence[str], lines: Sequence[Sequence[str]], form: str) -> str:
-    """The table in a format of `FORMATS`, without the columns that are empty in all rows."""
-    kept = [i for i in range(len(headings)) if any(line[i] for line in lines)]
-    align = ['left' if headings[i] in ('row', 'other') else 'right' for i in kept]
-    text = tabulate(
-        [[line[i] for i in kept] for line in lines],
-        [headings[i] for i in kept],
-        FORMATS[form],
-        colalign=align,
-        disable_numparse=True,
-    )
-    return text.translate(_LATEX) if form == 'latex' else text
+def records(comparison: Comparison, tests: Tests) -> list[dict[str, object]]:
+    """The rows for programs: numbers as they are, without rounding, and None where there is none."""
+    others = sorted(set().union(*(row.changed for row in comparison.rows)) - set(comparison.options))
+    return [_record(row, comparison, others, tests) for row in comparison.rows]
+
+
+def _record(row: Measured, comparison: Comparison, others: Sequence[str], tests: Tests) -> dict[str, object]:
+    flat, split = configs.flatten(row.config), comparison.table.split
+    found = {'row': row.row.name, 'source': row.row.source or None}
+    found |= {key: flat[key] for key in (*comparison.options, *others)}
+    found |= {'runs_done': len(row.done), 'runs_missing': len(row.missing)}
+    found |= {'scored_as_base': not row.is_unlike if row.done else None}
+    for measure in comparison.table.measures:
+        values = list(row.scores(split, measure.path).values())
+        differences = scored.differences(comparison, measure)
+        difference = differences.get(row.row.name, Difference(None, None))
+        several = len(values) > 1 and all(map(math.isfinite, values))
+        name = measure.name
+        found |= {
+            f'{name}_paper': scored.paper(row.row, measure),
+            f'{name}_mean': statistics.mean(values) if values else None,
+            f'{name}_stdev': statistics.stdev(values) if several else None,
+            f'{name}_runs': len(values),
+            f'{name}_difference_paper': difference.paper,
+            f'{name}_difference': difference.ours,
+        }
+        if measure.significance:
+            tested = tests.get(row.row.name, ())
+            found[f'{name}_p_greatest'] = max((p for _, p in tested), default=None)
+            found[f'{name}_runs_disagree'] = scored.disagree(tested) if tested else None
+    millions, hours = row.row.paper.get('params'), _hours(row)
+    return found | {
+        'params_paper': millions and millions * 1e6,
+        'params': row.done[0].result['params'] if row.done else None,
+        'FLOPs_paper': row.row.paper.get('FLOPs'),
+        'FLOPs': _flops(row),
+        'training_seconds_mean': hours and hours * 3600,
+    }
+
+
+def _by_run(comparison: Comparison) -> list[dict[str, object]]:
+    """Every run for programs, with its own scores."""
+    split, measures = comparison.table.split, comparison.table.measures
+    found = []
+    for row in comparison.rows:
+        for run in row.done:
+            scores = {m.name: scored.value_at(run.scores(split), m.path) for m in measures}
+            about = {'row': row.row.name, 'run': run.name, 'seed': run.result['config']['train']['seed']}
+            how = {'checkpoint': run.scores(split)['checkpoint'], 'unlike_base': run.unlike or None}
+            found.append({**about, **scores, **how, 'training_seconds': run.result['seconds']})
+    return found
 
 
 def print_report(call: Call) -> None:
-    """Prints the report of a work directory, or writes it to a file."""
+    """Prints a report, or writes it to a file."""
     values = call.flags
-    if values.workdir is None:
-        raise ConfigError('--workdir: missing; report needs the folder of a sweep')
-    folder = pathlib.Path(values.workdir)
-    sweep = runs.read_sweep(folder)
-    if values.table not in (None, sweep.table):
-        raise ConfigError(f'--table={values.table}: {folder} is of table {sweep.table}')
-    table = tables.table(sweep.table)
-    rows = read_rows(sweep, folder)
-    headings, lines, told = columns(table), cells(rows, sweep), notes(rows, sweep)
+    comparison = _compared(call)
+    told, tests = notes(comparison), {}
     try:
-        found = significance(rows, table)
-        for line in lines:
-            if line[0] in found:
-                line[headings.index('p')] = found[line[0]]
+        tests = scored.significance(comparison)
     except (ConfigError, OSError, UnicodeDecodeError) as error:
         told.append(f'No significance: {" ".join(str(error).split())}')
-    title = f'Table {sweep.table}, scale {sweep.scale}'
-    shown = rendered(headings, lines, values.format)
-    if values.format == 'html':
-        # Imported here, so that the other formats need no matplotlib.
-        from experiments import page
-
-        base, curves = _base(rows), {m.row.name: _curves(m) for m in rows}
-        text = page.page(title, shown, table.measures[0].name, told, curves, _curves(base) if base else [])
-    else:
-        before = {'terminal': '', 'markdown': '- ', 'latex': '% '}[values.format]
-        text = shown + '\n\n' + ''.join(f'{before}{note}\n' for note in told)
+    text = _rendered(comparison, tests, told, values.format)
     if values.output:
         pathlib.Path(values.output).write_text(text)
         print(values.output)
@@ -372,27 +283,84 @@ def print_report(call: Call) -> None:
         print(text, end='')
 
 
-def _curves(measured: Measured) -> list[list[tuple[int, float]]]:
+def _rendered(comparison: Comparison, tests: Tests, told: list[str], form: str) -> str:
+    """The report in a format."""
+    if form == 'csv':
+        return formats.csv_text(records(comparison, tests))
+    if form == 'json':
+        about = {'title': comparison.title, 'split': comparison.table.split, 'base': comparison.base}
+        rows = {'rows': records(comparison, tests), 'runs': _by_run(comparison)}
+        return formats.json_text({**about, **rows, 'notes': told})
+    shown = columns(comparison, tests)
+    if form == 'html':
+        # Imported here, so that the other formats need no matplotlib.
+        from experiments import page
+
+        curves = {row.row.name: _curves(row) for row in comparison.rows}
+        return page.page(comparison.title, shown, told, curves, comparison.base)
+    return FORMATS[form](shown, told)
+
+
+def _compared(call: Call) -> Comparison:
+    """What the call names: a sweep, or runs."""
+    values = call.flags
+    if call.words:
+        if wrong := [name for name in ('workdir', 'table', 'scale') if values[name].present]:
+            raise ConfigError(f'--{wrong[0]}: of a sweep; a report of RUN... does not take it')
+        return scored.of_runs(call.words, values.base, values.split)
+    if wrong := [name for name in ('base', 'split') if values[name].present]:
+        raise ConfigError(f'--{wrong[0]}: of a report of RUN...; the table of a sweep says it')
+    if values.workdir is None and values.table is None:
+        raise ConfigError('--workdir: missing; report needs the folder of a sweep, or RUN...')
+    table, scale = (own.kept(name) if name else None for name in (values.table, values.scale))
+    named = values.workdir or runs.folder(table, scale or tables.default_scale(table))
+    folder = pathlib.Path(named)
+    sweep = runs.read_sweep(folder)
+    for flag, asked, found in (('table', table, sweep.table), ('scale', scale, sweep.scale)):
+        if asked not in (None, found):
+            raise ConfigError(f'--{flag}={asked}: {folder} is of {flag} {found}')
+    return scored.of_sweep(sweep, folder)
+
+
+def _curves(row: Measured) -> list[list[tuple[int, float]]]:
     """The steps and perplexities on the development set, of every run."""
     found = []
-    for run in (*measured.runs, *(state.run for state in measured.missing)):
-        lines = [line for line in runs.metrics(run.folder) if 'dev_perplexity' in line]
+    for folder in (*(run.folder for run in row.done), *(state.run.folder for state in row.missing)):
+        lines = [line for line in runs.metrics(folder) if 'dev_perplexity' in line]
         found.append([(line['step'], line['dev_perplexity']) for line in lines])
     return [curve for curve in found if curve]
 
 
+Renderer = Callable[[Sequence[Column], Sequence[str]], str]
+FORMATS: dict[str, Renderer | None] = {
+    'terminal': formats.terminal,
+    'markdown': formats.markdown,
+    'latex': formats.latex,
+    'html': None,
+    'csv': None,
+    'json': None,
+}
 FLAGS = {
+    'workdir': Flag(str, None, 'folder of a sweep', 'FOLDER'),
     'table': Flag(str, None, 'what the sweep must be of; any table if none', 'NAME'),
-    'workdir': Flag(str, None, 'folder of the sweep', 'FOLDER'),
+    'scale': Flag(str, None, 'what the sweep must be at; any scale if none', 'NAME'),
+    'base': Flag(str, None, 'the RUN that others are compared with; the first if none', 'RUN'),
+    'split': Flag(str, 'test', 'of RUN...: which scores', 'NAME'),
     'format': Flag(str, 'terminal', 'how to print it', 'NAME', choices=tuple(FORMATS)),
     'output': Flag(str, None, 'file to write; standard output if none', 'FILE'),
 }
 COMMANDS = {
     '': Command(
-        "Print a table with the paper's numbers and ours.",
+        "Print a sweep's table, the paper's numbers beside ours; or, of work directories RUN... of any "
+        'trainings of one task, a row each with the options in which they differ.',
         print_report,
         tuple(FLAGS),
-        examples=('{} --workdir=FOLDER', '{} --workdir=FOLDER --format=html --output=FILE'),
+        examples=(
+            '{} --workdir=FOLDER',
+            '{} --workdir=FOLDER --format=html --output=FILE',
+            '{} runs/tiny runs/tiny-h=2 --base=tiny',
+        ),
+        words=('RUN...',),
     )
 }
 

@@ -17,7 +17,8 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from experiments import tables
+from experiments import own, tables
+from transformer import config as configs
 from transformer import files
 from transformer.options import ConfigError
 
@@ -67,6 +68,8 @@ class Sweep:
     different: dict[str, object]  # what differs from the scale's base config
     runs: tuple[tuple[str, int], ...]  # rows and seeds
     jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SLURM's, by name of the run
+    # Of rows from a file of the user's own: how their configs differ from the paper's base.
+    written: Mapping[str, Mapping[str, object]] = dataclasses.field(default_factory=dict)
 
     def all_runs(self, workdir: pathlib.Path) -> list[Run]:
         """The runs in the order of the table's rows, then by seed.
@@ -90,23 +93,68 @@ def _run(row: tables.Row, seed: int, sweep: Sweep, workdir: pathlib.Path) -> Run
     return Run(row.name, seed, config.train.steps, config.data.batch_tokens, workdir, tuple(options))
 
 
+def described(sweep: Sweep) -> Sweep:
+    """The sweep with what its rows are written down, where their table or scale is a file that may change.
+
+    Raises:
+      ConfigError: a row is impossible at this scale.
+    """
+    if not own.is_file(sweep.table) and not own.is_file(sweep.scale):
+        return sweep
+    names = dict.fromkeys(row for row, _ in sweep.runs)
+    base, written = configs.resolve(configs.config_dict()), {}
+    for row in tables.rows(sweep.table, ','.join(names)):
+        config = tables.config(row, sweep.scale, sweep.different)
+        changed = configs.differences(base, config).items()
+        written[row.name] = {key: value for key, (_, value) in changed if key != FOLDER}
+    return dataclasses.replace(sweep, written=written)
+
+
+def check_unchanged(sweep: Sweep, workdir: pathlib.Path) -> None:
+    """Raises ConfigError where a row's file says something else than when the sweep was launched."""
+    base = configs.flatten(configs.resolve(configs.config_dict()))
+    for name, now in described(sweep).written.items():
+        then = sweep.written.get(name, now)
+        for key in {**then, **now}:
+            old, new = then.get(key, base[key]), now.get(key, base[key])
+            if old != new:
+                file = sweep.table if own.is_file(sweep.table) else sweep.scale
+                raise ConfigError(
+                    f'{file}: row {name} has changed since {workdir} was launched: {key} was {old!r} and is '
+                    f'{new!r}; change it back, or choose another --workdir'
+                )
+
+
 def read_sweep(workdir: pathlib.Path) -> Sweep:
     """What a work directory was launched with.
 
     Raises:
-      ConfigError: no sweep was launched there, or its file is damaged.
+      ConfigError: no sweep was launched there, its file is damaged, or a file of the user's own that it
+        names has changed or is missing.
     """
     try:
         content = json.loads((workdir / SWEEP).read_text())
         content['runs'] = tuple((row, seed) for row, seed in content['runs'])
         sweep = Sweep(**content)
-        tables.scale_config(sweep.scale, sweep.different)
-        tables.rows(sweep.table, ','.join(row for row, _ in sweep.runs))
+        own_files = own.is_file(sweep.table) or own.is_file(sweep.scale)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f'{workdir}: no sweep was launched there (it holds no {SWEEP})') from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f'{workdir / SWEEP}: damaged: {error}') from None
+    try:
+        tables.scale_config(sweep.scale, sweep.different)
+        tables.rows(sweep.table, ','.join(row for row, _ in sweep.runs))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        damaged = '' if own_files else f'{workdir / SWEEP}: damaged: '
+        raise ConfigError(f'{damaged}{error}') from None
+    check_unchanged(sweep, workdir)
     return sweep
+
+
+def folder(table: str, scale: str) -> pathlib.Path:
+    """The work directory of a sweep where none is named."""
+    name = own.stem(table) if own.is_file(table) else f'table{table}'
+    return pathlib.Path('runs', f'{name}-{own.stem(scale)}')
 
 
 @contextlib.contextmanager
@@ -146,6 +194,7 @@ def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
     moved = {key: value for key, value in old.different.items() if key == FOLDER}
     return dataclasses.replace(
         new,
+        written=dict(old.written) | dict(new.written),
         different=moved | new.different,
         runs=tuple(dict.fromkeys(old.runs + new.runs)),
         jobs=old.jobs,

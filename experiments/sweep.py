@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from absl import flags
 from tabulate import tabulate
 
-from experiments import command, launch, plan, runs, tables
+from experiments import command, launch, own, plan, runs, tables
 from transformer import config as configs
 from transformer import options
 from transformer.arguments import Call, Command, Flag
@@ -30,7 +30,7 @@ def print_plan(call: Call) -> None:
         raise ConfigError(f'--tflops={values.tflops:g}: --time measures the speed; give one of them')
     speed = values.tflops or plan.PAPER_DEVICES * plan.P100
     plan.print_plan(
-        tables.rows(values.table, values.rows),
+        tables.rows(_table(values), values.rows),
         _scale(values),
         _different(values),
         tflops=None if values.time else speed,
@@ -47,10 +47,10 @@ def run_rows(call: Call) -> int:
     values = call.flags
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
         raise ConfigError(f'--{ignored[0]}: for SLURM alone; needs --launcher=slurm')
-    rows = tables.rows(values.table, values.rows)
+    rows = tables.rows(_table(values), values.rows)
     asked = tuple(itertools.product([row.name for row in rows], range(1, values.seeds + 1)))
     workdir = _workdir(values)
-    new = runs.Sweep(values.table, _scale(values), _different(values), asked)
+    new = runs.described(runs.Sweep(_table(values), _scale(values), _different(values), asked))
     resources = _resources(values) if values.launcher == 'slurm' else {}
     runs.joined(workdir, new).all_runs(workdir)
     with runs.alone(workdir):
@@ -94,12 +94,16 @@ def _resources(values: flags.FlagValues) -> dict[str, object]:
     return found
 
 
+def _table(values: flags.FlagValues) -> str:
+    return own.kept(values.table)
+
+
 def _scale(values: flags.FlagValues) -> str:
-    return values.scale or tables.table(values.table).rows[0].scale
+    return own.kept(values.scale) if values.scale else tables.default_scale(_table(values))
 
 
 def _workdir(values: flags.FlagValues) -> pathlib.Path:
-    return pathlib.Path(values.workdir or f'runs/table{values.table}-{_scale(values)}')
+    return pathlib.Path(values.workdir or runs.folder(_table(values), _scale(values)))
 
 
 def _different(values: flags.FlagValues) -> dict[str, object]:
@@ -122,7 +126,7 @@ def print_status(call: Call) -> None:
     workdir = _workdir(call.flags)
     sweep = runs.read_sweep(workdir)
     for flag, found in (('table', sweep.table), ('scale', sweep.scale)):
-        if call.flags[flag].present and call.flags[flag].value != found:
+        if call.flags[flag].present and own.kept(call.flags[flag].value) != found:
             raise ConfigError(f'--{flag}={call.flags[flag].value}: {workdir} is of {flag} {found}')
     states = runs.states(sweep, workdir)
     left = runs.seconds_left(states)
@@ -157,12 +161,13 @@ def _duration(seconds: float | None) -> str:
 
 SCALE = ('table', 'rows', 'scale', 'set')
 FLAGS = {
-    'table': Flag(str, '3', f'the table: {", ".join(tables.TABLES)}', 'NAME'),
+    'table': Flag(str, '3', f'{", ".join(tables.TABLES)}, or a file of your own', 'NAME'),
     'rows': Flag(str, None, 'names of rows, comma-separated; all if none', 'NAMES'),
     'scale': Flag(
         str,
         None,
-        f"the base that rows differ from: {', '.join(tables.SCALES)}; the table's own if none",
+        f"the base that rows differ from: {', '.join(tables.SCALES)}, or a config file; the table's own if "
+        'none',
         'NAME',
     ),
     'set': Flag(str, [], 'changed in that base; may be given several times', 'OPTION=VALUE', many=True),

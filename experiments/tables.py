@@ -6,13 +6,16 @@ ablation is one more line in a table, a new score one more `Measure`.
 """
 
 import dataclasses
+import functools
 import importlib
+import re
 import types
 from collections.abc import Mapping
 from typing import NamedTuple
 
 import ml_collections
 
+from experiments import own
 from transformer import config as configs
 from transformer import options as declarations
 from transformer.config import Config
@@ -73,7 +76,8 @@ class Row:
       paper: what the paper prints, as far as it does: PPL and BLEU (of Table 3, on newstest2013), EN-DE
         and EN-FR (BLEU of Table 2, on newstest2014), params (in millions) and FLOPs.
       source: where the row comes from.
-      scale: the scale that it is written for; at any other it is in proportion.
+      scale: the scale that it is written for; at any other it is in proportion. None: its numbers hold at
+        every scale.
       only_at_scale: further changes, at that scale alone.
     """
 
@@ -81,7 +85,7 @@ class Row:
     changes: dict[str, object]
     paper: dict[str, float] = dataclasses.field(default_factory=dict)
     source: str = ''
-    scale: str = 'paper'
+    scale: str | None = None
     only_at_scale: dict[str, object] = dataclasses.field(default_factory=dict)
 
 
@@ -114,21 +118,23 @@ class Table(NamedTuple):
     Attributes:
       split: what was scored: dev or test.
       measures: the scores, in the order of their columns.
+      citation: where the numbers in `Row.paper` are printed.
     """
 
     rows: tuple[Row, ...]
     split: str
     measures: tuple[Measure, ...]
+    citation: str = ''
 
 
 def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None, **only) -> Row:
     paper = {'PPL': ppl, 'BLEU': bleu} | ({'params': params} if params else {})
     section = name if name in ('base', 'big') else f'({name[0]})'
-    return Row(name, changes, paper, f'Table 3, {section}', only_at_scale=only)
+    return Row(name, changes, paper, f'Table 3, {section}', 'paper', only)
 
 
 def _row2(name: str, changes: dict, only: dict, paper: dict[str, float]) -> Row:
-    return Row(name, changes, paper, 'Table 2', only_at_scale=only)
+    return Row(name, changes, paper, 'Table 2', 'paper', only)
 
 
 _BIG = {'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16, 'model.P_drop': 0.3}
@@ -176,25 +182,26 @@ TABLE_2 = (
     ),
 )
 
+_further = functools.partial(Row, scale='paper')
 FURTHER = (
-    Row('pre-norm', {'model.norm': 'pre'}, source='T2T, October 2017'),
-    Row('rmsnorm', {'model.norm_type': 'rmsnorm'}, source='Zhang & Sennrich 2019'),
-    Row('no-positions', {'model.positions': 'none'}),
-    Row('rotary', {'model.positions': 'rotary'}, source='Su et al. 2021'),
-    Row('relative', {'model.positions': 'relative'}, source='Shaw et al. 2018'),
-    Row('t2t-sinusoid', {'model.sinusoid': 't2t'}, source='§3.5 against T2T-2017'),
-    Row('untied', {'model.tie_embeddings': 'none'}, source='§3.4'),
-    Row('tied-decoder', {'model.tie_embeddings': 'decoder'}, source='§3.4'),
-    Row('gelu', {'model.activation': 'gelu'}, source='Hendrycks & Gimpel 2016'),
-    Row('swiglu', {'model.activation': 'swiglu'}, source='Shazeer 2020'),
-    Row('ffn-biases', {'model.biases': 'ffn'}, source='§3.2.2 against T2T-2017'),
-    Row('no-biases', {'model.biases': 'none'}),
-    Row('xavier', {'model.init': 'xavier'}, source='T2T-2017 fuses kernels'),
-    Row('attention-dropout', {'model.P_drop_attention': 0.1, 'model.P_drop_relu': 0.1}, source='T2T v2'),
-    Row('no-embedding-dropout', {'model.P_drop_embedding': 0.0}, source='§5.4'),
-    Row('warmup-half', {'train.warmup_steps': 2000}, source='§5.3'),
-    Row('warmup-double', {'train.warmup_steps': 8000}, source='T2T v2'),
-    Row('adam-b2-0.999', {'train.beta2': 0.999}, source='§5.3 against the usual default'),
+    _further('pre-norm', {'model.norm': 'pre'}, source='T2T, October 2017'),
+    _further('rmsnorm', {'model.norm_type': 'rmsnorm'}, source='Zhang & Sennrich 2019'),
+    _further('no-positions', {'model.positions': 'none'}),
+    _further('rotary', {'model.positions': 'rotary'}, source='Su et al. 2021'),
+    _further('relative', {'model.positions': 'relative'}, source='Shaw et al. 2018'),
+    _further('t2t-sinusoid', {'model.sinusoid': 't2t'}, source='§3.5 against T2T-2017'),
+    _further('untied', {'model.tie_embeddings': 'none'}, source='§3.4'),
+    _further('tied-decoder', {'model.tie_embeddings': 'decoder'}, source='§3.4'),
+    _further('gelu', {'model.activation': 'gelu'}, source='Hendrycks & Gimpel 2016'),
+    _further('swiglu', {'model.activation': 'swiglu'}, source='Shazeer 2020'),
+    _further('ffn-biases', {'model.biases': 'ffn'}, source='§3.2.2 against T2T-2017'),
+    _further('no-biases', {'model.biases': 'none'}),
+    _further('xavier', {'model.init': 'xavier'}, source='T2T-2017 fuses kernels'),
+    _further('attention-dropout', {'model.P_drop_attention': 0.1, 'model.P_drop_relu': 0.1}, source='T2T v2'),
+    _further('no-embedding-dropout', {'model.P_drop_embedding': 0.0}, source='§5.4'),
+    _further('warmup-half', {'train.warmup_steps': 2000}, source='§5.3'),
+    _further('warmup-double', {'train.warmup_steps': 8000}, source='T2T v2'),
+    _further('adam-b2-0.999', {'train.beta2': 0.999}, source='§5.3 against the usual default'),
 )
 
 
@@ -232,24 +239,49 @@ _OF_LANGUAGE = (
     Measure('grammatical', 'share of grammatical samples', 'grammatical', 3),
 )
 
+# What a report of runs that belong to no table prints, by their task.
+MEASURES = {'translation': (_PERPLEXITY, _SACREBLEU), 'language': _OF_LANGUAGE}
+_PAPER = 'Vaswani et al. 2017'
 TABLES = {
-    '2': Table(TABLE_2, 'test', (_PERPLEXITY, _PAPERS_BLEU)),
-    '3': Table(TABLE_3, 'dev', (_PERPLEXITY, _SACREBLEU)),
+    '2': Table(TABLE_2, 'test', (_PERPLEXITY, _PAPERS_BLEU), f'{_PAPER}, Table 2'),
+    '3': Table(TABLE_3, 'dev', (_PERPLEXITY, _SACREBLEU), f'{_PAPER}, Table 3'),
     # With base, because these rows too are differences from it.
-    'further': Table((TABLE_3[0], *FURTHER), 'dev', (_PERPLEXITY, _SACREBLEU)),
+    'further': Table((TABLE_3[0], *FURTHER), 'dev', (_PERPLEXITY, _SACREBLEU), f'{_PAPER}, Table 3'),
     'language': Table(LANGUAGE, 'dev', _OF_LANGUAGE),
 }
 
 
 def table(name: str) -> Table:
-    """The table of a name.
+    """The table of a name, or the `TABLE` of a file.
 
     Raises:
-      ConfigError: there is no such table.
+      ConfigError: there is no such table, or its file is wrong.
     """
+    if own.is_file(name):
+        return _checked(own.table(name), name)
     if name not in TABLES:
-        raise ConfigError(f'--table={name}: choose one of {", ".join(TABLES)}')
+        raise ConfigError(f'--table={name}: choose one of {", ".join(TABLES)}, or a file as mine.py')
     return TABLES[name]
+
+
+def _checked(found: object, file: str) -> Table:
+    """A file's table; what it holds is checked here, and what its rows change where they are used."""
+    if not isinstance(found, Table) or not found.rows or not found.measures:
+        raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows and measures')
+    for kind, parts in ((Row, found.rows), (Measure, found.measures)):
+        wrong = [part for part in parts if not isinstance(part, kind)]
+        if wrong:
+            raise ConfigError(f'{file}: {wrong[0]!r}: not a {kind.__name__}')
+        names = [part.name for part in parts]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ConfigError(f'{file}: two {kind.__name__.lower()}s are called {twice[0]!r}')
+    for row in found.rows:
+        if not re.fullmatch(r'\w[\w.+-]*', row.name):
+            raise ConfigError(f'{file}: row {row.name!r}: a name of letters, digits, "_", ".", "+" and "-"')
+    tested = [measure for measure in found.measures if measure.significance]
+    if len(tested) > 1 or not all(measure.path.startswith('bleu.') for measure in tested):
+        raise ConfigError(f'{file}: significance: of one measure, whose path begins with "bleu."')
+    return found
 
 
 def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
@@ -271,22 +303,38 @@ def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
     return tuple(row for row in found if row.name in wanted.split(','))
 
 
-def shown(key: str, value: int | float) -> str:
-    """A value of one of `OPTIONS`, as tables print it."""
+def shown(key: str, value: object) -> str:
+    """A value of an option, as tables print it."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
     return f'{value / 1000:g}K' if key == 'train.steps' else f'{value:g}'
 
 
 def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_collections.ConfigDict:
-    """The base config of a scale, with further differences.
+    """The base config of a scale, which a config file may name, with further differences.
 
     Raises:
-      ConfigError: there is no such scale.
+      ConfigError: there is no such scale, or its file is wrong.
     """
+    if own.is_file(scale):
+        return _with(own.scale(scale), different)
     if scale not in SCALES:
-        raise ConfigError(f'--scale={scale}: choose one of {", ".join(SCALES)}')
+        raise ConfigError(f'--scale={scale}: choose one of {", ".join(SCALES)}, or a config file')
     file, of_scale = SCALES[scale]
     base = importlib.import_module(f'configs.{file}').get_config()
     return _with(base, of_scale | different)
+
+
+def default_scale(name: str) -> str:
+    """The scale of a table where none is named.
+
+    Raises:
+      ConfigError: it has none.
+    """
+    scale = table(name).rows[0].scale
+    if scale is None:
+        raise ConfigError(f'--scale: missing; the rows of {name} are not written for one')
+    return scale
 
 
 def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
@@ -295,7 +343,7 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     Args:
       different: differences of that base from the scale's; the row is in proportion to the changed base.
     """
-    if scale == row.scale:
+    if row.scale in (scale, None):
         # A number of steps that the user gives holds for every row.
         return row.changes | {k: v for k, v in row.only_at_scale.items() if k not in different}
     own, base = configs.flatten(scale_config(row.scale)), configs.flatten(scale_config(scale, different))
@@ -322,10 +370,10 @@ def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> 
 
 def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> list[str]:
     """The options of run.py that give the same config."""
-    file, of_scale = SCALES[scale]
+    name, of_scale = (None, {}) if own.is_file(scale) else SCALES[scale]
     all_of_them = of_scale | different | changes(row, scale, different)
     return [
-        f'--config=configs/{file}.py',
+        f'--config={f"configs/{name}.py" if name else scale}',
         *(f'--config.{key}={value}' for key, value in all_of_them.items()),
     ]
 
@@ -333,6 +381,7 @@ def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
 def _with(base: ml_collections.ConfigDict, different: Mapping[str, object]) -> ml_collections.ConfigDict:
     """The config with changes, before anything is derived from them."""
     for key, value in different.items():
+        declarations.check_name(configs.OPTIONS, key)
         group, name = key.split('.')
         base[group][name] = declarations.check_value(configs.OPTIONS, key, value)
     return base

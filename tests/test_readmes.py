@@ -88,8 +88,9 @@ def test_files_that_are_named_exist(page):
     ]
     anywhere = {path.name for path in ours} | {path.name for path in ROOT.iterdir()}
     for name in code(page):
-        # The example of a new task names files that are to be written.
-        if re.fullmatch(r'[\w./-]+\.(py|ipynb|html|toml|png)', name) and 'holes' not in name:
+        # The examples of a new task and of a new table name files that are to be written.
+        written = re.search('holes|heads', name)
+        if re.fullmatch(r'[\w./-]+\.(py|ipynb|html|toml|png)', name) and not written:
             found = any((folder / name).exists() for folder in folders) if '/' in name else name in anywhere
             assert found, f'{page}: {name}'
 
@@ -216,6 +217,23 @@ def test_the_config_that_is_shown():
         'model.d_k': (64, 128),
         'model.d_v': (64, 128),
     }
+
+
+def test_the_table_that_is_shown(tmp_path, monkeypatch, capsys):
+    """Written to a file, it is a table, in all calls that the page shows."""
+    blocks = re.findall(r'^```python\n(.*?)^```$', text('experiments/README.md'), re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if 'TABLE = Table(' in block]
+    (tmp_path / 'heads.py').write_text(block)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'configs').symlink_to(ROOT / 'configs')
+    named = [
+        words for words in calls('experiments/README.md', 'experiments.sweep') if '--table=heads.py' in words
+    ]
+    (planned,) = [words for words in named if words[0] == 'plan']
+    assert sweep.main(['sweep', *planned]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows[2:5]] == ['base', 'one-head', 'deep'] and rows[3][4] == '1'
+    assert {words[0] for words in named} == {'plan', 'run', 'status'}
 
 
 def test_the_task_that_is_shown():

@@ -1,0 +1,160 @@
+"""Tables and scales of the user's own, in files outside the package."""
+
+import dataclasses
+import json
+import os
+import pathlib
+
+import pytest
+
+from experiments import own, report, runs, sweep, tables
+from transformer import arguments, cli
+
+SCALE = """
+from transformer.config import config_dict
+
+def get_config():
+    return config_dict({'model.d_model': 32, 'model.h': 2, 'data.source': 'grammar', 'data.pieces': 600,
+                        'model.vocab_size': 600, 'train.steps': 40})
+"""
+TABLE = """
+from experiments.tables import Measure, Row, Table
+
+TABLE = Table(
+    rows=(Row('base', {}), Row('four', {'model.h': 4}, {'PPL': 3.5}), Row('wide', {'model.d_ff': 512})),
+    split='test',
+    measures=(Measure('PPL', 'perplexity', 'perplexity', 1, ('PPL',)),),
+    citation='Nobody 2020, Table 1',
+)
+"""
+
+
+@pytest.fixture
+def files(tmp_path, monkeypatch):
+    """A folder with a table and a scale, which the program is started in."""
+    (tmp_path / 'mine.py').write_text(TABLE)
+    (tmp_path / 'small.py').write_text(SCALE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def launched(workdir: pathlib.Path, *rows: str) -> runs.Sweep:
+    """What `sweep run` keeps of a table and a scale that were named in another folder."""
+    asked = tuple((row, 1) for row in rows)
+    new = runs.described(runs.Sweep(own.kept('mine.py'), own.kept('small.py'), {'train.beta2': 0.9}, asked))
+    workdir.mkdir()
+    runs.write_sweep(workdir, new)
+    return new
+
+
+def write_result(run: runs.Run, perplexity: float) -> None:
+    call = cli.parse(['run.py', *run.options])
+    config = arguments.config(call)
+    scores = {'checkpoint': 'best', 'decode': dataclasses.asdict(config.decode), 'perplexity': perplexity}
+    result = {
+        'params': 5, 'steps': run.steps, 'seconds': 60.0, 'config': dataclasses.asdict(config),
+        'hardware': {'devices': 1, 'device': 'cpu', 'cpus': 2}, 'scores': {'test': scores},
+    }  # fmt: skip
+    run.folder.mkdir()
+    (run.folder / 'result.json').write_text(json.dumps(result))
+
+
+def test_plan(files, capsys):
+    assert sweep.main(['sweep', 'plan', '--table=mine.py', '--scale=small.py', '--rows=base,four']) == 0
+    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
+    # Numbers hold as they are written: 4 heads, of 8 pieces each.
+    assert lines['four'][4:6] == ['4', '8'] and lines['base'][4:6] == ['2', '16'] and 'wide' not in lines
+
+
+def test_own_rows_of_the_papers_base_at_another_scale(files):
+    assert tables.changes(tables.rows(own.kept('mine.py'))[1], 'grammar') == {'model.h': 4}
+
+
+def test_from_launch_to_report(files, capsys, monkeypatch):
+    new = launched(files / 'w', 'base', 'four')
+    assert pathlib.Path(new.table).is_absolute() and new.written['four']['model.h'] == 4
+    # Wherever it is read.
+    monkeypatch.chdir(own.ROOT)
+    for run, perplexity in zip(new.all_runs(files / 'w'), (3.0, 4.0), strict=True):
+        write_result(run, perplexity)
+    assert report.main(['report', f'--workdir={files / "w"}']) == 0
+    out = capsys.readouterr().out
+    assert 'PPL  PPL ours  ΔPPL ours' in out
+    four = next(line.split() for line in out.splitlines() if line.startswith('four'))
+    assert four[:4] == ['four', '3.5', '4.0', '+1.0']
+    assert 'Table mine at the scale small, train.beta2=0.9: perplexity on test.' in out
+    assert 'Numbers that are not ours: Nobody 2020, Table 1.' in out
+    assert 'Rows of the table that were not chosen: wide' in out
+    monkeypatch.chdir(files)
+    assert sweep.main(['sweep', 'status', '--workdir=w', '--table=mine.py', '--scale=small.py']) == 0
+    assert 'four-seed1' in capsys.readouterr().out
+    assert report.main(['report', '--workdir=w', '--table=3']) == 2
+    assert '--table=3: w is of table' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    'file, old, new, told',
+    [
+        ('mine.py', "'model.h': 4", "'model.h': 1", 'row four has changed since w was launched: model.h was 4'),
+        ('small.py', "'model.d_model': 32", "'model.d_model': 64", 'row base has changed since w was launched'),
+        ('mine.py', "Row('four'", "Row('five'", 'mine.py has base, five, wide'),
+        ('mine.py', 'TABLE = ', 'TABELLE = ', 'mine.py: defines no TABLE'),
+    ],
+)  # fmt: skip
+def test_a_file_that_has_changed(files, capsys, file, old, new, told):
+    launched(files / 'w', 'base', 'four')
+    text = (files / file).read_text()
+    (files / file).write_text(text.replace(old, new))
+    os.utime(files / file, ns=(1, 1))
+    call = [
+        'run',
+        '--table=mine.py',
+        '--scale=small.py',
+        '--set=train.beta2=0.9',
+        '--rows=wide',
+        '--workdir=w',
+    ]
+    for main, words in ((report.main, ['--workdir=w']), (sweep.main, call)):
+        assert main(['program', *words]) == 2
+        error = capsys.readouterr().err
+        assert told in error and error.count('\n') == 1
+    # What the sweep does not have may change.
+    (files / file).write_text(text.replace('512', '256'))
+    assert report.main(['report', '--workdir=w']) == 0
+
+
+@pytest.mark.parametrize(
+    'table, told',
+    [
+        ("TABLE = 3", 'mine.py: TABLE must be a Table(rows, split, measures)'),
+        ("TABLE = 1 / 0", 'mine.py: ZeroDivisionError: division by zero'),
+        ("TABLE =", 'mine.py: SyntaxError'),
+        (TABLE.replace("'four'", "'base'"), "mine.py: two rows are called 'base'"),
+        (TABLE.replace("'four'", "'a b'"), "mine.py: row 'a b': a name of letters"),
+        (TABLE.replace('model.h', 'model.hh'), "row four: model.hh: no such option; did you mean 'model.h'"),
+        (TABLE.replace("'model.h': 4", "'model.h': 'x'"), "row four: model.h='x': expected int"),
+        (TABLE.replace("('PPL',))", "('PPL',), significance=True)"), 'mine.py: significance: of one measure'),
+        (TABLE.replace("Row('wide', {'model.d_ff': 512})", '5'), 'mine.py: 5: not a Row'),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line(files, capsys, table, told):
+    (files / 'mine.py').write_text(table)
+    os.utime(files / 'mine.py', ns=(2, 2))
+    assert sweep.main(['sweep', 'plan', '--table=mine.py', '--scale=small.py']) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count('\n') == 1
+
+
+def test_what_is_not_there(files, capsys):
+    for words, told in (
+        (['--table=yours.py'], '--table=yours.py: no such file'),
+        (['--scale=yours.py'], '--scale=yours.py: no such file'),
+        (['--table=mine.py'], 'the rows of mine.py are not written for one'),
+    ):
+        assert sweep.main(['sweep', 'plan', *words]) == 2
+        assert told in capsys.readouterr().err.replace(f'{files}{os.sep}', '')
+
+
+def test_a_table_has_a_folder_of_its_own():
+    assert str(runs.folder('3', 'grammar')) == 'runs/table3-grammar'
+    assert str(runs.folder('a/mine.py', 'configs/tiny.py')) == 'runs/mine-tiny'
