@@ -95,8 +95,8 @@ def test_from_launch_to_report(files, capsys, monkeypatch):
 @pytest.mark.parametrize(
     'file, old, new, told',
     [
-        ('mine.py', "'model.h': 4", "'model.h': 1", 'row four has changed since w was launched: model.h was 4'),
-        ('small.py', "'model.d_model': 32", "'model.d_model': 64", 'row base has changed since w was launched'),
+        ('mine.py', "'model.h': 4", "'model.h': 1", 'row four has changed since w was launched: model.h'),
+        ('small.py', "'model.d_model': 32", "'model.d_model': 64", 'row base has changed since w'),
         ('mine.py', "Row('four'", "Row('five'", 'mine.py has base, five, wide'),
         ('mine.py', 'TABLE = ', 'TABELLE = ', 'mine.py: defines no TABLE'),
     ],
