@@ -81,7 +81,7 @@ def test_from_launch_to_report(files, capsys, monkeypatch):
     out = capsys.readouterr().out
     assert 'PPL  PPL ours  ΔPPL ours' in out
     four = next(line.split() for line in out.splitlines() if line.startswith('four'))
-    assert four[:4] == ['four', '3.5', '4.0', '+1.0']
+    assert four[:4] == ['four', '3.50', '4.0', '+1.0']
     assert 'Table mine at the scale small, train.beta2=0.9: perplexity on test.' in out
     assert 'Numbers that are not ours: Nobody 2020, Table 1.' in out
     assert 'Rows of the table that were not chosen: wide' in out

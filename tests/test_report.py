@@ -16,7 +16,7 @@ import sys
 import pytest
 import scipy.stats
 
-from experiments import command, launch, report, runs, tables
+from experiments import command, launch, report, runs, scored, tables
 from transformer import config as configs
 from transformer.arguments import Command
 from transformer.tasks.translation import bleu
@@ -181,7 +181,7 @@ def test_a_training_that_stopped_early_has_ended(workdir):
         result |= {'steps': steps}
         result['config']['train'] |= {'patience': patience}
         (run.folder / 'result.json').write_text(json.dumps(result))
-        found = report._result(run, configs.replace(config, {'train.patience': asked}), 'dev')
+        found = scored._result_of(run, configs.replace(config, {'train.patience': asked}), 'dev')
         assert (found is not None) == ended, (steps, patience, asked)
 
 
