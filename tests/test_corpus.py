@@ -566,7 +566,7 @@ def test_a_rename_that_fails_is_told(data, tmp_path, monkeypatch):
     'options, expected',
     [
         ({'max_len': 2}, "data.train: no example to use; dropped {'empty': 2, 'long': 8}"),
-        ({'dev': 'nothing'}, 'data.dev: no example to use; dropped {}'),
+        ({'dev': 'nothing'}, 'data.dev: nothing.en is empty'),
         ({'pieces': 37_000}, 'data.pieces=37000: the training text allows'),
     ],
 )
@@ -735,3 +735,48 @@ def test_damage_to_the_offsets_of_files_is_mended(text, tmp_path):
     for name in ('dev.text_text_offsets.bin', 'dev.text.txt', 'tokenizer.model'):
         (folder / name).write_bytes(flip(whole[name]))
         assert content(prepare_text(text, tmp_path / 'cache').folder) == whole
+
+
+def test_a_tokenizer_that_is_given(data, tmp_path, monkeypatch):
+    learned = prepare(data, tmp_path / 'learned')
+    monkeypatch.setattr(build.tokenizer, 'train', None)
+    given = prepare(data, tmp_path / 'given', given=learned.tokenizer)
+    assert given.lock['given_tokenizer_sha256'] == given.lock['tokenizer_sha256'] == learned.tokenizer.sha256
+    assert 'given_tokenizer_sha256' not in learned.lock
+    assert given.folder.name != learned.folder.name
+    assert {name: given.lock['checksums'][name] for name in learned.lock['checksums']} == (
+        learned.lock['checksums']
+    )
+    # The same from a file; the folder is found again.
+    (tmp_path / 'own.model').write_bytes(learned.tokenizer.model)
+    from_file = changed(data, tokenizer_model=str(tmp_path / 'own.model'))
+    again = prepare(from_file, tmp_path / 'given')
+    same = tokenizer.with_symbols_first(learned.tokenizer.model)
+    assert again.tokenizer.model == same
+    assert prepare(from_file, tmp_path / 'given').folder == again.folder
+    with pytest.raises(ConfigError, match='data.pieces=290: data.tokenizer_model=.*own.model has 300 pieces'):
+        prepare(changed(from_file, pieces=290), tmp_path / 'given')
+
+
+@pytest.mark.parametrize(
+    ('split', 'side', 'content', 'told'),
+    [
+        ('dev', 'de', b'gut\nschlecht \xff\nx\n', r'dev.de: line 2 is not UTF-8'),
+        ('test', 'en', b'one\n', r'test.en has 1 lines, .*test.de has 2'),
+    ],
+)
+def test_dev_and_test_are_read_before_anything_is_made(
+    data, tmp_path, monkeypatch, split, side, content, told
+):
+    (tmp_path / 'text' / f'{split}.{side}').write_bytes(content)
+    monkeypatch.setattr(build.tokenizer, 'train', None)
+    with pytest.raises(ConfigError, match=told):
+        prepare(data, tmp_path / 'cache')
+
+
+def test_an_empty_dev_is_named(data, tmp_path, monkeypatch):
+    for side in ('en', 'de'):
+        (tmp_path / 'text' / f'dev.{side}').write_bytes(b'')
+    monkeypatch.setattr(build.tokenizer, 'train', None)
+    with pytest.raises(ConfigError, match='data.dev: dev.en is empty'):
+        prepare(data, tmp_path / 'cache')

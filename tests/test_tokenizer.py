@@ -1,9 +1,11 @@
 """Tokenizers lose nothing, and the same text gives the same model."""
 
+import io
 import random
 
 import numpy as np
 import pytest
+import sentencepiece
 
 from transformer.data import tokenizer
 from transformer.data.tokenizer import ByteTokenizer, Tokenizer
@@ -174,3 +176,61 @@ def test_impossible_sizes(sentences, size, expected, capfd):
         tokenizer.train(sentences, size)
     assert str(error.value).startswith(expected)
     assert capfd.readouterr().err == ''
+
+
+def plain(kind, **options) -> bytes:
+    """A model as `spm_train` makes it: unknown 0, start 1, end 2, no padding."""
+    made = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(SENTENCES), model_writer=made, model_type=kind, minloglevel=2, **options
+    )
+    return made.getvalue()
+
+
+@pytest.mark.parametrize(
+    ('kind', 'options', 'size'),
+    [
+        ('bpe', {'vocab_size': 120}, 120),
+        ('unigram', {'vocab_size': 120, 'hard_vocab_limit': False, 'num_threads': 1}, None),
+        ('char', {'vocab_size': 60, 'hard_vocab_limit': False}, None),
+        ('bpe', {'vocab_size': 400, 'byte_fallback': True, 'pad_id': 3}, 399),
+        ('bpe', {'vocab_size': 120, 'bos_id': -1, 'eos_id': -1, 'user_defined_symbols': ['<x>']}, 122),
+    ],
+)
+def test_a_model_made_elsewhere_keeps_its_pieces(tmp_path, kind, options, size):
+    model = plain(kind, **options)
+    (tmp_path / 'own.model').write_bytes(model)
+    theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
+    ours = tokenizer.read_foreign(tmp_path / 'own.model')
+    assert ours.size == (theirs.get_piece_size() if size is None else size)
+    assert ours.pieces(range(3)) == ['<pad>', '</s>', '<unk>']
+    texts = [*SENTENCES, 'unbekanntes Größeres <x> 漢', '  two  blanks ', '', 'a ▁ b', 'a\0b']
+    for text, ids in zip(texts, ours.encode_batch(texts), strict=True):
+        if '▁' in text and 'byte_fallback' in options:
+            # Theirs would read it back as a blank.
+            text = text.replace('▁', '')
+            ids = ours.encode(text)
+        assert ours.decode(ids) == theirs.decode(theirs.encode(text))
+        assert ids[-1] == EOS and not {PAD, EOS} & set(ids[:-1])
+        assert ours.pieces(ids[:-1]) == [
+            '<unk>' if theirs.is_unknown(i) else theirs.id_to_piece(i) for i in theirs.encode(text)
+        ]
+        assert ours.encode_document(text).tolist() == ids
+    again = tokenizer.read(ours.model)
+    assert again.sha256 == ours.sha256 and again.encode_batch(texts) == ours.encode_batch(texts)
+    # It is in order already, so nothing changes.
+    assert tokenizer.with_symbols_first(ours.model) == ours.model
+
+
+def test_a_model_of_ours_is_used_as_it_is(model):
+    again = Tokenizer(tokenizer.with_symbols_first(model))
+    texts = [*SENTENCES, 'x▁y \0 😀']
+    assert again.encode_batch(texts) == Tokenizer(model).encode_batch(texts)
+
+
+def test_what_is_no_model_is_refused(tmp_path):
+    (tmp_path / 'text').write_bytes(b'no model at all')
+    (tmp_path / 'empty').write_bytes(b'')
+    for name, told in (('text', 'not a SentencePiece'), ('empty', 'not a S'), ('no', 'No such file')):
+        with pytest.raises(ConfigError, match=f'data.tokenizer_model={tmp_path / name}: {told}'):
+            tokenizer.read_foreign(tmp_path / name)

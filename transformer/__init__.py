@@ -29,7 +29,7 @@ def load(workdir, checkpoint: str = 'scored'):
     return commands.load(workdir, checkpoint)
 
 
-def train(config, workdir, on_metrics=None) -> dict:
+def train(config, workdir, on_metrics=None, init_from=None) -> dict:
     """Trains, or resumes, and evaluates: `transformer.train('configs/tiny.py', 'runs/tiny')`.
 
     Ctrl-C and SIGTERM save and stop.
@@ -38,6 +38,8 @@ def train(config, workdir, on_metrics=None) -> dict:
       config: the path of a config file, or what its `get_config()` returns.
       on_metrics: is called with a step and its numbers whenever they are written to metrics.jsonl, in the
         process that writes them. It brings them to any other logger.
+      init_from: another work directory, or `FOLDER:CHECKPOINT`, whose parameters and tokenizer the
+        training starts from.
 
     Returns:
       The contents of result.json.
@@ -48,4 +50,4 @@ def train(config, workdir, on_metrics=None) -> dict:
     """
     from transformer import commands
 
-    return commands.train(config, workdir, on_metrics)
+    return commands.train(config, workdir, on_metrics, init_from)

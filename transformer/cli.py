@@ -45,6 +45,12 @@ saved; the same command resumes).
 FLAGS = {
     'config': Flag(str, None, 'config file, or the config.json of a work directory', 'FILE'),
     'workdir': Flag(str, None, 'work directory; runs/<config and changes> if none', 'FOLDER'),
+    'init_from': Flag(
+        str,
+        None,
+        'another work directory, whose parameters and tokenizer the training starts from',
+        'FOLDER[:CHECKPOINT]',
+    ),
     'checkpoint': Flag(
         str,
         'scored',
@@ -110,7 +116,7 @@ def run_train(call: Call) -> int:
 
     config = commands.local(arguments.config(call))
     folder = process.start(arguments.work_directory(call), distributed=call.flags.distributed)
-    return train(config, folder, arguments.lock_file(call))
+    return train(config, folder, arguments.lock_file(call), call.flags.init_from)
 
 
 def run_prepare(call: Call) -> None:
@@ -179,14 +185,14 @@ def opened(call: Call):
     return process.start(arguments.work_directory(call), distributed=distributed)
 
 
-def train(config: Config, folder, lock: str) -> int:
+def train(config: Config, folder, lock: str, init_from: str | None = None) -> int:
     """Trains, shows what came of it, and returns the exit status."""
     from transformer import commands, parallel
     from transformer.tasks.task import task_of
     from transformer.training import NonFiniteError, Stopped
 
     try:
-        result, trained, prepared = commands.run_training(config, folder, lock)
+        result, trained, prepared = commands.run_training(config, folder, lock, init_from=init_from)
     except NonFiniteError as error:
         print(f'error: {error}', file=sys.stderr)
         return 3
@@ -222,7 +228,8 @@ def run_diagnose(call: Call) -> None:
 
     folder, split = opened(call), call.flags.split
     commands.check_task(folder, 'translation')
-    prepared = commands.prepare(restore.changed(workdir.read_config(folder), call.changes))
+    config = restore.changed(workdir.read_config(folder), call.changes)
+    prepared = commands.prepare(config, given=workdir.given_tokenizer(folder))
     found = run_diagnosis(folder, prepared, split, call.changes)
     for seen, matters, change in found:
         print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
@@ -332,13 +339,14 @@ COMMANDS = {
     'train': Command(
         'Train, or resume, then evaluate.',
         run_train,
-        (*PLACE, 'distributed'),
+        (*PLACE, 'init_from', 'distributed'),
         ('',),
         (
             '{}                                # the grammar: minutes on a CPU',
             '{} --config.model.positions=none  # the same, ablated',
             '{} --config=configs/multi30k.py --config.data.dir=FOLDER',
             '{} --config=configs/gpt_grammar.py  # a language model',
+            '{} --config=FILE --init_from=runs/multi30k  # fine-tuning',
         ),
     ),
     'prepare': Command(

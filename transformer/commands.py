@@ -1,6 +1,7 @@
 """What each command does, in order, for any task."""
 
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import Callable, Iterable
@@ -19,18 +20,24 @@ from transformer.data.batches import Batches, Running, Windows
 from transformer.data.tokenizer import ByteTokenizer, Tokenizer
 from transformer.nn import models
 from transformer.options import ConfigError
-from transformer.runs import metrics, ownership, process, restore, workdir
+from transformer.runs import metrics, ownership, process, restore, warm, workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.fingerprint import fingerprint
 from transformer.runs.restore import Trained
 from transformer.tasks.task import sums, task_of
 
 
-def prepare(config: Config, *, download: bool = False) -> corpus.Prepared:
-    """The corpus of a config; the first process shows the progress of what has to be made."""
+def prepare(
+    config: Config, *, download: bool = False, given: Tokenizer | ByteTokenizer | None = None
+) -> corpus.Prepared:
+    """The corpus of a config; the first process shows the progress of what has to be made.
+
+    Args:
+      download, given: as for `corpus.prepare`.
+    """
     with metrics.Stages(quiet=not parallel.is_primary()) as stages:
         cache = process.cache_folder() / 'corpora'
-        return task_of(config).prepare(config, cache, stages, download=download)
+        return task_of(config).prepare(config, cache, stages, download=download, given=given)
 
 
 def run_preparation(config: Config, lock_file: str) -> list[str]:
@@ -62,13 +69,18 @@ class Finished(NamedTuple):
 
 
 def run_training(
-    config: Config, folder: epath.Path, lock_file: str, on_metrics: metrics.OnMetrics | None = None
+    config: Config,
+    folder: epath.Path,
+    lock_file: str,
+    on_metrics: metrics.OnMetrics | None = None,
+    init_from: str | None = None,
 ) -> Finished:
     """Trains, or resumes, and evaluates.
 
     Args:
       lock_file: as for `run_preparation`; differences are warnings.
       on_metrics: gets the numbers that metrics.jsonl gets, in the process that writes it.
+      init_from: the other run whose parameters and tokenizer it starts from, as for `warm.start`.
 
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
@@ -77,7 +89,8 @@ def run_training(
     configs.check_devices(config, parallel.device_count())
     ownership.check_free(folder)
     expected = lock.expected(lock_file)
-    prepared = prepare(config)
+    start = warm.start(config, init_from, folder)
+    prepared = prepare(config, given=start.tokenizer if start else None)
     if expected is not None and parallel.is_primary():
         for difference in lock.differences(prepared.lock, expected, lock_file):
             logging.warning('%s', difference)
@@ -85,9 +98,9 @@ def run_training(
     task = task_of(config)
     batches = {split: task.batches(config, prepared, split) for split in ('train', 'dev')}
     if parallel.is_primary():
-        workdir.check_claim(folder, config, prepared.lock)
+        workdir.check_claim(folder, config, prepared.lock, start.record if start else None)
     with ownership.owned(folder):
-        return _train(config, folder, prepared, batches, on_metrics)
+        return _train(config, folder, prepared, batches, on_metrics, start)
 
 
 def _train(
@@ -96,10 +109,11 @@ def _train(
     prepared: corpus.Prepared,
     batches: dict[str, Batches | Running | Windows],
     on_metrics: metrics.OnMetrics | None,
+    start: warm.Start | None,
 ) -> Finished:
     """Trains and evaluates in a work directory that this process owns."""
     if parallel.is_primary():
-        workdir.claim(folder, config, prepared.tokenizer, prepared.lock)
+        workdir.claim(folder, config, prepared.tokenizer, prepared.lock, start.record if start else None)
     parallel.wait_for_all()
     averaging = (config.train.average_last, config.train.average_every)
     checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
@@ -114,7 +128,11 @@ def _train(
                 _on_eval(config, prepared, batches['dev']),
                 stop_signal,
                 on_metrics,
-                metrics.header(config, folder, prepared.lock),
+                [
+                    *metrics.header(config, folder, prepared.lock),
+                    *(warm.describe(start.record) if start else ()),
+                ],
+                functools.partial(warm.first_params, start.record) if start else None,
             )
     finally:
         checkpoints.close()
@@ -141,6 +159,7 @@ def _record(config: Config, folder: epath.Path, params: models.Params, done: tra
         'seconds': round(done.seconds, 1),
         'config': dataclasses.asdict(config),
         **process.environment(),
+        **({'init_from': start} if (start := workdir.read_start(folder)) else {}),
     }
 
     def replaced(old: dict[str, object]) -> dict[str, object]:
@@ -200,7 +219,7 @@ def run_evaluation(
     """
     config = restore.changed(workdir.read_config(folder), changes or {})
     configs.check_devices(config, parallel.device_count())
-    prepared = prepare(config)
+    prepared = prepare(config, given=workdir.given_tokenizer(folder))
     workdir.check_same(folder, config, prepared.lock)
     scored = [split for split in prepared.splits if split != 'train']
     for split in splits:
@@ -270,6 +289,7 @@ def train(
     config: Config | ml_collections.ConfigDict | str | os.PathLike,
     folder: epath.PathLike,
     on_metrics: metrics.OnMetrics | None = None,
+    init_from: str | None = None,
 ) -> dict[str, object]:
     """`transformer.train`, which says more."""
     lock_file = ''
@@ -278,7 +298,7 @@ def train(
         config = arguments.read_config_file(os.fspath(config))
     resolved = config if isinstance(config, Config) else configs.resolve(config)
     process.keep_programs()
-    return run_training(local(resolved), epath.Path(folder), lock_file, on_metrics).result
+    return run_training(local(resolved), epath.Path(folder), lock_file, on_metrics, init_from).result
 
 
 def local(config: Config) -> Config:

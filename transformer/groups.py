@@ -100,6 +100,12 @@ class Data:
     tokenizer: Literal['bpe', 'bytes'] = option(
         'bpe', 'SentencePiece BPE learned from the training text, or the bytes of UTF-8', '§5.1'
     )
+    tokenizer_model: str | None = option(
+        None,
+        'SentencePiece model to use instead of one learned from the training text; it has data.pieces pieces',
+        '',
+        only=('data.tokenizer', ('bpe',)),
+    )
     pieces: int = option(37000, 'size of the vocabulary, shared by all languages', '§5.1', minimum=259)
     batching: Literal['bucketed', 'packed', 'running'] = option(
         'bucketed',

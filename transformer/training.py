@@ -88,6 +88,14 @@ def initial_state(config: Config) -> TrainState:
     return jax.jit(create)(jax.random.key(config.train.seed, impl='threefry2x32'))
 
 
+def started_state(config: Config, start: Callable[[models.Params], models.Params]) -> TrainState:
+    """The state before the first update of other parameters: `start` of those that the seed gives."""
+    params = start(jax.device_get(initial_state(config).params))
+    # A copy, because an update takes the memory of both.
+    average = jax.tree.map(jnp.array, params) if config.train.ema else None
+    return TrainState(jnp.int32(0), params, jax.jit(optim.adam(config).init)(params), average)
+
+
 def dropout_key(config: Config, step: Int[Array, '']) -> Array:
     """The key of a step: a function of (seed, step) alone."""
     kind = {'threefry': 'threefry2x32', 'rbg': 'rbg'}[config.train.prng]
@@ -157,6 +165,7 @@ def train(
     stop_signal: Callable[[], int | None] = lambda: None,
     on_metrics: OnMetrics | None = None,
     header: Sequence[str] = (),
+    start: Callable[[models.Params], models.Params] | None = None,
 ) -> tuple[TrainState, Progress]:
     """Trains from the newest checkpoint, or from the start, to the last step or the end of patience.
 
@@ -167,6 +176,8 @@ def train(
         decides which checkpoint is the best and when `train.patience` ends.
       stop_signal: gives the number of the signal that asks for an end, or None.
       on_metrics, header: as for `Metrics`.
+      start: maps the parameters that the seed gives to those of the first step; used if there is no
+        checkpoint.
 
     Returns:
       The state after the last step, and what the training has cost. A training that is over already stays
@@ -176,7 +187,7 @@ def train(
       NonFiniteError: names the step and the last good checkpoint.
       Stopped: a signal came; the state is saved.
     """
-    state, done = _restore(config, checkpoints)
+    state, done = _restore(config, checkpoints, start)
     update = parallel.map_update(functools.partial(train_step, config, sums))
     end = done.step if done.is_over(config) else config.train.steps
     if 0 < done.step < end:
@@ -229,7 +240,9 @@ def _interval(config: Config) -> int:
     return config.train.bleu_every if config.train.best_by == 'bleu' else config.train.eval_every
 
 
-def _restore(config: Config, checkpoints: Checkpoints) -> tuple[TrainState, Progress]:
+def _restore(
+    config: Config, checkpoints: Checkpoints, start: Callable[[models.Params], models.Params] | None
+) -> tuple[TrainState, Progress]:
     like = jax.eval_shape(functools.partial(initial_state, config))
     items = {'params': like.params, 'optimizer': like.optimizer}
     if config.train.ema:
@@ -240,7 +253,8 @@ def _restore(config: Config, checkpoints: Checkpoints) -> tuple[TrainState, Prog
     if step and saved is None:
         saved = checkpoints.restore(step, items)
     if saved is None:
-        return parallel.replicate(initial_state(config)), Progress()
+        first = started_state(config, start) if start else initial_state(config)
+        return parallel.replicate(first), Progress()
     state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer, saved.ema)
     return parallel.replicate(state), Progress(**saved.meta)
 

@@ -77,19 +77,28 @@ def is_complete(folder: pathlib.Path) -> bool:
     return (folder / LOCK).exists() and not (folder / JOURNAL).exists()
 
 
-def write(data: Data, reading: Reading, identity: dict, folder: pathlib.Path, progress: Progress) -> None:
+def write(
+    data: Data,
+    reading: Reading,
+    identity: dict,
+    folder: pathlib.Path,
+    progress: Progress,
+    given: Tokenizer | ByteTokenizer | None = None,
+) -> None:
     """Fills a folder, or goes on where an earlier call was interrupted; the result is the same.
 
     Args:
       identity: what determines the content; the lock file begins with it.
-      progress: see `corpus.prepare`.
+      progress, given: see `corpus.prepare`.
 
     Raises:
       ConfigError: bad or too little data.
     """
     journal = Journal(folder)
     if MODEL not in journal.sizes:
-        journal.append(MODEL, _tokenizer_model(data, reading, identity['files']['train'], progress))
+        _check_scored_splits(data, reading, identity['files'])
+        learned = lambda: _tokenizer_model(data, reading, identity['files']['train'], progress)
+        journal.append(MODEL, given.model if given else learned())
         journal.commit()
     pieces = tokenizer.read((folder / MODEL).read_bytes())
     dtype = _dtype(pieces)
@@ -107,6 +116,22 @@ def write(data: Data, reading: Reading, identity: dict, folder: pathlib.Path, pr
     content = json.dumps(lock, indent=2, ensure_ascii=False) + '\n'
     files.write_bytes(folder / LOCK, content.encode(), durable=True)
     (folder / JOURNAL).unlink()
+
+
+def _check_scored_splits(data: Data, reading: Reading, origins: dict[str, list[dict]]) -> None:
+    """Reads all splits but the training split, which takes long to prepare: bad text is found before.
+
+    Raises:
+      ConfigError: a file is empty, not UTF-8, or has fewer lines than its other side.
+    """
+    for split, files_read in origins.items():
+        if split == 'train':
+            continue
+        for origin in files_read:
+            if not origin['lines']:
+                raise ConfigError(f'data.{split}: {origin["name"]} is empty')
+        for _ in readers.rows(data, reading, split, readers.Report()):
+            pass
 
 
 def _number(data: Data, reading: Reading, split: str, origins: list[dict]) -> int:

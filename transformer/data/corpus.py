@@ -29,6 +29,9 @@ from transformer.options import ConfigError
 
 FORMAT = 2  # the version of the layout of folders, finished or not, and of the code that fills them
 
+# The entry of a lock file that names the tokenizer's hash where it was not learned from the training text.
+GIVEN = 'given_tokenizer_sha256'
+
 _STALE = 7 * 24 * 3600.0  # seconds without a change after which an unfinished folder is removed
 
 log = logging.getLogger(__name__)
@@ -99,25 +102,39 @@ def _silent(stage: str, done: int, total: int) -> None:
     del stage, done, total
 
 
-def prepare(data: Data, reading: Reading, cache: str | os.PathLike, progress: Progress = _silent) -> Prepared:
+def prepare(
+    data: Data,
+    reading: Reading,
+    cache: str | os.PathLike,
+    progress: Progress = _silent,
+    *,
+    download: bool = False,
+    given: Tokenizer | ByteTokenizer | None = None,
+) -> Prepared:
     """Returns the splits of the data, from the cache if they are there and undamaged, else made.
 
     The folder's name is a hash of what determines its content: the options of the reading, the content
-    of the source files, and the versions of what wrote it. A damaged folder is made again; one that an
-    interruption left unfinished is finished. Processes of one machine wait for each other; in any
-    case a folder appears only when it is complete.
+    of the source files, the tokenizer if one is given, and the versions of what wrote it. A damaged
+    folder is made again; one that an interruption left unfinished is finished. Processes of one machine
+    wait for each other; in any case a folder appears only when it is complete.
 
     Args:
       cache: a local folder; the arrays are memory-mapped.
       progress: called with a stage, the units done and all of them, while something is made. Stages
         are 'tokenizer' and the splits. Units are examples; those of the tokenizer are lines where documents
         are files, and its last unit is the learning.
+      download: whether a dataset that is missing is fetched first.
+      given: the tokenizer; without one it is that of `data.tokenizer_model`, else learned from the
+        training text.
 
     Raises:
       ConfigError: bad or too little data.
       OSError: the cache cannot be written.
     """
-    identity = _identity(data, reading)
+    if download:
+        readers.prepare(data, reading)
+    given = _given(data, given)
+    identity = _identity(data, reading, given)
     folder = pathlib.Path(cache) / files.json_sha256(identity)[:32]
     found = _open(folder, reading, logging.DEBUG)
     if found:
@@ -125,10 +142,22 @@ def prepare(data: Data, reading: Reading, cache: str | os.PathLike, progress: Pr
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _alone(folder.parent) as alone:
         found = _open(folder, reading, logging.WARNING)
-        return found or _build(data, reading, identity, folder, alone, progress)
+        return found or _build(data, reading, identity, folder, alone, progress, given)
 
 
-def _identity(data: Data, reading: Reading) -> dict:
+def _given(data: Data, given: Tokenizer | ByteTokenizer | None) -> Tokenizer | ByteTokenizer | None:
+    """The tokenizer that is not learned; None if one is to be learned."""
+    if data.tokenizer_model is None or given is not None:
+        return given
+    found = tokenizer.read_foreign(data.tokenizer_model)
+    if found.size != data.pieces:
+        raise ConfigError(
+            f'data.pieces={data.pieces}: data.tokenizer_model={data.tokenizer_model} has {found.size} pieces'
+        )
+    return found
+
+
+def _identity(data: Data, reading: Reading, given: Tokenizer | ByteTokenizer | None) -> dict:
     origins = {
         split: [origin._asdict() for origin in readers.origins(data, reading, split)]
         for split in readers.splits(data, reading)
@@ -141,6 +170,7 @@ def _identity(data: Data, reading: Reading) -> dict:
             **readers.versions(data),
         },
         **readers.facts(data, reading),
+        **({GIVEN: given.sha256} if given else {}),
         'files': origins,
     }
 
@@ -212,7 +242,13 @@ def _map(folder: pathlib.Path, reading: Reading, split: str, dtype: np.dtype) ->
 
 
 def _build(
-    data: Data, reading: Reading, identity: dict, folder: pathlib.Path, alone: bool, progress: Progress
+    data: Data,
+    reading: Reading,
+    identity: dict,
+    folder: pathlib.Path,
+    alone: bool,
+    progress: Progress,
+    given: Tokenizer | ByteTokenizer | None,
 ) -> Prepared:
     """Makes a folder, or finishes what an earlier process began.
 
@@ -227,7 +263,7 @@ def _build(
     try:
         unfinished.mkdir(exist_ok=True)
         if not build.is_complete(unfinished):
-            build.write(data, reading, identity, unfinished, progress)
+            build.write(data, reading, identity, unfinished, progress, given)
         published = _publish(unfinished, folder, reading)
     except BaseException as error:
         # The next call finishes what an interruption leaves, but bad data stays bad.

@@ -9,7 +9,10 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import sentencepiece
+from etils import epath
+from google.protobuf.message import DecodeError
 from jaxtyping import Int
+from sentencepiece import sentencepiece_model_pb2
 
 from transformer.options import ConfigError
 from transformer.symbols import EOS, PAD, UNK
@@ -81,10 +84,53 @@ def read(model: bytes) -> 'Tokenizer | ByteTokenizer':
     return ByteTokenizer() if model == BYTES else Tokenizer(model)
 
 
+def read_foreign(file: epath.PathLike) -> 'Tokenizer':
+    """The tokenizer of a SentencePiece model that was made elsewhere, of any type.
+
+    Its pieces are in the order that this code needs: padding, the end, the unknown piece, then all others
+    as they were. What the model lacks of these is added, and its start of a sentence is left out: a model
+    of `spm_train` keeps its number of pieces. Texts get the same pieces as from the file.
+
+    Raises:
+      ConfigError: the file cannot be read, or is no SentencePiece model.
+    """
+    try:
+        return Tokenizer(with_symbols_first(epath.Path(file).read_bytes()))
+    except OSError as error:
+        raise ConfigError(f'data.tokenizer_model={file}: {error.strerror or error}') from None
+    except (DecodeError, RuntimeError, ValueError):
+        raise ConfigError(f'data.tokenizer_model={file}: not a SentencePiece model') from None
+
+
+def with_symbols_first(model: bytes) -> bytes:
+    """A SentencePiece model with PAD, EOS and UNK where `symbols` has them, without a start of a sentence.
+
+    Raises:
+      DecodeError, ValueError: it is no such model.
+    """
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
+    kinds, spec = sentencepiece_model_pb2.ModelProto.SentencePiece, proto.trainer_spec
+    own = {spec.pad_piece: PAD, spec.eos_piece: EOS, spec.unk_piece: UNK}
+    if not any(piece.type == kinds.UNKNOWN for piece in proto.pieces):
+        raise ValueError('no unknown piece')
+    first = [kinds(piece=name, score=0.0, type=kinds.CONTROL) for name in sorted(own, key=own.get)]
+    first[UNK].type = kinds.UNKNOWN
+    special = (kinds.CONTROL, kinds.UNKNOWN)
+    # The start of a sentence, and the three where they were.
+    moved = {*own, spec.bos_piece}
+    others = [piece for piece in proto.pieces if piece.type not in special or piece.piece not in moved]
+    del proto.pieces[:]
+    proto.pieces.extend([*first, *others])
+    spec.pad_id, spec.eos_id, spec.unk_id, spec.bos_id = PAD, EOS, UNK, -1
+    spec.vocab_size = len(proto.pieces)
+    return proto.SerializeToString(deterministic=True)
+
+
 class Tokenizer:
     """Text to the pieces of a SentencePiece model and back.
 
-    `decode(encode(text)) == text` for every text, blanks and control characters included.
+    With a model of `train`, `decode(encode(text)) == text` for every text, blanks and control characters
+    included. One that was made elsewhere may normalise the text.
     """
 
     def __init__(self, model: bytes):
@@ -101,13 +147,15 @@ class Tokenizer:
         """The pieces of each text, with EOS; as many threads as processors if `threads` is none."""
         lists = self._processor.encode(list(texts), num_threads=threads or os.cpu_count() or 1)
         for index, text in enumerate(texts):
-            if _BLANK in text:
+            if _BLANK in text and self._keeps_nul:
                 lists[index] = self._encode_around_blanks(text)
             lists[index].append(EOS)
         return lists
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
         """The pieces of a text of any length, with EOS, encoded in blocks of whole lines."""
+        if not self._keeps_nul:
+            return np.array(self.encode(text), np.int32)
         first, *rest = _blocks(text)
         whole, *parts = self.encode_batch([first, *('\0' + block for block in rest)])
         arrays = [np.array(whole[:-1], np.int32), *(np.array(ids[2:-1], np.int32) for ids in parts)]
@@ -125,6 +173,12 @@ class Tokenizer:
         kept = [token if token < self.size else UNK for token in _before_end(ids)]
         text = self._processor.decode(kept)
         return text.replace('\n', ' ') if one_line else text
+
+    @functools.cached_property
+    def _keeps_nul(self) -> bool:
+        """Whether NUL is a piece of its own after the blank that begins a text, and bytes are pieces."""
+        begins = [self._processor.id_to_piece(token) for token in self._processor.encode('\0')]
+        return begins == [_BLANK, '<0x00>']
 
     @functools.cached_property
     def _blank_bytes(self) -> list[int]:

@@ -8,37 +8,52 @@ from etils import epath
 from transformer import config as configs
 from transformer import files
 from transformer.config import Config
+from transformer.data import corpus
 from transformer.data import tokenizer as tokenizers
 from transformer.data.tokenizer import ByteTokenizer, Tokenizer
 from transformer.options import ConfigError
 from transformer.runs import ownership, process
 
 # What `claim` writes before config.json; if it is killed, these files may be there without one.
-_FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json')
+_FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json', 'init_from.json')
 
 
 def claim(
-    workdir: epath.Path, config: Config, tokenizer: Tokenizer | ByteTokenizer, lock: dict[str, object]
+    workdir: epath.Path,
+    config: Config,
+    tokenizer: Tokenizer | ByteTokenizer,
+    lock: dict[str, object],
+    init_from: dict[str, object] | None = None,
 ) -> None:
-    """Makes the work directory of a config; one that exists must be of the same config and data.
+    """Makes the work directory of a config; one that exists must be of the same config, data and start.
+
+    Args:
+      init_from: the other run whose parameters the training starts from, as `warm.Start.record`.
 
     Raises:
-      ConfigError: its config or data would learn something else, or the folder holds other files.
+      ConfigError: its config, data or start would learn something else, or the folder holds other files.
       OSError: it cannot be written.
     """
-    check_claim(workdir, config, lock)
+    check_claim(workdir, config, lock, init_from)
     workdir.mkdir(parents=True, exist_ok=True)
     files.write_bytes(workdir / 'tokenizer.model', tokenizer.model)
     files.write_json(workdir / 'data.lock.json', lock)
     files.write_json(workdir / 'environment.json', process.environment())
+    if init_from:
+        files.write_json(workdir / 'init_from.json', init_from)
+    else:
+        (workdir / 'init_from.json').unlink(missing_ok=True)
     # Last, so that a folder with a config.json is complete.
     files.write_text(workdir / 'config.json', configs.to_json(config))
 
 
-def check_claim(workdir: epath.Path, config: Config, lock: dict[str, object]) -> None:
+def check_claim(
+    workdir: epath.Path, config: Config, lock: dict[str, object], init_from: dict[str, object] | None
+) -> None:
     """Raises ConfigError where `claim` would; changes nothing."""
     if (workdir / 'config.json').exists():
         check_same(workdir, config, lock)
+        check_start(workdir, init_from)
     elif workdir.exists() and any(p.name[0] != '.' and p.name not in _FIRST for p in workdir.iterdir()):
         raise ConfigError(f'{workdir}: not empty and holds no config.json; choose another --workdir')
 
@@ -61,6 +76,36 @@ def check_same(workdir: epath.Path, config: Config, lock: dict[str, object]) -> 
                 f'{workdir}: made from other {split} data, which its data.lock.json names; choose another '
                 '--workdir'
             )
+
+
+def check_start(workdir: epath.Path, init_from: dict[str, object] | None) -> None:
+    """Checks that the training of a work directory started from these parameters.
+
+    Raises:
+      ConfigError: it started from others.
+    """
+    old = read_start(workdir)
+    if (old and old['params_sha256']) != (init_from and init_from['params_sha256']):
+        there, now = (
+            f'{start["workdir"]} ({start["params_sha256"][:8]})'
+            if start
+            else 'parameters drawn by train.seed'
+            for start in (old, init_from)
+        )
+        raise ConfigError(f'{workdir}: started from {there}, not from {now}; choose another --workdir')
+
+
+def read_start(workdir: epath.Path) -> dict[str, object] | None:
+    """The other run whose parameters a training started from; None where they were drawn by the seed.
+
+    Raises:
+      ConfigError: init_from.json is damaged.
+    """
+    file = workdir / 'init_from.json'
+    try:
+        return json.loads(file.read_text()) if file.exists() else None
+    except ValueError:
+        raise ConfigError(f'{workdir}: init_from.json is damaged') from None
 
 
 def read_lock(workdir: epath.Path) -> dict[str, object]:
@@ -102,6 +147,11 @@ def read_tokenizer(workdir: epath.Path) -> Tokenizer | ByteTokenizer:
     if tokenizer.sha256 != read_lock(workdir)['tokenizer_sha256']:
         raise ConfigError(f'{workdir}: tokenizer.model is not the one of data.lock.json')
     return tokenizer
+
+
+def given_tokenizer(workdir: epath.Path) -> Tokenizer | ByteTokenizer | None:
+    """The tokenizer of a work directory that was given to its corpus, not learned from it."""
+    return read_tokenizer(workdir) if corpus.GIVEN in read_lock(workdir) else None
 
 
 def read_result(workdir: epath.Path) -> dict[str, object]:

@@ -44,8 +44,8 @@ class View(NamedTuple):
 class Task(NamedTuple):
     """What a model is trained to do. Every function but `sums` runs on the host.
 
-    prepare: `(config, cache, progress, download=...)` to the tokenised fields of every split,
-      `corpus.Prepared`; with `download` a dataset that is missing is fetched first.
+    prepare: `(config, cache, progress, download=..., given=...)` to the tokenised fields of every split,
+      `corpus.Prepared`; the last two are those of `corpus.prepare`.
     batches: `(config, prepared, split)` to the batches of a split, by step.
     sums: `(config, params, batch, key)` to the sums over a batch: `loss` and `weight`, by which it is
       divided, and whatever else adds up. It is traced. Without a key there is no dropout and no label

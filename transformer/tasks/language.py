@@ -37,13 +37,9 @@ def reading(data: Data) -> readers.Reading:
     return readers.Reading({'text': data.language}, options)
 
 
-def prepare(
-    config: Config, cache: epath.PathLike, progress: corpus.Progress, *, download: bool = False
-) -> corpus.Prepared:
-    """The documents of every split."""
-    if download:
-        readers.prepare(config.data, reading(config.data))
-    return corpus.prepare(config.data, reading(config.data), cache, progress)
+def prepare(config: Config, cache: epath.PathLike, progress: corpus.Progress, **how) -> corpus.Prepared:
+    """The documents of every split; `how` are the keywords of `corpus.prepare`."""
+    return corpus.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
 def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches | Running | Windows:

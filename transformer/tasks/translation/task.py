@@ -38,13 +38,9 @@ def reading(data: Data) -> readers.Reading:
     return readers.Reading({'source': data.source_language, 'target': data.target_language}, options)
 
 
-def prepare(
-    config: Config, cache: epath.PathLike, progress: corpus.Progress, *, download: bool = False
-) -> corpus.Prepared:
-    """The sentence pairs of every split."""
-    if download:
-        readers.prepare(config.data, reading(config.data))
-    return corpus.prepare(config.data, reading(config.data), cache, progress)
+def prepare(config: Config, cache: epath.PathLike, progress: corpus.Progress, **how) -> corpus.Prepared:
+    """The sentence pairs of every split; `how` are the keywords of `corpus.prepare`."""
+    return corpus.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
 def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches:
@@ -200,7 +196,8 @@ def references(folder: epath.Path, split: str) -> list[str]:
       ConfigError: it is no work directory, or its data cannot be had.
     """
     config = workdir.read_config(folder)
-    prepared = prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
+    cache = process.cache_folder() / 'corpora'
+    prepared = prepare(config, cache, lambda *_: None, given=workdir.given_tokenizer(folder))
     return prepared.texts(split)['target']
 
 
