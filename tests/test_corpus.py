@@ -36,13 +36,15 @@ def write(folder, name, sides):
 
 # What a translation reads, and what a language model does.
 PAIRS = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
+SEPARATE = (*PAIRS, 'vocabulary')
 TEXT = ('source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_pairs')
 
 
 def prepare(data, cache, **keywords):
     """The corpus of sentence pairs."""
     fields = {'source': data.source_language, 'target': data.target_language}
-    return corpus.prepare(data, Reading(fields, PAIRS), cache, **keywords)
+    options = PAIRS if data.vocabulary == 'joint' else SEPARATE
+    return corpus.prepare(data, Reading(fields, options), cache, **keywords)
 
 
 def prepare_text(data, cache, **keywords):
@@ -780,3 +782,27 @@ def test_an_empty_dev_is_named(data, tmp_path, monkeypatch):
     monkeypatch.setattr(build.tokenizer, 'train', None)
     with pytest.raises(ConfigError, match='data.dev: dev.en is empty'):
         prepare(data, tmp_path / 'cache')
+
+
+def test_separate_vocabularies_are_learned_each_from_its_side(data, tmp_path):
+    made = prepare(changed(data, vocabulary='separate', pieces=290), tmp_path / 'cache')
+    for field, side in (('source', 0), ('target', 1)):
+        texts = [pair[side] for pair in zip(*TRAIN, strict=True) if all(text.strip() for text in pair)]
+        assert made.tokenizer.of(field).model == tokenizer.train(texts, 290)
+        example = made.splits['test'].example(1)[field]
+        assert made.tokenizer.of(field).decode(example) == (ENGLISH, GERMAN)[side][1]
+    again = tokenizer.read(made.tokenizer.model)
+    assert again.sha256 == made.lock['tokenizer_sha256'] and again.size == 290
+    assert again.of('source').sha256 != again.of('target').sha256
+    with pytest.raises(RuntimeError):
+        tokenizer.read(made.tokenizer.model[:-9])
+    # The same from two files, without learning.
+    for field in ('source', 'target'):
+        (tmp_path / field).write_bytes(made.tokenizer.of(field).model)
+    both = f'{tmp_path / "source"},{tmp_path / "target"}'
+    given = changed(data, vocabulary='separate', pieces=290, tokenizer_model=both)
+    assert prepare(given, tmp_path / 'cache').splits['train'].example(0)['target'].tolist() == (
+        made.splits['train'].example(0)['target'].tolist()
+    )
+    with pytest.raises(ConfigError, match='needs 2 files, has 1'):
+        prepare(changed(given, tokenizer_model=str(tmp_path / 'source')), tmp_path / 'cache')

@@ -7,8 +7,10 @@ import shutil
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 import run
+import transformer
 from transformer import arguments, cli
 from transformer.runs import restore, warm, workdir
 from transformer.runs.fingerprint import fingerprint, named_leaves
@@ -133,7 +135,7 @@ def test_a_warm_start_is_recorded_and_keeps_the_tokenizer(origin, warmed):
     assert record['taken'] == sorted(named_leaves(there.params)) and record['left'] == {}
     assert record == json.loads((warmed / 'init_from.json').read_text())
     assert (warmed / 'tokenizer.model').read_bytes() == (origin / 'tokenizer.model').read_bytes()
-    lock = workdir.read_lock(warmed)
+    lock = workdir.read_lock(epath.Path(warmed))
     assert lock['given_tokenizer_sha256'] == lock['tokenizer_sha256'] == there.tokenizer.sha256
     assert 'init_from' not in result_of(origin)
 
@@ -189,10 +191,50 @@ def test_another_start_of_a_work_directory_is_refused(origin, warmed, texts, cap
         ('{}/no', {}, ['/no: not a work directory']),
         ('{}', {'data.pieces': 380}, ['data.pieces=380', 'brings its tokenizer', '400']),
         ('{}', {'data.tokenizer': 'bytes', 'data.pieces': 259}, ["data.tokenizer='bytes'", "'bpe'"]),
-        ('{}', {'model.d_model': 8, 'model.d_ff': 16}, ['--init_from=', 'no parameter', '(400, 16) there']),
+        (
+            '{}',
+            {'data.vocabulary': 'separate', 'model.tie_embeddings': 'decoder'},
+            ["data.vocabulary='separate'", "'joint'"],
+        ),
+        (
+            '{}',
+            {'model.d_model': 8, 'model.d_ff': 16},
+            ['--init_from=', 'no parameter', 'float32 (2, 8) there'],
+        ),
     ],
 )
 def test_what_cannot_be_a_start_is_refused(origin, texts, tmp_path, capfd, flag, changes, parts):
     error = fails(capfd, tmp_path / 'w', texts[1], f'--init_from={flag.format(origin)}', **changes)
     assert all(part in error for part in parts), error
     assert not (tmp_path / 'w').exists()
+
+
+SEPARATE = {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none', 'data.pieces': 290}
+
+
+def test_separate_vocabularies_train_translate_and_start_another(texts, tmp_path, capfd):
+    assert train(tmp_path / 'a', texts[0], **SEPARATE, **{'train.steps': 1}) == 0
+    assert train(tmp_path / 'b', texts[1], f'--init_from={tmp_path / "a"}', **SEPARATE) == 0
+    assert result_of(tmp_path / 'b')['init_from']['left'] == {}
+    there, here = (restore.load(tmp_path / name)[0].tokenizer for name in ('a', 'b'))
+    assert there.sha256 == here.sha256
+    assert there.of('source').encode('seven eight') != there.of('target').encode('seven eight')
+    for command in (['evaluate', '--split=dev'], ['diagnose', '--split=dev']):
+        assert run.main(['run.py', *command, f'--workdir={tmp_path / "b"}']) == 0
+    (written,) = transformer.load(tmp_path / 'b').translate(['seven eight'])
+    assert isinstance(written, str)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'parts'),
+    [
+        ({'data.vocabulary': 'separate'}, ["model.tie_embeddings='all'", 'choose decoder or none']),
+        (
+            {**SEPARATE, 'data.tokenizer': 'bytes', 'data.pieces': 259},
+            ["data.vocabulary='separate'", "data.tokenizer='bytes'"],
+        ),
+    ],
+)
+def test_what_separate_vocabularies_do_not_go_with(texts, tmp_path, capfd, changes, parts):
+    error = fails(capfd, tmp_path / 'w', texts[0], **changes)
+    assert all(part in error for part in parts), error

@@ -17,7 +17,7 @@ from transformer import config as configs
 from transformer.config import Config
 from transformer.data import corpus, lock
 from transformer.data.batches import Batches, Running, Windows
-from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import models
 from transformer.options import ConfigError
 from transformer.runs import metrics, ownership, process, restore, warm, workdir
@@ -27,9 +27,7 @@ from transformer.runs.restore import Trained
 from transformer.tasks.task import sums, task_of
 
 
-def prepare(
-    config: Config, *, download: bool = False, given: Tokenizer | ByteTokenizer | None = None
-) -> corpus.Prepared:
+def prepare(config: Config, *, download: bool = False, given: AnyTokenizer | None = None) -> corpus.Prepared:
     """The corpus of a config; the first process shows the progress of what has to be made.
 
     Args:
@@ -256,7 +254,7 @@ def restored(
     folder: epath.Path,
     choice: str = 'scored',
     changes: dict[str, object] | None = None,
-    tokenizer: Tokenizer | ByteTokenizer | None = None,
+    tokenizer: AnyTokenizer | None = None,
 ) -> tuple[Trained, restore.Origin]:
     """The model of a work directory, as `restore.load`; says on standard error which checkpoint it is."""
     trained, origin = restore.load(folder, choice, changes, tokenizer)

@@ -142,6 +142,13 @@ def _check_data(config: Config) -> None:
     model, data, train = config.model, config.data, config.train
     if model.vocab_size < data.pieces:
         raise ConfigError(f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}')
+    if data.vocabulary == 'separate' and model.tie_embeddings == 'all':
+        raise ConfigError(
+            "model.tie_embeddings='all': with data.vocabulary='separate' source and target share no pieces; "
+            'choose decoder or none'
+        )
+    if data.vocabulary == 'separate' and data.tokenizer == 'bytes':
+        raise ConfigError("data.vocabulary='separate': data.tokenizer='bytes' is the same for both sides")
     if data.tokenizer == 'bytes' and data.pieces != BYTE_PIECES:
         raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer=bytes has {BYTE_PIECES}')
     if data.batching == 'running' and train.task != 'language':

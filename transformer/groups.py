@@ -102,11 +102,18 @@ class Data:
     )
     tokenizer_model: str | None = option(
         None,
-        'SentencePiece model to use instead of one learned from the training text; it has data.pieces pieces',
+        'SentencePiece model of data.pieces pieces to use instead of one learned from the training text; '
+        'for separate vocabularies two, with a comma between them',
         '',
         only=('data.tokenizer', ('bpe',)),
     )
-    pieces: int = option(37000, 'size of the vocabulary, shared by all languages', '§5.1', minimum=259)
+    vocabulary: Literal['joint', 'separate'] = option(
+        'joint',
+        'one vocabulary of both sides, or one each, learned from its side, of data.pieces pieces',
+        '§5.1',
+        only=('train.task', ('translation',)),
+    )
+    pieces: int = option(37000, 'size of the vocabulary', '§5.1', minimum=259)
     batching: Literal['bucketed', 'packed', 'running'] = option(
         'bucketed',
         'rows of one example, batched by length; rows of several examples; or rows cut from the running text',

@@ -15,7 +15,7 @@ from transformer import files
 from transformer.config import Data
 from transformer.data import readers, tokenizer
 from transformer.data.readers import Reading
-from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.data.tokenizer import AnyTokenizer
 from transformer.options import ConfigError
 
 LOCK = 'data.lock.json'
@@ -83,7 +83,7 @@ def write(
     identity: dict,
     folder: pathlib.Path,
     progress: Progress,
-    given: Tokenizer | ByteTokenizer | None = None,
+    given: AnyTokenizer | None = None,
 ) -> None:
     """Fills a folder, or goes on where an earlier call was interrupted; the result is the same.
 
@@ -97,8 +97,8 @@ def write(
     journal = Journal(folder)
     if MODEL not in journal.sizes:
         _check_scored_splits(data, reading, identity['files'])
-        learned = lambda: _tokenizer_model(data, reading, identity['files']['train'], progress)
-        journal.append(MODEL, given.model if given else learned())
+        learned = lambda: _learned(data, reading, identity['files']['train'], progress)
+        journal.append(MODEL, (given or learned()).model)
         journal.commit()
     pieces = tokenizer.read((folder / MODEL).read_bytes())
     dtype = _dtype(pieces)
@@ -138,7 +138,17 @@ def _number(data: Data, reading: Reading, split: str, origins: list[dict]) -> in
     return readers.count(data, reading, split, [readers.Origin(**origin) for origin in origins])
 
 
-def _tokenizer_model(data: Data, reading: Reading, origins: list[dict], progress: Progress) -> bytes:
+def _learned(data: Data, reading: Reading, origins: list[dict], progress: Progress) -> AnyTokenizer:
+    """The tokenizer of all fields, or one for each, learned from its own texts."""
+    if data.vocabulary == 'joint':
+        return tokenizer.read(_tokenizer_model(data, reading, [*reading.fields], origins, progress))
+    models = {field: _tokenizer_model(data, reading, [field], origins, progress) for field in reading.fields}
+    return tokenizer.SeparateTokenizers({field: tokenizer.Tokenizer(m) for field, m in models.items()})
+
+
+def _tokenizer_model(
+    data: Data, reading: Reading, fields: list[str], origins: list[dict], progress: Progress
+) -> bytes:
     """The model of bytes, or one learned from the training text, of evenly spaced rows where it is long.
 
     SentencePiece holds its sentences in memory. WMT's 9 million take 4.7 GiB; every third of them,
@@ -150,7 +160,8 @@ def _tokenizer_model(data: Data, reading: Reading, origins: list[dict], progress
         number = sum(origin['lines'] for origin in origins[: data.train_pairs])
     else:
         number = _number(data, reading, 'train', origins)
-    every = max(-(-len(reading.fields) * number // _TRAINED_ON), 1)
+    every = max(-(-len(fields) * number // _TRAINED_ON), 1)
+    chosen = [field in fields for field in reading.fields]
     # Progress counts the rows read; the last unit stands for learning from them.
     total = -(-number // every) + 1
 
@@ -159,7 +170,8 @@ def _tokenizer_model(data: Data, reading: Reading, origins: list[dict], progress
         for index, texts in enumerate(thinned):
             if index % _REPORTED == 0:
                 progress('tokenizer', index, total)
-            yield from texts
+            # A line of a whole file stands alone.
+            yield from itertools.compress(texts, chosen)
         progress('tokenizer', total - 1, total)
 
     model = tokenizer.train(sentences(), data.pieces)
@@ -181,7 +193,7 @@ def _write_split(
     data: Data,
     reading: Reading,
     split: str,
-    pieces: Tokenizer | ByteTokenizer,
+    pieces: AnyTokenizer,
     journal: Journal,
     total: int,
     progress: Progress,
@@ -204,8 +216,8 @@ def _write_split(
         report.log = io.StringIO()
         chunk = list(itertools.islice(rows, size))
         ids = [
-            _encode(data, pieces, [row.texts[number] for row in chunk])
-            for number in range(len(reading.fields))
+            _encode(data, pieces.of(field), [row.texts[number] for row in chunk])
+            for number, field in enumerate(reading.fields)
         ]
         if bounded:
             ids = _without_long(chunk, ids, data.max_len, report)
@@ -223,11 +235,11 @@ def _write_split(
         raise ConfigError(f'data.{split}: no example to use; dropped {report.counts}')
 
 
-def _dtype(pieces: Tokenizer | ByteTokenizer) -> np.dtype:
+def _dtype(pieces: AnyTokenizer) -> np.dtype:
     return np.dtype('<u2' if pieces.size <= 1 << 16 else '<i4')
 
 
-def _encode(data: Data, pieces: Tokenizer | ByteTokenizer, texts: list[str]) -> list[Ids]:
+def _encode(data: Data, pieces: AnyTokenizer, texts: list[str]) -> list[Ids]:
     if data.documents == 'files':
         return [pieces.encode_document(text) for text in texts]
     return pieces.encode_batch(texts)

@@ -24,7 +24,7 @@ from transformer.config import Data
 from transformer.data import build, readers, tokenizer
 from transformer.data.build import LOCK, Progress
 from transformer.data.readers import Reading
-from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.data.tokenizer import AnyTokenizer
 from transformer.options import ConfigError
 
 FORMAT = 2  # the version of the layout of folders, finished or not, and of the code that fills them
@@ -72,7 +72,7 @@ class Prepared:
     """What a run reads of its data: the tokenizer, the splits and the lock file's content."""
 
     folder: pathlib.Path
-    tokenizer: Tokenizer | ByteTokenizer
+    tokenizer: AnyTokenizer
     splits: dict[str, Corpus]
     lock: dict
 
@@ -109,7 +109,7 @@ def prepare(
     progress: Progress = _silent,
     *,
     download: bool = False,
-    given: Tokenizer | ByteTokenizer | None = None,
+    given: AnyTokenizer | None = None,
 ) -> Prepared:
     """Returns the splits of the data, from the cache if they are there and undamaged, else made.
 
@@ -133,7 +133,7 @@ def prepare(
     """
     if download:
         readers.prepare(data, reading)
-    given = _given(data, given)
+    given = _given(data, reading, given)
     identity = _identity(data, reading, given)
     folder = pathlib.Path(cache) / files.json_sha256(identity)[:32]
     found = _open(folder, reading, logging.DEBUG)
@@ -145,19 +145,14 @@ def prepare(
         return found or _build(data, reading, identity, folder, alone, progress, given)
 
 
-def _given(data: Data, given: Tokenizer | ByteTokenizer | None) -> Tokenizer | ByteTokenizer | None:
+def _given(data: Data, reading: Reading, given: AnyTokenizer | None) -> AnyTokenizer | None:
     """The tokenizer that is not learned; None if one is to be learned."""
     if data.tokenizer_model is None or given is not None:
         return given
-    found = tokenizer.read_foreign(data.tokenizer_model)
-    if found.size != data.pieces:
-        raise ConfigError(
-            f'data.pieces={data.pieces}: data.tokenizer_model={data.tokenizer_model} has {found.size} pieces'
-        )
-    return found
+    return tokenizer.read_given(data, [*reading.fields])
 
 
-def _identity(data: Data, reading: Reading, given: Tokenizer | ByteTokenizer | None) -> dict:
+def _identity(data: Data, reading: Reading, given: AnyTokenizer | None) -> dict:
     origins = {
         split: [origin._asdict() for origin in readers.origins(data, reading, split)]
         for split in readers.splits(data, reading)
@@ -248,7 +243,7 @@ def _build(
     folder: pathlib.Path,
     alone: bool,
     progress: Progress,
-    given: Tokenizer | ByteTokenizer | None,
+    given: AnyTokenizer | None,
 ) -> Prepared:
     """Makes a folder, or finishes what an earlier process began.
 

@@ -1,8 +1,10 @@
 """Text to pieces and back, with nothing of the text lost: SentencePiece BPE (§5.1), or bytes."""
 
+import base64
 import functools
 import hashlib
 import io
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,12 +16,15 @@ from google.protobuf.message import DecodeError
 from jaxtyping import Int
 from sentencepiece import sentencepiece_model_pb2
 
+from transformer.config import Data
 from transformer.options import ConfigError
 from transformer.symbols import EOS, PAD, UNK
 
 # The content of `tokenizer.model` where the pieces are bytes: no SentencePiece model begins so.
 BYTES = b'{"tokenizer": "bytes"}\n'
 
+# So begins the content where each field has a tokenizer of its own.
+_SEPARATE = b'{"tokenizer": "separate", "models": '
 _SYMBOLS = {PAD: '<pad>', EOS: '</s>', UNK: '<unk>'}
 _BLOCK = 1 << 16  # characters, and the rest of their line, of a document that are encoded together
 _BLANK = '\u2581'  # SentencePiece writes blanks so, and would read it back as one
@@ -75,13 +80,42 @@ def _cause(message: str) -> str:
     return ' '.join(message.split())
 
 
-def read(model: bytes) -> 'Tokenizer | ByteTokenizer':
+def read(model: bytes) -> 'AnyTokenizer':
     """The tokenizer of a model file's content.
 
     Raises:
       RuntimeError: the content is damaged.
     """
-    return ByteTokenizer() if model == BYTES else Tokenizer(model)
+    if model == BYTES:
+        return ByteTokenizer()
+    if not model.startswith(_SEPARATE):
+        return Tokenizer(model)
+    try:
+        models = {field: base64.b64decode(text) for field, text in json.loads(model)['models'].items()}
+    except (ValueError, KeyError, AttributeError) as error:
+        raise RuntimeError(f'damaged: {error}') from None
+    return SeparateTokenizers({field: Tokenizer(content) for field, content in models.items()})
+
+
+def read_given(data: Data, fields: Sequence[str]) -> 'Tokenizer | SeparateTokenizers':
+    """The tokenizer that `data.tokenizer_model` names: a file for all fields, or one for each.
+
+    Raises:
+      ConfigError: a file is missing, cannot be read, or has not `data.pieces` pieces.
+    """
+    names = data.tokenizer_model.split(',') if data.vocabulary == 'separate' else [data.tokenizer_model]
+    wanted = len(fields) if data.vocabulary == 'separate' else 1
+    if len(names) != wanted:
+        raise ConfigError(
+            f'data.tokenizer_model={data.tokenizer_model}: needs {wanted} files, has {len(names)}'
+        )
+    found = [read_foreign(name) for name in names]
+    for name, one in zip(names, found, strict=True):
+        if one.size != data.pieces:
+            raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer_model={name} has {one.size} pieces')
+    if data.vocabulary == 'joint':
+        return found[0]
+    return SeparateTokenizers(dict(zip(fields, found, strict=True)))
 
 
 def read_foreign(file: epath.PathLike) -> 'Tokenizer':
@@ -138,6 +172,11 @@ class Tokenizer:
         self.sha256 = hashlib.sha256(model).hexdigest()
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
         self.size: int = self._processor.get_piece_size()
+
+    def of(self, field: str) -> 'Tokenizer':
+        """The tokenizer of a field: this one for all."""
+        del field
+        return self
 
     def encode(self, text: str) -> list[int]:
         """The pieces of one text, with EOS."""
@@ -197,12 +236,32 @@ class Tokenizer:
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
 
+class SeparateTokenizers:
+    """A tokenizer for each field, of one size; `of` gives that of a field."""
+
+    def __init__(self, by_field: dict[str, Tokenizer]):
+        self._by_field = by_field
+        encoded = {field: base64.b64encode(found.model).decode() for field, found in by_field.items()}
+        self.model = _SEPARATE + json.dumps(encoded).encode() + b'}\n'
+        self.sha256 = hashlib.sha256(self.model).hexdigest()
+        self.size: int = max(found.size for found in by_field.values())
+
+    def of(self, field: str) -> Tokenizer:
+        """The tokenizer of a field."""
+        return self._by_field[field]
+
+
 class ByteTokenizer:
     """Text to the bytes of its UTF-8 and back: a byte's piece is its value + 3."""
 
     model = BYTES
     sha256 = hashlib.sha256(BYTES).hexdigest()
     size = 256 + len(_SYMBOLS)
+
+    def of(self, field: str) -> 'ByteTokenizer':
+        """The tokenizer of a field: this one for all."""
+        del field
+        return self
 
     def encode(self, text: str) -> list[int]:
         """The pieces of one text, with EOS."""
@@ -238,6 +297,9 @@ class ByteTokenizer:
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces to look at: a blank as "▁", printable ASCII as it is, other bytes as <0x0A>."""
         return [_SYMBOLS.get(int(token)) or _shown(int(token) - len(_SYMBOLS)) for token in ids]
+
+
+AnyTokenizer = Tokenizer | ByteTokenizer | SeparateTokenizers
 
 
 def _shown(byte: int) -> str:

@@ -11,7 +11,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config
-from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import ensemble, models
 from transformer.options import ConfigError
 from transformer.runs import workdir
@@ -27,7 +27,7 @@ class Trained(NamedTuple):
 
     config: Config
     params: ensemble.Params
-    tokenizer: Tokenizer | ByteTokenizer
+    tokenizer: AnyTokenizer
 
 
 class Origin(NamedTuple):
@@ -54,7 +54,7 @@ def load(
     folder: epath.PathLike,
     choice: str = 'scored',
     changes: dict[str, object] | None = None,
-    tokenizer: Tokenizer | ByteTokenizer | None = None,
+    tokenizer: AnyTokenizer | None = None,
 ) -> tuple[Trained, Origin]:
     """Restores the model of a work directory, with its parameters on all devices.
 
@@ -82,7 +82,7 @@ def load(
 
 
 def _member(
-    config: Config, tokenizer: Tokenizer | ByteTokenizer, folder: epath.Path, name: str
+    config: Config, tokenizer: AnyTokenizer, folder: epath.Path, name: str
 ) -> tuple[models.Params, Origin]:
     """The parameters of a checkpoint of this folder, or of another one that fits to it."""
     other, _, choice = name.rpartition(':')

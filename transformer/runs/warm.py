@@ -8,7 +8,7 @@ from etils import epath
 
 from transformer.config import Config
 from transformer.data import tokenizer as tokenizers
-from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import models
 from transformer.options import ConfigError
 from transformer.runs import restore, workdir
@@ -24,7 +24,7 @@ class Start(NamedTuple):
     """
 
     record: dict[str, object]
-    tokenizer: Tokenizer | ByteTokenizer
+    tokenizer: AnyTokenizer
 
 
 def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | None:
@@ -127,6 +127,7 @@ def _read(config: Config, init_from: str) -> Start:
     tokenizer = workdir.read_tokenizer(epath.Path(folder))
     for option, ours, theirs in (
         ('data.tokenizer', config.data.tokenizer, other.data.tokenizer),
+        ('data.vocabulary', config.data.vocabulary, other.data.vocabulary),
         ('data.pieces', config.data.pieces, tokenizer.size),
     ):
         if ours != theirs:
@@ -134,7 +135,7 @@ def _read(config: Config, init_from: str) -> Start:
                 f'{option}={ours!r}: --init_from={init_from} brings its tokenizer, which has {theirs!r}'
             )
     named = config.data.tokenizer_model
-    if named and tokenizers.read_foreign(named).sha256 != tokenizer.sha256:
+    if named and tokenizers.read_given(config.data, ('source', 'target')).sha256 != tokenizer.sha256:
         raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
     params, origin = _params(other, epath.Path(folder), choice or 'scored')
     record = {

@@ -10,7 +10,7 @@ from transformer import files
 from transformer.config import Config
 from transformer.data import corpus
 from transformer.data import tokenizer as tokenizers
-from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.data.tokenizer import AnyTokenizer
 from transformer.options import ConfigError
 from transformer.runs import ownership, process
 
@@ -21,7 +21,7 @@ _FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json', 'init_from.js
 def claim(
     workdir: epath.Path,
     config: Config,
-    tokenizer: Tokenizer | ByteTokenizer,
+    tokenizer: AnyTokenizer,
     lock: dict[str, object],
     init_from: dict[str, object] | None = None,
 ) -> None:
@@ -134,7 +134,7 @@ def read_config(workdir: epath.Path) -> Config:
         raise ConfigError(f'{workdir}: {error}') from None
 
 
-def read_tokenizer(workdir: epath.Path) -> Tokenizer | ByteTokenizer:
+def read_tokenizer(workdir: epath.Path) -> AnyTokenizer:
     """The tokenizer of a work directory.
 
     Raises:
@@ -149,7 +149,7 @@ def read_tokenizer(workdir: epath.Path) -> Tokenizer | ByteTokenizer:
     return tokenizer
 
 
-def given_tokenizer(workdir: epath.Path) -> Tokenizer | ByteTokenizer | None:
+def given_tokenizer(workdir: epath.Path) -> AnyTokenizer | None:
     """The tokenizer of a work directory that was given to its corpus, not learned from it."""
     return read_tokenizer(workdir) if corpus.GIVEN in read_lock(workdir) else None
 

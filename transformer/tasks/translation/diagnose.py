@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from transformer.config import Config
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import AnyTokenizer
 from transformer.tasks.translation import bleu
 
 # Frequent words that the other two languages do not have.
@@ -45,7 +45,7 @@ class Evidence:
     sources: Sequence[str]
     references: Sequence[str]
     translations: Sequence[str]
-    tokenizer: Tokenizer
+    tokenizer: AnyTokenizer
 
     def share(self, wrong: Callable[..., object], *sides: Sequence[object]) -> float:
         """The share of the lines of the sides for which `wrong` is true."""
@@ -170,7 +170,8 @@ def _copies(e: Evidence) -> Iterator[Finding]:
 
 def _truncation(e: Evidence) -> Iterator[Finding]:
     extra, longest = (e.scores['decode'][name] for name in ('extra_len', 'max_source_len'))
-    lengths = [list(map(len, e.tokenizer.encode_batch(side))) for side in (e.sources, e.translations)]
+    sides = (('source', e.sources), ('target', e.translations))
+    lengths = [list(map(len, e.tokenizer.of(field).encode_batch(texts))) for field, texts in sides]
     # The last piece is the end, which a hypothesis that was cut does not have.
     cut = e.share(lambda s, t: t > min(s, longest) + extra, *lengths)
     if cut > 0.005:

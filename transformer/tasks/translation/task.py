@@ -35,6 +35,8 @@ def reading(data: Data) -> readers.Reading:
     options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
     if data.tokenizer != 'bpe':
         options += ('tokenizer',)
+    if data.vocabulary != 'joint':
+        options += ('vocabulary',)
     return readers.Reading({'source': data.source_language, 'target': data.target_language}, options)
 
 
@@ -96,7 +98,8 @@ def likelihoods(
     """
     decode, tokenizer = trained.config.decode, trained.tokenizer
     clean = [[text.encode('utf-8', 'replace').decode() for text in pair] for pair in pairs]
-    sources, targets = (tokenizer.encode_batch([pair[side] for pair in clean]) for side in (0, 1))
+    sources = tokenizer.of('source').encode_batch([source for source, _ in clean])
+    targets = tokenizer.of('target').encode_batch([target for _, target in clean])
     longest = decode.max_source_len + decode.extra_len
     for number, length in {n: len(s) for n, s in zip(numbers, sources, strict=True)}.items():
         if length > decode.max_source_len:
@@ -113,7 +116,7 @@ def likelihoods(
     logp = [np.full(len(target), np.nan, np.float32) for target in targets]
     for i, found in zip(scored, likelihood.log_likelihoods(trained, rows, on_done), strict=True):
         logp[i] = found
-    pieces = map(tokenizer.pieces, targets)
+    pieces = map(tokenizer.of('target').pieces, targets)
     return [Likelihood(*pair) for pair in zip(pieces, logp, strict=True)]
 
 
@@ -171,8 +174,9 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
     """
     sentence = sentence or ANIMAL.format('tired')
     translation = Translator(trained).translate([sentence])[0]
-    ids = trained.tokenizer.encode_batch([sentence, translation])
-    source, target = map(trained.tokenizer.pieces, ids)
+    sides = trained.tokenizer.of('source'), trained.tokenizer.of('target')
+    ids = [side.encode(text) for side, text in zip(sides, (sentence, translation), strict=True)]
+    source, target = (side.pieces(found) for side, found in zip(sides, ids, strict=True))
     batch = {'source': one_row(ids[0]), 'target': one_row(ids[1])}
     found = attention(trained.config, trained.params, batch)
     word = word or ('it' if has_word(source, 'it') else None)

@@ -66,7 +66,7 @@ class Translator:
             generation.sampling_key(self.trained.config, seed),
             lambda rows: on_done(rows / samples),
         )
-        decode = self.trained.tokenizer.decode
+        decode = self.trained.tokenizer.of('target').decode
         for (i, k), row in zip(places, found, strict=True):
             texts = [decode(pieces.tolist(), one_line=True) for pieces in row.tokens]
             pairs = zip(texts, row.scores.tolist(), strict=True)
@@ -76,7 +76,7 @@ class Translator:
     def _encode(self, sentences: Sequence[str], longest: int, first: int) -> list[list[int]]:
         # What is no text, as a lone surrogate, is replaced as in invalid UTF-8; blanks are nothing.
         clean = [s.encode('utf-8', 'replace').decode() if s.strip() else '' for s in sentences]
-        encoded = self.trained.tokenizer.encode_batch(clean)
+        encoded = self.trained.tokenizer.of('source').encode_batch(clean)
         for i, tokens in enumerate(encoded):
             if len(tokens) > longest:
                 self.on_cut(first + i, len(tokens))
