@@ -758,3 +758,30 @@ def test_an_ensemble_of_checkpoints(monkeypatch, capfdbinary, texts, trained, tm
     assert 'model.' in capfdbinary.readouterr().err.decode()
     assert run.main(['run.py', 'figure', f'--workdir={trained}', '--checkpoint=2,3', '--sentence=it']) == 2
     assert 'of one checkpoint' in capfdbinary.readouterr().err.decode()
+
+
+def test_a_recurrent_model_learns_translates_and_shows_its_alignment(
+    monkeypatch, capfdbinary, texts, tmp_path
+):
+    changes = {key: value for key, value in TINY.items() if key not in ('model.h', 'model.d_ff')} | {
+        'data.dir': texts, 'data.dev': 'dev', 'data.test': 'test', 'train.steps': 20, 'train.log_every': 1,
+        'train.eval_every': 20, 'train.checkpoint_every': 20, 'train.warmup_steps': 10,
+        'model.variational_dropout': True,
+    }  # fmt: skip
+    where = f'--workdir={tmp_path / "w"}'
+    argv = [where, '--config=configs/gru_bahdanau.py', *(f'--config.{k}={v}' for k, v in changes.items())]
+    assert run.main(['run.py', *argv]) == 0
+    lines = [json.loads(line) for line in (tmp_path / 'w' / 'metrics.jsonl').read_text().splitlines()]
+    assert len(lines) == 20 and lines[-1]['loss'] < lines[0]['loss']
+    found, _ = translate(monkeypatch, capfdbinary, b'one two\nthree\n', where)
+    assert len(found) == 2
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one\teins\n')))
+    assert run.main(['run.py', 'score-pairs', where]) == 0
+    assert run.main(['run.py', 'figure', where, '--sentence=one two']) == 0
+    (picture,) = (tmp_path / 'w' / 'figures').iterdir()
+    assert picture.stat().st_size > 5_000
+    capfdbinary.readouterr()
+    assert run.main(['run.py', 'figure', where, '--sentence=one two', '--word=one']) == 2
+    assert 'the encoder of this model has no attention' in capfdbinary.readouterr().err.decode()
+    assert run.main(['run.py', *argv, '--config.model.residual=maybe']) == 2
+    assert "model.residual='maybe': expected bool" in capfdbinary.readouterr().err.decode()

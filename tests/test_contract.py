@@ -11,7 +11,7 @@ import pytest
 
 from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.nn import models
-from transformer.options import ConfigError, choices
+from transformer.options import ConfigError, choices, has_meaning
 from transformer.symbols import Batch, Tokens
 
 SMALL = {
@@ -75,6 +75,37 @@ VARIANTS += [
     for positions in AXES['model.positions']
 ]
 VARIANTS += [KINDS['decoder']]
+LANGUAGE = {'train.task': 'language', 'data.source': 'text'}
+GRU, RELU, TANH = ({'model.cell': cell} for cell in ('gru', 'rnn_relu', 'rnn_tanh'))
+ADDITIVE, DOT, GENERAL, CONCAT = (
+    {'model.alignment': score} for score in ('additive', 'dot', 'general', 'concat')
+)
+FEEDING, BOTH, REVERSED, RESIDUAL, VARIATIONAL = (
+    {f'model.{option}': True}
+    for option in ('input_feeding', 'bidirectional', 'reverse_source', 'residual', 'variational_dropout')
+)
+TWO = {'model.N': 2}
+# Every cell, score and option, on both sides of what is scanned step by step and what is not.
+RECURRENT = [
+    {'model.kind': 'recurrent', **variant}
+    for variant in (
+        {'model.cell': 'lstm', 'model.alignment': 'none', 'model.P_drop': 0.3},
+        TWO | REVERSED,
+        GRU | TWO | BOTH | {'model.N_decoder': 1, 'model.tie_embeddings': 'none'},
+        GRU | ADDITIVE | BOTH | VARIATIONAL | {'model.P_drop': 0.3},
+        ADDITIVE | TWO | RESIDUAL | {'model.N_decoder': 3, 'model.tie_embeddings': 'decoder'},
+        TANH | DOT | REVERSED,
+        RELU | GENERAL | TWO | BOTH | RESIDUAL,
+        CONCAT | {'model.d_model': 20},
+        GENERAL | FEEDING | TWO | RESIDUAL | REVERSED | VARIATIONAL | {'model.P_drop_embedding': 0.3},
+        GRU | DOT | FEEDING | {'model.P_drop': 0.3},
+        TANH | CONCAT | FEEDING | BOTH | {'model.vocab_size': 300},
+        GENERAL | FEEDING | TWO | {'model.dtype': 'bfloat16'},
+        LANGUAGE | TWO | RESIDUAL | VARIATIONAL | {'model.P_drop': 0.3},
+        LANGUAGE | GRU | {'model.tie_embeddings': 'none'},
+    )
+]
+VARIANTS += RECURRENT
 S, T = 5, 6
 ORDER = [2, 0, 1]
 RNG = np.random.default_rng(0)
@@ -90,11 +121,18 @@ class Subject(NamedTuple):
 
     def prompt(self, b: int) -> int:
         """How many tokens of a row stand before those of target b."""
-        return b if self.config.model.kind == 'decoder' else 0
+        return b if self.config.train.task == 'language' else 0
 
     def row(self, b: int) -> int:
         """The length of the row of pair b."""
         return self.prompt(b) + len(TARGETS[b])
+
+
+def small(variant: dict) -> Config:
+    """A variant of the small model: of its options those that mean anything for the variant."""
+    values = {key: field.default for key, field in OPTIONS.items()} | variant
+    means = {key: value for key, value in SMALL.items() if has_meaning(OPTIONS, values, key)}
+    return resolve(config_dict({**means, **variant}))
 
 
 def name(variant: dict) -> str:
@@ -117,9 +155,9 @@ def rows_of(rows: list[list[list[int]]], width: int) -> Tokens:
 def batch(config: Config, rows: list[list[tuple[int, list[int]]]], s: int = 12, t: int = 12) -> Batch:
     """Rows of pairs: the number of a source, and a target.
 
-    A decoder reads the first b tokens of source b as the prompt of its target.
+    A language model reads the first b tokens of source b as the prompt of its target.
     """
-    if config.model.kind == 'decoder':
+    if config.train.task == 'language':
         return {'text': rows_of([[SOURCES[b][:b] + y for b, y in row] for row in rows], t)}
     sources = rows_of([[SOURCES[b] for b, _ in row] for row in rows], s)
     return {'source': sources, 'target': rows_of([[y for _, y in row] for row in rows], t)}
@@ -147,7 +185,7 @@ def random_params(config: Config) -> dict:
 def steps(config: Config, variables: dict) -> jax.Array:
     """The logits [B 2 T V] of two targets of each source or prompt, as two hypotheses, step by step."""
     model = models.build(config)
-    if config.model.kind == 'decoder':
+    if config.train.task == 'language':
         read = rows_of([[SOURCES[b][:b]] for b in range(3)], 2)
     else:
         read = rows_of([[source] for source in SOURCES], 11)
@@ -170,7 +208,7 @@ def steps(config: Config, variables: dict) -> jax.Array:
 def forward(config: Config, variables: dict, inputs: Batch) -> dict[str, jax.Array]:
     """The logits of the full pass, and how much those of position t move with target input j: [T B T]."""
     table = 'embedding'
-    if config.model.kind == 'transformer' and config.model.tie_embeddings != 'all':
+    if config.train.task == 'translation' and config.model.tie_embeddings != 'all':
         table = 'target_embedding'
     shape = list(inputs.values())[-1].tokens.shape
 
@@ -203,7 +241,7 @@ def everything(config: Config, params: dict, inputs: Batch, tight: Batch) -> dic
 @functools.cache
 def everything_of(config: Config) -> dict[str, np.ndarray]:
     # No row is wider than the longest pair needs.
-    tight = batch(config, ROWS[ALONE], S, 7 if config.model.kind == 'decoder' else T)
+    tight = batch(config, ROWS[ALONE], S, 7 if config.train.task == 'language' else T)
     found = jax.jit(everything, static_argnums=0)(
         config, random_params(config), batch(config, ROWS, 11), tight
     )
@@ -212,7 +250,7 @@ def everything_of(config: Config) -> dict[str, np.ndarray]:
 
 @pytest.fixture(params=VARIANTS, ids=name, scope='module')
 def subject(request) -> Subject:
-    config = resolve(config_dict({**SMALL, **request.param}))
+    config = small(request.param)
     return Subject(config, everything_of(config))
 
 
@@ -223,16 +261,46 @@ def close(found: np.ndarray, expected: np.ndarray, config: Config) -> None:
 
 def test_every_axis_of_the_model_is_here():
     values_of = {key: choices(field) for key, field in OPTIONS.items() if key.startswith('model.')}
-    assert set(AXES) | {'model.kind'} == set(values_of)
-    assert set(values_of['model.kind']) == set(KINDS)
+    recurrent = {key: {v[key] for v in RECURRENT if key in v} for v in RECURRENT for key in v}
+    assert set(AXES) | {key for key in recurrent if key.startswith('model.')} == set(values_of)
+    assert set(values_of['model.kind']) == {*KINDS, 'recurrent'}
+    for key in set(values_of) - set(AXES) - {'model.kind'}:
+        assert recurrent[key] == set(values_of[key] or [True])
     for key, values in values_of.items():
-        assert key == 'model.kind' or not values or set(AXES[key]) == set(values)
+        assert key not in AXES or not values or set(AXES[key]) == set(values)
 
 
 @pytest.mark.parametrize(('kind', 'option'), [(k, o) for k, found in REFUSED.items() for o in found])
 def test_what_means_nothing_for_a_kind_is_refused(kind, option):
     with pytest.raises(ConfigError, match=option[0]):
         resolve(config_dict({**SMALL, **KINDS[kind], option[0]: option[1]}))
+
+
+MEANINGLESS = [
+    ({}, 'model.cell', 'gru'),
+    ({}, 'model.residual', True),
+    ({}, 'model.alignment', 'dot'),
+    ({'model.kind': 'recurrent'}, 'model.h', 4),
+    ({'model.kind': 'recurrent'}, 'model.d_ff', 24),
+    ({'model.kind': 'recurrent'}, 'model.positions', 'none'),
+    ({'model.kind': 'recurrent'}, 'model.norm', 'pre'),
+    ({'model.kind': 'recurrent'}, 'model.P_drop_attention', 0.1),
+    ({'model.kind': 'recurrent'}, 'model.input_feeding', True),
+    ({'model.kind': 'recurrent', **ADDITIVE}, 'model.input_feeding', True),
+    ({'model.kind': 'recurrent', **BOTH}, 'model.reverse_source', True),
+    ({'model.kind': 'recurrent', **BOTH}, 'model.d_model', 15),
+    ({'model.kind': 'recurrent', **LANGUAGE}, 'model.bidirectional', True),
+    ({'model.kind': 'recurrent', **LANGUAGE}, 'model.alignment', 'dot'),
+    ({'model.kind': 'recurrent', **LANGUAGE}, 'model.N_decoder', 2),
+    ({'model.kind': 'recurrent', **LANGUAGE}, 'model.tie_embeddings', 'decoder'),
+]
+
+
+@pytest.mark.parametrize(('variant', 'option', 'value'), MEANINGLESS, ids=str)
+def test_what_means_nothing_beside_recurrent_layers_or_without_them_is_refused(variant, option, value):
+    small(variant)
+    with pytest.raises(ConfigError, match=option):
+        small({**variant, option: value})
 
 
 def test_steps_equal_the_full_pass(subject):
@@ -283,7 +351,7 @@ DROPPING = [v for v in VARIANTS if not v or set(v) == {'model.kind'} or any('P_d
 def test_dropout_draws_by_its_key_and_in_training_only(variant):
     silent = dict.fromkeys(('model.P_drop', 'model.P_drop_embedding'), 0.0)
     only = variant if not any('P_drop' in key for key in variant) else silent | variant
-    config = resolve(config_dict({**SMALL, **only}))
+    config = small(only)
     model, inputs = models.build(config), batch(config, ROWS[:1], S, T)
 
     @jax.jit

@@ -37,7 +37,7 @@ def test_training_step_of_base(config):
     update = parallel.map_update(functools.partial(training.train_step, config, sums_of(config)))
     state = jax.eval_shape(functools.partial(training.initial_state, config))
     rows = jax.ShapeDtypeStruct((DEVICES, 1, 24, 128), jnp.int32)
-    batch = dict.fromkeys(models.MODELS[config.model.kind].FIELDS, Tokens(rows, rows, rows))
+    batch = dict.fromkeys(models.build(config).FIELDS, Tokens(rows, rows, rows))
     assert platforms_of(update.mapped, state, batch) == ('tpu', 'cuda')
 
 

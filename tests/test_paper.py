@@ -11,7 +11,7 @@ from transformer import accounting, losses, optim
 from transformer.config import config_dict, resolve
 from transformer.nn import masks, models, positions
 from transformer.nn.kernels import attention_weights
-from transformer.nn.layers import Dropout, glorot_uniform
+from transformer.nn.layers import Dropout, Embedding, glorot_uniform
 from transformer.symbols import Tokens
 
 DECODER = {'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text'}
@@ -178,7 +178,7 @@ def test_xavier_uses_the_kernel_alone():
 
 def test_embedding_scales_and_blanks_padding():
     config = resolve(config_dict({'model.vocab_size': 300, 'data.pieces': 300, 'model.d_model': 16}))
-    embedding = models.Embedding(config.model)
+    embedding = Embedding(config.model)
     table = jax.random.normal(jax.random.key(0), (300, 16))
     found = embedding.apply({'params': {'table': table}}, jnp.array([[0, 7]]))
     np.testing.assert_array_equal(found[0, 0], np.zeros(16))
@@ -207,7 +207,7 @@ def test_flops_as_xla_counts_them(changes):
     lengths = {'source': source, 'target': target, 'text': target}
     batch = {
         field: Tokens(*[jnp.zeros((rows, lengths[field]), jnp.int32)] * 3)
-        for field in models.MODELS[config.model.kind].FIELDS
+        for field in models.build(config).FIELDS
     }
     model, params = models.build(config), models.parameter_shapes(config)
 

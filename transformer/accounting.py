@@ -8,6 +8,8 @@ from transformer.config import Config, Model
 
 # A typical bucket of WMT 2014: half of its tokens are in pairs of up to about 40 pieces.
 BUCKET_LENGTH = 48
+# Products of one width in a step of a recurrent cell.
+CELL_GATES = {'rnn_tanh': 1, 'rnn_relu': 1, 'gru': 3, 'lstm': 4}
 
 
 def parameters(params) -> int:
@@ -56,7 +58,26 @@ def _decoder(model: Model, source: int, target: int) -> int:
     return model.N * _stack(model, target)
 
 
-_LAYERS = {'transformer': _encoder_decoder, 'decoder': _decoder}
+def _recurrent(model: Model, source: int, target: int) -> int:
+    # The products of one gate in one layer: with the inputs, and with the state.
+    d, gates = model.d_model, CELL_GATES[model.cell]
+    layer = 2 * gates * d * d
+    if model.N_decoder is None:
+        return model.N * target * layer
+    # In two directions, each state has half the width.
+    encoder = layer * 3 // 4 if model.bidirectional else layer
+    total = model.N * source * encoder + model.N_decoder * target * layer
+    if model.alignment == 'none':
+        return total
+    fed = gates * d * d if model.input_feeding or model.alignment == 'additive' else 0
+    keys = 0 if model.alignment == 'dot' else d * d
+    queries = d * d if model.alignment in ('additive', 'concat') else 0
+    attentional = 2 * d * d
+    look_up = 2 * source * d  # scores and context
+    return total + source * keys + target * (queries + look_up + attentional + fed)
+
+
+_LAYERS = {'transformer': _encoder_decoder, 'decoder': _decoder, 'recurrent': _recurrent}
 
 
 def update_flops(config: Config) -> float:

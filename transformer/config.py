@@ -19,7 +19,11 @@ from transformer.options import ConfigError, check_meaning, check_name, check_va
 
 BYTE_PIECES = 256 + 3  # with padding, the end and the unknown piece
 # The tasks that each kind of model can do.
-SERVES = {'transformer': ('translation',), 'decoder': ('language',)}
+SERVES = {
+    'transformer': ('translation',),
+    'decoder': ('language',),
+    'recurrent': ('translation', 'language'),
+}
 
 
 def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
@@ -75,18 +79,18 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
 
 
 def _derive_model(given: Config) -> Model:
-    model = given.model
-    if model.d_model % model.h and (model.d_k is None or model.d_v is None):
+    model, values = given.model, flatten(given)
+    heads, head = has_meaning(OPTIONS, values, 'model.h'), model.d_model // model.h
+    if heads and model.d_model % model.h and (model.d_k is None or model.d_v is None):
         raise ConfigError(
             f'model.h={model.h}: d_model={model.d_model} is not divisible by it; give d_k and d_v'
         )
-    head = model.d_model // model.h
-    two_stacks = has_meaning(OPTIONS, flatten(given), 'model.N_decoder')
+    two_stacks = has_meaning(OPTIONS, values, 'model.N_decoder')
     return dataclasses.replace(
         model,
         N_decoder=(model.N_decoder or model.N) if two_stacks else None,
-        d_k=model.d_k or head,
-        d_v=model.d_v or head,
+        d_k=(model.d_k or head) if heads else None,
+        d_v=(model.d_v or head) if heads else None,
         P_drop_embedding=model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding,
     )
 
@@ -115,15 +119,12 @@ def _check_combinations(config: Config) -> None:
     if train.task not in SERVES[model.kind]:
         kinds = ', '.join(kind for kind, tasks in SERVES.items() if train.task in tasks)
         raise ConfigError(f'train.task={train.task!r}: needs model.kind={kinds}, not {model.kind!r}')
-    if model.kind == 'decoder' and model.tie_embeddings == 'decoder':
+    if model.N_decoder is None and model.tie_embeddings == 'decoder':
         raise ConfigError(
-            "model.tie_embeddings='decoder': with model.kind='decoder' there is one embedding to tie to "
-            'the softmax; choose all or none'
+            "model.tie_embeddings='decoder': a language model has one embedding to tie to the softmax; "
+            'choose all or none'
         )
-    if model.positions == 'sinusoidal' and model.d_model % 2:
-        raise ConfigError(f'model.d_model={model.d_model}: must be even for sinusoidal positions')
-    if model.positions == 'rotary' and model.d_k % 2:
-        raise ConfigError(f'model.d_k={model.d_k}: must be even for rotary positions')
+    _check_widths(config)
     _check_data(config)
     if train.microbatches % train.accumulate:
         raise ConfigError(
@@ -136,6 +137,17 @@ def _check_combinations(config: Config) -> None:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
     if not 2 * decode.beam <= model.vocab_size:
         raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds model.vocab_size={model.vocab_size}')
+
+
+def _check_widths(config: Config) -> None:
+    model = config.model
+    positions = has_meaning(OPTIONS, flatten(config), 'model.positions')
+    if positions and model.positions == 'sinusoidal' and model.d_model % 2:
+        raise ConfigError(f'model.d_model={model.d_model}: must be even for sinusoidal positions')
+    if model.positions == 'rotary' and model.d_k % 2:
+        raise ConfigError(f'model.d_k={model.d_k}: must be even for rotary positions')
+    if model.bidirectional and model.d_model % 2:
+        raise ConfigError(f'model.d_model={model.d_model}: must be even for model.bidirectional=True')
 
 
 def _check_data(config: Config) -> None:

@@ -9,13 +9,22 @@ from typing import Literal
 from transformer import options
 from transformer.options import option
 
+# Tasks whose batches have a source and a target, for a model of two stacks.
+TWO_SIDES = ('translation',)
+# Kinds of models made of the Transformer's layers.
+LAYERED = ('model.kind', ('transformer', 'decoder'))
+RECURRENT = ('model.kind', ('recurrent',))
+RECURRENT_PAIR = (*RECURRENT, 'train.task', TWO_SIDES)
+
 
 @dataclasses.dataclass(frozen=True)
 class Model:
     """The network; the names are the paper's symbols."""
 
-    kind: Literal['transformer', 'decoder'] = option(
-        'transformer', 'encoder and decoder, or a decoder alone (a language model)', '§3'
+    kind: Literal['transformer', 'decoder', 'recurrent'] = option(
+        'transformer',
+        'encoder and decoder; a decoder alone (a language model); or recurrent layers, for either task',
+        '§3',
     )
     N: int = option(6, 'layers of the encoder and of the decoder', '§3.1', minimum=1)
     N_decoder: int | None = option(
@@ -23,39 +32,97 @@ class Model:
         'layers of the decoder, if not N',
         '§3.1',
         minimum=1,
-        only=('model.kind', ('transformer',)),
+        only=('model.kind', ('transformer', 'recurrent'), 'train.task', TWO_SIDES),
     )
-    d_model: int = option(512, 'width of embeddings and sub-layer outputs', '§3.1', minimum=2)
-    d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1)
-    h: int = option(8, 'attention heads', '§3.2.2', minimum=1)
-    d_k: int | None = option(None, 'width of a query and key head, if not d_model/h', '§3.2.2', minimum=1)
-    d_v: int | None = option(None, 'width of a value head, if not d_model/h', '§3.2.2', minimum=1)
-    P_drop: float = option(0.1, 'residual dropout', '§5.4', minimum=0.0, maximum=0.99)
-    P_drop_attention: float = option(0.0, 'dropout of attention weights', '', minimum=0.0, maximum=0.99)
-    P_drop_relu: float = option(0.0, 'dropout after the activation', '', minimum=0.0, maximum=0.99)
+    d_model: int = option(512, 'width of embeddings and of layers', '§3.1', minimum=2)
+    d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1, only=LAYERED)
+    h: int = option(8, 'attention heads', '§3.2.2', minimum=1, only=LAYERED)
+    d_k: int | None = option(
+        None, 'width of a query and key head, if not d_model/h', '§3.2.2', minimum=1, only=LAYERED
+    )
+    d_v: int | None = option(
+        None, 'width of a value head, if not d_model/h', '§3.2.2', minimum=1, only=LAYERED
+    )
+    P_drop: float = option(
+        0.1, 'dropout of what each sub-layer or recurrent layer gives', '§5.4', minimum=0.0, maximum=0.99
+    )
+    P_drop_attention: float = option(
+        0.0, 'dropout of attention weights', '', minimum=0.0, maximum=0.99, only=LAYERED
+    )
+    P_drop_relu: float = option(
+        0.0, 'dropout after the activation', '', minimum=0.0, maximum=0.99, only=LAYERED
+    )
     P_drop_embedding: float | None = option(
         None, 'dropout of embedding + position, if not P_drop', '§5.4', minimum=0.0, maximum=0.99
     )
     positions: Literal['sinusoidal', 'learned', 'rotary', 'relative', 'none'] = option(
-        'sinusoidal', 'how positions enter', '§3.5, Table 3 (E)'
+        'sinusoidal', 'how positions enter', '§3.5, Table 3 (E)', only=LAYERED
     )
     sinusoid: Literal['paper', 't2t'] = option(
-        'paper', 'interleaved sin/cos of the text, or the halves of the released code', '§3.5'
+        'paper', 'interleaved sin/cos of the text, or the halves of the released code', '§3.5', only=LAYERED
     )
-    norm: Literal['post', 'pre'] = option('post', 'normalise after or before a sub-layer', '§3.1')
-    norm_type: Literal['layernorm', 'rmsnorm'] = option('layernorm', 'kind of normalisation', '§3.1')
-    activation: Literal['relu', 'gelu', 'swiglu'] = option('relu', 'of the feed-forward layers', '§3.3')
+    norm: Literal['post', 'pre'] = option(
+        'post', 'normalise after or before a sub-layer', '§3.1', only=LAYERED
+    )
+    norm_type: Literal['layernorm', 'rmsnorm'] = option(
+        'layernorm', 'kind of normalisation', '§3.1', only=LAYERED
+    )
+    activation: Literal['relu', 'gelu', 'swiglu'] = option(
+        'relu', 'of the feed-forward layers', '§3.3', only=LAYERED
+    )
     tie_embeddings: Literal['all', 'decoder', 'none'] = option(
         'all', 'which of source embedding, target embedding and softmax share one matrix', '§3.4'
     )
     biases: Literal['all', 'ffn', 'none'] = option(
-        'all', 'which linear layers have biases; the text writes them for the FFN only', '§3.3'
+        'all',
+        'which linear layers have biases; the text writes them for the FFN only',
+        '§3.3',
+        only=LAYERED,
     )
     init: Literal['t2t', 'xavier'] = option(
-        't2t', 'Glorot uniform over the fused q,k,v kernels of the released code, or over each kernel', ''
+        't2t',
+        'Glorot uniform over the fused q,k,v kernels of the released code, or over each kernel',
+        '',
+        only=LAYERED,
     )
     vocab_size: int = option(40960, 'rows of the embedding; at least data.pieces', '§5.1', minimum=4)
-    max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1)
+    max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=LAYERED)
+    cell: Literal['lstm', 'gru', 'rnn_tanh', 'rnn_relu'] = option(
+        'lstm', 'of the recurrent layers', '', only=RECURRENT
+    )
+    residual: bool = option(
+        False, 'add the input of every recurrent layer but the first to its output', '', only=RECURRENT
+    )
+    variational_dropout: bool = option(
+        False,
+        'draw dropout once for all steps of a sentence, and drop the recurrent state too',
+        '',
+        only=RECURRENT,
+    )
+    bidirectional: bool = option(
+        False,
+        'encoder layers read in both directions, each with half of d_model',
+        '',
+        only=RECURRENT_PAIR,
+    )
+    reverse_source: bool = option(
+        False,
+        'the encoder reads the source from its end to its beginning',
+        '',
+        only=(*RECURRENT_PAIR, 'model.bidirectional', (False,)),
+    )
+    alignment: Literal['none', 'additive', 'dot', 'general', 'concat'] = option(
+        'none',
+        "score of the decoder's attention: from its state before a step (additive), or after it",
+        '',
+        only=RECURRENT_PAIR,
+    )
+    input_feeding: bool = option(
+        False,
+        'what attention gave for a word enters the decoder with the next word',
+        '',
+        only=(*RECURRENT_PAIR, 'model.alignment', ('dot', 'general', 'concat')),
+    )
     dtype: Literal['float32', 'bfloat16'] = option(
         'float32', 'of the computation; parameters are float32', ''
     )

@@ -23,7 +23,8 @@ def one_row(tokens: list[int]) -> Tokens:
 @functools.partial(jax.jit, static_argnums=0)
 def _intermediates(config: Config, params: Params, batch: Batch):
     model = models.build(config)
-    return model.apply({'params': params}, batch, train=False, mutable=['intermediates'])[1]['intermediates']
+    _, kept = model.apply({'params': params}, batch, train=False, mutable=['intermediates'])
+    return kept.get('intermediates')  # none where nothing was kept
 
 
 def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[np.ndarray, 'N H Q K']]:
@@ -31,18 +32,21 @@ def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[n
 
     Returns:
       Of every kind of attention that the model has its weights, as `encoder/self_attention`,
-      `decoder/self_attention` and `decoder/cross_attention`.
+      `decoder/self_attention` and `decoder/cross_attention`. A recurrent decoder has one attention for
+      all its layers, with one head.
 
     Raises:
-      ConfigError: the parameters are those of an ensemble.
+      ConfigError: the model attends to nothing, or the parameters are those of an ensemble.
     """
     if isinstance(params, tuple):
         raise ConfigError('--checkpoint: the attention is that of one checkpoint, not of several')
     with jax.default_matmul_precision(config.train.matmul_precision):
         kept = _intermediates(config, params, batch)
+    if not kept:
+        raise ConfigError(f'model.kind={config.model.kind!r}: this model has no attention to look at')
     found: dict[str, dict[int, np.ndarray]] = {}
     for path, weights in jax.tree_util.tree_leaves_with_path(kept):
         name = jax.tree_util.keystr(path, simple=True, separator='/')
-        stack, layer, kind = re.match(r'(\w+)/layer_(\d+)/(\w+)/', name).groups()
-        found.setdefault(f'{stack}/{kind}', {})[int(layer)] = np.asarray(weights[0])
+        stack, layer, kind = re.match(r'(\w+)/(?:layer_(\d+)/)?(\w+)/', name).groups()
+        found.setdefault(f'{stack}/{kind}', {})[int(layer or 0)] = np.asarray(weights[0])
     return {name: np.stack([layers[n] for n in sorted(layers)]) for name, layers in found.items()}

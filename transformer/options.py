@@ -26,7 +26,7 @@ def option(
     minimum=None,
     maximum=None,
     free: bool = False,
-    only: tuple[str, tuple[str, ...]] | None = None,
+    only: tuple[str | tuple[str, ...], ...] = (),
 ) -> Any:
     """Declares one option of a dataclass.
 
@@ -37,11 +37,12 @@ def option(
       minimum, maximum: inclusive bounds of a number.
       free: whether the option may change when a work directory is used again, since it does not
         change what is learned.
-      only: another option and the values that it must have for this one to mean anything; with any
-        other value, setting this option is refused.
+      only: another option and the values that it must have for this one to mean anything, then perhaps
+        a second option and its values, and so on; with any other value, setting this option is refused.
     """
     bounds = {'minimum': minimum, 'maximum': maximum}
-    metadata = {'doc': doc, 'section': section, 'free': free, 'only': only, **bounds}
+    conditions = tuple(zip(only[::2], only[1::2], strict=True))
+    metadata = {'doc': doc, 'section': section, 'free': free, 'only': conditions, **bounds}
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -109,6 +110,9 @@ def parse_value(table: Declared, key: str, text: str) -> object:
     wanted = plain_type(table[key])
     if wanted is str:
         return check_value(table, key, text)
+    if wanted is bool:
+        # bool('False') is true.
+        return check_value(table, key, {'true': True, 'false': False}.get(text.lower(), text))
     try:
         return check_value(table, key, wanted(text))
     except ValueError as error:
@@ -120,20 +124,19 @@ def parse_value(table: Declared, key: str, text: str) -> object:
 def check_meaning(table: Declared, values: Mapping[str, object]) -> None:
     """Raises ConfigError where an option was set that means nothing beside the others."""
     for key, field in table.items():
-        if field.metadata['only'] is None or values[key] == field.default:
+        if values[key] == field.default:
             continue
-        other, wanted = field.metadata['only']
-        if values[other] not in wanted:
-            raise ConfigError(
-                f'{key}={values[key]!r}: means nothing with {other}={values[other]!r}, only with '
-                f'{" or ".join(wanted)}'
-            )
+        for other, wanted in field.metadata['only']:
+            if values[other] not in wanted:
+                raise ConfigError(
+                    f'{key}={values[key]!r}: means nothing with {other}={values[other]!r}, only with '
+                    f'{" or ".join(map(str, wanted))}'
+                )
 
 
 def has_meaning(table: Declared, values: Mapping[str, object], key: str) -> bool:
     """Whether option `key` means anything beside the values of the others."""
-    only = table[key].metadata['only']
-    return only is None or values[only[0]] in only[1]
+    return all(values[other] in wanted for other, wanted in table[key].metadata['only'])
 
 
 def markdown(table: Declared) -> str:
@@ -142,8 +145,8 @@ def markdown(table: Declared) -> str:
     for key, field in table.items():
         values = ', '.join(choices(field)) or plain_type(field).__name__
         default = 'none' if field.default is None else field.default
-        only = field.metadata['only']
-        where = f' (only with `{only[0]}={" or ".join(only[1])}`)' if only else ''
+        conditions = [f'`{k}={" or ".join(map(str, v))}`' for k, v in field.metadata['only']]
+        where = f' (only with {" and ".join(conditions)})' if conditions else ''
         meaning = field.metadata['doc'] + where
         lines.append(f'| `{key}` | {default} | {values} | {field.metadata["section"]} | {meaning} |')
     return '\n'.join(lines) + '\n'

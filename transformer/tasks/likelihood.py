@@ -45,7 +45,7 @@ def log_likelihoods(
 
 def fields(config: Config) -> tuple[str, ...]:
     """The fields that a config's model reads, the one that it predicts last."""
-    return models.MODELS[config.model.kind].FIELDS
+    return models.build(config).FIELDS
 
 
 @functools.lru_cache(maxsize=4)

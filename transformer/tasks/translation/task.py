@@ -18,6 +18,7 @@ from transformer.data.batches import Batches
 from transformer.data.grammar import sentences as grammar
 from transformer.introspect import attention, one_row
 from transformer.nn import ensemble
+from transformer.options import ConfigError
 from transformer.runs import process, workdir
 from transformer.runs.restore import Trained
 from transformer.symbols import Batch
@@ -163,6 +164,8 @@ def pictured(prepared: corpus.Prepared) -> list[str]:
 def views(trained: Trained, sentence: str | None, word: str | None, target_word: str | None) -> list[View]:
     """What a word attends to in the encoder, and the decoder where it predicts a word of the translation.
 
+    A recurrent encoder does not attend: then it is the target word's alignment, by default all words'.
+
     Args:
       sentence: the paper's own example if none.
       word: if none, "it"; if the sentence has no "it" either, all words.
@@ -170,7 +173,7 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
         the sentence, all words.
 
     Raises:
-      ConfigError: the sentence or its translation lacks the word.
+      ConfigError: the sentence or its translation lacks the word, or the model has no such attention.
     """
     sentence = sentence or ANIMAL.format('tired')
     translation = Translator(trained).translate([sentence])[0]
@@ -179,9 +182,15 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
     source, target = (side.pieces(found) for side, found in zip(sides, ids, strict=True))
     batch = {'source': one_row(ids[0]), 'target': one_row(ids[1])}
     found = attention(trained.config, trained.params, batch)
+    written = found['decoder/cross_attention']
+    if 'encoder/self_attention' not in found:
+        if word:
+            raise ConfigError(f'--word={word}: the encoder of this model has no attention')
+        looked_at = places(target, target_word)
+        return [View(title('decoder', target_word, translation), written, target, source, looked_at)]
     word = word or ('it' if has_word(source, 'it') else None)
     said = target_word or (_first_pronoun(translation) if word else None)
-    read, written = found['encoder/self_attention'], found['decoder/cross_attention']
+    read = found['encoder/self_attention']
     return [
         View(title('encoder', word, sentence), read, source, source, places(source, word)),
         View(title('decoder', said, translation), written, target, source, places(target, said)),

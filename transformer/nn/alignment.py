@@ -1,0 +1,100 @@
+"""Attention of a recurrent decoder to the encoder's outputs (Bahdanau et al. 2015; Luong et al. 2015)."""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.config import Model
+from transformer.nn import masks
+from transformer.nn.layers import glorot_uniform
+
+
+class Aligned(NamedTuple):
+    """What a decoder attends to: the encoder's outputs, their keys, computed once, and their segments."""
+
+    keys: Float[Array, 'B S D']
+    values: Float[Array, 'B S D']
+    segments: Int[Array, 'B S']
+
+
+class AlignmentWeights(NamedTuple):
+    """W_a for the query and v_a of the scores that have them, and W_c of the attentional vector."""
+
+    query: Float[Array, 'D D'] | None
+    vector: Float[Array, 'D'] | None
+    combine: Float[Array, 'C D']
+
+
+def scores(
+    weights: AlignmentWeights, query: Float[Array, 'B Q D'], keys: Float[Array, 'B S D']
+) -> Float[Array, 'B Q S']:
+    """v^T tanh(W_a s + U_a h) where there is a v (additive, concat), otherwise s^T (W_a h) (dot, general)."""
+    if weights.vector is None:
+        return jnp.einsum('BQD,BSD->BQS', query, keys, preferred_element_type=jnp.float32)
+    projected = jnp.einsum('BQD,DC->BQC', query, weights.query)
+    inner = jnp.tanh(projected[:, :, None] + keys[:, None])
+    return jnp.einsum('BQSD,D->BQS', inner, weights.vector, preferred_element_type=jnp.float32)
+
+
+def look_up(
+    weights: AlignmentWeights,
+    aligned: Aligned,
+    query: Float[Array, 'R D'],
+    segments: Int[Array, 'R'],
+) -> tuple[Float[Array, 'R D'], Float[Array, 'R S']]:
+    """The context of R = B·Q queries, Q for each row of `aligned`, and what they attend to.
+
+    A query attends to the outputs of its own segment. The hypotheses of a sentence are queries of one
+    attention, so its keys are not copied.
+    """
+    rows = aligned.segments.shape[0]
+    together = query.astype(aligned.keys.dtype).reshape(rows, -1, query.shape[-1])
+    found = scores(weights, together, aligned.keys)
+    mask = masks.segment_mask(segments.reshape(rows, -1), aligned.segments)[:, 0]
+    attention = jax.nn.softmax(jnp.where(mask, found, jnp.finfo(jnp.float32).min), axis=-1)
+    context = jnp.einsum('BQS,BSD->BQD', attention.astype(aligned.values.dtype), aligned.values)
+    return context.reshape(-1, context.shape[-1]), attention.reshape(-1, attention.shape[-1])
+
+
+def attentional(
+    weights: AlignmentWeights, context: Float[Array, '*B D'], state: Float[Array, '*B D']
+) -> Float[Array, '*B D']:
+    """tanh(W_c [c; h]), from which the next piece is predicted (Luong et al. 2015, eq. 5)."""
+    both = jnp.concatenate([context, state], axis=-1)
+    return jnp.tanh(jnp.einsum('...C,CD->...D', both, weights.combine))
+
+
+class Alignment(nn.Module):
+    """The parameters of the score and of the attentional vector; kernels are Glorot uniform."""
+
+    model: Model
+
+    def setup(self):
+        d = self.model.d_model
+        if self.model.alignment != 'dot':
+            self.memory_kernel = self.param('memory', glorot_uniform(), (d, d))
+        if self.model.alignment in ('additive', 'concat'):
+            self.query_kernel = self.param('query', glorot_uniform(), (d, d))
+            self.score_vector = self.param('vector', nn.initializers.normal(d**-0.5), (d,))
+        self.combine_kernel = self.param('combine', glorot_uniform(), (2 * d, d))
+
+    def weights(self) -> AlignmentWeights:
+        """The parameters in the type of the computation."""
+        cast = lambda kernel: kernel.astype(self.model.dtype)
+        scored = self.model.alignment in ('additive', 'concat')
+        query, vector = (self.query_kernel, self.score_vector) if scored else (None, None)
+        return AlignmentWeights(*jax.tree.map(cast, (query, vector, self.combine_kernel)))
+
+    def project(self, outputs: Float[Array, 'B S D'], segments: Int[Array, 'B S']) -> Aligned:
+        """The keys of the encoder's outputs."""
+        if self.model.alignment == 'dot':
+            return Aligned(outputs, outputs, segments)
+        kernel = self.memory_kernel.astype(outputs.dtype)
+        return Aligned(jnp.einsum('BSD,DC->BSC', outputs, kernel), outputs, segments)
+
+    def keep(self, attention: Float[Array, 'B T S']) -> None:
+        """Keeps what was attended to for figures, as one head."""
+        self.sow('intermediates', 'weights', attention[:, None])

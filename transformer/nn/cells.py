@@ -1,0 +1,246 @@
+"""Recurrent cells, and one layer of them over rows that hold several segments.
+
+Rows are time-major here, [T B ...], because a scan runs over the first axis. A layer's products with
+its inputs are computed for all positions at once, before the scan; only those with the state are in it.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer.config import Model
+from transformer.nn.layers import Dropout, glorot_uniform
+
+# What a cell remembers, arrays of float32 that end in U; its output is the first of them.
+Carry = tuple[Float[Array, '...'], ...]
+
+
+class Cell(NamedTuple):
+    """A recurrent cell.
+
+    blocks: how many products of its own width it takes, so that G = blocks·U. arrays: of its carry.
+    advance: takes `(inputs [B G], carry, seen [B U], kernel [U G])`, gives the next carry. `seen` is the
+      output before, as the recurrent products see it, after dropout.
+    """
+
+    blocks: int
+    arrays: int
+    advance: Callable
+
+
+def _times(x: Float[Array, '*B D'], kernel: Float[Array, 'D G']) -> Float[Array, '*B G']:
+    """A product in the kernel's type that is added up in float32."""
+    return jnp.einsum('...D,DG->...G', x.astype(kernel.dtype), kernel, preferred_element_type=jnp.float32)
+
+
+def _elman(activation: Callable) -> Callable:
+    """h_t = activation(W x_t + U h_{t-1} + b) (Elman 1990)."""
+
+    def advance(inputs, carry, seen, kernel):
+        del carry
+        return (activation(inputs + _times(seen, kernel)),)
+
+    return advance
+
+
+def _lstm(inputs, carry, seen, kernel):
+    """c_t = f∘c_{t-1} + i∘tanh(g); h_t = o∘tanh(c_t) (Hochreiter and Schmidhuber 1997; Gers et al. 2000)."""
+    i, f, g, o = jnp.split(inputs + _times(seen, kernel), 4, axis=-1)
+    memory = jax.nn.sigmoid(f) * carry[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
+    return jax.nn.sigmoid(o) * jnp.tanh(memory), memory
+
+
+def _gru(inputs, carry, seen, kernel):
+    """h_t = (1 - z)∘h_{t-1} + z∘tanh(W x_t + U (r∘h_{t-1}) + b) (Bahdanau et al. 2015, A.1.1).
+
+    The reset gate r is applied before the product, as in Cho et al. 2014; cuDNN applies it after.
+    """
+    width = 2 * seen.shape[-1]
+    gates = jax.nn.sigmoid(inputs[..., :width] + _times(seen, kernel[:, :width]))
+    update, reset = jnp.split(gates, 2, axis=-1)
+    candidate = jnp.tanh(inputs[..., width:] + _times(reset * seen, kernel[:, width:]))
+    return ((1.0 - update) * carry[0] + update * candidate,)
+
+
+CELLS = {
+    'rnn_tanh': Cell(1, 1, _elman(jnp.tanh)),
+    'rnn_relu': Cell(1, 1, _elman(jax.nn.relu)),
+    'lstm': Cell(4, 2, _lstm),
+    'gru': Cell(3, 1, _gru),
+}
+
+
+class Weights(NamedTuple):
+    """The parameters of a layer; `fed` multiplies what enters besides the layer's inputs, if anything."""
+
+    inputs: Float[Array, 'D G']
+    bias: Float[Array, 'G']
+    recurrent: Float[Array, 'U G']
+    fed: Float[Array, 'D G'] | None
+
+
+class Factors(NamedTuple):
+    """What dropout multiplies the output of a layer and its recurrent state by; None is no dropout."""
+
+    outputs: Float[Array, '*B U'] | None = None
+    recurrent: Float[Array, '*B U'] | None = None
+
+
+def drop(x: Float[Array, '*B U'], factors: Float[Array, '*B U'] | None) -> Float[Array, '*B U']:
+    """x times the factors of dropout, in the type of x."""
+    return x if factors is None else x * factors.astype(x.dtype)
+
+
+def project(weights: Weights, x: Float[Array, '*B D']) -> Float[Array, '*B G']:
+    """W x + b, the part of a cell's products that does not depend on its state."""
+    bias = jnp.expand_dims(weights.bias, range(x.ndim - 1))
+    return jnp.einsum('...D,DG->...G', x, weights.inputs) + bias
+
+
+def advance(
+    model: Model, weights: Weights, projected: Float[Array, 'B G'], carry: Carry, factors: Factors
+) -> Carry:
+    """One step of one layer."""
+    seen = drop(carry[0], factors.recurrent)
+    return CELLS[model.cell].advance(projected, carry, seen, weights.recurrent)
+
+
+def begins(segments: Int[Array, 'T B'], reverse: bool) -> Bool[Array, 'T B']:
+    """Where a segment begins, or where it ends for a scan in reverse."""
+    other = segments[:-1] != segments[1:]
+    edge = jnp.ones_like(segments[:1], bool)
+    return jnp.concatenate([other, edge] if reverse else [edge, other])
+
+
+def reset(begin: Bool[Array, 'B'], initial, state):
+    """The initial state in rows where a segment begins, elsewhere the state; of any structure."""
+    choose = lambda new, old: jnp.where(begin[:, None], new, old)
+    return jax.tree.map(choose, initial, state)
+
+
+class SegmentDropout(nn.Module):
+    """Dropout for rows [T B D], as factors 0 or 1/(1 - rate).
+
+    With `shared`, a segment has one draw for all of its positions (Gal and Ghahramani 2016).
+    """
+
+    rate: float
+    shared: bool
+
+    @nn.compact
+    def __call__(
+        self, like: Float[Array, 'T B D'], segments: Int[Array, 'T B'], *, train: bool
+    ) -> Float[Array, 'T B D'] | None:
+        if not train or self.rate == 0.0:
+            return None
+        factors = Dropout(self.rate)(jnp.ones_like(like), train=True)
+        if not self.shared:
+            return factors
+        place = jnp.arange(like.shape[0])[:, None]
+        first = jax.lax.cummax(jnp.where(begins(segments, reverse=False), place, 0))
+        return jnp.take_along_axis(factors, first[:, :, None], axis=0)
+
+
+class RecurrentLayer(nn.Module):
+    """One layer of cells in one direction.
+
+    Kernels of inputs are Glorot uniform and recurrent ones orthogonal (Saxe et al. 2014), block by block;
+    biases are 0, those of an LSTM's forget gates 1 (Jozefowicz et al. 2015).
+
+    Attributes:
+      width: U, of the cells.
+      fed: whether something enters besides the inputs.
+    """
+
+    model: Model
+    width: int
+    fed: bool = False
+
+    def setup(self):
+        m, blocks = self.model, CELLS[self.model.cell].blocks
+        orthogonal = nn.initializers.orthogonal()
+        self.input_kernel = self.param(
+            'inputs', _by_block(glorot_uniform(), blocks), (m.d_model, blocks * self.width)
+        )
+        self.recurrent_kernel = self.param(
+            'recurrent', _by_block(orthogonal, blocks), (self.width, blocks * self.width)
+        )
+        self.bias = self.param('bias', self._initial_bias, (blocks * self.width,))
+        if self.fed:
+            self.fed_kernel = self.param(
+                'fed', _by_block(glorot_uniform(), blocks), (m.d_model, blocks * self.width)
+            )
+        self.dropout = SegmentDropout(m.P_drop, m.variational_dropout)
+        self.recurrent_dropout = SegmentDropout(m.P_drop, shared=True)
+
+    def _initial_bias(self, key: Array, shape: tuple[int]) -> Float[Array, 'G']:
+        del key
+        forget = (jnp.arange(shape[0]) // self.width == 1) & (self.model.cell == 'lstm')
+        return forget.astype(jnp.float32)
+
+    def weights(self) -> Weights:
+        """The parameters in the type of the computation."""
+        cast = lambda kernel: kernel.astype(self.model.dtype)
+        fed = cast(self.fed_kernel) if self.fed else None
+        return Weights(cast(self.input_kernel), cast(self.bias), cast(self.recurrent_kernel), fed)
+
+    def factors(self, x: Float[Array, 'T B D'], segments: Int[Array, 'T B'], *, train: bool) -> Factors:
+        """The dropout of a whole row."""
+        like = x[..., : self.width]
+        recurrent = None
+        if self.model.variational_dropout:
+            recurrent = self.recurrent_dropout(like, segments, train=train)
+        return Factors(self.dropout(like, segments, train=train), recurrent)
+
+    def __call__(
+        self,
+        x: Float[Array, 'T B D'],
+        segments: Int[Array, 'T B'],
+        initial: Carry | None,
+        *,
+        reverse: bool,
+        train: bool,
+    ) -> tuple[Carry, Float[Array, 'T B U']]:
+        """Reads rows; at each segment's border the state begins anew.
+
+        Args:
+          initial: the state [T B U] in which a segment that begins at a position finds the layer; zeros if
+            none.
+          reverse: whether to read from right to left.
+
+        Returns:
+          The carry after every position, and the layer's outputs after dropout.
+        """
+        model, weights = self.model, self.weights()
+        factors = self.factors(x, segments, train=train)
+        zeros = empty_carry(model, x.shape[1], self.width)
+
+        def read(carry, inputs):
+            projected, begin, initial, recurrent = inputs
+            carry = reset(begin, zeros if initial is None else initial, carry)
+            carry = advance(model, weights, projected, carry, Factors(None, recurrent))
+            return carry, carry
+
+        inputs = project(weights, x), begins(segments, reverse), initial, factors.recurrent
+        _, carries = jax.lax.scan(read, zeros, inputs, reverse=reverse)
+        return carries, drop(carries[0].astype(x.dtype), factors.outputs)
+
+
+def empty_carry(model: Model, rows: int, width: int) -> Carry:
+    """The carry before anything is read."""
+    return (jnp.zeros((rows, width), jnp.float32),) * CELLS[model.cell].arrays
+
+
+def _by_block(initialize: nn.initializers.Initializer, blocks: int) -> nn.initializers.Initializer:
+    """Initialises the kernel of each gate by itself."""
+
+    def initialize_all(key, shape):
+        keys = jax.random.split(key, blocks)
+        parts = jax.vmap(lambda key: initialize(key, (shape[0], shape[1] // blocks)))(keys)
+        return jnp.moveaxis(parts, 0, 1).reshape(shape)
+
+    return initialize_all

@@ -1,0 +1,367 @@
+"""Recurrent encoder-decoders and language models, with the contract of models.py.
+
+Translation without attention follows Sutskever et al. 2014: where a segment of the target begins, the
+decoder's state is the encoder's at the end of the source's segment with the same number. With attention
+it follows Bahdanau et al. 2015 (score `additive`) or Luong et al. 2015 (`dot`, `general`, `concat`).
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.config import Model
+from transformer.nn import alignment, cells
+from transformer.nn.alignment import Aligned, Alignment, AlignmentWeights
+from transformer.nn.cells import Carry, Factors, RecurrentLayer, SegmentDropout, Weights
+from transformer.nn.pieces import PairPieces, TextPieces, shift_right
+from transformer.symbols import START, Batch, Tokens
+
+
+class Reading(NamedTuple):
+    """What an encoder made of a source.
+
+    carries: of each layer, by direction, the carry [S B U] after every position.
+    """
+
+    outputs: Float[Array, 'B S D']
+    segments: Int[Array, 'B S']
+    carries: list[dict[str, Carry]]
+
+
+class DecoderState(NamedTuple):
+    """What a hypothesis owns: its layers' carries and, with input feeding, the last attentional vector."""
+
+    layers: list[Carry]
+    fed: Float[Array, 'B D'] | None
+
+
+class PromptedState(NamedTuple):
+    """What a continuation of a prompt owns; `pending` is the prompt's last token, not yet read."""
+
+    pending: Int[Array, 'B']
+    decoder: DecoderState
+
+
+class DecoderWeights(NamedTuple):
+    """The parameters of a decoder's layers and of its attention, if it has one."""
+
+    layers: list[Weights]
+    alignment: AlignmentWeights | None
+
+
+class Stepped(NamedTuple):
+    """What a step computes: the stack's output; what attention found, and where; what is fed to the next."""
+
+    output: Float[Array, '*B D']
+    context: Float[Array, '*B D'] | None
+    attention: Float[Array, '*B S'] | None
+    fed: Float[Array, '*B D'] | None
+
+
+class EncoderLayer(nn.Module):
+    """One layer: from left to right, from right to left (a reversed source), or half of it each way."""
+
+    model: Model
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, 'S B D'], segments: Int[Array, 'S B'], *, train: bool
+    ) -> tuple[dict[str, Carry], Float[Array, 'S B D']]:
+        m = self.model
+        names = ('backward',) if m.reverse_source else ('forward',)
+        names = ('forward', 'backward') if m.bidirectional else names
+        read = {}
+        for name in names:
+            layer = RecurrentLayer(m, m.d_model // len(names), name=name)
+            read[name] = layer(x, segments, None, reverse=name == 'backward', train=train)
+        carries = {name: carries for name, (carries, _) in read.items()}
+        return carries, jnp.concatenate([outputs for _, outputs in read.values()], axis=-1)
+
+
+class RecurrentEncoder(nn.Module):
+    """A stack of N layers."""
+
+    model: Model
+
+    @nn.compact
+    def __call__(self, x: Float[Array, 'B S D'], segments: Int[Array, 'B S'], *, train: bool) -> Reading:
+        x, carries = x.swapaxes(0, 1), []
+        for i in range(self.model.N):
+            carry, y = EncoderLayer(self.model, name=f'layer_{i}')(x, segments.T, train=train)
+            x = x + y if self.model.residual and i else y
+            carries.append(carry)
+        return Reading(x.swapaxes(0, 1), segments, carries)
+
+
+def last_carry(carries: dict[str, Carry], source: Int[Array, 'S B'], target: Int[Array, 'T B']) -> Carry:
+    """The carry [T B D] after the whole source segment with the number of each position of the target."""
+    same = source[None] == target[:, None]
+    place = jnp.arange(source.shape[0])[None, :, None]
+    ends = {
+        'forward': jnp.max(jnp.where(same, place, 0), axis=1),
+        'backward': jnp.min(jnp.where(same, place, source.shape[0] - 1), axis=1),
+    }
+    found = [
+        [jnp.take_along_axis(array, ends[name][:, :, None], axis=0) for array in carry]
+        for name, carry in carries.items()
+    ]
+    return tuple(jnp.concatenate(parts, axis=-1) for parts in zip(*found, strict=True))
+
+
+class RecurrentDecoder(nn.Module):
+    """A stack of `depth` layers; with `cross` it begins where an encoder ended, and may attend to it.
+
+    The additive score compares the keys with the first layer's output before a step, and the context
+    enters that layer; with more layers this is the arrangement of Wu et al. 2016. The other scores use the
+    last layer's output after the step. Of all scores the next piece is predicted from tanh(W_c [c; h]).
+    """
+
+    model: Model
+    depth: int
+    cross: bool
+
+    def setup(self):
+        m = self.model
+        self.aligns = self.cross and m.alignment != 'none'
+        self.looks_first = self.aligns and m.alignment == 'additive'
+        self.feeds = self.aligns and m.input_feeding
+        self.layers = [
+            RecurrentLayer(m, m.d_model, i == 0 and (self.looks_first or self.feeds), name=f'layer_{i}')
+            for i in range(self.depth)
+        ]
+        if self.aligns:
+            self.cross_attention = Alignment(m)
+        self.output_dropout = SegmentDropout(m.P_drop, m.variational_dropout)
+
+    def _weights(self) -> DecoderWeights:
+        aligned = self.cross_attention.weights() if self.aligns else None
+        return DecoderWeights([layer.weights() for layer in self.layers], aligned)
+
+    def _initial(self, memory: Reading | None, segments: Int[Array, 'T B']) -> list[Carry | None]:
+        """The carry in which a segment that begins at a position finds each layer; None is zeros.
+
+        The last layer continues the encoder's last one, and so on down; the encoder's first layer is
+        continued by all that are left.
+        """
+        if not self.cross:
+            return [None] * self.depth
+        layers = [max(0, len(memory.carries) - self.depth + i) for i in range(self.depth)]
+        found = {i: last_carry(memory.carries[i], memory.segments.T, segments) for i in set(layers)}
+        return [found[i] for i in layers]
+
+    def project(self, memory: Reading | None) -> Aligned | None:
+        """What the attention needs of the encoder's outputs."""
+        return self.cross_attention.project(memory.outputs, memory.segments) if self.aligns else None
+
+    def __call__(
+        self,
+        x: Float[Array, 'B T D'],
+        segments: Int[Array, 'B T'],
+        memory: Reading | None,
+        *,
+        train: bool,
+    ) -> Float[Array, 'B T D']:
+        m, x, rows = self.model, x.swapaxes(0, 1), segments.T
+        aligned, weights, initial = self.project(memory), self._weights(), self._initial(memory, rows)
+        # How many layers wait for what attention finds, step by step.
+        inside = self.depth if self.feeds else 1 if self.looks_first else 0
+        found = Stepped(x, None, None, None)
+        if inside:
+            factors = [layer.factors(x, rows, train=train) for layer in self.layers[:inside]]
+            found = _read_rows(m, weights, aligned, x, rows, initial[:inside], factors)
+        x = found.output
+        for i, layer in list(enumerate(self.layers))[inside:]:
+            _, y = layer(x, rows, initial[i], reverse=False, train=train)
+            x = x + y if m.residual and i else y
+        if not self.aligns:
+            return x.swapaxes(0, 1)
+        x = self._attentional(weights.alignment, aligned, found._replace(output=x), rows)
+        return cells.drop(x, self.output_dropout(x, rows, train=train)).swapaxes(0, 1)
+
+    def _attentional(
+        self, weights: AlignmentWeights, aligned: Aligned, found: Stepped, segments: Int[Array, 'T B']
+    ) -> Float[Array, 'T B D']:
+        """The attentional vectors of all positions at once, with what their scan has not found already."""
+        context, attention = found.context, found.attention
+        if context is None:
+            flat = lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
+            unfold = lambda x: x.reshape(*segments.T.shape, -1).swapaxes(0, 1)
+            looked = alignment.look_up(weights, aligned, flat(found.output), flat(segments))
+            context, attention = map(unfold, looked)
+        self.cross_attention.keep(attention.swapaxes(0, 1))
+        return alignment.attentional(weights, context, found.output) if found.fed is None else found.fed
+
+    def empty(self, memory: Reading | None, rows: int) -> DecoderState:
+        """The state before the first step."""
+        m = self.model
+        layers = [cells.empty_carry(m, rows, m.d_model)] * self.depth
+        if self.cross:
+            initial = self._initial(memory, jnp.ones((1, rows), jnp.int32))
+            layers = jax.tree.map(lambda x: x[0], initial)
+        return DecoderState(layers, jnp.zeros((rows, m.d_model), m.dtype) if self.feeds else None)
+
+    def step(
+        self, x: Float[Array, 'R D'], state: DecoderState, aligned: Aligned | None
+    ) -> tuple[Float[Array, 'R D'], DecoderState]:
+        """One position of every hypothesis through all layers."""
+        weights, factors = self._weights(), [Factors()] * self.depth
+        projected, segments = cells.project(weights.layers[0], x), jnp.ones(x.shape[:1], jnp.int32)
+        state, found = advance(self.model, weights, aligned, state, projected, segments, factors)
+        if self.feeds:
+            return found.fed, state
+        if not self.aligns:
+            return found.output, state
+        return alignment.attentional(weights.alignment, found.context, found.output), state
+
+
+def climb(
+    model: Model,
+    weights: list[Weights],
+    carries: list[Carry],
+    projected: Float[Array, 'R G'],
+    factors: list[Factors],
+) -> tuple[list[Carry], Float[Array, 'R D']]:
+    """One step of several layers, from the product of the first one's inputs."""
+    updated, x = [], None
+    for i, (layer, carry, dropout) in enumerate(zip(weights, carries, factors, strict=True)):
+        gates = cells.project(layer, x) if i else projected
+        carry = cells.advance(model, layer, gates, carry, dropout)
+        y = cells.drop(carry[0].astype(projected.dtype), dropout.outputs)
+        x = x + y if model.residual and i else y
+        updated.append(carry)
+    return updated, x
+
+
+def advance(
+    model: Model,
+    weights: DecoderWeights,
+    aligned: Aligned | None,
+    state: DecoderState,
+    projected: Float[Array, 'R G'],
+    segments: Int[Array, 'R'],
+    factors: list[Factors],
+) -> tuple[DecoderState, Stepped]:
+    """One step of a decoder, from the product of the first layer's inputs."""
+    context = attention = None
+    look_up = lambda query: alignment.look_up(weights.alignment, aligned, query, segments)
+    if aligned is not None and model.alignment == 'additive':
+        context, attention = look_up(state.layers[0][0])
+        projected = projected + jnp.einsum('RD,DG->RG', context, weights.layers[0].fed)
+    if state.fed is not None:
+        projected = projected + jnp.einsum('RD,DG->RG', state.fed, weights.layers[0].fed)
+    layers, output = climb(model, weights.layers, state.layers, projected, factors)
+    if aligned is not None and context is None:
+        context, attention = look_up(output)
+    fed = None if state.fed is None else alignment.attentional(weights.alignment, context, output)
+    return DecoderState(layers, fed), Stepped(output, context, attention, fed)
+
+
+def _read_rows(
+    model: Model,
+    weights: DecoderWeights,
+    aligned: Aligned,
+    x: Float[Array, 'T B D'],
+    segments: Int[Array, 'T B'],
+    initial: list[Carry],
+    factors: list[Factors],
+) -> Stepped:
+    """The first layers of a decoder over whole rows, those that wait for what attention finds."""
+    weights = weights._replace(layers=weights.layers[: len(initial)])
+    fed = jnp.zeros_like(x[0]) if model.input_feeding else None
+    empty = DecoderState(jax.tree.map(lambda x: jnp.zeros_like(x[0]), initial), fed)
+
+    def read(state, inputs):
+        projected, segments, begin, initial, factors = inputs
+        state = cells.reset(begin, DecoderState(initial, fed), state)
+        return advance(model, weights, aligned, state, projected, segments, factors)
+
+    projected = cells.project(weights.layers[0], x)
+    inputs = projected, segments, cells.begins(segments, reverse=False), initial, factors
+    return jax.lax.scan(read, empty, inputs)[1]
+
+
+class RecurrentEncoderDecoder(PairPieces):
+    """A recurrent encoder and decoder."""
+
+    def setup(self):
+        super().setup()
+        m = self.model
+        self.encoder = RecurrentEncoder(m)
+        self.decoder = RecurrentDecoder(m, m.N_decoder, cross=True)
+        self.source_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
+        self.target_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
+        """The logits of every target token, given the source and the earlier tokens of its segment."""
+        _, embedding, softmax = self._tables()
+        memory = self.encode(batch['source'], train=train)
+        tokens, segments, _ = batch['target']
+        x = _dropped(self.target_dropout, embedding(shift_right(tokens, segments)), segments, train=train)
+        return softmax.logits(self.decoder(x, segments, memory, train=train))
+
+    def encode(self, source: Tokens, *, train: bool = False) -> Reading:
+        """The encoder's outputs and states."""
+        embedding, _, _ = self._tables()
+        x = _dropped(self.source_dropout, embedding(source.tokens), source.segments, train=train)
+        return self.encoder(x, source.segments, train=train)
+
+    def start(self, memory: Reading, max_len: int) -> tuple[dict[str, Aligned | None], DecoderState]:
+        """The decoder before its first token."""
+        del max_len
+        constants = {'aligned': self.decoder.project(memory)}
+        return constants, self.decoder.empty(memory, memory.segments.shape[0])
+
+    def step(
+        self, constants: dict[str, Aligned | None], state: DecoderState, tokens: Int[Array, 'B']
+    ) -> tuple[Float[Array, 'B V'], DecoderState]:
+        """The logits of the token that follows `tokens`."""
+        _, embedding, softmax = self._tables()
+        x, state = self.decoder.step(embedding(tokens), state, constants['aligned'])
+        return softmax.logits(x), state
+
+
+class RecurrentLanguageModel(TextPieces):
+    """A stack of recurrent layers that predicts each piece of a text (Mikolov et al. 2010)."""
+
+    def setup(self):
+        super().setup()
+        m = self.model
+        self.decoder = RecurrentDecoder(m, m.N, cross=False)
+        self.dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
+        """The logits of every token, given the earlier tokens of its segment."""
+        tokens, segments, _ = batch['text']
+        x = _dropped(self.dropout, self._embed(shift_right(tokens, segments)), segments, train=train)
+        return self._logits(self.decoder(x, segments, None, train=train))
+
+    def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
+        """The model after it has read the prompt except its last token."""
+        del max_len
+        rows = memory.tokens.shape[0]
+        empty = PromptedState(jnp.zeros(rows, jnp.int32), self.decoder.empty(None, rows))
+        return {}, self._read(memory, {}, empty)
+
+    def step(
+        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'B']
+    ) -> tuple[Float[Array, 'B V'], PromptedState]:
+        """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
+        del constants
+        tokens = jnp.where(tokens == START, state.pending, tokens)
+        x, decoder = self.decoder.step(self._embed(tokens), state.decoder, None)
+        return self._logits(x), PromptedState(state.pending, decoder)
+
+
+def _dropped(
+    dropout: SegmentDropout, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], *, train: bool
+) -> Float[Array, 'B T D']:
+    factors = dropout(x.swapaxes(0, 1), segments.T, train=train)
+    return x if factors is None else cells.drop(x, factors.swapaxes(0, 1))
+
+
+def recurrent_model(model: Model) -> nn.Module:
+    """An encoder-decoder, or a language model where there is no second stack."""
+    return (RecurrentLanguageModel if model.N_decoder is None else RecurrentEncoderDecoder)(model)
