@@ -360,4 +360,4 @@ def disagree(tests: Sequence[tuple[float, float]]) -> bool:
 
 
 def _translations(run: Done, split: str) -> list[str]:
-    return workdir.read_lines(epath.Path(run.folder), split, run.scores(split)['checkpoint'])
+    return workdir.read_lines(epath.Path(run.folder), f'{split}.{run.scores(split)["checkpoint"]}')

@@ -18,7 +18,7 @@ from etils import epath
 import run
 import transformer
 from transformer import arguments as cli_arguments
-from transformer import cli, commands, options
+from transformer import cli, commands, files, options
 from transformer import config as configs
 from transformer.options import ConfigError
 from transformer.runs import ownership
@@ -319,13 +319,14 @@ def copied(trained: pathlib.Path, folder: pathlib.Path) -> pathlib.Path:
 
 def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     workdir = copied(trained, tmp_path / 'w')
-    both = ['--config.decode.beam=1', f'--workdir={workdir}', f'--config.data.dir={texts}']
+    both = ['--config.decode.beam=1', f'--workdir={workdir}']
     average = ['run.py', 'average', f'--workdir={workdir}']
     assert run.main([*average, '--last=2', '--every=1']) == 0
     assert '2, 3' in capfd.readouterr().out
     assert run.main(['run.py', 'evaluate', '--checkpoint=average', *both]) == 0
-    result = json.loads((workdir / 'result.json').read_text())['scores']['test']
-    assert (result['checkpoint'], result['steps']) == ('average', [2, 3])
+    result = json.loads((workdir / 'result.json').read_text())
+    evaluation = result['evaluations']['test.average.beam=1.extra_len=4.max_source_len=128']
+    assert (evaluation['checkpoint'], evaluation['steps']) == ('average', [2, 3])
     averaged, second, third = (
         commands.load(workdir, choice).trained.params for choice in ('average', '2', '3')
     )
@@ -785,3 +786,144 @@ def test_a_recurrent_model_learns_translates_and_shows_its_alignment(
     assert 'the encoder of this model has no attention' in capfdbinary.readouterr().err.decode()
     assert run.main(['run.py', *argv, '--config.model.residual=maybe']) == 2
     assert "model.residual='maybe': expected bool" in capfdbinary.readouterr().err.decode()
+
+
+def entries(workdir: pathlib.Path) -> dict[str, dict]:
+    """The evaluations after the training."""
+    return json.loads((workdir / 'result.json').read_text())['evaluations']
+
+
+def test_a_later_evaluation_stands_beside_what_the_training_scored(capfd, trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    before = json.loads((workdir / 'result.json').read_text())
+    lines = (workdir / 'translations' / 'test.best.txt').read_bytes()
+    defaults = ['--config.decode.extra_len=50', '--config.decode.max_source_len=256']
+    call = ['run.py', 'evaluate', f'--workdir={workdir}', *defaults]
+    assert run.main([*call, '--checkpoint=2', '--config.decode.method=greedy', '--split=dev,test']) == 0
+    out = capfd.readouterr().out
+    assert (
+        'dev: loss' in out and 'test: loss' in out and f'saved in {workdir} as test.2.method=greedy\n' in out
+    )
+    # With the defaults of the search its name would be that of the training's own lines.
+    assert run.main(call) == 0
+    result = json.loads((workdir / 'result.json').read_text())
+    names = ['dev.2.method=greedy', 'test.2.method=greedy', 'test.best.evaluated']
+    assert list(result.pop('evaluations')) == names and result == before
+    assert (workdir / 'translations' / 'test.best.txt').read_bytes() == lines
+    assert all((workdir / 'translations' / f'{name}.txt').exists() for name in names)
+    evaluation = entries(workdir)['test.2.method=greedy']
+    assert (evaluation['split'], evaluation['checkpoint'], evaluation['steps']) == ('test', '2', [2])
+    assert evaluation['decode']['method'] == 'greedy'
+
+
+def test_evaluates_without_the_corpus(capfd, monkeypatch, trained, tmp_path):
+    """Dev and test from the work directory's own copy; the same sentences in files give the same scores."""
+    workdir = copied(trained, tmp_path / 'w')
+    scores = json.loads((workdir / 'result.json').read_text())['scores']['test']
+    config = json.loads((workdir / 'config.json').read_text())
+    config['data']['dir'] = '/gone'
+    (workdir / 'config.json').write_text(json.dumps(config))
+    for language, field in (('en', 'source'), ('de', 'target')):
+        text = (workdir / 'data' / f'test.{field}.txt').read_bytes()
+        (tmp_path / f'mine.{language}').write_bytes(b'\xef\xbb\xbf' + text.replace(b'\n', b'\r\n'))
+    # From any folder, without a config file.
+    monkeypatch.chdir(tmp_path)
+    assert run.main(['run.py', 'evaluate', '--workdir=w']) == 0
+    assert run.main(['run.py', 'evaluate', '--workdir=w', '--source=mine.en', '--reference=mine.de']) == 0
+    of_split, of_files = entries(workdir).values()
+    assert {name: of_split[name] for name in scores} == scores
+    name = list(entries(workdir))[1]
+    assert re.fullmatch(r'mine-[0-9a-f]{8}\.best\.extra_len=4\.max_source_len=128', name), name
+    assert of_files['files']['target']['name'] == 'mine.de' and 'split' not in of_files
+    assert {key: of_files[key] for key in scores} == scores
+    lines = (workdir / 'translations' / f'{name}.txt').read_bytes()
+    assert lines == (workdir / 'translations' / 'test.best.txt').read_bytes()
+    assert f'saved in w as {name}\n' in capfd.readouterr().out
+    (workdir / 'data' / 'test.source.txt').write_bytes(b'damaged')
+    assert run.main(['run.py', 'evaluate', '--workdir=w']) == 2
+    warning, error = capfd.readouterr().err.splitlines()[-2:]
+    assert 'test.source.txt is damaged' in warning and '/gone' in error
+
+
+def test_evaluates_files_of_any_content(capfd, trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    lines = ['one\u2028two', 'a\x00b\x85', '', '  ', 'nine ' * 20_000, 'one two']
+    (tmp_path / 'a.en').write_text('\n'.join(lines), newline='')
+    (tmp_path / 'a.de').write_text('\r\n'.join(lines) + '\r\n', newline='')
+    files = [f'--source={tmp_path / "a.en"}', f'--reference={tmp_path / "a.de"}']
+    assert run.main(['run.py', 'evaluate', f'--workdir={workdir}', *files]) == 0
+    ((name, found),) = entries(workdir).items()
+    assert found['cut'] == 1 and np.isfinite(found['loss'])
+    assert (workdir / 'translations' / f'{name}.txt').read_bytes().count(b'\n') == len(lines)
+    before = snapshot(workdir)
+    (tmp_path / 'a.de').write_text('eins\nzwei\n')
+    assert 'a.en has 6 lines' in (line := fails(capfd, 'evaluate', f'--workdir={workdir}', *files))
+    assert 'a.de has 2 lines' in line
+    (tmp_path / 'a.de').write_bytes(b'eins\n\xff\n')
+    assert 'a.de: line 2 is not UTF-8' in fails(capfd, 'evaluate', f'--workdir={workdir}', *files)
+    for wrong, part in (
+        (files[:1], 'reads source and target; given: source'),
+        ([f'--text={tmp_path / "a.en"}'], 'reads source and target; given: text'),
+        ([*files, '--split=dev'], '--split=dev: not together with files'),
+    ):
+        assert part in fails(capfd, 'evaluate', f'--workdir={workdir}', *wrong)
+    assert snapshot(workdir) == before
+
+
+def test_the_config_of_a_work_directory_is_a_config_file(capsys, trained, tmp_path):
+    file = f'--config={trained / "config.json"}'
+    assert run.main(['run.py', 'config', file]) == 0
+    told = dict(line.partition('#')[0].split(' = ') for line in capsys.readouterr().out.splitlines())
+    flat = configs.flatten(configs.from_json((trained / 'config.json').read_text()))
+    assert {key: value.strip() for key, value in told.items()} == {k: str(v) for k, v in flat.items()}
+    # What follows from other options follows from their changes too.
+    config = cli.arguments.config(cli.parse(['run.py', file, '--config.model.h=4']))
+    assert (config.model.d_k, config.model.d_v, config.model.d_ff) == (4, 4, 32)
+    # Its own work directory is the default one.
+    assert cli.arguments.work_directory(cli.parse(['run.py', file])) == f'runs/{trained.name}'
+    damaged = tmp_path / 'config.json'
+    damaged.write_text('{"model": 1}')
+    with pytest.raises(cli.ConfigError, match='not a config'):
+        cli.arguments.config(cli.parse(['run.py', f'--config={damaged}']))
+
+
+def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
+    first, second = copied(trained, tmp_path / 'a'), copied(trained, tmp_path / 'b')
+    config = json.loads((second / 'config.json').read_text())
+    config['decode']['method'] = 'greedy'
+    (second / 'config.json').write_text(json.dumps(config))
+    call = ['run.py', 'compare', str(first), f'{second}:2', '--show=3']
+    assert run.main([*call, '--json']) == 0
+    report = json.loads(capfd.readouterr().out)
+    saved = json.loads((first / 'result.json').read_text())
+    # What the training scored is not scored again.
+    assert 'evaluations' not in saved and report['a']['name'] == 'test.best'
+    (name,) = entries(second)
+    assert report['b']['name'] == name == 'test.2.method=greedy.extra_len=4.max_source_len=128'
+    assert report['notes'] == ['the two were decoded differently: method beam and greedy']
+    a, b = saved['scores']['test'], entries(second)[name]
+    assert report['scores']['loss'] == {
+        'a': a['loss'],
+        'b': b['loss'],
+        'difference': pytest.approx(b['loss'] - a['loss']),
+    }
+    assert report['scores']['sacreBLEU']['b'] == b['bleu']['sacrebleu']['score']
+    assert 0 <= report['bootstrap']['p'] <= 1
+    differences = [abs(row['difference']) for row in report['sentences']]
+    assert differences == sorted(differences, reverse=True) and len(differences) <= 3
+    sources = (trained / 'data' / 'test.source.txt').read_text().splitlines()
+    for row in report['sentences']:
+        assert row['source'] == sources[row['line'] - 1] and row['a'] != row['b']
+    # Both are known now.
+    monkeypatch.setattr('transformer.scoring.run_evaluation', None)
+    assert run.main(call) == 0
+    out = capfd.readouterr().out
+    assert 'decoded differently' in out and 'paired bootstrap of sacreBLEU (1,000 resamples): ' in out
+    assert [line.split()[0] for line in out.splitlines()[4:6]] == ['loss', 'perplexity']
+    # Other texts cannot be compared.
+    (second / 'data' / 'test.target.txt').write_text('eins\n' * 10)
+    lock = json.loads((second / 'data.lock.json').read_text())
+    lock['checksums']['test.target.txt'] = files.sha256(second / 'data' / 'test.target.txt')
+    (second / 'data.lock.json').write_text(json.dumps(lock))
+    assert 'have different texts of test' in fails(capfd, 'compare', first, second)
+    assert "'nothing': compare takes A and B" in fails(capfd, 'compare')

@@ -105,7 +105,8 @@ def test_the_work_directory(through):
     names = {path.name for path in through.iterdir()}
     assert names == {
         'config.json', 'environment.json', 'tokenizer.model', 'data.lock.json', 'checkpoints',
-        'metrics.jsonl', 'tensorboard', 'translations', 'figures', 'result.json', '.lock', '.result.lock',
+        'metrics.jsonl', 'tensorboard', 'translations', 'figures', 'result.json', 'data',
+        '.lock', '.result.lock',
     }  # fmt: skip
     result = json.loads((through / 'result.json').read_text())
     assert set(result) == {

@@ -5,7 +5,7 @@ import pytest
 from etils import epath
 from matplotlib import image
 
-from experiments import figures
+from transformer import figures
 from transformer.options import ConfigError
 from transformer.tasks import contract
 from transformer.tasks.contract import View

@@ -1,11 +1,11 @@
 """The command line: the flags, the commands, and what each prints."""
 
-import importlib
 import json
 import logging
 import os
+import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from absl import flags
 from absl import logging as absl_logging
@@ -59,6 +59,10 @@ FLAGS = {
         'NAME',
     ),
     'split': Flag(str, 'test', 'splits of the data, comma-separated, as dev,test', 'NAMES'),
+    'source': Flag(str, None, 'instead of a split: sentences to translate, one a line', 'FILE'),
+    'reference': Flag(str, None, 'with --source: their translations, one a line', 'FILE'),
+    'text': Flag(str, None, 'of a language model, instead of a split: documents, one a line', 'FILE'),
+    'show': Flag(int, 5, 'how many sentences', 'N', least=0),
     'last': Flag(int, None, 'how many checkpoints; the config says if none', 'N', least=1),
     'every': Flag(int, None, 'updates between two of them; the config says if none', 'N', least=1),
     'nbest': Flag(int, 1, 'hypotheses of each line', 'N', least=1),
@@ -148,12 +152,46 @@ def run_score(call: Call) -> None:
 
 def run_evaluate(call: Call) -> None:
     """Evaluates a checkpoint and prints its scores."""
-    from transformer import commands
+    from transformer import parallel, scoring
     from transformer.runs import workdir
 
-    folder, splits = opened(call), call.flags.split.split(',')
-    result = commands.run_evaluation(folder, splits, call.flags.checkpoint, call.changes)
-    print_scores(workdir.read_config(folder), result, splits)
+    folder, choice, paths = opened(call), call.flags.checkpoint, given_files(call)
+    if paths:
+        found = [scoring.run_file_evaluation(folder, paths, choice, call.changes)]
+    else:
+        found = scoring.run_evaluation(folder, call.flags.split.split(','), choice, call.changes)
+    of = next(iter(paths.values()), None)
+    print_scores(workdir.read_config(folder), {of or one.entry['split']: one.entry for one in found})
+    if parallel.is_primary():
+        for one in found:
+            print(f'saved in {folder} as {one.name}')
+
+
+def given_files(call: Call) -> dict[str, str]:
+    """The files that a call names instead of a split, by field; empty if none.
+
+    Raises:
+      ConfigError: there is a split as well.
+    """
+    named = {'source': call.flags.source, 'target': call.flags.reference, 'text': call.flags.text}
+    paths = {field: path for field, path in named.items() if path is not None}
+    if paths and call.flags['split'].present:
+        raise ConfigError(f'--split={call.flags.split}: not together with files')
+    return paths
+
+
+def run_compare(call: Call) -> None:
+    """Compares two models."""
+    from transformer import scoring
+    from transformer.runs import process
+
+    sides = []
+    for word in call.words:
+        folder, choice = re.match(r'((?:\w+://)?[^:]*):?(.*)', word, re.DOTALL).groups()
+        sides.append(scoring.Side(process.start(folder, distributed=False), choice or 'scored'))
+    what = given_files(call) or call.flags.split
+    report, lines = scoring.run_comparison(tuple(sides), what, call.changes, call.flags.show)
+    print(json.dumps(report, indent=2, ensure_ascii=False) if call.flags.json else '\n'.join(lines))
 
 
 def run_average(call: Call) -> None:
@@ -170,10 +208,11 @@ def run_average(call: Call) -> None:
 
 def run_figure(call: Call) -> None:
     """Draws the attention of a sentence."""
-    from transformer import commands
+
+    from transformer.runs import restore
 
     folder = opened(call)
-    trained, _ = commands.restored(folder, call.flags.checkpoint)
+    trained, _ = restore.load_and_tell(folder, call.flags.checkpoint)
     draw(folder, trained, [call.flags.sentence], call.flags.word, call.flags.target_word)
 
 
@@ -199,7 +238,7 @@ def train(config: Config, folder, lock: str, init_from: str | None = None) -> in
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
-    print_scores(config, result, result['scores'])
+    print_scores(config, result['scores'])
     if parallel.is_primary():
         for line in task_of(config).examples(trained, prepared):
             print(line)
@@ -209,27 +248,25 @@ def train(config: Config, folder, lock: str, init_from: str | None = None) -> in
     return 0
 
 
-def print_scores(config: Config, result: dict, splits: Iterable[str]) -> None:
-    """The scores of splits, in lines that begin with their split."""
+def print_scores(config: Config, scores: dict[str, dict]) -> None:
+    """Scores by split or file, in lines that begin with it."""
     from transformer import parallel
     from transformer.tasks.task import task_of
 
     if parallel.is_primary():
-        for split in splits:
-            for line in task_of(config).describe(result['scores'][split]):
-                print(f'{split}: {line}')
+        for name, found in scores.items():
+            for line in task_of(config).describe(found):
+                print(f'{name}: {line}')
 
 
 def run_diagnose(call: Call) -> None:
     """Prints what may be wrong with the BLEU of a split."""
-    from transformer import commands
-    from transformer.runs import restore, workdir
+    from transformer import commands, scoring
     from transformer.tasks.translation.commands import run_diagnosis
 
     folder, split = opened(call), call.flags.split
     commands.check_task(folder, 'translation')
-    config = restore.changed(workdir.read_config(folder), call.changes)
-    prepared = commands.prepare(config, given=workdir.given_tokenizer(folder))
+    prepared = scoring.data_of(folder, call.changes)
     found = run_diagnosis(folder, prepared, split, call.changes)
     for seen, matters, change in found:
         print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
@@ -271,11 +308,12 @@ def write_texts(call: Call, task: str, text: str | None = None) -> None:
 
 def run_score_pairs(call: Call) -> None:
     """Prints log p of given texts, and how often the right one is the likeliest."""
-    from transformer import commands, pairs, texts
+    from transformer import pairs, texts
+    from transformer.runs import restore
 
     values = call.flags
     lines = texts.standard_input()
-    trained, _ = commands.restored(opened(call), values.checkpoint, call.changes)
+    trained, _ = restore.load_and_tell(opened(call), values.checkpoint, call.changes)
     tally = pairs.write(
         trained,
         lines,
@@ -321,11 +359,11 @@ def draw(
     from transformer.tasks.task import task_of
 
     try:
-        figures = importlib.import_module('experiments.figures')
+        from transformer import figures
     except ModuleNotFoundError as error:
         if error.name != 'matplotlib':
             raise
-        raise ConfigError("figures need matplotlib: pip install '.[figures]'") from None
+        raise ConfigError('figures need matplotlib: pip install matplotlib') from None
     views = task_of(trained.config).views
     rows = [views(trained, sentence, word, target_word) for sentence in sentences]
     shown = ', '.join(view.title.partition('\n')[0] for view in rows[0])
@@ -335,6 +373,7 @@ def draw(
 
 PLACE = ('config', 'workdir')
 MODEL = (*PLACE, 'checkpoint', 'distributed')
+FILES = ('source', 'reference', 'text')
 COMMANDS = {
     'train': Command(
         'Train, or resume, then evaluate.',
@@ -354,17 +393,30 @@ COMMANDS = {
         run_prepare,
         ('config',),
         ('',),
-        ('{} prepare --config=configs/wmt14_en_de.py --config.data.dir=FOLDER',),
+        ('{} prepare --config=FILE --config.data.dir=FOLDER',),
     ),
     'evaluate': Command(
         'Loss, perplexity and the other scores of a trained model.',
         run_evaluate,
-        (*MODEL, 'split'),
+        (*MODEL, 'split', *FILES),
         ('decode.', 'data.dir', 'data.stride', 'train.accumulate'),
         (
             '{} evaluate --workdir=FOLDER --split=dev,test',
+            '{} evaluate --workdir=FOLDER --source=FILE --reference=FILE',
             '{} evaluate --workdir=FOLDER --config.decode.beam=8',
         ),
+    ),
+    'compare': Command(
+        'Two models on the same texts: scores, their differences, and the sentences that differ most. '
+        'A and B are work directories, as FOLDER or FOLDER:CHECKPOINT.',
+        run_compare,
+        ('split', *FILES, 'show', 'json'),
+        ('decode.', 'data.stride', 'train.accumulate'),
+        (
+            '{} compare FOLDER FOLDER --split=test',
+            '{} compare FOLDER:best FOLDER:3000 --source=FILE --reference=FILE',
+        ),
+        ('A', 'B'),
     ),
     'average': Command(
         'Average the last checkpoints; then --checkpoint=average uses the mean.',
@@ -430,7 +482,7 @@ COMMANDS = {
         run_figure,
         (*MODEL, 'sentence', 'word', 'target_word'),
         (),
-        ('{} figure --workdir=FOLDER --sentence="The cat sleeps because it is tired."',),
+        ('{} figure --workdir=FOLDER --sentence="The cat sees it."',),
     ),
 }
 

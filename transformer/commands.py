@@ -3,8 +3,7 @@
 import dataclasses
 import functools
 import os
-import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -12,12 +11,11 @@ import ml_collections
 from absl import logging
 from etils import epath
 
-from transformer import accounting, arguments, evaluate, parallel, training
+from transformer import accounting, arguments, evaluate, parallel, scoring, training
 from transformer import config as configs
 from transformer.config import Config
 from transformer.data import corpus, lock
 from transformer.data.batches import Batches, Running, Windows
-from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import models
 from transformer.options import ConfigError
 from transformer.runs import metrics, ownership, process, restore, warm, workdir
@@ -25,17 +23,6 @@ from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.fingerprint import fingerprint
 from transformer.runs.restore import Trained
 from transformer.tasks.task import sums, task_of
-
-
-def prepare(config: Config, *, download: bool = False, given: AnyTokenizer | None = None) -> corpus.Prepared:
-    """The corpus of a config; the first process shows the progress of what has to be made.
-
-    Args:
-      download, given: as for `corpus.prepare`.
-    """
-    with metrics.Stages(quiet=not parallel.is_primary()) as stages:
-        cache = process.cache_folder() / 'corpora'
-        return task_of(config).prepare(config, cache, stages, download=download, given=given)
 
 
 def run_preparation(config: Config, lock_file: str) -> list[str]:
@@ -51,7 +38,7 @@ def run_preparation(config: Config, lock_file: str) -> list[str]:
       ConfigError: bad data, or a dataset that cannot be had.
     """
     expected = lock.expected(lock_file)
-    prepared = prepare(config, download=True)
+    prepared = scoring.prepare(config, download=True)
     report = [*lock.describe(prepared.lock), f'lock file: {prepared.folder / corpus.LOCK}']
     if expected is not None:
         report += lock.differences(prepared.lock, expected, lock_file) or [f'all as {lock_file} says']
@@ -88,7 +75,7 @@ def run_training(
     ownership.check_free(folder)
     expected = lock.expected(lock_file)
     start = warm.start(config, init_from, folder)
-    prepared = prepare(config, given=start.tokenizer if start else None)
+    prepared = scoring.prepare(config, given=start.tokenizer if start else None)
     if expected is not None and parallel.is_primary():
         for difference in lock.differences(prepared.lock, expected, lock_file):
             logging.warning('%s', difference)
@@ -112,6 +99,7 @@ def _train(
     """Trains and evaluates in a work directory that this process owns."""
     if parallel.is_primary():
         workdir.claim(folder, config, prepared.tokenizer, prepared.lock, start.record if start else None)
+        workdir.keep_data(folder, prepared)
     parallel.wait_for_all()
     averaging = (config.train.average_last, config.train.average_every)
     checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
@@ -140,8 +128,7 @@ def _train(
     trained, origin = restore.load(folder, tokenizer=prepared.tokenizer)
     if parallel.is_primary() and done.step != config.train.steps:
         logging.warning('%s: %s', folder, _why_it_ended(config, done, origin))
-    splits = [split for split in prepared.splits if split != 'train']
-    return Finished(_evaluate(folder, trained, origin, prepared, splits), trained, prepared)
+    return Finished(_score_training(folder, trained, origin, prepared), trained, prepared)
 
 
 def _record(config: Config, folder: epath.Path, params: models.Params, done: training.Progress) -> None:
@@ -162,7 +149,9 @@ def _record(config: Config, folder: epath.Path, params: models.Params, done: tra
 
     def replaced(old: dict[str, object]) -> dict[str, object]:
         # Scores of these parameters stay until the new ones are there.
-        return new | {'scores': old.get('scores', {}) if old.get('params_sha256') == digest else {}}
+        scores = old.get('scores', {}) if old.get('params_sha256') == digest else {}
+        later = {'evaluations': old['evaluations']} if 'evaluations' in old else {}
+        return new | {'scores': scores} | later
 
     workdir.update_result(folder, replaced)
 
@@ -197,70 +186,28 @@ def _on_eval(config: Config, prepared: corpus.Prepared, dev) -> dict[int, list[C
     return due
 
 
-def run_evaluation(
-    folder: epath.Path,
-    splits: Iterable[str],
-    choice: str = 'scored',
-    changes: dict[str, object] | None = None,
+def _score_training(
+    folder: epath.Path, trained: Trained, origin: restore.Origin, prepared: corpus.Prepared
 ) -> dict[str, object]:
-    """Evaluates a checkpoint on splits and saves the scores and lines of each.
-
-    Args:
-      choice: scored, best, latest, average or a step.
-      changes: options of decoding, and data.dir, that differ from the work directory's config.
-
-    Returns:
-      The contents of result.json.
-
-    Raises:
-      ConfigError: a mistake of the user's; nothing was changed.
-    """
-    config = restore.changed(workdir.read_config(folder), changes or {})
-    configs.check_devices(config, parallel.device_count())
-    prepared = prepare(config, given=workdir.given_tokenizer(folder))
-    workdir.check_same(folder, config, prepared.lock)
-    scored = [split for split in prepared.splits if split != 'train']
-    for split in splits:
-        if split not in scored:
-            raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
-    trained, origin = restored(folder, choice, changes, prepared.tokenizer)
-    return _evaluate(folder, trained, origin, prepared, splits)
-
-
-def _evaluate(
-    folder: epath.Path,
-    trained: Trained,
-    origin: restore.Origin,
-    prepared: corpus.Prepared,
-    splits: Iterable[str],
-) -> dict[str, object]:
+    """Scores every split but train at the end of a training. Returns the contents of result.json."""
     result = workdir.read_result(folder)
-    with process.precision(trained.config):
-        for split in splits:
-            scores, lines = task_of(trained.config).evaluate(trained, prepared, split)
-            result.setdefault('scores', {})[split] = {
-                'checkpoint': origin.name,
-                'steps': origin.steps,
-                'tokens': origin.tokens,
-                **scores,
-            }
-            if parallel.is_primary():
-                workdir.write_lines(folder, split, origin.name, lines)
-                workdir.write_result(folder, result)
+    for split in (split for split in prepared.splits if split != 'train'):
+        scores, lines = scoring.scores_of(trained, origin, prepared, split)
+        add = functools.partial(_with_scores, split, scores)
+        result = add(result)
+        if parallel.is_primary():
+            workdir.write_lines(folder, f'{split}.{origin.name}', lines)
+            workdir.update_result(folder, add)
     return result
 
 
-def restored(
-    folder: epath.Path,
-    choice: str = 'scored',
-    changes: dict[str, object] | None = None,
-    tokenizer: AnyTokenizer | None = None,
-) -> tuple[Trained, restore.Origin]:
-    """The model of a work directory, as `restore.load`; says on standard error which checkpoint it is."""
-    trained, origin = restore.load(folder, choice, changes, tokenizer)
-    if parallel.is_primary():
-        print(f'{folder}: {origin}', file=sys.stderr)
-    return trained, origin
+def _with_scores(split: str, scores: dict[str, object], result: dict[str, object]) -> dict[str, object]:
+    """The contents of result.json with the training's scores of a split."""
+    # An evaluation before the end of the training may have the name that the training's lines have now.
+    name = f'{split}.{scores["checkpoint"]}'
+    others = {key: old for key, old in result.get('evaluations', {}).items() if key != name}
+    later = {'evaluations': others} if 'evaluations' in result else {}
+    return result | {'scores': {**result.get('scores', {}), split: scores}} | later
 
 
 def load(
@@ -269,7 +216,7 @@ def load(
     """The object of a work directory that writes texts: a `Translator` or a `Generator`.
 
     Args:
-      choice, changes: as for `run_evaluation`.
+      choice, changes: as for `scoring.run_evaluation`.
       task: the one that the model must be of; any if empty.
 
     Raises:
@@ -279,7 +226,7 @@ def load(
     if task:
         check_task(folder, task)
     process.keep_programs()
-    trained, _ = restored(folder, choice, changes)
+    trained, _ = restore.load_and_tell(folder, choice, changes)
     return task_of(trained.config).writer(trained)
 
 

@@ -101,7 +101,7 @@ def write(
         journal.append(MODEL, (given or learned()).model)
         journal.commit()
     pieces = tokenizer.read((folder / MODEL).read_bytes())
-    dtype = _dtype(pieces)
+    dtype = dtype_of(pieces)
     for split, origins in identity['files'].items():
         total = _number(data, reading, split, origins)
         _write_split(data, reading, split, pieces, journal, total, progress)
@@ -216,13 +216,13 @@ def _write_split(
         report.log = io.StringIO()
         chunk = list(itertools.islice(rows, size))
         ids = [
-            _encode(data, pieces.of(field), [row.texts[number] for row in chunk])
+            encode(data, pieces.of(field), [row.texts[number] for row in chunk])
             for number, field in enumerate(reading.fields)
         ]
         if bounded:
             ids = _without_long(chunk, ids, data.max_len, report)
         for number, field in enumerate(reading.fields):
-            _append_tokens(journal, f'{split}.{field}', ids[number], _dtype(pieces))
+            _append_tokens(journal, f'{split}.{field}', ids[number], dtype_of(pieces))
             if split != 'train':
                 texts = [row.texts[number] for row in chunk]
                 _append_text(journal, f'{split}.{field}', texts, data.documents)
@@ -235,11 +235,11 @@ def _write_split(
         raise ConfigError(f'data.{split}: no example to use; dropped {report.counts}')
 
 
-def _dtype(pieces: AnyTokenizer) -> np.dtype:
+def dtype_of(pieces: AnyTokenizer) -> np.dtype:
     return np.dtype('<u2' if pieces.size <= 1 << 16 else '<i4')
 
 
-def _encode(data: Data, pieces: AnyTokenizer, texts: list[str]) -> list[Ids]:
+def encode(data: Data, pieces: AnyTokenizer, texts: list[str]) -> list[Ids]:
     if data.documents == 'files':
         return [pieces.encode_document(text) for text in texts]
     return pieces.encode_batch(texts)

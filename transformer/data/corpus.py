@@ -71,7 +71,7 @@ class Corpus:
 class Prepared:
     """What a run reads of its data: the tokenizer, the splits and the lock file's content."""
 
-    folder: pathlib.Path
+    folder: files.Path
     tokenizer: AnyTokenizer
     splits: dict[str, Corpus]
     lock: dict
@@ -90,7 +90,7 @@ class Prepared:
         # Only whole files need offsets: they hold newlines.
         if not offsets.exists():
             return content.decode().split('\n')[:-1]
-        ends = np.fromfile(offsets, '<i8').tolist()
+        ends = np.frombuffer(offsets.read_bytes(), '<i8').tolist()
         return [content[start:end].decode() for start, end in itertools.pairwise(ends)]
 
 

@@ -248,11 +248,11 @@ def _text_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 def _documents(stem: _Stem) -> Iterator[Row]:
     """Yields the one row of a stem whose files are one document each."""
-    texts = tuple(_whole(path) for path in stem.paths)
+    texts = tuple(whole(path) for path in stem.paths)
     yield Row(tuple(text[stem.part(len(text))] for text in texts), stem.names, 1)
 
 
-def _whole(path: epath.Path) -> str:
+def whole(path: epath.Path) -> str:
     """The text of a file as it is, without a byte order mark."""
     content = b''.join(_blocks(path)).removeprefix(_BOM)
     try:

@@ -1,6 +1,7 @@
 """Restores a trained model from a checkpoint: the best, the latest, a step, or the average of several."""
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -75,10 +76,14 @@ def load(
     if len(found) == 1:
         ((params, origin),) = found
         return Trained(config, params, tokenizer), origin
-    origins = [origin for _, origin in found]
-    names, steps = ','.join(o.name for o in origins), [step for o in origins for step in o.steps]
     several = tuple(params for params, _ in found)
-    return Trained(config, several, tokenizer), Origin(names, steps, max(o.tokens for o in origins))
+    return Trained(config, several, tokenizer), _together([origin for _, origin in found])
+
+
+def _together(origins: Sequence[Origin]) -> Origin:
+    """Where the parameters of an ensemble come from."""
+    names, steps = ','.join(o.name for o in origins), [step for o in origins for step in o.steps]
+    return Origin(names, steps, max(o.tokens for o in origins))
 
 
 def _member(
@@ -98,6 +103,19 @@ def _member(
     # Its own config says which checkpoint it scored, and whether that is a moving average.
     params, origin = restore_params(its_config, other, choice)
     return params, origin._replace(name=f'{other.name}:{origin.name}')
+
+
+def load_and_tell(
+    folder: epath.PathLike,
+    choice: str = 'scored',
+    changes: dict[str, object] | None = None,
+    tokenizer: AnyTokenizer | None = None,
+) -> tuple[Trained, Origin]:
+    """As `load`; says on standard error which checkpoint it is."""
+    trained, found = load(folder, choice, changes, tokenizer)
+    if parallel.is_primary():
+        print(f'{folder}: {found}', file=sys.stderr)
+    return trained, found
 
 
 def changed(config: Config, changes: dict[str, object]) -> Config:
@@ -202,26 +220,61 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
     """
     shapes = models.parameter_shapes(config)
     choice = scored(config, folder) if choice == 'scored' else choice
+    _check_average(folder, choice)
     if choice == 'average':
-        if not (folder / AVERAGE).exists():
-            raise ConfigError(f'{folder}: no average; run.py average makes one of the last checkpoints')
         with _opened(config, folder, AVERAGE) as averages:
             saved = averages.restore_params(0, shapes)
             origin = Origin(choice, saved.meta['averaged'], saved.meta['tokens'])
             return parallel.replicate(saved.params), origin
     with _opened(config, folder) as checkpoints:
-        steps = checkpoints.steps()
-        named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
-        step = named.get(choice, int(choice) if choice.isdecimal() else None)
-        if step not in steps:
-            held = ', '.join(map(str, steps))
-            raise ConfigError(
-                f'--checkpoint={choice}: choose scored, best, latest, average or a step of {held}'
-            )
+        step = _step(checkpoints, choice)
         # What was evaluated in the training is what is used.
         item = 'ema' if config.train.ema else 'params'
         saved = checkpoints.restore_params(step, shapes, item)
         return parallel.replicate(saved.params), Origin(choice, [step], saved.meta['tokens'])
+
+
+def origin(config: Config, folder: epath.Path, choice: str) -> Origin:
+    """Where the parameters come from that `load` would restore.
+
+    Raises:
+      ConfigError: there is no such checkpoint.
+    """
+    found = []
+    for name in choice.split(','):
+        other, _, own = name.rpartition(':')
+        if not other:
+            found.append(_origin(config, folder, own))
+            continue
+        one = _origin(workdir.read_config(epath.Path(other)), epath.Path(other), own)
+        found.append(one._replace(name=f'{epath.Path(other).name}:{one.name}'))
+    return _together(found) if len(found) > 1 else found[0]
+
+
+def _origin(config: Config, folder: epath.Path, choice: str) -> Origin:
+    choice = scored(config, folder) if choice == 'scored' else choice
+    averaged = choice == 'average'
+    _check_average(folder, choice)
+    with _opened(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
+        step = 0 if averaged else _step(checkpoints, choice)
+        meta = checkpoints.content(step)['meta']
+        return Origin(choice, meta['averaged'] if averaged else [step], meta['tokens'])
+
+
+def _check_average(folder: epath.Path, choice: str) -> None:
+    if choice == 'average' and not (folder / AVERAGE).exists():
+        raise ConfigError(f'{folder}: no average; run.py average makes one of the last checkpoints')
+
+
+def _step(checkpoints: Checkpoints, choice: str) -> int:
+    """The step of a checkpoint that was chosen: best, latest or a step."""
+    steps = checkpoints.steps()
+    named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
+    step = named.get(choice, int(choice) if choice.isdecimal() else None)
+    if step not in steps:
+        held = ', '.join(map(str, steps))
+        raise ConfigError(f'--checkpoint={choice}: choose scored, best, latest, average or a step of {held}')
+    return step
 
 
 @contextlib.contextmanager

@@ -1,21 +1,25 @@
 """The files of a work directory: the config and data that it belongs to, and what came of them."""
 
 import json
+import re
 from collections.abc import Callable
 
 from etils import epath
 
 from transformer import config as configs
 from transformer import files
-from transformer.config import Config
-from transformer.data import corpus
+from transformer.config import Config, Decode
+from transformer.data import corpus, given
 from transformer.data import tokenizer as tokenizers
+from transformer.data.corpus import Prepared
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.options import ConfigError
 from transformer.runs import ownership, process
 
 # What `claim` writes before config.json; if it is killed, these files may be there without one.
 _FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json', 'init_from.json')
+# The folder that holds the text and pieces of dev and test.
+_DATA = 'data'
 
 
 def claim(
@@ -154,15 +158,24 @@ def given_tokenizer(workdir: epath.Path) -> AnyTokenizer | None:
     return read_tokenizer(workdir) if corpus.GIVEN in read_lock(workdir) else None
 
 
+def keep_data(workdir: epath.Path, prepared: Prepared) -> None:
+    """Copies what an evaluation reads of the data: every split but train."""
+    given.keep(workdir / _DATA, prepared)
+
+
+def read_data(workdir: epath.Path) -> Prepared | None:
+    """The work directory's own copy of every split but train; None where it has none or it is damaged.
+
+    Raises:
+      ConfigError: as `read_tokenizer`.
+    """
+    return given.kept(workdir / _DATA, read_lock(workdir), read_tokenizer(workdir))
+
+
 def read_result(workdir: epath.Path) -> dict[str, object]:
     """The contents of result.json; empty if there is none yet."""
     file = workdir / 'result.json'
     return json.loads(file.read_text()) if file.exists() else {}
-
-
-def write_result(workdir: epath.Path, result: dict[str, object]) -> None:
-    """Writes result.json."""
-    files.write_json(workdir / 'result.json', result)
 
 
 def update_result(
@@ -178,25 +191,60 @@ def update_result(
     return result
 
 
-def write_lines(workdir: epath.Path, split: str, checkpoint: str, lines: list[str]) -> None:
-    """Writes a model's output for a split, such as translations, to translations/<split>.<checkpoint>.txt.
+def evaluation_name(workdir: epath.Path, config: Config, of: str, checkpoint: str) -> str:
+    """The name of an evaluation in result.json and in translations/: what was scored, and how.
+
+    That is the split or file, the checkpoint, and every option of the search that is not the default.
 
     Args:
+      config: that of the evaluation.
+      of: a split, or the name of a file.
+    """
+    changed = {key: value for key, value in vars(config.decode).items() if value != getattr(Decode(), key)}
+    if config.data.stride != config.data.row_len and config.data.stride is not None:
+        changed['stride'] = config.data.stride
+    name = '.'.join([of[:80], checkpoint, *(f'{key}={value}' for key, value in changed.items())])
+    name = re.sub(r'[^\w.=+-]', '_', name)
+    trained = read_result(workdir).get('scores', {}).get(of, {}).get('checkpoint')
+    # The lines of the training's own evaluation stay.
+    return f'{name}.evaluated' if name == f'{of}.{trained}' else name
+
+
+def write_evaluation(workdir: epath.Path, name: str, evaluation: dict[str, object], lines: list[str]) -> None:
+    """Records an evaluation after the training: its scores in result.json, its lines in translations/.
+
+    What the training scored stays; an earlier evaluation of the same name is replaced.
+    """
+    write_lines(workdir, name, lines)
+
+    def added(result: dict[str, object]) -> dict[str, object]:
+        # As the last one, also where it was there before.
+        others = {key: old for key, old in result.get('evaluations', {}).items() if key != name}
+        return result | {'evaluations': {**others, name: evaluation}}
+
+    update_result(workdir, added)
+
+
+def write_lines(workdir: epath.Path, name: str, lines: list[str]) -> None:
+    """Writes a model's output, such as translations, to translations/<name>.txt.
+
+    Args:
+      name: of an evaluation; `<split>.<checkpoint>` for the training's own.
       lines: without newlines.
     """
     (workdir / 'translations').mkdir(exist_ok=True)
-    files.write_text(_lines_file(workdir, split, checkpoint), ''.join(line + '\n' for line in lines))
+    files.write_text(_lines_file(workdir, name), ''.join(line + '\n' for line in lines))
 
 
-def read_lines(workdir: epath.Path, split: str, checkpoint: str) -> list[str]:
+def read_lines(workdir: epath.Path, name: str) -> list[str]:
     """The lines that `write_lines` wrote.
 
     Raises:
       OSError: there are none.
     """
     # As bytes, because a carriage return inside a line does not end it.
-    return _lines_file(workdir, split, checkpoint).read_bytes().decode().split('\n')[:-1]
+    return _lines_file(workdir, name).read_bytes().decode().split('\n')[:-1]
 
 
-def _lines_file(workdir: epath.Path, split: str, checkpoint: str) -> epath.Path:
-    return workdir / 'translations' / f'{split}.{checkpoint}.txt'
+def _lines_file(workdir: epath.Path, name: str) -> epath.Path:
+    return workdir / 'translations' / f'{name}.txt'

@@ -41,6 +41,14 @@ class View(NamedTuple):
     looked_at: list[int] | None
 
 
+class Evaluation(NamedTuple):
+    """One evaluation of a model: its name and its entry in result.json, and the lines that it wrote."""
+
+    name: str
+    entry: dict[str, object]
+    lines: list[str]
+
+
 class Task(NamedTuple):
     """What a model is trained to do. Every function but `sums` runs on the host.
 
@@ -53,6 +61,8 @@ class Task(NamedTuple):
     evaluate: `(trained, prepared, split)` to scores (JSON) and the lines of a text file.
     dev_scores: `(trained, prepared)` to further numbers of dev, every `train.bleu_every` updates.
     describe: the scores of `evaluate` to lines for people.
+    compare: `(config, evaluation, evaluation, texts, show)` of the same texts to a report (JSON) and
+      lines for people, with at most `show` examples.
     examples: `(trained, prepared)` to lines that show what was learned.
     writer: `trained` to the object that `transformer.load` gives. Its `hypotheses(texts, first=...,
       on_done=..., ...)` writes some `Hypothesis` for each text, of which `first` is the number of the
@@ -71,6 +81,7 @@ class Task(NamedTuple):
     evaluate: Callable
     dev_scores: Callable
     describe: Callable
+    compare: Callable
     examples: Callable
     writer: Callable
     likelihoods: Callable

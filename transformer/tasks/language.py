@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -20,8 +20,18 @@ from transformer.nn import ensemble
 from transformer.options import ConfigError
 from transformer.runs.restore import Trained
 from transformer.symbols import EOS, Batch
-from transformer.tasks import generation, likelihood
-from transformer.tasks.contract import Hypothesis, Likelihood, Task, View, bound, last_word, places, title
+from transformer.tasks import comparison, generation, likelihood
+from transformer.tasks.contract import (
+    Evaluation,
+    Hypothesis,
+    Likelihood,
+    Task,
+    View,
+    bound,
+    last_word,
+    places,
+    title,
+)
 
 # Texts that an evaluation samples: where the text's source can judge them, and where nothing can.
 JUDGED, SHOWN = 1000, 10
@@ -124,6 +134,22 @@ def describe(scores: dict[str, object]) -> list[str]:
             f'grammatical: {share:.1f} % of {JUDGED:,} samples, temperature {decode["temperature"]:g}'
         )
     return lines
+
+
+def compare(
+    config: Config, first: Evaluation, second: Evaluation, texts: Mapping[str, Sequence[str]], show: int
+) -> tuple[dict[str, object], list[str]]:
+    """The likelihoods of two models, and their differences."""
+    del config, texts, show
+    measures = {
+        'loss per piece': ['loss'],
+        'perplexity per piece': ['perplexity'],
+        'perplexity per word': ['word', 'perplexity'],
+        'bits per byte': ['bits_per_byte'],
+        'grammatical': ['grammatical'],
+    }
+    scores = comparison.differences(first, second, measures)
+    return {'scores': scores}, comparison.table(scores)
 
 
 def examples(trained: Trained, prepared: corpus.Prepared) -> list[str]:
@@ -325,6 +351,7 @@ TASK = Task(
     evaluate=evaluate,
     dev_scores=dev_scores,
     describe=describe,
+    compare=compare,
     examples=examples,
     writer=lambda trained: Generator(trained, warn_of_cut),
     likelihoods=likelihoods,

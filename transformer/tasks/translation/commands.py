@@ -38,22 +38,27 @@ def run_scoring(
 def run_diagnosis(
     folder: epath.Path, prepared: corpus.Prepared, split: str, changes: dict[str, object] | None = None
 ) -> list[diagnose.Finding]:
-    """What `diagnose.findings` finds in the last evaluation of a split.
+    """What `diagnose.findings` finds in what the training scored of a split, else in its last evaluation.
 
     Args:
       prepared: the data of the work directory.
-      changes: as for `commands.run_evaluation`.
+      changes: as for `scoring.run_evaluation`.
 
     Raises:
       ConfigError: a mistake of the user's, or the split was not evaluated.
     """
     config = restore.changed(workdir.read_config(folder), changes or {})
     result = workdir.read_result(folder)
-    if split not in result.get('scores', {}):
+    later = result.get('evaluations', {}).items()
+    named = [(name, found) for name, found in later if found.get('split') == split]
+    if split in result.get('scores', {}):
+        found = result['scores'][split]
+        named.append((f'{split}.{found["checkpoint"]}', found))
+    if not named:
         raise ConfigError(f'--split={split}: {folder} has no scores of it; run evaluate first')
-    scores = result['scores'][split]
+    name, scores = named[-1]
     workdir.check_same(folder, config, prepared.lock)
-    translations = workdir.read_lines(folder, split, scores['checkpoint'])
+    translations = workdir.read_lines(folder, name)
     texts = prepared.texts(split)
     sides = (texts['source'], texts['target'], translations)
     return diagnose.findings(diagnose.Evidence(config, split, scores, *sides, prepared.tokenizer))

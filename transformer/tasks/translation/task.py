@@ -13,7 +13,7 @@ from jaxtyping import Array
 from transformer import evaluate as evaluation
 from transformer import losses
 from transformer.config import Config, Data
-from transformer.data import corpus, readers
+from transformer.data import corpus, given, readers
 from transformer.data.batches import Batches
 from transformer.data.grammar import sentences as grammar
 from transformer.introspect import attention, one_row
@@ -24,10 +24,11 @@ from transformer.runs.restore import Trained
 from transformer.symbols import Batch
 from transformer.tasks import generation, likelihood
 from transformer.tasks.contract import Likelihood, Task, View, bound, has_word, places, title
-from transformer.tasks.translation import bleu
+from transformer.tasks.translation import bleu, compare
 from transformer.tasks.translation.translate import Translator, cut
 
 ANIMAL = "The animal didn't cross the street because it was too {}."
+LONGEST = 1024
 PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
 
 
@@ -66,15 +67,30 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
     decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
     translator = Translator(trained, functools.partial(warn_of_cut, split=split))
     translations = translator.translate(texts['source'], **decode)
-    likelihood = evaluation.means(bound(sums, config), trained.params, batches(config, prepared, split))
+    whole = prepared.splits[split]
+    read, number_cut = given.cut(whole, longest_read(config))
+    train = config.train
+    rows = Batches(read, config.data, train.microbatches, train.seed, False)
+    likelihood = evaluation.means(bound(sums, config), trained.params, rows)
     scores = {
         'decode': decode,
         **likelihood,
+        **({'cut': number_cut} if number_cut else {}),
         'bleu': bleu.score_all(translations, texts['target'], _languages(config)),
     }
     if split == 'pronoun':
         scores['pronoun_accuracy'] = pronoun_accuracy(translations)
     return scores, translations
+
+
+def longest_read(config: Config) -> int:
+    """The pieces of a side up to which the loss of a long sentence is computed.
+
+    Attention over a longer one might not fit into memory.
+    """
+    data, decode = config.data, config.decode
+    longest = max(LONGEST, data.max_len, data.row_len, decode.max_source_len + decode.extra_len)
+    return min(longest, config.model.max_len) if config.model.positions == 'learned' else longest
 
 
 def warn_of_cut(number: int, length: int, split: str = '') -> None:
@@ -142,6 +158,8 @@ def describe(scores: dict[str, object]) -> list[str]:
         f'{scores["decode"]["method"]} search  checkpoint {scores["checkpoint"]}',
         *bleu.describe(scores['bleu']),
     ]
+    if 'cut' in scores:
+        lines.append(f'the loss is of only a part of {scores["cut"]:,} very long lines')
     if 'pronoun_accuracy' in scores:
         lines.append(f'pronoun accuracy {100 * scores["pronoun_accuracy"]:.1f} %')
     return lines
@@ -210,7 +228,9 @@ def references(folder: epath.Path, split: str) -> list[str]:
     """
     config = workdir.read_config(folder)
     cache = process.cache_folder() / 'corpora'
-    prepared = prepare(config, cache, lambda *_: None, given=workdir.given_tokenizer(folder))
+    prepared = workdir.read_data(folder) or prepare(
+        config, cache, lambda *_: None, given=workdir.given_tokenizer(folder)
+    )
     return prepared.texts(split)['target']
 
 
@@ -225,6 +245,7 @@ TASK = Task(
     evaluate=evaluate,
     dev_scores=dev_scores,
     describe=describe,
+    compare=compare.compare,
     examples=examples,
     writer=lambda trained: Translator(trained, warn_of_cut),
     likelihoods=likelihoods,

@@ -1,0 +1,57 @@
+"""What `pip install` brings: the package alone, and the command `transformer`."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from transformer import cli
+
+ROOT = pathlib.Path(__file__).parent.parent
+
+
+@pytest.fixture(scope='module')
+def built(tmp_path_factory) -> pathlib.Path:
+    """The files that a wheel holds, without a connection: what setuptools copies into one."""
+    pytest.importorskip('setuptools')
+    folder = tmp_path_factory.mktemp('package')
+    for name in ('transformer', 'experiments', 'configs', 'tests'):
+        ignored = shutil.ignore_patterns('__pycache__', 'results')
+        shutil.copytree(ROOT / name, folder / 'source' / name, ignore=ignored)
+    for name in ('pyproject.toml', 'README.md', 'run.py'):
+        shutil.copy(ROOT / name, folder / 'source')
+    command = [sys.executable, '-W', 'ignore', '-c', 'import setuptools; setuptools.setup()']
+    command += ['--quiet', 'build', f'--build-base={folder / "base"}', f'--build-lib={folder / "built"}']
+    subprocess.run(command, cwd=folder / 'source', check=True)
+    return folder / 'built'
+
+
+def test_the_package_is_the_only_name(built):
+    assert [path.name for path in built.iterdir()] == ['transformer']
+    ours = {path.relative_to(ROOT) for path in (ROOT / 'transformer').rglob('*.py')}
+    assert {path.relative_to(built) for path in built.rglob('*.py')} == ours
+
+
+def test_works_outside_the_checkout(built, tmp_path):
+    """Without a config file there is none to train, in one line."""
+    code = 'import sys; from transformer.cli import main; sys.exit(main())'
+    called = [sys.executable, '-c', code]
+    env = {'PYTHONPATH': str(built), 'PATH': '/usr/bin:/bin', 'HOME': str(tmp_path)}
+    found = subprocess.run(called, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert found.returncode == 2
+    assert found.stderr == 'error: --config: missing; there is no configs/tiny.py in this folder\n'
+    (tmp_path / 'mine.py').write_bytes((ROOT / 'configs' / 'tiny.py').read_bytes())
+    asked = [*called, 'config', '--config=mine.py', '--config.data.dir=here']
+    found = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert found.returncode == 0 and 'model.d_model = 128' in found.stdout
+
+
+def test_the_command(capsys):
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+    module, _, function = project['scripts']['transformer'].partition(':')
+    assert (module, getattr(cli, function)) == (cli.__name__, cli.main)
+    assert cli.main(['/env/bin/transformer', 'evaluate', '--help']) == 0
+    assert '    transformer evaluate [--FLAG=VALUE ...]' in capsys.readouterr().out

@@ -1,0 +1,247 @@
+"""What `evaluate` and `compare` do, for any task."""
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from etils import epath
+
+from transformer import config as configs
+from transformer import parallel
+from transformer.config import Config
+from transformer.data import corpus, given
+from transformer.data.tokenizer import AnyTokenizer
+from transformer.nn import models
+from transformer.options import ConfigError
+from transformer.runs import metrics, process, restore, workdir
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Evaluation
+from transformer.tasks.task import task_of
+
+# The options that may change between two evaluations of the same parameters, and change a score.
+_SCORING = [('data', 'stride'), *(('decode', field.name) for field in dataclasses.fields(configs.Decode))]
+
+
+def prepare(config: Config, *, download: bool = False, given: AnyTokenizer | None = None) -> corpus.Prepared:
+    """The corpus of a config; the first process shows the progress of what has to be made.
+
+    Args:
+      download, given: as for `corpus.prepare`.
+    """
+    with metrics.Stages(quiet=not parallel.is_primary()) as stages:
+        cache = process.cache_folder() / 'corpora'
+        return task_of(config).prepare(config, cache, stages, download=download, given=given)
+
+
+def run_evaluation(
+    folder: epath.Path,
+    splits: Sequence[str],
+    choice: str = 'scored',
+    changes: dict[str, object] | None = None,
+) -> list[Evaluation]:
+    """Evaluates a checkpoint on splits, and records each beside what the training scored.
+
+    Args:
+      choice: scored, best, latest, average or a step.
+      changes: options of decoding, and data.dir, that differ from the work directory's config.
+
+    Raises:
+      ConfigError: a mistake of the user's; nothing was changed.
+    """
+    config = restore.changed(workdir.read_config(folder), changes or {})
+    configs.check_devices(config, parallel.device_count())
+    prepared = data_of(folder, changes)
+    for split in splits:
+        check_split(split, prepared)
+    trained, origin = restore.load_and_tell(folder, choice, changes, prepared.tokenizer)
+    return [_recorded(folder, trained, origin, prepared, split, split, {'split': split}) for split in splits]
+
+
+def check_split(split: str, prepared: corpus.Prepared) -> None:
+    """Raises ConfigError where a split is none that can be evaluated."""
+    scored = [name for name in prepared.splits if name != 'train']
+    if split not in scored:
+        raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
+
+
+def run_file_evaluation(
+    folder: epath.Path,
+    paths: dict[str, str],
+    choice: str = 'scored',
+    changes: dict[str, object] | None = None,
+) -> Evaluation:
+    """As `run_evaluation`, on the text of files; the training's data is not needed.
+
+    Args:
+      paths: a file for each field that the model reads.
+
+    Raises:
+      ConfigError: a mistake of the user's; nothing was changed.
+    """
+    config = restore.changed(workdir.read_config(folder), changes or {})
+    configs.check_devices(config, parallel.device_count())
+    check_fields(folder, paths)
+    prepared = given.read(paths, config.data, workdir.read_tokenizer(folder))
+    trained, origin = restore.load_and_tell(folder, choice, changes, prepared.tokenizer)
+    files = given.identity(paths)
+    of = given.name_of(files)
+    return _recorded(folder, trained, origin, prepared, given.SPLIT, of, {'files': files})
+
+
+def check_fields(folder: epath.Path, paths: Mapping[str, str]) -> None:
+    """Raises ConfigError where the fields of given files are not those that a model reads."""
+    wanted = models.MODELS[workdir.read_config(folder).model.kind].FIELDS
+    if set(paths) != set(wanted):
+        raise ConfigError(f'{folder}: its model reads {" and ".join(wanted)}; given: {", ".join(paths)}')
+
+
+def data_of(folder: epath.Path, changes: Mapping[str, object] | None = None) -> corpus.Prepared:
+    """The data of a work directory: its own copy of dev and test, or the corpus where it has none.
+
+    Args:
+      changes: with a data.dir the corpus is read from there.
+
+    Raises:
+      ConfigError: the corpus cannot be had, or is another one.
+    """
+    if 'data.dir' not in (changes or {}) and (kept := workdir.read_data(folder)):
+        return kept
+    config = restore.changed(workdir.read_config(folder), changes or {})
+    prepared = prepare(config, given=workdir.given_tokenizer(folder))
+    workdir.check_same(folder, config, prepared.lock)
+    return prepared
+
+
+class Side(NamedTuple):
+    """One of two models that are compared."""
+
+    folder: epath.Path
+    choice: str
+
+
+def run_comparison(
+    sides: tuple[Side, Side],
+    what: str | dict[str, str],
+    changes: dict[str, object] | None = None,
+    show: int = 0,
+) -> tuple[dict[str, object], list[str]]:
+    """Compares two models on a split or on files.
+
+    What was evaluated in the same way before is used; the rest is evaluated and recorded.
+
+    Args:
+      what: a split, or files as for `run_file_evaluation`.
+      changes: as for `run_evaluation`, of both.
+      show: how many examples of what differs.
+
+    Returns:
+      A report, which is JSON, and lines for people.
+
+    Raises:
+      ConfigError: a mistake of the user's, or the models cannot be compared.
+    """
+    tasks = [workdir.read_config(side.folder).train.task for side in sides]
+    if tasks[0] != tasks[1]:
+        raise ConfigError(f'{sides[1].folder}: train.task={tasks[1]}, but {sides[0].folder} has {tasks[0]}')
+    first, second = (_texts(side.folder, what, changes) for side in sides)
+    if first != second:
+        raise ConfigError(
+            f'{sides[0].folder} and {sides[1].folder} have different texts of {what}; name files instead'
+        )
+    found = [_evaluated(side, what, changes) for side in sides]
+    config = workdir.read_config(sides[0].folder)
+    report, lines = task_of(config).compare(config, *found, first, show)
+    named = [{'workdir': str(s.folder), **_made_by(one)} for s, one in zip(sides, found, strict=True)]
+    notes = list(_not_alike(sides, found))
+    told = [f'{name}: {side["workdir"]}, {side["name"]}' for name, side in zip('AB', named, strict=True)]
+    return {'a': named[0], 'b': named[1], 'notes': notes, **report}, [*told, *notes, *lines]
+
+
+def _made_by(found: Evaluation) -> dict[str, object]:
+    return {'name': found.name} | {key: found.entry[key] for key in ('checkpoint', 'steps', 'decode')}
+
+
+def _not_alike(sides: tuple[Side, Side], found: Sequence[Evaluation]) -> Iterator[str]:
+    """Yields what makes scores of two models incomparable, or differ for another reason than the models."""
+    ours, theirs = (one.entry['decode'] for one in found)
+    if different := [name for name in ours if ours[name] != theirs.get(name)]:
+        shown = ', '.join(f'{name} {ours[name]} and {theirs.get(name)}' for name in different)
+        yield f'the two were decoded differently: {shown}'
+    tokenizers = {workdir.read_lock(side.folder)['tokenizer_sha256'] for side in sides}
+    if len(tokenizers) > 1:
+        yield 'the two have different tokenizers: loss and perplexity per piece cannot be compared'
+
+
+def _texts(
+    folder: epath.Path, what: str | dict[str, str], changes: dict[str, object] | None
+) -> dict[str, list[str]]:
+    """The texts of a split, or of files."""
+    if isinstance(what, str):
+        prepared = data_of(folder, changes)
+        check_split(what, prepared)
+        return prepared.texts(what)
+    check_fields(folder, what)
+    data = workdir.read_config(folder).data
+    return given.read(what, data, workdir.read_tokenizer(folder)).texts(given.SPLIT)
+
+
+def _evaluated(side: Side, what: str | dict[str, str], changes: dict[str, object] | None) -> Evaluation:
+    """The evaluation of a model that was made in this way before, else a new one."""
+    folder, config = side.folder, restore.changed(workdir.read_config(side.folder), changes or {})
+    origin = restore.origin(config, folder, side.choice)
+    of = what if isinstance(what, str) else given.name_of(given.identity(what))
+    result = workdir.read_result(folder)
+    known = {}
+    if of in result.get('scores', {}) and _decoded_alike(result['config'], config):
+        known[f'{of}.{origin.name}'] = result['scores'][of]
+    later = workdir.evaluation_name(folder, config, of, origin.name)
+    if later in result.get('evaluations', {}):
+        known[later] = result['evaluations'][later]
+    for name, entry in known.items():
+        if (entry.get('checkpoint'), entry.get('steps')) == (origin.name, origin.steps):
+            with contextlib.suppress(OSError):
+                lines = workdir.read_lines(folder, name)
+                return Evaluation(name, entry, lines)
+    if isinstance(what, str):
+        return run_evaluation(folder, [what], side.choice, changes)[0]
+    return run_file_evaluation(folder, what, side.choice, changes)
+
+
+def _decoded_alike(old: dict, config: Config) -> bool:
+    """Whether the options that a score depends on are those of a config in result.json."""
+    new = dataclasses.asdict(config)
+    return all(old[group].get(name) == new[group][name] for group, name in _SCORING)
+
+
+def _recorded(
+    folder: epath.Path,
+    trained: Trained,
+    origin: restore.Origin,
+    prepared: corpus.Prepared,
+    split: str,
+    of: str,
+    what: dict[str, object],
+) -> Evaluation:
+    """Evaluates a split and records it.
+
+    Args:
+      of: what its name begins with.
+      what: says in its entry what was scored.
+    """
+    scores, lines = scores_of(trained, origin, prepared, split)
+    name = workdir.evaluation_name(folder, trained.config, of, origin.name)
+    found = Evaluation(name, what | scores, lines)
+    if parallel.is_primary():
+        workdir.write_evaluation(folder, *found)
+    return found
+
+
+def scores_of(
+    trained: Trained, origin: restore.Origin, prepared: corpus.Prepared, split: str
+) -> tuple[dict[str, object], list[str]]:
+    """What result.json says of an evaluation, and the lines that the model wrote."""
+    with process.precision(trained.config):
+        scores, lines = task_of(trained.config).evaluate(trained, prepared, split)
+    made_by = {'checkpoint': origin.name, 'steps': origin.steps, 'tokens': origin.tokens}
+    return made_by | scores, lines
