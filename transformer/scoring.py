@@ -91,7 +91,7 @@ def run_file_evaluation(
 
 def check_fields(folder: epath.Path, paths: Mapping[str, str]) -> None:
     """Raises ConfigError where the fields of given files are not those that a model reads."""
-    wanted = models.MODELS[workdir.read_config(folder).model.kind].FIELDS
+    wanted = models.build(workdir.read_config(folder)).FIELDS
     if set(paths) != set(wanted):
         raise ConfigError(f'{folder}: its model reads {" and ".join(wanted)}; given: {", ".join(paths)}')
 
