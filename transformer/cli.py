@@ -288,8 +288,8 @@ def write_texts(call: Call, task: str, text: str | None = None) -> None:
     from transformer import commands, texts
 
     values = call.flags
-    lines = texts.standard_input() if text is None else None
     writer = commands.load(opened(call), values.checkpoint, call.changes, task)
+    lines = texts.standard_input() if text is None else None
     texts.write(
         writer,
         [[text]] if lines is None else lines,
@@ -312,8 +312,8 @@ def run_score_pairs(call: Call) -> None:
     from transformer.runs import restore
 
     values = call.flags
-    lines = texts.standard_input()
     trained, _ = restore.load_and_tell(opened(call), values.checkpoint, call.changes)
+    lines = texts.standard_input()
     tally = pairs.write(
         trained,
         lines,
