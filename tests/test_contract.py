@@ -44,6 +44,11 @@ AXES = {
     'model.sinusoid': ['paper', 't2t'],
     'model.norm': ['post', 'pre'],
     'model.norm_type': ['layernorm', 'rmsnorm'],
+    # The options of the other kernels bring their kernels with them.
+    'model.attention': ['full'],
+    'model.attention_window': [2],
+    'model.attention_stride': [2],
+    'model.attention_chunk': [3],
     'model.activation': ['relu', 'gelu', 'swiglu'],
     'model.tie_embeddings': ['all', 'decoder', 'none'],
     'model.biases': ['all', 'ffn', 'none'],
@@ -61,12 +66,21 @@ REFUSED = {
     'transformer': [],
     'decoder': [('model.N_decoder', 2), ('model.N_decoder', 3), ('model.tie_embeddings', 'decoder')],
 }
+
+
+def settings(key: str, value: object) -> list[dict[str, object]]:
+    """The option, with each kernel of attention that it is for."""
+    kernels = dict(OPTIONS[key].metadata['only'] or ()).get('model.attention', ())
+    return [{'model.attention': kernel, key: value} for kernel in kernels] or [{key: value}]
+
+
 VARIANTS = [
-    kind | {key: value}
+    kind | setting
     for name, kind in KINDS.items()
     for key, values in AXES.items()
     for value in values
     if (key, value) not in REFUSED[name]
+    for setting in settings(key, value)
 ]
 VARIANTS += [
     kind | {'model.norm': norm, 'model.positions': positions}
@@ -266,8 +280,11 @@ def test_every_axis_of_the_model_is_here():
     assert set(values_of['model.kind']) == {*KINDS, 'recurrent'}
     for key in set(values_of) - set(AXES) - {'model.kind'}:
         assert recurrent[key] == set(values_of[key] or [True])
+    # 'flash' runs on no CPU: test_kernels.py has what can be tested of it.
+    values_of['model.attention'] = set(values_of['model.attention']) - {'flash'}
     for key, values in values_of.items():
-        assert key not in AXES or not values or set(AXES[key]) == set(values)
+        tested = {variant[key] for variant in VARIANTS if key in variant}
+        assert key not in AXES or not values or tested == set(values)
 
 
 @pytest.mark.parametrize(('kind', 'option'), [(k, o) for k, found in REFUSED.items() for o in found])
@@ -312,18 +329,28 @@ def test_steps_equal_the_full_pass(subject):
             close(stepped, full, subject.config)
 
 
+def reached(config: Config, n: int) -> np.ndarray:
+    """Which of n positions one layer lets a position depend on, itself and those before it."""
+    m, distance = config.model, np.arange(n)[:, None] - np.arange(n)
+    far = {
+        'local': distance > m.attention_window,
+        'sparse': (distance >= m.attention_stride) & (distance % m.attention_stride > 0),
+    }
+    return (distance >= 0) & ~far.get(m.attention, False)
+
+
 def test_causal_by_gradient(subject):
     for b in range(3):
         n = subject.row(b)
         seen = subject.found['influence'][:n, b, :n] > 0
-        np.testing.assert_array_equal(seen, np.tril(np.ones_like(seen)))
+        np.testing.assert_array_equal(seen, reached(subject.config, n))
 
 
 def test_packed_sentences_do_not_see_each_other(subject):
     first, both = subject.row(1), subject.row(1) + subject.row(2)
     seen = subject.found['influence'][:both, PACKED, :both] > 0
     assert not seen[first:, :first].any()
-    np.testing.assert_array_equal(seen[first:, first:], np.tril(np.ones((both - first, both - first))))
+    np.testing.assert_array_equal(seen[first:, first:], reached(subject.config, both - first))
 
 
 def test_padding_changes_nothing(subject):

@@ -10,7 +10,7 @@ import pytest
 from transformer import accounting, losses, optim
 from transformer.config import config_dict, resolve
 from transformer.nn import masks, models, positions
-from transformer.nn.kernels import attention_weights
+from transformer.nn.kernels.kernel import attention_weights
 from transformer.nn.layers import Dropout, Embedding, glorot_uniform
 from transformer.symbols import Tokens
 

@@ -43,7 +43,20 @@ def _stack(model: Model, length: int) -> int:
     # For one position: query and key, value and output.
     projections = 2 * model.d_model * heads
     ffn = (3 if model.activation == 'swiglu' else 2) * model.d_model * model.d_ff
-    return length * (projections + length * heads + ffn)
+    return length * (projections + _attended(model, length) + ffn)
+
+
+def _attended(model: Model, length: int) -> int:
+    """Multiply-adds of one query of self-attention: its logits, and its mean of the values."""
+    if model.attention == 'linear':
+        # A key and value go into the d_k x d_v sums, and a query reads them.
+        return 2 * model.h * model.d_k * model.d_v
+    reached = length
+    if model.attention == 'local':
+        reached = min(length, 2 * model.attention_window + 1)
+    elif model.attention == 'sparse':
+        reached = min(length, 2 * model.attention_stride - 1 + length // model.attention_stride)
+    return reached * model.h * (model.d_k + model.d_v)
 
 
 def _encoder_decoder(model: Model, source: int, target: int) -> int:

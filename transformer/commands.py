@@ -72,6 +72,7 @@ def run_training(
       NonFiniteError, Stopped: as `train.train`.
     """
     configs.check_devices(config, parallel.device_count())
+    configs.check_platform(config, parallel.platform())
     ownership.check_free(folder)
     expected = lock.expected(lock_file)
     start = warm.start(config, init_from, folder)

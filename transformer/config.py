@@ -17,6 +17,8 @@ from transformer.groups import OPTIONS, Config, Data, Model, Train
 from transformer.groups import Decode as Decode
 from transformer.options import ConfigError, check_meaning, check_name, check_value, has_meaning
 
+# The platforms that have a fused kernel of attention.
+FLASH = ('gpu', 'tpu')
 BYTE_PIECES = 256 + 3  # with padding, the end and the unknown piece
 # The tasks that each kind of model can do.
 SERVES = {
@@ -125,6 +127,7 @@ def _check_combinations(config: Config) -> None:
             'choose all or none'
         )
     _check_widths(config)
+    _check_attention(model)
     _check_data(config)
     if train.microbatches % train.accumulate:
         raise ConfigError(
@@ -148,6 +151,20 @@ def _check_widths(config: Config) -> None:
         raise ConfigError(f'model.d_k={model.d_k}: must be even for rotary positions')
     if model.bidirectional and model.d_model % 2:
         raise ConfigError(f'model.d_model={model.d_model}: must be even for model.bidirectional=True')
+
+
+def _check_attention(model: Model) -> None:
+    """What kernels other than full attention cannot have."""
+    said = f'model.attention={model.attention!r}'
+    if model.attention != 'full' and model.positions == 'relative':
+        raise ConfigError(f"{said}: positions='relative' adds to all n x n logits, which only 'full' holds")
+    if model.attention in ('linear', 'chunked', 'flash') and model.P_drop_attention:
+        raise ConfigError(
+            f'{said}: holds no weights that model.P_drop_attention={model.P_drop_attention} could drop; '
+            'choose full, local or sparse'
+        )
+    if model.attention == 'flash' and model.d_k != model.d_v:
+        raise ConfigError(f'{said}: needs model.d_k={model.d_k} equal to model.d_v={model.d_v}')
 
 
 def _check_data(config: Config) -> None:
@@ -266,6 +283,22 @@ def check_devices(config: Config, devices: int) -> None:
             f'train.microbatches={config.train.microbatches}: must be a multiple of '
             f'{devices} devices x train.accumulate={config.train.accumulate}'
         )
+
+
+def check_platform(config: Config, platform: str) -> None:
+    """Raises ConfigError where the devices (cpu, gpu, tpu) lack what the config asks for."""
+    if config.model.attention == 'flash' and platform not in FLASH:
+        raise ConfigError(
+            f"model.attention='flash': a {platform} has no such kernel; 'chunked' computes the same and "
+            'needs as little memory'
+        )
+
+
+def portable(config: Config, platform: str) -> Config:
+    """The config of a trained model with what the devices lack replaced by what computes the same."""
+    if config.model.attention == 'flash' and platform not in FLASH:
+        return replace(config, {'model.attention': 'chunked'})
+    return config
 
 
 def to_json(config: Config) -> str:

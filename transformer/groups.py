@@ -70,6 +70,30 @@ class Model:
     activation: Literal['relu', 'gelu', 'swiglu'] = option(
         'relu', 'of the feed-forward layers', '§3.3', only=LAYERED
     )
+    attention: Literal['full', 'local', 'sparse', 'linear', 'chunked', 'flash'] = option(
+        'full',
+        'self-attention: to all keys, near ones, near and every stride-th one, by a feature map; '
+        'or to all by chunks of keys, or by the fused kernel of the device',
+        '§3.2.1, §4',
+        only=LAYERED,
+    )
+    attention_window: int = option(
+        64, 'neighbours on each side', '§4', minimum=1, only=(*LAYERED, 'model.attention', ('local',))
+    )
+    attention_stride: int = option(
+        64,
+        'positions from one far key to the next',
+        '',
+        minimum=1,
+        only=(*LAYERED, 'model.attention', ('sparse',)),
+    )
+    attention_chunk: int = option(
+        128,
+        'positions taken at once',
+        '',
+        minimum=1,
+        only=(*LAYERED, 'model.attention', ('linear', 'chunked')),
+    )
     tie_embeddings: Literal['all', 'decoder', 'none'] = option(
         'all', 'which of source embedding, target embedding and softmax share one matrix', '§3.4'
     )

@@ -144,6 +144,11 @@ def map_rows(function: Callable) -> Callable:
     return call
 
 
+def platform() -> str:
+    """The kind of the devices: cpu, gpu or tpu."""
+    return devices()[0].platform
+
+
 def device_count() -> int:
     """The number of devices of the run."""
     return len(devices())

@@ -1,4 +1,4 @@
-"""Multi-head attention with free d_k and d_v (§3.2.2); kernels.py has the attention itself."""
+"""Multi-head attention with free d_k and d_v (§3.2.2); kernels/ has the attention itself."""
 
 from typing import Literal
 
@@ -7,8 +7,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
-from transformer.nn import kernels
-from transformer.nn.kernels import State
+from transformer.nn.kernels.full import FULL
+from transformer.nn.kernels.kernel import Kernel, State
+from transformer.nn.kernels.table import self_attention
 from transformer.nn.layers import Dropout, glorot_uniform
 from transformer.nn.positions import AttentionPositions
 
@@ -49,14 +50,25 @@ class MultiHeadAttention(nn.Module):
             kernel_init=glorot_uniform(fused if m.init == 't2t' else None),
         )
 
-    def _weigh(self, train: bool) -> kernels.Weigh:
-        """The dropout of attention weights, which also keeps them for figures."""
-
-        def weigh(weights):
+    def _attend(
+        self,
+        kernel: Kernel,
+        query: Float[Array, 'B Q H C'],
+        key: Float[Array, 'B K H C'],
+        value: Float[Array, 'B K H E'],
+        queries: Int[Array, 'B Q'],
+        keys: Int[Array, 'B K'],
+        bias: Float[Array, 'B H Q K'] | None,
+        *,
+        causal: bool,
+        train: bool,
+    ) -> Float[Array, 'B Q D']:
+        """The sub-layer's output; figures also get the weights."""
+        if self.is_mutable_collection('intermediates'):
+            weights = kernel.weights(query, key, queries, keys, bias, causal=causal)
             self.sow('intermediates', 'weights', weights)
-            return self.dropout(weights, train=train)
-
-        return weigh
+        drop = lambda weights: self.dropout(weights, train=train)
+        return self.output(kernel.attend(query, key, value, queries, keys, bias, drop, causal=causal))
 
     def over_itself(
         self,
@@ -73,10 +85,17 @@ class MultiHeadAttention(nn.Module):
         bias = self.positions.bias(query, positions, positions)
         query = self.positions.rotate(query, positions, length)
         key = self.positions.rotate(self.key(x), positions, length)
-        heads = kernels.FULL.attend(
-            query, key, self.value(x), segments, segments, bias, self._weigh(train), causal=causal
+        return self._attend(
+            self_attention(self.model),
+            query,
+            key,
+            self.value(x),
+            segments,
+            segments,
+            bias,
+            causal=causal,
+            train=train,
         )
-        return self.output(heads)
 
     def over_memory(
         self,
@@ -89,10 +108,10 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, 'B Q D']:
         """Cross-attention to the keys and values of `project_memory`."""
         key, value = memory['key'], memory['value']
-        heads = kernels.FULL.attend(
-            self.query(x), key, value, segments, memory_segments, None, self._weigh(train), causal=False
+        query = self.query(x)
+        return self._attend(
+            FULL, query, key, value, segments, memory_segments, None, causal=False, train=train
         )
-        return self.output(heads)
 
     def project_memory(self, memory: Float[Array, 'B S D']) -> State:
         """Keys [B S H C] and values [B S H E] of the encoder's output."""
@@ -100,7 +119,7 @@ class MultiHeadAttention(nn.Module):
 
     def empty(self, rows: int, length: int) -> State:
         """The state of self-attention before the first of `length` steps."""
-        return kernels.FULL.empty(self.model, rows, length)
+        return self_attention(self.model).empty(self.model, rows, length)
 
     def over_state(
         self, x: Float[Array, 'B 1 D'], state: State, position: Int[Array, 'B'], places: Int[Array, 'L']
@@ -118,7 +137,6 @@ class MultiHeadAttention(nn.Module):
         bias = self.positions.bias(query, here, jnp.broadcast_to(places, (x.shape[0], length)))
         query = self.positions.rotate(query, here, length)
         key = self.positions.rotate(self.key(x), here, length)
-        heads, state = kernels.FULL.attend_one(
-            query, key, self.value(x), state, position, bias, self._weigh(train=False)
-        )
+        kernel = self_attention(self.model)
+        heads, state = kernel.attend_one(query, key, self.value(x), state, position, bias)
         return self.output(heads), state

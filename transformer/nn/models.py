@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Config
-from transformer.nn.kernels import State as LayerState
+from transformer.nn.kernels.kernel import State as LayerState
 from transformer.nn.layers import Dropout
 from transformer.nn.pieces import PairPieces, TextPieces, shift_right
 from transformer.nn.positions import InputPositions

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
 from transformer.nn.attention import MultiHeadAttention
-from transformer.nn.kernels import State
+from transformer.nn.kernels.kernel import State
 from transformer.nn.layers import FeedForward, FinalNorm, Sublayer
 
 

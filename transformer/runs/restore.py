@@ -71,6 +71,7 @@ def load(
     """
     folder = epath.Path(folder)
     config = changed(workdir.read_config(folder), changes or {})
+    config = configs.portable(config, parallel.platform())
     tokenizer = tokenizer or workdir.read_tokenizer(folder)
     found = [_member(config, tokenizer, folder, name) for name in choice.split(',')]
     if len(found) == 1:

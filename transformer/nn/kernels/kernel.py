@@ -1,0 +1,103 @@
+"""What an attention kernel is, and the pieces that several kernels share."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Bool, Float, Int
+
+from transformer.config import Model
+
+# What one layer remembers of earlier positions: arrays with first axis B.
+State = dict[str, Array]
+# The dropout of attention weights; the last axis is that of the keys.
+Drop = Callable[[Float[Array, '...']], Float[Array, '...']]
+
+
+class Kernel(NamedTuple):
+    """Self-attention over whole rows, the same step by step, and as a picture.
+
+    attend: takes `(query, key, value, query segments, key segments, bias, drop, causal=...)`, gives
+      outputs [B Q H E]. A query attends to keys of its own segment; if causal, not to those to its
+      right in the row.
+    empty: takes `(model, rows, length)`, gives a state with room for `length` positions.
+    attend_one: takes `(query, key, value, state, position, bias)`, gives outputs [B 1 H E] and the
+      state with the new position in it. The query of a row attends to its positions 0 to `position`.
+    weights: takes what `attend` takes except values and `drop`, gives the weight of every key [B H Q K]
+      by the definition. It takes n x n memory: figures and tests use it.
+    """
+
+    attend: Callable
+    empty: Callable
+    attend_one: Callable
+    weights: Callable
+
+
+def attention_weights(
+    query: Float[Array, 'B Q H C'],
+    key: Float[Array, 'B K H C'],
+    mask: Bool[Array, '#B 1 #Q K'],
+    bias: Float[Array, 'B H Q K'] | None = None,
+) -> Float[Array, 'B H Q K']:
+    """softmax((QK^T + bias) / sqrt(d_k)), in float32 (§3.2.1).
+
+    A query with nothing to attend to (padding) gets uniform weights; its output is never used.
+    """
+    logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=jnp.float32)
+    if bias is not None:
+        logits = logits + bias
+    return masked_softmax(logits * query.shape[-1] ** -0.5, mask)
+
+
+def masked_softmax(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Float[Array, '...']:
+    """Softmax over the last axis where `mask` is True; uniform where it is nowhere True."""
+    return jax.nn.softmax(jnp.where(mask, logits, jnp.finfo(jnp.float32).min), axis=-1)
+
+
+def weighted_sum(weights: Float[Array, 'B H Q K'], value: Float[Array, 'B K H E']) -> Float[Array, 'B Q H E']:
+    """Every query's mean of the values."""
+    return jnp.einsum('BHQK,BKHE->BQHE', weights.astype(value.dtype), value)
+
+
+def empty_cache(model: Model, rows: int, length: int) -> State:
+    """Room for the keys [B L H C] and values [B L H E] of `length` positions."""
+    dtype = jnp.dtype(model.dtype)
+    return {
+        'key': jnp.zeros((rows, length, model.h, model.d_k), dtype),
+        'value': jnp.zeros((rows, length, model.h, model.d_v), dtype),
+    }
+
+
+def add_to_cache(
+    state: State, place: Int[Array, 'B'], key: Float[Array, 'B 1 H C'], value: Float[Array, 'B 1 H E']
+) -> State:
+    """The state with a key and a value at `place` of every row."""
+    row = jnp.arange(place.shape[0])
+    return {
+        'key': state['key'].at[row, place].set(key[:, 0]),
+        'value': state['value'].at[row, place].set(value[:, 0]),
+    }
+
+
+def into_blocks(x: Array, size: int) -> Array:
+    """x [B T ...] as blocks [B N size ...] of positions; the last one is filled up with zeros."""
+    missing = -x.shape[1] % size
+    padded = jnp.pad(x, ((0, 0), (0, missing)) + ((0, 0),) * (x.ndim - 2))
+    return padded.reshape(x.shape[0], -1, size, *x.shape[2:])
+
+
+def out_of_blocks(blocks: Array, length: int) -> Array:
+    """The first `length` positions [B T ...] of blocks [B N size ...]."""
+    return blocks.reshape(blocks.shape[0], -1, *blocks.shape[3:])[:, :length]
+
+
+def with_neighbours(blocks: Array, *, causal: bool) -> Array:
+    """Every block between the one before it and, unless causal, the one after it: [B N 2·size or 3·size ...].
+
+    Beyond the ends of the row are zeros.
+    """
+    nothing = jnp.zeros_like(blocks[:, :1])
+    before = jnp.concatenate([nothing, blocks[:, :-1]], axis=1)
+    after = [] if causal else [jnp.concatenate([blocks[:, 1:], nothing], axis=1)]
+    return jnp.concatenate([before, blocks, *after], axis=2)

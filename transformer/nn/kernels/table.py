@@ -1,0 +1,21 @@
+"""The kernels by name, the only file that reads `model.attention`."""
+
+from transformer.config import Model
+from transformer.nn.kernels import chunked, linear, local, sparse
+from transformer.nn.kernels.flash import FLASH
+from transformer.nn.kernels.full import FULL
+from transformer.nn.kernels.kernel import Kernel
+
+KERNELS = {
+    'full': lambda model: FULL,
+    'local': local.kernel,
+    'sparse': sparse.kernel,
+    'linear': linear.kernel,
+    'chunked': chunked.kernel,
+    'flash': lambda model: FLASH,
+}
+
+
+def self_attention(model: Model) -> Kernel:
+    """The kernel of a model's self-attention. Cross-attention is always full."""
+    return KERNELS[model.attention](model)
