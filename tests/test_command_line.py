@@ -257,7 +257,7 @@ def test_a_wrong_use_of_a_trained_model(capfd, monkeypatch, texts, trained, argv
             ['evaluate', '--workdir=w', '--config=configs/base.py'],
             ['--config=configs/base.py', 'evaluate has the config of --workdir=w'],
         ),
-        (['evaluate', 'dev'], ["'dev'", 'evaluate takes nothing']),
+        (['evaluate', 'dev'], ["'dev'", 'evaluate takes flags only']),
     ],
     ids=' '.join,
 )
@@ -927,4 +927,7 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     lock['checksums']['test.target.txt'] = files.sha256(second / 'data' / 'test.target.txt')
     (second / 'data.lock.json').write_text(json.dumps(lock))
     assert 'have different texts of test' in fails(capfd, 'compare', first, second)
-    assert "'nothing': compare takes A and B" in fails(capfd, 'compare')
+    one_side = fails(capfd, 'evaluate', '--workdir=w', '--source=mine.en')
+    assert '--reference: missing; --source needs it' in one_side
+    assert 'nothing: compare takes A and B' in fails(capfd, 'compare')
+    assert "'a', 'b', 'c': compare takes A and B" in fails(capfd, 'compare', 'a', 'b', 'c')

@@ -191,6 +191,7 @@ def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first):
     named = ['target\tcontrast\tkind\tsource', 'bc\tde\tx\ta', 'bc\tde\tx\ta\tfg']
     header, tally = written(first, named, contrast=True)
     assert header == [found[0], found[2]] and tally.shares()['kinds']['x']['count'] == 2
+    assert written(first, ['target\tsource', 'bc\ta'])[0] == written(first, ['a\tbc'])[0]
     objects, _ = written(first, lines[:1], contrast=True, as_json=True)
     told = json.loads(objects[0])
     assert told['right'] == right[0] and told['kind'] is None and len(told['logp']) == 2

@@ -284,7 +284,7 @@ def test_flags_that_a_command_ignores_are_refused(capsys):
         (['status', '--rows=A1'], '--rows: status does not take it'),
         (['run', '--time'], '--time: run does not take it'),
         (['run', '--cpus=4'], '--cpus: for SLURM alone; needs --launcher=slurm'),
-        (['run', 'base'], "'base': run takes nothing here"),
+        (['run', 'base'], "'base': run takes flags only"),
     ):
         assert sweep.main(['sweep', *words]) == 2
         error = capsys.readouterr().err

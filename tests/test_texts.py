@@ -148,6 +148,9 @@ def test_time_that_input_is_waited_for_is_no_progress(monkeypatch, capfd):
 
 def test_standard_input_that_is_closed_or_a_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, 'stdin', None)
+    monkeypatch.setattr(sys, 'stdout', None)
+    with pytest.raises(ConfigError, match='standard output is closed'):
+        texts.standard_output()
     with pytest.raises(ConfigError, match='standard input is closed'):
         texts.standard_input()
     folder = os.open(tmp_path, os.O_RDONLY)

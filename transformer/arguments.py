@@ -110,8 +110,9 @@ def read(
             raise ConfigError(f'--{flag}: {told} does not take it; it takes {taken}')
     several = bool(command.words) and command.words[-1].endswith('...')
     if len(words) != len(command.words) and not several:
-        expected = ' and '.join(command.words) or 'nothing'
-        raise ConfigError(f'{" ".join(words) or "nothing"!r}: {told} takes {expected} here')
+        expected = ' and '.join(command.words) or 'flags only'
+        given = ', '.join(map(repr, words)) or 'nothing'
+        raise ConfigError(f'{given}: {told} takes {expected}')
     return Call(name, tuple(words), values, '', {})
 
 

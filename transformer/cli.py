@@ -80,7 +80,7 @@ FLAGS = {
         bool,
         False,
         'wrong texts follow the right one; tell how often it is likelier than all of them. A first line may '
-        'name the columns: kind, source, target (or text), contrast',
+        'name the columns: source, target (or text), contrast, kind',
     ),
     'kinds': Flag(bool, False, 'with --contrast and no such first line: the first column is the kind'),
     'pieces': Flag(bool, False, 'append log p of every piece'),
@@ -159,7 +159,8 @@ def run_evaluate(call: Call) -> None:
     if paths:
         found = [scoring.run_file_evaluation(folder, paths, choice, call.changes)]
     else:
-        found = scoring.run_evaluation(folder, call.flags.split.split(','), choice, call.changes)
+        splits = list(dict.fromkeys(call.flags.split.split(',')))
+        found = scoring.run_evaluation(folder, splits, choice, call.changes)
     of = next(iter(paths.values()), None)
     print_scores(workdir.read_config(folder), {of or one.entry['split']: one.entry for one in found})
     if parallel.is_primary():
@@ -171,10 +172,13 @@ def given_files(call: Call) -> dict[str, str]:
     """The files that a call names instead of a split, by field; empty if none.
 
     Raises:
-      ConfigError: there is a split as well.
+      ConfigError: there is a split as well, or a source without its reference.
     """
     named = {'source': call.flags.source, 'target': call.flags.reference, 'text': call.flags.text}
     paths = {field: path for field, path in named.items() if path is not None}
+    if ('source' in paths) != ('target' in paths):
+        missing, there = ('reference', 'source') if 'source' in paths else ('source', 'reference')
+        raise ConfigError(f'--{missing}: missing; --{there} needs it')
     if paths and call.flags['split'].present:
         raise ConfigError(f'--split={call.flags.split}: not together with files')
     return paths
@@ -293,7 +297,7 @@ def write_texts(call: Call, task: str, text: str | None = None) -> None:
     texts.write(
         writer,
         [[text]] if lines is None else lines,
-        sys.stdout.buffer,
+        texts.standard_output(),
         scores=values.scores,
         as_json=values.json,
         numbered=lines is not None,
@@ -317,7 +321,7 @@ def run_score_pairs(call: Call) -> None:
     tally = pairs.write(
         trained,
         lines,
-        sys.stdout.buffer,
+        texts.standard_output(),
         texts.Progress(lines.total, quiet=sys.stdin.isatty()),
         contrast=values.contrast,
         kinds=values.kinds,

@@ -20,7 +20,8 @@ def exit_status(program: Callable[[], int]) -> int:
     try:
         status = program()
         # If buffered output cannot be written, it fails here and not when Python ends.
-        sys.stdout.flush()
+        if sys.stdout:
+            sys.stdout.flush()
         return status
     except BrokenPipeError:
         # Python flushes once more when it ends; into /dev/null that does not fail.

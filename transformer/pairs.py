@@ -72,13 +72,16 @@ def columns(config: Config, *, contrast: bool = False, kinds: bool = False) -> C
     return Columns((KIND,) * kinds + fields + (CONTRAST,) * contrast, fields)
 
 
-def named_columns(config: Config, line: str) -> Columns | None:
-    """The columns that a header names; None if the line is no header."""
+def named_columns(config: Config, line: str, *, contrast: bool) -> Columns | None:
+    """The columns that a header names, at least two; None if the line is no header."""
     names = tuple(line.split('\t'))
     fields = likelihood.fields(config)
-    wanted = {*fields, CONTRAST}
+    if len(names) == 1:
+        return None
+    wanted = {*fields, *(CONTRAST,) * contrast}
+    possible = wanted | {*(KIND,) * contrast}
     once = [name for name in names if name != CONTRAST]
-    is_header = wanted <= set(names) <= wanted | {KIND} and len(once) == len(set(once))
+    is_header = wanted <= set(names) <= possible and len(once) == len(set(once))
     return Columns(names, fields) if is_header else None
 
 
@@ -93,14 +96,14 @@ def items(
     known, first = columns(config, contrast=contrast, kinds=kinds), 0
     for chunk in chunks:
         lines = list(enumerate(chunk, start=first))
-        if contrast and first == 0 and (header := named_columns(config, chunk[0])):
+        if first == 0 and (header := named_columns(config, chunk[0], contrast=contrast)):
             known, lines = header, lines[1:]
         yield [known.read(number, line) for number, line in lines]
         first += len(chunk)
 
 
 class Tally:
-    """How often the first text was the likeliest, in all and by kind; lines without a score do not count."""
+    """How often the first text was the likeliest, overall and by kind; lines without a score do not count."""
 
     def __init__(self):
         self._right: dict[str | None, list[bool]] = {}
@@ -116,7 +119,7 @@ class Tally:
         return right
 
     def shares(self) -> dict[str, object]:
-        """`share` and `count`, in all and for each of `kinds`; a share is null where nothing was counted."""
+        """`share` and `count`, overall and for each of `kinds`; a share is null where nothing was counted."""
         share = lambda found: {'share': sum(found) / len(found) if found else None, 'count': len(found)}
         everything = [right for found in self._right.values() for right in found]
         kinds = {kind: share(found) for kind, found in sorted(self._right.items()) if kind is not None}

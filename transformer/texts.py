@@ -139,6 +139,17 @@ def standard_input() -> Lines:
     return Lines(sys.stdin.buffer, _prompt if on_terminal else lambda: None)
 
 
+def standard_output() -> BinaryIO:
+    """Standard output, for bytes.
+
+    Raises:
+      ConfigError: it is closed.
+    """
+    if sys.stdout is None:
+        raise ConfigError('standard output is closed; it takes the answers')
+    return sys.stdout.buffer
+
+
 def _prompt() -> None:
     print('> ', end='', file=sys.stderr, flush=True)
 
