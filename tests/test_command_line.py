@@ -863,7 +863,7 @@ def test_evaluates_files_of_any_content(capfd, trained, tmp_path):
     (tmp_path / 'a.de').write_bytes(b'eins\n\xff\n')
     assert 'a.de: line 2 is not UTF-8' in fails(capfd, 'evaluate', f'--workdir={workdir}', *files)
     for wrong, part in (
-        (files[:1], 'reads source and target; given: source'),
+        (files[:1], '--reference: missing; --source needs it'),
         ([f'--text={tmp_path / "a.en"}'], 'reads source and target; given: text'),
         ([*files, '--split=dev'], '--split=dev: not together with files'),
     ):
