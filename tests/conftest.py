@@ -16,6 +16,8 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 @pytest.fixture(scope='session', autouse=True)
 def _own_cache(tmp_path_factory):
     os.environ['TRANSFORMER_CACHE'] = str(tmp_path_factory.mktemp('cache'))
+    # Of the terminal that pytest runs in, which would fold the tables that tests read.
+    os.environ.pop('COLUMNS', None)
 
 
 @pytest.fixture(scope='module', autouse=True)
