@@ -1,7 +1,6 @@
 """Data without a corpus: the copy of dev and test that a work directory keeps, and texts in given files."""
 
 import dataclasses
-import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 
@@ -109,7 +108,7 @@ def kept(folder: epath.Path, lock: dict, tokenizer: AnyTokenizer) -> Prepared | 
         file = folder / name
         if not file.exists():
             return None
-        if hashlib.sha256(file.read_bytes()).hexdigest() != lock['checksums'][name]:
+        if files.sha256(file) != lock['checksums'][name]:
             log.warning('%s is damaged: the corpus is used instead', file)
             return None
     splits: dict[str, dict[str, Field]] = {}
@@ -133,10 +132,7 @@ def _kept(lock: dict) -> list[str]:
 def identity(paths: Mapping[str, epath.PathLike]) -> dict[str, dict[str, str]]:
     """The name and the hash of the file of each field, as an evaluation of them is recorded."""
     return {
-        field: {
-            'name': epath.Path(path).name,
-            'sha256': hashlib.sha256(epath.Path(path).read_bytes()).hexdigest(),
-        }
+        field: {'name': epath.Path(path).name, 'sha256': files.sha256(epath.Path(path))}
         for field, path in paths.items()
     }
 
