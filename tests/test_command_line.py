@@ -762,16 +762,17 @@ def test_an_ensemble_of_checkpoints(monkeypatch, capfdbinary, texts, trained, tm
     assert 'of one checkpoint' in capfdbinary.readouterr().err.decode()
 
 
-def test_a_recurrent_model_learns_translates_and_shows_its_alignment(
-    monkeypatch, capfdbinary, texts, tmp_path
+@pytest.mark.parametrize('config', ['gru_bahdanau', 'conv_seq2seq'])
+def test_a_model_of_other_layers_learns_translates_and_shows_its_alignment(
+    monkeypatch, capfdbinary, texts, tmp_path, config
 ):
     changes = {key: value for key, value in TINY.items() if key not in ('model.h', 'model.d_ff')} | {
         'data.dir': texts, 'data.dev': 'dev', 'data.test': 'test', 'train.steps': 20, 'train.log_every': 1,
         'train.eval_every': 20, 'train.checkpoint_every': 20, 'train.warmup_steps': 10,
-        'model.variational_dropout': True,
+        **({'model.variational_dropout': True} if config == 'gru_bahdanau' else {}),
     }  # fmt: skip
     where = f'--workdir={tmp_path / "w"}'
-    argv = [where, '--config=configs/gru_bahdanau.py', *(f'--config.{k}={v}' for k, v in changes.items())]
+    argv = [where, f'--config=configs/{config}.py', *(f'--config.{k}={v}' for k, v in changes.items())]
     assert run.main(['run.py', *argv]) == 0
     lines = [json.loads(line) for line in (tmp_path / 'w' / 'metrics.jsonl').read_text().splitlines()]
     assert len(lines) == 20 and lines[-1]['loss'] < lines[0]['loss']

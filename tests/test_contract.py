@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from transformer import options
 from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.nn import models
 from transformer.options import ConfigError, choices, has_meaning
@@ -119,7 +120,24 @@ RECURRENT = [
         LANGUAGE | GRU | {'model.tie_embeddings': 'none'},
     )
 ]
-VARIANTS += RECURRENT
+# Every width, kind of positions and end, in models deep enough that windows do not reach everything.
+CONVOLUTIONAL = [
+    {'model.kind': 'convolutional', **variant}
+    for variant in (
+        {},
+        TWO | {'model.P_drop': 0.3},
+        {'model.kernel_width': 1, 'model.positions': 'none'},
+        TWO | {'model.kernel_width': 2, 'model.positions': 'learned', 'model.tie_embeddings': 'decoder'},
+        {'model.kernel_width': 5, 'model.sinusoid': 't2t', 'model.N_decoder': 2},
+        TWO | {'model.N_decoder': 1, 'model.tie_embeddings': 'none', 'model.P_drop_embedding': 0.3},
+        {'model.kernel_width': 2, 'model.d_model': 20, 'model.dtype': 'bfloat16'},
+        LANGUAGE | {'model.P_drop': 0.3},
+        LANGUAGE | TWO | {'model.kernel_width': 2, 'model.positions': 'learned'},
+        LANGUAGE | {'model.positions': 'none', 'model.tie_embeddings': 'none'},
+    )
+]
+OTHER_KINDS = RECURRENT + CONVOLUTIONAL
+VARIANTS += OTHER_KINDS
 S, T = 5, 6
 ORDER = [2, 0, 1]
 RNG = np.random.default_rng(0)
@@ -275,11 +293,12 @@ def close(found: np.ndarray, expected: np.ndarray, config: Config) -> None:
 
 def test_every_axis_of_the_model_is_here():
     values_of = {key: choices(field) for key, field in OPTIONS.items() if key.startswith('model.')}
-    recurrent = {key: {v[key] for v in RECURRENT if key in v} for v in RECURRENT for key in v}
-    assert set(AXES) | {key for key in recurrent if key.startswith('model.')} == set(values_of)
-    assert set(values_of['model.kind']) == {*KINDS, 'recurrent'}
+    others = {key: {v[key] for v in OTHER_KINDS if key in v} for v in OTHER_KINDS for key in v}
+    assert set(AXES) | {key for key in others if key.startswith('model.')} == set(values_of)
+    assert {*KINDS, *others['model.kind']} == set(values_of['model.kind'])
     for key in set(values_of) - set(AXES) - {'model.kind'}:
-        assert recurrent[key] == set(values_of[key] or [True])
+        some = [True] if options.plain_type(OPTIONS[key]) is bool else others[key]
+        assert others[key] == set(values_of[key] or some)
     # 'flash' runs on no CPU: test_kernels.py has what can be tested of it.
     values_of['model.attention'] = set(values_of['model.attention']) - {'flash'}
     for key, values in values_of.items():
@@ -310,11 +329,26 @@ MEANINGLESS = [
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.alignment', 'dot'),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.N_decoder', 2),
     ({'model.kind': 'recurrent', **LANGUAGE}, 'model.tie_embeddings', 'decoder'),
+    ({}, 'model.kernel_width', 5),
+    ({'model.kind': 'recurrent'}, 'model.kernel_width', 5),
+    ({'model.kind': 'convolutional'}, 'model.h', 4),
+    ({'model.kind': 'convolutional'}, 'model.d_ff', 24),
+    ({'model.kind': 'convolutional'}, 'model.norm', 'pre'),
+    ({'model.kind': 'convolutional'}, 'model.activation', 'gelu'),
+    ({'model.kind': 'convolutional'}, 'model.attention', 'local'),
+    ({'model.kind': 'convolutional'}, 'model.P_drop_attention', 0.1),
+    ({'model.kind': 'convolutional'}, 'model.positions', 'rotary'),
+    ({'model.kind': 'convolutional'}, 'model.positions', 'relative'),
+    ({'model.kind': 'convolutional'}, 'model.d_model', 15),
+    ({'model.kind': 'convolutional'}, 'model.cell', 'gru'),
+    ({'model.kind': 'convolutional'}, 'model.residual', True),
+    ({'model.kind': 'convolutional', **LANGUAGE}, 'model.N_decoder', 2),
+    ({'model.kind': 'convolutional', **LANGUAGE}, 'model.tie_embeddings', 'decoder'),
 ]
 
 
 @pytest.mark.parametrize(('variant', 'option', 'value'), MEANINGLESS, ids=str)
-def test_what_means_nothing_beside_recurrent_layers_or_without_them_is_refused(variant, option, value):
+def test_what_means_nothing_beside_other_layers_or_without_them_is_refused(variant, option, value):
     small(variant)
     with pytest.raises(ConfigError, match=option):
         small({**variant, option: value})
@@ -330,13 +364,17 @@ def test_steps_equal_the_full_pass(subject):
 
 
 def reached(config: Config, n: int) -> np.ndarray:
-    """Which of n positions one layer lets a position depend on, itself and those before it."""
+    """Which of n positions a position can depend on, itself and those before it.
+
+    Models with local or sparse attention have one layer here.
+    """
     m, distance = config.model, np.arange(n)[:, None] - np.arange(n)
     far = {
         'local': distance > m.attention_window,
         'sparse': (distance >= m.attention_stride) & (distance % m.attention_stride > 0),
+        'convolutional': distance > (m.N_decoder or m.N) * (m.kernel_width - 1),
     }
-    return (distance >= 0) & ~far.get(m.attention, False)
+    return (distance >= 0) & ~far.get(m.attention, False) & ~far.get(m.kind, False)
 
 
 def test_causal_by_gradient(subject):

@@ -51,7 +51,7 @@ RECURRENT = {
     'model.variational_dropout': True,
 }
 LAYERED = {'transformer': {}, 'decoder': DECODER}
-KINDS = {**LAYERED, 'recurrent': RECURRENT}
+KINDS = {**LAYERED, 'recurrent': RECURRENT, 'convolutional': {'model.kind': 'convolutional'}}
 
 
 def config_of(kind: str = 'transformer', **changes) -> Config:
@@ -123,7 +123,7 @@ def assert_same(found: tuple[dict, dict], expected: tuple[dict, dict]) -> None:
     [(kind, 'threefry', n, 1) for kind in LAYERED for n in (2, 4, 8)]
     + [(kind, 'threefry', 1, a) for kind in LAYERED for a in (2, 4)]
     + [(kind, 'threefry', 2, 4) for kind in KINDS]
-    + [('recurrent', 'threefry', 8, 1)]
+    + [(kind, 'threefry', 8, 1) for kind in ('recurrent', 'convolutional')]
     + [('transformer', 'rbg', n, 1) for n in (2, 4, 8)]
     + [(kind, 'rbg', 1, 4) for kind in LAYERED],
 )

@@ -90,7 +90,24 @@ def _recurrent(model: Model, source: int, target: int) -> int:
     return total + source * keys + target * (queries + look_up + attentional + fed)
 
 
-_LAYERS = {'transformer': _encoder_decoder, 'decoder': _decoder, 'recurrent': _recurrent}
+def _convolutional(model: Model, source: int, target: int) -> int:
+    # Each layer gives two vectors from a window, and each stack stands between two linear maps.
+    square = model.d_model**2
+    layer, ends = 2 * model.kernel_width * square, 2 * square
+    if model.N_decoder is None:
+        return target * (model.N * layer + ends)
+    # A query in each layer, its scores and what they weigh.
+    attention = square + 2 * source * model.d_model
+    decoder = target * (model.N_decoder * (layer + attention) + ends)
+    return source * (model.N * layer + ends) + decoder
+
+
+_LAYERS = {
+    'transformer': _encoder_decoder,
+    'decoder': _decoder,
+    'recurrent': _recurrent,
+    'convolutional': _convolutional,
+}
 
 
 def update_flops(config: Config) -> float:

@@ -25,6 +25,7 @@ SERVES = {
     'transformer': ('translation',),
     'decoder': ('language',),
     'recurrent': ('translation', 'language'),
+    'convolutional': ('translation', 'language'),
 }
 
 
@@ -147,6 +148,11 @@ def _check_widths(config: Config) -> None:
     positions = has_meaning(OPTIONS, flatten(config), 'model.positions')
     if positions and model.positions == 'sinusoidal' and model.d_model % 2:
         raise ConfigError(f'model.d_model={model.d_model}: must be even for sinusoidal positions')
+    if model.kind == 'convolutional' and model.positions in ('rotary', 'relative'):
+        raise ConfigError(
+            f"model.positions={model.positions!r}: enters self-attention, which model.kind='convolutional' "
+            'does not have; choose sinusoidal, learned or none'
+        )
     if model.positions == 'rotary' and model.d_k % 2:
         raise ConfigError(f'model.d_k={model.d_k}: must be even for rotary positions')
     if model.bidirectional and model.d_model % 2:

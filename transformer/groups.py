@@ -13,7 +13,10 @@ from transformer.options import option
 TWO_SIDES = ('translation',)
 # Kinds of models made of the Transformer's layers.
 LAYERED = ('model.kind', ('transformer', 'decoder'))
+# Kinds that may be told positions; recurrent layers count themselves.
+POSITIONED = ('model.kind', ('transformer', 'decoder', 'convolutional'))
 RECURRENT = ('model.kind', ('recurrent',))
+CONVOLUTIONAL = ('model.kind', ('convolutional',))
 RECURRENT_PAIR = (*RECURRENT, 'train.task', TWO_SIDES)
 
 
@@ -21,9 +24,10 @@ RECURRENT_PAIR = (*RECURRENT, 'train.task', TWO_SIDES)
 class Model:
     """The network; the names are the paper's symbols."""
 
-    kind: Literal['transformer', 'decoder', 'recurrent'] = option(
+    kind: Literal['transformer', 'decoder', 'recurrent', 'convolutional'] = option(
         'transformer',
-        'encoder and decoder; a decoder alone (a language model); or recurrent layers, for either task',
+        'encoder and decoder; a decoder alone (a language model); or recurrent or convolutional layers, '
+        'for either task',
         '§3',
     )
     N: int = option(6, 'layers of the encoder and of the decoder', '§3.1', minimum=1)
@@ -32,7 +36,7 @@ class Model:
         'layers of the decoder, if not N',
         '§3.1',
         minimum=1,
-        only=('model.kind', ('transformer', 'recurrent'), 'train.task', TWO_SIDES),
+        only=('model.kind', ('transformer', 'recurrent', 'convolutional'), 'train.task', TWO_SIDES),
     )
     d_model: int = option(512, 'width of embeddings and of layers', '§3.1', minimum=2)
     d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1, only=LAYERED)
@@ -44,7 +48,11 @@ class Model:
         None, 'width of a value head, if not d_model/h', '§3.2.2', minimum=1, only=LAYERED
     )
     P_drop: float = option(
-        0.1, 'dropout of what each sub-layer or recurrent layer gives', '§5.4', minimum=0.0, maximum=0.99
+        0.1,
+        'dropout of what each sub-layer or recurrent layer gives, or of what each convolution takes',
+        '§5.4',
+        minimum=0.0,
+        maximum=0.99,
     )
     P_drop_attention: float = option(
         0.0, 'dropout of attention weights', '', minimum=0.0, maximum=0.99, only=LAYERED
@@ -56,10 +64,13 @@ class Model:
         None, 'dropout of embedding + position, if not P_drop', '§5.4', minimum=0.0, maximum=0.99
     )
     positions: Literal['sinusoidal', 'learned', 'rotary', 'relative', 'none'] = option(
-        'sinusoidal', 'how positions enter', '§3.5, Table 3 (E)', only=LAYERED
+        'sinusoidal', 'how positions enter', '§3.5, Table 3 (E)', only=POSITIONED
     )
     sinusoid: Literal['paper', 't2t'] = option(
-        'paper', 'interleaved sin/cos of the text, or the halves of the released code', '§3.5', only=LAYERED
+        'paper',
+        'interleaved sin/cos of the text, or the halves of the released code',
+        '§3.5',
+        only=POSITIONED,
     )
     norm: Literal['post', 'pre'] = option(
         'post', 'normalise after or before a sub-layer', '§3.1', only=LAYERED
@@ -110,7 +121,7 @@ class Model:
         only=LAYERED,
     )
     vocab_size: int = option(40960, 'rows of the embedding; at least data.pieces', '§5.1', minimum=4)
-    max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=LAYERED)
+    max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=POSITIONED)
     cell: Literal['lstm', 'gru', 'rnn_tanh', 'rnn_relu'] = option(
         'lstm', 'of the recurrent layers', '', only=RECURRENT
     )
@@ -147,6 +158,7 @@ class Model:
         '',
         only=(*RECURRENT_PAIR, 'model.alignment', ('dot', 'general', 'concat')),
     )
+    kernel_width: int = option(3, 'positions that a convolution sees', '', minimum=1, only=CONVOLUTIONAL)
     dtype: Literal['float32', 'bfloat16'] = option(
         'float32', 'of the computation; parameters are float32', ''
     )

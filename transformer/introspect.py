@@ -33,7 +33,7 @@ def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[n
     Returns:
       Of every kind of attention that the model has its weights, as `encoder/self_attention`,
       `decoder/self_attention` and `decoder/cross_attention`. A recurrent decoder has one attention for
-      all its layers, with one head.
+      all its layers, with one head; a convolutional one has one head in each layer.
 
     Raises:
       ConfigError: the model attends to nothing, or the parameters are those of an ensemble.

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Config
+from transformer.nn.convolutional import convolutional_model
 from transformer.nn.kernels.kernel import State as LayerState
 from transformer.nn.layers import Dropout
 from transformer.nn.pieces import PairPieces, TextPieces, shift_right
@@ -132,7 +133,12 @@ class DecoderOnly(TextPieces):
 
 
 # From the options of a model to its module.
-MODELS = {'transformer': EncoderDecoder, 'decoder': DecoderOnly, 'recurrent': recurrent_model}
+MODELS = {
+    'transformer': EncoderDecoder,
+    'decoder': DecoderOnly,
+    'recurrent': recurrent_model,
+    'convolutional': convolutional_model,
+}
 
 
 def build(config: Config) -> nn.Module:

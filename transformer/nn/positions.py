@@ -29,9 +29,14 @@ def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
 
 
 class InputPositions(nn.Module):
-    """Adds to every embedding the encoding of its position, where positions are sinusoidal or learned."""
+    """Adds to every embedding the encoding of its position, where positions are sinusoidal or learned.
+
+    Attributes:
+      amplitude: of the sinusoids.
+    """
 
     model: Model
+    amplitude: float = 1.0
 
     @nn.compact
     def __call__(
@@ -40,7 +45,7 @@ class InputPositions(nn.Module):
         """The embeddings x with their positions, which are below `length`."""
         m = self.model
         if m.positions == 'sinusoidal':
-            table = jnp.asarray(sinusoid(length, m.d_model, m.sinusoid))
+            table = jnp.asarray(self.amplitude * sinusoid(length, m.d_model, m.sinusoid))
         elif m.positions == 'learned':
             table = self.param('table', nn.initializers.normal(m.d_model**-0.5), (m.max_len, m.d_model))
         else:

@@ -182,7 +182,8 @@ def pictured(prepared: corpus.Prepared) -> list[str]:
 def views(trained: Trained, sentence: str | None, word: str | None, target_word: str | None) -> list[View]:
     """What a word attends to in the encoder, and the decoder where it predicts a word of the translation.
 
-    A recurrent encoder does not attend: then it is the target word's alignment, by default all words'.
+    A recurrent or convolutional encoder does not attend: then it is the target word's alignment, by
+    default all words'.
 
     Args:
       sentence: the paper's own example if none.

@@ -1,0 +1,334 @@
+"""Convolutional encoder-decoders and language models, with the contract of models.py.
+
+The encoder-decoder follows Gehring et al. 2017, whose sections are cited here. A layer is a gated linear
+unit over a window of k positions (§3.2), a step needs the last k - 1 inputs of each layer, and every
+decoder layer attends to the encoder's output (§3.3). The language model is the decoder alone, as in
+Dauphin et al. 2017.
+
+What differs: weights are not normalised, and the encoder's gradients not divided by the number of attentions
+(§3.4), since Adam divides gradients by their size anyway. All widths are d_model, but the linear maps between
+the widths of embeddings and convolutions remain, at both ends of both stacks as in the released code.
+"""
+
+from typing import NamedTuple
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.config import Model
+from transformer.nn import masks
+from transformer.nn.kernels.kernel import masked_softmax
+from transformer.nn.layers import Dropout
+from transformer.nn.pieces import PairPieces, TextPieces, shift_right
+from transformer.nn.positions import InputPositions
+from transformer.symbols import START, Batch, Tokens
+
+# The sum of two terms of one variance keeps it with this factor (§3.4).
+HALF_VARIANCE = 0.5**0.5
+# Standard deviation of fresh embeddings (§3.5). Attention has no 1/sqrt(d_k), and gates would saturate.
+EMBEDDING_SIZE = 0.1
+
+
+class Memory(NamedTuple):
+    """What every attention of the decoder needs of a source: z, and z + e with the source's embeddings."""
+
+    keys: Float[Array, 'B S D']
+    values: Float[Array, 'B S D']
+    segments: Int[Array, 'B S']
+
+
+class DecoderState(NamedTuple):
+    """What a hypothesis owns: the number of its tokens, and the last k - 1 inputs of each layer."""
+
+    position: Int[Array, 'B']
+    layers: list[Float[Array, 'B K D']]
+
+
+class PromptedState(NamedTuple):
+    """What a continuation of a prompt owns; `pending` is the prompt's last token, not yet read."""
+
+    pending: Int[Array, 'B']
+    decoder: DecoderState
+
+
+def linear(model: Model, width: int, gain: float = 1.0) -> nn.Dense:
+    """A linear map whose fresh output has `gain` times the variance of its input (§3.5)."""
+    initial = nn.initializers.variance_scaling(gain, 'fan_in', 'normal')
+    return nn.Dense(width, dtype=jnp.dtype(model.dtype), kernel_init=initial)
+
+
+def windows(
+    x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], width: int, *, causal: bool
+) -> Float[Array, 'B T K']:
+    """The `width` vectors around each position, side by side; zeros where there is none of its segment.
+
+    Args:
+      causal: whether a window ends at its position; otherwise that is the middle, or left of the middle.
+    """
+    left = width - 1 if causal else (width - 1) // 2
+    ends = left, width - 1 - left
+    x, near = jnp.pad(x, ((0, 0), ends, (0, 0))), jnp.pad(segments, ((0, 0), ends))
+    places = [slice(i, i + segments.shape[1]) for i in range(width)]
+    inside = [(near[:, place] == segments)[:, :, None] for place in places]
+    taps = [jnp.where(same, x[:, place], 0.0) for same, place in zip(inside, places, strict=True)]
+    return jnp.concatenate(taps, axis=-1)
+
+
+class Block(nn.Module):
+    """sqrt(1/2) (x + A∘σ(B)) with [A; B] = W [x_{i-k/2}; ...; x_{i+k/2}] + b (§3.2)."""
+
+    model: Model
+    causal: bool
+
+    def setup(self):
+        m = self.model
+        self.dropout = Dropout(m.P_drop)
+        # A gated linear unit divides a small variance by 4, dropout divides it by 1 - P_drop (§3.5).
+        self.convolution = linear(m, 2 * m.d_model, 4.0 * (1.0 - m.P_drop))
+
+    def _gated(self, x: Float[Array, '*B D'], window: Float[Array, '*B K']) -> Float[Array, '*B D']:
+        return (x + nn.glu(self.convolution(window))) * HALF_VARIANCE
+
+    def __call__(
+        self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], *, train: bool
+    ) -> Float[Array, 'B T D']:
+        dropped = self.dropout(x, train=train)
+        return self._gated(x, windows(dropped, segments, self.model.kernel_width, causal=self.causal))
+
+    def step(
+        self, x: Float[Array, 'R D'], before: Float[Array, 'R K D']
+    ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
+        """One position of every hypothesis, from it and the k - 1 inputs before it."""
+        window = jnp.concatenate([before, x[:, None]], axis=1)
+        return self._gated(x, window.reshape(x.shape[0], -1)), window[:, 1:]
+
+
+class CrossAttention(nn.Module):
+    """c = sqrt(m) Σ_j softmax_j(d·z_j) (z_j + e_j) with d = W h + b + g (§3.3).
+
+    m is the number of positions of the source. The paper writes m sqrt(1/m): m undoes the mean, and the
+    root keeps the variance of a sum of m vectors (§3.4).
+    """
+
+    model: Model
+
+    def setup(self):
+        self.query = linear(self.model, self.model.d_model)
+
+    def __call__(
+        self,
+        x: Float[Array, 'B Q D'],
+        embedded: Float[Array, 'B Q D'],
+        segments: Int[Array, 'B Q'],
+        memory: Memory,
+    ) -> Float[Array, 'B Q D']:
+        """The conditional inputs c of the states h = x, whose target embeddings g are `embedded`."""
+        query = self.query(x) + embedded
+        mask = masks.segment_mask(segments, memory.segments)[:, 0]
+        logits = jnp.einsum('BQD,BSD->BQS', query, memory.keys, preferred_element_type=jnp.float32)
+        weights = masked_softmax(logits, mask)
+        self.sow('intermediates', 'weights', weights[:, None])
+        scaled = weights * jnp.sqrt(mask.sum(axis=-1, keepdims=True))
+        return jnp.einsum('BQS,BSD->BQD', scaled.astype(x.dtype), memory.values)
+
+
+class Inputs(nn.Module):
+    """The embeddings of pieces, at the size that convolutions want, plus their positions (§3.1)."""
+
+    model: Model
+
+    def setup(self):
+        self.positions = InputPositions(self.model, EMBEDDING_SIZE)
+        self.dropout = Dropout(self.model.P_drop_embedding)
+
+    def __call__(
+        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        """The embeddings x with their positions, which are below `length`."""
+        return self.dropout(self.positions(x * EMBEDDING_SIZE, positions, length), train=train)
+
+
+class Encoder(nn.Module):
+    """A stack of N blocks between two linear maps."""
+
+    model: Model
+
+    def setup(self):
+        m = self.model
+        self.inlet = linear(m, m.d_model, 1.0 - m.P_drop_embedding)
+        self.layers = [Block(m, causal=False, name=f'layer_{i}') for i in range(m.N)]
+        self.outlet = linear(m, m.d_model)
+
+    def __call__(
+        self, embedded: Float[Array, 'B S D'], segments: Int[Array, 'B S'], *, train: bool
+    ) -> Memory:
+        x = self.inlet(embedded)
+        for layer in self.layers:
+            x = layer(x, segments, train=train)
+        x = self.outlet(x)
+        return Memory(x, x + embedded, segments)
+
+
+class DecoderLayer(nn.Module):
+    """A causal block; with `cross`, what it finds in the source is added to its output (§3.3)."""
+
+    model: Model
+    cross: bool
+
+    def setup(self):
+        self.block = Block(self.model, causal=True)
+        if self.cross:
+            self.cross_attention = CrossAttention(self.model)
+
+    def __call__(
+        self,
+        x: Float[Array, 'B T D'],
+        embedded: Float[Array, 'B T D'],
+        segments: Int[Array, 'B T'],
+        memory: Memory | None,
+        *,
+        train: bool,
+    ) -> Float[Array, 'B T D']:
+        x = self.block(x, segments, train=train)
+        return x + self.cross_attention(x, embedded, segments, memory) if self.cross else x
+
+    def step(
+        self,
+        x: Float[Array, 'R D'],
+        before: Float[Array, 'R K D'],
+        embedded: Float[Array, 'R D'],
+        memory: Memory | None,
+    ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
+        """One position of R = B·W hypotheses, W for each of the B sentences of `memory`."""
+        x, before = self.block.step(x, before)
+        if not self.cross:
+            return x, before
+        # The hypotheses of a sentence are queries of one attention, so its keys are not copied.
+        together = lambda x: x.reshape(memory.segments.shape[0], -1, x.shape[-1])
+        segments = jnp.ones(together(x).shape[:2], jnp.int32)
+        found = self.cross_attention(together(x), together(embedded), segments, memory)
+        return x + found.reshape(x.shape), before
+
+
+class Decoder(nn.Module):
+    """A stack of `depth` layers between two linear maps; with `cross` they attend to an encoder's output."""
+
+    model: Model
+    depth: int
+    cross: bool
+
+    def setup(self):
+        m = self.model
+        self.inlet = linear(m, m.d_model, 1.0 - m.P_drop_embedding)
+        self.layers = [DecoderLayer(m, self.cross, name=f'layer_{i}') for i in range(self.depth)]
+        self.outlet = linear(m, m.d_model)
+        self.dropout = Dropout(m.P_drop)
+
+    def __call__(
+        self,
+        embedded: Float[Array, 'B T D'],
+        segments: Int[Array, 'B T'],
+        memory: Memory | None,
+        *,
+        train: bool,
+    ) -> Float[Array, 'B T D']:
+        x = self.inlet(embedded)
+        for layer in self.layers:
+            x = layer(x, embedded, segments, memory, train=train)
+        return self.dropout(self.outlet(x), train=train)
+
+    def empty(self, rows: int) -> DecoderState:
+        """The state before the first step."""
+        m = self.model
+        nothing = jnp.zeros((rows, m.kernel_width - 1, m.d_model), m.dtype)
+        return DecoderState(jnp.zeros(rows, jnp.int32), [nothing] * self.depth)
+
+    def step(
+        self, embedded: Float[Array, 'R D'], state: DecoderState, memory: Memory | None
+    ) -> tuple[Float[Array, 'R D'], DecoderState]:
+        """One position of every hypothesis through all layers."""
+        x, updated = self.inlet(embedded), []
+        for layer, before in zip(self.layers, state.layers, strict=True):
+            x, before = layer.step(x, before, embedded, memory)
+            updated.append(before)
+        return self.outlet(x), DecoderState(state.position + 1, updated)
+
+
+class ConvolutionalEncoderDecoder(PairPieces):
+    """A convolutional encoder and decoder (Gehring et al. 2017)."""
+
+    def setup(self):
+        super().setup()
+        m = self.model
+        self.encoder, self.decoder = Encoder(m), Decoder(m, m.N_decoder, cross=True)
+        self.source_inputs, self.target_inputs = Inputs(m), Inputs(m)
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
+        """The logits of every target token, given the source and the earlier tokens of its segment."""
+        _, embedding, softmax = self._tables()
+        memory = self.encode(batch['source'], train=train)
+        tokens, segments, positions = batch['target']
+        x = embedding(shift_right(tokens, segments))
+        x = self.target_inputs(x, positions, tokens.shape[1], train=train)
+        return softmax.logits(self.decoder(x, segments, memory, train=train))
+
+    def encode(self, source: Tokens, *, train: bool = False) -> Memory:
+        """The encoder's output, with and without the source's embeddings."""
+        embedding, _, _ = self._tables()
+        tokens, segments, positions = source
+        x = self.source_inputs(embedding(tokens), positions, tokens.shape[1], train=train)
+        return self.encoder(x, segments, train=train)
+
+    def start(self, memory: Memory, max_len: int) -> tuple[dict[str, object], DecoderState]:
+        """The decoder before its first token, with room for `max_len` of them."""
+        constants = {'places': jnp.arange(max_len), 'memory': memory}
+        return constants, self.decoder.empty(memory.segments.shape[0])
+
+    def step(
+        self, constants: dict[str, object], state: DecoderState, tokens: Int[Array, 'B']
+    ) -> tuple[Float[Array, 'B V'], DecoderState]:
+        """The logits of the token that follows `tokens`."""
+        _, embedding, softmax = self._tables()
+        length = constants['places'].shape[0]
+        x = self.target_inputs(embedding(tokens[:, None]), state.position[:, None], length, train=False)
+        x, state = self.decoder.step(x[:, 0], state, constants['memory'])
+        return softmax.logits(x), state
+
+
+class ConvolutionalLanguageModel(TextPieces):
+    """A stack of gated convolutions that predicts each piece of a text (Dauphin et al. 2017)."""
+
+    def setup(self):
+        super().setup()
+        m = self.model
+        self.decoder = Decoder(m, m.N, cross=False)
+        self.inputs = Inputs(m)
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
+        """The logits of every token, given the earlier tokens of its segment."""
+        tokens, segments, positions = batch['text']
+        x = self.inputs(self._embed(shift_right(tokens, segments)), positions, tokens.shape[1], train=train)
+        return self._logits(self.decoder(x, segments, None, train=train))
+
+    def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
+        """The model after it has read the prompt except its last token, with room for more."""
+        rows, width = memory.tokens.shape
+        constants = {'places': jnp.arange(width + max_len)}
+        empty = PromptedState(jnp.zeros(rows, jnp.int32), self.decoder.empty(rows))
+        return constants, self._read(memory, constants, empty)
+
+    def step(
+        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'B']
+    ) -> tuple[Float[Array, 'B V'], PromptedState]:
+        """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
+        tokens = jnp.where(tokens == START, state.pending, tokens)
+        position, length = state.decoder.position[:, None], constants['places'].shape[0]
+        x = self.inputs(self._embed(tokens[:, None]), position, length, train=False)
+        x, decoder = self.decoder.step(x[:, 0], state.decoder, None)
+        return self._logits(x), PromptedState(state.pending, decoder)
+
+
+def convolutional_model(model: Model) -> nn.Module:
+    """An encoder-decoder, or a language model where there is no second stack."""
+    return (ConvolutionalLanguageModel if model.N_decoder is None else ConvolutionalEncoderDecoder)(model)
