@@ -23,7 +23,7 @@ import jax
 import numpy as np
 from etils import epath
 
-from experiments import command, plan, tables
+from experiments import command, plan, scales, tables
 from transformer import accounting, optim
 from transformer import config as configs
 from transformer.arguments import Command, Flag
@@ -186,7 +186,7 @@ def benchmark_average() -> None:
 
 def benchmark_replicas() -> None:
     """Times one program that trains several seeds of a row at once, against one seed after the other."""
-    config = tables.config(tables.TABLE_3[0], 'grammar')
+    config = scales.config(tables.TABLE_3[0], 'grammar')
     alone = plan.seconds_per_update(config, REPLICA_UPDATES)
     tell('an update of one training', alone, 's')
     together = plan.seconds_per_update(config, REPLICA_UPDATES, REPLICAS)

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from tabulate import tabulate
 
-from experiments import tables
+from experiments import scales, tables
 from transformer import accounting, parallel, training
 from transformer import config as configs
 from transformer.config import Config
@@ -99,11 +99,11 @@ def print_plan(
     """Prints a line for each row: its options, parameters, FLOPs, tokens and hours, ours and the paper's.
 
     Args:
-      different: differences from the scale's base, as for `tables.config`.
+      different: differences from the scale's base, as for `scales.config`.
       tflops: the speed of the training, TFLOP/s, which gives the hours; None measures updates instead.
       with_memory: whether to ask XLA for the memory of an update.
     """
-    resolved = [tables.config(row, scale, different) for row in rows]
+    resolved = [scales.config(row, scale, different) for row in rows]
     header = ['row', *(key.partition('.')[2] for key in tables.OPTIONS)]
     header += ['params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2', 'tokens']
     lines = [_line(row, config, scale) for row, config in zip(rows, resolved, strict=True)]
@@ -124,7 +124,7 @@ def print_plan(
     if scale == 'paper' and any(map(_paper_flops, rows)):
         print(WHY_DIFFERENT)
     for row in rows:
-        changed = tables.changes(row, scale, different)
+        changed = scales.changes(row, scale, different)
         other = [f'{key}={value}' for key, value in changed.items() if key not in tables.OPTIONS]
         if other:
             source = f' ({row.source})' if row.source else ''

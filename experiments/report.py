@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import scipy.stats
 
-from experiments import command, formats, own, runs, scored, tables
+from experiments import command, formats, own, runs, scales, scored, tables
 from experiments.formats import Column
 from experiments.scored import Comparison, Difference, Measured
 from transformer import accounting
@@ -102,6 +102,7 @@ def _agreement(tests: Sequence[tuple[float, float]]) -> str:
 
 def _costs(comparison: Comparison) -> list[Column]:
     rows, ours = comparison.rows, ' ours' if comparison.several else ''
+    speeds = [_number(_speed(row), ',.0f') for row in rows] if comparison.table.speed else []
     return [
         Column('params', 'cost', [_number(row.row.paper.get('params'), 'g', 'M') for row in rows]),
         Column(
@@ -111,12 +112,19 @@ def _costs(comparison: Comparison) -> list[Column]:
         ),
         Column('FLOPs', 'cost', [_number(row.row.paper.get('FLOPs'), '.1e') for row in rows]),
         Column(f'FLOPs{ours}', 'cost', [_number(_flops(row), '.2e') for row in rows]),
+        Column('tokens/s', 'cost', speeds),
         Column('hours', 'cost', [_number(_hours(row), '.3g') for row in rows]),
     ]
 
 
 def _flops(row: Measured) -> float:
     return accounting.update_flops(row.config) * row.config.train.steps
+
+
+def _speed(row: Measured) -> float | None:
+    """Target tokens a second of training, its evaluations on dev counted."""
+    speeds = [run.result['tokens'] / run.result['seconds'] for run in row.done]
+    return statistics.mean(speeds) if speeds else None
 
 
 def _hours(row: Measured) -> float | None:
@@ -313,7 +321,7 @@ def _compared(call: Call) -> Comparison:
     if values.workdir is None and values.table is None:
         raise ConfigError('--workdir: missing; report needs the folder of a sweep, or RUN...')
     table, scale = (own.kept(name) if name else None for name in (values.table, values.scale))
-    named = values.workdir or runs.folder(table, scale or tables.default_scale(table))
+    named = values.workdir or runs.folder(table, scale or scales.default_scale(table))
     folder = pathlib.Path(named)
     sweep = runs.read_sweep(folder)
     for flag, asked, found in (('table', table, sweep.table), ('scale', scale, sweep.scale)):

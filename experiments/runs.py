@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from experiments import own, tables
+from experiments import own, scales, tables
 from transformer import config as configs
 from transformer import files
 from transformer.options import ConfigError
@@ -88,8 +88,8 @@ class Sweep:
 
 def _run(row: tables.Row, seed: int, sweep: Sweep, workdir: pathlib.Path) -> Run:
     different = sweep.different | {'train.seed': seed}
-    config = tables.config(row, sweep.scale, different)
-    options = tables.options(row, sweep.scale, different)
+    config = scales.config(row, sweep.scale, different)
+    options = scales.options(row, sweep.scale, different)
     return Run(row.name, seed, config.train.steps, config.data.batch_tokens, workdir, tuple(options))
 
 
@@ -104,7 +104,7 @@ def described(sweep: Sweep) -> Sweep:
     names = dict.fromkeys(row for row, _ in sweep.runs)
     base, written = configs.resolve(configs.config_dict()), {}
     for row in tables.rows(sweep.table, ','.join(names)):
-        config = tables.config(row, sweep.scale, sweep.different)
+        config = scales.config(row, sweep.scale, sweep.different)
         changed = configs.differences(base, config).items()
         written[row.name] = {key: value for key, (_, value) in changed if key != FOLDER}
     return dataclasses.replace(sweep, written=written)
@@ -142,7 +142,7 @@ def read_sweep(workdir: pathlib.Path) -> Sweep:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         raise ConfigError(f'{workdir / SWEEP}: damaged: {error}') from None
     try:
-        tables.scale_config(sweep.scale, sweep.different)
+        scales.scale_config(sweep.scale, sweep.different)
         tables.rows(sweep.table, ','.join(row for row, _ in sweep.runs))
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         damaged = '' if own_files else f'{workdir / SWEEP}: damaged: '

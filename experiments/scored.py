@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from etils import epath
 
-from experiments import own, runs, tables
+from experiments import own, runs, scales, tables
 from transformer import config as configs
 from transformer.config import Config, Decode
 from transformer.options import ConfigError
@@ -117,16 +117,16 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
     found = []
     launched = {state.run.row for state in states}
     for row in (row for row in table.rows if row.name in launched):
-        config = tables.config(row, sweep.scale, sweep.different)
+        config = scales.config(row, sweep.scale, sweep.different)
         mine = [s for s in states if s.run.row == row.name]
         results = {s.run: _result_of(s.run, config, table.split) for s in mine}
         done = [Done(run.name, run.folder, run.seed, result) for run, result in results.items() if result]
         found.append(
             Measured(
                 row=row,
-                written=tables.config(row, row.scale) if row.scale else config,
+                written=scales.config(row, row.scale) if row.scale else config,
                 config=config,
-                changed=tables.changes(row, sweep.scale, sweep.different),
+                changed=scales.changes(row, sweep.scale, sweep.different),
                 done=tuple(done),
                 missing=tuple(s for s in mine if not results[s.run]),
             )
@@ -140,6 +140,7 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
             table=table,
             options=tables.OPTIONS,
             rows=tuple(found),
+            base=table.base,
             left_out=tuple(row.name for row in table.rows if row.name not in launched),
         )
     )

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from absl import flags
 from tabulate import tabulate
 
-from experiments import command, launch, own, plan, runs, tables
+from experiments import command, launch, own, plan, runs, scales, tables
 from transformer import config as configs
 from transformer import options
 from transformer.arguments import Call, Command, Flag
@@ -99,7 +99,7 @@ def _table(values: flags.FlagValues) -> str:
 
 
 def _scale(values: flags.FlagValues) -> str:
-    return own.kept(values.scale) if values.scale else tables.default_scale(_table(values))
+    return own.kept(values.scale) if values.scale else scales.default_scale(_table(values))
 
 
 def _workdir(values: flags.FlagValues) -> pathlib.Path:
@@ -166,7 +166,7 @@ FLAGS = {
     'scale': Flag(
         str,
         None,
-        f"the base that rows differ from: {', '.join(tables.SCALES)}, or a config file; the table's own if "
+        f"the base that rows differ from: {', '.join(scales.SCALES)}, or a config file; the table's own if "
         'none',
         'NAME',
     ),

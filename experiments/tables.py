@@ -1,70 +1,22 @@
-"""Tables as data: their rows, the scores that a report prints of them, and the scales they run at.
+"""Tables as data: their rows, and the scores that a report prints of them.
 
-A row is a difference from a base model, with the numbers that the paper prints for it. At another scale it
-keeps its meaning: where the paper halves or doubles a number of its base model, so does the row. A new
-ablation is one more line in a table, a new score one more `Measure`.
+A row is a difference from a base model, with the numbers that the paper prints for it. A new ablation is one
+more line in a table, a new score one more `Measure`. scales.py says what rows become at smaller scales.
 """
 
 import dataclasses
 import functools
-import importlib
 import re
-import types
-from collections.abc import Mapping
 from typing import NamedTuple
 
-import ml_collections
-
 from experiments import own
-from transformer import config as configs
-from transformer import options as declarations
-from transformer.config import Config
 from transformer.options import ConfigError
-
-_NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
 # The options that plans and reports show in columns of their own.
 OPTIONS = (
     'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
     'train.eps_ls', 'train.steps',
 )  # fmt: skip
-# At another scale than its own a row changes these in proportion to the base there.
-PROPORTIONAL = (
-    'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
-    'train.eps_ls', 'train.warmup_steps',
-)  # fmt: skip
-# By name: the config file that rows are differences from, and what all of them change in it. Three layers,
-# because rows of Table 3 have a third and two thirds of them. Few pairs and updates, so that rows differ.
-SCALES = {
-    'paper': ('base', {}),
-    'multi30k': (
-        'multi30k',
-        {
-            'model.N': 3,
-            'model.P_drop': 0.1,
-            'train.steps': 800,
-            'train.warmup_steps': 250,
-            'train.eval_every': 200,
-            'train.checkpoint_every': 200,
-            'train.average_last': 0,
-        },
-    ),
-    'grammar': (
-        'tiny',
-        {
-            'model.N': 3,
-            'model.d_model': 64,
-            'model.d_ff': 256,
-            'data.train_pairs': 4000,
-            'data.batch_tokens': 1024,
-            'train.steps': 600,
-            'train.warmup_steps': 150,
-            'train.eval_every': 100,
-            'train.checkpoint_every': 100,
-        },
-    ),
-    'language': ('gpt_grammar', {}),
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -119,12 +71,16 @@ class Table(NamedTuple):
       split: what was scored: dev or test.
       measures: the scores, in the order of their columns.
       citation: where the numbers in `Row.paper` are printed.
+      base: the row that the others are compared with.
+      speed: whether to print how many tokens a second each row was trained with.
     """
 
     rows: tuple[Row, ...]
     split: str
     measures: tuple[Measure, ...]
     citation: str = ''
+    base: str = 'base'
+    speed: bool = False
 
 
 def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None, **only) -> Row:
@@ -220,6 +176,45 @@ LANGUAGE = (
     _language('relu', {'model.activation': 'relu'}, '§3.3'),
 )
 
+
+def _architecture(name: str, source: str, changes: dict) -> Row:
+    return Row(name, changes, source=source, scale='captions')
+
+
+_RECURRENT = {'model.kind': 'recurrent', 'model.P_drop': 0.2, 'train.clip_norm': 1.0}
+_LUONG = {'model.reverse_source': True, 'model.alignment': 'general', 'model.input_feeding': True}
+# About equal numbers of parameters: the widths are those that come nearest.
+ARCHITECTURES = (
+    _architecture('transformer', 'Vaswani et al. 2017', {'model.h': 4, 'model.d_ff': 256}),
+    _architecture(
+        'lstm-attention',
+        'Luong et al. 2015',
+        _RECURRENT | _LUONG | {'model.cell': 'lstm', 'model.N': 2, 'model.d_model': 174},
+    ),
+    _architecture(
+        'gru-attention',
+        'Bahdanau et al. 2015',
+        _RECURRENT
+        | {
+            'model.cell': 'gru',
+            'model.N': 1,
+            'model.d_model': 238,
+            'model.bidirectional': True,
+            'model.alignment': 'additive',
+        },
+    ),
+    _architecture(
+        'lstm',
+        'Sutskever et al. 2014',
+        _RECURRENT | {'model.cell': 'lstm', 'model.N': 4, 'model.d_model': 142, 'model.reverse_source': True},
+    ),
+    _architecture(
+        'rnn-attention',
+        'Elman 1990, Luong et al. 2015',
+        _RECURRENT | _LUONG | {'model.cell': 'rnn_tanh', 'model.N': 2, 'model.d_model': 274},
+    ),
+)
+
 _PERPLEXITY = Measure('PPL', 'perplexity', 'perplexity', 3, ('PPL',))
 # Table 3 has a BLEU close to sacreBLEU's, Table 2 one of its own.
 _SACREBLEU = Measure('BLEU', 'sacreBLEU', 'bleu.sacrebleu.score', 2, ('BLEU',), 1, significance=True)
@@ -239,6 +234,12 @@ _OF_LANGUAGE = (
     Measure('grammatical', 'share of grammatical samples', 'grammatical', 3),
 )
 
+# By the words of the source: whether what a model keeps of a long sentence is enough.
+_BY_LENGTH = tuple(
+    Measure(f'BLEU {group}', f'sacreBLEU of sources of {group} words', f'bleu_by_length.{group}.score', 1)
+    for group in ('1-9', '10-14', '15-19', '20-29')
+)
+
 # What a report of runs that belong to no table prints, by their task.
 MEASURES = {'translation': (_PERPLEXITY, _SACREBLEU), 'language': _OF_LANGUAGE}
 _PAPER = 'Vaswani et al. 2017'
@@ -248,6 +249,13 @@ TABLES = {
     # With base, because these rows too are differences from it.
     'further': Table((TABLE_3[0], *FURTHER), 'dev', (_PERPLEXITY, _SACREBLEU), f'{_PAPER}, Table 3'),
     'language': Table(LANGUAGE, 'dev', _OF_LANGUAGE),
+    'architectures': Table(
+        ARCHITECTURES,
+        'test',
+        (_PERPLEXITY, _SACREBLEU, *_BY_LENGTH),
+        base='transformer',
+        speed=True,
+    ),
 }
 
 
@@ -308,93 +316,3 @@ def shown(key: str, value: object) -> str:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f'{value / 1000:g}K' if key == 'train.steps' else f'{value:g}'
-
-
-def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_collections.ConfigDict:
-    """The base config of a scale, which a config file may name, with further differences.
-
-    Raises:
-      ConfigError: there is no such scale, or its file is wrong.
-    """
-    if own.is_file(scale):
-        return _with(own.scale(scale), different)
-    if scale not in SCALES:
-        raise ConfigError(f'--scale={scale}: choose one of {", ".join(SCALES)}, or a config file')
-    file, of_scale = SCALES[scale]
-    base = importlib.import_module(f'configs.{file}').get_config()
-    return _with(base, of_scale | different)
-
-
-def default_scale(name: str) -> str:
-    """The scale of a table where none is named.
-
-    Raises:
-      ConfigError: it has none.
-    """
-    scale = table(name).rows[0].scale
-    if scale is None:
-        raise ConfigError(f'--scale: missing; the rows of {name} are not written for one')
-    return scale
-
-
-def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
-    """What the row changes in the base config of a scale, as `{'model.h': 4, ...}`.
-
-    Args:
-      different: differences of that base from the scale's; the row is in proportion to the changed base.
-    """
-    if row.scale in (scale, None):
-        # A number of steps that the user gives holds for every row.
-        return row.changes | {k: v for k, v in row.only_at_scale.items() if k not in different}
-    own, base = configs.flatten(scale_config(row.scale)), configs.flatten(scale_config(scale, different))
-    found = {}
-    for key, value in row.changes.items():
-        if key in PROPORTIONAL:
-            value = _in_proportion(value, _known(own, key), _known(base, key))
-        found[key] = value
-    return found
-
-
-def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> Config:
-    """The resolved config of a row at a scale.
-
-    Raises:
-      ConfigError: the row is impossible there.
-    """
-    base, own = scale_config(scale, different), changes(row, scale, different)
-    try:
-        return configs.resolve(_with(base, own))
-    except ConfigError as error:
-        raise ConfigError(f'row {row.name}: {error}') from None
-
-
-def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> list[str]:
-    """The options of run.py that give the same config."""
-    name, of_scale = (None, {}) if own.is_file(scale) else SCALES[scale]
-    all_of_them = of_scale | different | changes(row, scale, different)
-    return [
-        f'--config={f"configs/{name}.py" if name else scale}',
-        *(f'--config.{key}={value}' for key, value in all_of_them.items()),
-    ]
-
-
-def _with(base: ml_collections.ConfigDict, different: Mapping[str, object]) -> ml_collections.ConfigDict:
-    """The config with changes, before anything is derived from them."""
-    for key, value in different.items():
-        declarations.check_name(configs.OPTIONS, key)
-        group, name = key.split('.')
-        base[group][name] = declarations.check_value(configs.OPTIONS, key, value)
-    return base
-
-
-def _known(flat: dict[str, object], key: str) -> int | float:
-    """The value of an option, also of d_k and d_v where they are derived."""
-    if flat[key] is not None:
-        return flat[key]
-    return flat['model.d_model'] // flat['model.h']
-
-
-def _in_proportion(value, own, base):
-    scaled = value * base / own if own else value
-    # One head stays one head where base has few.
-    return max(1, round(scaled)) if isinstance(own, int) else round(scaled, 6)

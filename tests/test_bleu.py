@@ -56,6 +56,18 @@ def test_scores_of_tokenized_text(texts):
     assert list(bleu.score_all(*texts, ('de', 'en'), tokenized=True)) == ['tokenized']
 
 
+def test_bleu_by_the_length_of_the_source(texts):
+    """Groups by the words of the source, each scored by itself."""
+    sources = [' '.join(['word'] * (1 + 2 * i)) for i in range(50)]
+    found = bleu.by_length(sources, *texts, 'de')
+    sizes = {'1-9': 5, '10-14': 2, '15-19': 3, '20-29': 5, '30-39': 5, '40-59': 10, '60-': 20}
+    assert {name: group['count'] for name, group in found.items()} == sizes
+    for name, (first, end) in {'1-9': (0, 5), '10-14': (5, 7), '60-': (30, 50)}.items():
+        some = [side[first:end] for side in texts]
+        assert found[name]['score'] == bleu.sacre_bleu(*some, 'de')
+    assert bleu.by_length(['a b'], ['ja'], ['ja'], 'de').keys() == {'1-9'}
+
+
 def test_scores_of_raw_text_have_names_of_their_own(texts):
     found = bleu.score_all(*texts, ('en', 'de'))
     assert found.keys() == {'sacrebleu', 'chrf', 'moses', 'paper'} <= bleu.NAMES.keys()

@@ -7,7 +7,7 @@ import pathlib
 
 import pytest
 
-from experiments import own, report, runs, sweep, tables
+from experiments import own, report, runs, scales, sweep, tables
 from transformer import arguments, cli
 
 SCALE = """
@@ -67,7 +67,7 @@ def test_plan(files, capsys):
 
 
 def test_own_rows_of_the_papers_base_at_another_scale(files):
-    assert tables.changes(tables.rows(own.kept('mine.py'))[1], 'grammar') == {'model.h': 4}
+    assert scales.changes(tables.rows(own.kept('mine.py'))[1], 'grammar') == {'model.h': 4}
 
 
 def test_from_launch_to_report(files, capsys, monkeypatch):

@@ -16,7 +16,7 @@ import sys
 import pytest
 import scipy.stats
 
-from experiments import command, launch, report, runs, scored, tables
+from experiments import command, launch, report, runs, scales, scored, tables
 from transformer import config as configs
 from transformer.arguments import Command
 from transformer.tasks.translation import bleu
@@ -49,10 +49,10 @@ def workdir(tmp_path, monkeypatch):
 
 def write_run(run: runs.Run, perplexity: float, score: float, wrong: int) -> None:
     (row,) = tables.rows('3', run.row)
-    config = tables.config(row, 'grammar', {'train.beta2': 0.99, 'train.seed': run.seed})
+    config = scales.config(row, 'grammar', {'train.beta2': 0.99, 'train.seed': run.seed})
     scores = {'checkpoint': 'best', 'perplexity': perplexity, 'bleu': {'sacrebleu': {'score': score}}}
     result = {
-        'params': 1_234_567, 'steps': run.steps, 'seconds': 1800.0 * run.seed,
+        'params': 1_234_567, 'steps': run.steps, 'tokens': 900 * run.steps, 'seconds': 1800.0 * run.seed,
         'config': dataclasses.asdict(config), 'scores': {'dev': scores},
         'hardware': {'devices': 1, 'device': 'cpu', 'cpus': 2},
     }  # fmt: skip
@@ -168,7 +168,7 @@ def test_a_training_that_stopped_early_has_ended(workdir):
     sweep = runs.read_sweep(workdir)
     run = next(run for run in sweep.all_runs(workdir) if run.name == 'C1-seed1')
     (row,) = tables.rows('3', 'C1')
-    config = tables.config(row, 'grammar', sweep.different)
+    config = scales.config(row, 'grammar', sweep.different)
     result = json.loads((run.folder / 'result.json').read_text())
     for steps, patience, asked, ended in (
         (run.steps, 0, 0, True),
@@ -243,7 +243,7 @@ def test_table_2_has_the_papers_bleu_on_the_test_set(tmp_path, capsys):
     sweep = runs.Sweep('2', 'grammar', {}, tuple((row.name, 1) for row in tables.TABLE_2))
     runs.write_sweep(tmp_path, sweep)
     run = sweep.all_runs(tmp_path)[0]
-    config = tables.config(tables.TABLE_2[0], 'grammar', {'train.seed': 1})
+    config = scales.config(tables.TABLE_2[0], 'grammar', {'train.seed': 1})
     scores = {'checkpoint': 'best', 'perplexity': 3.0, 'bleu': {'paper': {'score': 27.5}}}
     run.folder.mkdir()
     result = {
@@ -262,7 +262,7 @@ def test_table_2_has_the_papers_bleu_on_the_test_set(tmp_path, capsys):
 def language_run(run: runs.Run, scores: dict[str, object], table: str = 'language') -> None:
     """Writes the result that a language model's training leaves."""
     (row,) = tables.rows(table, run.row)
-    config = tables.config(row, 'language', {'train.seed': run.seed})
+    config = scales.config(row, 'language', {'train.seed': run.seed})
     context = {'window': 64, 'stride': 64, 'least': 0, 'mean': 21.5}
     dev = {
         'checkpoint': 'best', 'steps': run.steps, 'tokens': 1000, 'decode': {'method': 'sample'},
@@ -358,6 +358,23 @@ def test_a_table_with_another_measure(workdir, capsys, monkeypatch):
     assert cells(out)['A1']['chrF ours'] == f'51.5 ±{statistics.stdev([51, 52]):.1f} (2)'
     assert not {'PPL', 'PPL ours', 'BLEU', 'p', 'chrF'} & set(cells(out)['A1'])
     assert '- Table 3 at the scale grammar, train.beta2=0.99: chrF on dev. Ours' in out
+
+
+def test_a_table_names_its_base_and_whether_to_print_the_speed(workdir, capsys, monkeypatch):
+    perplexity = tables.Measure('PPL', 'perplexity', 'perplexity', 1, ('PPL',))
+    rows = tables.rows('3', 'base,A1,C1,D3,E,big')
+    table = tables.Table(rows, 'dev', (perplexity,), base='A1', speed=True)
+    assert 'tokens/s' not in cells(shown(workdir, capsys, '--format=markdown'))['base']
+    monkeypatch.setitem(tables.TABLES, '3', table)
+    speeds = []
+    for run in runs.read_sweep(workdir).all_runs(workdir):
+        file = run.folder / 'result.json'
+        if file.exists() and run.row == 'base':
+            result = json.loads(file.read_text())
+            speeds.append(result['tokens'] / result['seconds'])
+    found = cells(shown(workdir, capsys, '--format=markdown'))
+    assert found['A1']['ΔPPL'] == '' and found['base']['ΔPPL'] == '-0.37'
+    assert speeds and found['base']['tokens/s'] == f'{statistics.mean(speeds):,.0f}'
 
 
 def test_a_result_of_another_task_is_told(tmp_path, capsys):

@@ -5,7 +5,8 @@ import re
 
 import pytest
 
-from experiments import benchmark, plan, report, sweep, tables
+from configs import multi30k
+from experiments import benchmark, plan, report, scales, sweep, tables
 from transformer import accounting, arguments, cli
 from transformer import config as configs
 from transformer.nn import models
@@ -63,7 +64,7 @@ def test_table_3_has_the_rows_that_are_printed():
 @pytest.mark.parametrize('row', tables.TABLE_3, ids=lambda row: row.name)
 def test_a_row_of_table_3_is_what_is_printed(row):
     changes, numbers = printed()[row.name]
-    config = tables.config(row, 'paper')
+    config = scales.config(row, 'paper')
     for name, base in BASE.items():
         assert str(column(config, name)) == changes.get(name, str(base)), name
     assert [row.paper[key] for key in ('PPL', 'BLEU', 'params') if key in row.paper] == numbers
@@ -76,13 +77,13 @@ def test_table_2():
     bleu = {row.name: row.paper.get('EN-DE', row.paper.get('EN-FR')) for row in tables.TABLE_2}
     assert bleu == {'base-en-de': 27.3, 'big-en-de': 28.4, 'base-en-fr': 38.1, 'big-en-fr': 41.8}
     for row in tables.TABLE_2:
-        config = tables.config(row, 'paper')
+        config = scales.config(row, 'paper')
         big = row.name.startswith('big')
         assert config.train.average_last == (20 if big else 5)
         assert config.train.average_every == (600 if big else 1500)
         assert config.data.target_language == row.name[-2:]
         assert row.paper['FLOPs'] == (2.3e19 if big else 3.3e18)
-    assert tables.config(tables.TABLE_2[3], 'paper').model.P_drop == 0.1
+    assert scales.config(tables.TABLE_2[3], 'paper').model.P_drop == 0.1
 
 
 TRANSLATION = ('paper', 'multi30k', 'grammar')
@@ -94,42 +95,53 @@ TRANSLATION = ('paper', 'multi30k', 'grammar')
         *((table, scale) for table in ('2', '3', 'further') for scale in TRANSLATION),
         ('3', 'language'),
         ('language', 'language'),
+        ('architectures', 'captions'),
     ],
 )
 def test_rows_are_possible_and_different_at_every_scale(table, scale):
-    found = [tables.config(row, scale) for row in tables.rows(table)]
+    found = [scales.config(row, scale) for row in tables.rows(table)]
     different = set(found)
     if (table, scale) == ('3', 'language'):
         # The base there has no label smoothing to have more or less of.
-        assert tables.config(tables.rows('3', 'D4')[0], scale) == found[0]
+        assert scales.config(tables.rows('3', 'D4')[0], scale) == found[0]
         assert len(different) == len(found) - 2
     else:
         assert len(different) == len(found)
 
 
 def test_every_table_and_scale_is_tested():
-    assert {*TRANSLATION, 'language'} == set(tables.SCALES)
-    assert {'2', '3', 'further', 'language'} == set(tables.TABLES)
+    assert {*TRANSLATION, 'language', 'captions'} == set(scales.SCALES)
+    assert {'2', '3', 'further', 'language', 'architectures'} == set(tables.TABLES)
+
+
+def test_architectures_have_about_equal_parameters():
+    found = [scales.config(row, 'captions') for row in tables.ARCHITECTURES]
+    counts = [accounting.parameters(models.parameter_shapes(config)) for config in found]
+    assert max(counts) < 1.02 * min(counts)
+    # The same text, batches and updates.
+    assert len({(config.data, config.decode, config.train.steps) for config in found}) == 1
+    assert found[0].model == configs.resolve(multi30k.get_config()).model
+    assert tables.TABLES['architectures'].base == tables.ARCHITECTURES[0].name
 
 
 def test_a_row_for_another_task_is_a_mistake():
     (row,) = tables.rows('further', 'tied-decoder')
     with pytest.raises(ConfigError, match="^row tied-decoder: model.tie_embeddings='decoder'"):
-        tables.config(row, 'language')
+        scales.config(row, 'language')
 
 
 def test_rows_of_a_language_model_are_in_proportion_to_its_own_scale():
     base, one_head = tables.rows('language', 'base,one-head')
-    own = tables.config(base, 'language')
+    own = scales.config(base, 'language')
     assert (own.model.kind, own.train.task) == ('decoder', 'language')
-    assert tables.changes(one_head, 'language') == {'model.h': 1}
+    assert scales.changes(one_head, 'language') == {'model.h': 1}
     half = dataclasses.replace(base, changes={'model.d_ff': own.model.d_ff // 2})
-    assert tables.config(half, 'language').model.d_ff == own.model.d_ff // 2
-    assert tables.changes(half, 'paper') == {'model.d_ff': 1024}
+    assert scales.config(half, 'language').model.d_ff == own.model.d_ff // 2
+    assert scales.changes(half, 'paper') == {'model.d_ff': 1024}
     # Nothing is in proportion to 0.
     assert own.train.eps_ls == 0
     smoothed = dataclasses.replace(base, changes={'train.eps_ls': 0.05})
-    assert tables.changes(smoothed, 'paper') == {'train.eps_ls': 0.05}
+    assert scales.changes(smoothed, 'paper') == {'train.eps_ls': 0.05}
 
 
 def test_measures_name_what_is_scored():
@@ -161,32 +173,32 @@ def test_measures_name_what_is_scored():
 def test_a_row_keeps_its_meaning_at_a_smaller_scale(name, expected):
     (row,) = tables.rows('3', name)
     width = {'model.d_model': 128, 'model.d_ff': 512}
-    config = tables.config(row, 'grammar', width)
+    config = scales.config(row, 'grammar', width)
     assert {key: getattr(config.model, key) for key in expected} == expected
-    assert config.train == tables.config(tables.TABLE_3[0], 'grammar').train
+    assert config.train == scales.config(tables.TABLE_3[0], 'grammar').train
 
 
 def test_the_base_of_a_scale_can_differ():
     big = tables.TABLE_3[-1]
-    assert tables.config(big, 'paper', {'train.beta2': 0.99}).train.steps == 300_000
-    assert tables.config(big, 'paper', {'train.steps': 10}).train.steps == 10
+    assert scales.config(big, 'paper', {'train.beta2': 0.99}).train.steps == 300_000
+    assert scales.config(big, 'paper', {'train.steps': 10}).train.steps == 10
 
 
 def test_options_give_the_config():
     for name, table in tables.TABLES.items():
-        scale = 'language' if name == 'language' else 'grammar'
+        scale = 'grammar' if table.rows[0].scale == 'paper' else table.rows[0].scale
         for row in table.rows:
-            call = ['run.py', *tables.options(row, scale, {'train.seed': 7})]
+            call = ['run.py', *scales.options(row, scale, {'train.seed': 7})]
             called = arguments.config(cli.parse(call))
-            config = tables.config(row, scale, {'train.seed': 7})
+            config = scales.config(row, scale, {'train.seed': 7})
             assert called == config, (name, row.name)
 
 
 def test_unknown_names():
     for call, part in (
-        (lambda: tables.rows('4'), '--table=4: choose one of 2, 3, further, language'),
+        (lambda: tables.rows('4'), '--table=4: choose one of 2, 3, further, language, architectures'),
         (lambda: tables.rows('3', 'A1,A9'), '--rows=A9: table 3 has base, A1'),
-        (lambda: tables.scale_config('huge'), '--scale=huge: choose one of paper'),
+        (lambda: scales.scale_config('huge'), '--scale=huge: choose one of paper'),
     ):
         with pytest.raises(ConfigError) as error:
             call()
@@ -197,7 +209,7 @@ def test_plan(capsys):
     assert sweep.main(['sweep', 'plan', '--table=3', '--tflops=100']) == 0
     out = capsys.readouterr().out
     lines = {line.split()[0]: line.split() for line in out.splitlines()}
-    base = tables.config(tables.TABLE_3[0], 'paper')
+    base = scales.config(tables.TABLE_3[0], 'paper')
     flops = accounting.update_flops(base) * 100_000
     assert lines['base'][10:] == [
         '65.11M', '65M', f'{flops / 1e5:.2e}', f'{flops:.2e}', '3.3e+18', '2.50e+09',
@@ -233,7 +245,7 @@ def test_the_plan_of_a_language_model(capsys):
     out = capsys.readouterr().out
     names = [line.split()[0] for line in out.splitlines()]
     assert names[2 : 2 + len(tables.LANGUAGE)] == [row.name for row in tables.LANGUAGE]
-    config = tables.config(tables.LANGUAGE[0], 'language')
+    config = scales.config(tables.LANGUAGE[0], 'language')
     count = accounting.parameters(models.parameter_shapes(config))
     assert f'{count / 1e6:.2f}M' in out.splitlines()[2].split()
     assert 'one-head' in out and 'relu: model.activation=relu (§3.3)' in out
@@ -241,14 +253,14 @@ def test_the_plan_of_a_language_model(capsys):
 
 
 def test_the_cost_of_a_run_by_hand():
-    config = tables.config(tables.TABLE_3[0], 'grammar')
+    config = scales.config(tables.TABLE_3[0], 'grammar')
     found = plan.cost(config)
     assert found.tokens == 1024 * 600
     assert found.run_flops == 600 * found.update_flops == 600 * accounting.update_flops(config)
 
 
 def test_a_time_or_memory_is_measured_of_a_batch_of_the_configs_size():
-    config = tables.config(tables.TABLE_3[0], 'grammar')
+    config = scales.config(tables.TABLE_3[0], 'grammar')
     batch = plan._full_batch(config)
     assert set(batch) == {'source', 'target'}
     for tokens, segments, positions in batch.values():

@@ -4,6 +4,7 @@ Scores with different names are not comparable: for one output they can differ b
 n-gram arithmetic is sacreBLEU's; this file adds the tokenisation of the paper.
 """
 
+import bisect
 import functools
 import importlib.metadata
 import importlib.util
@@ -17,6 +18,8 @@ from absl import logging
 from sacrebleu.significance import PairedTest
 
 RESAMPLES = 1000
+# The least numbers of words of a source in the groups of `by_length`, after the first.
+LENGTHS = (10, 15, 20, 30, 40, 60)
 
 # What each name means, for people.
 NAMES = {
@@ -135,6 +138,30 @@ def _sacre(language: str) -> sacrebleu.BLEU:
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
     """sacreBLEU of raw text in a language against raw references, in percent."""
     return _sacre(language).corpus_score(list(hypotheses), [list(references)]).score
+
+
+def by_length(
+    sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str
+) -> dict[str, dict[str, float]]:
+    """sacreBLEU of the sentences whose sources have 1-9, 10-14, ... words, between blanks.
+
+    Returns:
+      For each group that has a sentence, by its numbers of words: `score`, in percent, and `count`, of
+      sentences.
+    """
+    groups: dict[int, list[int]] = {}
+    for i, source in enumerate(sources):
+        groups.setdefault(bisect.bisect(LENGTHS, len(source.split())), []).append(i)
+    found = {}
+    for group, chosen in sorted(groups.items()):
+        some = ([lines[i] for i in chosen] for lines in (hypotheses, references))
+        found[_length_name(group)] = {'score': sacre_bleu(*some, language), 'count': len(chosen)}
+    return found
+
+
+def _length_name(group: int) -> str:
+    least = (1, *LENGTHS)[group]
+    return f'{least}-{LENGTHS[group] - 1}' if group < len(LENGTHS) else f'{least}-'
 
 
 def significance(

@@ -62,7 +62,10 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 
 def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:
-    """Loss, perplexity, every BLEU, and the translations; those of the pronoun set are greedy."""
+    """Loss, perplexity, every BLEU, sacreBLEU by the length of the source, and the translations.
+
+    Those of the pronoun set are greedy.
+    """
     config, texts = trained.config, prepared.texts(split)
     decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
     translator = Translator(trained, functools.partial(warn_of_cut, split=split))
@@ -78,6 +81,11 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
         **({'cut': number_cut} if number_cut else {}),
         'bleu': bleu.score_all(translations, texts['target'], _languages(config)),
     }
+    source_language, target_language = _languages(config)
+    if bleu.has_words(source_language):
+        scores['bleu_by_length'] = bleu.by_length(
+            texts['source'], translations, texts['target'], target_language
+        )
     if split == 'pronoun':
         scores['pronoun_accuracy'] = pronoun_accuracy(translations)
     return scores, translations

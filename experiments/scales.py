@@ -1,0 +1,157 @@
+"""The scales that tables run at: the base config of each, and what a row becomes there.
+
+A row is written for one scale. At another it keeps its meaning: where the paper halves or doubles a number
+of its base model, so does the row.
+"""
+
+import importlib
+import types
+from collections.abc import Mapping
+
+import ml_collections
+
+from experiments import own
+from experiments.tables import Row, table
+from transformer import config as configs
+from transformer import options as declarations
+from transformer.config import Config
+from transformer.options import ConfigError
+
+_NOTHING: Mapping[str, object] = types.MappingProxyType({})
+
+# At another scale than its own a row changes these in proportion to the base there.
+PROPORTIONAL = (
+    'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
+    'train.eps_ls', 'train.warmup_steps',
+)  # fmt: skip
+# By name: the config file that rows are differences from, and what all of them change in it. Three layers,
+# because rows of Table 3 have a third and two thirds of them. Few pairs and updates, so that rows differ.
+SCALES = {
+    'paper': ('base', {}),
+    'multi30k': (
+        'multi30k',
+        {
+            'model.N': 3,
+            'model.P_drop': 0.1,
+            'train.steps': 800,
+            'train.warmup_steps': 250,
+            'train.eval_every': 200,
+            'train.checkpoint_every': 200,
+            'train.average_last': 0,
+        },
+    ),
+    'grammar': (
+        'tiny',
+        {
+            'model.N': 3,
+            'model.d_model': 64,
+            'model.d_ff': 256,
+            'data.train_pairs': 4000,
+            'data.batch_tokens': 1024,
+            'train.steps': 600,
+            'train.warmup_steps': 150,
+            'train.eval_every': 100,
+            'train.checkpoint_every': 100,
+        },
+    ),
+    'language': ('gpt_grammar', {}),
+    # About half of the config's updates; what only the Transformer has is left to its row.
+    'captions': (
+        'multi30k',
+        {
+            'model.h': configs.OPTIONS['model.h'].default,
+            'model.d_ff': configs.OPTIONS['model.d_ff'].default,
+            'train.steps': 6000,
+        },
+    ),
+}
+
+
+def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_collections.ConfigDict:
+    """The base config of a scale, which a config file may name, with further differences.
+
+    Raises:
+      ConfigError: there is no such scale, or its file is wrong.
+    """
+    if own.is_file(scale):
+        return _with(own.scale(scale), different)
+    if scale not in SCALES:
+        raise ConfigError(f'--scale={scale}: choose one of {", ".join(SCALES)}, or a config file')
+    file, of_scale = SCALES[scale]
+    base = importlib.import_module(f'configs.{file}').get_config()
+    return _with(base, of_scale | different)
+
+
+def default_scale(name: str) -> str:
+    """The scale of a table where none is named.
+
+    Raises:
+      ConfigError: it has none.
+    """
+    scale = table(name).rows[0].scale
+    if scale is None:
+        raise ConfigError(f'--scale: missing; the rows of {name} are not written for one')
+    return scale
+
+
+def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
+    """What the row changes in the base config of a scale, as `{'model.h': 4, ...}`.
+
+    Args:
+      different: differences of that base from the scale's; the row is in proportion to the changed base.
+    """
+    if row.scale in (scale, None):
+        # A number of steps that the user gives holds for every row.
+        return row.changes | {k: v for k, v in row.only_at_scale.items() if k not in different}
+    own, base = configs.flatten(scale_config(row.scale)), configs.flatten(scale_config(scale, different))
+    found = {}
+    for key, value in row.changes.items():
+        if key in PROPORTIONAL:
+            value = _in_proportion(value, _known(own, key), _known(base, key))
+        found[key] = value
+    return found
+
+
+def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> Config:
+    """The resolved config of a row at a scale.
+
+    Raises:
+      ConfigError: the row is impossible there.
+    """
+    base, own = scale_config(scale, different), changes(row, scale, different)
+    try:
+        return configs.resolve(_with(base, own))
+    except ConfigError as error:
+        raise ConfigError(f'row {row.name}: {error}') from None
+
+
+def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> list[str]:
+    """The options of run.py that give the same config."""
+    name, of_scale = (None, {}) if own.is_file(scale) else SCALES[scale]
+    all_of_them = of_scale | different | changes(row, scale, different)
+    return [
+        f'--config={f"configs/{name}.py" if name else scale}',
+        *(f'--config.{key}={value}' for key, value in all_of_them.items()),
+    ]
+
+
+def _with(base: ml_collections.ConfigDict, different: Mapping[str, object]) -> ml_collections.ConfigDict:
+    """The config with changes, before anything is derived from them."""
+    for key, value in different.items():
+        declarations.check_name(configs.OPTIONS, key)
+        group, name = key.split('.')
+        base[group][name] = declarations.check_value(configs.OPTIONS, key, value)
+    return base
+
+
+def _known(flat: dict[str, object], key: str) -> int | float:
+    """The value of an option, also of d_k and d_v where they are derived."""
+    if flat[key] is not None:
+        return flat[key]
+    return flat['model.d_model'] // flat['model.h']
+
+
+def _in_proportion(value, own, base):
+    scaled = value * base / own if own else value
+    # One head stays one head where base has few.
+    return max(1, round(scaled)) if isinstance(own, int) else round(scaled, 6)
