@@ -159,7 +159,7 @@ def test_seeds_that_disagree_are_told():
 
 def test_a_result_of_other_steps_is_none(workdir, capsys):
     file = workdir / 'C1-seed1' / 'result.json'
-    file.write_text(file.read_text().replace('"steps": 600, "seconds"', '"steps": 599, "seconds"'))
+    file.write_text(file.read_text().replace('"steps": 600, "tokens"', '"steps": 599, "tokens"'))
     out = shown(workdir, capsys, '--format=markdown')
     assert cells(out)['C1']['PPL ours'] == 'stopped' and 'stopped: C1-seed1\n' in out
 
