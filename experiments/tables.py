@@ -213,6 +213,19 @@ ARCHITECTURES = (
         'Elman 1990, Luong et al. 2015',
         _RECURRENT | _LUONG | {'model.cell': 'rnn_tanh', 'model.N': 2, 'model.d_model': 274},
     ),
+    _architecture(
+        'convolutional',
+        'Gehring et al. 2017',
+        {
+            'model.kind': 'convolutional',
+            'model.N': 4,
+            'model.d_model': 148,
+            'model.positions': 'learned',
+            'model.max_len': 178,
+            'model.P_drop': 0.2,
+            'train.clip_norm': 1.0,
+        },
+    ),
 )
 
 _PERPLEXITY = Measure('PPL', 'perplexity', 'perplexity', 3, ('PPL',))
