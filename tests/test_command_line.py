@@ -609,14 +609,19 @@ def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
             'samples set --samples=2',
         ),
         (['--samples=2'], 'samples=2: decode.method=beam gives one; set --config.decode.method=sample'),
+        (
+            ['--seed=7'],
+            'seed=7: decode.method=beam draws nothing at random; a seed is for sampling: set '
+            '--config.decode.method=sample',
+        ),
     ],
 )
-def test_more_than_the_search_has(capfd, monkeypatch, trained, argv, told):
+def test_what_the_search_cannot_give_is_refused_before_the_model_is_loaded(
+    capfd, monkeypatch, trained, argv, told
+):
     # Nobody has to type a line first.
     monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'')))
-    assert run.main(['run.py', 'translate', *argv, f'--workdir={trained}']) == 2
-    # After the line that names the checkpoint.
-    assert capfd.readouterr().err.splitlines()[-1] == f'error: {told}'
+    assert fails(capfd, 'translate', *argv, f'--workdir={trained}') == f'error: {told}\n'
 
 
 def test_samples_of_a_translation_depend_on_seed_and_line_alone(trained, monkeypatch):

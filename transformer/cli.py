@@ -290,14 +290,21 @@ def run_generate(call: Call) -> None:
 def write_texts(call: Call, task: str, text: str | None = None) -> None:
     """Writes what a model makes of a text, or of each line of standard input if it is none."""
     from transformer import commands, texts
+    from transformer.runs import restore, workdir
+    from transformer.tasks import generation
 
-    values = call.flags
-    writer = commands.load(opened(call), values.checkpoint, call.changes, task)
+    values, folder = call.flags, opened(call)
+    # Whatever can be refused is refused before the model is loaded.
+    commands.check_task(folder, task)
+    settings = restore.changed(workdir.read_config(folder), call.changes).decode
+    generation.check_counts(settings, values.nbest, values.samples, values.seed)
     lines = texts.standard_input() if text is None else None
+    output = texts.standard_output()
+    writer = commands.load(folder, values.checkpoint, call.changes)
     texts.write(
         writer,
         [[text]] if lines is None else lines,
-        texts.standard_output(),
+        output,
         scores=values.scores,
         as_json=values.json,
         numbered=lines is not None,

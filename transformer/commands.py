@@ -211,21 +211,16 @@ def _with_scores(split: str, scores: dict[str, object], result: dict[str, object
     return result | {'scores': {**result.get('scores', {}), split: scores}} | later
 
 
-def load(
-    folder: epath.PathLike, choice: str = 'scored', changes: dict[str, object] | None = None, task: str = ''
-):
+def load(folder: epath.PathLike, choice: str = 'scored', changes: dict[str, object] | None = None):
     """The object of a work directory that writes texts: a `Translator` or a `Generator`.
 
     Args:
       choice, changes: as for `scoring.run_evaluation`.
-      task: the one that the model must be of; any if empty.
 
     Raises:
-      ConfigError: it is not a work directory, holds no such checkpoint, or is of another task.
+      ConfigError: it is not a work directory, or holds no such checkpoint.
     """
     folder = epath.Path(folder)
-    if task:
-        check_task(folder, task)
     process.keep_programs()
     trained, _ = restore.load_and_tell(folder, choice, changes)
     return task_of(trained.config).writer(trained)

@@ -72,7 +72,7 @@ def _shortened(value: object) -> str:
 
 
 def check_counts(settings: Decode, best: object, samples: object, seed: object) -> None:
-    """Raises ConfigError where a search cannot give `best` hypotheses or `samples` samples."""
+    """Raises ConfigError where a search cannot give as many hypotheses or samples, or ignores the seed."""
     method, sampling = settings.method, '--config.decode.method=sample'
     for name, value, low, high in (
         ('nbest', best, 1, None),
@@ -97,6 +97,11 @@ def check_counts(settings: Decode, best: object, samples: object, seed: object) 
         )
     if samples > 1 and method != 'sample':
         raise ConfigError(f'samples={samples}: decode.method={method} gives one; set {sampling}')
+    if seed is not None and method != 'sample':
+        raise ConfigError(
+            f'seed={seed}: decode.method={method} draws nothing at random; a seed is for sampling: set '
+            f'{sampling}'
+        )
 
 
 def sampling_key(config: Config, seed: int | None) -> Array:
