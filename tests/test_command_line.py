@@ -1,5 +1,6 @@
 """A user's mistakes: one line on standard error, exit status 2, nothing lost."""
 
+import dataclasses
 import functools
 import io
 import json
@@ -22,6 +23,7 @@ from transformer import cli, commands, files, options
 from transformer import config as configs
 from transformer.options import ConfigError
 from transformer.runs import ownership
+from transformer.runs import workdir as workdirs
 from transformer.tasks import generation
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -325,7 +327,7 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     assert '2, 3' in capfd.readouterr().out
     assert run.main(['run.py', 'evaluate', '--checkpoint=average', *both]) == 0
     result = json.loads((workdir / 'result.json').read_text())
-    evaluation = result['evaluations']['test.average.beam=1.extra_len=4.max_source_len=128']
+    evaluation = result['evaluations']['test.average.beam=1']
     assert (evaluation['checkpoint'], evaluation['steps']) == ('average', [2, 3])
     averaged, second, third = (
         commands.load(workdir, choice).trained.params for choice in ('average', '2', '3')
@@ -804,14 +806,13 @@ def test_a_later_evaluation_stands_beside_what_the_training_scored(capfd, traine
     workdir = copied(trained, tmp_path / 'w')
     before = json.loads((workdir / 'result.json').read_text())
     lines = (workdir / 'translations' / 'test.best.txt').read_bytes()
-    defaults = ['--config.decode.extra_len=50', '--config.decode.max_source_len=256']
-    call = ['run.py', 'evaluate', f'--workdir={workdir}', *defaults]
+    call = ['run.py', 'evaluate', f'--workdir={workdir}']
     assert run.main([*call, '--checkpoint=2', '--config.decode.method=greedy', '--split=dev,test']) == 0
     out = capfd.readouterr().out
     assert (
         'dev: loss' in out and 'test: loss' in out and f'saved in {workdir} as test.2.method=greedy\n' in out
     )
-    # With the defaults of the search its name would be that of the training's own lines.
+    # With the options of the training its name would be that of the training's own lines.
     assert run.main(call) == 0
     result = json.loads((workdir / 'result.json').read_text())
     names = ['dev.2.method=greedy', 'test.2.method=greedy', 'test.best.evaluated']
@@ -821,6 +822,31 @@ def test_a_later_evaluation_stands_beside_what_the_training_scored(capfd, traine
     evaluation = entries(workdir)['test.2.method=greedy']
     assert (evaluation['split'], evaluation['checkpoint'], evaluation['steps']) == ('test', '2', [2])
     assert evaluation['decode']['method'] == 'greedy'
+
+
+def test_the_name_of_an_evaluation_says_what_differs_from_the_training(trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    config = configs.from_json((workdir / 'config.json').read_text())
+    assert config.decode.extra_len == TINY['decode.extra_len'] != configs.Decode().extra_len
+
+    def name(checkpoint: str, of: str = 'test', **changes) -> str:
+        changed = configs.replace(config, {f'decode.{key}': value for key, value in changes.items()})
+        entry = {'checkpoint': checkpoint, 'decode': dataclasses.asdict(changed.decode)}
+        found = workdirs.evaluation_name(workdir, changed, of, entry)
+        workdirs.write_evaluation(workdir, found, entry, [])
+        return found
+
+    assert name('2') == 'test.2' and name('best') == 'test.best.evaluated'
+    assert name('2', beam=8, extra_len=50) == 'test.2.beam=8.extra_len=50'
+    assert name('2', 'mine-01234567', alpha=1.0) == 'mine-01234567.2.alpha=1.0'
+    # Had the training scored in another way, an evaluation from before would keep its name and its place.
+    result = json.loads((workdir / 'result.json').read_text())
+    result['config']['decode']['beam'] = 2
+    result['scores']['test']['decode']['beam'] = 2
+    (workdir / 'result.json').write_text(json.dumps(result))
+    assert name('2', beam=2).startswith('test.2.method=beam.beam=2.alpha=')
+    assert name('2', beam=4) == 'test.2.beam=4'
+    assert entries(workdir)['test.2']['decode']['beam'] == 4
 
 
 def test_evaluates_without_the_corpus(capfd, monkeypatch, trained, tmp_path):
@@ -840,7 +866,7 @@ def test_evaluates_without_the_corpus(capfd, monkeypatch, trained, tmp_path):
     of_split, of_files = entries(workdir).values()
     assert {name: of_split[name] for name in scores} == scores
     name = list(entries(workdir))[1]
-    assert re.fullmatch(r'mine-[0-9a-f]{8}\.best\.extra_len=4\.max_source_len=128', name), name
+    assert re.fullmatch(r'mine-[0-9a-f]{8}\.best', name), name
     assert of_files['files']['target']['name'] == 'mine.de' and 'split' not in of_files
     assert {key: of_files[key] for key in scores} == scores
     lines = (workdir / 'translations' / f'{name}.txt').read_bytes()
@@ -906,7 +932,7 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     # What the training scored is not scored again.
     assert 'evaluations' not in saved and report['a']['name'] == 'test.best'
     (name,) = entries(second)
-    assert report['b']['name'] == name == 'test.2.method=greedy.extra_len=4.max_source_len=128'
+    assert report['b']['name'] == name == 'test.2.method=greedy'
     assert report['notes'] == ['the two were decoded differently: method beam and greedy']
     a, b = saved['scores']['test'], entries(second)[name]
     assert report['scores']['loss'] == {
@@ -921,7 +947,12 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     sources = (trained / 'data' / 'test.source.txt').read_text().splitlines()
     for row in report['sentences']:
         assert row['source'] == sources[row['line'] - 1] and row['a'] != row['b']
-    # Both are known now.
+    # Both are known now, also under the names of earlier versions.
+    result = json.loads((second / 'result.json').read_text())
+    old = f'{name}.extra_len=4.max_source_len=128'
+    result['evaluations'] = {old: result['evaluations'][name]}
+    (second / 'result.json').write_text(json.dumps(result))
+    (second / 'translations' / f'{name}.txt').rename(second / 'translations' / f'{old}.txt')
     monkeypatch.setattr('transformer.scoring.run_evaluation', None)
     assert run.main(call) == 0
     out = capfd.readouterr().out

@@ -190,22 +190,31 @@ def _evaluated(side: Side, what: str | dict[str, str], changes: dict[str, object
     """The evaluation of a model that was made in this way before, else a new one."""
     folder, config = side.folder, restore.changed(workdir.read_config(side.folder), changes or {})
     origin = restore.origin(config, folder, side.choice)
-    of = what if isinstance(what, str) else given.name_of(given.identity(what))
-    result = workdir.read_result(folder)
-    known = {}
-    if of in result.get('scores', {}) and _decoded_alike(result['config'], config):
-        known[f'{of}.{origin.name}'] = result['scores'][of]
-    later = workdir.evaluation_name(folder, config, of, origin.name)
-    if later in result.get('evaluations', {}):
-        known[later] = result['evaluations'][later]
-    for name, entry in known.items():
-        if (entry.get('checkpoint'), entry.get('steps')) == (origin.name, origin.steps):
+    for name, entry in _known(workdir.read_result(folder), what, config):
+        if (entry['checkpoint'], entry['steps']) == (origin.name, origin.steps):
             with contextlib.suppress(OSError):
                 lines = workdir.read_lines(folder, name)
                 return Evaluation(name, entry, lines)
     if isinstance(what, str):
         return run_evaluation(folder, [what], side.choice, changes)[0]
     return run_file_evaluation(folder, what, side.choice, changes)
+
+
+def _known(
+    result: dict[str, object], what: str | dict[str, str], config: Config
+) -> Iterator[tuple[str, dict[str, object]]]:
+    """Yields what result.json has of a split or of files that was scored as a config says, with its name."""
+    own = result.get('scores', {}).get(what) if isinstance(what, str) else None
+    if own and _decoded_alike(result['config'], config):
+        yield f'{what}.{own["checkpoint"]}', own
+    of = {'split': what} if isinstance(what, str) else {'files': given.identity(what)}
+    wanted = {**dataclasses.asdict(config.decode), 'stride': config.data.stride}
+    for name, entry in result.get('evaluations', {}).items():
+        # Its entry tells how it was made, whatever its name says.
+        made = dataclasses.asdict(configs.Decode()) | entry['decode']
+        made['stride'] = entry.get('context', {}).get('stride', config.data.stride)
+        if made == wanted and of.items() <= entry.items():
+            yield name, entry
 
 
 def _decoded_alike(old: dict, config: Config) -> bool:
@@ -230,8 +239,8 @@ def _recorded(
       what: says in its entry what was scored.
     """
     scores, lines = scores_of(trained, origin, prepared, split)
-    name = workdir.evaluation_name(folder, trained.config, of, origin.name)
-    found = Evaluation(name, what | scores, lines)
+    entry = what | scores
+    found = Evaluation(workdir.evaluation_name(folder, trained.config, of, entry), entry, lines)
     if parallel.is_primary():
         workdir.write_evaluation(folder, *found)
     return found

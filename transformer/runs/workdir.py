@@ -8,7 +8,7 @@ from etils import epath
 
 from transformer import config as configs
 from transformer import files
-from transformer.config import Config, Decode
+from transformer.config import Config
 from transformer.data import corpus, given
 from transformer.data import tokenizer as tokenizers
 from transformer.data.corpus import Prepared
@@ -191,23 +191,36 @@ def update_result(
     return result
 
 
-def evaluation_name(workdir: epath.Path, config: Config, of: str, checkpoint: str) -> str:
+def evaluation_name(workdir: epath.Path, config: Config, of: str, entry: dict[str, object]) -> str:
     """The name of an evaluation in result.json and in translations/: what was scored, and how.
 
-    That is the split or file, the checkpoint, and every option of the search that is not the default.
+    That is the split or file, the checkpoint, and every option in which it differs from how the training
+    itself scores.
 
     Args:
       config: that of the evaluation.
       of: a split, or the name of a file.
+      entry: what result.json is to say of it.
     """
-    changed = {key: value for key, value in vars(config.decode).items() if value != getattr(Decode(), key)}
-    if config.data.stride != config.data.row_len and config.data.stride is not None:
-        changed['stride'] = config.data.stride
-    name = '.'.join([of[:80], checkpoint, *(f'{key}={value}' for key, value in changed.items())])
-    name = re.sub(r'[^\w.=+-]', '_', name)
-    trained = read_result(workdir).get('scores', {}).get(of, {}).get('checkpoint')
-    # The lines of the training's own evaluation stay.
-    return f'{name}.evaluated' if name == f'{of}.{trained}' else name
+    result = read_result(workdir)
+    trained = configs.from_json(json.dumps(result['config'])) if 'config' in result else read_config(workdir)
+    own = result.get('scores', {}).get(of, {})
+    usual = vars(trained.decode) | own.get('decode', {}) | {'stride': trained.data.stride}
+    name = _named(of, config, entry, usual)
+    if name == f'{of}.{own.get("checkpoint")}':
+        # The lines of the training's own evaluation stay.
+        name = f'{name}.evaluated'
+    before = result.get('evaluations', {}).get(name, entry)
+    alike = all(before.get(key) == entry.get(key) for key in ('decode', 'context'))
+    # One made when the training scored in another way stays too.
+    return name if alike else _named(of, config, entry, {})
+
+
+def _named(of: str, config: Config, entry: dict[str, object], usual: dict[str, object]) -> str:
+    """A name that shows the options that are not the usual ones."""
+    options = entry['decode'] | {'stride': config.data.stride}
+    changed = [f'{key}={value}' for key, value in options.items() if value != usual.get(key)]
+    return re.sub(r'[^\w.=+-]', '_', '.'.join([of[:80], entry['checkpoint'], *changed]))
 
 
 def write_evaluation(workdir: epath.Path, name: str, evaluation: dict[str, object], lines: list[str]) -> None:
