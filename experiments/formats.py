@@ -4,15 +4,13 @@ import csv
 import io
 import json
 import math
-import os
 import re
-import shutil
-import sys
-import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from tabulate import tabulate
+
+from transformer.terminal import folded, terminal_width
 
 # What narrow formats show first.
 ORDER = ('score', 'option', 'cost')
@@ -88,27 +86,11 @@ def _width(columns: Sequence[Column]) -> int:
     return sum(widest) + GAP * (len(widest) - 1)
 
 
-def terminal_width() -> float:
-    """The columns of the terminal, or of COLUMNS; where neither is, as in a pipe, there is no limit."""
-    if sys.stdout.isatty() or os.environ.get('COLUMNS', '').isdecimal():
-        return shutil.get_terminal_size().columns
-    return math.inf
-
-
 def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
     """The table folded to the width of the terminal: the scores, and below them what else does not fit."""
     width, (columns, more) = terminal_width(), compact(columns)
     parts = [_plain(block, folded=width < math.inf) for block in blocks(columns, width)]
-    told = [*notes, *more]
-    if width < math.inf:
-        told = [_wrapped(note, int(width)) for note in told]
-    return '\n\n'.join([*parts, '\n'.join(told)]) + '\n'
-
-
-def _wrapped(note: str, width: int) -> str:
-    # Paths stay whole.
-    whole = {'break_long_words': False, 'break_on_hyphens': False}
-    return textwrap.fill(note, max(width, 20), subsequent_indent='  ', **whole)
+    return '\n\n'.join([*parts, '\n'.join(map(folded, [*notes, *more]))]) + '\n'
 
 
 def _plain(columns: Sequence[Column], *, folded: bool) -> str:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from tabulate import tabulate
 
-from experiments import scales, tables
+from experiments import formats, scales, tables
+from experiments.formats import Column
 from transformer import accounting, parallel, training
 from transformer import config as configs
 from transformer.config import Config
@@ -21,7 +21,7 @@ from transformer.tasks.task import sums
 P100 = 9.5  # TFLOP/s, as the paper counts
 PAPER_DEVICES = 8
 WHY_DIFFERENT = (
-    'Table 2 counts hours x 8 devices x the 9.5 TFLOP/s of a P100 (12 h: 3.3e18, 3.5 days: 2.3e19); ours\n'
+    'Table 2 counts hours x 8 devices x the 9.5 TFLOP/s of a P100 (12 h: 3.3e18, 3.5 days: 2.3e19); ours '
     'are the products of the model alone, so that their ratio is the share of the peak that was used.'
 )
 
@@ -104,45 +104,57 @@ def print_plan(
       with_memory: whether to ask XLA for the memory of an update.
     """
     resolved = [scales.config(row, scale, different) for row in rows]
-    header = ['row', *(key.partition('.')[2] for key in tables.OPTIONS)]
-    header += ['params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2', 'tokens']
-    lines = [_line(row, config, scale) for row, config in zip(rows, resolved, strict=True)]
+    columns = _columns(rows, resolved, scale)
     if tflops is None:
         seconds = _measured(seconds_per_update, resolved)
-        _append(header, lines, 's/update', seconds)
+        columns.append(_numbers('s/update', seconds))
     else:
         seconds = [cost(config).update_flops / tflops / 1e12 for config in resolved]
     if with_memory:
-        _append(header, lines, 'GiB', _measured(peak_memory, resolved))
+        columns.append(_numbers('GiB', _measured(peak_memory, resolved)))
     hours = [update * config.train.steps / 3600 for update, config in zip(seconds, resolved, strict=True)]
-    _append(header, lines, 'hours', hours)
-    print(_aligned(lines, header))
-    print(f'hours: {"s/update x steps, without evaluations" if tflops is None else f"at {tflops:g} TFLOP/s"}')
+    columns.append(_numbers('hours', hours))
+    notes = [
+        f'hours: {"s/update x steps, without evaluations" if tflops is None else f"at {tflops:g} TFLOP/s"}'
+    ]
     if tflops is None or with_memory:
         device = jax.devices()[0]
-        print(f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})')
+        notes.append(
+            f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})'
+        )
     if scale == 'paper' and any(map(_paper_flops, rows)):
-        print(WHY_DIFFERENT)
+        notes.append(WHY_DIFFERENT)
     for row in rows:
         changed = scales.changes(row, scale, different)
         other = [f'{key}={value}' for key, value in changed.items() if key not in tables.OPTIONS]
         if other:
             source = f' ({row.source})' if row.source else ''
-            print(f'{row.name}: {", ".join(other)}{source}')
+            notes.append(f'{row.name}: {", ".join(other)}{source}')
+    print(formats.terminal([column for column in columns if any(column.texts)], notes), end='')
 
 
-def _line(row: tables.Row, config: Config, scale: str) -> list[str]:
-    flat, planned = configs.flatten(config), cost(config)
-    return [
-        row.name,
-        *(tables.shown(key, flat[key]) for key in tables.OPTIONS),
-        f'{planned.params / 1e6:.2f}M',
-        _printed(row, 'params', '{:g}M'),
-        f'{planned.update_flops:.2e}',
-        f'{planned.run_flops:.2e}',
-        _paper_flops(row) if scale == 'paper' else '',
-        f'{planned.tokens:.2e}',
+def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str) -> list[Column]:
+    """What each row is, and what it costs by formula."""
+    flat, costs = [configs.flatten(config) for config in resolved], [cost(config) for config in resolved]
+    paper_flops = [_paper_flops(row) if scale == 'paper' else '' for row in rows]
+    options = [
+        Column(key.partition('.')[2], 'option', [tables.shown(key, each[key]) for each in flat])
+        for key in tables.OPTIONS
     ]
+    return [
+        Column('row', 'row', [row.name for row in rows]),
+        *options,
+        Column('params', 'cost', [f'{each.params / 1e6:.2f}M' for each in costs]),
+        Column('paper', 'cost', [_printed(row, 'params', '{:g}M') for row in rows]),
+        Column('FLOPs/update', 'cost', [f'{each.update_flops:.2e}' for each in costs]),
+        Column('FLOPs', 'cost', [f'{each.run_flops:.2e}' for each in costs]),
+        Column('Table 2', 'cost', paper_flops),
+        Column('tokens', 'cost', [f'{each.tokens:.2e}' for each in costs]),
+    ]
+
+
+def _numbers(heading: str, numbers: Iterable[float]) -> Column:
+    return Column(heading, 'cost', [f'{number:.3g}' for number in numbers])
 
 
 def _measured(measure: Callable[[Config], float], rows: Iterable[Config]) -> list[float]:
@@ -156,13 +168,6 @@ def _measured(measure: Callable[[Config], float], rows: Iterable[Config]) -> lis
     return found
 
 
-def _append(header: list[str], lines: list[list[str]], title: str, numbers: Iterable[float]) -> None:
-    """Appends a column."""
-    header.append(title)
-    for line, number in zip(lines, numbers, strict=True):
-        line.append(f'{number:.3g}')
-
-
 def _printed(row: tables.Row, key: str, form: str) -> str:
     return form.format(row.paper[key]) if key in row.paper else ''
 
@@ -172,10 +177,3 @@ def _paper_flops(row: tables.Row) -> str:
     if row in tables.TABLE_3:
         row = {'base': tables.TABLE_2[0], 'big': tables.TABLE_2[1]}.get(row.name, row)
     return _printed(row, 'FLOPs', '{:.1e}')
-
-
-def _aligned(lines: list[list[str]], header: list[str]) -> str:
-    """A table with its columns aligned to the right, all but the first one."""
-    return tabulate(
-        lines, header, 'simple', colalign=['left'] + ['right'] * (len(header) - 1), disable_numparse=True
-    )

@@ -956,8 +956,20 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     monkeypatch.setattr('transformer.scoring.run_evaluation', None)
     assert run.main(call) == 0
     out = capfd.readouterr().out
-    assert 'decoded differently' in out and 'paired bootstrap of sacreBLEU (1,000 resamples): ' in out
-    assert [line.split()[0] for line in out.splitlines()[4:6]] == ['loss', 'perplexity']
+    bleus = report['scores']['sacreBLEU']
+    told = f'paired bootstrap of sacreBLEU (1,000 resamples): B minus A {bleus["difference"]:+.2f}, p = '
+    assert 'decoded differently' in out and told in out
+    heading, *rows = [line.split() for line in out.splitlines()[3:8]]
+    assert heading == ['A', 'B', 'B', 'minus', 'A']
+    assert [row[0] for row in rows] == ['loss', 'perplexity', 'sacreBLEU', 'chrF']
+    assert rows[2][1:] == [f'{bleus["a"]:.2f}', f'{bleus["b"]:.2f}', f'{bleus["difference"]:+.2f}']
+    monkeypatch.setenv('COLUMNS', '80')
+    assert run.main([*call[:-1], '--show=10']) == 0
+    folded = capfd.readouterr().out
+    # Paths stay whole.
+    assert max(len(line) for line in folded.splitlines() if str(tmp_path) not in line) <= 80
+    assert "the paper's BLEU  " in folded and folded.split()[:3] == out.split()[:3]
+    monkeypatch.delenv('COLUMNS')
     # Other texts cannot be compared.
     (second / 'data' / 'test.target.txt').write_text('eins\n' * 10)
     lock = json.loads((second / 'data.lock.json').read_text())

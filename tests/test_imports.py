@@ -33,6 +33,7 @@ ORDER = (
     ('arguments', {'config', 'options'}),
     ('commands', {'*'}),
     ('console', {'options'}),
+    ('terminal', set()),
     ('cli', {'*'}),
     ('__init__', {'commands'}),
 )

@@ -220,6 +220,17 @@ def test_plan(capsys):
     assert 'E: model.positions=learned' in out and 'at 100 TFLOP/s' in out and '9.5 TFLOP/s' in out
 
 
+def test_the_plan_is_not_wider_than_the_terminal(capsys, monkeypatch):
+    monkeypatch.setenv('COLUMNS', '80')
+    assert sweep.main(['sweep', 'plan', '--table=2', '--tflops=100']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) <= 80
+    # What a row is and what it costs stand below each other, each with its name.
+    names = [line.split()[0] for line in lines if line]
+    assert names.count('row') == names.count('base-en-de') == 2
+    assert any('FLOPs/update' in line for line in lines) and 'big-en-fr:' in names
+
+
 def test_plan_measures_time_and_memory(capsys):
     call = ['sweep', 'plan', '--scale=grammar', '--rows=C1,D3', '--time', '--memory']
     assert sweep.main(call) == 0

@@ -15,6 +15,7 @@ from transformer import config as configs
 from transformer.arguments import Call, Command, Flag
 from transformer.config import Config
 from transformer.options import ConfigError
+from transformer.terminal import folded
 
 USAGE = """\
 Trains, evaluates and uses the Transformer of "Attention Is All You Need", and
@@ -195,7 +196,10 @@ def run_compare(call: Call) -> None:
         sides.append(scoring.Side(process.start(folder, distributed=False), choice or 'scored'))
     what = given_files(call) or call.flags.split
     report, lines = scoring.run_comparison(tuple(sides), what, call.changes, call.flags.show)
-    print(json.dumps(report, indent=2, ensure_ascii=False) if call.flags.json else '\n'.join(lines))
+    if call.flags.json:
+        print(json.dumps(report, indent=2, ensure_ascii=False))
+    else:
+        print('\n'.join(map(folded, lines)))
 
 
 def run_average(call: Call) -> None:

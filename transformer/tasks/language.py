@@ -21,6 +21,7 @@ from transformer.options import ConfigError
 from transformer.runs.restore import Trained
 from transformer.symbols import EOS, Batch
 from transformer.tasks import comparison, generation, likelihood
+from transformer.tasks.comparison import Measure
 from transformer.tasks.contract import (
     Evaluation,
     Hypothesis,
@@ -142,14 +143,14 @@ def compare(
     """The likelihoods of two models, and their differences."""
     del config, texts, show
     measures = {
-        'loss per piece': ['loss'],
-        'perplexity per piece': ['perplexity'],
-        'perplexity per word': ['word', 'perplexity'],
-        'bits per byte': ['bits_per_byte'],
-        'grammatical': ['grammatical'],
+        'loss per piece': Measure(('loss',)),
+        'perplexity per piece': Measure(('perplexity',), 3),
+        'perplexity per word': Measure(('word', 'perplexity'), 3),
+        'bits per byte': Measure(('bits_per_byte',)),
+        'grammatical': Measure(('grammatical',)),
     }
     scores = comparison.differences(first, second, measures)
-    return {'scores': scores}, comparison.table(scores)
+    return {'scores': scores}, comparison.table(scores, measures)
 
 
 def examples(trained: Trained, prepared: corpus.Prepared) -> list[str]:

@@ -6,8 +6,16 @@ import sacrebleu
 
 from transformer.config import Config
 from transformer.tasks import comparison
+from transformer.tasks.comparison import Measure
 from transformer.tasks.contract import Evaluation
 from transformer.tasks.translation import bleu
+
+MEASURES = {
+    'loss': Measure(('loss',)),
+    'perplexity': Measure(('perplexity',), 3),
+    **{shown: Measure(('bleu', name, 'score'), 2) for name, shown in bleu.NAMES.items()},
+    'pronoun accuracy': Measure(('pronoun_accuracy',)),
+}
 
 
 def compare(
@@ -23,10 +31,7 @@ def compare(
     Returns:
       A report, which is JSON, and the same as lines for people.
     """
-    measures = {'loss': ['loss'], 'perplexity': ['perplexity']}
-    measures |= {bleu.NAMES[name]: ['bleu', name, 'score'] for name in bleu.NAMES}
-    measures['pronoun accuracy'] = ['pronoun_accuracy']
-    scores = comparison.differences(first, second, measures)
+    scores = comparison.differences(first, second, MEASURES)
     ((difference, p),) = bleu.significance(
         first.lines, [second.lines], texts['target'], config.data.target_language
     )
@@ -66,12 +71,12 @@ def _sentences(
 def _lines(report: Mapping) -> list[str]:
     found, sentences = report['bootstrap'], report['sentences']
     lines = [
-        *comparison.table(report['scores']),
+        *comparison.table(report['scores'], MEASURES),
         f'paired bootstrap of {found["measure"]} ({found["resamples"]:,} resamples): '
-        f'{found["difference"]:+.2f}, p = {found["p"]:.3f}',
+        f'B minus A {found["difference"]:+.2f}, p = {found["p"]:.3f}',
     ]
     if sentences:
-        lines.append('sentences that differ most, by chrF:')
+        lines.append('sentences that differ most, by the chrF of A and B:')
     for row in sentences:
         a, b = row['chrf']
         lines += [
