@@ -367,10 +367,11 @@ def test_diagnosis(capfd, texts, trained, tmp_path):
         'findings on test: ',
     ):
         assert part in out, out
-    assert 'no scores of it' in fails(capfd, *call[1:], '--split=pronoun')
+    assert '--split=pronoun: choose among dev, test' in fails(capfd, *call[1:], '--split=pronoun')
     # Of a training that was stopped before its end there are scores alone.
     result = json.loads((workdir / 'result.json').read_text())
-    (workdir / 'result.json').write_text(json.dumps({'scores': result['scores']}))
+    (workdir / 'result.json').write_text(json.dumps({'scores': {'test': result['scores']['test']}}))
+    assert 'no scores of it' in fails(capfd, *call[1:], '--split=dev')
     assert run.main(call) == 0
     assert capfd.readouterr().out == out
     (workdir / 'translations' / 'test.best.txt').unlink()
@@ -876,6 +877,16 @@ def test_evaluates_without_the_corpus(capfd, monkeypatch, trained, tmp_path):
     assert run.main(['run.py', 'evaluate', '--workdir=w']) == 2
     warning, error = capfd.readouterr().err.splitlines()[-2:]
     assert 'test.source.txt is damaged' in warning and '/gone' in error
+
+
+@pytest.mark.parametrize('command', [['evaluate'], ['diagnose'], ['compare', 'W', 'W']])
+def test_a_split_that_cannot_be_scored_is_refused_before_any_data_is_read(
+    capfd, monkeypatch, trained, command
+):
+    monkeypatch.setattr('transformer.scoring.data_of', None)
+    words = [str(trained) if word == 'W' else word for word in command]
+    where = [] if 'compare' in command else [f'--workdir={trained}']
+    assert '--split=train: choose among dev, test' in fails(capfd, *words, *where, '--split=train')
 
 
 def test_evaluates_files_of_any_content(capfd, trained, tmp_path):

@@ -274,6 +274,7 @@ def run_diagnose(call: Call) -> None:
 
     folder, split = opened(call), call.flags.split
     commands.check_task(folder, 'translation')
+    scoring.check_split(folder, split)
     prepared = scoring.data_of(folder, call.changes)
     found = run_diagnosis(folder, prepared, split, call.changes)
     for seen, matters, change in found:

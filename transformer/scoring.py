@@ -51,16 +51,16 @@ def run_evaluation(
     """
     config = restore.changed(workdir.read_config(folder), changes or {})
     configs.check_devices(config, parallel.device_count())
-    prepared = data_of(folder, changes)
     for split in splits:
-        check_split(split, prepared)
+        check_split(folder, split)
+    prepared = data_of(folder, changes)
     trained, origin = restore.load_and_tell(folder, choice, changes, prepared.tokenizer)
     return [_recorded(folder, trained, origin, prepared, split, split, {'split': split}) for split in splits]
 
 
-def check_split(split: str, prepared: corpus.Prepared) -> None:
-    """Raises ConfigError where a split is none that can be evaluated."""
-    scored = [name for name in prepared.splits if name != 'train']
+def check_split(folder: epath.Path, split: str) -> None:
+    """Raises ConfigError where a work directory has no such split to evaluate; reads no data."""
+    scored = [name for name in workdir.read_lock(folder)['splits'] if name != 'train']
     if split not in scored:
         raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
 
@@ -178,9 +178,8 @@ def _texts(
 ) -> dict[str, list[str]]:
     """The texts of a split, or of files."""
     if isinstance(what, str):
-        prepared = data_of(folder, changes)
-        check_split(what, prepared)
-        return prepared.texts(what)
+        check_split(folder, what)
+        return data_of(folder, changes).texts(what)
     check_fields(folder, what)
     data = workdir.read_config(folder).data
     return given.read(what, data, workdir.read_tokenizer(folder)).texts(given.SPLIT)
