@@ -227,7 +227,8 @@ def test_a_folder_that_is_no_work_directory(capfd, texts, tmp_path):
     ('argv', 'parts'),
     [
         (['evaluate', '--split=tset'], ['tset', 'dev, test']),
-        (['evaluate', '--checkpoint=77'], ['77', 'latest']),
+        (['evaluate', '--checkpoint=77'], ['trained:77: no such checkpoint', 'latest', '2, 3']),
+        (['evaluate', '--checkpoint=best,'], ['--checkpoint=best,: ', 'one is missing']),
         (['evaluate', '--checkpoint=average'], ['no average']),
         (['average'], ['--config.data.dir', 'work directory']),
         (['evaluate', '--config.model.d_ff=99'], ['model.d_ff=99', '32']),
@@ -759,7 +760,7 @@ def test_an_ensemble_of_checkpoints(monkeypatch, capfdbinary, texts, trained, tm
     call = ['--split=dev', '--config.decode.beam=1', f'--config.data.dir={texts}', where]
     assert run.main(['run.py', 'evaluate', '--checkpoint=2,3', *call]) == 0
     assert 'checkpoint 2,3' in capfdbinary.readouterr().out.decode()
-    for choice, part in (('2,7', 'checkpoint=7'), (f'2,{tmp_path}:best', 'not a work directory')):
+    for choice, part in (('2,7', f'{workdir}:7: no such'), (f'2,{tmp_path}:best', 'not a work directory')):
         assert run.main(['run.py', 'translate', where, f'--checkpoint={choice}']) == 2
         assert part in capfdbinary.readouterr().err.decode()
     config = configs.from_json((workdir / 'config.json').read_text())
@@ -889,6 +890,15 @@ def test_a_split_that_cannot_be_scored_is_refused_before_any_data_is_read(
     assert '--split=train: choose among dev, test' in fails(capfd, *words, *where, '--split=train')
 
 
+def test_a_checkpoint_that_is_not_there_is_refused_before_any_data_is_read(capfd, monkeypatch, trained):
+    monkeypatch.setattr('transformer.scoring.data_of', None)
+    told = fails(capfd, 'evaluate', f'--workdir={trained}', '--checkpoint=2,7')
+    assert (
+        told
+        == f'error: {trained}:7: no such checkpoint; choose scored, best, latest, average, or a step: 2, 3\n'
+    )
+
+
 def test_evaluates_files_of_any_content(capfd, trained, tmp_path):
     workdir = copied(trained, tmp_path / 'w')
     lines = ['one\u2028two', 'a\x00b\x85', '', '  ', 'nine ' * 20_000, 'one two']
@@ -914,15 +924,20 @@ def test_evaluates_files_of_any_content(capfd, trained, tmp_path):
     assert snapshot(workdir) == before
 
 
-def test_the_config_of_a_work_directory_is_a_config_file(capsys, trained, tmp_path):
+def test_the_config_of_a_work_directory_is_a_config_file(capfd, trained, tmp_path):
     file = f'--config={trained / "config.json"}'
     assert run.main(['run.py', 'config', file]) == 0
-    told = dict(line.partition('#')[0].split(' = ') for line in capsys.readouterr().out.splitlines())
+    told = dict(line.partition('#')[0].split(' = ') for line in capfd.readouterr().out.splitlines())
     flat = configs.flatten(configs.from_json((trained / 'config.json').read_text()))
     assert {key: value.strip() for key, value in told.items()} == {k: str(v) for k, v in flat.items()}
     # What follows from other options follows from their changes too.
     config = cli.arguments.config(cli.parse(['run.py', file, '--config.model.h=4']))
     assert (config.model.d_k, config.model.d_v, config.model.d_ff) == (4, 4, 32)
+    # A command that needs its model takes the folder.
+    told = (
+        f'translate needs a trained model, not a config; for the one in that folder give --workdir={trained}'
+    )
+    assert told in fails(capfd, 'translate', file)
     # Its own work directory is the default one.
     assert cli.arguments.work_directory(cli.parse(['run.py', file])) == f'runs/{trained.name}'
     damaged = tmp_path / 'config.json'
@@ -987,6 +1002,7 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     lock['checksums']['test.target.txt'] = files.sha256(second / 'data' / 'test.target.txt')
     (second / 'data.lock.json').write_text(json.dumps(lock))
     assert 'have different texts of test' in fails(capfd, 'compare', first, second)
+    assert f'{second}:999: no such checkpoint' in fails(capfd, 'compare', first, f'{second}:999')
     one_side = fails(capfd, 'evaluate', '--workdir=w', '--source=mine.en')
     assert '--reference: missing; --source needs it' in one_side
     assert 'nothing: compare takes A and B' in fails(capfd, 'compare')

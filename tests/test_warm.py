@@ -97,6 +97,24 @@ def tree(**shapes) -> dict:
     return {name: {'kernel': np.zeros(shape, np.float32)} for name, shape in shapes.items()}
 
 
+@pytest.mark.parametrize(
+    ('word', 'parts'),
+    [
+        ('a', ('a', '')),
+        ('a:best', ('a', 'best')),
+        ('a:2,b:3', ('a', '2,b:3')),
+        ('b:c', ('b:c', '')),
+        ('b:c:300', ('b:c', '300')),
+        ('nowhere:300', ('nowhere', '300')),
+    ],
+)
+def test_a_folder_with_or_without_a_checkpoint(tmp_path, monkeypatch, word, parts):
+    monkeypatch.chdir(tmp_path)
+    for folder in ('a', 'b', 'b:c'):
+        (tmp_path / folder).mkdir()
+    assert restore.parsed(word) == parts
+
+
 def test_what_agrees_in_name_shape_and_type_is_taken():
     own, other = tree(a=(2, 3), b=(4,), c=(5,), e=(6,)), tree(a=(2, 3), b=(7,), d=(5,), e=(6,))
     other['e']['kernel'] = other['e']['kernel'].astype(np.float16)

@@ -128,6 +128,12 @@ def _check_config(call: Call, command: Command) -> None:
         raise ConfigError(
             f'--config={call.file}: {call.command} has the config of --workdir={call.flags.workdir}'
         )
+    if named and call.file.endswith('.json') and not os.path.isdir(work_directory(call)):
+        # Its model is meant, which is somewhere else than the config would have it.
+        raise ConfigError(
+            f'--config={call.file}: {call.command} needs a trained model, not a config; for the one in that '
+            f'folder give --workdir={os.path.dirname(call.file) or "."}'
+        )
     for key in call.changes:
         # Those that name the default work directory are not ignored. What a model was trained with may
         # be repeated: `restore.changed` compares it.

@@ -3,7 +3,6 @@
 import json
 import logging
 import os
-import re
 import sys
 from collections.abc import Sequence
 
@@ -188,11 +187,11 @@ def given_files(call: Call) -> dict[str, str]:
 def run_compare(call: Call) -> None:
     """Compares two models."""
     from transformer import scoring
-    from transformer.runs import process
+    from transformer.runs import process, restore
 
     sides = []
     for word in call.words:
-        folder, choice = re.match(r'((?:\w+://)?[^:]*):?(.*)', word, re.DOTALL).groups()
+        folder, choice = restore.parsed(word)
         sides.append(scoring.Side(process.start(folder, distributed=False), choice or 'scored'))
     what = given_files(call) or call.flags.split
     report, lines = scoring.run_comparison(tuple(sides), what, call.changes, call.flags.show)

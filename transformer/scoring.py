@@ -49,13 +49,24 @@ def run_evaluation(
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
     """
-    config = restore.changed(workdir.read_config(folder), changes or {})
-    configs.check_devices(config, parallel.device_count())
+    _check(folder, choice, changes)
     for split in splits:
         check_split(folder, split)
     prepared = data_of(folder, changes)
     trained, origin = restore.load_and_tell(folder, choice, changes, prepared.tokenizer)
     return [_recorded(folder, trained, origin, prepared, split, split, {'split': split}) for split in splits]
+
+
+def _check(folder: epath.Path, choice: str, changes: Mapping[str, object] | None) -> Config:
+    """The config of an evaluation, whose checkpoint is there; reads neither data nor parameters.
+
+    Raises:
+      ConfigError: as `run_evaluation`.
+    """
+    config = restore.changed(workdir.read_config(folder), changes or {})
+    configs.check_devices(config, parallel.device_count())
+    restore.origin(config, folder, choice)
+    return config
 
 
 def check_split(folder: epath.Path, split: str) -> None:
@@ -79,8 +90,7 @@ def run_file_evaluation(
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
     """
-    config = restore.changed(workdir.read_config(folder), changes or {})
-    configs.check_devices(config, parallel.device_count())
+    config = _check(folder, choice, changes)
     check_fields(folder, paths)
     prepared = given.read(paths, config.data, workdir.read_tokenizer(folder))
     trained, origin = restore.load_and_tell(folder, choice, changes, prepared.tokenizer)

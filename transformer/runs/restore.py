@@ -1,6 +1,7 @@
 """Restores a trained model from a checkpoint: the best, the latest, a step, or the average of several."""
 
 import contextlib
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -73,7 +74,7 @@ def load(
     config = changed(workdir.read_config(folder), changes or {})
     config = configs.portable(config, parallel.platform())
     tokenizer = tokenizer or workdir.read_tokenizer(folder)
-    found = [_member(config, tokenizer, folder, name) for name in choice.split(',')]
+    found = [_member(config, tokenizer, folder, *member) for member in _members(folder, choice)]
     if len(found) == 1:
         ((params, origin),) = found
         return Trained(config, params, tokenizer), origin
@@ -87,23 +88,51 @@ def _together(origins: Sequence[Origin]) -> Origin:
     return Origin(names, steps, max(o.tokens for o in origins))
 
 
+def parsed(word: str) -> tuple[str, str]:
+    """The two parts of FOLDER or FOLDER:CHECKPOINT; the checkpoint is empty where none is named.
+
+    A folder's own name may hold a colon: the folder is the longest one that exists.
+    """
+    colons = [found.start() for found in re.finditer(':(?!//)', word)]
+    for end in (len(word), *reversed(colons)):
+        if epath.Path(word[:end]).exists():
+            return word[:end], word[end + 1 :]
+    end = colons[0] if colons else len(word)
+    return word[:end], word[end + 1 :]
+
+
+def _members(folder: epath.Path, choice: str) -> list[tuple[epath.Path, str]]:
+    """The folder and the checkpoint of every member of an ensemble, or of the one that is chosen.
+
+    Raises:
+      ConfigError: there is nothing before or after a comma.
+    """
+    names = choice.split(',')
+    if not all(names):
+        raise ConfigError(f'--checkpoint={choice}: a comma stands between two checkpoints; one is missing')
+    pairs = [parsed(name) if ':' in name else ('', name) for name in names]
+    return [(epath.Path(other or folder), own or 'scored') for other, own in pairs]
+
+
 def _member(
-    config: Config, tokenizer: AnyTokenizer, folder: epath.Path, name: str
+    config: Config, tokenizer: AnyTokenizer, folder: epath.Path, other: epath.Path, choice: str
 ) -> tuple[models.Params, Origin]:
     """The parameters of a checkpoint of this folder, or of another one that fits to it."""
-    other, _, choice = name.rpartition(':')
-    if not other:
+    if other == folder:
         return restore_params(config, folder, choice)
-    other = epath.Path(other)
     its_config = workdir.read_config(other)
     for key, (ours, theirs) in configs.differences(config, its_config).items():
         if key.startswith('model.') and not key.startswith('model.P_drop'):
-            raise ConfigError(f'--checkpoint={name}: {key} is {theirs!r} there and {ours!r} in {folder}')
+            raise ConfigError(f'{other}:{choice}: {key} is {theirs!r} there and {ours!r} in {folder}')
     if workdir.read_tokenizer(other).sha256 != tokenizer.sha256:
-        raise ConfigError(f'--checkpoint={name}: its tokenizer is not that of {folder}')
+        raise ConfigError(f'{other}:{choice}: its tokenizer is not that of {folder}')
     # Its own config says which checkpoint it scored, and whether that is a moving average.
     params, origin = restore_params(its_config, other, choice)
-    return params, origin._replace(name=f'{other.name}:{origin.name}')
+    return params, _of_another(other, origin)
+
+
+def _of_another(folder: epath.Path, origin: Origin) -> Origin:
+    return origin._replace(name=f'{folder.name}:{origin.name}')
 
 
 def load_and_tell(
@@ -228,7 +257,7 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
             origin = Origin(choice, saved.meta['averaged'], saved.meta['tokens'])
             return parallel.replicate(saved.params), origin
     with _opened(config, folder) as checkpoints:
-        step = _step(checkpoints, choice)
+        step = _step(folder, checkpoints, choice)
         # What was evaluated in the training is what is used.
         item = 'ema' if config.train.ema else 'params'
         saved = checkpoints.restore_params(step, shapes, item)
@@ -242,13 +271,11 @@ def origin(config: Config, folder: epath.Path, choice: str) -> Origin:
       ConfigError: there is no such checkpoint.
     """
     found = []
-    for name in choice.split(','):
-        other, _, own = name.rpartition(':')
-        if not other:
+    for other, own in _members(folder, choice):
+        if other == folder:
             found.append(_origin(config, folder, own))
-            continue
-        one = _origin(workdir.read_config(epath.Path(other)), epath.Path(other), own)
-        found.append(one._replace(name=f'{epath.Path(other).name}:{one.name}'))
+        else:
+            found.append(_of_another(other, _origin(workdir.read_config(other), other, own)))
     return _together(found) if len(found) > 1 else found[0]
 
 
@@ -257,7 +284,7 @@ def _origin(config: Config, folder: epath.Path, choice: str) -> Origin:
     averaged = choice == 'average'
     _check_average(folder, choice)
     with _opened(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
-        step = 0 if averaged else _step(checkpoints, choice)
+        step = 0 if averaged else _step(folder, checkpoints, choice)
         meta = checkpoints.content(step)['meta']
         return Origin(choice, meta['averaged'] if averaged else [step], meta['tokens'])
 
@@ -267,14 +294,16 @@ def _check_average(folder: epath.Path, choice: str) -> None:
         raise ConfigError(f'{folder}: no average; run.py average makes one of the last checkpoints')
 
 
-def _step(checkpoints: Checkpoints, choice: str) -> int:
+def _step(folder: epath.Path, checkpoints: Checkpoints, choice: str) -> int:
     """The step of a checkpoint that was chosen: best, latest or a step."""
     steps = checkpoints.steps()
     named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
     step = named.get(choice, int(choice) if choice.isdecimal() else None)
     if step not in steps:
         held = ', '.join(map(str, steps))
-        raise ConfigError(f'--checkpoint={choice}: choose scored, best, latest, average or a step of {held}')
+        raise ConfigError(
+            f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average, or a step: {held}'
+        )
     return step
 
 
@@ -289,6 +318,6 @@ def _opened(config: Config, folder: epath.Path, name: str = 'checkpoints') -> It
             raise ConfigError(f'{folder}: no checkpoint')
         yield checkpoints
     except DamagedCheckpoint as error:
-        raise ConfigError(f'{folder}: {error}; name another one with --checkpoint') from None
+        raise ConfigError(f'{folder}: {error}; choose another one') from None
     finally:
         checkpoints.close()

@@ -116,7 +116,7 @@ def _form(leaf) -> str:
 
 
 def _read(config: Config, init_from: str) -> Start:
-    folder, choice = _parsed(init_from)
+    folder, choice = restore.parsed(init_from)
     other = workdir.read_config(epath.Path(folder))
     taken, left = compared(models.parameter_shapes(config), models.parameter_shapes(other))
     if not taken:
@@ -152,11 +152,3 @@ def _read(config: Config, init_from: str) -> Start:
 def _params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, restore.Origin]:
     params, origin = restore.restore_params(config, folder, choice)
     return jax.device_get(params), origin
-
-
-def _parsed(init_from: str) -> tuple[str, str]:
-    """The folder and the checkpoint, empty if none is named; a folder's own name may hold a colon."""
-    folder, _, choice = init_from.rpartition(':')
-    if not folder or '/' in choice or epath.Path(init_from).exists():
-        return init_from, ''
-    return folder, choice
