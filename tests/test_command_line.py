@@ -747,6 +747,18 @@ def test_forced_scores_add_up_to_the_loss(monkeypatch, capfdbinary, texts, train
             assert err.decode().splitlines()[-1].endswith(f'of {len(lines)}')
 
 
+def test_forced_scores_end_at_a_line_that_is_wrong(monkeypatch, capfdbinary, trained):
+    """What comes before it is answered."""
+    monkeypatch.setattr(
+        sys, 'stdin', io.TextIOWrapper(io.BytesIO(b'one\teins\ntwo\tzwei\nthree\nfour\tvier\n'))
+    )
+    assert run.main(['run.py', 'score-pairs', f'--workdir={trained}']) == 2
+    out, err = capfdbinary.readouterr()
+    assert out.count(b'\n') == 2 and b'error: line 3: 1 columns; expected source, target' in err
+    assert run.main(['run.py', 'score-pairs', f'--workdir={trained}', '--kinds']) == 2
+    assert capfdbinary.readouterr().err == b'error: --kinds: means nothing without --contrast\n'
+
+
 def test_an_ensemble_of_checkpoints(monkeypatch, capfdbinary, texts, trained, tmp_path):
     workdir = copied(trained, tmp_path / 'w')
     where = f'--workdir={workdir}'

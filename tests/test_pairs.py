@@ -167,7 +167,7 @@ def test_a_language_model_reads_long_texts_in_windows():
     assert set(tally.shares()['kinds']) == {'k'}
 
 
-def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first):
+def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first, caplog):
     lines = ['a\tbc\tde', 'a\tde\tbc', 'a\tbc\tde\tfg', 'a\tbc\tbc']
     logp = {text: float(expected(first, 'a', text).sum()) for text in ('bc', 'de', 'fg')}
     found, tally = written(first, lines, contrast=True)
@@ -177,16 +177,18 @@ def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first):
         logp['bc'] > logp['de'],
         logp['de'] > logp['bc'],
         logp['bc'] > max(logp['de'], logp['fg']),
-        False,
     ]
-    assert tally.shares() == {'share': sum(right) / 4, 'count': 4, 'unscored': 0, 'kinds': {}}
+    # The last line is scored, but it would be wrong whatever the model.
+    assert tally.shares() == {'share': sum(right) / 3, 'count': 3, 'unscored': 0, 'equal': 1, 'kinds': {}}
+    assert 'line 4: not counted, a wrong text equals the right one' in caplog.text
+    assert tally.describe()[1:] == ['not counted, a wrong text equals the right one: 1']
     kinds = ['x', 'y', 'x', 'x']
     given = [f'{kind}\t{line}' for kind, line in zip(kinds, lines, strict=True)]
     again, by_kind = written(first, given, contrast=True, kinds=True)
     assert again == found
-    shares = {'x': (right[0] + right[2]) / 3, 'y': float(right[1])}
+    shares = {'x': (right[0] + right[2]) / 2, 'y': float(right[1])}
     assert {kind: share['share'] for kind, share in by_kind.shares()['kinds'].items()} == shares
-    assert f'  x: {100 * shares["x"]:.1f} % of 3' in by_kind.describe()
+    assert f'  x: {100 * shares["x"]:.1f} % of 2' in by_kind.describe()
     # A first line that names the columns, in any order, is no pair.
     named = ['target\tcontrast\tkind\tsource', 'bc\tde\tx\ta', 'bc\tde\tx\ta\tfg']
     header, tally = written(first, named, contrast=True)
@@ -200,7 +202,7 @@ def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first):
 @pytest.mark.parametrize(
     ('lines', 'options', 'told'),
     [
-        (['a\tb', 'ab'], {}, 'line 2: 1 columns; expected source, target'),
+        (['a\tb', 'ab'], {}, 'line 2: 1 column; expected source, target'),
         (['a\tb\tc'], {}, 'line 1: 3 columns; expected source, target'),
         (['a\tb\tc', 'a\tb'], {'contrast': True}, 'line 2: 2 columns; expected source, target, contrast'),
         (['a\tb\tc'], {'contrast': True, 'kinds': True}, 'line 1: 3 columns; expected kind, source'),
@@ -208,9 +210,12 @@ def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first):
     ],
 )
 def test_lines_with_other_columns(first, lines, options, told):
+    output = io.BytesIO()
     with pytest.raises(ConfigError) as raised:
-        written(first, lines, **options)
+        pairs.write(first, [lines], output, texts.Progress(quiet=True), **options)
     assert told in str(raised.value)
+    # The lines before the wrong one are answered, and no other.
+    assert output.getvalue().count(b'\n') == len(lines) - 1
 
 
 def test_a_text_that_is_too_long_is_named_and_not_scored(first, caplog):

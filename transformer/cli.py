@@ -324,15 +324,18 @@ def write_texts(call: Call, task: str, text: str | None = None) -> None:
 def run_score_pairs(call: Call) -> None:
     """Prints log p of given texts, and how often the right one is the likeliest."""
     from transformer import pairs, texts
-    from transformer.runs import restore
+    from transformer.runs import restore, workdir
 
-    values = call.flags
-    trained, _ = restore.load_and_tell(opened(call), values.checkpoint, call.changes)
-    lines = texts.standard_input()
+    values, folder = call.flags, opened(call)
+    # Whatever can be refused is refused before the model is loaded.
+    config = restore.changed(workdir.read_config(folder), call.changes)
+    pairs.columns(config, contrast=values.contrast, kinds=values.kinds)
+    lines, output = texts.standard_input(), texts.standard_output()
+    trained, _ = restore.load_and_tell(folder, values.checkpoint, call.changes)
     tally = pairs.write(
         trained,
         lines,
-        texts.standard_output(),
+        output,
         texts.Progress(lines.total, quiet=sys.stdin.isatty()),
         contrast=values.contrast,
         kinds=values.kinds,

@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
+from absl import logging
+
 from transformer.config import Config
 from transformer.options import ConfigError
 from transformer.runs.restore import Trained
@@ -50,9 +52,8 @@ class Columns(NamedTuple):
         few = len(cells) < len(self.names)
         if few or (len(cells) > len(self.names) and not contrasts):
             shown = ', '.join(self.names) + (', more of them' if contrasts else '')
-            raise ConfigError(
-                f'line {number + 1}: {len(cells)} columns; expected {shown}, with tabs between them'
-            )
+            there = f'{len(cells)} column' + 's' * (len(cells) > 1)
+            raise ConfigError(f'line {number + 1}: {there}; expected {shown}, with tabs between them')
         names = self.names + (CONTRAST,) * (len(cells) - len(self.names))
         of = {name: cell for name, cell in zip(names, cells, strict=True) if name != CONTRAST}
         wrong = [cell for name, cell in zip(names, cells, strict=True) if name == CONTRAST]
@@ -88,42 +89,61 @@ def named_columns(config: Config, line: str, *, contrast: bool) -> Columns | Non
 def items(
     chunks: Iterable[list[str]], config: Config, *, contrast: bool, kinds: bool
 ) -> Iterator[list[Item]]:
-    """The items of lines.
+    """Yields the items of lines.
 
     Raises:
-      ConfigError: a line has other columns than it should.
+      ConfigError: a line has other columns than it should; the items before it were yielded.
     """
     known, first = columns(config, contrast=contrast, kinds=kinds), 0
     for chunk in chunks:
         lines = list(enumerate(chunk, start=first))
         if first == 0 and (header := named_columns(config, chunk[0], contrast=contrast)):
             known, lines = header, lines[1:]
-        yield [known.read(number, line) for number, line in lines]
+        found = []
+        try:
+            for number, line in lines:
+                found.append(known.read(number, line))
+        except ConfigError:
+            yield found
+            raise
+        yield found
         first += len(chunk)
 
 
 class Tally:
-    """How often the first text was the likeliest, overall and by kind; lines without a score do not count."""
+    """How often the first text was the likeliest, overall and by kind.
+
+    Lines without a score do not count, nor do those that have the first text among the others: they would
+    count as wrong whatever the model.
+    """
 
     def __init__(self):
         self._right: dict[str | None, list[bool]] = {}
-        self.unscored = 0
+        self.unscored = self.equal = 0
 
-    def add(self, kind: str | None, scores: Sequence[float]) -> bool | None:
+    def add(self, item: Item, scores: Sequence[float]) -> bool | None:
         """Counts a line; returns whether its first text is likelier than all others, None if unknown."""
+        first, *others = item.texts
+        if first in others:
+            logging.warning('line %d: not counted, a wrong text equals the right one', item.number + 1)
+            self.equal += 1
+            return None
         if any(math.isnan(score) for score in scores):
             self.unscored += 1
             return None
         right = scores[0] > max(scores[1:])
-        self._right.setdefault(kind, []).append(right)
+        self._right.setdefault(item.kind, []).append(right)
         return right
 
     def shares(self) -> dict[str, object]:
-        """`share` and `count`, overall and for each of `kinds`; a share is null where nothing was counted."""
+        """`share` and `count`, overall and for each of `kinds`; a share is null where nothing was counted.
+
+        `unscored` and `equal` say how many lines did not count, and why.
+        """
         share = lambda found: {'share': sum(found) / len(found) if found else None, 'count': len(found)}
         everything = [right for found in self._right.values() for right in found]
         kinds = {kind: share(found) for kind, found in sorted(self._right.items()) if kind is not None}
-        return share(everything) | {'unscored': self.unscored, 'kinds': kinds}
+        return share(everything) | {'unscored': self.unscored, 'equal': self.equal, 'kinds': kinds}
 
     def describe(self) -> list[str]:
         """Lines for people."""
@@ -132,6 +152,8 @@ class Tally:
         told += [f'  {kind}: {_percent(share)}' for kind, share in shares['kinds'].items()]
         if self.unscored:
             told.append(f'not scored: {self.unscored:,}')
+        if self.equal:
+            told.append(f'not counted, a wrong text equals the right one: {self.equal:,}')
         return told
 
 
@@ -159,7 +181,7 @@ def write(
       as_json: whether each line is an object, with `line`, `logp`, `pieces`, `kind` and `right`.
 
     Raises:
-      ConfigError: a line has other columns than it should.
+      ConfigError: a line has other columns than it should; the lines before it are answered.
     """
     tally, done = Tally(), 0
     score = task_of(trained.config).likelihoods
@@ -174,7 +196,7 @@ def write(
             with progress.paused(done):
                 for item in found:
                     likelihoods = [next(scored) for _ in item.texts]
-                    right = tally.add(item.kind, [each.total for each in likelihoods]) if contrast else None
+                    right = tally.add(item, [each.total for each in likelihoods]) if contrast else None
                     tell = _json if as_json else _line
                     output.write(tell(item, likelihoods, right, contrast, pieces).encode() + b'\n')
                 output.flush()
