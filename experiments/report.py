@@ -281,8 +281,8 @@ def print_report(call: Call) -> None:
     told, tests = notes(comparison), {}
     try:
         tests = scored.significance(comparison)
-    except (ConfigError, OSError, UnicodeDecodeError) as error:
-        told.append(f'No significance: {" ".join(str(error).split())}')
+    except ConfigError as error:
+        told.append(f'There is no p, which needs the translations and references of the runs: {error}.')
     text = _rendered(comparison, tests, told, values.format)
     if values.output:
         pathlib.Path(values.output).write_text(text)
@@ -314,12 +314,12 @@ def _compared(call: Call) -> Comparison:
     values = call.flags
     if call.words:
         if wrong := [name for name in ('workdir', 'table', 'scale') if values[name].present]:
-            raise ConfigError(f'--{wrong[0]}: of a sweep; a report of RUN... does not take it')
+            raise ConfigError(f'--{wrong[0]}: for the report of a sweep only, not with RUN...')
         return scored.of_runs(call.words, values.base, values.split)
     if wrong := [name for name in ('base', 'split') if values[name].present]:
-        raise ConfigError(f'--{wrong[0]}: of a report of RUN...; the table of a sweep says it')
+        raise ConfigError(f'--{wrong[0]}: for a report of RUN... only; the table of a sweep decides it')
     if values.workdir is None and values.table is None:
-        raise ConfigError('--workdir: missing; report needs the folder of a sweep, or RUN...')
+        raise ConfigError('--workdir: missing; report needs the folder of a sweep, or the folders of runs')
     table, scale = (own.kept(name) if name else None for name in (values.table, values.scale))
     named = values.workdir or runs.folder(table, scale or scales.default_scale(table))
     folder = pathlib.Path(named)
@@ -349,13 +349,13 @@ FORMATS: dict[str, Renderer | None] = {
     'json': None,
 }
 FLAGS = {
-    'workdir': Flag(str, None, 'folder of a sweep', 'FOLDER'),
-    'table': Flag(str, None, 'what the sweep must be of; any table if none', 'NAME'),
-    'scale': Flag(str, None, 'what the sweep must be at; any scale if none', 'NAME'),
-    'base': Flag(str, None, 'the RUN that others are compared with; the first if none', 'RUN'),
-    'split': Flag(str, 'test', 'of RUN...: which scores', 'NAME'),
+    'workdir': Flag(str, None, 'folder of a sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
+    'table': Flag(str, None, 'the table of the sweep; a folder with another one is refused', 'NAME'),
+    'scale': Flag(str, None, 'the scale of the sweep; a folder with another one is refused', 'NAME'),
+    'base': Flag(str, None, 'the RUN that the others are compared with (default: the first)', 'RUN'),
+    'split': Flag(str, 'test', 'with RUN...: the split whose scores are compared', 'NAME'),
     'format': Flag(str, 'terminal', 'how to print it', 'NAME', choices=tuple(FORMATS)),
-    'output': Flag(str, None, 'file to write; standard output if none', 'FILE'),
+    'output': Flag(str, None, 'file to write (default: standard output)', 'FILE'),
 }
 COMMANDS = {
     '': Command(

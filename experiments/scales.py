@@ -95,7 +95,7 @@ def default_scale(name: str) -> str:
 
 
 def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
-    """What the row changes in the base config of a scale, as `{'model.h': 4, ...}`.
+    """What the row changes in the base config of a scale, such as `{'model.h': 4, ...}`.
 
     Args:
       different: differences of that base from the scale's; the row is in proportion to the changed base.

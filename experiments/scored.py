@@ -170,7 +170,7 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
     """Runs that need not belong to a sweep, a row each, named by their folders.
 
     Args:
-      base: the name or folder of the run that others are compared with; the first if none.
+      base: the name or folder of the run that others are compared with; the first if None.
 
     Raises:
       ConfigError: a folder holds no result or lacks the split, or two are of different tasks.
@@ -221,7 +221,8 @@ def _finished(folder: pathlib.Path, split: str) -> dict:
         raise ConfigError(f'{folder}: holds no result.json; a run has one when its training has ended')
     result = runs.read_json(file, _KEYS)
     if split not in result['scores']:
-        raise ConfigError(f'--split={split}: {folder} has scores of {", ".join(result["scores"]) or "none"}')
+        there = f'scores of {", ".join(result["scores"])}' if result['scores'] else 'no scores'
+        raise ConfigError(f'--split={split}: {folder} has {there}')
     return result
 
 
@@ -328,13 +329,13 @@ def significance(comparison: Comparison) -> dict[str, list[tuple[float, float]]]
     """Tests of each row's difference in BLEU from base, by row: difference and p of every pair of runs.
 
     Raises:
-      ConfigError, OSError: translations or references are missing.
+      ConfigError: translations or references are missing.
     """
     base, table = comparison.base_row(), comparison.table
     tested = [measure for measure in table.measures if measure.significance]
     if not base or not any(base.scores(table.split, measure.path) for measure in tested):
         return {}
-    references = translation.references(epath.Path(base.counted[0].folder), table.split)
+    against = references(base.counted[0].folder, table.split)
     language = base.config.data.target_language
     found: dict[str, list[tuple[float, float]]] = {}
     for run in base.counted:
@@ -345,14 +346,25 @@ def significance(comparison: Comparison) -> dict[str, list[tuple[float, float]]]
             if row is not base and other.pair == run.pair and not other.unlike
         }
         for name, lines in others.items():
-            if len(lines) != len(references):
-                raise ConfigError(f'{name}: {len(lines)} translations of {len(references)} sentences')
+            if len(lines) != len(against):
+                raise ConfigError(f'{name}: {len(lines)} translations of {len(against)} sentences')
         if others:
             ours = _translations(run, table.split)
-            tests = bleu.significance(ours, list(others.values()), references, language)
+            tests = bleu.significance(ours, list(others.values()), against, language)
             for name, test in zip(others, tests, strict=True):
                 found.setdefault(name, []).append(test)
     return found
+
+
+def references(folder: pathlib.Path, split: str) -> list[str]:
+    """The references of a split of a run.
+
+    Raises:
+      ConfigError: they cannot be had.
+    """
+    if not (folder / 'config.json').exists():
+        raise ConfigError(f'{folder} holds neither config nor data')
+    return translation.references(epath.Path(folder), split)
 
 
 def disagree(tests: Sequence[tuple[float, float]]) -> bool:
@@ -361,4 +373,7 @@ def disagree(tests: Sequence[tuple[float, float]]) -> bool:
 
 
 def _translations(run: Done, split: str) -> list[str]:
-    return workdir.read_lines(epath.Path(run.folder), f'{split}.{run.scores(split)["checkpoint"]}')
+    try:
+        return workdir.read_lines(epath.Path(run.folder), f'{split}.{run.scores(split)["checkpoint"]}')
+    except (OSError, UnicodeDecodeError):
+        raise ConfigError(f'{run.folder} holds no translations of {split}') from None

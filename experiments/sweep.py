@@ -46,7 +46,7 @@ def run_rows(call: Call) -> int:
     """
     values = call.flags
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
-        raise ConfigError(f'--{ignored[0]}: for SLURM alone; needs --launcher=slurm')
+        raise ConfigError(f'--{ignored[0]}: for SLURM only; needs --launcher=slurm')
     rows = tables.rows(_table(values), values.rows)
     asked = tuple(itertools.product([row.name for row in rows], range(1, values.seeds + 1)))
     workdir = _workdir(values)
@@ -110,7 +110,7 @@ def _different(values: flags.FlagValues) -> dict[str, object]:
     """What the flags --set change in the base of the scale."""
     found = dict(_pair('set', said) for said in values.set)
     if 'train.seed' in found:
-        raise ConfigError('--set=train.seed: --seeds says how many')
+        raise ConfigError('--set=train.seed: a sweep sets it; --seeds says how many seeds')
     return {key: options.parse_value(configs.OPTIONS, key, value) for key, value in found.items()}
 
 
@@ -162,29 +162,29 @@ def _duration(seconds: float | None) -> str:
 SCALE = ('table', 'rows', 'scale', 'set')
 FLAGS = {
     'table': Flag(str, '3', f'{", ".join(tables.TABLES)}, or a file of your own', 'NAME'),
-    'rows': Flag(str, None, 'names of rows, comma-separated; all if none', 'NAMES'),
+    'rows': Flag(str, None, 'names of rows, separated by commas (default: all)', 'NAMES'),
     'scale': Flag(
         str,
         None,
-        f"the base that rows differ from: {', '.join(scales.SCALES)}, or a config file; the table's own if "
-        'none',
+        f'the base that rows differ from: {", ".join(scales.SCALES)}, or a config file (default: the '
+        "table's own)",
         'NAME',
     ),
-    'set': Flag(str, [], 'changed in that base; may be given several times', 'OPTION=VALUE', many=True),
+    'set': Flag(str, [], 'changes that base; may be given several times', 'OPTION=VALUE', many=True),
     'tflops': Flag(
-        float, None, "how fast the training computes, in TFLOP/s; if none, the paper's 76", 'N', least=1e-6
+        float, None, "how fast the training computes, in TFLOP/s (default: the paper's 76)", 'N', least=1e-6
     ),
     'time': Flag(bool, False, 'measure updates on the devices at hand'),
     'memory': Flag(bool, False, 'ask XLA for the memory of an update'),
-    'workdir': Flag(str, None, 'folder of the sweep; runs/table<table>-<scale> if none', 'FOLDER'),
+    'workdir': Flag(str, None, 'folder of the sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
     'seeds': Flag(int, 1, 'runs of each row, with seeds 1, 2, ...', 'N', least=1),
     'launcher': Flag(str, 'local', 'this machine or a SLURM cluster', 'NAME', choices=launch.LAUNCHERS),
-    'parallel': Flag(int, None, 'most runs at a time; if none, 1, or 256 on SLURM', 'N', least=1),
-    'gpus': Flag(int, 0, 'GPUs of a run; 0 on this machine: all', 'N', least=0),
+    'parallel': Flag(int, None, 'how many runs go on at once (default: 1; on SLURM 256)', 'N', least=1),
+    'gpus': Flag(int, 0, 'GPUs of each run; on this machine 0 means all', 'N', least=0),
     'cpus': Flag(int, 2, 'CPU cores of a run on SLURM', 'N', least=1),
     'mem_gb': Flag(float, 8.0, 'memory of a run on SLURM, in GB', 'N', least=0.1),
     'hours': Flag(float, 24.0, 'time limit of a job on SLURM, which is then queued again', 'N', least=0.1),
-    'sbatch': Flag(str, [], 'an option of sbatch, as partition=gpu', 'OPTION=VALUE', many=True),
+    'sbatch': Flag(str, [], 'an option of sbatch, such as partition=gpu', 'OPTION=VALUE', many=True),
 }
 ON_SLURM = ('cpus', 'mem_gb', 'hours', 'sbatch')
 COMMANDS = {

@@ -24,7 +24,7 @@ class Row:
     """One row of a table.
 
     Attributes:
-      changes: its difference from base, as `{'model.h': 4}`, in numbers of `scale`.
+      changes: its difference from base, such as `{'model.h': 4}`, in numbers of `scale`.
       paper: what the paper prints, as far as it does: PPL and BLEU (of Table 3, on newstest2013), EN-DE
         and EN-FR (BLEU of Table 2, on newstest2014), params (in millions) and FLOPs.
       source: where the row comes from.
@@ -47,7 +47,7 @@ class Measure(NamedTuple):
     Attributes:
       name: the heading of its columns.
       meaning: what it is, in words.
-      path: where it stands among a split's scores in result.json, as `bleu.sacrebleu.score`.
+      path: where it stands among a split's scores in result.json, such as `bleu.sacrebleu.score`.
       decimals: of our numbers.
       paper: what `Row.paper` calls the paper's number; the first that a row has counts.
       paper_decimals: of the paper's numbers.
@@ -281,7 +281,7 @@ def table(name: str) -> Table:
     if own.is_file(name):
         return _checked(own.table(name), name)
     if name not in TABLES:
-        raise ConfigError(f'--table={name}: choose one of {", ".join(TABLES)}, or a file as mine.py')
+        raise ConfigError(f'--table={name}: choose one of {", ".join(TABLES)}, or a file such as mine.py')
     return TABLES[name]
 
 
@@ -301,7 +301,7 @@ def _checked(found: object, file: str) -> Table:
             raise ConfigError(f'{file}: row {row.name!r}: a name of letters, digits, "_", ".", "+" and "-"')
     tested = [measure for measure in found.measures if measure.significance]
     if len(tested) > 1 or not all(measure.path.startswith('bleu.') for measure in tested):
-        raise ConfigError(f'{file}: significance: of one measure, whose path begins with "bleu."')
+        raise ConfigError(f'{file}: significance: for one measure only, with a path that begins with "bleu."')
     return found
 
 

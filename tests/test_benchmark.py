@@ -39,7 +39,7 @@ def test_the_text_has_lengths_like_wmt_and_is_the_same_every_time(tmp_path):
 @pytest.mark.parametrize(
     'words, expected',
     [
-        ([], "'nothing': no such command; choose one of data, average, replicas"),
+        ([], 'no command; choose one of data, average, replicas'),
         (['model'], "'model': no such command"),
         (['data', '--pairs=0'], '--pairs=0: 0 is not a positive integer'),
         (['average', '--pairs=9'], '--pairs: average does not take it'),

@@ -247,6 +247,8 @@ def test_a_wrong_use_of_a_trained_model(capfd, monkeypatch, texts, trained, argv
     ('argv', 'parts'),
     [
         (['config', '--workdir=w'], ['--workdir', 'config does not take it', '--diff']),
+        (['config', '--markdown', '--diff'], ['--markdown: ', 'alone']),
+        (['config', '--markdown', '--config.model.h=4'], ['--markdown: ', 'alone']),
         (['translate', '--split=dev'], ['--split', 'translate does not take it', '--nbest']),
         (['train', '--checkpoint=best'], ['--checkpoint', 'train does not take it']),
         (['score', '--nbest=2'], ['--nbest', 'score does not take it']),
@@ -258,9 +260,9 @@ def test_a_wrong_use_of_a_trained_model(capfd, monkeypatch, texts, trained, argv
         (['figure', '--workdir=w', '--config.model.h=2'], ['--config.model.h', 'figure does not']),
         (
             ['evaluate', '--workdir=w', '--config=configs/base.py'],
-            ['--config=configs/base.py', 'evaluate has the config of --workdir=w'],
+            ['--config=configs/base.py', 'not together with --workdir=w, whose own config evaluate uses'],
         ),
-        (['evaluate', 'dev'], ["'dev'", 'evaluate takes flags only']),
+        (['evaluate', 'dev'], ["'dev'", 'evaluate takes only flags']),
     ],
     ids=' '.join,
 )
@@ -601,18 +603,18 @@ def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
 @pytest.mark.parametrize(
     ('argv', 'told'),
     [
-        (['--nbest=9'], 'nbest=9: decode.beam=4 finds 4; set --config.decode.beam=9'),
+        (['--nbest=9'], 'nbest=9: decode.beam=4 finds only 4; set --config.decode.beam=9'),
         (
             ['--nbest=2', '--config.decode.method=greedy'],
-            'nbest=2: decode.method=greedy finds one; set --config.decode.method=beam, or for different '
+            'nbest=2: decode.method=greedy finds only one; set --config.decode.method=beam, or for different '
             'samples set --config.decode.method=sample and --samples=2',
         ),
         (
             ['--nbest=2', '--config.decode.method=sample'],
-            'nbest=2: decode.method=sample finds one; set --config.decode.method=beam, or for different '
+            'nbest=2: decode.method=sample finds only one; set --config.decode.method=beam, or for different '
             'samples set --samples=2',
         ),
-        (['--samples=2'], 'samples=2: decode.method=beam gives one; set --config.decode.method=sample'),
+        (['--samples=2'], 'samples=2: decode.method=beam gives only one; set --config.decode.method=sample'),
         (
             ['--seed=7'],
             'seed=7: decode.method=beam draws nothing at random; a seed is for sampling: set '
@@ -779,8 +781,10 @@ def test_an_ensemble_of_checkpoints(monkeypatch, capfdbinary, texts, trained, tm
     (workdir / 'config.json').write_text(configs.to_json(configs.replace(config, {'model.h': 4})))
     assert run.main(['run.py', 'translate', f'--workdir={trained}', f'--checkpoint=2,{workdir}:2']) == 2
     assert 'model.' in capfdbinary.readouterr().err.decode()
+    # Refused before the ensemble is loaded and told.
     assert run.main(['run.py', 'figure', f'--workdir={trained}', '--checkpoint=2,3', '--sentence=it']) == 2
-    assert 'of one checkpoint' in capfdbinary.readouterr().err.decode()
+    told = 'error: --checkpoint=2,3: figure shows one checkpoint, no ensemble\n'
+    assert capfdbinary.readouterr().err.decode() == told
 
 
 @pytest.mark.parametrize('config', ['gru_bahdanau', 'conv_seq2seq'])

@@ -125,7 +125,7 @@ def test_lock_file_counts(data, tmp_path, caplog):
         'long\ttrain.en\t8',
     ]
     listed = prepared.folder / 'drops.tsv'
-    assert f"data.train: left out {{'empty': 2, 'long': 2}}, listed in {listed}" in caplog.text
+    assert f'data.train: left out 2 empty, 2 long; they are listed in {listed}' in caplog.text
 
 
 def test_a_sentence_of_max_len_is_kept(data, tmp_path):
@@ -567,7 +567,7 @@ def test_a_rename_that_fails_is_told(data, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     'options, expected',
     [
-        ({'max_len': 2}, "data.train: no example to use; dropped {'empty': 2, 'long': 8}"),
+        ({'max_len': 2}, 'data.train: no example is left; left out 2 empty, 8 long'),
         ({'dev': 'nothing'}, 'data.dev: nothing.en is empty'),
         ({'pieces': 37_000}, 'data.pieces=37000: the training text allows'),
     ],

@@ -20,7 +20,6 @@ from experiments import command, launch, report, runs, scales, scored, tables
 from transformer import config as configs
 from transformer.arguments import Command
 from transformer.tasks.translation import bleu
-from transformer.tasks.translation import task as translation
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
 # Row, seed, perplexity, BLEU and how many of the translations are wrong.
@@ -43,7 +42,7 @@ def workdir(tmp_path, monkeypatch):
     failed.file('json').parent.mkdir()
     ended = {'options': failed.options, 'status': 1, 'error': 'MemoryError: 3 GiB'}
     failed.file('json').write_text(json.dumps(ended))
-    monkeypatch.setattr(translation, 'references', lambda folder, split: REFERENCES)
+    monkeypatch.setattr(scored, 'references', lambda folder, split: REFERENCES)
     return tmp_path
 
 
@@ -139,7 +138,8 @@ def test_results_alone_are_enough(workdir, capsys):
         shutil.rmtree(path)
     out = shown(workdir, capsys, '--format=markdown')
     assert cells(out)['A1']['ΔBLEU ours'] == '-4.00' and 'p' not in cells(out)['A1']
-    assert 'No significance: ' in out
+    missing = f'{workdir / "base-seed1"} holds no translations of dev'
+    assert f'There is no p, which needs the translations and references of the runs: {missing}.' in out
 
 
 def test_equal_scores_are_no_difference():
@@ -533,7 +533,7 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
         ([*folders, '--base=big'], '--base=big: choose one of C1-seed1, base-seed1, A1-seed2'),
         ([*folders, '--split=test'], 'C1-seed1 has scores of dev'),
         ([*folders, f'--workdir={workdir}'], '--workdir: of a sweep; a report of RUN...'),
-        ([f'--workdir={workdir}', '--base=A1'], '--base: of a report of RUN...'),
+        ([f'--workdir={workdir}', '--base=A1'], '--base: for a report of RUN... only'),
         ([folders[0], folders[0]], 'named twice'),
     ):
         assert report.main(['report', *words, *([] if '--split' in words[-1] else ['--split=dev'])][:9]) == 2

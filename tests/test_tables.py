@@ -306,8 +306,8 @@ def test_flags_that_a_command_ignores_are_refused(capsys):
         (['plan', '--workdir=runs/x'], '--workdir: plan does not take it'),
         (['status', '--rows=A1'], '--rows: status does not take it'),
         (['run', '--time'], '--time: run does not take it'),
-        (['run', '--cpus=4'], '--cpus: for SLURM alone; needs --launcher=slurm'),
-        (['run', 'base'], "'base': run takes flags only"),
+        (['run', '--cpus=4'], '--cpus: for SLURM only; needs --launcher=slurm'),
+        (['run', 'base'], "'base': run takes only flags"),
     ):
         assert sweep.main(['sweep', *words]) == 2
         error = capsys.readouterr().err

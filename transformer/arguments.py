@@ -45,7 +45,7 @@ class Command(NamedTuple):
     run: does what the call says; returns the exit status, 0 if None. flags: the names of those that it
     takes. options: the options of the config that it takes, by name or as `decode.`, the beginning of
     names; '' is all of them. words: what follows the command, by the name that the help gives it; the
-    last may end in "..." and be any number of words.
+    last may end in "..." and be any number of words. note: what the help says after the flags.
     """
 
     summary: str
@@ -54,6 +54,7 @@ class Command(NamedTuple):
     options: tuple[str, ...] = ()
     examples: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
+    note: str = ''
 
 
 class Call(NamedTuple):
@@ -102,7 +103,8 @@ def read(
         raise ConfigError(str(error).strip().splitlines()[0]) from None
     name = default if set(commands) == {''} or not words else words.pop(0)
     if name not in commands:
-        raise ConfigError(f'{name or "nothing"!r}: no such command; choose one of {", ".join(commands)}')
+        problem = f'{name!r}: no such command' if name else 'no command'
+        raise ConfigError(f'{problem}; choose one of {", ".join(commands)}')
     command, told = commands[name], name or 'this program'
     for flag in known:
         if values[flag].present and flag not in command.flags:
@@ -110,7 +112,7 @@ def read(
             raise ConfigError(f'--{flag}: {told} does not take it; it takes {taken}')
     several = bool(command.words) and command.words[-1].endswith('...')
     if len(words) != len(command.words) and not several:
-        expected = ' and '.join(command.words) or 'flags only'
+        expected = ' and '.join(command.words) or 'only flags, which begin with --'
         given = ', '.join(map(repr, words)) or 'nothing'
         raise ConfigError(f'{given}: {told} takes {expected}')
     return Call(name, tuple(words), values, '', {})
@@ -126,7 +128,8 @@ def _check_config(call: Call, command: Command) -> None:
     by_name = 'config' in command.flags and call.flags.workdir is None
     if named and not by_name:
         raise ConfigError(
-            f'--config={call.file}: {call.command} has the config of --workdir={call.flags.workdir}'
+            f'--config={call.file}: not together with --workdir={call.flags.workdir}, whose own config '
+            f'{call.command} uses'
         )
     if named and call.file.endswith('.json') and not os.path.isdir(work_directory(call)):
         # Its model is meant, which is somewhere else than the config would have it.
@@ -139,7 +142,7 @@ def _check_config(call: Call, command: Command) -> None:
         # be repeated: `restore.changed` compares it.
         naming = not configs.OPTIONS[key].metadata['free'] and (by_name or command.options)
         if not naming and not any(key.startswith(option) for option in command.options):
-            why = 'has the config of its work directory' if 'workdir' in command.flags else 'reads no config'
+            why = 'uses the config of its work directory' if 'workdir' in command.flags else 'reads no config'
             raise ConfigError(f'--config.{key}: {call.command} does not take it; it {why}')
 
 
@@ -253,7 +256,9 @@ def help_of(program: str, name: str, command: Command, known: Mapping[str, Flag]
         lines += ['', *_filled(f'Every option of the config: `{program} config` shows them.')]
     elif command.options:
         taken = ', '.join(f'{o}*' if o.endswith('.') else o for o in command.options)
-        lines += ['', *_filled(f'Options of the config, as --config.GROUP.OPTION=VALUE: {taken}')]
+        lines += ['', *_filled(f'Options of the config, given as --config.GROUP.OPTION=VALUE: {taken}')]
+    if command.note:
+        lines += ['', *_filled(command.note)]
     if command.examples:
         lines += ['', 'Examples:', *(f'    {line.format(program)}' for line in command.examples)]
     return '\n'.join(lines) + '\n'

@@ -26,9 +26,9 @@ models of its parts.
 Commands (the default is train; `{program} COMMAND --help` tells more):
 {commands}
 
---config names a config file, {default} if none. Every option
-of it can be changed, as --config.model.h=4 or --config.train.steps=1000;
-`{program} config` shows them all with their sections of the paper.
+--config names a config file (default: {default}). Every option
+of it can be changed, for example with --config.model.h=4; `{program}
+config` shows them all with their sections of the paper.
 
 Examples:
     {program}
@@ -37,14 +37,14 @@ Examples:
     {program} evaluate --workdir=runs/multi30k
     echo "A dog runs." | {program} translate --workdir=runs/multi30k
 
-Exit status: 0 done, 2 a mistake in the call or its data, 3 a loss or gradient
-is not finite, 130 and 143 stopped by Ctrl-C and SIGTERM (what was trained is
-saved; the same command resumes).
+Exit status: 0 done, 2 a mistake in the call or its data or a system error,
+3 a loss or gradient is not finite, 130 and 143 stopped by Ctrl-C and SIGTERM
+(what was trained is saved; the same command resumes).
 """
 
 FLAGS = {
     'config': Flag(str, None, 'config file, or the config.json of a work directory', 'FILE'),
-    'workdir': Flag(str, None, 'work directory; runs/<config and changes> if none', 'FOLDER'),
+    'workdir': Flag(str, None, 'work directory (default: runs/<config and changes>)', 'FOLDER'),
     'init_from': Flag(
         str,
         None,
@@ -55,23 +55,25 @@ FLAGS = {
         str,
         'scored',
         'scored (what the training scored at its end: the average if it makes one, else the best), best '
-        '(by dev loss), latest, average or a step; several, comma-separated, are an ensemble',
+        '(on dev), latest, average, or a step',
         'NAME',
     ),
-    'split': Flag(str, 'test', 'splits of the data, comma-separated, as dev,test', 'NAMES'),
+    'split': Flag(str, 'test', 'split of the data; evaluate takes several, separated by commas', 'NAME'),
     'source': Flag(str, None, 'instead of a split: sentences to translate, one a line', 'FILE'),
     'reference': Flag(str, None, 'with --source: their translations, one a line', 'FILE'),
-    'text': Flag(str, None, 'of a language model, instead of a split: documents, one a line', 'FILE'),
-    'show': Flag(int, 5, 'how many sentences', 'N', least=0),
-    'last': Flag(int, None, 'how many checkpoints; the config says if none', 'N', least=1),
-    'every': Flag(int, None, 'updates between two of them; the config says if none', 'N', least=1),
-    'nbest': Flag(int, 1, 'hypotheses of each line', 'N', least=1),
+    'text': Flag(str, None, 'for a language model, instead of a split: documents, one a line', 'FILE'),
+    'show': Flag(int, 5, 'how many of the sentences that differ most to print', 'N', least=0),
+    'last': Flag(int, None, 'how many checkpoints (default: train.average_last)', 'N', least=1),
+    'every': Flag(int, None, 'updates between two of them (default: train.average_every)', 'N', least=1),
+    'nbest': Flag(int, 1, 'how many hypotheses to write for each line', 'N', least=1),
     'scores': Flag(bool, False, 'append a tab and the score'),
-    'prompt': Flag(str, None, 'the text to continue; the lines of standard input if none', 'TEXT'),
-    'samples': Flag(int, 1, 'texts for each line, by method sample', 'N', least=1, most=10_000),
-    'seed': Flag(int, None, 'of the sampling; train.seed if none', 'N', least=0, most=2**31 - 1),
+    'prompt': Flag(str, None, 'the text to continue (default: each line of standard input)', 'TEXT'),
+    'samples': Flag(
+        int, 1, 'with --config.decode.method=sample: texts for each line', 'N', least=1, most=10_000
+    ),
+    'seed': Flag(int, None, 'seed of the sampling (default: train.seed)', 'N', least=0, most=2**31 - 1),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
-    'markdown': Flag(bool, False, 'all options as the table of configs/README.md'),
+    'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
     'hypotheses': Flag(str, None, 'translations, one a line', 'FILE'),
     'references': Flag(str, None, 'references, one a line', 'FILE'),
     'languages': Flag(str, 'en-de', 'translated from and into', 'A-B'),
@@ -85,16 +87,20 @@ FLAGS = {
     'kinds': Flag(bool, False, 'with --contrast and no such first line: the first column is the kind'),
     'pieces': Flag(bool, False, 'append log p of every piece'),
     'json': Flag(bool, False, 'print JSON'),
-    'sentence': Flag(str, None, "the paper's own, or a sample, if none", 'TEXT'),
+    'sentence': Flag(
+        str, None, "the sentence (default: the paper's example; a sample of a language model)", 'TEXT'
+    ),
     'word': Flag(
         str,
         None,
-        'the word that attends; if none, "it" (all words where there is none), or the last word of a '
-        'language model',
+        'the word that attends (default: "it", or all words if the sentence has no "it"; the last word for '
+        'a language model)',
         'WORD',
     ),
-    'target_word': Flag(str, None, 'the target word; if none, a pronoun, else the last word', 'WORD'),
-    'distributed': Flag(bool, False, 'this is one of several processes, as on SLURM or a pod'),
+    'target_word': Flag(
+        str, None, 'the word of the translation (default: a pronoun, else the last word)', 'WORD'
+    ),
+    'distributed': Flag(bool, False, 'this process is one of several, as on SLURM or a TPU pod'),
 }
 
 
@@ -135,6 +141,8 @@ def run_prepare(call: Call) -> None:
 def run_config(call: Call) -> None:
     """Prints the resolved config, or the table of all options."""
     if call.flags.markdown:
+        if call.flags.diff or call.flags.config is not None or call.changes:
+            raise ConfigError('--markdown: lists every option with its default; give it alone')
         print(options.markdown(configs.OPTIONS), end='')
     else:
         print_config(arguments.config(call), diff=call.flags.diff)
@@ -215,10 +223,11 @@ def run_average(call: Call) -> None:
 
 def run_figure(call: Call) -> None:
     """Draws the attention of a sentence."""
-
     from transformer.runs import restore
 
     folder = opened(call)
+    if ',' in call.flags.checkpoint:
+        raise ConfigError(f'--checkpoint={call.flags.checkpoint}: figure shows one checkpoint, no ensemble')
     trained, _ = restore.load_and_tell(folder, call.flags.checkpoint)
     draw(folder, trained, [call.flags.sentence], call.flags.word, call.flags.target_word)
 
@@ -392,6 +401,10 @@ def draw(
 PLACE = ('config', 'workdir')
 MODEL = (*PLACE, 'checkpoint', 'distributed')
 FILES = ('source', 'reference', 'text')
+ENSEMBLE = (
+    'Several checkpoints, separated by commas, are an ensemble, which uses the mean of their '
+    'probabilities: --checkpoint=500,1000 or --checkpoint=best,FOLDER:best.'
+)
 COMMANDS = {
     'train': Command(
         'Train, or resume, then evaluate.',
@@ -423,10 +436,11 @@ COMMANDS = {
             '{} evaluate --workdir=FOLDER --source=FILE --reference=FILE',
             '{} evaluate --workdir=FOLDER --config.decode.beam=8',
         ),
+        note=ENSEMBLE,
     ),
     'compare': Command(
         'Two models on the same texts: scores, their differences, and the sentences that differ most. '
-        'A and B are work directories, as FOLDER or FOLDER:CHECKPOINT.',
+        'A and B are work directories: FOLDER or FOLDER:CHECKPOINT.',
         run_compare,
         ('split', *FILES, 'show', 'json'),
         ('decode.', 'data.stride', 'train.accumulate'),
@@ -452,6 +466,7 @@ COMMANDS = {
             'echo "A dog runs." | {} translate --workdir=FOLDER',
             '{} translate --workdir=FOLDER --nbest=3 --scores < FILE',
         ),
+        note=ENSEMBLE,
     ),
     'generate': Command(
         'Continue a text, or each line of standard input, with a language model.',
@@ -462,10 +477,11 @@ COMMANDS = {
             '{} generate --workdir=FOLDER --prompt="Der Hund" --samples=5',
             '{} generate --workdir=FOLDER --config.decode.method=beam < FILE',
         ),
+        note=ENSEMBLE,
     ),
     'score-pairs': Command(
         'Log p of given texts, a line each: source TAB target; with --contrast source TAB right TAB wrong '
-        '(TAB wrong ...). For a language model without the source.',
+        '(TAB wrong ...). For a language model the source is left out.',
         run_score_pairs,
         (*MODEL, 'pieces', 'contrast', 'kinds', 'json'),
         ('decode.max_source_len', 'decode.extra_len', 'data.stride'),
@@ -473,6 +489,7 @@ COMMANDS = {
             '{} score-pairs --workdir=FOLDER --pieces < FILE',
             '{} score-pairs --workdir=FOLDER --contrast --kinds < FILE',
         ),
+        note=ENSEMBLE,
     ),
     'config': Command(
         "Print the resolved config, or what differs from the paper's base.",

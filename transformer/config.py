@@ -35,7 +35,7 @@ def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
 
 
 def config_dict(changes: dict[str, object] | None = None) -> ml_collections.ConfigDict:
-    """The paper's base model with `changes`, as `{'model.h': 4, ...}`, for a config file.
+    """The paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file.
 
     Raises:
       ConfigError: an unknown option.
@@ -203,9 +203,9 @@ def _check_data(config: Config) -> None:
             f'train.microbatches={train.microbatches}; needs {row * train.microbatches}'
         )
     if data.source == 'tfds' and data.name is None:
-        raise ConfigError('data.name: missing; source=tfds needs a dataset, as wmt14_translate/de-en')
+        raise ConfigError('data.name: missing; source=tfds needs a dataset, such as wmt14_translate/de-en')
     if train.task == 'language' and data.language is None and data.source != 'text':
-        raise ConfigError(f'data.language: missing; data.source={data.source} needs it, as de')
+        raise ConfigError(f'data.language: missing; data.source={data.source} needs it, for example de')
     if train.task == 'translation' and data.source_language == data.target_language:
         raise ConfigError(f'data.target_language={data.target_language!r}: equals data.source_language')
 
@@ -353,7 +353,7 @@ def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tup
 
 
 def replace(config: Config, changes: dict[str, object]) -> Config:
-    """The config with `changes`, as `{'decode.beam': 1}`, checked again.
+    """The config with `changes`, such as `{'decode.beam': 1}`, checked again.
 
     Raises:
       ConfigError: as `resolve`.

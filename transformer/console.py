@@ -14,8 +14,8 @@ def exit_status(program: Callable[[], int]) -> int:
     """Runs a program, and turns errors that are not the code's into one line on standard error.
 
     Returns:
-      The program's own exit status; 2 after a mistake of the user's or an error of the system, 130 after
-      Ctrl-C, 141 if whoever read the output left early.
+      The program's own exit status; 2 after a mistake of the user's or a system error, 130 after Ctrl-C,
+      141 if whoever read the output left early.
     """
     try:
         status = program()

@@ -39,7 +39,7 @@ def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[n
       ConfigError: the model attends to nothing, or the parameters are those of an ensemble.
     """
     if isinstance(params, tuple):
-        raise ConfigError('--checkpoint: the attention is that of one checkpoint, not of several')
+        raise ConfigError('attention can be shown of one checkpoint, not of an ensemble')
     with jax.default_matmul_precision(config.train.matmul_precision):
         kept = _intermediates(config, params, batch)
     if not kept:

@@ -14,6 +14,7 @@ from jaxtyping import Int
 from transformer import files
 from transformer.config import Data
 from transformer.data import readers, tokenizer
+from transformer.data.lock import left_out
 from transformer.data.readers import Reading
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.options import ConfigError
@@ -232,7 +233,7 @@ def _write_split(
         journal.commit()
         progress(split, total if state['complete'] else state['read'], total)
     if not _examples_written(journal, reading, split):
-        raise ConfigError(f'data.{split}: no example to use; dropped {report.counts}')
+        raise ConfigError(f'data.{split}: no example is left; left out {left_out(report.counts)}')
 
 
 def dtype_of(pieces: AnyTokenizer) -> np.dtype:

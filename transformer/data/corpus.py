@@ -23,6 +23,7 @@ from transformer import files
 from transformer.config import Data
 from transformer.data import build, readers, tokenizer
 from transformer.data.build import LOCK, Progress
+from transformer.data.lock import left_out
 from transformer.data.readers import Reading
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.options import ConfigError
@@ -270,7 +271,8 @@ def _build(
         raise
     for split, made in published.lock['splits'].items():
         if counts := {rule: drop['count'] for rule, drop in made['dropped'].items()}:
-            log.warning('data.%s: left out %s, listed in %s', split, counts, published.folder / build.DROPS)
+            dropped, listed = left_out(counts), published.folder / build.DROPS
+            log.warning('data.%s: left out %s; they are listed in %s', split, dropped, listed)
     return published
 
 

@@ -58,7 +58,7 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenize
             found[field] = list(readers.lines(path))
             contents[field] = ''.join(f'{line}\n' for line in found[field]).encode()
         if not contents[field]:
-            raise ConfigError(f'{path}: empty')
+            raise ConfigError(f'{path}: the file is empty')
     counts = {str(paths[field]): len(texts) for field, texts in found.items()}
     if len(set(counts.values())) > 1:
         raise ConfigError(', '.join(f'{path} has {count} lines' for path, count in counts.items()))

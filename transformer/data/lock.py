@@ -1,7 +1,7 @@
 """What a lock file says of a corpus, and where that differs from what its config should give."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from etils import epath
 
@@ -18,11 +18,16 @@ def describe(lock: Lock) -> Iterator[str]:
         if 'dataset' not in lock:
             files = (f'{file["name"]} ({file["lines"]:,} lines)' for file in lock['files'][split])
             yield f'data.{split}: from {", ".join(files)}'
-        left_out = ', '.join(f'{drop["count"]:,} {rule}' for rule, drop in made['dropped'].items())
+        dropped = left_out({rule: drop['count'] for rule, drop in made['dropped'].items()})
         read = f'{_examples_read(made):,} {_examples(made)} read'
-        yield f'data.{split}: {read}, {left_out or "none"} left out; {size(lock, split)}'
+        yield f'data.{split}: {read}, {dropped or "none"} left out; {size(lock, split)}'
     yield 'versions: ' + ', '.join(f'{name} {version}' for name, version in lock['versions'].items())
     yield f'tokenizer: {lock["pieces"]:,} pieces, sha256 {lock["tokenizer_sha256"]}'
+
+
+def left_out(counts: Mapping[str, int]) -> str:
+    """How many examples each rule left out, in words; empty if there is none."""
+    return ', '.join(f'{count:,} {rule}' for rule, count in counts.items())
 
 
 def size(lock: Lock, split: str) -> str:

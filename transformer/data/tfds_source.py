@@ -105,7 +105,7 @@ def _open(data: Data, languages: Languages, split: str | None = None):
     """The builder of the prepared dataset, after checks of its format, languages and, if given, split."""
     builder = _prepared(data)
     if builder is None:
-        raise ConfigError(f'{_missing(data)}; first: python run.py prepare --config=...')
+        raise ConfigError(f'{_missing(data)}; this prepares it: python run.py prepare --config=...')
     if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
         raise ConfigError(
             f'data.name={data.name!r}: prepared in {_where(data)} as {builder.info.file_format.value}; '

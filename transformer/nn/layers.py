@@ -15,7 +15,7 @@ def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
     """Uniform in ±sqrt(6 / (fan_in + fan_out)).
 
     Args:
-      fan_out: that of the fused kernel which this one is a part of; the kernel's own if none.
+      fan_out: that of the fused kernel which this one is a part of; the kernel's own if None.
     """
 
     def initialize(key, shape, dtype=jnp.float32):

@@ -165,8 +165,8 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
     """Averages the last checkpoints of a work directory (§6.1) and saves the mean in its `average/`.
 
     Args:
-      last: how many; `train.average_last` if none.
-      every: updates between two of them; `train.average_every` if none. Their steps are multiples of it.
+      last: how many; `train.average_last` if None.
+      every: updates between two of them; `train.average_every` if None. Their steps are multiples of it.
 
     Returns:
       The steps averaged.
@@ -182,7 +182,7 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
         )
     last, every = last or config.train.average_last, every or config.train.average_every
     if not last:
-        raise ConfigError('--last: missing; the config averages none')
+        raise ConfigError('--last: missing; train.average_last=0 averages none')
     with _opened(config, folder) as checkpoints:
         held = checkpoints.steps()
         newest = max([last * every, *(step for step in held if step % every == 0)])
@@ -291,7 +291,7 @@ def _origin(config: Config, folder: epath.Path, choice: str) -> Origin:
 
 def _check_average(folder: epath.Path, choice: str) -> None:
     if choice == 'average' and not (folder / AVERAGE).exists():
-        raise ConfigError(f'{folder}: no average; run.py average makes one of the last checkpoints')
+        raise ConfigError(f'{folder}: has no average; run.py average makes one of the last checkpoints')
 
 
 def _step(folder: epath.Path, checkpoints: Checkpoints, choice: str) -> int:
@@ -311,11 +311,11 @@ def _step(folder: epath.Path, checkpoints: Checkpoints, choice: str) -> int:
 def _opened(config: Config, folder: epath.Path, name: str = 'checkpoints') -> Iterator[Checkpoints]:
     """Opens the checkpoints of a work directory to read; within, a damaged one is a ConfigError."""
     if not (folder / name).exists():
-        raise ConfigError(f'{folder}: no checkpoint')
+        raise ConfigError(f'{folder}: has no checkpoint')
     checkpoints = Checkpoints(folder / name, config.train.keep, read_only=True)
     try:
         if not checkpoints.steps():
-            raise ConfigError(f'{folder}: no checkpoint')
+            raise ConfigError(f'{folder}: has no checkpoint')
         yield checkpoints
     except DamagedCheckpoint as error:
         raise ConfigError(f'{folder}: {error}; choose another one') from None

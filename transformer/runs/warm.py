@@ -31,7 +31,7 @@ def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | 
     """What the training of a work directory starts from; None for parameters drawn by `train.seed`.
 
     Args:
-      init_from: another work directory, or `WORKDIR:CHECKPOINT`; if none, a work directory that exists
+      init_from: another work directory, or `WORKDIR:CHECKPOINT`; if None, a work directory that exists
         goes on as it began.
 
     Raises:

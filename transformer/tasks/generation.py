@@ -87,16 +87,16 @@ def check_counts(settings: Decode, best: object, samples: object, seed: object) 
     if best > 1 and method != 'beam':
         instead = 'set --samples' if method == 'sample' else f'set {sampling} and --samples'
         raise ConfigError(
-            f'nbest={best}: decode.method={method} finds one; set --config.decode.method=beam, or for '
+            f'nbest={best}: decode.method={method} finds only one; set --config.decode.method=beam, or for '
             f'different samples {instead}={best}'
         )
     if method == 'beam' and best > settings.beam:
         raise ConfigError(
-            f'nbest={best}: decode.beam={settings.beam} finds {settings.beam}; set '
+            f'nbest={best}: decode.beam={settings.beam} finds only {settings.beam}; set '
             f'--config.decode.beam={best}'
         )
     if samples > 1 and method != 'sample':
-        raise ConfigError(f'samples={samples}: decode.method={method} gives one; set {sampling}')
+        raise ConfigError(f'samples={samples}: decode.method={method} gives only one; set {sampling}')
     if seed is not None and method != 'sample':
         raise ConfigError(
             f'seed={seed}: decode.method={method} draws nothing at random; a seed is for sampling: set '

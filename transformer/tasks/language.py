@@ -192,8 +192,8 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
     """What the decoder attends to when it has just read a word.
 
     Args:
-      sentence: a sample if none.
-      word: the last word of the sentence if none; all pieces if it has no words.
+      sentence: a sample if None.
+      word: the last word of the sentence if None; all pieces if it has no words.
 
     Raises:
       ConfigError: the sentence lacks the word, or there is a target word.
@@ -205,7 +205,9 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
         sentence = _samples(trained, 1)[0]
     tokens = trained.tokenizer.encode(sentence)
     if len(tokens) > config.data.row_len:
-        logging.warning('only the first %d of %d pieces are drawn, a row', config.data.row_len, len(tokens))
+        logging.warning(
+            'only the first %d of %d pieces are drawn (data.row_len)', config.data.row_len, len(tokens)
+        )
     tokens = tokens[: config.data.row_len]
     pieces = trained.tokenizer.pieces(tokens)
     found = attention(config, trained.params, {'text': one_row(tokens)})['decoder/self_attention']
@@ -250,7 +252,7 @@ class Generator:
 
         Args:
           first: the number of the first prompt; what is sampled depends on it and on `seed`.
-          seed: `train.seed` if none.
+          seed: `train.seed` if None.
           on_done: gets how many more prompts are continued.
           options: those of `Decode`, as temperature=0.8.
 

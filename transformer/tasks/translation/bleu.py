@@ -61,7 +61,7 @@ def score_all(
     German, `compound_split`.
 
     Args:
-      languages: source and target, as ('en', 'de').
+      languages: source and target, such as ('en', 'de').
       tokenized: whether both sides are tokenised already.
 
     Returns:

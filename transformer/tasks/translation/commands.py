@@ -15,14 +15,14 @@ def run_scoring(
     """The scores of a file of translations against a file of references, as `bleu.score_all`.
 
     Args:
-      languages: as en-de.
+      languages: source and target, such as en-de.
 
     Raises:
       ConfigError: a file is missing, empty or not UTF-8, or the files differ in their number of lines.
     """
     pair = tuple(languages.split('-'))
     if len(pair) != 2 or not all(pair):
-        raise ConfigError(f'--languages={languages}: expected source and target, as en-de')
+        raise ConfigError(f'--languages={languages}: expected source and target, for example en-de')
     sides = []
     for flag, file in (('hypotheses', hypotheses), ('references', references)):
         if not file:
@@ -31,7 +31,7 @@ def run_scoring(
     if len(sides[0]) != len(sides[1]) or not sides[0]:
         raise ConfigError(f'{hypotheses} has {len(sides[0])} lines, {references} has {len(sides[1])}')
     if not tokenized and all(bleu.looks_tokenized(side) for side in sides):
-        logging.warning('both files look tokenized; then say so with --tokenized')
+        logging.warning('both files look tokenized; if they are, add --tokenized')
     return bleu.score_all(*sides, pair, tokenized=tokenized)
 
 

@@ -194,9 +194,9 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
     default all words'.
 
     Args:
-      sentence: the paper's own example if none.
-      word: if none, "it"; if the sentence has no "it" either, all words.
-      target_word: if none, the first pronoun of the translation, else its last word; with all words of
+      sentence: the paper's own example if None.
+      word: if None, "it", or all words if the sentence has no "it".
+      target_word: if None, the first pronoun of the translation, else its last word; with all words of
         the sentence, all words.
 
     Raises:

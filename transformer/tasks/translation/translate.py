@@ -45,7 +45,7 @@ class Translator:
 
         Args:
           first: the number of the first sentence; what is sampled depends on it and on `seed`.
-          seed: `train.seed` if none.
+          seed: `train.seed` if None.
           on_done: gets how many more sentences are translated.
 
         Raises:
