@@ -118,7 +118,9 @@ def _costs(comparison: Comparison) -> list[Column]:
 
 
 def _flops(row: Measured) -> float:
-    return accounting.update_flops(row.config) * row.config.train.steps
+    """Of the updates that were made, which a training that stopped early has fewer of; else of all."""
+    steps = [run.result['steps'] for run in row.done] or [row.config.train.steps]
+    return accounting.update_flops(row.config) * statistics.mean(steps)
 
 
 def _speed(row: Measured) -> float | None:

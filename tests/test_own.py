@@ -61,7 +61,8 @@ def write_result(run: runs.Run, perplexity: float) -> None:
 
 def test_plan(files, capsys):
     assert sweep.main(['sweep', 'plan', '--table=mine.py', '--scale=small.py', '--rows=base,four']) == 0
-    lines = {line.split()[0]: line.split() for line in capsys.readouterr().out.splitlines()}
+    out = capsys.readouterr().out
+    lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
     # Numbers hold as they are written: 4 heads, of 8 pieces each.
     assert lines['four'][4:6] == ['4', '8'] and lines['base'][4:6] == ['2', '16'] and 'wide' not in lines
 
@@ -133,7 +134,7 @@ def test_a_file_that_has_changed(files, capsys, file, old, new, told):
         (TABLE.replace("'four'", "'a b'"), "mine.py: row 'a b': a name of letters"),
         (TABLE.replace('model.h', 'model.hh'), "row four: model.hh: no such option; did you mean 'model.h'"),
         (TABLE.replace("'model.h': 4", "'model.h': 'x'"), "row four: model.h='x': expected int"),
-        (TABLE.replace("('PPL',))", "('PPL',), significance=True)"), 'mine.py: significance: of one measure'),
+        (TABLE.replace("('PPL',))", "('PPL',), significance=True)"), 'mine.py: significance: for one'),
         (TABLE.replace("Row('wide', {'model.d_ff': 512})", '5'), 'mine.py: 5: not a Row'),
     ],
 )  # fmt: skip

@@ -17,6 +17,7 @@ import pytest
 import scipy.stats
 
 from experiments import command, launch, report, runs, scales, scored, tables
+from transformer import accounting
 from transformer import config as configs
 from transformer.arguments import Command
 from transformer.tasks.translation import bleu
@@ -138,7 +139,7 @@ def test_results_alone_are_enough(workdir, capsys):
         shutil.rmtree(path)
     out = shown(workdir, capsys, '--format=markdown')
     assert cells(out)['A1']['ΔBLEU ours'] == '-4.00' and 'p' not in cells(out)['A1']
-    missing = f'{workdir / "base-seed1"} holds no translations of dev'
+    missing = f'{workdir / "A1-seed1"} holds no translations of dev'
     assert f'There is no p, which needs the translations and references of the runs: {missing}.' in out
 
 
@@ -183,6 +184,20 @@ def test_a_training_that_stopped_early_has_ended(workdir):
         (run.folder / 'result.json').write_text(json.dumps(result))
         found = scored._result_of(run, configs.replace(config, {'train.patience': asked}), 'dev')
         assert (found is not None) == ended, (steps, patience, asked)
+
+
+def test_flops_are_those_of_the_updates_that_were_made(workdir, capsys):
+    for steps in (600, 450):
+        for name in ('base-seed1', 'C1-seed1'):
+            file = workdir / name / 'result.json'
+            result = json.loads(file.read_text())
+            file.write_text(json.dumps(result | {'steps': steps if name == 'C1-seed1' else 600}))
+        call = [str(workdir / 'base-seed1'), str(workdir / 'C1-seed1'), '--split=dev', '--format=csv']
+        assert report.main(['report', *call]) == 0
+        base, row = csv.DictReader(io.StringIO(capsys.readouterr().out))
+        (config,) = (scales.config(r, 'grammar', {'train.beta2': 0.99}) for r in tables.rows('3', 'C1'))
+        assert float(row['FLOPs']) == steps * accounting.update_flops(config)
+        assert float(base['FLOPs']) > float(row['FLOPs'])
 
 
 @pytest.mark.parametrize(
@@ -532,7 +547,7 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
         ([f'{workdir / "E-seed2"}'], 'E-seed2: holds no result.json'),
         ([*folders, '--base=big'], '--base=big: choose one of C1-seed1, base-seed1, A1-seed2'),
         ([*folders, '--split=test'], 'C1-seed1 has scores of dev'),
-        ([*folders, f'--workdir={workdir}'], '--workdir: of a sweep; a report of RUN...'),
+        ([*folders, f'--workdir={workdir}'], '--workdir: for the report of a sweep only'),
         ([f'--workdir={workdir}', '--base=A1'], '--base: for a report of RUN... only'),
         ([folders[0], folders[0]], 'named twice'),
     ):

@@ -208,7 +208,7 @@ def test_unknown_names():
 def test_plan(capsys):
     assert sweep.main(['sweep', 'plan', '--table=3', '--tflops=100']) == 0
     out = capsys.readouterr().out
-    lines = {line.split()[0]: line.split() for line in out.splitlines()}
+    lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
     base = scales.config(tables.TABLE_3[0], 'paper')
     flops = accounting.update_flops(base) * 100_000
     assert lines['base'][10:] == [
@@ -254,7 +254,7 @@ def test_the_plan_of_a_language_model(capsys):
     """At its own scale, if none is named."""
     assert sweep.main(['sweep', 'plan', '--table=language', '--tflops=1']) == 0
     out = capsys.readouterr().out
-    names = [line.split()[0] for line in out.splitlines()]
+    names = [line.split()[0] for line in out.splitlines() if line]
     assert names[2 : 2 + len(tables.LANGUAGE)] == [row.name for row in tables.LANGUAGE]
     config = scales.config(tables.LANGUAGE[0], 'language')
     count = accounting.parameters(models.parameter_shapes(config))
