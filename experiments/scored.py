@@ -12,11 +12,11 @@ from etils import epath
 
 from experiments import own, runs, scales, tables
 from transformer import config as configs
+from transformer import corpora
 from transformer.config import Config, Decode
 from transformer.options import ConfigError
 from transformer.runs import workdir
 from transformer.tasks.translation import bleu
-from transformer.tasks.translation import task as translation
 
 _KEYS = ('config', 'steps', 'params', 'seconds', 'hardware', 'scores')
 
@@ -364,7 +364,7 @@ def references(folder: pathlib.Path, split: str) -> list[str]:
     """
     if not (folder / 'config.json').exists():
         raise ConfigError(f'{folder} holds neither config nor data')
-    return translation.references(epath.Path(folder), split)
+    return corpora.of_workdir(epath.Path(folder)).texts(split)['target']
 
 
 def disagree(tests: Sequence[tuple[float, float]]) -> bool:

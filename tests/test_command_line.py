@@ -900,14 +900,14 @@ def test_evaluates_without_the_corpus(capfd, monkeypatch, trained, tmp_path):
 def test_a_split_that_cannot_be_scored_is_refused_before_any_data_is_read(
     capfd, monkeypatch, trained, command
 ):
-    monkeypatch.setattr('transformer.scoring.data_of', None)
+    monkeypatch.setattr('transformer.corpora.of_workdir', None)
     words = [str(trained) if word == 'W' else word for word in command]
     where = [] if 'compare' in command else [f'--workdir={trained}']
     assert '--split=train: choose among dev, test' in fails(capfd, *words, *where, '--split=train')
 
 
 def test_a_checkpoint_that_is_not_there_is_refused_before_any_data_is_read(capfd, monkeypatch, trained):
-    monkeypatch.setattr('transformer.scoring.data_of', None)
+    monkeypatch.setattr('transformer.corpora.of_workdir', None)
     told = fails(capfd, 'evaluate', f'--workdir={trained}', '--checkpoint=2,7')
     assert (
         told
@@ -958,7 +958,7 @@ def test_the_config_of_a_work_directory_is_a_config_file(capfd, trained, tmp_pat
     assert cli.arguments.work_directory(cli.parse(['run.py', file])) == f'runs/{trained.name}'
     damaged = tmp_path / 'config.json'
     damaged.write_text('{"model": 1}')
-    with pytest.raises(cli.ConfigError, match='not a config'):
+    with pytest.raises(ConfigError, match='not a config'):
         cli.arguments.config(cli.parse(['run.py', f'--config={damaged}']))
 
 

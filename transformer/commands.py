@@ -11,7 +11,7 @@ import ml_collections
 from absl import logging
 from etils import epath
 
-from transformer import accounting, arguments, evaluate, parallel, scoring, training
+from transformer import accounting, arguments, corpora, evaluate, parallel, scoring, training
 from transformer import config as configs
 from transformer.config import Config
 from transformer.data import corpus, lock
@@ -38,7 +38,7 @@ def run_preparation(config: Config, lock_file: str) -> list[str]:
       ConfigError: bad data, or a dataset that cannot be had.
     """
     expected = lock.expected(lock_file)
-    prepared = scoring.prepare(config, download=True)
+    prepared = corpora.of_config(config, download=True)
     report = [*lock.describe(prepared.lock), f'lock file: {prepared.folder / corpus.LOCK}']
     if expected is not None:
         report += lock.differences(prepared.lock, expected, lock_file) or [f'all as {lock_file} says']
@@ -76,7 +76,7 @@ def run_training(
     ownership.check_free(folder)
     expected = lock.expected(lock_file)
     start = warm.start(config, init_from, folder)
-    prepared = scoring.prepare(config, given=start.tokenizer if start else None)
+    prepared = corpora.of_config(config, given=start.tokenizer if start else None)
     if expected is not None and parallel.is_primary():
         for difference in lock.differences(prepared.lock, expected, lock_file):
             logging.warning('%s', difference)

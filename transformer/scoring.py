@@ -8,30 +8,18 @@ from typing import NamedTuple
 from etils import epath
 
 from transformer import config as configs
-from transformer import parallel
+from transformer import corpora, parallel
 from transformer.config import Config
 from transformer.data import corpus, given
-from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import models
 from transformer.options import ConfigError
-from transformer.runs import metrics, process, restore, workdir
+from transformer.runs import process, restore, workdir
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Evaluation
 from transformer.tasks.task import task_of
 
 # The options that may change between two evaluations of the same parameters, and change a score.
 _SCORING = [('data', 'stride'), *(('decode', field.name) for field in dataclasses.fields(configs.Decode))]
-
-
-def prepare(config: Config, *, download: bool = False, given: AnyTokenizer | None = None) -> corpus.Prepared:
-    """The corpus of a config; the first process shows the progress of what has to be made.
-
-    Args:
-      download, given: as for `corpus.prepare`.
-    """
-    with metrics.Stages(quiet=not parallel.is_primary()) as stages:
-        cache = process.cache_folder() / 'corpora'
-        return task_of(config).prepare(config, cache, stages, download=download, given=given)
 
 
 def run_evaluation(
@@ -51,8 +39,8 @@ def run_evaluation(
     """
     _check(folder, choice, changes)
     for split in splits:
-        check_split(folder, split)
-    prepared = data_of(folder, changes)
+        corpora.check_split(folder, split)
+    prepared = corpora.of_workdir(folder, changes)
     trained, origin = restore.load_and_tell(folder, choice, changes, prepared.tokenizer)
     return [_recorded(folder, trained, origin, prepared, split, split, {'split': split}) for split in splits]
 
@@ -67,13 +55,6 @@ def _check(folder: epath.Path, choice: str, changes: Mapping[str, object] | None
     configs.check_devices(config, parallel.device_count())
     restore.origin(config, folder, choice)
     return config
-
-
-def check_split(folder: epath.Path, split: str) -> None:
-    """Raises ConfigError where a work directory has no such split to evaluate; reads no data."""
-    scored = [name for name in workdir.read_lock(folder)['splits'] if name != 'train']
-    if split not in scored:
-        raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
 
 
 def run_file_evaluation(
@@ -104,23 +85,6 @@ def check_fields(folder: epath.Path, paths: Mapping[str, str]) -> None:
     wanted = models.build(workdir.read_config(folder)).FIELDS
     if set(paths) != set(wanted):
         raise ConfigError(f'{folder}: its model reads {" and ".join(wanted)}; given: {", ".join(paths)}')
-
-
-def data_of(folder: epath.Path, changes: Mapping[str, object] | None = None) -> corpus.Prepared:
-    """The data of a work directory: its own copy of dev and test, or the corpus where it has none.
-
-    Args:
-      changes: with a data.dir the corpus is read from there.
-
-    Raises:
-      ConfigError: the corpus cannot be had, or is another one.
-    """
-    if 'data.dir' not in (changes or {}) and (kept := workdir.read_data(folder)):
-        return kept
-    config = restore.changed(workdir.read_config(folder), changes or {})
-    prepared = prepare(config, given=workdir.given_tokenizer(folder))
-    workdir.check_same(folder, config, prepared.lock)
-    return prepared
 
 
 class Side(NamedTuple):
@@ -188,8 +152,8 @@ def _texts(
 ) -> dict[str, list[str]]:
     """The texts of a split, or of files."""
     if isinstance(what, str):
-        check_split(folder, what)
-        return data_of(folder, changes).texts(what)
+        corpora.check_split(folder, what)
+        return corpora.of_workdir(folder, changes).texts(what)
     check_fields(folder, what)
     data = workdir.read_config(folder).data
     return given.read(what, data, workdir.read_tokenizer(folder)).texts(given.SPLIT)

@@ -19,7 +19,6 @@ from transformer.data.grammar import sentences as grammar
 from transformer.introspect import attention, one_row
 from transformer.nn import ensemble
 from transformer.options import ConfigError
-from transformer.runs import process, workdir
 from transformer.runs.restore import Trained
 from transformer.symbols import Batch
 from transformer.tasks import generation, likelihood
@@ -227,20 +226,6 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
 def _first_pronoun(translation: str) -> str:
     words = re.findall(r'\w+', translation)
     return next((w for w in words[1:] if w in PRONOUNS), words[-1] if words else '')
-
-
-def references(folder: epath.Path, split: str) -> list[str]:
-    """The references of a split of a work directory.
-
-    Raises:
-      ConfigError: it is no work directory, or its data cannot be had.
-    """
-    config = workdir.read_config(folder)
-    cache = process.cache_folder() / 'corpora'
-    prepared = workdir.read_data(folder) or prepare(
-        config, cache, lambda *_: None, given=workdir.given_tokenizer(folder)
-    )
-    return prepared.texts(split)['target']
 
 
 def _languages(config: Config) -> tuple[str, str]:
