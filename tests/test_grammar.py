@@ -10,7 +10,7 @@ import pytest
 from transformer.data.grammar import inflection
 from transformer.data.grammar import sentences as grammar
 from transformer.data.grammar.inflection import ADJECTIVES, IT, NOUNS, PRONOUNS, VERBS
-from transformer.data.grammar.reader import is_grammatical, read, share_grammatical
+from transformer.data.grammar.reader import is_grammatical, read
 from transformer.data.grammar.scenes import SCENES
 from transformer.data.grammar.sentences import has_pronoun, pronoun_items, sentence_pairs
 from transformer.data.grammar.syntax import (
@@ -989,7 +989,6 @@ def test_the_reader_accepts_the_corpus():
     fresh = [german(grammar.random_sentence(rng)) for _ in range(5_000)]
     for texts in (*([target for _, target in sentence_pairs(split)] for split in SPLITS), fresh):
         assert [text for text in texts if not is_grammatical(text)] == []
-    assert share_grammatical(fresh) == 1.0
 
 
 def test_the_reader_accepts_the_gold_sentences():
@@ -1234,12 +1233,6 @@ def test_the_reader_accepts_any_meaning_and_any_combination(text):
 )
 def test_the_reader_rejects_what_is_no_sentence(text):
     assert not is_grammatical(text)
-
-
-def test_share_grammatical():
-    assert share_grammatical(['Er lachte.', 'Er lachten.', 'Sie lachten.', 'Lachte.']) == 0.5
-    with pytest.raises(ValueError, match='no texts'):
-        share_grammatical([])
 
 
 PERSONAL = SUBJECTS | {'mich', 'mir', 'dich', 'dir', 'ihn', 'ihm', 'ihr', 'uns', 'ihnen'}

@@ -13,7 +13,7 @@ from jaxtyping import Int
 
 from transformer import files
 from transformer.config import Data
-from transformer.data import readers, tokenizer
+from transformer.data import readers, text_files, tokenizer
 from transformer.data.lock import left_out
 from transformer.data.readers import Reading
 from transformer.data.tokenizer import AnyTokenizer
@@ -136,7 +136,7 @@ def _check_scored_splits(data: Data, reading: Reading, origins: dict[str, list[d
 
 
 def _number(data: Data, reading: Reading, split: str, origins: list[dict]) -> int:
-    return readers.count(data, reading, split, [readers.Origin(**origin) for origin in origins])
+    return readers.count(data, reading, split, [text_files.Origin(**origin) for origin in origins])
 
 
 def _learned(data: Data, reading: Reading, origins: list[dict], progress: Progress) -> AnyTokenizer:

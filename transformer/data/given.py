@@ -9,7 +9,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import Data
-from transformer.data import build, readers
+from transformer.data import build, text_files
 from transformer.data.corpus import Corpus, Field, Prepared
 from transformer.data.rows import spans
 from transformer.data.tokenizer import AnyTokenizer
@@ -52,10 +52,10 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenize
     for field, path in paths.items():
         path = epath.Path(path)
         if data.documents == 'files':
-            found[field] = [readers.whole(path)]
+            found[field] = [text_files.whole(path)]
             contents[field] = found[field][0].encode()
         else:
-            found[field] = list(readers.lines(path))
+            found[field] = list(text_files.lines(path))
             contents[field] = ''.join(f'{line}\n' for line in found[field]).encode()
         if not contents[field]:
             raise ConfigError(f'{path}: the file is empty')

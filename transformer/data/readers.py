@@ -1,27 +1,24 @@
 """Where rows of text come from: text files, the grammar, or a dataset of TFDS."""
 
 import dataclasses
-import gzip
 import hashlib
 import io
 import itertools
 import re
-import zlib
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from etils import epath
 
 from transformer.config import Data
-from transformer.data import tfds_source
+from transformer.data import text_files, tfds_source
 from transformer.data.grammar import sentences as grammar
 from transformer.data.grammar.reader import is_grammatical
+from transformer.data.text_files import Origin
 from transformer.options import ConfigError
 
 SPLITS = ('train', 'dev', 'test')
 
-_BLOCK = 1 << 20
-_BOM = b'\xef\xbb\xbf'
 _SHOWN = 20  # how many places a report keeps for each rule
 _SLICE = re.compile(r'(.+)\[(?:(\d+)%)?:(?:(\d+)%)?\]')
 
@@ -46,17 +43,6 @@ class Row(NamedTuple):
     texts: tuple[str, ...]
     files: tuple[str, ...]
     line: int
-
-
-class Origin(NamedTuple):
-    """A file that rows are read from.
-
-    lines: how many of them are read. sha256: of the whole file, decompressed.
-    """
-
-    name: str
-    lines: int
-    sha256: str
 
 
 class Reader(NamedTuple):
@@ -163,21 +149,6 @@ def count(data: Data, reading: Reading, split: str, found: list[Origin]) -> int:
     return min(number, data.train_pairs or number) if split == 'train' else number
 
 
-def lines(path: epath.Path) -> Iterator[str]:
-    """Yields the lines of a text file, plain or gzip.
-
-    Raises:
-      ConfigError: the file is damaged or not UTF-8.
-      OSError: it cannot be read.
-    """
-    for number, line in enumerate(_byte_lines(path), 1):
-        line = line.removeprefix(_BOM) if number == 1 else line
-        try:
-            yield line.removesuffix(b'\r').decode()
-        except UnicodeDecodeError:
-            raise ConfigError(f'{path}: line {number} is not UTF-8') from None
-
-
 def _languages(data: Data, reading: Reading) -> dict[str, str | None]:
     """The language of each field by the option that sets it."""
     own = {field: f'{field}_language' for field in reading.fields}
@@ -248,25 +219,15 @@ def _text_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 def _documents(stem: _Stem) -> Iterator[Row]:
     """Yields the one row of a stem whose files are one document each."""
-    texts = tuple(whole(path) for path in stem.paths)
+    texts = tuple(text_files.whole(path) for path in stem.paths)
     yield Row(tuple(text[stem.part(len(text))] for text in texts), stem.names, 1)
-
-
-def whole(path: epath.Path) -> str:
-    """The text of a file as it is, without a byte order mark."""
-    content = b''.join(_blocks(path)).removeprefix(_BOM)
-    try:
-        return content.decode()
-    except UnicodeDecodeError as error:
-        line = 1 + content.count(b'\n', 0, error.start)
-        raise ConfigError(f'{path}: line {line} is not UTF-8') from None
 
 
 def _line_rows(stem: _Stem) -> Iterator[Row]:
     part = slice(0, None)
     if stem.suffix:
-        part = stem.part(_same([_origin(path, '').lines for path in stem.paths], stem.paths))
-    texts = [lines(path) for path in stem.paths]
+        part = stem.part(_same([text_files.origin(path, '').lines for path in stem.paths], stem.paths))
+    texts = [text_files.lines(path) for path in stem.paths]
     for line, row in enumerate(itertools.islice(itertools.zip_longest(*texts), part.stop), 1):
         if None in row:
             ended = [text is None for text in row]
@@ -287,11 +248,14 @@ def _same(counts: list[int], paths: tuple[epath.Path, ...]) -> int:
 def _text_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     found = []
     for stem in _stems(data, reading, split):
-        files = [_origin(path, name + stem.suffix) for path, name in zip(stem.paths, stem.names, strict=True)]
+        files = [
+            text_files.origin(path, name + stem.suffix)
+            for path, name in zip(stem.paths, stem.names, strict=True)
+        ]
         if data.documents == 'files':
             if stem.suffix:
                 (row,) = _documents(stem)
-                parts = [_line_count(text) for text in row.texts]
+                parts = [text_files.line_count(text) for text in row.texts]
                 files = [file._replace(lines=part) for file, part in zip(files, parts, strict=True)]
         else:
             part = stem.part(_same([file.lines for file in files], stem.paths))
@@ -303,39 +267,6 @@ def _text_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
 def _text_count(data: Data, reading: Reading, found: list[Origin]) -> int:
     number = len(found) if data.documents == 'files' else sum(origin.lines for origin in found)
     return number // len(reading.fields)
-
-
-def _line_count(text: str) -> int:
-    return text.count('\n') + (text != '' and text[-1] != '\n')
-
-
-def _blocks(path: epath.Path) -> Iterator[bytes]:
-    try:
-        with path.open('rb') as raw:
-            file = gzip.GzipFile(fileobj=raw) if path.suffix == '.gz' else raw
-            while block := file.read(_BLOCK):
-                yield block
-    except (EOFError, zlib.error, gzip.BadGzipFile):
-        raise ConfigError(f'{path}: damaged or truncated gzip file') from None
-
-
-def _byte_lines(path: epath.Path) -> Iterator[bytes]:
-    """The lines of a file, ended by a newline only: real text holds other separators."""
-    rest = b''
-    for block in _blocks(path):
-        *whole, rest = (rest + block).split(b'\n')
-        yield from whole
-    if rest:
-        yield rest
-
-
-def _origin(path: epath.Path, name: str) -> Origin:
-    digest, lines, last = hashlib.sha256(), 0, b'\n'
-    for block in _blocks(path):
-        digest.update(block)
-        lines += block.count(b'\n')
-        last = block[-1:]
-    return Origin(name, lines + (last != b'\n'), digest.hexdigest())
 
 
 def _grammar_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
@@ -368,7 +299,7 @@ def _tfds_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 def _tfds_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     return [
-        _origin(path, f'{path.name}[{skip}:{skip + take}]')._replace(lines=take)
+        text_files.origin(path, f'{path.name}[{skip}:{skip + take}]')._replace(lines=take)
         for path, skip, take in tfds_source.files(data, _languages(data, reading), split)
     ]
 

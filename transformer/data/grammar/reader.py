@@ -23,7 +23,7 @@ any person, tense and modal of any verb, the plural of any noun that has one, a 
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from transformer.data.grammar.forms import (
     ADJECTIVE_FORMS,
@@ -72,18 +72,6 @@ def read(text: str) -> Sentence | None:
 def is_grammatical(text: str) -> bool:
     """Tells whether a German sentence is one that the grammar can word."""
     return read(text) is not None
-
-
-def share_grammatical(texts: Iterable[str]) -> float:
-    """The share of the texts that are grammatical sentences.
-
-    Raises:
-      ValueError: there is no text.
-    """
-    judged = [is_grammatical(text) for text in texts]
-    if not judged:
-        raise ValueError('no texts to judge')
-    return sum(judged) / len(judged)
 
 
 class _Reader:

@@ -3,7 +3,7 @@
 from absl import logging
 from etils import epath
 
-from transformer.data import corpus, readers
+from transformer.data import corpus, text_files
 from transformer.options import ConfigError
 from transformer.runs import restore, workdir
 from transformer.tasks.translation import bleu, diagnose
@@ -27,7 +27,7 @@ def run_scoring(
     for flag, file in (('hypotheses', hypotheses), ('references', references)):
         if not file:
             raise ConfigError(f'--{flag}: missing; score needs the file')
-        sides.append(list(readers.lines(epath.Path(file))))
+        sides.append(list(text_files.lines(epath.Path(file))))
     if len(sides[0]) != len(sides[1]) or not sides[0]:
         raise ConfigError(f'{hypotheses} has {len(sides[0])} lines, {references} has {len(sides[1])}')
     if not tokenized and all(bleu.looks_tokenized(side) for side in sides):
