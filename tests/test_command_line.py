@@ -756,7 +756,7 @@ def test_forced_scores_end_at_a_line_that_is_wrong(monkeypatch, capfdbinary, tra
     )
     assert run.main(['run.py', 'score-pairs', f'--workdir={trained}']) == 2
     out, err = capfdbinary.readouterr()
-    assert out.count(b'\n') == 2 and b'error: line 3: 1 columns; expected source, target' in err
+    assert out.count(b'\n') == 2 and b'error: line 3: 1 column; expected source, target' in err
     assert run.main(['run.py', 'score-pairs', f'--workdir={trained}', '--kinds']) == 2
     assert capfdbinary.readouterr().err == b'error: --kinds: means nothing without --contrast\n'
 
@@ -843,7 +843,7 @@ def test_a_later_evaluation_stands_beside_what_the_training_scored(capfd, traine
 
 
 def test_the_name_of_an_evaluation_says_what_differs_from_the_training(trained, tmp_path):
-    workdir = copied(trained, tmp_path / 'w')
+    workdir = epath.Path(copied(trained, tmp_path / 'w'))
     config = configs.from_json((workdir / 'config.json').read_text())
     assert config.decode.extra_len == TINY['decode.extra_len'] != configs.Decode().extra_len
 

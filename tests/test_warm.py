@@ -204,8 +204,8 @@ def test_another_start_of_a_work_directory_is_refused(origin, warmed, texts, cap
 @pytest.mark.parametrize(
     ('flag', 'changes', 'parts'),
     [
-        ('{}:9', {}, ['--checkpoint=9', 'choose']),
-        ('{}:newest', {}, ['--checkpoint=newest', 'choose']),
+        ('{}:9', {}, ['origin:9: no such checkpoint', 'choose']),
+        ('{}:newest', {}, ['origin:newest: no such checkpoint', 'choose']),
         ('{}/no', {}, ['/no: not a work directory']),
         ('{}', {'data.pieces': 380}, ['data.pieces=380', 'brings its tokenizer', '400']),
         ('{}', {'data.tokenizer': 'bytes', 'data.pieces': 259}, ["data.tokenizer='bytes'", "'bpe'"]),

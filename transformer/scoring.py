@@ -118,6 +118,8 @@ def run_comparison(
     tasks = [workdir.read_config(side.folder).train.task for side in sides]
     if tasks[0] != tasks[1]:
         raise ConfigError(f'{sides[1].folder}: train.task={tasks[1]}, but {sides[0].folder} has {tasks[0]}')
+    for side in sides:
+        _check(side.folder, side.choice, changes)
     first, second = (_texts(side.folder, what, changes) for side in sides)
     if first != second:
         raise ConfigError(
