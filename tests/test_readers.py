@@ -8,7 +8,7 @@ import json
 import pytest
 
 from transformer.config import Data
-from transformer.data import readers, tfds_source
+from transformer.data import readers, text_files, tfds_source
 from transformer.data.readers import Reading
 from transformer.options import ConfigError
 
@@ -74,7 +74,7 @@ def test_text_of_several_stems_tells_where_a_pair_stands(tmp_path):
 
 @pytest.mark.parametrize('block', [1 << 20, 3])
 def test_lines_end_at_newlines_only(tmp_path, monkeypatch, block):
-    monkeypatch.setattr(readers, '_BLOCK', block)
+    monkeypatch.setattr(text_files, '_BLOCK', block)
     english = '\ufeffone\x85two\u2028\x0b\r\n\ufeffthré\re\n  last '.encode()
     write(tmp_path, dev_en=english, dev_de=b'1\n2\n3\n')
     assert pairs(text(tmp_path, dev='dev'), 'dev') == [
