@@ -47,12 +47,19 @@ def cost(config: Config) -> Cost:
 
 
 def seconds_per_update(config: Config, updates: int = 3, replicas: int = 0) -> float:
-    """Measures an update on the devices at hand, without its compilation.
+    """Measures an update on the devices at hand, without its compilation; arguments as for `timer`."""
+    return timer(config, replicas)(updates)
+
+
+def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
+    """Compiles an update on the devices at hand.
 
     Args:
-      updates: how many to time.
       replicas: trainings that one program updates at once, each with a batch of its own; 0 is the plain
         program of one training.
+
+    Returns:
+      A function that makes so many updates, and gives the seconds of one.
     """
     step = functools.partial(training.train_step, config, sums(config))
     state = training.initial_state(config)
@@ -62,13 +69,18 @@ def seconds_per_update(config: Config, updates: int = 3, replicas: int = 0) -> f
         state = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas), state)
         batch = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas, axis=1), batch)
     update = parallel.map_update(step)
-    state, _ = update(parallel.replicate(state), batch)
-    jax.block_until_ready(state)
-    start = time.perf_counter()
-    for _ in range(updates):
-        state, _ = update(state, batch)
-    jax.block_until_ready(state)
-    return (time.perf_counter() - start) / updates
+    state = parallel.replicate(state)
+
+    def measure(updates: int) -> float:
+        nonlocal state
+        start = time.perf_counter()
+        for _ in range(updates):
+            state, _ = update(state, batch)
+        jax.block_until_ready(state)
+        return (time.perf_counter() - start) / updates
+
+    measure(1)
+    return measure
 
 
 def peak_memory(config: Config) -> float:

@@ -1,0 +1,10 @@
+"""What papers claim, as experiments: each file measures one claim, in at most two minutes on two cores."""
+
+from experiments.claims import bottleneck, gradients, parallelism, recall
+
+CLAIMS = {
+    'gradients': gradients.CLAIM,
+    'recall': recall.CLAIM,
+    'bottleneck': bottleneck.CLAIM,
+    'parallelism': parallelism.CLAIM,
+}

@@ -1,0 +1,150 @@
+"""Measures what papers claim, and says which claims hold.
+
+    python -m experiments.claims [NAME...] [--output=FOLDER]
+
+Each takes at most two minutes on two CPU cores.
+"""
+
+import html
+import json
+import pathlib
+import string
+import sys
+import time
+from collections.abc import Sequence
+
+import matplotlib
+
+from experiments import command, formats
+from experiments.claims import CLAIMS
+from experiments.claims.claim import Claim
+from experiments.formats import Column
+from transformer import files
+from transformer.arguments import Call, Command, Flag
+from transformer.options import ConfigError
+from transformer.runs import process
+
+matplotlib.use('agg')
+from matplotlib import pyplot as plt
+
+DPI = 100
+
+
+def run(call: Call) -> None:
+    """Measures the claims of a call one after the other, then prints the table of those in the folder.
+
+    Raises:
+      ConfigError: there is no such claim.
+    """
+    for name in call.words:
+        if name not in CLAIMS:
+            raise ConfigError(f'{name!r}: no such claim; choose of {", ".join(CLAIMS)}')
+    folder = pathlib.Path(call.flags.output)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in call.words or CLAIMS:
+        found = measured(name, CLAIMS[name], folder)
+        print(f'{name}: {told(found)} ({found["seconds"]:.0f} s)', file=sys.stderr, flush=True)
+    results = read(folder)
+    columns, notes = table(results)
+    for ending, text in (('md', formats.markdown(columns, notes)), ('html', page(results))):
+        files.write_text(folder / f'claims.{ending}', text)
+    print(formats.terminal(columns, notes), end='')
+
+
+def measured(name: str, claim: Claim, folder: pathlib.Path) -> dict[str, object]:
+    """Measures a claim and writes what it found, `<name>.json` and `<name>.png`."""
+    start = time.monotonic()
+    found = [claim.measure(seed) for seed in range(1, claim.seeds + 1)]
+    verdict = claim.judge(found)
+    result = {
+        'claim': name,
+        'statement': claim.statement,
+        'source': claim.source,
+        'criterion': claim.criterion,
+        'holds': verdict.holds,
+        'number': verdict.number,
+        'why': claim.why,
+        'seeds': claim.seeds,
+        'seconds': round(time.monotonic() - start, 1),
+        'found': found,
+        **process.environment(),
+    }
+    figure, axes = plt.subplots(
+        1, claim.panels, figsize=(5.2 * claim.panels, 3.6), squeeze=False, layout='constrained'
+    )
+    claim.draw(axes[0], found)
+    figure.savefig(folder / f'{name}.png', dpi=DPI)
+    plt.close(figure)
+    files.write_text(folder / f'{name}.json', formats.json_text(result))
+    return result
+
+
+def read(folder: pathlib.Path) -> list[dict[str, object]]:
+    """The results of a folder, in the order of `CLAIMS`."""
+    paths = [folder / f'{name}.json' for name in CLAIMS]
+    return [json.loads(path.read_text()) for path in paths if path.exists()]
+
+
+def told(result: dict[str, object]) -> str:
+    """The verdict in a few words."""
+    return f'{"holds" if result["holds"] else "FAILS"}: {result["number"]}'
+
+
+def table(results: Sequence[dict[str, object]]) -> tuple[list[Column], list[str]]:
+    """One row a claim; the numbers are mean [least, greatest] over the seeds. And what each row is."""
+    columns = [
+        Column('row', 'row', [r['claim'] for r in results]),
+        Column('verdict', 'score', ['holds' if r['holds'] else 'fails' for r in results]),
+        Column('seeds', 'cost', [str(r['seeds']) for r in results]),
+        Column('seconds', 'cost', [f'{r["seconds"]:.0f}' for r in results]),
+    ]
+    notes = []
+    for r in results:
+        why = f' {r["why"]}' if r['why'] else ''
+        notes.append(
+            f'{r["claim"]}: {r["statement"]} ({r["source"]}) Holds if: {r["criterion"]}. Found, mean '
+            f'[least, greatest] over the seeds: {r["number"]}.{why}'
+        )
+    return columns, notes
+
+
+def page(results: Sequence[dict[str, object]]) -> str:
+    """The same with the pictures, which stand beside the page."""
+    template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
+    return template.substitute(claims='\n'.join(map(_section, results)))
+
+
+def _section(result: dict[str, object]) -> str:
+    text = {key: html.escape(str(value)) for key, value in result.items()}
+    verdict = 'holds' if result['holds'] else 'fails'
+    why = f'<p>{text["why"]}</p>' if result['why'] else ''
+    return (
+        f'<section><h2 id="{text["claim"]}">{text["claim"]} <span class="{verdict}">{verdict}</span></h2>\n'
+        f'<p>{text["statement"]} <small>{text["source"]}</small></p>\n'
+        f'<p><b>Holds if</b> {text["criterion"]}.</p>\n'
+        f'<p><b>Found</b>, mean [least, greatest] over {text["seeds"]} seeds: {text["number"]}.</p>{why}\n'
+        f'<img src="{text["claim"]}.png" alt="{text["statement"]}"></section>'
+    )
+
+
+COMMANDS = {
+    '': Command(
+        'Measures claims, all if none is named, and prints which of them hold.',
+        run,
+        ('output',),
+        examples=('{}', '{} gradients recall --output=FOLDER'),
+        words=('NAME...',),
+    )
+}
+FLAGS = {
+    'output': Flag(str, 'runs/claims', 'where figures, numbers and tables are written', 'FOLDER'),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Measures claims. Returns the exit status."""
+    return command.run(argv, 'claims', __doc__, COMMANDS, FLAGS)
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))

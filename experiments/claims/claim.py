@@ -1,0 +1,86 @@
+"""What a claim is, and the training that several of them need."""
+
+import functools
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+
+from transformer import config as configs
+from transformer import parallel, training
+from transformer.config import Config
+from transformer.nn import models
+from transformer.symbols import Batch
+from transformer.tasks.task import sums
+
+# What a claim's measurement found with one seed; JSON.
+Found = Mapping[str, object]
+
+
+class Verdict(NamedTuple):
+    """Whether a claim holds, and the number that decides it, with its spread over the seeds."""
+
+    holds: bool
+    number: str
+
+
+class Claim(NamedTuple):
+    """Something that a paper says, and how it is tested.
+
+    Attributes:
+      statement: what the paper says.
+      source: where.
+      criterion: when it holds; written down before anything was measured.
+      seeds: how many times it is measured.
+      measure: takes a seed.
+      judge: takes what was found with each seed.
+      draw: draws what was found with each seed on the axes of `panels` pictures side by side.
+      why: what explains the result, where it needs an explanation.
+    """
+
+    statement: str
+    source: str
+    criterion: str
+    seeds: int
+    measure: Callable[[int], Found]
+    judge: Callable[[Sequence[Found]], Verdict]
+    draw: Callable[[Sequence, Sequence[Found]], None]
+    panels: int = 1
+    why: str = ''
+
+
+def config_of(changes: Mapping[str, object]) -> Config:
+    """A small model in float32 with a constant learning rate after a short warm-up, and `changes` in it."""
+    small = {
+        'model.P_drop': 0.0,
+        'train.schedule': 'constant',
+        'train.warmup_steps': 20,
+        'train.eps_ls': 0.0,
+        'train.average_last': 0,
+        'train.microbatches': 1,
+    }
+    return configs.resolve(configs.config_dict(small | dict(changes)))
+
+
+def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
+    """The parameters after an update with each of some batches, from those that the seed draws.
+
+    Dropout, if there is any, is drawn by the seed of the config.
+    """
+    first = training.initial_state(configs.replace(config, {'train.seed': seed}))
+    state, update = parallel.replicate(first), _update(config)
+    for batch in batches:
+        state, _ = update(state, parallel.to_devices(batch, config.train.microbatches))
+    return jax.device_get(state.params)
+
+
+@functools.cache
+def _update(config: Config) -> Callable:
+    """The program of an update, which several seeds share."""
+    return parallel.map_update(functools.partial(training.train_step, config, sums(config)))
+
+
+def spread(values: Sequence[float], form: str = '.3g') -> str:
+    """The mean of a value over the seeds, and between its least and its greatest."""
+    mean = sum(values) / len(values)
+    return f'{mean:{form}} [{min(values):{form}}, {max(values):{form}}]'

@@ -1,0 +1,85 @@
+"""How far back a gradient reaches: recurrent layers against self-attention, before any training."""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
+from transformer.config import Config
+from transformer.nn.recurrent import RecurrentDecoder
+from transformer.nn.stacks import Decoder
+
+LENGTH, ROWS, SEEDS = 128, 16, 5
+NEAR, FAR = 1, 100  # the distances that are compared
+LAYERS = {
+    'RNN': {'model.kind': 'recurrent', 'model.cell': 'rnn_tanh'},
+    'GRU': {'model.kind': 'recurrent', 'model.cell': 'gru'},
+    'LSTM': {'model.kind': 'recurrent', 'model.cell': 'lstm'},
+    'self-attention': {'model.kind': 'decoder', 'model.h': 4, 'model.d_ff': 128},
+}
+LANGUAGE = {'train.task': 'language', 'data.source': 'text', 'model.N': 1, 'model.d_model': 64}
+
+
+def norms(config: Config) -> list[float]:
+    """The norm of d(v·y) / dx by distance, for the last output y, a random unit vector v and inputs x.
+
+    The root mean square over rows of standard normal inputs.
+    """
+    m = config.model
+    keys = jax.random.split(jax.random.key(config.train.seed), 3)
+    x = jax.random.normal(keys[0], (ROWS, LENGTH, m.d_model))
+    v = jax.random.normal(keys[1], (ROWS, m.d_model))
+    v = v / jnp.linalg.norm(v, axis=-1, keepdims=True)
+    segments = jnp.ones((ROWS, LENGTH), jnp.int32)
+    if m.kind == 'recurrent':
+        stack, rest = RecurrentDecoder(m, m.N, cross=False), (segments, None)
+    else:
+        positions = jnp.broadcast_to(jnp.arange(LENGTH), segments.shape)
+        stack, rest = Decoder(m, m.N, cross=False), (segments, positions, None)
+    variables = stack.init(keys[2], x, *rest, train=False)
+
+    def projected(x):
+        return jnp.sum(stack.apply(variables, x, *rest, train=False)[:, -1] * v)
+
+    # In float64, because the squares of the smallest are below the least float32.
+    gradient = np.asarray(jax.jit(jax.grad(projected))(x), np.float64)
+    return np.sqrt(np.mean(np.sum(np.square(gradient), axis=-1), axis=0))[::-1].tolist()
+
+
+def measure(seed: int) -> Found:
+    """The norms of every kind of layer."""
+    return {name: norms(config_of(LANGUAGE | layer | {'train.seed': seed})) for name, layer in LAYERS.items()}
+
+
+def judge(found: Sequence[Found]) -> Verdict:
+    """By the ratio of the norms at the two distances."""
+    ratios = {name: [one[name][FAR] / one[name][NEAR] for one in found] for name in LAYERS}
+    attention = ratios.pop('self-attention')
+    holds = min(attention) > 0.1 and max(max(values) for values in ratios.values()) < 0.01
+    told = [f'{name} {spread(values, ".1e")}' for name, values in ratios.items()]
+    return Verdict(holds, '; '.join([f'self-attention {spread(attention, ".2f")}', *told]))
+
+
+def draw(axes: Sequence, found: Sequence[Found]) -> None:
+    """The norms by distance, each seed a line."""
+    for i, name in enumerate(LAYERS):
+        for one in found:
+            axes[0].plot(one[name], color=f'C{i}', linewidth=0.8, label=name if one is found[0] else None)
+    axes[0].set(yscale='log', ylim=(1e-12, 10), xlabel='distance, positions', ylabel='norm of the gradient')
+    axes[0].legend()
+
+
+CLAIM = Claim(
+    statement='A recurrent network loses the gradient over long distances; self-attention does not.',
+    source='§4; Hochreiter 1991, Bengio et al. 1994',
+    criterion=(
+        f'gradient at distance {FAR} over that at distance {NEAR}, untrained: above 0.1 for self-attention, '
+        'below 0.01 for every recurrent cell, with every seed'
+    ),
+    seeds=SEEDS,
+    measure=measure,
+    judge=judge,
+    draw=draw,
+)
