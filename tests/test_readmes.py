@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 from experiments import benchmark, report, sweep
+from experiments.claims import CLAIMS
+from experiments.claims import __main__ as claims
 from transformer import arguments, cli, options
 from transformer import config as configs
 from transformer.config import config_dict, resolve
@@ -23,7 +25,7 @@ from transformer.tasks.translation import task as translation
 ROOT = Path(__file__).parent.parent
 FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
 PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS]
-PROGRAMS = {'sweep': sweep, 'report': report, 'benchmark': benchmark}
+PROGRAMS = {'sweep': sweep, 'report': report, 'benchmark': benchmark, 'claims': claims}
 # What stands for a value of the reader's own.
 FILE = '--config=FILE'
 ANY_OPTION = '--config.GROUP.OPTION=VALUE'
@@ -271,3 +273,8 @@ def test_the_model_that_is_shown(monkeypatch):
     second, _ = built.apply(params, constants, state, tokens[:, 2], method='step')
     np.testing.assert_allclose(first, expected[:, 2], rtol=1e-6)
     np.testing.assert_allclose(second, expected[:, 3], rtol=1e-6)
+
+
+def test_every_claim_is_listed():
+    section = text('experiments/README.md').partition('## Claims')[2].partition('\n## ')[0]
+    assert re.findall(r'^\| `(\w+)` \|', section, re.MULTILINE) == list(CLAIMS)
