@@ -909,10 +909,8 @@ def test_a_split_that_cannot_be_scored_is_refused_before_any_data_is_read(
 def test_a_checkpoint_that_is_not_there_is_refused_before_any_data_is_read(capfd, monkeypatch, trained):
     monkeypatch.setattr('transformer.corpora.of_workdir', None)
     told = fails(capfd, 'evaluate', f'--workdir={trained}', '--checkpoint=2,7')
-    assert (
-        told
-        == f'error: {trained}:7: no such checkpoint; choose scored, best, latest, average, or a step: 2, 3\n'
-    )
+    choices = 'scored, best, latest, average or one of the steps 2, 3'
+    assert told == f'error: {trained}:7: no such checkpoint; choose {choices}\n'
 
 
 def test_evaluates_files_of_any_content(capfd, trained, tmp_path):

@@ -302,7 +302,8 @@ def _step(folder: epath.Path, checkpoints: Checkpoints, choice: str) -> int:
     if step not in steps:
         held = ', '.join(map(str, steps))
         raise ConfigError(
-            f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average or one of the steps {held}'
+            f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average or one of the '
+            f'steps {held}'
         )
     return step
 
