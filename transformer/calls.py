@@ -22,11 +22,9 @@ def opened(call: Call):
 def run_train(call: Call) -> int:
     """Trains, or resumes, then evaluates."""
     from transformer import commands
-    from transformer.runs import process
 
     config = commands.local(arguments.config(call))
-    folder = process.start(arguments.work_directory(call), distributed=call.flags.distributed)
-    return train(config, folder, arguments.lock_file(call), call.flags.init_from)
+    return train(config, opened(call), arguments.lock_file(call), call.flags.init_from)
 
 
 def train(config: Config, folder, lock: str, init_from: str | None = None) -> int:
