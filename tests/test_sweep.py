@@ -514,7 +514,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
         (['status', f'--workdir={tmp_path}'], 'no sweep was launched there'),
         (['status', f'--workdir={__file__}'], 'no sweep was launched there'),
         (['run', '--set=train.steps'], '--set=train.steps: expected OPTION=VALUE'),
-        (['run', '--set=train.seed=1'], '--set=train.seed: --seeds says how many'),
+        (['run', '--set=train.seed=1'], '--set=train.seed: a sweep sets it; --seeds says how many'),
         (['run', '--set=train.stepz=1'], "did you mean 'train.steps'"),
         (['run', '--set=model.d_model=7'], 'row base: model.h=8: d_model=7 is not divisible'),
         (['run', '--rows=A1,Z'], '--rows=Z'),
