@@ -189,8 +189,8 @@ ON_SLURM = ['--launcher=slurm', '--cpus=1', '--mem_gb=3', '--hours=0.5']
 
 def test_ctrl_c_saves(call, tmp_path):
     """One line tells of it, and the run is where it stopped."""
-    words = ['-m', 'experiments.sweep', 'run', *call, '--rows=base', '--set=train.steps=5000']
-    words += ['--set=train.checkpoint_every=5000', f'--workdir={tmp_path}']
+    words = ['-m', 'experiments.sweep', 'run', *call, '--rows=base', '--set=train.steps=50000']
+    words += ['--set=train.checkpoint_every=50000', f'--workdir={tmp_path}']
     # A process group of its own is what a terminal sends Ctrl-C to.
     process = subprocess.Popen(
         [sys.executable, *words], cwd=launch.ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
@@ -201,7 +201,7 @@ def test_ctrl_c_saves(call, tmp_path):
     assert process.communicate()[1] == 'stopped\n'
     assert process.returncode == 130
     state = states(tmp_path)['base-seed1']
-    assert state.state == 'stopped' and 3 <= state.step < 5000
+    assert state.state == 'stopped' and 3 <= state.step < 50000
     assert f'stopped by signal 15 at step {state.step}, which is saved' in state.run.file('log').read_text()
 
 
