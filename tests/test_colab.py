@@ -98,7 +98,8 @@ def check(book: nbformat.NotebookNode, steps: int) -> None:
 def test_it_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.setenv('TRANSFORMER_COLAB_OPTIONS', ' '.join(f'{k}={v}' for k, v in OPTIONS.items()))
     # One device, whose processors are not shared out among eight.
-    monkeypatch.setenv('XLA_FLAGS', '--xla_backend_optimization_level=0')
+    flags = f'{os.environ["XLA_FLAGS"]} --xla_force_host_platform_device_count=1'
+    monkeypatch.setenv('XLA_FLAGS', flags)
     monkeypatch.setenv('IPYTHONDIR', str(tmp_path / 'ipython'))
     check(execute(tmp_path), OPTIONS['train.steps'])
     assert (tmp_path / 'runs' / 'colab' / 'grammar' / 'result.json').exists()

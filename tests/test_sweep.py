@@ -42,6 +42,12 @@ def text(tmp_path_factory):
     return folder
 
 
+@pytest.fixture(autouse=True)
+def _one_device(monkeypatch):
+    """Of each run, whose processors are not shared out among eight."""
+    monkeypatch.setenv('XLA_FLAGS', f'{os.environ["XLA_FLAGS"]} --xla_force_host_platform_device_count=1')
+
+
 @pytest.fixture
 def call(text):
     """The options of a sweep over this text."""

@@ -12,6 +12,7 @@ import optax
 import pytest
 from etils import epath
 
+from transformer import config as configs
 from transformer import losses, parallel, training
 from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.data.batches import Batches
@@ -87,6 +88,11 @@ def use_devices(monkeypatch):
     return use
 
 
+@functools.cache
+def initial_params(config: Config) -> dict:
+    return jax.device_get(training.initial_state(config).params)
+
+
 def gradients_of(config: Config) -> tuple[dict, dict]:
     """Gradients and sums of all devices at a step in the middle of training."""
 
@@ -94,7 +100,7 @@ def gradients_of(config: Config) -> tuple[dict, dict]:
         found = training.gradients(config, sums_of(config), params, batch, jnp.int32(7))
         return parallel.sum_over_devices(found)
 
-    params = training.initial_state(config).params
+    params = initial_params(configs.replace(config, {'train.accumulate': 1}))
     batch = parallel.to_devices(batch_of(7, config), config.train.microbatches)
     gradient, sums = jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
     return gradient, {name: float(value) for name, value in sums.items()}
@@ -356,7 +362,7 @@ def test_the_loss_is_on_the_scale_of_devs_and_the_smoothed_one_has_another_name(
 def test_an_update_is_adam_on_the_mean_gradient(use_devices):
     use_devices(1)
     config = config_of()
-    gradient, sums = gradients_of(config_of())
+    gradient, sums = gradients_on_one_device('transformer', 'threefry')
     state = training.initial_state(config)
     before = jax.device_get(state.params)
     state = parallel.replicate(state._replace(step=jnp.int32(7)))
