@@ -986,7 +986,7 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     assert differences == sorted(differences, reverse=True) and len(differences) <= 3
     sources = (trained / 'data' / 'test.source.txt').read_text().splitlines()
     for row in report['sentences']:
-        assert row['source'] == sources[row['line'] - 1] and row['a'] != row['b']
+        assert row['source'] == sources[row['line']] and row['a'] != row['b']
     # Both are known now, also under the names of earlier versions.
     result = json.loads((second / 'result.json').read_text())
     old = f'{name}.extra_len=4.max_source_len=128'

@@ -1,11 +1,14 @@
 """Every attention kernel against its definition: outputs, gradients, borders, memory."""
 
+import dataclasses
 import functools
+import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.core import jaxprs_in_params
 
 from transformer import accounting
 from transformer import config as configs
@@ -235,8 +238,6 @@ def test_flash_is_refused_where_no_device_has_it():
         ({'model.attention': 'chunked'}, 128 * 128),
         ({'model.attention': 'local', 'model.attention_window': 8}, 128 * 17),
         ({'model.attention': 'sparse', 'model.attention_stride': 8}, 128 * (15 + 16)),
-        # A key and value go into a 64 x 64 matrix, which a query reads.
-        ({'model.attention': 'linear'}, 128 * 64),
     ],
 )
 def test_operations_of_a_layer(changes, each):
@@ -245,3 +246,54 @@ def test_operations_of_a_layer(changes, each):
     one, two = (accounting.forward_flops(model, 1, 128, 128) for model in models)
     rest = 128 * (4 * 512 * 512 + 2 * 512 * 2048)
     assert (two - one) / 2 == rest + 8 * (64 + 64) * each
+
+
+@pytest.mark.parametrize(('causal', 'chunk'), [(True, 8), (False, 8), (True, 128)])
+def test_operations_of_linear_attention_are_those_of_its_products(causal, chunk):
+    """Against the products in the traced program of a whole number of chunks."""
+    model = Model(attention='linear', attention_chunk=chunk)
+    length, heads, c, e = 64, 3, 16, 8
+    shapes = [(1, length, heads, c), (1, length, heads, c), (1, length, heads, e)]
+    inputs = [jnp.ones(shape) for shape in shapes]
+    segments = jnp.ones((1, length), jnp.int32)
+    attend = functools.partial(self_attention(model).attend, causal=causal)
+    traced = jax.make_jaxpr(lambda *x: attend(*x, segments, segments, None, KEEP))(*inputs)
+    sized = dataclasses.replace(model, h=heads, d_k=c, d_v=e)
+    assert products(traced.jaxpr) == length * accounting._attended(sized, length, causal=causal)
+
+
+def products(jaxpr) -> int:
+    """Multiply-adds of the matrix products of a program, the trips of its scans counted."""
+    total = 0
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == 'dot_general':
+            (contracted, _), _ = equation.params['dimension_numbers']
+            left = equation.invars[0].aval.shape
+            total += equation.outvars[0].aval.size * math.prod(left[axis] for axis in contracted)
+        trips = equation.params['length'] if equation.primitive.name == 'scan' else 1
+        for inner in jaxprs_in_params(equation.params):
+            total += trips * products(inner)
+    return total
+
+
+def test_linear_attention_keeps_its_digits_where_all_features_are_small():
+    """elu(x) + 1 is exp(x) there; rows and steps agree, also where even that is below the least number."""
+    kernel = self_attention(Model(attention='linear', attention_chunk=3))
+    query, key, value = arrays()
+    for shift in (12.0, 20.0, 200.0):
+        low = [jnp.asarray(x - shift) for x in (query, key)]
+        row = kernel.attend(
+            *low, jnp.asarray(value), *[jnp.ones((2, T), jnp.int32)] * 2, None, KEEP, causal=True
+        )
+        state, steps = kernel.empty(Model(h=H, d_k=C, d_v=E), 2, T), []
+        for i in range(T):
+            one = (x[:, i : i + 1] for x in (*low, jnp.asarray(value)))
+            output, state = kernel.attend_one(*one, state, jnp.full(2, i), None)
+            steps.append(output)
+        np.testing.assert_allclose(jnp.concatenate(steps, axis=1), row, rtol=1e-5, atol=1e-5)
+        if shift < 100:
+            features = [np.exp(np.asarray(x, np.float64) - shift) for x in (query, key)]
+            weights = np.einsum('BQHC,BKHC->BHQK', *features) * np.tril(np.ones((T, T)))
+            weights /= weights.sum(axis=-1, keepdims=True)
+            expected = np.einsum('BHQK,BKHE->BQHE', weights, value)
+            np.testing.assert_allclose(row, expected, rtol=1e-5, atol=1e-5)

@@ -26,7 +26,8 @@ def forward_flops(model: Model, rows: int, source: int, target: int) -> int:
     """Floating-point operations of the matrix products of one forward pass; a multiply-add counts as two.
 
     Normalisation, softmax and other elementwise work are left out (a few percent at the paper's sizes),
-    and so is what `positions=relative` adds.
+    and so is what `positions=relative` adds. Local and sparse attention count the keys that a query in the
+    middle of a long row attends to, not those that blocks hold besides.
 
     Args:
       rows: of the batch.
@@ -37,21 +38,23 @@ def forward_flops(model: Model, rows: int, source: int, target: int) -> int:
     return 2 * rows * (_LAYERS[model.kind](model, source, target) + softmax)
 
 
-def _stack(model: Model, length: int) -> int:
+def _stack(model: Model, length: int, *, causal: bool) -> int:
     """Multiply-adds of one layer of a stack: self-attention and feed-forward layer."""
     heads = model.h * (model.d_k + model.d_v)
     # For one position: query and key, value and output.
     projections = 2 * model.d_model * heads
     ffn = (3 if model.activation == 'swiglu' else 2) * model.d_model * model.d_ff
-    return length * (projections + _attended(model, length) + ffn)
+    return length * (projections + _attended(model, length, causal=causal) + ffn)
 
 
-def _attended(model: Model, length: int) -> int:
+def _attended(model: Model, length: int, *, causal: bool) -> int:
     """Multiply-adds of one query of self-attention: its logits, and its mean of the values."""
-    if model.attention == 'linear':
-        # A key and value go into the d_k x d_v sums, and a query reads them.
-        return 2 * model.h * model.d_k * model.d_v
     reached = length
+    if model.attention == 'linear':
+        # Within a chunk; and a key and a value go into the d_k x d_v sums, which a query reads with the norm.
+        chunk = min(model.attention_chunk, length) * (model.d_k + model.d_v)
+        scan = model.h * (chunk + 2 * model.d_k * model.d_v + model.d_k)
+        return scan if causal else 2 * scan
     if model.attention == 'local':
         reached = min(length, 2 * model.attention_window + 1)
     elif model.attention == 'sparse':
@@ -63,12 +66,13 @@ def _encoder_decoder(model: Model, source: int, target: int) -> int:
     heads = model.h * (model.d_k + model.d_v)
     query_and_output = memory = model.d_model * heads
     cross = target * query_and_output + source * memory + target * source * heads
-    return model.N * _stack(model, source) + model.N_decoder * (_stack(model, target) + cross)
+    decoder = _stack(model, target, causal=True) + cross
+    return model.N * _stack(model, source, causal=False) + model.N_decoder * decoder
 
 
 def _decoder(model: Model, source: int, target: int) -> int:
     del source
-    return model.N * _stack(model, target)
+    return model.N * _stack(model, target, causal=True)
 
 
 def _recurrent(model: Model, source: int, target: int) -> int:

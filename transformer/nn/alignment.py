@@ -68,7 +68,10 @@ def attentional(
 
 
 class Alignment(nn.Module):
-    """The parameters of the score and of the attentional vector; kernels are Glorot uniform."""
+    """The parameters of the score and of the attentional vector.
+
+    Kernels are Glorot uniform, and v_a is normal with standard deviation d_model^-0.5.
+    """
 
     model: Model
 

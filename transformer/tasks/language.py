@@ -77,9 +77,9 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
 
     Every document is read in windows of `data.row_len` pieces, `data.stride` pieces apart; `context`
     says how much each piece saw. Perplexity per word and bits per byte divide the same loss, ends of
-    documents included, by the words (between blanks) and bytes of the raw text: they compare models
-    with different vocabularies. Where the source of the text can tell, `grammatical` is the share of
-    `JUDGED` sampled texts that are.
+    documents included, by the words (between blanks) and bytes (newlines too) of the raw text: they
+    compare models with different vocabularies. Where the source of the text can tell, `grammatical` is
+    the share of `JUDGED` sampled texts that are.
     """
     config, data = trained.config, trained.config.data
     windows = Windows(prepared.splits[split], data, config.train.microbatches, data.stride)

@@ -17,7 +17,9 @@ from transformer.nn.kernels.kernel import Kernel, State
 
 def feature(x: Float[Array, '...']) -> Float[Array, '...']:
     """phi(x) = elu(x) + 1, which is positive; in float32."""
-    return jax.nn.elu(x.astype(jnp.float32)) + 1.0
+    x = x.astype(jnp.float32)
+    # Not by elu itself, whose exp(x) - 1 has lost the digits of exp(x) where x is far below 0.
+    return jnp.where(x > 0, x + 1.0, jnp.exp(jnp.minimum(x, 0.0)))
 
 
 def weights(query, key, queries, keys, bias, *, causal: bool) -> Float[Array, 'B H Q K']:
@@ -124,7 +126,7 @@ def attend_one(
     state = {'matrix': state['matrix'] + added, 'vector': state['vector'] + mine}
     total = jnp.einsum('BHC,BHCE->BHE', q, state['matrix'])
     norm = jnp.einsum('BHC,BHC->BH', q, state['vector'])
-    return (total / norm[..., None]).astype(value.dtype)[:, None], state
+    return (total / jnp.where(norm > 0, norm, 1.0)[..., None]).astype(value.dtype)[:, None], state
 
 
 def kernel(model: Model) -> Kernel:

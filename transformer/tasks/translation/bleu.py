@@ -173,13 +173,13 @@ def significance(
       For each of the others, how much its BLEU differs from the baseline's, and how likely a difference
       that large is by chance.
 
-    Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it.
+    Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it; of equal scores p is 1.
     """
     systems = [(str(i), list(lines)) for i, lines in enumerate((baseline, *others))]
     metrics = {'BLEU': _sacre(language)}
     _, found = PairedTest(systems, metrics, [list(references)], test_type='bs', n_samples=RESAMPLES)()
     first, *results = found['BLEU']
-    # sacreBLEU counts the resamples that differ by more. If nothing differs at all it would report p = 0.
+    # sacreBLEU counts the resamples that differ by more: where nothing differs its p would be 1/1001.
     differences = [float(result.score - first.score) for result in results]
     return [(d, float(r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
 

@@ -46,11 +46,11 @@ def compare(
 def _sentences(
     first: Sequence[str], second: Sequence[str], texts: Mapping[str, Sequence[str]], show: int
 ) -> list[dict[str, object]]:
-    """The sentences whose scores differ most, in the order of their difference."""
+    """The sentences whose scores differ most, in the order of their difference; lines count from 0."""
     metric = sacrebleu.CHRF()
     rows = []
     for line, (source, reference, a, b) in enumerate(
-        zip(texts['source'], texts['target'], first, second, strict=True), 1
+        zip(texts['source'], texts['target'], first, second, strict=True)
     ):
         if a != b:
             scores = [metric.sentence_score(text, [reference]).score for text in (a, b)]
@@ -80,7 +80,7 @@ def _lines(report: Mapping) -> list[str]:
     for row in sentences:
         a, b = row['chrf']
         lines += [
-            f'line {row["line"]}: {a:.1f} and {b:.1f} ({row["difference"]:+.1f})',
+            f'line {row["line"] + 1}: {a:.1f} and {b:.1f} ({row["difference"]:+.1f})',
             *(f'  {name:<10} {row[name]}' for name in ('source', 'reference')),
             *(f'  {name:<10} {row[key]}' for name, key in zip(comparison.NAMES, 'ab', strict=True)),
         ]
