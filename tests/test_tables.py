@@ -232,7 +232,7 @@ def test_the_plan_is_not_wider_than_the_terminal(capsys, monkeypatch):
 
 
 def test_plan_measures_time_and_memory(capsys):
-    call = ['sweep', 'plan', '--scale=grammar', '--rows=C1,D3', '--time', '--memory']
+    call = ['sweep', 'plan', '--scale=grammar', '--rows=C6,D3', '--set=model.N=1', '--time', '--memory']
     assert sweep.main(call) == 0
     out = capsys.readouterr().out.splitlines()
     assert out[0].split()[-3:] == ['s/update', 'GiB', 'hours']
