@@ -1,6 +1,10 @@
 """Recurrent models, recomputed in numpy step by step; what dropout shares; their cost."""
 
+import functools
+from collections.abc import Iterator
+
 import jax
+import jax.extend
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -128,6 +132,14 @@ def decode(config: Config, params: dict) -> tuple[np.ndarray, np.ndarray]:
     return np.array(logits), np.array(alignment)
 
 
+def equations(jaxpr) -> Iterator[jax.extend.core.JaxprEqn]:
+    """The equations of a program and of all programs in it."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+            yield from equations(inner)
+
+
 @pytest.mark.parametrize(
     'changes',
     [
@@ -165,6 +177,15 @@ def test_initial_values():
     for block in np.split(np.asarray(layer['recurrent']), 4, axis=1):
         np.testing.assert_allclose(block @ block.T, np.eye(32), atol=1e-5)
     assert float(jnp.abs(layer['inputs']).max()) == pytest.approx(np.sqrt(6 / 64), rel=1e-2)
+
+
+def test_kernels_are_made_one_by_one():
+    """On CPUs batched QR decompositions wait for threads that they hold themselves, for ever with few."""
+    config = config_of(cell='lstm', bidirectional=True)
+    program = jax.make_jaxpr(functools.partial(models.initialize, config))(jax.random.key(0))
+    shapes = {e.outvars[0].aval.shape for e in equations(program.jaxpr) if e.primitive.name == 'qr'}
+    # Each direction of the encoder has half the width.
+    assert shapes == {(3, 3), (6, 6)}
 
 
 def test_variational_dropout_is_one_draw_a_segment():

@@ -239,8 +239,10 @@ def _by_block(initialize: nn.initializers.Initializer, blocks: int) -> nn.initia
     """Initialises the kernel of each gate by itself."""
 
     def initialize_all(key, shape):
-        keys = jax.random.split(key, blocks)
-        parts = jax.vmap(lambda key: initialize(key, (shape[0], shape[1] // blocks)))(keys)
-        return jnp.moveaxis(parts, 0, 1).reshape(shape)
+        # Not by vmap: on CPUs batched QR decompositions wait for threads that they hold themselves, for ever
+        # if there are only a few.
+        block = (shape[0], shape[1] // blocks)
+        parts = [initialize(key, block) for key in jax.random.split(key, blocks)]
+        return jnp.concatenate(parts, axis=1)
 
     return initialize_all
