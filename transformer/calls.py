@@ -283,7 +283,7 @@ def draw(
     """Draws heat maps of the attention in sentences; None is the task's own choice.
 
     Args:
-      name: of the picture; if none, one that no picture has.
+      name: of the picture; if None, one that no other picture has.
 
     Raises:
       ConfigError: matplotlib is missing, or a sentence lacks the word.

@@ -256,7 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command; returns the exit status. A user's mistake is one line on standard error.
 
     Args:
-      argv: the program's name and its arguments; those of this process if none.
+      argv: the program's name and its arguments; those of this process if None.
     """
     argv = sys.argv if argv is None else argv
     # Our flags are parsed apart from absl's own, which would warn that they are not parsed.
