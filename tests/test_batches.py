@@ -2,18 +2,24 @@
 
 import gc
 import itertools
+import os
+import pathlib
 import threading
 import time
 
 import numpy as np
 import pytest
 
+from transformer import config as configs
+from transformer import corpora
 from transformer.config import Data
 from transformer.data.batches import Batches, Running, Windows, fill
 from transformer.data.corpus import Corpus, Field
 from transformer.data.prefetch import prefetch
-from transformer.data.rows import BUCKETS, bucket_widths, patterns
+from transformer.data.rows import BUCKETS, bucket_widths, patterns, rows_per_batch
 
+# 10,000 training pairs of WMT 2014.
+WMT = pathlib.Path(os.environ.get('TRANSFORMER_TEST_DATA', 'none')) / 'wmt14_train_sample_en-de'
 SIDES = ('source', 'target')
 MODES = ('packed', 'bucketed')
 
@@ -263,6 +269,40 @@ def test_packed_rows_are_nearly_full(lengths, row_len):
     share = real / (rows * sum(made.shapes[0][1:]))
     assert share >= 0.95
     assert fill(made) == pytest.approx(share)
+
+
+def tokens_an_update(corpus, config):
+    """The tokens of a side in an update, where there are so many pairs that all batches are full."""
+    made = Batches(corpus, config.data, config.train.microbatches, 0, True)
+    updates = sum(len(rows) / rows.per_batch for rows in made.groups)
+    return {side: len(corpus.fields[side].tokens) / updates for side in SIDES}
+
+
+def test_the_papers_batch_has_the_positions_of_the_released_code():
+    base = configs.resolve(configs.config_dict())
+    for width in BUCKETS:
+        # Each of 8 GPUs has its own 4,096.
+        assert rows_per_batch(base.data, width, base.train.microbatches) == 8 * (4096 // width)
+    # Lengths about as those of WMT 2014.
+    found = tokens_an_update(drawn_corpus(20_000, median=23, spread=0.75, longest=256), base)
+    assert sum(found.values()) / 2 == pytest.approx(25_000, rel=0.03)
+    # Packed rows are nearly full, so they need fewer positions.
+    assert (
+        configs.replace(base, {'data.batching': 'packed', 'data.batch_tokens': None}).data.batch_tokens
+        == 25_000
+    )
+    assert configs.replace(base, {'data.batch_tokens': 5000}).data.batch_tokens == 5000
+
+
+@pytest.mark.skipif(not WMT.exists(), reason=f'TRANSFORMER_TEST_DATA names no folder with {WMT.name}')
+def test_the_papers_batch_on_wmt_2014(tmp_path, monkeypatch):
+    monkeypatch.setenv('TRANSFORMER_CACHE', str(tmp_path))
+    files = dict.fromkeys(('data.train', 'data.dev', 'data.test'), 'onmt10k')
+    text = {'data.source': 'text', 'data.name': None, 'data.dir': str(WMT), **files}
+    config = configs.resolve(configs.config_dict(text))
+    found = tokens_an_update(corpora.of_config(config).splits['train'], config)
+    assert sum(found.values()) / 2 == pytest.approx(25_000, rel=0.03)
+    assert all(tokens == pytest.approx(25_000, rel=0.04) for tokens in found.values())
 
 
 def test_planning_grows_with_the_lengths_not_with_the_pairs():

@@ -20,6 +20,10 @@ from transformer.options import ConfigError, check_meaning, check_name, check_va
 # The platforms that have a fused kernel of attention.
 FLASH = ('gpu', 'tpu')
 BYTE_PIECES = 256 + 3  # with padding, the end and the unknown piece
+# "Approximately 25000" tokens a side (§5.1). Bucketed rows end in padding, so that they take more positions:
+# in the released code 4,096 on each of 8 GPUs.
+PAPER_TOKENS = 25_000
+BUCKETED_POSITIONS = 8 * 4096
 # The tasks that each kind of model can do.
 SERVES = {
     'transformer': ('translation',),
@@ -99,12 +103,14 @@ def _derive_model(given: Config) -> Model:
 
 
 def _derive_data(given: Config) -> Data:
-    row_len, stride = given.data.row_len or given.data.max_len, given.data.stride
+    data, stride = given.data, given.data.stride
+    row_len = data.row_len or data.max_len
+    batch = BUCKETED_POSITIONS if data.batching == 'bucketed' else PAPER_TOKENS
     if has_meaning(OPTIONS, flatten(given), 'data.stride'):
         stride = stride or row_len
         if stride > row_len:
             raise ConfigError(f'data.stride={stride}: more than a window, data.row_len={row_len}')
-    return dataclasses.replace(given.data, row_len=row_len, stride=stride)
+    return dataclasses.replace(data, row_len=row_len, stride=stride, batch_tokens=data.batch_tokens or batch)
 
 
 def _derive_train(given: Config) -> Train:

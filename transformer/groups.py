@@ -222,8 +222,12 @@ class Data:
         'rows of one example, batched by length; rows of several examples; or rows cut from the running text',
         '§5.1',
     )
-    batch_tokens: int = option(
-        25000, 'padded positions (of the target side) of one update, on all devices', '§5.1', minimum=1
+    batch_tokens: int | None = option(
+        None,
+        'padded positions (of the target side) of one update, on all devices; if not given, 25,000, but in '
+        'bucketed rows 32,768, as in the released code, which hold about 25,000 pieces',
+        '§5.1',
+        minimum=1,
     )
     row_len: int | None = option(
         None, '(target) positions of a packed or running row, if not data.max_len', '', minimum=2

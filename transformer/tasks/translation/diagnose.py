@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
-from transformer.config import Config
+from transformer.config import PAPER_TOKENS, Config
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.tasks.translation import bleu
 
@@ -20,7 +20,6 @@ _TEST_SETS = {'newstest2013': 3000, 'newstest2014': 3003}
 _FILTERED = 2737  # lines of sacreBLEU's wmt14, which is newstest2014 without some documents
 _LEFTOVERS = re.compile(r'▁|@@( |$)|@-@|##AT##|&(quot|apos|amp|lt|gt|#\d+);')
 _UNKNOWN = re.compile('⁇|\ufffd|<unk>')
-_PAPER_TOKENS = 25_000
 _PAPER_SPACING = 1500
 
 
@@ -200,9 +199,9 @@ def _unknown(e: Evidence) -> Iterator[Finding]:
 
 def _updates(e: Evidence) -> Iterator[Finding]:
     steps, tokens, train = max(e.scores['steps']), e.scores['tokens'], e.config.train
-    if tokens < 0.8 * _PAPER_TOKENS * steps:
+    if tokens < 0.8 * PAPER_TOKENS * steps:
         yield Finding(
-            f'{tokens / steps:,.0f} target tokens an update, the paper has about {_PAPER_TOKENS:,}',
+            f'{tokens / steps:,.0f} target tokens an update, the paper has about {PAPER_TOKENS:,}',
             'the gradient of a small batch is noisy; the schedule was made for large ones',
             'data.batch_tokens (train.accumulate, where memory is short)',
         )
