@@ -377,8 +377,8 @@ def test_diagnosis(capfd, texts, trained, tmp_path):
     assert 'no scores of it' in fails(capfd, *call[1:], '--split=dev')
     assert run.main(call) == 0
     assert capfd.readouterr().out == out
-    (workdir / 'translations' / 'test.best.txt').unlink()
-    assert 'test.best.txt' in fails(capfd, *call[1:])
+    (workdir / 'translations' / 'test.latest.txt').unlink()
+    assert 'test.latest.txt' in fails(capfd, *call[1:])
 
 
 def test_prepare_says_what_the_data_is_and_what_was_expected(capfd, texts, tmp_path):
@@ -561,7 +561,7 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
         assert found[0] == found[-1]
         assert found[1] == found[5] == b''
         which, cut = err.splitlines()
-        assert re.fullmatch(rf'{trained}: checkpoint \d \(best\)', which.decode())
+        assert re.fullmatch(rf'{trained}: checkpoint 3 \(latest\)', which.decode())
         assert b'line 8' in cut and b'max_source_len' in cut
     assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], which + b'\n')
 
@@ -823,7 +823,7 @@ def entries(workdir: pathlib.Path) -> dict[str, dict]:
 def test_a_later_evaluation_stands_beside_what_the_training_scored(capfd, trained, tmp_path):
     workdir = copied(trained, tmp_path / 'w')
     before = json.loads((workdir / 'result.json').read_text())
-    lines = (workdir / 'translations' / 'test.best.txt').read_bytes()
+    lines = (workdir / 'translations' / 'test.latest.txt').read_bytes()
     call = ['run.py', 'evaluate', f'--workdir={workdir}']
     assert run.main([*call, '--checkpoint=2', '--config.decode.method=greedy', '--split=dev,test']) == 0
     out = capfd.readouterr().out
@@ -833,9 +833,9 @@ def test_a_later_evaluation_stands_beside_what_the_training_scored(capfd, traine
     # With the options of the training its name would be that of the training's own lines.
     assert run.main(call) == 0
     result = json.loads((workdir / 'result.json').read_text())
-    names = ['dev.2.method=greedy', 'test.2.method=greedy', 'test.best.evaluated']
+    names = ['dev.2.method=greedy', 'test.2.method=greedy', 'test.latest.evaluated']
     assert list(result.pop('evaluations')) == names and result == before
-    assert (workdir / 'translations' / 'test.best.txt').read_bytes() == lines
+    assert (workdir / 'translations' / 'test.latest.txt').read_bytes() == lines
     assert all((workdir / 'translations' / f'{name}.txt').exists() for name in names)
     evaluation = entries(workdir)['test.2.method=greedy']
     assert (evaluation['split'], evaluation['checkpoint'], evaluation['steps']) == ('test', '2', [2])
@@ -854,7 +854,7 @@ def test_the_name_of_an_evaluation_says_what_differs_from_the_training(trained, 
         workdirs.write_evaluation(workdir, found, entry, [])
         return found
 
-    assert name('2') == 'test.2' and name('best') == 'test.best.evaluated'
+    assert name('2') == 'test.2' and name('latest') == 'test.latest.evaluated'
     assert name('2', beam=8, extra_len=50) == 'test.2.beam=8.extra_len=50'
     assert name('2', 'mine-01234567', alpha=1.0) == 'mine-01234567.2.alpha=1.0'
     # Had the training scored in another way, an evaluation from before would keep its name and its place.
@@ -884,11 +884,11 @@ def test_evaluates_without_the_corpus(capfd, monkeypatch, trained, tmp_path):
     of_split, of_files = entries(workdir).values()
     assert {name: of_split[name] for name in scores} == scores
     name = list(entries(workdir))[1]
-    assert re.fullmatch(r'mine-[0-9a-f]{8}\.best', name), name
+    assert re.fullmatch(r'mine-[0-9a-f]{8}\.latest', name), name
     assert of_files['files']['target']['name'] == 'mine.de' and 'split' not in of_files
     assert {key: of_files[key] for key in scores} == scores
     lines = (workdir / 'translations' / f'{name}.txt').read_bytes()
-    assert lines == (workdir / 'translations' / 'test.best.txt').read_bytes()
+    assert lines == (workdir / 'translations' / 'test.latest.txt').read_bytes()
     assert f'saved in w as {name}\n' in capfd.readouterr().out
     (workdir / 'data' / 'test.source.txt').write_bytes(b'damaged')
     assert run.main(['run.py', 'evaluate', '--workdir=w']) == 2
@@ -970,7 +970,7 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     report = json.loads(capfd.readouterr().out)
     saved = json.loads((first / 'result.json').read_text())
     # What the training scored is not scored again.
-    assert 'evaluations' not in saved and report['a']['name'] == 'test.best'
+    assert 'evaluations' not in saved and report['a']['name'] == 'test.latest'
     (name,) = entries(second)
     assert report['b']['name'] == name == 'test.2.method=greedy'
     assert report['notes'] == ['the two were decoded differently: method beam and greedy']

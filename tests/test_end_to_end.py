@@ -121,7 +121,7 @@ def test_the_work_directory(through):
     assert {'checkpoint', 'decode', 'loss', 'perplexity', 'bleu'} <= set(result['scores']['test'])
     assert 0.0 <= result['scores']['pronoun']['pronoun_accuracy'] <= 1.0
     for split, lines in (('dev', 1000), ('test', 1000), ('pronoun', 1000)):
-        assert len((through / 'translations' / f'{split}.best.txt').read_text().split('\n')) == lines + 1
+        assert len((through / 'translations' / f'{split}.latest.txt').read_text().split('\n')) == lines + 1
     assert (through / 'figures' / 'attention.png').stat().st_size > 10_000
     lines = [json.loads(line) for line in (through / 'metrics.jsonl').read_text().splitlines()]
     assert {'loss', 'tokens_per_second', 'learning_rate'} <= set(lines[0])

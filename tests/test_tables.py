@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import pytest
+from etils import epath
 
 from configs import multi30k
 from experiments import benchmark, plan, report, scales, sweep, tables
@@ -11,6 +12,7 @@ from transformer import accounting, arguments, cli
 from transformer import config as configs
 from transformer.nn import models
 from transformer.options import ConfigError
+from transformer.runs import restore
 from transformer.tasks.translation import bleu
 
 # As Table 3 prints it: row, what differs from base, perplexity, BLEU, millions of parameters.
@@ -142,6 +144,23 @@ def test_rows_of_a_language_model_are_in_proportion_to_its_own_scale():
     assert own.train.eps_ls == 0
     smoothed = dataclasses.replace(base, changes={'train.eps_ls': 0.05})
     assert scales.changes(smoothed, 'paper') == {'train.eps_ls': 0.05}
+
+
+@pytest.mark.parametrize('scale', TRANSLATION)
+def test_table_3_is_scored_at_the_last_checkpoint(tmp_path, scale):
+    """Not at one that was chosen on dev, which the table reports."""
+    folder = epath.Path(tmp_path)
+    for row in tables.TABLE_3:
+        config = scales.config(row, scale)
+        assert restore.scored(config, folder) == 'latest', row.name
+    # Where dev decides when to stop, it decides what is scored too, if nothing else is said.
+    patient = configs.replace(config, {'train.patience': 2, 'train.scored': None})
+    assert restore.scored(patient, folder) == 'best'
+    assert restore.scored(configs.replace(patient, {'train.scored': 'latest'}), folder) == 'latest'
+    averaging = configs.replace(config, {'train.average_last': 1, 'train.scored': None})
+    assert restore.scored(averaging, folder) == 'latest'
+    (folder / restore.AVERAGE).mkdir()
+    assert restore.scored(averaging, folder) == 'average'
 
 
 def test_measures_name_what_is_scored():

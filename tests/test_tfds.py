@@ -245,7 +245,7 @@ def test_training_steps(prepared, tmp_path, caplog):
     assert f'data.dev: {len(NEWSTEST2013)} pairs read, {LOCK} says 3,000' in caplog.messages
     result = json.loads((workdir / 'result.json').read_text())
     assert result['steps'] == 3
-    assert (workdir / 'translations/test.best.txt').read_text().count('\n') == len(NEWSTEST2014)
+    assert (workdir / 'translations/test.latest.txt').read_text().count('\n') == len(NEWSTEST2014)
     assert json.loads((workdir / 'data.lock.json').read_text())['dataset']['version'] == '1.0.0'
 
 

@@ -49,8 +49,8 @@ FLAGS = {
     'checkpoint': Flag(
         str,
         'scored',
-        'scored (what the training scored at its end: the average if it makes one, else the best), best '
-        '(on dev), latest, average, or a step',
+        'scored (what the training scored at its end: the average if it makes one, else train.scored), '
+        'best (on dev), latest, average, or a step',
         'NAME',
     ),
     'split': Flag(str, 'test', 'split of the data; evaluate takes several, separated by commas', 'NAME'),

@@ -116,8 +116,10 @@ def _derive_data(given: Config) -> Data:
 def _derive_train(given: Config) -> Train:
     train = given.train
     decays = has_meaning(OPTIONS, flatten(given), 'train.decay_steps')
+    by_dev = train.patience > 0 or train.best_by == 'bleu'
     return dataclasses.replace(
         train,
+        scored=train.scored or ('best' if by_dev else 'latest'),
         average_every=train.average_every or train.checkpoint_every,
         decay_steps=(train.decay_steps or train.steps) if decays else None,
     )

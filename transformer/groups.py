@@ -330,6 +330,13 @@ class Train:
         minimum=0,
         free=True,
     )
+    scored: Literal['latest', 'best'] | None = option(
+        None,
+        'checkpoint that is scored at the end and then used, where none are averaged; if not given the '
+        'latest, but the best with train.patience or train.best_by=bleu',
+        'Table 3',
+        free=True,
+    )
     keep: int = option(2, 'latest checkpoints kept beside the best', '', minimum=1, free=True)
     average_last: int = option(
         0, 'checkpoints kept to be averaged at the end; 0 for none', '§6.1', minimum=0, free=True

@@ -59,14 +59,21 @@ def declared(config: type) -> Declared:
 
 def plain_type(field: dataclasses.Field) -> type:
     """The type of an option's values: `int` for `int | None`, `str` for a Literal."""
-    if get_origin(field.type) in (Union, types.UnionType):
-        return next(t for t in get_args(field.type) if t is not type(None))
-    return str if get_origin(field.type) is Literal else field.type
+    wanted = _without_none(field)
+    return str if get_origin(wanted) is Literal else wanted
 
 
 def choices(field: dataclasses.Field) -> tuple[str, ...]:
     """The values that an option can have; empty where any value of its type will do."""
-    return get_args(field.type) if get_origin(field.type) is Literal else ()
+    wanted = _without_none(field)
+    return get_args(wanted) if get_origin(wanted) is Literal else ()
+
+
+def _without_none(field: dataclasses.Field) -> type:
+    """The type of an option's values, where None means that the value is derived."""
+    if get_origin(field.type) in (Union, types.UnionType):
+        return next(t for t in get_args(field.type) if t is not type(None))
+    return field.type
 
 
 def check_name(table: Declared, key: str) -> None:
@@ -83,7 +90,7 @@ def check_value(table: Declared, key: str, value: object) -> object:
     """
     field = table[key]
     wanted = plain_type(field)
-    if value is None and field.type is not wanted and get_origin(field.type) is not Literal:
+    if value is None and _without_none(field) is not field.type:
         return None
     if wanted is float and type(value) is int:
         value = float(value)

@@ -232,11 +232,8 @@ def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
 
 
 def scored(config: Config, folder: epath.Path) -> str:
-    """The checkpoint that a training scores at its end: the average if it makes one, else the best.
-
-    Before the end of a training that will average there is only the best.
-    """
-    return 'average' if config.train.average_last and (folder / AVERAGE).exists() else 'best'
+    """The checkpoint that a training scores at its end: the average if it makes one, else `train.scored`."""
+    return 'average' if config.train.average_last and (folder / AVERAGE).exists() else config.train.scored
 
 
 def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, Origin]:
