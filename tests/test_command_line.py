@@ -338,9 +338,9 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     jax.tree.map(
         np.testing.assert_array_equal, averaged, jax.tree.map(lambda a, b: (a + b) / 2, second, third)
     )
-    # A new average replaces the old one.
+    # A new average replaces the old one. Its last checkpoint is the training's, though no multiple of 2.
     assert run.main([*average, '--last=1', '--every=2']) == 0
-    jax.tree.map(np.testing.assert_array_equal, commands.load(workdir, 'average').trained.params, second)
+    jax.tree.map(np.testing.assert_array_equal, commands.load(workdir, 'average').trained.params, third)
 
 
 def test_a_figure_of_a_sentence_without_it_shows_all_words(capfd, trained):
@@ -404,21 +404,23 @@ def test_prepare_says_what_the_data_is_and_what_was_expected(capfd, texts, tmp_p
 
 
 def test_training_keeps_and_averages_what_its_config_says(capfd, texts, tmp_path):
-    changes = {'train.steps': 6, 'train.keep': 1, 'train.average_last': 2, 'train.average_every': 2}
+    # The last update is averaged too, though it is no multiple of 2.
+    changes = {'train.steps': 7, 'train.keep': 1, 'train.average_last': 3, 'train.average_every': 2}
     assert run.main(['run.py', *arguments(texts, tmp_path / 'w', **changes)]) == 0
     result = json.loads((tmp_path / 'w' / 'result.json').read_text())
-    assert {(s['checkpoint'], *s['steps']) for s in result['scores'].values()} == {('average', 4, 6)}
+    assert {(s['checkpoint'], *s['steps']) for s in result['scores'].values()} == {('average', 4, 6, 7)}
     # What the training scored is also what is loaded.
     capfd.readouterr()
     averaged = commands.load(tmp_path / 'w').trained.params
-    assert 'average of the checkpoints 4, 6' in capfd.readouterr().err
+    assert 'average of the checkpoints 4, 6, 7' in capfd.readouterr().err
     jax.tree.map(
         np.testing.assert_array_equal, averaged, commands.load(tmp_path / 'w', 'average').trained.params
     )
     kept = {int(path.name) for path in (tmp_path / 'w' / 'checkpoints').iterdir()}
-    assert {4, 6} <= kept and len(kept) <= 3
+    # Of the multiples of 2 as many as if the last update were one.
+    assert kept == {2, 4, 6, 7}
     line = fails(capfd, *arguments(texts, tmp_path / 'v', **changes | {'train.average_every': 4}))
-    assert 'train.average_last=2' in line and 'train.steps=6' in line
+    assert 'train.average_last=3' in line and 'train.steps=7' in line
 
 
 def flip_a_bit(step: pathlib.Path) -> None:

@@ -1,11 +1,15 @@
-"""Planted faults are found, each by its finding alone, and a healthy run has none."""
+"""Planted faults are found, each by its finding alone, and the paper's own trainings have none."""
 
 import dataclasses
 
 import pytest
 
+from configs import base, big, wmt14_en_de
+from experiments import scales, tables
 from transformer import config as configs
+from transformer.config import Config
 from transformer.data import tokenizer
+from transformer.runs import retention
 from transformer.tasks.translation.diagnose import Evidence, findings
 
 ENGLISH = 'the dog and the cat of the man with the hat saw that the house is old .'
@@ -20,22 +24,33 @@ def text(sentence: str) -> list[str]:
     return [f'{line.capitalize()} {i}.' for i, line in enumerate(lines)]
 
 
+def scores_of(config: Config) -> dict[str, object]:
+    """What the whole training of a config on WMT 2014 says of the checkpoint that it scores."""
+    train = config.train
+    averaging = (train.average_last, train.average_every)
+    kept: set[int] = set()
+    for step in [*range(train.checkpoint_every, train.steps, train.checkpoint_every), train.steps]:
+        kept = retention.kept(kept | {step}, {}, train.keep, averaging)
+    steps = retention.averaged(max(kept), *averaging) if train.average_last else [max(kept)]
+    assert set(steps) <= kept
+    # As tests/test_batches.py finds it in text of WMT 2014.
+    tokens = round(25_870 / 32_768 * config.data.batch_tokens)
+    return {
+        'checkpoint': 'average' if train.average_last else train.scored,
+        'steps': steps,
+        'tokens': tokens * train.steps,
+        'decode': dataclasses.asdict(config.decode),
+    }
+
+
 @pytest.fixture(scope='module')
 def healthy() -> Evidence:
     """The paper's base model on the whole newstest2014, averaged."""
     sources, references = text(ENGLISH), text(GERMAN)
-    config = configs.resolve(
-        configs.config_dict({'train.average_last': 5, 'train.average_every': 1500, 'data.pieces': 360})
-    )
-    scores = {
-        'checkpoint': 'average',
-        'steps': [94_000, 95_500, 97_000, 98_500, 100_000],
-        'tokens': 2_300_000_000,
-        'decode': dataclasses.asdict(config.decode),
-    }
+    config = configs.replace(configs.resolve(wmt14_en_de.get_config()), {'data.pieces': 360})
     pieces = tokenizer.Tokenizer(tokenizer.train([*sources, *references], 360))
     translations = [line.replace('Hund', 'Kerl') for line in references]
-    return Evidence(config, 'test', scores, sources, references, translations, pieces)
+    return Evidence(config, 'test', scores_of(config), sources, references, translations, pieces)
 
 
 def changed(evidence: Evidence, **options) -> Evidence:
@@ -115,6 +130,12 @@ FAULTS = {
     ),
     'not at its end': (lambda e: scored(e, steps=[87_000, 88_500, 90_000]), ['90,000 of 100,000']),
     'no average': (lambda e: scored(e, checkpoint='best', steps=[100_000]), ['no average']),
+    'chosen on dev': (
+        lambda e: dataclasses.replace(
+            scored(first(e, 3000), checkpoint='best', steps=[96_000], tokens=25_870 * 96_000), split='dev'
+        ),
+        ['best score of dev was evaluated on dev'],
+    ),
     'close checkpoints': (
         lambda e: scored(e, steps=list(range(99_600, 100_001, 100))),
         ['5 checkpoints 100 updates apart'],
@@ -124,8 +145,19 @@ FAULTS = {
 }
 
 
-def test_a_healthy_run(healthy):
-    assert findings(healthy) == []
+PAPER = {
+    'Table 3, base': (configs.resolve(base.get_config()), 'dev', 3000),
+    'Table 3, big': (configs.resolve(big.get_config()), 'dev', 3000),
+    'Table 2, base': (configs.resolve(wmt14_en_de.get_config()), 'test', LINES),
+    'Table 2, big': (scales.config(tables.rows('2', 'big-en-de')[0], 'paper'), 'test', LINES),
+}
+
+
+@pytest.mark.parametrize('name', PAPER)
+def test_the_papers_own_trainings_have_no_fault(healthy, name):
+    config, split, count = PAPER[name]
+    trained = dataclasses.replace(first(healthy, count), config=config, split=split)
+    assert findings(scored(trained, **scores_of(config))) == []
 
 
 @pytest.mark.parametrize('fault', FAULTS)

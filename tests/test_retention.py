@@ -46,6 +46,25 @@ def test_kept(steps, losses, keep, average, kept):
 
 
 @pytest.mark.parametrize(
+    ('newest', 'last', 'every', 'averaged'),
+    [
+        # The paper's models: 100,000 is no multiple of 1,500.
+        (100_000, 5, 1500, [94_500, 96_000, 97_500, 99_000, 100_000]),
+        (300_000, 20, 600, list(range(288_600, 300_001, 600))),
+        (9, 1, 4, [9]),
+        (8, 1, 4, [8]),
+        (9, 2, 4, [8, 9]),
+    ],
+)
+def test_the_last_checkpoint_is_averaged_and_the_others_are_kept(newest, last, every, averaged):
+    assert retention.averaged(newest, last, every) == averaged
+    remaining: set[int] = set()
+    for step in [*range(every, newest, every), newest]:
+        remaining = retention.kept(remaining | {step}, {}, 1, (last, every))
+    assert set(averaged) <= remaining
+
+
+@pytest.mark.parametrize(
     ('losses', 'best'),
     [
         ({}, None),

@@ -16,7 +16,7 @@ from transformer.config import Config
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import ensemble, models
 from transformer.options import ConfigError
-from transformer.runs import workdir
+from transformer.runs import retention, workdir
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
 from transformer.runs.fingerprint import named_leaves
 
@@ -166,7 +166,7 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
 
     Args:
       last: how many; `train.average_last` if None.
-      every: updates between two of them; `train.average_every` if None. Their steps are multiples of it.
+      every: updates between two of them, as for `retention.averaged`; `train.average_every` if None.
 
     Returns:
       The steps averaged.
@@ -185,8 +185,9 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
         raise ConfigError('--last: missing; train.average_last=0 averages none')
     with _opened(config, folder) as checkpoints:
         held = checkpoints.steps()
-        newest = max([last * every, *(step for step in held if step % every == 0)])
-        wanted = range(newest - (last - 1) * every, newest + 1, every)
+        # Where there are too few, the first that could be averaged are missing.
+        newest = max(held) if max(held) > (last - 1) * every else last * every
+        wanted = retention.averaged(newest, last, every)
         if missing := sorted(set(wanted) - set(held)):
             raise ConfigError(
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
@@ -199,7 +200,7 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
         averages.save(0, found.params, None, found.meta)
     finally:
         averages.close()
-    return list(wanted)
+    return wanted
 
 
 def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:

@@ -1,6 +1,7 @@
 """Why a BLEU is low or not comparable with the paper's: what was seen, why it matters, what to change."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
@@ -211,22 +212,33 @@ def _updates(e: Evidence) -> Iterator[Finding]:
             'the learning rate was still rising, or had hardly begun to fall',
             'train.steps, or train.warmup_steps',
         )
-    elif steps < train.steps and not train.patience:
+    elif steps < train.steps and e.scores['checkpoint'] in ('latest', 'average') and not train.patience:
         yield Finding(f'{steps:,} of {train.steps:,} updates', 'training has not ended', 'run train again')
 
 
 def _averaging(e: Evidence) -> Iterator[Finding]:
     if e.config.train.ema:
         return
-    if e.scores['checkpoint'] != 'average':
+    checkpoint, steps = e.scores['checkpoint'], e.scores['steps']
+    if checkpoint != 'average' and e.split == 'dev':
+        # As Table 3, unless dev chose it.
+        if checkpoint == 'best':
+            yield Finding(
+                'the checkpoint with the best score of dev was evaluated on dev',
+                "Table 3 is of one checkpoint, the last; one that dev chose flatters dev's own scores",
+                'train.scored=latest',
+            )
+        return
+    if checkpoint != 'average':
         yield Finding(
-            f'one checkpoint ({e.scores["checkpoint"]}) was evaluated, no average',
+            f'one checkpoint ({checkpoint}) was evaluated, no average',
             'Table 2 is of averages of 5 (base) or 20 (big) checkpoints, Table 3 of single ones',
             'train.average_last=5 train.average_every=1500, or run.py average and --checkpoint=average',
         )
         return
-    steps = e.scores['steps']
-    spacing = min((b - a for a, b in zip(steps, steps[1:], strict=False)), default=0)
+    gaps = [after - before for before, after in itertools.pairwise(steps)]
+    # The last one is whatever the training's last update leaves.
+    spacing = min(gaps[:-1] or gaps, default=0)
     if spacing < _PAPER_SPACING / 3:
         yield Finding(
             f'the average is over {len(steps)} checkpoints {spacing:,} updates apart',
