@@ -20,7 +20,8 @@ LATEX_WIDTH = 80
 _LATEX = {
     **{sign: f'\\{sign}' for sign in '&%$#_{}'},
     '\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}',
-    'Δ': r'$\Delta$', '±': r'$\pm$', '→': r'$\to$', '§': r'\S', '<': '$<$', '>': '$>$', '|': '$|$',
+    'Δ': r'$\Delta$', '≈': r'$\approx$', '±': r'$\pm$', '→': r'$\to$', '§': r'\S',
+    '<': '$<$', '>': '$>$', '|': '$|$',
 }  # fmt: skip
 
 

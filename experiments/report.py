@@ -1,7 +1,7 @@
 """Prints a table with the paper's numbers and ours, or a table of any runs.
 
-A sweep's sweep.json and the result.json of each run are enough; significance
-needs the translations and references too, and learning curves the metrics.
+A sweep's sweep.json and the result.json of each run are enough; significance over
+sentences needs the translations and references too, and learning curves the metrics.
 """
 
 import json
@@ -13,9 +13,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import scipy.stats
 
-from experiments import command, formats, own, runs, scales, scored, tables
+from experiments import command, differences, formats, own, runs, scales, scored, tables
+from experiments.differences import Difference
 from experiments.formats import Column
-from experiments.scored import Comparison, Difference, Measured
+from experiments.scored import Comparison, Measured
 from transformer import accounting
 from transformer import config as configs
 from transformer.arguments import Call, Command, Flag
@@ -28,7 +29,7 @@ def columns(comparison: Comparison, tests: Tests) -> list[Column]:
     """The columns of the table, without those that are empty and those of options that no row changes.
 
     Args:
-      tests: as `scored.significance` gives them.
+      tests: as `differences.over_sentences` gives them.
     """
     found = [Column('row', 'row', [row.row.name for row in comparison.rows]), *_options(comparison)]
     for measure in comparison.table.measures:
@@ -73,12 +74,13 @@ def _measured(comparison: Comparison, measure: tables.Measure, tests: Tests) -> 
     """The columns of a measure: the paper's number and ours, and their differences from base."""
     rows, split = comparison.rows, comparison.table.split
     ours, papers = f'.{measure.decimals}f', f'.{measure.paper_decimals}f'
-    different = scored.differences(comparison, measure)
+    different = differences.differences(comparison, measure)
     of_row = [different.get(row.row.name, Difference(None, None)) for row in rows]
+    seeds = [pair.over_seeds for pair in of_row]
     values = [list(row.scores(split, measure.path).values()) for row in rows]
     name, mine = measure.name, ' ours' if comparison.several else ''
     found = [
-        Column(name, 'score', [_number(scored.paper(row.row, measure), papers) for row in rows]),
+        Column(name, 'score', [_number(differences.paper(row.row, measure), papers) for row in rows]),
         Column(
             f'{name}{mine}',
             'score',
@@ -86,18 +88,33 @@ def _measured(comparison: Comparison, measure: tables.Measure, tests: Tests) -> 
             [len(some) if comparison.several else 0 for some in values],
         ),
         Column(f'Δ{name}', 'score', [_number(pair.paper, f'+{papers}') for pair in of_row]),
-        Column(f'Δ{name}{mine}', 'score', [_number(pair.ours, f'+{ours}') for pair in of_row]),
+        Column(f'Δ{name}{mine}', 'score', [_difference(pair, f'+{ours}') for pair in of_row]),
+        Column(f'Δ{name} 95%', 'score', [_interval(test, f'+{ours}') for test in seeds]),
     ]
     if not measure.significance:
         return found
     tested = [tests.get(row.row.name, ()) for row in rows]
     counts = [len(some) if comparison.several else 0 for some in tested]
-    return [*found, Column('p', 'score', [_agreement(some) if some else '' for some in tested], counts)]
+    return [
+        *found,
+        Column('p seeds', 'score', [f'{test.p:.3f}' if test else '' for test in seeds]),
+        Column('p sentences', 'score', [_agreement(some) if some else '' for some in tested], counts),
+    ]
+
+
+def _difference(pair: Difference, form: str) -> str:
+    """Our difference from base, marked where the seeds cannot tell it from none."""
+    unclear = pair.over_seeds is not None and not pair.over_seeds.is_told
+    return _number(pair.ours, form) + (' ≈' if unclear else '')
+
+
+def _interval(test: differences.SeedTest | None, form: str) -> str:
+    return f'[{test.low:{form}}, {test.high:{form}}]' if test else ''
 
 
 def _agreement(tests: Sequence[tuple[float, float]]) -> str:
     """What differences and their p say together."""
-    return 'mixed' if scored.disagree(tests) else f'{max(p for _, p in tests):.3f}'
+    return 'mixed' if differences.disagree(tests) else f'{max(p for _, p in tests):.3f}'
 
 
 def _costs(comparison: Comparison) -> list[Column]:
@@ -153,12 +170,13 @@ def notes(comparison: Comparison) -> list[str]:
     """What stands below the table: what its numbers are, how they agree with the paper's, what is missing."""
     found = [_caption(comparison), *_same_everywhere(comparison)]
     for measure in comparison.table.measures:
-        pairs = scored.differences(comparison, measure).values()
+        pairs = differences.differences(comparison, measure).values()
         if any(pair.paper is not None for pair in pairs):
-            known = [pair for pair in pairs if None not in pair]
+            known = [(pair.paper, pair.ours) for pair in pairs if None not in (pair.paper, pair.ours)]
             found.append(f"Rank correlation of the Δ{measure.name} with the paper's: {_correlation(known)}")
+    found += differences.told(comparison)
     base = comparison.base_row()
-    if same := [row.row.name for row in comparison.rows if scored.is_base(row, base)]:
+    if same := [row.row.name for row in comparison.rows if differences.is_base(row, base)]:
         where = 'at this scale' if comparison.several else 'but for its results'
         found.append(f'The same as base {where}: {", ".join(same)}')
     found += _scored_otherwise(comparison)
@@ -181,9 +199,15 @@ def _caption(comparison: Comparison) -> str:
     table, several = comparison.table, comparison.several
     *first, last = (measure.meaning for measure in table.measures)
     meanings = f'{", ".join(first)} and {last}' if first else last
-    seeds = ', the greatest of those seeds (how many), mixed where some are better and some worse'
-    tests = ''.join(
-        f' p: of the {measure.name} difference by paired bootstrap{seeds if several else ""}.'
+    greatest = ', the greatest of those seeds (how many), mixed where some are better and some worse'
+    tests = (
+        ' 95%, p seeds: by a t-test of the differences, one for each seed; ≈: the interval holds 0, so the '
+        'row cannot be told from base (of twenty rows that are like base, one is told from it by chance).'
+    )
+    tests = tests if several else ''
+    tests += ''.join(
+        f' p sentences: of the {measure.name} difference by paired bootstrap over the sentences, which knows '
+        f'nothing of seeds{greatest if several else ""}.'
         for measure in table.measures
         if measure.significance
     )
@@ -237,22 +261,27 @@ def _record(row: Measured, comparison: Comparison, others: Sequence[str], tests:
     found |= {'scored_as_base': not row.is_unlike if row.done else None}
     for measure in comparison.table.measures:
         values = list(row.scores(split, measure.path).values())
-        differences = scored.differences(comparison, measure)
-        difference = differences.get(row.row.name, Difference(None, None))
+        of_rows = differences.differences(comparison, measure)
+        difference = of_rows.get(row.row.name, Difference(None, None))
+        seeds = difference.over_seeds
         several = len(values) > 1 and all(map(math.isfinite, values))
         name = measure.name
         found |= {
-            f'{name}_paper': scored.paper(row.row, measure),
+            f'{name}_paper': differences.paper(row.row, measure),
             f'{name}_mean': statistics.mean(values) if values else None,
             f'{name}_stdev': statistics.stdev(values) if several else None,
             f'{name}_runs': len(values),
             f'{name}_difference_paper': difference.paper,
             f'{name}_difference': difference.ours,
+            f'{name}_difference_low': seeds and seeds.low,
+            f'{name}_difference_high': seeds and seeds.high,
+            f'{name}_p_over_seeds': seeds and seeds.p,
+            f'{name}_told_from_base': seeds and seeds.is_told,
         }
         if measure.significance:
             tested = tests.get(row.row.name, ())
             found[f'{name}_p_greatest'] = max((p for _, p in tested), default=None)
-            found[f'{name}_runs_disagree'] = scored.disagree(tested) if tested else None
+            found[f'{name}_runs_disagree'] = differences.disagree(tested) if tested else None
     millions, hours = row.row.paper.get('params'), _hours(row)
     return found | {
         'params_paper': millions and millions * 1e6,
@@ -282,9 +311,11 @@ def print_report(call: Call) -> None:
     comparison = _compared(call)
     told, tests = notes(comparison), {}
     try:
-        tests = scored.significance(comparison)
+        tests = differences.over_sentences(comparison)
     except ConfigError as error:
-        told.append(f'There is no p, which needs the translations and references of the runs: {error}.')
+        told.append(
+            f'There is no p over sentences, which needs the translations and references of the runs: {error}.'
+        )
     text = _rendered(comparison, tests, told, values.format)
     if values.output:
         pathlib.Path(values.output).write_text(text)

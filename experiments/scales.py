@@ -22,8 +22,10 @@ _NOTHING: Mapping[str, object] = types.MappingProxyType({})
 # At another scale than its own a row changes these in proportion to the base there.
 PROPORTIONAL = (
     'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
-    'train.eps_ls', 'train.warmup_steps',
+    'train.eps_ls', 'train.warmup_steps', 'train.steps',
 )  # fmt: skip
+# And these at its own scale too, where the user changes the base.
+PROPORTIONAL_AT_HOME = ('train.steps',)
 # By name: the config file that rows are differences from, and what all of them change in it. Three layers,
 # because rows of Table 3 have a third and two thirds of them. Few pairs and updates, so that rows differ.
 SCALES = {
@@ -99,17 +101,19 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
 
     Args:
       different: differences of that base from the scale's; the row is in proportion to the changed base.
+        At its own scale its numbers hold, but for updates.
     """
-    if row.scale in (scale, None):
-        # A number of steps that the user gives holds for every row.
-        return row.changes | {k: v for k, v in row.only_at_scale.items() if k not in different}
+    at_home = row.scale in (scale, None)
+    here = {k: v for k, v in row.only_at_scale.items() if k not in different} if at_home else {}
+    if row.scale is None:
+        return row.changes | here
+    proportional = PROPORTIONAL_AT_HOME if at_home else PROPORTIONAL
     own, base = configs.flatten(scale_config(row.scale)), configs.flatten(scale_config(scale, different))
-    found = {}
-    for key, value in row.changes.items():
-        if key in PROPORTIONAL:
-            value = _in_proportion(value, _known(own, key), _known(base, key))
-        found[key] = value
-    return found
+    found = {
+        key: _in_proportion(value, _known(own, key), _known(base, key)) if key in proportional else value
+        for key, value in row.changes.items()
+    }
+    return found | here
 
 
 def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> Config:

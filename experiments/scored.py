@@ -1,22 +1,14 @@
-"""What the runs of a report reached, and how they differ from base where they were scored as it was."""
+"""What the runs of a report reached, and which of them were scored as base was."""
 
 import dataclasses
 import json
-import math
 import pathlib
-import statistics
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
-
-from etils import epath
 
 from experiments import own, runs, scales, tables
 from transformer import config as configs
-from transformer import corpora
 from transformer.config import Config, Decode
 from transformer.options import ConfigError
-from transformer.runs import workdir
-from transformer.tasks.translation import bleu
 
 _KEYS = ('config', 'steps', 'params', 'seconds', 'hardware', 'scores')
 
@@ -287,93 +279,3 @@ def _text(run: Done, split: str) -> dict[str, str] | None:
         for name, digest in checksums.items()
         if name.startswith(f'{split}.') and name.endswith('.txt')
     }
-
-
-class Difference(NamedTuple):
-    """A row's difference from base in a measure: the paper's and ours, None if unknown."""
-
-    paper: float | None
-    ours: float | None
-
-
-def differences(comparison: Comparison, measure: tables.Measure) -> dict[str, Difference]:
-    """The difference of every row but base, by name; ours is the mean over the pairs of runs."""
-    base, split = comparison.base_row(), comparison.table.split
-    found = {}
-    for row in comparison.rows:
-        if base is None or row is base:
-            continue
-        papers = [paper(m.row, measure) for m in (row, base)]
-        ours, of_base = row.scores(split, measure.path), base.scores(split, measure.path)
-        shared = [ours[pair] - of_base[pair] for pair in ours if pair in of_base]
-        # A perplexity may be too large for a number.
-        known = shared and all(map(math.isfinite, shared)) and not is_base(row, base)
-        found[row.row.name] = Difference(
-            papers[0] - papers[1] if None not in papers else None,
-            statistics.mean(shared) if known and not row.is_unlike else None,
-        )
-    return found
-
-
-def is_base(row: Measured, base: Measured | None) -> bool:
-    """Whether a row has become base at this scale."""
-    return base is not None and row is not base and row.config == base.config
-
-
-def paper(row: tables.Row, measure: tables.Measure) -> float | None:
-    """The paper's number of a row; None if it has none."""
-    return next((row.paper[name] for name in measure.paper if name in row.paper), None)
-
-
-def significance(comparison: Comparison) -> dict[str, list[tuple[float, float]]]:
-    """Tests of each row's difference in BLEU from base, by row: difference and p of every pair of runs.
-
-    Raises:
-      ConfigError: translations or references are missing.
-    """
-    base, table = comparison.base_row(), comparison.table
-    tested = [measure for measure in table.measures if measure.significance]
-    if not base or not any(base.scores(table.split, measure.path) for measure in tested):
-        return {}
-    against = references(base.counted[0].folder, table.split)
-    language = base.config.data.target_language
-    found: dict[str, list[tuple[float, float]]] = {}
-    for run in base.counted:
-        others = {
-            row.row.name: _translations(other, table.split)
-            for row in comparison.rows
-            for other in row.counted
-            if row is not base and other.pair == run.pair and not other.unlike
-        }
-        for name, lines in others.items():
-            if len(lines) != len(against):
-                raise ConfigError(f'{name}: {len(lines)} translations of {len(against)} sentences')
-        if others:
-            ours = _translations(run, table.split)
-            tests = bleu.significance(ours, list(others.values()), against, language)
-            for name, test in zip(others, tests, strict=True):
-                found.setdefault(name, []).append(test)
-    return found
-
-
-def references(folder: pathlib.Path, split: str) -> list[str]:
-    """The references of a split of a run.
-
-    Raises:
-      ConfigError: they cannot be had.
-    """
-    if not (folder / 'config.json').exists():
-        raise ConfigError(f'{folder} holds neither config nor data')
-    return corpora.of_workdir(epath.Path(folder)).texts(split)['target']
-
-
-def disagree(tests: Sequence[tuple[float, float]]) -> bool:
-    """Whether some runs are better than base and others worse."""
-    return min(difference for difference, _ in tests) < 0 < max(difference for difference, _ in tests)
-
-
-def _translations(run: Done, split: str) -> list[str]:
-    try:
-        return workdir.read_lines(epath.Path(run.folder), f'{split}.{run.scores(split)["checkpoint"]}')
-    except (OSError, UnicodeDecodeError):
-        raise ConfigError(f'{run.folder} holds no translations of {split}') from None

@@ -16,10 +16,11 @@ import sys
 import pytest
 import scipy.stats
 
-from experiments import command, launch, report, runs, scales, scored, tables
+from experiments import command, differences, launch, report, runs, scales, scored, tables
 from transformer import accounting
 from transformer import config as configs
 from transformer.arguments import Command
+from transformer.options import ConfigError
 from transformer.tasks.translation import bleu
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
@@ -43,7 +44,7 @@ def workdir(tmp_path, monkeypatch):
     failed.file('json').parent.mkdir()
     ended = {'options': failed.options, 'status': 1, 'error': 'MemoryError: 3 GiB'}
     failed.file('json').write_text(json.dumps(ended))
-    monkeypatch.setattr(scored, 'references', lambda folder, split: REFERENCES)
+    monkeypatch.setattr(differences, 'references', lambda folder, split: REFERENCES)
     return tmp_path
 
 
@@ -88,15 +89,20 @@ def test_the_numbers(workdir, capsys):
     assert (a1['PPL'], a1['PPL ours']) == ('5.29', f'5.700 ±{statistics.stdev([5.6, 5.8]):.3f} (2)')
     assert (a1['ΔPPL'], a1['ΔPPL ours']) == ('+0.37', '+0.600')
     assert (a1['BLEU'], a1['BLEU ours']) == ('24.9', '27.00 ±1.41 (2)')
-    assert (a1['ΔBLEU'], a1['ΔBLEU ours']) == ('-0.9', '-4.00')
+    # Differences of 0.6 and 0.6, and of -2 and -6.
+    assert (a1['ΔPPL 95%'], a1['ΔBLEU']) == ('[+0.600, +0.600]', '-0.9')
+    half = scipy.stats.t.ppf(0.975, 1) * statistics.stdev([-2, -6]) / 2**0.5
+    assert (a1['ΔBLEU ours'], a1['ΔBLEU 95%']) == ('-4.00 ≈', f'[{-4 - half:+.2f}, {-4 + half:+.2f}]')
+    assert a1['p seeds'] == f'{scipy.stats.ttest_rel([28, 26], [30, 32]).pvalue:.3f}'
     # Over the one seed that base has too.
     assert (found['C1']['PPL ours'], found['C1']['ΔPPL ours']) == ('7.000 (1)', '+2.000')
+    assert (found['C1']['ΔPPL 95%'], found['C1']['p seeds']) == ('', '')
     assert found['D3']['ΔBLEU ours'] == '-0.50'
     assert found['E']['PPL ours'] == 'failed'
     assert (found['E']['PPL'], found['E']['ΔPPL'], found['E']['ΔPPL ours']) == ('4.92', '+0.00', '')
     assert (found['base']['params'], found['base']['params ours']) == ('65M', '1.23M')
     assert (found['base']['hours'], found['C1']['hours']) == ('0.75', '0.5')
-    assert found['big']['FLOPs ours'] == '6.19e+12'
+    assert found['big']['FLOPs ours'] == '1.86e+13'
 
 
 def test_what_a_row_became(workdir, capsys):
@@ -105,19 +111,19 @@ def test_what_a_row_became(workdir, capsys):
     assert (found['C1']['N'], found['C1']['h'], found['D3']['eps_ls']) == ('2 → 1', '', '0')
     assert (found['A1']['h'], found['A1']['d_k']) == ('1', '512 → 64')
     assert found['E']['other'] == 'positions=learned'
-    assert found['big']['steps'] == '300K → 0.6K'
+    assert found['big']['steps'] == '300K → 1.8K'
 
 
-def test_significance_is_the_worst_of_the_seeds(workdir, capsys):
+def test_significance_over_sentences_is_the_worst_of_the_seeds(workdir, capsys):
     found = cells(shown(workdir, capsys, '--format=markdown'))
     # A1's second seed has one sentence more wrong than base's.
-    p, seeds = found['A1']['p'].split()
+    p, seeds = found['A1']['p sentences'].split()
     assert 0.1 < float(p) < 0.9 and seeds == '(2)'
     # D3's translates as base's does.
-    assert found['D3']['p'] == '1.000 (1)'
-    p, seeds = found['C1']['p'].split()
+    assert found['D3']['p sentences'] == '1.000 (1)'
+    p, seeds = found['C1']['p sentences'].split()
     assert float(p) < 0.01 and seeds == '(1)'
-    assert (found['base']['p'], found['E']['p']) == ('', '')
+    assert (found['base']['p sentences'], found['E']['p sentences']) == ('', '')
 
 
 def test_notes(workdir, capsys):
@@ -138,9 +144,12 @@ def test_results_alone_are_enough(workdir, capsys):
     for path in [*workdir.glob('*/translations'), workdir / 'jobs']:
         shutil.rmtree(path)
     out = shown(workdir, capsys, '--format=markdown')
-    assert cells(out)['A1']['ΔBLEU ours'] == '-4.00' and 'p' not in cells(out)['A1']
-    missing = f'{workdir / "A1-seed1"} holds no translations of dev'
-    assert f'There is no p, which needs the translations and references of the runs: {missing}.' in out
+    assert cells(out)['A1']['ΔBLEU ours'] == '-4.00 ≈' and 'p sentences' not in cells(out)['A1']
+    missing = 'A1-seed1 holds no translations of dev'
+    assert (
+        f'There is no p over sentences, which needs the translations and references of the runs: {missing}.'
+        in out
+    )
 
 
 def test_equal_scores_are_no_difference():
@@ -151,6 +160,56 @@ def test_equal_scores_are_no_difference():
     assert same == also == (0.0, 1.0)
     assert difference < -10 and p < 0.01
     assert bleu.significance(wrong, [['gar'] * 60], REFERENCES, 'de') == [(0.0, 1.0)]
+
+
+def test_the_significance_of_a_score_is_of_that_score():
+    """Table 2 prints the paper's BLEU, which takes typographic quotes for plain ones."""
+    quoted = [f'Er sagte: „{line}“' for line in REFERENCES]
+    plain = [f'Er sagte: "{line}"' for line in REFERENCES]
+    wrong = ['nichts', *quoted[1:]]
+    difference, p = bleu.significance(quoted, [plain], quoted, 'de', 'sacrebleu')[0]
+    assert difference < -5 and p < 0.01
+    assert bleu.significance(quoted, [plain], quoted, 'de', 'paper') == [(0.0, 1.0)]
+    for score in ('sacrebleu', 'chrf', 'moses', 'paper'):
+        found = bleu.score_all(wrong, quoted, ('en', 'de'))[score]['score']
+        ((difference, _),) = bleu.significance(quoted, [wrong], quoted, 'de', score)
+        assert difference == pytest.approx(found - 100)
+    for score, language in (('meteor', 'de'), ('moses', 'zh')):
+        with pytest.raises(ConfigError, match=f'bleu.{score}: no score of raw text'):
+            bleu.significance(quoted, [plain], quoted, language, score)
+
+
+def test_over_seeds():
+    ours, of_base = [83.0, 85.5, 84.0], [81.0, 84.0, 83.5]
+    shared = [a - b for a, b in zip(ours, of_base, strict=True)]
+    expected = scipy.stats.ttest_rel(ours, of_base)
+    found = differences.over_seeds(shared)
+    assert found.p == pytest.approx(expected.pvalue) and not found.is_told
+    assert (found.low, found.high) == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    assert found.low < 0 < found.high
+    # Less noise, and the same mean.
+    assert differences.over_seeds([1.3, 1.4, 1.3]).is_told
+    # One seed tells nothing; equal differences leave no doubt.
+    assert differences.over_seeds([9.0]) is None
+    assert differences.over_seeds([0.0, 0.0]) == (0.0, 0.0, 1.0)
+    assert differences.over_seeds([0.5, 0.5]).is_told
+
+
+def test_rows_that_cannot_be_told_from_base_are_marked_in_words(workdir, capsys):
+    """Whatever the sentences say: A1 is worse with both seeds, by 2 and by 6."""
+    lines = ''.join('die Katze schläft\n' if i < 45 else f'{line}\n' for i, line in enumerate(REFERENCES))
+    (workdir / 'A1-seed2' / 'translations' / 'dev.best.txt').write_text(lines)
+    out = shown(workdir, capsys, '--format=markdown')
+    assert float(cells(out)['A1']['p sentences'].split()[0]) < 0.01
+    assert cells(out)['A1']['ΔBLEU ours'] == '-4.00 ≈' and cells(out)['A1']['ΔPPL ours'] == '+0.600'
+    assert 'Cannot be told from base by BLEU (≈), 1 of the 1 rows that were tested over seeds: A1\n' in out
+    assert 'Cannot be told from base by PPL (≈), 0 of the 1 rows that were tested over seeds: none\n' in out
+    untested = 'Fewer than two seeds in common with base, so that nothing tells their differences from chance'
+    assert f'- {untested}: C1, D3, big\n' in out
+    (a1,) = [row for row in json.loads(shown(workdir, capsys, '--format=json'))['rows'] if row['row'] == 'A1']
+    assert (a1['PPL_told_from_base'], a1['BLEU_told_from_base']) == (True, False)
+    assert a1['BLEU_difference_low'] < 0 < a1['BLEU_difference_high'] and a1['BLEU_p_over_seeds'] > 0.05
+    assert '≈' in shown(workdir, capsys) and '≈' in shown(workdir, capsys, '--format=html')
 
 
 def test_seeds_that_disagree_are_told():
@@ -207,9 +266,10 @@ def test_the_committed_tables_are_of_the_committed_results(capsys, name, rows, s
     folder = launch.ROOT / 'experiments' / 'results' / name
     committed = cells((folder / 'table.md').read_text())
     found = cells(shown(folder, capsys, '--format=markdown'))
-    # Only the translations, which are not committed, tell significance.
-    assert {name: {k: v for k, v in row.items() if k != 'p'} for name, row in committed.items()} == found
-    assert len(found) == rows and all(row['PPL ours'].endswith(f' ({seeds})') for row in found.values())
+    assert committed == found
+    # What is committed of big was trained for a third of its updates.
+    done = [row for row, cell in found.items() if cell['PPL ours'].endswith(f' ({seeds})')]
+    assert len(found) == rows and done == [row for row in found if row != 'big']
     if name == 'table3-grammar':
         readme = (folder.parent / 'README.md').read_text()
         assert cells(readme[readme.index('| row ') :].partition('\n\n')[0]) == committed
@@ -271,6 +331,8 @@ def test_table_2_has_the_papers_bleu_on_the_test_set(tmp_path, capsys):
     assert [cell['BLEU'] for cell in found.values()] == ['27.3', '28.4', '38.1', '41.8']
     assert [cell['BLEU ours'] for cell in found.values()] == ['27.50 (1)', 'missing', 'missing', 'missing']
     assert (found['big-en-de']['FLOPs'], 'PPL' in found['big-en-de']) == ('2.3e+19', False)
+    # Only within a language.
+    assert (found['big-en-de']['ΔBLEU'], found['big-en-fr']['ΔBLEU']) == ('+1.1', '')
     assert "the paper's BLEU (Moses" in out and 'Trained on 8 x TPU v2 (96 CPU cores).' in out
 
 
@@ -319,7 +381,7 @@ def test_a_language_model_has_its_own_measures(tmp_path, capsys):
     assert found['relu']['PPL ours'] == 'missing'
     # The row is written for this scale, which is not a smaller copy of the paper's.
     assert head['h'] == '1' and '→' not in out
-    assert not {'p', 'BLEU', 'BLEU ours', 'PPL'} & set(base)
+    assert not {'p sentences', 'BLEU', 'BLEU ours', 'PPL'} & set(base)
     assert (
         '- Table language at the scale language: perplexity, perplexity per word, bits per byte and share '
         'of grammatical samples on dev.'
@@ -354,7 +416,9 @@ def test_a_table_of_translation_with_a_language_model(tmp_path, capsys):
     assert (found['A1']['PPL ours'], found['A1']['ΔPPL'], found['A1']['ΔPPL ours']) == (
         '3.500 (1)', '+0.37', '+0.500',
     )  # fmt: skip
-    assert found['A1']['BLEU'] == '24.9' and found['A1']['BLEU ours'] == '' and 'p' not in found['A1']
+    assert (
+        found['A1']['BLEU'] == '24.9' and found['A1']['BLEU ours'] == '' and 'p sentences' not in found['A1']
+    )
     assert found['C1']['BLEU ours'] == 'missing' and 'No significance' not in out
 
 
@@ -371,8 +435,28 @@ def test_a_table_with_another_measure(workdir, capsys, monkeypatch):
             file.write_text(json.dumps(result))
     out = shown(workdir, capsys, '--format=markdown')
     assert cells(out)['A1']['chrF ours'] == f'51.5 ±{statistics.stdev([51, 52]):.1f} (2)'
-    assert not {'PPL', 'PPL ours', 'BLEU', 'p', 'chrF'} & set(cells(out)['A1'])
+    assert not {'PPL', 'PPL ours', 'BLEU', 'p sentences', 'chrF'} & set(cells(out)['A1'])
     assert '- Table 3 at the scale grammar, train.beta2=0.99: chrF on dev. Ours' in out
+
+
+def test_sentences_are_tested_by_the_bleu_that_the_table_prints(workdir, capsys, monkeypatch):
+    """Table 2's is the paper's, for which typographic quotes are plain ones."""
+    (measure,) = (measure for measure in tables.TABLES['2'].measures if measure.significance)
+    rows = tables.rows('3', 'base,A1,C1,D3,E,big')
+    monkeypatch.setitem(tables.TABLES, '3', tables.Table(rows, 'dev', (measure,)))
+    typographic = [f'Er sagte: „{line}“' for line in REFERENCES]
+    monkeypatch.setattr(differences, 'references', lambda folder, split: typographic)
+    for run in runs.read_sweep(workdir).all_runs(workdir):
+        file = run.folder / 'result.json'
+        if file.exists():
+            result = json.loads(file.read_text())
+            result['scores']['dev']['bleu'] = {'paper': {'score': 100.0}}
+            file.write_text(json.dumps(result))
+            quotes = ('„', '“') if run.row == 'base' else ('"', '"')
+            lines = [f'Er sagte: {quotes[0]}{line}{quotes[1]}\n' for line in REFERENCES]
+            (run.folder / 'translations' / 'dev.best.txt').write_text(''.join(lines))
+    found = cells(shown(workdir, capsys, '--format=markdown'))
+    assert found['A1']['p sentences'] == '1.000 (2)'
 
 
 def test_a_table_names_its_base_and_whether_to_print_the_speed(workdir, capsys, monkeypatch):
@@ -409,7 +493,7 @@ def test_a_perplexity_too_large_for_a_number(workdir, capsys):
         file.write('{"step": 200, "dev_perplexity": Infinity}\n')
     found = cells(shown(workdir, capsys, '--format=markdown'))
     assert (found['A1']['PPL ours'], found['A1']['ΔPPL ours']) == ('inf (2)', '')
-    assert found['A1']['ΔBLEU ours'] == '-4.00'
+    assert found['A1']['ΔBLEU ours'] == '-4.00 ≈'
     assert shown(workdir, capsys, '--format=html').count('<figure>') == 5
 
 
@@ -417,7 +501,7 @@ def test_latex(workdir, capsys):
     out = shown(workdir, capsys, '--format=latex')
     assert '\\begin{tabular}{@{}lrrr' in out and '\\toprule' in out
     assert 'd\\_model' in out and ' & $\\Delta$PPL & ' in out and '6 $\\to$ 3' in out
-    assert '5.700 $\\pm$0.141 (2)' in out and ' & $-$4.00 & ' in out
+    assert '5.700 $\\pm$0.141 (2)' in out and ' & $-$4.00 $\\approx$ & ' in out
     table = out.rpartition('\\end{tabular}')[0]
     assert all(ord(letter) < 128 for letter in table)
     lines = [line.split(' & ') for line in table.splitlines() if line.endswith(r'\\')]
@@ -436,7 +520,7 @@ def test_latex_fits_a_page(tmp_path, capsys, name):
     assert done.returncode == 0 and 'Overfull' not in done.stdout, done.stdout
 
 
-@pytest.mark.parametrize('width, parts', [(80, 3), (120, 2), (200, 2)])
+@pytest.mark.parametrize('width, parts', [(80, 4), (120, 3), (200, 2)])
 def test_the_terminal_is_not_wider_than_it_is(capsys, monkeypatch, width, parts):
     monkeypatch.setenv('COLUMNS', str(width))
     out = shown(launch.ROOT / 'experiments' / 'results' / 'table3-grammar', capsys)
@@ -491,7 +575,11 @@ def test_only_what_was_scored_alike_is_compared(workdir, capsys):
     out = shown(workdir, capsys, '--format=markdown')
     found = cells(out)
     # A row of which nothing can be compared is marked; else what differs does not count.
-    assert (found['C1']['PPL ours'], found['C1']['ΔPPL ours'], found['C1']['p']) == ('99.000* (1)', '', '')
+    assert (found['C1']['PPL ours'], found['C1']['ΔPPL ours'], found['C1']['p sentences']) == (
+        '99.000* (1)',
+        '',
+        '',
+    )
     assert (found['A1']['PPL ours'], found['A1']['ΔPPL ours']) == ('5.600 (1)', '+0.600')
     assert (
         '- Not scored as base and so left out of the differences (*): A1-seed2: decode.beam=8, not 4; '
@@ -528,12 +616,14 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
     assert list(found) == ['C1-seed1', 'base-seed1', 'A1-seed2']
     first = found['C1-seed1']
     assert (first['PPL'], first['ΔPPL'], first['ΔBLEU']) == ('7.000', '+2.000', '-10.00')
-    assert float(first['p']) < 0.01 and found['base-seed1']['p'] == ''
+    assert float(first['p sentences']) < 0.01 and found['base-seed1']['p sentences'] == ''
     # The options in which they differ.
     options = {'N', 'N_decoder', 'h', 'd_k', 'd_v', 'seed'}
     assert options < set(first) and not {'d_model', 'steps', 'other', 'PPL ours'} & set(first)
     assert (found['base-seed1']['N'], first['N'], found['A1-seed2']['seed']) == ('3', '1', '2')
-    assert '- 3 runs: perplexity and sacreBLEU on dev. Δ: difference from base-seed1. p: of the' in out
+    assert (
+        '- 3 runs: perplexity and sacreBLEU on dev. Δ: difference from base-seed1. p sentences: of the' in out
+    )
     # Without --base the first; a row scored otherwise is marked whatever its options.
     rescore(workdir, 'A1-seed2', decode={'beam': 8})
     assert report.main(['report', *call]) == 0

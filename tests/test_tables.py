@@ -194,13 +194,24 @@ def test_a_row_keeps_its_meaning_at_a_smaller_scale(name, expected):
     width = {'model.d_model': 128, 'model.d_ff': 512}
     config = scales.config(row, 'grammar', width)
     assert {key: getattr(config.model, key) for key in expected} == expected
-    assert config.train == scales.config(tables.TABLE_3[0], 'grammar').train
+    base = scales.config(tables.TABLE_3[0], 'grammar').train
+    assert config.train == dataclasses.replace(base, steps=(3 if name == 'big' else 1) * base.steps)
 
 
 def test_the_base_of_a_scale_can_differ():
     big = tables.TABLE_3[-1]
     assert scales.config(big, 'paper', {'train.beta2': 0.99}).train.steps == 300_000
-    assert scales.config(big, 'paper', {'train.steps': 10}).train.steps == 10
+    assert scales.config(big, 'paper', {'train.steps': 10}).train.steps == 30
+
+
+@pytest.mark.parametrize('table, big', [('3', 'big'), ('2', 'big-en-de'), ('2', 'big-en-fr')])
+@pytest.mark.parametrize('scale', TRANSLATION)
+def test_big_has_three_times_the_updates_of_base_at_every_scale(scale, table, big):
+    (row,) = tables.rows(table, big)
+    steps = scales.scale_config(scale).train.steps
+    assert scales.config(row, scale).train.steps == 3 * steps
+    averaged = {'train.average_last': 0}
+    assert scales.config(row, scale, averaged | {'train.steps': 700}).train.steps == 2100
 
 
 def test_options_give_the_config():

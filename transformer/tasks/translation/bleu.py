@@ -17,6 +17,8 @@ import sacremoses
 from absl import logging
 from sacrebleu.significance import PairedTest
 
+from transformer.options import ConfigError
+
 RESAMPLES = 1000
 # The least numbers of words of a source in the groups of `by_length`, after the first.
 LENGTHS = (10, 15, 20, 30, 40, 60)
@@ -83,14 +85,11 @@ def score_all(
     }
     if not has_words(languages[1]):
         return found
-    moses = moses_tokenizer(languages[1])
     named = f'moses.{languages[1]}.{importlib.metadata.version("sacremoses")}'
-    split = split_compounds if compounds else str
-    as_paper = lambda text: split(moses(normalize_quotes(text)))
     steps = f'quotes-{named}-compounds' if compounds else f'quotes-{named}'
     return found | {
-        'moses': _multi_bleu(hypotheses, references, moses, named),
-        'paper': _multi_bleu(hypotheses, references, as_paper, steps),
+        'moses': _multi_bleu(hypotheses, references, moses_tokenizer(languages[1]), named),
+        'paper': _multi_bleu(hypotheses, references, papers_tokenizer(languages[1]), steps),
     }
 
 
@@ -165,23 +164,46 @@ def _length_name(group: int) -> str:
 
 
 def significance(
-    baseline: Sequence[str], others: Sequence[Sequence[str]], references: Sequence[str], language: str
+    baseline: Sequence[str],
+    others: Sequence[Sequence[str]],
+    references: Sequence[str],
+    language: str,
+    score: str = 'sacrebleu',
 ) -> list[tuple[float, float]]:
-    """Compares the BLEU of some outputs in a language with that of a baseline.
+    """Compares a score of some outputs in a language with that of a baseline.
+
+    Args:
+      score: its name: sacrebleu, chrf, moses or paper.
 
     Returns:
-      For each of the others, how much its BLEU differs from the baseline's, and how likely a difference
-      that large is by chance.
+      For each of the others, how much its score differs from the baseline's, and how likely a difference
+      that large is by the choice of the sentences.
+
+    Raises:
+      ConfigError: there is no such score of raw text in the language.
 
     Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it; of equal scores p is 1.
     """
-    systems = [(str(i), list(lines)) for i, lines in enumerate((baseline, *others))]
-    metrics = {'BLEU': _sacre(language)}
-    _, found = PairedTest(systems, metrics, [list(references)], test_type='bs', n_samples=RESAMPLES)()
-    first, *results = found['BLEU']
+    metric, change = _scorer(score, language)
+    systems = [(str(i), [change(line) for line in lines]) for i, lines in enumerate((baseline, *others))]
+    against = [change(line) for line in references]
+    _, found = PairedTest(systems, {score: metric}, [against], test_type='bs', n_samples=RESAMPLES)()
+    ((first, *results),) = (column for name, column in found.items() if name != 'System')
     # sacreBLEU counts the resamples that differ by more: where nothing differs its p would be 1/1001.
     differences = [float(result.score - first.score) for result in results]
     return [(d, float(r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
+
+
+def _scorer(score: str, language: str) -> tuple[sacrebleu.metrics.base.Metric, Callable[[str], str]]:
+    """What computes a score of raw text, and what is done to each line before."""
+    if score == 'sacrebleu':
+        return _sacre(language), str
+    if score == 'chrf':
+        return sacrebleu.CHRF(), str
+    if score in ('moses', 'paper') and has_words(language):
+        tokenizer = moses_tokenizer(language) if score == 'moses' else papers_tokenizer(language)
+        return _multi(), tokenizer
+    raise ConfigError(f'bleu.{score}: no score of raw text in the language {language!r}')
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[float, float]:
@@ -194,6 +216,12 @@ def moses_tokenizer(language: str) -> Callable[[str], str]:
     """The Moses tokenizer of a language, which puts blanks between tokens and escapes nothing."""
     tokenizer = sacremoses.MosesTokenizer(language)
     return functools.partial(tokenizer.tokenize, return_str=True, escape=False)
+
+
+def papers_tokenizer(language: str) -> Callable[[str], str]:
+    """The tokenization of the paper's BLEU: Moses after plain quotes, and in German compounds split."""
+    moses, split = moses_tokenizer(language), split_compounds if language == 'de' else str
+    return lambda text: split(moses(normalize_quotes(text)))
 
 
 def normalize_quotes(text: str) -> str:
@@ -212,12 +240,15 @@ def looks_tokenized(lines: Sequence[str]) -> bool:
     return bool(ends) and sum(line.endswith(' .') for line in ends) > len(ends) / 2
 
 
+def _multi() -> sacrebleu.BLEU:
+    return sacrebleu.BLEU(tokenize='none', smooth_method='none', force=True)
+
+
 def _multi_bleu(
     hypotheses: Sequence[str], references: Sequence[str], change: Callable[[str], str], steps: str
 ) -> dict[str, object]:
     """BLEU of the tokens between blanks, without smoothing, as multi-bleu.perl computes it."""
-    metric = lambda: sacrebleu.BLEU(tokenize='none', smooth_method='none', force=True)
-    found = _score(metric, [change(h) for h in hypotheses], [change(r) for r in references])
+    found = _score(_multi, [change(h) for h in hypotheses], [change(r) for r in references])
     return found | {'signature': found['signature'].replace('tok:none', f'tok:{steps}')}
 
 
