@@ -2,6 +2,7 @@
 its aim.
 
     python -m experiments.benchmark data
+    python -m experiments.benchmark recurrent
 
 On a machine that other work shares, figures are noisy.
 """
@@ -9,6 +10,9 @@ On a machine that other work shares, figures are noisy.
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
+import importlib.metadata
+import importlib.util
 import itertools
 import multiprocessing
 import os
@@ -23,8 +27,8 @@ import jax
 import numpy as np
 from etils import epath
 
-from experiments import command, plan, scales, tables
-from transformer import accounting, optim
+from experiments import command, plan, scales, tables, turns
+from transformer import accounting, files, optim, parallel, training
 from transformer import config as configs
 from transformer.arguments import Command, Flag
 from transformer.config import Config, Data
@@ -32,9 +36,12 @@ from transformer.data import corpus
 from transformer.data.batches import Batches, fill
 from transformer.data.prefetch import prefetch
 from transformer.nn import models
-from transformer.runs import restore
+from transformer.options import ConfigError
+from transformer.runs import process, restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.metrics import Stages
+from transformer.symbols import UNK, Batch, Tokens
+from transformer.tasks.task import sums
 from transformer.tasks.translation import task as translation
 
 PAIRS = 4_500_000  # of WMT 2014 English-German
@@ -47,6 +54,18 @@ SYLLABLES = [
 ]
 STEPS = 1000  # the most batches to time
 REPLICAS, REPLICA_UPDATES = 3, 20
+RECURRENT = {
+    'model.kind': 'recurrent',
+    'model.N': 2,
+    'model.d_model': 512,
+    'model.alignment': 'general',
+    'model.vocab_size': 8000,
+    'data.pieces': 8000,
+    'data.batching': 'packed',
+    'data.row_len': 32,
+    'data.max_len': 32,
+    'data.batch_tokens': 64 * 32,
+}
 
 
 def words(draw: np.random.Generator) -> list[str]:
@@ -193,6 +212,67 @@ def benchmark_replicas() -> None:
     tell(f'of {REPLICAS} in one program', together, 's', most=REPLICAS * alone)
 
 
+def random_batch(config: Config) -> Batch:
+    """Full rows of random pieces, one sentence each, as many as an update reads."""
+    draw = np.random.default_rng(config.train.seed)
+    rows = config.data.batch_tokens // config.data.row_len
+    shape = (rows, config.data.row_len)
+    positions = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape).copy()
+    return {
+        field: Tokens(
+            draw.integers(UNK + 1, config.data.pieces, shape, np.int32), np.ones(shape, np.int32), positions
+        )
+        for field in models.build(config).FIELDS
+    }
+
+
+def updates_of(config: Config, batch: Batch) -> turns.Run:
+    """Updates as a training makes them, without the reading of batches."""
+    update = parallel.map_update(functools.partial(training.train_step, config, sums(config)))
+    placed = parallel.to_devices(batch, config.train.microbatches)
+    state = parallel.replicate(training.initial_state(config))
+
+    def run(updates: int) -> None:
+        nonlocal state
+        for _ in range(updates):
+            state, _ = update(state, placed)
+        jax.block_until_ready(state)
+
+    return run
+
+
+def benchmark_recurrent(rounds: int, updates: int, output: str | None) -> None:
+    """Times updates of an LSTM with attention, ours and PyTorch's in turns."""
+    if parallel.platform() != 'cpu':
+        raise ConfigError(f'{parallel.platform()}: the peer runs on CPUs; set JAX_PLATFORMS=cpu')
+    config = configs.resolve(configs.config_dict(RECURRENT))
+    batch, m = random_batch(config), config.model
+    rows, length = batch['target'].tokens.shape
+    what = (
+        f'updates of {m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention, '
+        f'{rows} x {length} tokens a side, {m.vocab_size:,} pieces, dropout {m.P_drop}, {m.dtype}'
+    )
+    print(f'{what}; {rounds} rounds of {updates}, {os.cpu_count()} processors')
+    sides, versions = {'ours': updates_of(config, batch)}, {}
+    if importlib.util.find_spec('torch'):
+        from experiments import peers
+
+        sides['PyTorch'] = peers.recurrent(config, batch)
+        versions = {'torch': importlib.metadata.version('torch')}
+    else:
+        print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
+    found = turns.compare(turns.measure(sides, rounds, updates), rows * length)
+    for name, speed in found['tokens_per_second'].items():
+        tell(name, speed, 'tokens/s')
+    if 'ratio' in found:
+        tell('ours / PyTorch', found['ratio'], 'times', least=1.0)
+        print('  of single rounds: {:.3g} to {:.3g} times'.format(*found['spread']))
+    if output is not None:
+        about = process.environment()
+        about['versions'] |= versions
+        files.write_json(pathlib.Path(output), {'what': what, **found, 'load': os.getloadavg(), **about})
+
+
 COMMANDS = {
     'data': Command(
         'From text to batches, at the size of WMT 2014.',
@@ -202,8 +282,19 @@ COMMANDS = {
     ),
     'average': Command('Averaging five checkpoints of the base model.', lambda call: benchmark_average(), ()),
     'replicas': Command('Several trainings in one program.', lambda call: benchmark_replicas(), ()),
+    'recurrent': Command(
+        "Updates of an LSTM with attention, beside PyTorch's, where that is installed.",
+        lambda call: benchmark_recurrent(call.flags.rounds, call.flags.updates, call.flags.output),
+        ('rounds', 'updates', 'output'),
+        examples=('{} recurrent --output=FILE',),
+    ),
 }
-FLAGS = {'pairs': Flag(int, PAIRS, 'how many pairs of sentences to make', 'N', least=1)}
+FLAGS = {
+    'pairs': Flag(int, PAIRS, 'how many pairs of sentences to make', 'N', least=1),
+    'rounds': Flag(int, 9, 'how often the sides take turns', 'N', least=1),
+    'updates': Flag(int, 3, 'how many updates are timed in a turn', 'N', least=1),
+    'output': Flag(str, None, 'JSON file that the figures are written to', 'FILE'),
+}
 
 
 def main(argv: Sequence[str]) -> int:

@@ -1,11 +1,17 @@
 """The benchmarks run through the real code, and print each figure beside its aim."""
 
+import importlib.util
+import itertools
+import json
 import re
 
 import numpy as np
 import pytest
 
-from experiments import benchmark
+from experiments import benchmark, turns
+from transformer import accounting
+from transformer import config as configs
+from transformer.nn import models
 
 
 def test_data(capsys):
@@ -34,6 +40,71 @@ def test_the_text_has_lengths_like_wmt_and_is_the_same_every_time(tmp_path):
     assert ((np.median(lengths, axis=1) > 17) & (np.median(lengths, axis=1) < 22)).all()
     assert (lengths.max(axis=1) > 100).all()
     assert np.corrcoef(np.log(lengths))[0, 1] > 0.9
+
+
+def test_sides_take_turns_and_the_first_round_does_not_count(monkeypatch):
+    clock, calls = itertools.count(), []
+    monkeypatch.setattr(turns.time, 'perf_counter', lambda: float(next(clock)))
+
+    def side(name, seconds):
+        def run(updates):
+            calls.append((name, updates))
+            for _ in range(next(seconds) - 1):
+                next(clock)
+
+        return run
+
+    slow, fast = iter([90, 8, 4, 12]), iter([90, 2, 4, 2])
+    found = turns.measure({'slow': side('slow', slow), 'fast': side('fast', fast)}, 3, 2)
+    assert calls == [('slow', 2), ('fast', 2)] * 4
+    assert found == {'slow': [4, 2, 6], 'fast': [1, 2, 1]}
+    compared = turns.compare(found, 100)
+    assert compared['tokens_per_second'] == {'slow': 25, 'fast': 100}
+    assert compared['ratio'] == 0.25
+    assert compared['spread'] == [1 / 6, 1]
+    assert set(turns.compare({'slow': [4.0]}, 100)) == {'tokens_per_second', 'seconds'}
+
+
+SMALL = {
+    'model.d_model': 8,
+    'model.vocab_size': 300,
+    'data.pieces': 300,
+    'data.row_len': 4,
+    'data.max_len': 4,
+}
+
+
+@pytest.mark.parametrize('peer', [False, True], ids=['alone', 'beside PyTorch'])
+def test_recurrent(monkeypatch, tmp_path, capsys, peer):
+    if peer:
+        pytest.importorskip('torch')
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: find(name) if peer else None)
+    monkeypatch.setattr(benchmark, 'RECURRENT', {**benchmark.RECURRENT, **SMALL, 'data.batch_tokens': 64})
+    file = tmp_path / 'recurrent.json'
+    call = ['benchmark', 'recurrent', '--rounds=3', '--updates=2', f'--output={file}']
+    assert benchmark.main(call) == 0
+    shown, found = capsys.readouterr().out, json.loads(file.read_text())
+    assert '2 + 2 layers of 8 LSTM cells with attention, 16 x 4 tokens a side, 300 pieces' in shown
+    assert ('PyTorch: skipped, it is not installed' in shown) != peer
+    assert list(found['tokens_per_second']) == ['ours', 'PyTorch'][: 1 + peer]
+    assert all(len(seconds) == 3 for seconds in found['seconds'].values())
+    median = np.median(found['seconds']['ours'])
+    assert found['tokens_per_second']['ours'] == pytest.approx(64 / median)
+    assert ('torch' in found['versions']) == ('ratio' in found) == peer
+    assert bool(re.search(r'^ours / PyTorch .*at least 1 times: ', shown, re.MULTILINE)) == peer
+
+
+def test_the_peer_has_our_size():
+    pytest.importorskip('torch')
+    from experiments import peers
+
+    config = configs.resolve(configs.config_dict({**benchmark.RECURRENT, **SMALL}))
+    theirs = list(peers.Seq2Seq(config).parameters())
+    matrices = sum(p.numel() for p in theirs if p.ndim == 2)
+    biases = sum(p.numel() for p in theirs if p.ndim == 1)
+    # Each gate of nn.LSTM has two biases, whose sum is the one of ours.
+    assert matrices + biases // 2 == accounting.parameters(models.parameter_shapes(config))
 
 
 @pytest.mark.parametrize(

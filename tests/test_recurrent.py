@@ -132,12 +132,12 @@ def decode(config: Config, params: dict) -> tuple[np.ndarray, np.ndarray]:
     return np.array(logits), np.array(alignment)
 
 
-def equations(jaxpr) -> Iterator[jax.extend.core.JaxprEqn]:
-    """The equations of a program and of all programs in it."""
+def equations(jaxpr, in_scan: bool = False) -> Iterator[tuple[jax.extend.core.JaxprEqn, bool]]:
+    """The equations of a program and of all in it, and whether a scan makes them in every step."""
     for equation in jaxpr.eqns:
-        yield equation
+        yield equation, in_scan
         for inner in jax.extend.core.jaxprs_in_params(equation.params):
-            yield from equations(inner)
+            yield from equations(inner, in_scan or equation.primitive.name == 'scan')
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_kernels_are_made_one_by_one():
     """On CPUs batched QR decompositions wait for threads that they hold themselves, for ever with few."""
     config = config_of(cell='lstm', bidirectional=True)
     program = jax.make_jaxpr(functools.partial(models.initialize, config))(jax.random.key(0))
-    shapes = {e.outvars[0].aval.shape for e in equations(program.jaxpr) if e.primitive.name == 'qr'}
+    shapes = {e.outvars[0].aval.shape for e, _ in equations(program.jaxpr) if e.primitive.name == 'qr'}
     # Each direction of the encoder has half the width.
     assert shapes == {(3, 3), (6, 6)}
 
@@ -198,6 +198,72 @@ def test_variational_dropout_is_one_draw_a_segment():
     np.testing.assert_array_equal(once[0], once[2])
     np.testing.assert_array_equal(once[3], once[4])
     assert (once[0] != once[3]).any() and (anew[0] != anew[1]).any()
+
+
+def read_step_by_step(cell: str, reverse: bool, kernel, row: cells.Row) -> cells.Carry:
+    """What `cells.read_rows` computes, without a scan and without a gradient of its own."""
+    model, (length, rows) = config_of(cell=cell).model, row.begin.shape
+    zeros, carries = cells.empty_carry(cell, rows, kernel.shape[0]), [None] * length
+    weights, carry = cells.Weights(None, None, kernel, None), zeros
+    for t in reversed(range(length)) if reverse else range(length):
+        now = jax.tree.map(lambda x: x[t], row)
+        carry = cells.reset(now.begin, zeros if now.initial is None else now.initial, carry)
+        factors = cells.Factors(None, now.dropped)
+        carry = carries[t] = cells.advance(model, weights, now.projected, carry, factors)
+    return jax.tree.map(lambda *arrays: jnp.stack(arrays), *carries)
+
+
+@pytest.mark.parametrize(
+    ('cell', 'dtype', 'given', 'reverse'),
+    [
+        *[(cell, 'float32', True, False) for cell in cells.CELLS],
+        *[(cell, 'bfloat16', True, True) for cell in cells.CELLS],
+        ('lstm', 'float32', False, True),
+    ],
+)
+def test_the_gradient_of_a_scan_is_that_of_its_steps(cell, dtype, given, reverse):
+    """With microbatches beside each other, as in training; `given` is with all that a row may have."""
+    microbatches, length, rows, width = 2, 5, 3, 4
+    rng, (blocks, arrays, _) = np.random.default_rng(0), cells.CELLS[cell]
+    draw = lambda *shape: jnp.asarray(rng.normal(size=shape), jnp.float32)
+    kernel = draw(width, blocks * width).astype(dtype)
+    projected = draw(microbatches, length, rows, blocks * width).astype(dtype)
+    state = lambda: draw(length, rows, width)
+    begin = jnp.asarray(rng.random((length, rows)) < 0.3)
+    initial = tuple(state() for _ in range(arrays)) if given else None
+    dropped = state() if given else None
+    weights = [draw(microbatches, length, rows, width) for _ in range(arrays)]
+
+    def loss(read, arrays):
+        kernel, projected, initial, dropped = arrays
+        one = lambda projected: read(cell, reverse, kernel, cells.Row(projected, begin, initial, dropped))
+        return sum(jnp.sum(w * carry) for w, carry in zip(weights, jax.vmap(one)(projected), strict=True))
+
+    def found(read):
+        differentiate = jax.jit(jax.value_and_grad(functools.partial(loss, read)))
+        return differentiate((kernel, projected, initial, dropped))
+
+    leaves = [jax.tree.leaves(found(read)) for read in (cells.read_rows, read_step_by_step)]
+    for mine, expected in zip(*leaves, strict=True):
+        mine, expected = (np.asarray(x, np.float32) for x in (mine, expected))
+        tolerance = 1e-5 if dtype == 'float32' else 2e-2
+        assert np.linalg.norm(mine - expected) <= tolerance * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize(('cell', 'number'), [('lstm', 1), ('gru', 2), ('rnn_tanh', 1), ('rnn_relu', 1)])
+def test_a_scan_makes_no_product_for_the_gradient_of_its_kernel(cell, number):
+    """Going back, it makes one for each that it made going forth, of as many rows."""
+    blocks, length, rows, width = cells.CELLS[cell].blocks, 7, 3, 4
+    row = cells.Row(jnp.ones((length, rows, blocks * width)), jnp.ones((length, rows), bool), None, None)
+    loss = lambda kernel, row: jnp.sum(cells.read_rows(cell, False, kernel, row)[0])
+    program = jax.make_jaxpr(jax.grad(loss, (0, 1), allow_int=True))(jnp.ones((width, blocks * width)), row)
+    products = [
+        e.outvars[0].aval.shape
+        for e, in_scan in equations(program.jaxpr)
+        if in_scan and e.primitive.name == 'dot_general'
+    ]
+    assert len(products) == 2 * number
+    assert {shape[0] for shape in products} == {rows}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ Rows are time-major here, [T B ...], because a scan runs over the first axis. A 
 its inputs are computed for all positions at once, before the scan; only those with the state are in it.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -17,14 +18,18 @@ from transformer.nn.layers import Dropout, glorot_uniform
 
 # What a cell remembers, arrays of float32 that end in U; its output is the first of them.
 Carry = tuple[Float[Array, '...'], ...]
+# What each part of a recurrent kernel multiplied, by the first gate of the part and the one after its last.
+Multiplied = dict[tuple[int, int], Float[Array, '*B U']]
 
 
 class Cell(NamedTuple):
     """A recurrent cell.
 
-    blocks: how many products of its own width it takes, so that G = blocks·U. arrays: of its carry.
-    advance: takes `(inputs [B G], carry, seen [B U], kernel [U G])`, gives the next carry. `seen` is the
-      output before, as the recurrent products see it, after dropout.
+    blocks: how many gates of its own width it has, so that G = blocks·U. arrays: of its carry.
+    advance: takes `(gates, carry, seen [B U])`, gives the next carry. `gates(x, first, last)` are the
+      gates from `first` to before `last`, each [B U]: what the layer's inputs gave them plus the product
+      of x with their part of the recurrent kernel. `seen` is the output before, as these products see it,
+      after dropout.
     """
 
     blocks: int
@@ -32,38 +37,32 @@ class Cell(NamedTuple):
     advance: Callable
 
 
-def _times(x: Float[Array, '*B D'], kernel: Float[Array, 'D G']) -> Float[Array, '*B G']:
-    """A product in the kernel's type that is added up in float32."""
-    return jnp.einsum('...D,DG->...G', x.astype(kernel.dtype), kernel, preferred_element_type=jnp.float32)
-
-
 def _elman(activation: Callable) -> Callable:
     """h_t = activation(W x_t + U h_{t-1} + b) (Elman 1990)."""
 
-    def advance(inputs, carry, seen, kernel):
+    def advance(gates, carry, seen):
         del carry
-        return (activation(inputs + _times(seen, kernel)),)
+        (inner,) = gates(seen, 0, 1)
+        return (activation(inner),)
 
     return advance
 
 
-def _lstm(inputs, carry, seen, kernel):
+def _lstm(gates, carry, seen):
     """c_t = f∘c_{t-1} + i∘tanh(g); h_t = o∘tanh(c_t) (Hochreiter and Schmidhuber 1997; Gers et al. 2000)."""
-    i, f, g, o = jnp.split(inputs + _times(seen, kernel), 4, axis=-1)
+    i, f, g, o = gates(seen, 0, 4)
     memory = jax.nn.sigmoid(f) * carry[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(memory), memory
 
 
-def _gru(inputs, carry, seen, kernel):
+def _gru(gates, carry, seen):
     """h_t = (1 - z)∘h_{t-1} + z∘tanh(W x_t + U (r∘h_{t-1}) + b) (Bahdanau et al. 2015, A.1.1).
 
     The reset gate r is applied before the product, as in Cho et al. 2014; cuDNN applies it after.
     """
-    width = 2 * seen.shape[-1]
-    gates = jax.nn.sigmoid(inputs[..., :width] + _times(seen, kernel[:, :width]))
-    update, reset = jnp.split(gates, 2, axis=-1)
-    candidate = jnp.tanh(inputs[..., width:] + _times(reset * seen, kernel[:, width:]))
-    return ((1.0 - update) * carry[0] + update * candidate,)
+    update, reset = map(jax.nn.sigmoid, gates(seen, 0, 2))
+    (candidate,) = gates(reset * seen, 2, 3)
+    return ((1.0 - update) * carry[0] + update * jnp.tanh(candidate),)
 
 
 CELLS = {
@@ -105,8 +104,87 @@ def advance(
     model: Model, weights: Weights, projected: Float[Array, 'B G'], carry: Carry, factors: Factors
 ) -> Carry:
     """One step of one layer."""
-    seen = drop(carry[0], factors.recurrent)
-    return CELLS[model.cell].advance(projected, carry, seen, weights.recurrent)
+    return _advance(model.cell, weights.recurrent, projected, carry, factors.recurrent)[0]
+
+
+def _advance(
+    cell: str,
+    kernel: Float[Array, 'U G'],
+    projected: Float[Array, 'B G'],
+    carry: Carry,
+    factors: Float[Array, 'B U'] | None,
+) -> tuple[Carry, Multiplied]:
+    """One step of a cell; also what the parts of the kernel were multiplied with."""
+    multiplied, width = {}, kernel.shape[0]
+
+    def gates(x, first, last):
+        columns = slice(first * width, last * width)
+        multiplied[first, last] = x = x.astype(kernel.dtype)
+        product = jnp.einsum('BU,UG->BG', x, kernel[:, columns], preferred_element_type=jnp.float32)
+        return jnp.split(projected[:, columns] + product, last - first, axis=-1)
+
+    return CELLS[cell].advance(gates, carry, drop(carry[0], factors)), multiplied
+
+
+class Row(NamedTuple):
+    """What a layer reads; an array that every position shares is None.
+
+    initial: the carry in which a segment that begins at a position finds the layer; None is zeros.
+    dropped: what dropout multiplies the recurrent state by.
+    """
+
+    projected: Float[Array, 'T B G']
+    begin: Bool[Array, 'T B']
+    initial: Carry | None
+    dropped: Float[Array, 'T B U'] | None
+
+
+def _scan(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> tuple[Carry, Multiplied]:
+    """Reads rows; at each segment's border the state begins anew."""
+    zeros = empty_carry(cell, row.begin.shape[1], kernel.shape[0])
+
+    def read(carry, row):
+        carry = reset(row.begin, zeros if row.initial is None else row.initial, carry)
+        carry, multiplied = _advance(cell, kernel, row.projected, carry, row.dropped)
+        return carry, (carry, multiplied)
+
+    return jax.lax.scan(read, zeros, row, reverse=reverse)[1]
+
+
+def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> Carry:
+    """The carry [T B U] after every position.
+
+    The gradient of a kernel in a scan is added up step by step: a product of few rows each, and the sum of
+    two whole matrices. So here the kernel is constant in the scan, and its gradient is that of one product
+    of all rows after it, whose value is not used.
+    """
+    scan = functools.partial(_scan, cell, reverse, jax.lax.stop_gradient(kernel))
+    carries, backward, multiplied = jax.vjp(scan, jax.lax.stop_gradient(row), has_aux=True)
+    width, products = kernel.shape[0], []
+    for (first, last), x in sorted(multiplied.items()):
+        products.append(jnp.einsum('TBU,UG->TBG', x, kernel[:, first * width : last * width]))
+    return _differentiable(carries, backward, row, jnp.concatenate(products, axis=-1))
+
+
+@jax.custom_vjp
+def _differentiable(carries: Carry, backward: Callable, row: Row, products: Float[Array, 'T B G']) -> Carry:
+    """The carries, as a function of what they came from."""
+    del backward, row, products
+    return carries
+
+
+def _forward(carries, backward, row, products):
+    del row, products
+    return carries, backward
+
+
+def _backward(backward, cotangents):
+    (row,) = backward(cotangents)
+    # The products were added to the projected inputs.
+    return None, None, row, row.projected
+
+
+_differentiable.defvjp(_forward, _backward)
 
 
 def begins(segments: Int[Array, 'T B'], reverse: bool) -> Bool[Array, 'T B']:
@@ -217,22 +295,14 @@ class RecurrentLayer(nn.Module):
         """
         model, weights = self.model, self.weights()
         factors = self.factors(x, segments, train=train)
-        zeros = empty_carry(model, x.shape[1], self.width)
-
-        def read(carry, inputs):
-            projected, begin, initial, recurrent = inputs
-            carry = reset(begin, zeros if initial is None else initial, carry)
-            carry = advance(model, weights, projected, carry, Factors(None, recurrent))
-            return carry, carry
-
-        inputs = project(weights, x), begins(segments, reverse), initial, factors.recurrent
-        _, carries = jax.lax.scan(read, zeros, inputs, reverse=reverse)
+        row = Row(project(weights, x), begins(segments, reverse), initial, factors.recurrent)
+        carries = read_rows(model.cell, reverse, weights.recurrent, row)
         return carries, drop(carries[0].astype(x.dtype), factors.outputs)
 
 
-def empty_carry(model: Model, rows: int, width: int) -> Carry:
+def empty_carry(cell: str, rows: int, width: int) -> Carry:
     """The carry before anything is read."""
-    return (jnp.zeros((rows, width), jnp.float32),) * CELLS[model.cell].arrays
+    return (jnp.zeros((rows, width), jnp.float32),) * CELLS[cell].arrays
 
 
 def _by_block(initialize: nn.initializers.Initializer, blocks: int) -> nn.initializers.Initializer:

@@ -197,7 +197,7 @@ class RecurrentDecoder(nn.Module):
     def empty(self, memory: Reading | None, rows: int) -> DecoderState:
         """The state before the first step."""
         m = self.model
-        layers = [cells.empty_carry(m, rows, m.d_model)] * self.depth
+        layers = [cells.empty_carry(m.cell, rows, m.d_model)] * self.depth
         if self.cross:
             initial = self._initial(memory, jnp.ones((1, rows), jnp.int32))
             layers = jax.tree.map(lambda x: x[0], initial)

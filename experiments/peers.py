@@ -1,0 +1,66 @@
+"""Models of other libraries whose speed ours is compared with; they need the extra `bench`."""
+
+import os
+
+import torch
+from torch import nn
+
+from experiments.turns import Run
+from transformer.config import Config
+from transformer.symbols import Batch
+
+
+class Seq2Seq(nn.Module):
+    """PyTorch's nn.LSTM as encoder and decoder, global attention with the score "general", one embedding.
+
+    The model of `model.kind=recurrent` without input feeding: the same products, and dropout in the same
+    places. It has no masks, since its rows have no padding and one sentence each. Rows are time-major, as
+    nn.LSTM reads them fastest.
+    """
+
+    def __init__(self, config: Config):
+        super().__init__()
+        m = config.model
+        self.scale, self.dropout_embedding = m.d_model**0.5, nn.Dropout(m.P_drop_embedding)
+        self.embedding = nn.Embedding(m.vocab_size, m.d_model)
+        nn.init.normal_(self.embedding.weight, std=m.d_model**-0.5)
+        self.encoder = nn.LSTM(m.d_model, m.d_model, m.N, dropout=m.P_drop)
+        self.decoder = nn.LSTM(m.d_model, m.d_model, m.N_decoder, dropout=m.P_drop)
+        self.keys = nn.Linear(m.d_model, m.d_model, bias=False)
+        self.combine = nn.Linear(2 * m.d_model, m.d_model, bias=False)
+        self.dropout = nn.Dropout(m.P_drop)
+
+    def forward(self, source: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """The logits [T B V] of every target token, given the source [S B] and the tokens before it [T B]."""
+        embed = lambda tokens: self.dropout_embedding(self.embedding(tokens) * self.scale)
+        memory, state = self.encoder(embed(source))
+        # nn.LSTM drops nothing after its last layer.
+        memory = self.dropout(memory).transpose(0, 1)
+        output, _ = self.decoder(embed(before), state)
+        output = self.dropout(output).transpose(0, 1)
+        attention = torch.softmax(output @ self.keys(memory).transpose(1, 2), dim=-1)
+        both = torch.cat([attention @ memory, output], dim=-1)
+        attentional = self.dropout(torch.tanh(self.combine(both)))
+        return attentional @ self.embedding.weight.T
+
+
+def recurrent(config: Config, batch: Batch) -> Run:
+    """Updates of `Seq2Seq` on a batch of full rows, on all processors."""
+    torch.set_num_threads(os.cpu_count())
+    torch.manual_seed(config.train.seed)
+    model, train = Seq2Seq(config).train(), config.train
+    adam = torch.optim.Adam(model.parameters(), 1e-4, (train.beta1, train.beta2), train.adam_eps, fused=True)
+    source, target = (torch.tensor(batch[side].tokens, dtype=torch.long) for side in ('source', 'target'))
+    before = torch.nn.functional.pad(target, (1, 0))[:, :-1]
+
+    def run(updates: int) -> None:
+        for _ in range(updates):
+            adam.zero_grad(set_to_none=True)
+            logits = model(source.T, before.T)
+            loss = nn.functional.cross_entropy(
+                logits.flatten(0, 1), target.flatten(), label_smoothing=train.eps_ls
+            )
+            loss.backward()
+            adam.step()
+
+    return run
