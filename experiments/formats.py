@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
     def is_left(self) -> bool:
         """Whether its cells stand to the left."""
-        return self.heading in ('row', 'other')
+        return self.kind == 'row' or self.heading == 'other'
 
 
 def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:

@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing else: the table, sortable, and learning curves for each row."""
+"""A report as one page that needs nothing else: sortable tables, and pictures such as learning curves."""
 
 import html
 import io
@@ -15,6 +15,7 @@ from experiments.formats import Column
 matplotlib.use('agg')
 from matplotlib import pyplot as plt
 from matplotlib import ticker
+from matplotlib.figure import Figure
 
 Curve = Sequence[tuple[int, float]]
 Limits = tuple[float, float]
@@ -34,17 +35,31 @@ def page(
       curves: steps and perplexities of each run, by row.
       base: the row whose curves every picture shows in grey.
     """
-    columns, more = formats.compact(columns)
-    template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
-    return template.substitute(
-        title=html.escape(title),
-        table=_table(columns),
-        notes=''.join(f'<li>{html.escape(note)}</li>\n' for note in [*notes, *more]),
-        curves='\n'.join(_pictures(curves, base)) or '<p>No learning curves: no metrics.jsonl there.</p>',
+    pictures = '\n'.join(_pictures(curves, base)) or '<p>No learning curves: no metrics.jsonl there.</p>'
+    return document(
+        title,
+        columns,
+        notes,
+        '<h2>Perplexity on the development set</h2>\n'
+        '<p>Blue: the runs of the row. Grey: those of base. All pictures have the same axes.</p>\n'
+        f'<div class="curves">\n{pictures}\n</div>',
     )
 
 
-def _table(columns: Sequence[Column]) -> str:
+def document(title: str, columns: Sequence[Column], notes: Sequence[str], more: str) -> str:
+    """A page with a table, the notes below it, and more, as HTML."""
+    columns, told = formats.compact(columns)
+    template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
+    listed = listing([*notes, *told])
+    return template.substitute(title=html.escape(title), table=table(columns), notes=listed, more=more)
+
+
+def listing(notes: Sequence[str]) -> str:
+    """The items of a list."""
+    return ''.join(f'<li>{html.escape(note)}</li>\n' for note in notes)
+
+
+def table(columns: Sequence[Column]) -> str:
     """The table; every cell has the kind of its column as its class."""
     headings = [_cell('th', column, html.escape(column.heading)) for column in columns]
     lines = [
@@ -78,7 +93,7 @@ def _pictures(curves: Mapping[str, Sequence[Curve]], base: str) -> list[str]:
 
 def _picture(runs: Sequence[Curve], base: Sequence[Curve], steps: Limits, values: Limits) -> str:
     """An SVG of the curves of one row in front of those of base."""
-    with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'curves', 'font.size': 9}):
+    with matplotlib.rc_context({'font.size': 9}):
         figure, axis = plt.subplots(figsize=(3.2, 2.1), layout='constrained')
         for curve in base:
             axis.plot(*zip(*curve, strict=True), color='0.7', linewidth=1)
@@ -89,8 +104,15 @@ def _picture(runs: Sequence[Curve], base: Sequence[Curve], steps: Limits, values
         axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
         axis.yaxis.set_major_formatter('{x:g}')
         axis.yaxis.set_minor_formatter('')
-        file = io.StringIO()
+        return drawn(figure)
+
+
+def drawn(figure: Figure) -> str:
+    """A figure as SVG. It is closed."""
+    file = io.StringIO()
+    # Text stays text, and the same figure gives the same SVG.
+    with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'curves'}):
         figure.savefig(file, format='svg', metadata={'Date': None})
-        plt.close(figure)
+    plt.close(figure)
     text = file.getvalue()
     return text[text.index('<svg') :]

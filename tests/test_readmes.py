@@ -14,6 +14,7 @@ import pytest
 from experiments import benchmark, report, sweep
 from experiments.claims import CLAIMS
 from experiments.claims import __main__ as claims
+from experiments.complexity import __main__ as complexity
 from transformer import arguments, cli, options
 from transformer import config as configs
 from transformer.config import config_dict, resolve
@@ -25,7 +26,13 @@ from transformer.tasks.translation import task as translation
 ROOT = Path(__file__).parent.parent
 FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
 PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS]
-PROGRAMS = {'sweep': sweep, 'report': report, 'benchmark': benchmark, 'claims': claims}
+PROGRAMS = {
+    'sweep': sweep,
+    'report': report,
+    'benchmark': benchmark,
+    'complexity': complexity,
+    'claims': claims,
+}
 # What stands for a value of the reader's own.
 FILE = '--config=FILE'
 ANY_OPTION = '--config.GROUP.OPTION=VALUE'

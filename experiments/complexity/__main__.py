@@ -1,0 +1,86 @@
+"""Measures the paper's Table 1: self-attention, recurrent, convolutional and restricted layers.
+
+FLOPs against n and d with fitted exponents, sequential operations, path lengths, seconds and memory, each
+beside what the paper says; the same for the kernels of `model.attention`.
+"""
+
+import datetime
+import json
+import pathlib
+import sys
+import time
+from collections.abc import Mapping, Sequence
+
+from experiments import command
+from experiments.complexity import charts, layers, measure, tables
+from experiments.complexity.measure import GIB, Scope
+from transformer import files
+from transformer.arguments import Call, Command, Flag
+from transformer.options import ConfigError
+from transformer.runs import process
+
+RESULT = 'complexity.json'
+
+
+def complexity(call: Call) -> None:
+    """Measures, or reads what was measured; prints the tables, and writes them with pictures and a page."""
+    given, folder = call.flags.result, pathlib.Path(call.flags.output)
+    if given is not None:
+        found = _read(given)
+    else:
+        scope = Scope(call.flags.d_model, call.flags.longest, int(call.flags.memory_gib * GIB))
+        if scope.d % (2 * layers.D_K):
+            raise ConfigError(f'--d_model={scope.d}: must be a multiple of {2 * layers.D_K}')
+        found = _measured(scope)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(folder / RESULT, found)
+    files.write_text(folder / 'table.md', tables.markdown(found))
+    charts.write(found, folder)
+    print(tables.terminal(found))
+    print(folder)
+
+
+def _measured(scope: Scope) -> dict[str, object]:
+    start = time.perf_counter()
+    found = measure.everything(scope)
+    took = round(time.perf_counter() - start, 1)
+    told = {'date': datetime.date.today().isoformat(), 'seconds': took, 'environment': process.environment()}
+    return told | found
+
+
+def _read(file: str) -> Mapping:
+    path = pathlib.Path(file)
+    if not path.is_file():
+        raise ConfigError(f'--result={file}: no such file')
+    return json.loads(path.read_text(encoding='utf-8'))
+
+
+COMMANDS = {
+    '': Command(
+        'Measures Table 1 of the paper, prints it beside what the paper says, and writes tables, pictures '
+        'and a page.',
+        complexity,
+        ('output', 'd_model', 'longest', 'memory_gib', 'result'),
+        examples=('{}', '{} --longest=1024 --d_model=128 --output=runs/small'),
+    )
+}
+FLAGS = {
+    'output': Flag(str, 'runs/complexity', 'the folder to write to', 'FOLDER'),
+    'd_model': Flag(int, 512, 'the width of the layers', 'D', least=128),
+    'longest': Flag(
+        int, 16384, 'the most positions of a kernel; layers get a quarter of them', 'N', least=1024
+    ),
+    'memory_gib': Flag(
+        float, 8.0, 'what needs more memory than this, as compiled, is not run', 'GIB', least=0
+    ),
+    'result': Flag(str, None, f'a {RESULT} to show again instead of measuring', 'FILE'),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command. Returns the exit status."""
+    return command.run(argv, 'complexity', __doc__, COMMANDS, FLAGS)
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))

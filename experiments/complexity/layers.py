@@ -1,0 +1,215 @@
+"""The layer types of Table 1 and the attention kernels, each as a function of its parameters and inputs.
+
+They are what the paper counts: self-attention is the products of queries, keys and values, without the
+projections around them, which cost 8·n·d² more; recurrence is one layer of Elman cells, n·d² for its inputs
+and as much for its states; a convolution is one product per tap. Heads are d_k = 64 wide, as in the paper.
+There is one row of one segment, and both sides of a position are seen, as in the encoder, unless causal.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from transformer.config import Model
+from transformer.nn import cells
+from transformer.nn.kernels.table import self_attention
+
+D_K = 64
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Layer:
+    """A layer of one size.
+
+    apply: takes `(arrays, segments [1 T])`, gives outputs. arrays: the shapes of its parameters and inputs.
+    length: T.
+    """
+
+    apply: Callable
+    arrays: Any
+    length: int
+
+
+# One layer for one size, so that what Table 1 and the kernels share is measured once.
+@functools.cache
+def attention(n: int, d: int, *, d_k: int = D_K, causal: bool = False, **options) -> Layer:
+    """Attention by a kernel; options are those of the model that choose it, without their `attention_`."""
+    named = {key if key == 'attention' else f'attention_{key}': value for key, value in options.items()}
+    kernel = self_attention(Model(**named))
+
+    def apply(arrays, segments):
+        heads = (array.reshape(1, n, -1, d_k) for array in arrays)
+        found = kernel.attend(*heads, segments, segments, None, lambda weights: weights, causal=causal)
+        return found.reshape(1, n, d)
+
+    return Layer(apply, [_shape(1, n, d)] * 3, n)
+
+
+def recurrent(n: int, d: int) -> Layer:
+    """A layer of Elman cells that reads from left to right."""
+    layer = cells.RecurrentLayer(Model(kind='recurrent', cell='rnn_tanh', d_model=d), d)
+    read = functools.partial(layer.apply, initial=None, reverse=False, train=False)
+
+    def apply(arrays, segments):
+        params, x = arrays
+        return read(params, x, segments.swapaxes(0, 1))[1]
+
+    x, segments = _shape(n, 1, d), jax.ShapeDtypeStruct((n, 1), jnp.int32)
+    initialize = functools.partial(layer.init, initial=None, reverse=False, train=False)
+    return Layer(apply, [jax.eval_shape(initialize, jax.random.key(0), x, segments), x], n)
+
+
+def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = False) -> Layer:
+    """A convolution; it sees as many positions left as right, or if causal only those to the left.
+
+    Args:
+      taps: k, odd unless causal.
+      dilation: positions from one tap to the next.
+    """
+    reach = dilation * (taps - 1)
+    padding = (reach, 0) if causal else (reach // 2, reach // 2)
+
+    def apply(arrays, segments):
+        del segments
+        kernel, x = arrays
+        return jax.lax.conv_general_dilated(
+            x, kernel, (1,), [padding], rhs_dilation=(dilation,), dimension_numbers=('NWC', 'WIO', 'NWC')
+        )
+
+    return Layer(apply, [_shape(taps, d, d), _shape(1, n, d)], n)
+
+
+def recurrent_step(d: int) -> Callable[[Float[Array, 'T D'], Float[Array, 'T D']], Float[Array, 'T D']]:
+    """One step of Elman cells at all positions: from inputs and the states before to the states after."""
+    model, layer = Model(kind='recurrent', cell='rnn_tanh', d_model=d), recurrent(1, d)
+    kernels = random(layer.arrays)[0]['params']
+    weights = cells.Weights(kernels['inputs'], kernels['bias'], kernels['recurrent'], None)
+
+    def step(x, states):
+        # A position takes the state of the one before it.
+        carry = (jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]]),)
+        return cells.advance(model, weights, cells.project(weights, x), carry, cells.Factors())[0]
+
+    return step
+
+
+def random(shapes: Any) -> Any:
+    """Normal arrays of given shapes, whose variance 1 / width keeps recurrent states from saturating."""
+    draw = np.random.default_rng(0)
+    return jax.tree.map(
+        lambda x: jnp.asarray(draw.standard_normal(x.shape, np.float32) / x.shape[-1] ** 0.5), shapes
+    )
+
+
+def forward(layer: Layer) -> Callable:
+    """The forward pass, from `(arrays, segments, gradient)`; it does not need the last."""
+    return lambda arrays, segments, gradient: layer.apply(arrays, segments)
+
+
+def both(layer: Layer) -> Callable:
+    """Forward and backward pass: the outputs, and the gradients of all arrays from that of the outputs."""
+
+    def passes(arrays, segments, gradient):
+        found, pull = jax.vjp(lambda arrays: layer.apply(arrays, segments), arrays)
+        return found, pull(gradient)[0]
+
+    return passes
+
+
+PASSES = {'forward': forward, 'both': both}
+
+
+def _shape(*shape: int) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(shape, jnp.float32)
+
+
+class Type(NamedTuple):
+    """A layer type of Table 1.
+
+    build: takes n, d and, where it has one, its size (taps or neighbours). symbol: of that size, as in the
+      paper. sizes: the values of it that are measured, the usual one first. complexity, steps, path: what
+      the paper prints. exponents: the complexity again, by symbol.
+    """
+
+    name: str
+    build: Callable[..., Layer]
+    symbol: str
+    sizes: tuple[int, ...]
+    complexity: str
+    steps: str
+    path: str
+    exponents: dict[str, int]
+
+
+TAPS, DILATION, WINDOW = 3, 3, 64
+TYPES = (
+    Type(
+        'self-attention',
+        lambda n, d: attention(n, d, attention='full'),
+        '',
+        (),
+        'O(n²·d)',
+        'O(1)',
+        'O(1)',
+        {'n': 2, 'd': 1},
+    ),
+    Type('recurrent', recurrent, '', (), 'O(n·d²)', 'O(n)', 'O(n)', {'n': 1, 'd': 2}),
+    Type(
+        'convolutional',
+        lambda n, d, k: convolution(n, d, taps=k),
+        'k',
+        (TAPS, 5, 9),
+        'O(k·n·d²)',
+        'O(1)',
+        'O(n/k)',
+        {'k': 1, 'n': 1, 'd': 2},
+    ),
+    Type(
+        'convolutional, dilated',
+        lambda n, d, k: convolution(n, d, taps=k, dilation=DILATION),
+        'k',
+        (TAPS, 5, 9),
+        'O(k·n·d²)',
+        'O(1)',
+        'O(log_k n)',
+        {'k': 1, 'n': 1, 'd': 2},
+    ),
+    Type(
+        'self-attention, restricted',
+        lambda n, d, r: attention(n, d, attention='local', window=r),
+        'r',
+        (WINDOW, 16, 32),
+        'O(r·n·d)',
+        'O(1)',
+        'O(n/r)',
+        {'r': 1, 'n': 1, 'd': 1},
+    ),
+)
+
+
+class Kernel(NamedTuple):
+    """A kernel of `model.attention`, and what is expected of it.
+
+    options: its own for a length n. flops, memory: the exponents of n.
+    """
+
+    name: str
+    options: Callable[[int], dict[str, int]]
+    flops: float
+    memory: float
+
+
+KERNELS = (
+    Kernel('full', lambda n: {}, 2, 2),
+    Kernel('local', lambda n: {'window': WINDOW}, 1, 1),
+    Kernel('sparse', lambda n: {'stride': math.isqrt(n)}, 1.5, 1.5),
+    Kernel('linear', lambda n: {'chunk': 128}, 1, 1),
+    Kernel('chunked', lambda n: {'chunk': 128}, 2, 1),
+)

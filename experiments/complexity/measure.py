@@ -1,0 +1,145 @@
+"""Measures every layer type and kernel, and fits exponents to what it finds."""
+
+import functools
+import math
+import sys
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.stages import Compiled
+
+from experiments.complexity import compiled, layers, paths
+from experiments.complexity.layers import Layer
+
+# One program at one size: what it is of, its size, its pass, and what was counted.
+Record = dict[str, str | int | float | None]
+GIB = 2**30
+# The neighbours of restricted self-attention whose paths are measured, few so that paths are long.
+NEAR = 4
+PATH_LENGTHS = (8, 27, 28, 128)
+
+
+class Scope(NamedTuple):
+    """What is measured: d_model, the longest row of a kernel, and the memory that a program may take."""
+
+    d: int
+    longest: int
+    limit: int
+
+    def lengths(self) -> list[int]:
+        """The lengths of Table 1's layers."""
+        return [n for n in _powers(2) if 128 <= n <= self.longest // 4]
+
+    def kernel_lengths(self) -> list[int]:
+        """The lengths of the kernels, squares, so that the square root may be a stride."""
+        return [n for n in _powers(4) if 256 <= n <= self.longest]
+
+    def widths(self) -> list[int]:
+        """Values of d smaller than its own."""
+        return [d for d in (self.d // 8, self.d // 4, self.d // 2) if d and d % layers.D_K == 0]
+
+
+def _powers(base: int) -> list[int]:
+    return [base**power for power in range(32)]
+
+
+def everything(scope: Scope) -> dict[str, object]:
+    """All measurements, as JSON."""
+    return {
+        'd_model': scope.d,
+        'longest': scope.longest,
+        'limit': scope.limit,
+        'layers': list(_layers(scope)),
+        'kernels': list(_kernels(scope)),
+        'paths': list(_paths()),
+    }
+
+
+def _layers(scope: Scope) -> Iterable[Record]:
+    """Each layer type against n, with seconds, and against d and its own size, without."""
+    lengths, middle = scope.lengths(), min(1024, scope.lengths()[-1])
+    for kind in layers.TYPES:
+        usual, others = kind.sizes[:1], kind.sizes[1:]
+        points = [(n, scope.d, usual, True) for n in lengths]
+        points += [(middle, d, usual, False) for d in scope.widths()]
+        points += [(middle, scope.d, (size,), False) for size in others]
+        if not kind.sizes:
+            # Around n = d, where the curves of self-attention and recurrence cross.
+            near = [(n, d) for d in scope.widths() for n in (d // 2, d, 2 * d)]
+            points += [(n, d, usual, False) for n, d in near if n != middle]
+        for n, d, size, timed in points:
+            named = {'name': kind.name, 'n': n, 'd': d} | ({kind.symbol: size[0]} if size else {})
+            yield from _records(named, kind.build(n, d, *size), scope.limit, timed=timed)
+
+
+def _kernels(scope: Scope) -> Iterable[Record]:
+    """Each kernel against n."""
+    for kernel in layers.KERNELS:
+        for n in scope.kernel_lengths():
+            named = {'name': kernel.name, 'n': n, 'd': scope.d, **kernel.options(n)}
+            layer = layers.attention(n, scope.d, attention=kernel.name, **kernel.options(n))
+            yield from _records(named, layer, scope.limit, timed=True)
+
+
+def _paths() -> Iterable[Record]:
+    """The path lengths of each layer type, and what its formula says."""
+    for kind in paths.kinds(layers.TAPS, NEAR):
+        for n in PATH_LENGTHS:
+            found = paths.longest(kind.dependences(n))
+            said = {'formula': kind.formula(n), 'written': kind.written}
+            yield {'name': kind.name, 'n': n, 'length': found, **said}
+
+
+def _records(named: Record, layer: Layer, limit: int, *, timed: bool) -> Iterable[Record]:
+    """A record of each pass of a layer."""
+    start = time.perf_counter()
+    costs = _costs(layer, limit, timed)
+    sizes = ', '.join(f'{key} = {value:,}' for key, value in named.items() if key != 'name')
+    print(f'{named["name"]}, {sizes}: {time.perf_counter() - start:.1f} s', file=sys.stderr)
+    return [named | {'pass': name} | found for name, found in costs.items()]
+
+
+@functools.cache
+def _costs(layer: Layer, limit: int, timed: bool) -> dict[str, Record]:
+    """What each pass of a layer costs; seconds are null of a program that needs more than the limit."""
+    segments = jax.ShapeDtypeStruct((1, layer.length), jnp.int32)
+    outputs = jax.eval_shape(layer.apply, layer.arrays, segments)
+    costs = {}
+    for name, passes in layers.PASSES.items():
+        program = jax.jit(passes(layer)).lower(layer.arrays, segments, outputs).compile()
+        found, needed = compiled.parse(program.as_text()), compiled.needed_bytes(program)
+        costs[name] = {
+            'flops': compiled.flops(found),
+            'steps': compiled.steps(found),
+            'temporary': compiled.temporary_bytes(program),
+            'needed': needed,
+        }
+        if timed:
+            costs[name]['seconds'] = _seconds(program, layer, outputs) if needed <= limit else None
+    return costs
+
+
+def _seconds(program: Compiled, layer: Layer, outputs: jax.ShapeDtypeStruct) -> float:
+    arrays, gradient = layers.random((layer.arrays, outputs))
+    return compiled.seconds(program, arrays, jnp.ones((1, layer.length), jnp.int32), gradient)
+
+
+def exponents(records: Sequence[Mapping], symbols: Sequence[str], key: str) -> dict[str, float]:
+    """The powers of the symbols whose product fits best, by least squares between logarithms."""
+    logs = [[1.0, *(math.log(record[symbol]) for symbol in symbols)] for record in records]
+    found = np.linalg.lstsq(np.array(logs), np.log([record[key] for record in records]), rcond=None)
+    return dict(zip(symbols, found[0][1:].tolist(), strict=True))
+
+
+def crossing(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
+    """Where the first curve over n comes to lie above the second, between logarithms; None if nowhere."""
+    shared = sorted(set(one) & set(other))
+    above = [math.log(one[n] / other[n]) for n in shared]
+    for left, right, before, after in zip(shared, shared[1:], above, above[1:], strict=False):
+        if before <= 0 < after:
+            return left * (right / left) ** (before / (before - after))
+    return None

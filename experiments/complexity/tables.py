@@ -1,0 +1,250 @@
+"""The measurements as tables: Table 1, the attention kernels, path lengths, and every cost by length."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from experiments import formats
+from experiments.complexity import layers, measure
+from experiments.complexity.measure import GIB, Record
+from experiments.formats import Column
+
+# What a heading says of a pass.
+PASSES = {'forward': '', 'both': ', both passes'}
+MIB = 2**20
+
+
+class Section(NamedTuple):
+    """A table, with its heading and what stands below it."""
+
+    heading: str
+    columns: list[Column]
+    notes: list[str]
+
+
+def sections(found: Mapping) -> list[Section]:
+    """All tables.
+
+    Args:
+      found: as `measure.everything` gives it.
+    """
+    return [
+        Section('Table 1, measured', _table_1(found), _notes(found)),
+        Section('Attention kernels', _kernels(found), _kernel_notes(found)),
+        Section('Maximum path lengths', _paths(found['paths']), _path_notes()),
+        Section('Layers by length', _costs(_timed(found['layers'])), []),
+        Section('Attention kernels by length', _costs(found['kernels']), []),
+    ]
+
+
+def terminal(found: Mapping) -> str:
+    """The tables for a terminal."""
+    return _pages(found, '', formats.terminal)
+
+
+def markdown(found: Mapping) -> str:
+    """The tables as Markdown."""
+    return _pages(found, '## ', formats.markdown)
+
+
+def _pages(found: Mapping, mark: str, shown: Callable[[list[Column], list[str]], str]) -> str:
+    parts = (f'{mark}{s.heading}\n\n{shown(s.columns, s.notes).rstrip()}\n' for s in sections(found))
+    return '\n'.join(parts)
+
+
+def of(records: Sequence[Record], name: str, passes: str) -> list[Record]:
+    """The records of one layer type or kernel and one pass."""
+    return [record for record in records if record['name'] == name and record['pass'] == passes]
+
+
+def by_length(records: Sequence[Record], key: str) -> dict[int, float]:
+    """A curve over n; what was not run is missing."""
+    return {record['n']: record[key] for record in records if record.get(key) is not None}
+
+
+def crossings(found: Mapping) -> dict[int, float | None]:
+    """The n at which self-attention comes to need more FLOPs than recurrence, by d."""
+    curve = lambda name, d: by_length(
+        [r for r in of(found['layers'], name, 'forward') if r['d'] == d], 'flops'
+    )
+    widths = sorted({record['d'] for record in found['layers']})
+    return {d: measure.crossing(curve('self-attention', d), curve('recurrent', d)) for d in widths}
+
+
+def _table_1(found: Mapping) -> list[Column]:
+    texts: dict[str, list[str]] = {}
+
+    def add(heading: str, text: str) -> None:
+        texts.setdefault(heading, []).append(text)
+
+    for kind in layers.TYPES:
+        add('layer', kind.name)
+        add('complexity', kind.complexity)
+        for passes, told in PASSES.items():
+            records = of(found['layers'], kind.name, passes)
+            powers = measure.exponents(records, list(kind.exponents), 'flops')
+            add(f'FLOPs{told}', ' · '.join(f'{symbol}^{power:.2f}' for symbol, power in powers.items()))
+        add('sequential operations', kind.steps)
+        for passes, told in PASSES.items():
+            add(f'trips{told}', _of_n(by_length(of(found['layers'], kind.name, passes), 'steps')))
+        add('maximum path length', kind.path)
+        add('layers on the path', next(r['written'] for r in found['paths'] if r['name'] == kind.name))
+    return _columns(texts)
+
+
+def _kernels(found: Mapping) -> list[Column]:
+    texts: dict[str, list[str]] = {}
+
+    def add(heading: str, text: str) -> None:
+        texts.setdefault(heading, []).append(text)
+
+    for kernel in layers.KERNELS:
+        add('model.attention', kernel.name)
+        add('expected FLOPs', f'n^{kernel.flops:g}')
+        add('expected memory', f'n^{kernel.memory:g}')
+        for passes, told in PASSES.items():
+            records = of(found['kernels'], kernel.name, passes)
+            for key, heading in (('flops', 'FLOPs'), ('temporary', 'memory')):
+                add(f'{heading}{told}', f'n^{measure.exponents(records, ["n"], key)["n"]:.2f}')
+            add(f'trips{told}', _of_n(by_length(records, 'steps')))
+    return _columns(texts)
+
+
+def _paths(records: Sequence[Record]) -> list[Column]:
+    names = list(dict.fromkeys(record['name'] for record in records))
+    lengths = sorted({record['n'] for record in records})
+    at = {(record['name'], record['n']): record for record in records}
+
+    def shown(record: Record) -> str:
+        """The length, and where the formula says something else, that."""
+        agrees = record['length'] == record['formula']
+        return str(record['length']) if agrees else f'{record["length"]} ≠ {record["formula"]}'
+
+    return [
+        Column('layer', 'row', names),
+        Column('formula', 'score', [at[name, lengths[0]]['written'] for name in names]),
+        *(Column(f'n = {n}', 'score', [shown(at[name, n]) for name in names]) for n in lengths),
+    ]
+
+
+def _costs(records: Sequence[Record]) -> list[Column]:
+    """Every cost of every layer and length, the passes side by side."""
+    ahead = [record for record in records if record['pass'] == 'forward']
+    at = {(record['name'], record['n'], record['pass']): record for record in records}
+    columns = [
+        Column('layer', 'row', [record['name'] for record in ahead]),
+        Column('n', 'score', [f'{record["n"]:,}' for record in ahead]),
+    ]
+    shown: dict[str, Callable[[Record], str]] = {
+        'GFLOPs': lambda record: _short(record['flops'] / 1e9),
+        'trips': lambda record: f'{record["steps"]:,}',
+        'MiB': lambda record: f'{record["temporary"] / MIB:,.1f}',
+        'seconds': lambda record: 'not run' if record['seconds'] is None else _short(record['seconds']),
+    }
+    for passes, told in PASSES.items():
+        each = [at[record['name'], record['n'], passes] for record in ahead]
+        columns += [Column(name + told, 'score', list(map(show, each))) for name, show in shown.items()]
+    return columns
+
+
+def _short(value: float) -> str:
+    """Three digits, without an exponent."""
+    return f'{float(f"{value:.3g}"):,.12g}'
+
+
+def _columns(texts: Mapping[str, list[str]]) -> list[Column]:
+    first, *rest = texts
+    return [Column(first, 'row', texts[first]), *(Column(name, 'score', texts[name]) for name in rest)]
+
+
+def _timed(records: Sequence[Record]) -> list[Record]:
+    return [record for record in records if 'seconds' in record]
+
+
+def _of_n(curve: Mapping[int, float]) -> str:
+    """A number that is constant, or in proportion to n, as text; else what it is at each n."""
+    if len(set(curve.values())) == 1 and len(curve) > 1:
+        return f'{next(iter(curve.values())):,}'
+    shares = {value / n for n, value in curve.items()}
+    if len(shares) > 1:
+        return ', '.join(f'{value:,}' for value in curve.values())
+    (share,) = shares
+    if share < 1:
+        return f'n/{1 / share:g}'
+    return 'n' if share == 1 else f'{share:g}n'
+
+
+def _notes(found: Mapping) -> list[str]:
+    timed = _timed(found['layers'])
+    lengths = [record['n'] for record in timed]
+    notes = [
+        f'Float32, one row of {min(lengths):,} to {max(lengths):,} positions, d = {found["d_model"]} and '
+        f'less, d_k = {layers.D_K}. k = {layers.TAPS} and more, dilated by {layers.DILATION}; '
+        f'r = {layers.WINDOW} and less on each side. Both passes: forward and backward.',
+        "FLOPs: XLA's count for the compiled program, with loop bodies as often as they run; the powers that "
+        'fit best by least squares between logarithms. As in the paper, self-attention is without its '
+        'projections, which cost 8·n·d² more. The recurrent layer has Elman cells; LSTM cells need four '
+        'times as many.',
+        'Trips: runs of loop bodies that must follow each other in the compiled program; 1 without a loop.',
+    ]
+    at = [f'{n:,.0f} at d = {d}' for d, n in crossings(found).items() if n is not None]
+    if at:
+        notes.append(f'Self-attention needs more FLOPs than recurrence above n = {", ".join(at)}.')
+    slower = []
+    for passes, told in PASSES.items():
+        curves = (by_length(of(timed, name, passes), 'seconds') for name in ('self-attention', 'recurrent'))
+        n = measure.crossing(*curves)
+        where = 'at no n that was measured' if n is None else f'above n = {n:,.0f}'
+        slower.append(f'{where}{told or ", forward"}')
+    notes.append(f'Self-attention takes more seconds than recurrence {"; ".join(slower)}.')
+    return [*notes, _told(found)]
+
+
+def _kernel_notes(found: Mapping) -> list[str]:
+    notes = [_restricted(found)]
+    limit = f'{found["limit"] / GIB:g} GiB'
+    left_out = [record for record in found['kernels'] if record['seconds'] is None]
+    for record in left_out:
+        notes.append(f'Not run, because it needs more than {limit}: {_needs(record)}.')
+    for record in left_out:
+        chunked = of(found['kernels'], 'chunked', record['pass'])
+        notes += [
+            f'{_needs(other)}.' for other in chunked if other['n'] == record['n'] and other not in left_out
+        ]
+    return notes
+
+
+def _needs(record: Record) -> str:
+    passes = PASSES[record['pass']] or ', forward'
+    return f'{record["name"]} at n = {record["n"]:,}{passes}, needs {record["needed"] / GIB:.3g} GiB'
+
+
+def _restricted(found: Mapping) -> str:
+    """How much local attention saves at the greatest length at which full attention ran."""
+    n = max(by_length(of(found['kernels'], 'full', 'both'), 'seconds'))
+    saved = []
+    for passes, told in PASSES.items():
+        full, local = (
+            next(record for record in of(found['kernels'], name, passes) if record['n'] == n)
+            for name in ('full', 'local')
+        )
+        faster, smaller = (full[key] / local[key] for key in ('seconds', 'temporary'))
+        saved.append(f'{faster:.1f} times as fast in 1/{smaller:.1f} of the memory{told or ", forward"}')
+    return f'Local attention, r = {layers.WINDOW}, against full at n = {n:,}: {"; ".join(saved)}.'
+
+
+def _path_notes() -> list[str]:
+    return [
+        'Layers, or recurrent steps, until every output depends on every input at or before its position, by '
+        "the sparsity of each layer's Jacobian. All are causal: convolutions of "
+        f'k = {layers.TAPS} taps, which if dilated are {layers.TAPS} times as far apart in each layer, and '
+        f'self-attention restricted to the r = {measure.NEAR} positions before.'
+    ]
+
+
+def _told(found: Mapping) -> str:
+    """Where and when it was measured."""
+    hardware, versions = found['environment']['hardware'], found['environment']['versions']
+    return (
+        f'Measured on {found["date"]} in {found["seconds"]:.0f} s with {hardware["devices"]} x '
+        f'{hardware["device"]} ({hardware["cpus"]} CPU cores) and jax {versions["jax"]}.'
+    )

@@ -1,0 +1,254 @@
+"""Table 1, measured: what is counted in compiled programs, exponents, path lengths, and the command."""
+
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from experiments.complexity import __main__ as complexity
+from experiments.complexity import compiled, layers, measure, paths, tables
+from experiments.own import ROOT
+
+COMMITTED = ROOT / 'experiments' / 'results' / 'complexity'
+D, TRIPS, INNER = 16, 7, 5
+
+
+def program(function, *shapes: tuple[int, ...]) -> compiled.Program:
+    given = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
+    return compiled.parse(jax.jit(function).lower(*given).compile().as_text())
+
+
+def repeated(x, kernel, trips: int, unroll: int = 1):
+    """x after a number of products with a kernel."""
+    return jax.lax.scan(lambda x, _: (jnp.tanh(x @ kernel), None), x, length=trips, unroll=unroll)[0]
+
+
+def nested(x, kernel):
+    return jax.lax.scan(lambda x, _: (repeated(x, kernel, INNER), None), x, length=TRIPS)[0]
+
+
+SHAPES = (1, D), (D, D)
+PRODUCT = 2 * D * D
+
+
+def test_the_body_of_a_loop_counts_as_often_as_it_runs():
+    once, looped = program(jnp.matmul, *SHAPES), program(lambda x, w: repeated(x, w, TRIPS), *SHAPES)
+    assert compiled.flops(once) == PRODUCT
+    # Besides the products there is little: the loop's counter.
+    assert TRIPS * PRODUCT <= compiled.flops(looped) <= 1.05 * TRIPS * PRODUCT
+    assert compiled.steps(once) == 1 and compiled.steps(looped) == TRIPS
+
+
+def test_a_loop_costs_what_it_costs_without_a_loop():
+    whole = program(lambda x, w: repeated(x, w, TRIPS, unroll=TRIPS), *SHAPES)
+    looped = program(lambda x, w: repeated(x, w, TRIPS), *SHAPES)
+    assert compiled.steps(whole) == 1
+    np.testing.assert_allclose(compiled.flops(looped), compiled.flops(whole), rtol=0.02)
+
+
+def test_nested_loops_multiply():
+    found = program(nested, *SHAPES)
+    assert compiled.steps(found) == TRIPS * INNER
+    assert TRIPS * INNER * PRODUCT <= compiled.flops(found) <= 1.1 * TRIPS * INNER * PRODUCT
+
+
+def test_only_loops_that_must_wait_for_each_other_add_up():
+    apart = lambda x, w: repeated(x, w, 3) + repeated(x + 1, w, 4)
+    behind = lambda x, w: repeated(repeated(x, w, 3), w, 4)
+    assert [compiled.steps(program(function, *SHAPES)) for function in (apart, behind)] == [4, 7]
+
+
+def test_the_backward_pass_of_a_loop_runs_after_it():
+    backward = jax.grad(lambda x, w: repeated(x, w, TRIPS).sum(), argnums=1)
+    assert compiled.steps(program(backward, *SHAPES)) == 2 * TRIPS
+
+
+def test_a_loop_of_unknown_length_is_refused():
+    halve = lambda x: jax.lax.while_loop(lambda x: x.sum() > 1, lambda x: x / 2, x)
+    with pytest.raises(ValueError, match='XLA does not know how often'):
+        program(halve, (D,))
+
+
+def test_exponents_of_a_known_power_law():
+    points = [(n, d, k) for n in (8, 16, 64) for d in (2, 3, 5) for k in (1, 3)]
+    records = [{'n': n, 'd': d, 'k': k, 'flops': 7 * n**2 * d * k**0.5} for n, d, k in points]
+    found = measure.exponents(records, ['n', 'd', 'k'], 'flops')
+    assert found == {'n': pytest.approx(2), 'd': pytest.approx(1), 'k': pytest.approx(0.5)}
+
+
+def test_where_curves_cross():
+    square, line = ({n: factor * n**power for n in (4, 16, 64, 256)} for factor, power in ((1, 2), (100, 1)))
+    assert measure.crossing(square, line) == pytest.approx(100)
+    assert measure.crossing(line, square) is None
+    # Lengths that only one of them has do not count.
+    assert measure.crossing(square, {n: line[n] for n in (16, 256)}) == pytest.approx(100)
+    assert measure.crossing({4: square[4]}, line) is None
+
+
+def band(n: int, offsets: tuple[int, ...]) -> np.ndarray:
+    distance = np.arange(n)[:, None] - np.arange(n)[None, :]
+    return np.isin(distance, offsets)
+
+
+def test_paths_in_graphs_that_are_known():
+    # One position back in a layer: n - 1 layers. Two: half as many.
+    assert paths.longest([band(6, (0, 1))] * 9) == 5
+    assert paths.longest([band(6, (0, 1, 2))] * 9) == 3
+    # The first layer connects neighbours, the second what is two apart: 4 positions, not 5.
+    doubling = [band(4, (0, 1)), band(4, (0, 2)), band(4, (0, 4))]
+    assert paths.longest(doubling) == 2
+    with pytest.raises(ValueError, match='too few layers'):
+        paths.longest([band(5, (0, 1)), band(5, (0, 2))])
+    # A recurrence: inputs at first, then one state back; the first input needs n steps to the last output.
+    assert paths.longest([band(5, (0,)), *[band(5, (1,))] * 9]) == 5
+    with pytest.raises(ValueError, match='unconnected'):
+        paths.longest([band(5, (0, 2))] * 9)
+
+
+def test_dependence_is_read_off_the_jacobian():
+    shifted = lambda x: jnp.concatenate([x[:1], x[:-1] * x[1:]])
+    np.testing.assert_array_equal(paths.dependence(shifted, 4), band(4, (0, 1)))
+
+
+def test_the_stacked_layers_depend_as_the_product_of_their_dependences_says():
+    """Two dilated convolutions as one function."""
+    build = lambda dilation: layers.convolution(12, paths.D, taps=3, dilation=dilation, causal=True)
+    lower, upper = build(1), build(3)
+    segments = jnp.ones((1, 12), jnp.int32)
+
+    def both(x):
+        inner = lower.apply([layers.random(lower.arrays)[0], x[None]], segments)
+        return upper.apply([layers.random(upper.arrays)[0], inner], segments)[0]
+
+    np.testing.assert_array_equal(paths.dependence(both, 12), band(12, tuple(range(9))))
+
+
+@pytest.mark.parametrize('kind', paths.kinds(taps=3, window=2), ids=lambda kind: kind.name)
+def test_path_lengths_are_those_of_the_formulas(kind):
+    expected = {
+        'self-attention': [1, 1, 1],
+        'recurrent': [3, 9, 10],
+        'convolutional': [1, 4, 5],
+        'convolutional, dilated': [1, 2, 3],
+        'self-attention, restricted': [1, 4, 5],
+    }[kind.name]
+    assert [paths.longest(kind.dependences(n)) for n in (3, 9, 10)] == expected
+    assert [kind.formula(n) for n in (3, 9, 10)] == expected
+
+
+def test_a_convolution_is_the_sum_over_its_taps():
+    n, d = 11, 3
+    for dilation, causal in ((1, False), (2, False), (3, True)):
+        layer = layers.convolution(n, d, taps=3, dilation=dilation, causal=causal)
+        kernel, x = layers.random(layer.arrays)
+        expected = np.zeros((n, d))
+        for tap, i in np.ndindex(3, n):
+            j = i + dilation * (tap - (2 if causal else 1))
+            if 0 <= j < n:
+                expected[i] += np.asarray(x[0, j]) @ np.asarray(kernel[tap])
+        found = layer.apply((kernel, x), jnp.ones((1, n), jnp.int32))
+        np.testing.assert_allclose(found[0], expected, atol=1e-5)
+
+
+def test_both_passes_give_outputs_and_gradients():
+    layer = layers.recurrent(4, 3)
+    arrays, segments, gradient = layers.random(layer.arrays), jnp.ones((1, 4), jnp.int32), jnp.ones((4, 1, 3))
+    found, gradients = layers.both(layer)(arrays, segments, gradient)
+    np.testing.assert_allclose(found, layers.forward(layer)(arrays, segments, gradient), rtol=1e-6)
+    assert jax.tree.map(jnp.shape, gradients) == jax.tree.map(jnp.shape, arrays)
+    assert all(np.any(leaf) for leaf in jax.tree.leaves(gradients))
+
+
+def rows(page: str, heading: str) -> list[list[str]]:
+    """The cells of the table below a heading."""
+    table = page.partition(f'## {heading}\n\n')[2].partition('\n\n')[0]
+    return [[cell.strip() for cell in line.strip('|').split('|')] for line in table.splitlines()[2:]]
+
+
+@pytest.fixture(scope='module')
+def measured(tmp_path_factory):
+    """The folder that the smallest run of the command leaves."""
+    folder = tmp_path_factory.mktemp('complexity')
+    words = ['--longest=1024', '--d_model=128', '--memory_gib=0.02', f'--output={folder}']
+    with pytest.MonkeyPatch.context() as patch:
+        # Seconds are of one run.
+        patch.setattr(compiled, 'LONG', 0.0)
+        assert complexity.main(['complexity', *words]) == 0
+    return folder
+
+
+def test_the_smallest_run(measured):
+    found = json.loads((measured / 'complexity.json').read_text())
+    assert {path.name for path in measured.iterdir()} == {
+        'complexity.json', 'table.md', 'page.html', 'layers.png', 'kernels.png'
+    }  # fmt: skip
+    for kind in layers.TYPES:
+        for passes in layers.PASSES:
+            records = tables.of(found['layers'], kind.name, passes)
+            powers = measure.exponents(records, list(kind.exponents), 'flops')
+            assert powers == pytest.approx(kind.exponents, abs=0.15), (kind.name, passes)
+    assert all(record['length'] == record['formula'] for record in found['paths'])
+    first = {row[0]: row for row in rows((measured / 'table.md').read_text(), 'Table 1, measured')}
+    assert [row[5] for row in first.values()] == ['1', 'n', '1', '1', '1']
+    assert first['recurrent'][6] == '2n'
+    assert tables.crossings(found)[64] == pytest.approx(64, rel=0.1)
+
+
+def test_what_does_not_fit_is_not_run(measured):
+    found = json.loads((measured / 'complexity.json').read_text())
+    for record in found['kernels']:
+        assert (record['seconds'] is None) == (record['needed'] > found['limit'])
+    left_out = {(r['name'], r['n'], r['pass']) for r in found['kernels'] if r['seconds'] is None}
+    assert ('full', 1024, 'both') in left_out and ('chunked', 1024, 'both') not in left_out
+    page = (measured / 'table.md').read_text()
+    assert re.search(r'more than 0.02 GiB: full at n = 1,024, both passes, needs 0.0\d+ GiB', page)
+    assert re.search(r'- chunked at n = 1,024, both passes, needs 0.0\d+ GiB', page)
+    times = {tuple(row[:2]): row[9] for row in rows(page, 'Attention kernels by length')}
+    assert times['full', '1,024'] == 'not run'
+
+
+def test_a_result_is_shown_again(measured, tmp_path, capsys):
+    words = [f'--result={measured / "complexity.json"}', f'--output={tmp_path}']
+    assert complexity.main(['complexity', *words]) == 0
+    for name in ('table.md', 'page.html', 'complexity.json'):
+        assert (tmp_path / name).read_text() == (measured / name).read_text()
+    assert 'Table 1, measured' in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    'word, expected',
+    [
+        ('--d_model=200', '--d_model=200: must be a multiple of 128'),
+        ('--longest=10', '--longest=10'),
+        ('--result=nowhere.json', '--result=nowhere.json: no such file'),
+    ],
+)
+def test_mistakes_are_one_line(capsys, word, expected):
+    assert complexity.main(['complexity', word]) == 2
+    error = capsys.readouterr().err
+    assert expected in error and error.count('\n') == 1
+
+
+def test_the_committed_result():
+    """Its tables are those of its numbers, and these are as Table 1 says."""
+    found = json.loads((COMMITTED / 'complexity.json').read_text())
+    assert tables.markdown(found) == (COMMITTED / 'table.md').read_text()
+    for kind in layers.TYPES:
+        for passes in layers.PASSES:
+            records = tables.of(found['layers'], kind.name, passes)
+            powers = measure.exponents(records, list(kind.exponents), 'flops')
+            assert powers == pytest.approx(kind.exponents, abs=0.15), (kind.name, passes)
+    assert all(record['length'] == record['formula'] for record in found['paths'])
+    at = {(record['name'], record['n'], record['pass']): record for record in found['kernels']}
+    for passes in layers.PASSES:
+        full, local = at['full', 4096, passes], at['local', 4096, passes]
+        assert full['seconds'] > 8 * local['seconds'] and full['temporary'] > 8 * local['temporary']
+        assert at['chunked', 16384, passes]['seconds'] is not None
+        assert at['full', 16384, passes]['seconds'] is None
+    assert {d: n / d for d, n in tables.crossings(found).items()} == {
+        d: pytest.approx(1, rel=0.1) for d in (64, 128, 256, 512)
+    }
+    assert found['seconds'] < 600
