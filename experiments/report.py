@@ -141,8 +141,8 @@ def _flops(row: Measured) -> float:
 
 
 def _speed(row: Measured) -> float | None:
-    """Target tokens a second of training, its evaluations on dev counted."""
-    speeds = [run.result['tokens'] / run.result['seconds'] for run in row.done]
+    """Target tokens a second of updates; None of results that were written before it was kept."""
+    speeds = [run.result['tokens_per_second'] for run in row.done if run.result.get('tokens_per_second')]
     return statistics.mean(speeds) if speeds else None
 
 
@@ -216,7 +216,8 @@ def _caption(comparison: Comparison) -> str:
     papers = any(row.row.paper for row in comparison.rows) and table.citation
     cited = f' Numbers that are not ours: {table.citation}.' if papers else ''
     about = f'{comparison.subject}: {meanings} on {table.split}.'
-    return f'{about}{ours} Δ: difference from {base}.{tests} hours: of training.{cited}'
+    speed = ' tokens/s: target tokens of updates, the median of what a training reported.' if table.speed else ''
+    return f'{about}{ours} Δ: difference from {base}.{tests}{speed} hours: of training.{cited}'
 
 
 def _same_everywhere(comparison: Comparison) -> list[str]:

@@ -99,6 +99,15 @@ def test_one_line_for_each_step(capsys, tmp_path):
     ]
 
 
+def test_a_slow_part_of_a_training_does_not_move_its_speed(tmp_path):
+    with metrics.Metrics(epath.Path(tmp_path), 0, 8) as written:
+        assert metrics.speed(epath.Path(tmp_path)) is None
+        for step, speed in ((2, 900.0), (4, 10.0), (6, 1000.0), (8, 1100.0)):
+            written.write(step, {'tokens_per_second': speed, 'dev_loss': 1.0})
+        written.write(9, {'dev_loss': 1.0})
+    assert metrics.speed(epath.Path(tmp_path)) == 950.0
+
+
 def test_the_header(tmp_path):
     config = configs.resolve(
         configs.config_dict({'data.source': 'text', 'data.dir': '/texts', 'model.N': 1, 'model.d_model': 16})

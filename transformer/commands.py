@@ -143,6 +143,7 @@ def _record(config: Config, folder: epath.Path, params: models.Params, done: tra
         'steps': done.step,
         'tokens': done.tokens,
         'seconds': round(done.seconds, 1),
+        'tokens_per_second': metrics.speed(folder),
         'config': dataclasses.asdict(config),
         **process.environment(),
         **({'init_from': start} if (start := workdir.read_start(folder)) else {}),

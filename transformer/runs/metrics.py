@@ -2,6 +2,7 @@
 
 import json
 import math
+import statistics
 from collections.abc import Callable, Sequence
 
 from etils import epath
@@ -156,6 +157,17 @@ class Metrics:
         if not self._console.is_terminal:
             text = '  '.join(f'{name} {_short(value)}' for name, value in numbers.items())
             self._console.print(f'step {step}/{self._steps}  {text}', highlight=False, soft_wrap=True)
+
+
+def speed(workdir: epath.Path) -> float | None:
+    """Target tokens a second of updates: the median of what a training reported, None if it reported none.
+
+    Other work on the machine that lasts for a part of a training moves the median little.
+    """
+    lines = (workdir / 'metrics.jsonl').read_text().splitlines()
+    speeds = (numbers.get('tokens_per_second') for numbers in map(json.loads, lines))
+    found = [speed for speed in speeds if speed is not None]
+    return round(statistics.median(found), 1) if found else None
 
 
 def fitting(numbers: dict[str, float], room: int) -> str:
