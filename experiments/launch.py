@@ -71,27 +71,42 @@ class Job:
         environment = {**os.environ, **self._environment}
         # SLURM sends its warning to every process of the job; here `checkpoint` passes it on. A session of
         # its own keeps Ctrl-C from reaching the run twice.
-        process = subprocess.Popen(
-            ['sh', '-c', 'trap "" USR2; exec "$@"', 'sh', *self._run.command()],
-            cwd=ROOT,
-            env={key: value for key, value in environment.items() if value is not None},
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            # The lock is held as long as this process or the run lives.
-            pass_fds=[lock.fileno()],
-        )
-        self._process_id = process.pid
+        process, asked = None, False
+
+        def stop(*_) -> None:
+            nonlocal asked
+            if process and not asked:
+                process.terminate()
+            asked = True
+
+        # At Ctrl-C two SIGINTs come, of the terminal and of the launcher. Python's usual handler would raise
+        # an exception at each: the second may come while `wait` holds a lock, which then stays locked.
+        before = signal.signal(signal.SIGINT, stop)
         try:
+            process = subprocess.Popen(
+                ['sh', '-c', 'trap "" USR2; exec "$@"', 'sh', *self._run.command()],
+                cwd=ROOT,
+                env={key: value for key, value in environment.items() if value is not None},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # The lock is held as long as this process or the run lives.
+                pass_fds=[lock.fileno()],
+            )
+            self._process_id = process.pid
+            if asked:
+                process.terminate()
             return process.wait()
         except BaseException:
-            # Ctrl-C, or the end of the job after `checkpoint`: no process is left over.
-            process.terminate()
-            process.wait()
+            # The end of the job after `checkpoint`: no process is left over.
+            if process:
+                process.terminate()
+                process.wait()
             raise
         finally:
             self._process_id = None
+            signal.signal(signal.SIGINT, before)
 
 
 def _error(status: int, log: pathlib.Path, began: int) -> str:

@@ -216,7 +216,7 @@ def _caption(comparison: Comparison) -> str:
     papers = any(row.row.paper for row in comparison.rows) and table.citation
     cited = f' Numbers that are not ours: {table.citation}.' if papers else ''
     about = f'{comparison.subject}: {meanings} on {table.split}.'
-    speed = ' tokens/s: target tokens of updates, the median of what a training reported.' if table.speed else ''
+    speed = ' tokens/s: target tokens, the median of what a training reported.' if table.speed else ''
     return f'{about}{ours} Δ: difference from {base}.{tests}{speed} hours: of training.{cited}'
 
 

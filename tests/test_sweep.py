@@ -204,7 +204,7 @@ def test_ctrl_c_saves(call, tmp_path):
     (tmp_path / 'jobs').mkdir(exist_ok=True)
     until(lambda: (tmp_path / runs.SWEEP).exists() and states(tmp_path)['base-seed1'].step >= 3)
     os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate()[1] == 'stopped\n'
+    assert process.communicate(timeout=300)[1] == 'stopped\n'
     assert process.returncode == 130
     state = states(tmp_path)['base-seed1']
     assert state.state == 'stopped' and 3 <= state.step < 50000
@@ -324,6 +324,27 @@ def test_what_is_done_is_not_done_again(tmp_path):
     shutil.rmtree(run.folder)
     launch.Job(run, {})()
     assert run.file('log').read_text() == 'once\nonce\n'
+
+
+def test_ctrl_c_while_a_run_saves_does_not_leave_it(tmp_path):
+    """The launcher sends another SIGINT right after that of the terminal."""
+    program = (
+        'import os, signal, sys, time\n'
+        'def save(*_):\n'
+        '    os.kill(os.getppid(), signal.SIGINT)\n'
+        '    time.sleep(0.5)\n'
+        '    print("saved", flush=True)\n'
+        '    os._exit(143)\n'
+        'signal.signal(signal.SIGTERM, save)\n'
+        'os.kill(os.getppid(), signal.SIGINT)\n'
+        'time.sleep(60)\n'
+    )
+    run, before = scripted(tmp_path, program), signal.getsignal(signal.SIGINT)
+    with pytest.raises(RuntimeError, match='base-seed1: saved'):
+        launch.Job(run, {})()
+    found = runs.state(run, set())
+    assert (found.state, found.error) == ('stopped', 'saved')
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_slurm_that_does_not_answer(tmp_path, monkeypatch):
