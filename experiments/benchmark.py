@@ -9,7 +9,6 @@ On a machine that other work shares, figures are noisy.
 
 import concurrent.futures
 import contextlib
-import dataclasses
 import functools
 import importlib.metadata
 import importlib.util
@@ -163,10 +162,12 @@ def benchmark_data(pairs: int) -> None:
         folder = pathlib.Path(name)
         for seed, (split, count) in enumerate({'train': pairs, 'dev': 3000, 'test': 3000}.items()):
             write_text(folder, split, count, seed)
-        data = Data(source='text', dir=name, train='train', dev='dev', test='test', row_len=288)
-        train = prepare(data, folder / 'cache').splits['train']
+        splits = {f'data.{split}': split for split in ('train', 'dev', 'test')}
+        text = {'data.source': 'text', 'data.dir': name, 'data.row_len': 288, **splits}
+        of = lambda **options: configs.resolve(configs.config_dict({**text, **options})).data
+        train = prepare(of(), folder / 'cache').splits['train']
         for batching in ('packed', 'bucketed'):
-            plan_and_read(train, dataclasses.replace(data, batching=batching))
+            plan_and_read(train, of(**{'data.batching': batching}))
     tell('peak memory in all', peak_memory(), 'GiB', most=4)
 
 

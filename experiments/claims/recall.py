@@ -1,6 +1,7 @@
 """Recalling the first piece of a text after a lag: what is learned in a fixed number of updates."""
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -44,9 +45,15 @@ def batches(seed: int, lag: int) -> Iterator[Batch]:
 def accuracy(config: Config, params: models.Params, seed: int, lag: int) -> float:
     """The share of new texts whose symbol is recalled."""
     batch = texts(np.random.default_rng([seed, 1]), TESTED, lag)
+    answers = np.argmax(_last_logits(config)(params, batch), axis=-1)
+    return float(np.mean(answers == batch['text'].tokens[:, -1]))
+
+
+@functools.cache
+def _last_logits(config: Config) -> Callable:
+    """The program of the logits at the last position, which several seeds share."""
     model = models.build(config)
-    logits = jax.jit(lambda params: model.apply({'params': params}, batch, train=False)[:, -1])(params)
-    return float(np.mean(np.argmax(logits, axis=-1) == batch['text'].tokens[:, -1]))
+    return jax.jit(lambda params, batch: model.apply({'params': params}, batch, train=False)[:, -1])
 
 
 def measure(seed: int) -> Found:
