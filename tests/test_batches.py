@@ -14,9 +14,11 @@ from transformer import config as configs
 from transformer import corpora
 from transformer.config import Data
 from transformer.data.batches import Batches, Running, Windows, fill
-from transformer.data.corpus import Corpus, Field
+from transformer.data.corpus import Corpus, Field, Prepared
 from transformer.data.prefetch import prefetch
 from transformer.data.rows import BUCKETS, bucket_widths, patterns, rows_per_batch
+from transformer.data.tokenizer import ByteTokenizer
+from transformer.tasks.task import task_of
 
 # 10,000 training pairs of WMT 2014.
 WMT = pathlib.Path(os.environ.get('TRANSFORMER_TEST_DATA', 'none')) / 'wmt14_train_sample_en-de'
@@ -269,6 +271,34 @@ def test_packed_rows_are_nearly_full(lengths, row_len):
     share = real / (rows * sum(made.shapes[0][1:]))
     assert share >= 0.95
     assert fill(made) == pytest.approx(share)
+
+
+@pytest.mark.parametrize('mode', MODES)
+@pytest.mark.parametrize('task', ['translation', 'language'])
+def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
+    """Dev and test are not limited by data.max_len."""
+    small = {
+        'train.task': task, 'model.kind': 'transformer' if task == 'translation' else 'decoder',
+        'model.positions': 'learned', 'model.max_len': 60, 'data.batching': mode, 'data.max_len': 32,
+        'data.row_len': 32, 'data.batch_tokens': 256, 'decode.max_source_len': 40, 'decode.extra_len': 20,
+    }  # fmt: skip
+    small |= {} if task == 'translation' else {'data.source': 'text', 'data.name': None}
+    config = configs.resolve(configs.config_dict(small))
+    fields = {'source': field_of([5, 90, 60]), 'target': field_of([70, 7, 60])}
+    pairs = Corpus(fields if task == 'translation' else {'text': fields['target']})
+    prepared = Prepared(pathlib.Path(), ByteTokenizer(), {'dev': pairs}, {})
+    made = task_of(config).batches(config, prepared, 'dev')
+    batches = [made.batch(step) for step in range(made.steps_per_epoch)]
+    assert max(tokens.positions.max() for batch in batches for tokens in batch.values()) == 59
+    cut, whole = (2, 127) if task == 'translation' else (1, 127)
+    assert f'dev: the loss is of only the first 60 pieces of {cut} very long lines' in caplog.text
+    last = 'target' if task == 'translation' else 'text'
+    assert sum(np.count_nonzero(batch[last].segments) for batch in batches) == whole
+    # Sinusoids reach on.
+    caplog.clear()
+    sinusoidal = configs.replace(config, {'model.positions': 'sinusoidal', 'model.max_len': 512})
+    made = task_of(sinusoidal).batches(sinusoidal, prepared, 'dev')
+    assert not caplog.text and max(max(shape[1:]) for shape in made.shapes) >= 70
 
 
 def tokens_an_update(corpus, config):

@@ -108,6 +108,12 @@ def test_compounds(text, split):
     assert bleu.split_compounds(text) == split
 
 
+def test_the_papers_tokenization_makes_quotes_plain_and_nothing_else():
+    """Moses' normalize-punctuation would also make the dash plain and swap quote and comma."""
+    tokenize = bleu.papers_tokenizer('de')
+    assert tokenize('„Nein“, sagte er – und ging.') == '" Nein " , sagte er – und ging .'
+
+
 def test_quotes():
     assert bleu.normalize_quotes('„Ja“, »sagte« er’s ‚so‘ – 5') == '"Ja", "sagte" er\'s \'so\' – 5'
 
@@ -239,3 +245,11 @@ class TestPublishedScores:
         ]
         found = bleu.score_all(*sides, ('en', 'de'), tokenized=True)
         assert 0.4 < found['compound_split']['score'] - found['tokenized']['score'] < 0.6
+
+    def test_quotes_are_plain_in_the_papers_reference(self):
+        names = ('bleu_check/wmt_en-de/newstest2014.dynet0.hyp.mydetok.de', 'wmt_news/en-de/newstest2014.de')
+        sides = [(DATA / name).read_text('utf-8').split('\n')[:-1] for name in names]
+        assert round(bleu.score_all(*sides, ('en', 'de'))['paper']['score'], 2) == 26.56
+        # With plain dashes too, as by normalize-punctuation of sacremoses.
+        dashes = [[line.replace('–', '-') for line in side] for side in sides]
+        assert round(bleu.score_all(*dashes, ('en', 'de'))['paper']['score'], 2) == 26.69

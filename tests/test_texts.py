@@ -66,6 +66,16 @@ def test_only_a_newline_ends_a_line(monkeypatch, tmp_path, piped, end, chunk):
     assert [text for part in lines for text in part] == READ
 
 
+def test_lines_are_numbered_through_however_many_go_together():
+    """What is sampled depends on the number of a line: with one that comes again, so would the draws."""
+    count, writer = 2 * texts.CHUNK + 5, Shouts()
+    texts.write(writer, texts.Lines(io.BytesIO(b'a\n' * count)), io.BytesIO())
+    # The first call is without a line.
+    asked = [(first, len(given)) for first, given, _ in writer.asked[1:]]
+    assert len(asked) >= 3
+    assert [first + i for first, lines in asked for i in range(lines)] == list(range(count))
+
+
 @pytest.mark.parametrize('content', [b'', b'\n', b'\xef\xbb\xbf', b'a\n\n'])
 def test_the_number_of_lines(tmp_path, content):
     (tmp_path / 'file').write_bytes(content)

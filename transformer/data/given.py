@@ -89,6 +89,16 @@ def cut(corpus: Corpus, longest: int) -> tuple[Corpus, int]:
     return (Corpus(fields), int(long.sum())) if long.any() else (corpus, 0)
 
 
+def cut_and_told(corpus: Corpus, longest: int, split: str) -> Corpus:
+    """As `cut`; a warning says of how many examples of a split the loss is not whole."""
+    found, number = cut(corpus, longest)
+    if number:
+        log.warning(
+            '%s: the loss is of only the first %d pieces of %d very long lines', split, longest, number
+        )
+    return found
+
+
 def keep(folder: epath.Path, prepared: Prepared) -> None:
     """Copies the text and the pieces of every split but train, so that evaluations need no corpus.
 

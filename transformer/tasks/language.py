@@ -13,7 +13,7 @@ from jaxtyping import Array
 from transformer import evaluate as evaluation
 from transformer import losses
 from transformer.config import Config, Data, Decode
-from transformer.data import corpus, readers
+from transformer.data import corpus, given, readers
 from transformer.data.batches import Batches, Running, Windows
 from transformer.introspect import attention, one_row
 from transformer.nn import ensemble
@@ -54,10 +54,15 @@ def prepare(config: Config, cache: epath.PathLike, progress: corpus.Progress, **
 
 
 def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches | Running | Windows:
-    """Documents in rows, or rows cut from the running text; outside training, windows side by side."""
+    """Documents in rows, or rows cut from the running text; outside training, windows side by side.
+
+    Learned positions end with their table: outside training longer documents in rows are cut, and told.
+    """
     data, train, training = config.data, config.train, split == 'train'
     split_corpus = prepared.splits[split]
     if data.batching != 'running':
+        if config.model.positions == 'learned' and not training:
+            split_corpus = given.cut_and_told(split_corpus, config.model.max_len, split)
         return Batches(split_corpus, data, train.microbatches, train.seed, training)
     if training:
         return Running(split_corpus, data, train.microbatches, train.seed, training)

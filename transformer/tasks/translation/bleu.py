@@ -71,7 +71,9 @@ def score_all(
       sentences (None where a resample scores 0); and sacreBLEU's `signature`, whose `tok` names all that
       was done to the text.
 
-    Source: get_ende_bleu.sh of tensor2tensor, 2017.
+    Source: utils/get_ende_bleu.sh of tensor2tensor (commit 315647c; issue 61, 28 June 2017) tokenizes with
+    Moses and splits compounds. The tokenized reference that goes with it has plain quotes, also in place of
+    low ones, which no script of Moses' does without changing more (issue 317, 12 April 2018).
     """
     compounds = languages[1] == 'de'
     if tokenized:

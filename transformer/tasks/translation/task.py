@@ -47,9 +47,11 @@ def prepare(config: Config, cache: epath.PathLike, progress: corpus.Progress, **
 
 
 def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches:
-    """Pairs of about one length, or several to a row."""
-    train = config.train
-    return Batches(prepared.splits[split], config.data, train.microbatches, train.seed, split == 'train')
+    """Pairs of about one length, or several to a row; outside training very long ones are cut, and told."""
+    train, pairs = config.train, prepared.splits[split]
+    if split != 'train':
+        pairs = given.cut_and_told(pairs, longest_read(config), split)
+    return Batches(pairs, config.data, train.microbatches, train.seed, split == 'train')
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -93,7 +95,7 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
 def longest_read(config: Config) -> int:
     """The pieces of a side up to which the loss of a long sentence is computed.
 
-    Attention over a longer one might not fit into memory.
+    Attention over a longer one might not fit into memory, and learned positions end with their table.
     """
     data, decode = config.data, config.decode
     longest = max(LONGEST, data.max_len, data.row_len, decode.max_source_len + decode.extra_len)
@@ -202,9 +204,15 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
       ConfigError: the sentence or its translation lacks the word, or the model has no such attention.
     """
     sentence = sentence or ANIMAL.format('tired')
-    translation = Translator(trained).translate([sentence])[0]
+    # Cut as for a search, beyond which learned positions have no row.
+    translation = Translator(trained, warn_of_cut).translate([sentence])[0]
     sides = trained.tokenizer.of('source'), trained.tokenizer.of('target')
-    ids = [side.encode(text) for side, text in zip(sides, (sentence, translation), strict=True)]
+    decode = trained.config.decode
+    longest = decode.max_source_len, decode.max_source_len + decode.extra_len
+    ids = [
+        cut(side.encode(text), most)
+        for side, text, most in zip(sides, (sentence, translation), longest, strict=True)
+    ]
     source, target = (side.pieces(found) for side, found in zip(sides, ids, strict=True))
     batch = {'source': one_row(ids[0]), 'target': one_row(ids[1])}
     found = attention(trained.config, trained.params, batch)
