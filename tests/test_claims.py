@@ -9,8 +9,10 @@ import pytest
 
 from experiments import claims
 from experiments.claims import __main__ as command
-from experiments.claims import bottleneck, gradients, parallelism, recall
+from experiments.claims import bottleneck, gradients, mask, offsets, order, parallelism, recall, scaling
 from experiments.claims.claim import Claim, Verdict, config_of, spread
+from transformer.nn import models
+from transformer.nn.kernels.table import KERNELS
 from transformer.nn.recurrent import RecurrentDecoder
 from transformer.tasks.translation import bleu
 
@@ -92,6 +94,152 @@ def test_parallelism_is_judged_by_medians():
     }
     assert parallelism.judge([found(1, 5), found(1, 1), found(1, 5)]).holds
     assert not parallelism.judge([found(1, 5), found(3, 5), found(3, 5)]).holds
+
+
+@pytest.mark.parametrize('factor', [1.0, 3.0])
+def test_saturation_by_hand(monkeypatch, factor):
+    """Against the entropy of w = softmax(q·k / sqrt(d_k)), and d(u·Σ wv) / dlogit = w (u·v - u·Σ wv)."""
+    monkeypatch.setattr(scaling, 'ROWS', 2)
+    monkeypatch.setattr(scaling, 'KEYS', 5)
+    monkeypatch.setattr(scaling, 'VALUES', 3)
+    keys = jax.random.split(jax.random.key(7), 4)
+    shapes = (2, 5, 1, 9), (2, 5, 1, 9), (2, 5, 1, 3), (2, 5, 1, 3)
+    q, k, v, u = (
+        np.asarray(jax.random.normal(*draw), np.float64)[:, :, 0] for draw in zip(keys, shapes, strict=True)
+    )
+    u /= np.linalg.norm(u, axis=-1, keepdims=True)
+    entropies, norms = [], []
+    for row in range(2):
+        for query in range(5):
+            w = np.exp(k[row] @ q[row, query] * factor / 3)
+            w /= w.sum()
+            along = v[row] @ u[row, query]
+            entropies.append(-w @ np.log(w) / np.log(5))
+            norms.append(np.linalg.norm(w * (along - w @ along)))
+    found = scaling.saturation(9, factor, 7)
+    np.testing.assert_allclose(found['entropy'], np.mean(entropies), rtol=1e-4)
+    np.testing.assert_allclose(found['gradient'], np.median(norms), rtol=1e-4)
+    assert scaling.FACTORS['divided'](9) == 1 and scaling.FACTORS['not divided'](9) == 3
+
+
+@pytest.mark.parametrize(
+    ('divided', 'not_divided', 'holds'),
+    [((0.6, 0.6), (0.05, 0.05), True), ((0.6, 0.4), (0.05, 0.05), False), ((0.6, 0.6), (0.2, 0.05), False)],
+)
+def test_scaling_is_judged_by_what_wide_keys_keep(divided, not_divided, holds):
+    at = lambda entropy, gradient: {'entropy': 0.8 * entropy, 'gradient': 0.1 * gradient}
+    found = lambda *kept: {
+        name: {'4': at(1, 1), '512': at(*shares)} for name, shares in zip(scaling.FACTORS, kept, strict=True)
+    }
+    good = found((1, 1), (0, 0))
+    assert scaling.judge([good, found(divided, not_divided)]).holds == holds
+
+
+def test_shuffled_rows():
+    batch = order.pairs(np.random.default_rng(0), 50)
+    tokens, segments, positions = batch['source']
+    assert tokens.shape == (50, 8) and (segments == 1).all() and (positions == np.arange(8)).all()
+    assert all(len(set(row)) == 8 for row in tokens.tolist())
+    assert set(tokens.flat) == set(range(order.FIRST, order.FIRST + order.SYMBOLS))
+    assert len(set(tokens[:, 0])) > 8
+    np.testing.assert_array_equal(batch['target'].tokens, tokens[:, :1])
+
+
+def test_what_shuffling_changes(monkeypatch):
+    monkeypatch.setattr(order, 'TESTED', 4)
+    shifts = {}
+    for name in order.MODELS:
+        config = config_of(order.MODEL | {'model.positions': name, 'model.d_model': 8, 'model.d_ff': 8})
+        params = models.initialize(config, jax.random.key(0))
+        shifts[name] = order.shift(config, params, np.random.default_rng(1))
+    assert shifts['none'] < 1e-6 and 0.1 < shifts['sinusoidal'] < 2
+
+
+def test_the_first_symbol_is_told(monkeypatch):
+    """By a model that tells it in the first 256 rows of 1,024, and the second symbol in the others."""
+
+    def logits(params, batch):
+        tokens = batch['source'].tokens
+        told = np.where(np.arange(1024) < 256, tokens[:, 0], tokens[:, 1])
+        return np.eye(order.VOCABULARY)[told][:, None]
+
+    monkeypatch.setattr(order, '_programs', lambda config: (None, logits))
+    assert order.accuracy(None, None, np.random.default_rng(0)) == 0.25
+
+
+@pytest.mark.parametrize(
+    ('none', 'sinusoidal', 'holds'),
+    [
+        ((1e-7, 0.13), (0.5, 1.0), True),
+        ((1e-4, 0.13), (0.5, 1.0), False),
+        ((1e-7, 0.2), (0.5, 1.0), False),
+        ((1e-7, 0.13), (0.01, 1.0), False),
+        ((1e-7, 0.13), (0.5, 0.8), False),
+    ],
+)
+def test_order_is_judged_by_both_measures(none, sinusoidal, holds):
+    found = lambda *each: {
+        name: {'shift': shift, 'accuracy': accuracy}
+        for name, (shift, accuracy) in zip(order.MODELS, each, strict=True)
+    }
+    good = found((1e-7, 0.12), (0.6, 1.0))
+    assert order.judge([good, found(none, sinusoidal)]).holds == holds
+
+
+def test_residuals_of_offsets(monkeypatch):
+    """Of one number, where least squares is a quotient of sums; and of the encodings that are judged."""
+    monkeypatch.setattr(offsets, 'LENGTH', 64)
+    monkeypatch.setattr(offsets, 'OFFSETS', (1, 5))
+    square = np.arange(69.0)[:, None] ** 2
+    found = offsets.residuals(square, np.random.default_rng(2))
+    places = np.random.default_rng(2).permutation(64)
+    for k in (1, 5):
+        now, after = (square[places + step, 0] for step in (0, k))
+        slope = np.sum(now[:32] * after[:32]) / np.sum(now[:32] ** 2)
+        expected = np.linalg.norm(slope * now[32:] - after[32:]) / np.linalg.norm(after[32:])
+        np.testing.assert_allclose(found[str(k)], expected, rtol=1e-6)
+    monkeypatch.setattr(offsets, 'D_MODEL', 8)
+    assert offsets.judge([offsets.measure(1), offsets.measure(2)]).holds
+
+
+def test_offsets_are_judged_by_the_worst_offset():
+    found = lambda t2t, least: {
+        'paper': {'1': 1e-8, '2': 1e-8},
+        't2t': {'1': 1e-8, '2': t2t},
+        'random': {'1': 1.0, '2': least},
+    }
+    assert offsets.judge([found(1e-7, 1.0), found(1e-6, 0.9)]).holds
+    assert not offsets.judge([found(1e-7, 1.0), found(1e-3, 0.9)]).holds
+    assert not offsets.judge([found(1e-7, 1.0), found(1e-7, 0.3)]).holds
+
+
+def test_what_a_position_depends_on():
+    """In one layer of full attention on all, of local attention on near ones; with the mask, none later."""
+    distance = np.arange(mask.LENGTH)[:, None] - np.arange(mask.LENGTH)
+    for kernel, reached in (('full', np.abs(distance) >= 0), ('local', np.abs(distance) <= 5)):
+        config = config_of(mask.MODEL | {'model.N': 1, 'model.attention': kernel} | mask.KERNELS[kernel])
+        np.testing.assert_array_equal(mask.norms(config, 'causal', 1) > 0, reached & (distance >= 0))
+        np.testing.assert_array_equal(mask.norms(config, 'no mask', 1) > 0, reached)
+
+
+def test_the_mask_is_judged_by_every_kernel(monkeypatch):
+    assert set(mask.KERNELS) == set(KERNELS) - {'flash'}
+    monkeypatch.setattr(mask, 'KERNELS', {'full': {}, 'local': {}})
+    at = lambda later, others: {'later': later, 'others': others}
+    found = lambda leak, without, others=1.0: {
+        'full': {'causal': at(0.0, 1.0), 'no mask': at(0.5, 1.0)},
+        'local': {'causal': at(leak, others), 'no mask': at(without, 1.0)},
+    }
+    assert mask.judge([found(0.0, 0.1), found(0.0, 0.2)]).holds
+    assert not mask.judge([found(0.0, 0.1), found(1e-30, 0.2)]).holds
+    assert not mask.judge([found(0.0, 0.1), found(0.0, 0.0)]).holds
+    assert not mask.judge([found(0.0, 0.1), found(0.0, 0.2, others=0.0)]).holds
+
+
+def test_what_is_after_a_position_and_what_is_not(monkeypatch):
+    monkeypatch.setattr(mask, 'KERNELS', {'full': {}})
+    monkeypatch.setattr(mask, 'norms', lambda *_: np.asarray([[1.0, 2.0], [4.0, 3.0]]))
+    assert mask.measure(1)['full']['causal'] == {'later': 2.0, 'others': 4.0}
 
 
 def test_spread():

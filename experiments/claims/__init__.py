@@ -1,10 +1,14 @@
 """What papers claim, as experiments: each file measures one claim, in at most two minutes on two cores."""
 
-from experiments.claims import bottleneck, gradients, parallelism, recall
+from experiments.claims import bottleneck, gradients, mask, offsets, order, parallelism, recall, scaling
 
 CLAIMS = {
     'gradients': gradients.CLAIM,
     'recall': recall.CLAIM,
     'bottleneck': bottleneck.CLAIM,
     'parallelism': parallelism.CLAIM,
+    'scaling': scaling.CLAIM,
+    'order': order.CLAIM,
+    'offsets': offsets.CLAIM,
+    'mask': mask.CLAIM,
 }
