@@ -49,7 +49,10 @@ def _elman(activation: Callable) -> Callable:
 
 
 def _lstm(gates, carry, seen):
-    """c_t = f∘c_{t-1} + i∘tanh(g); h_t = o∘tanh(c_t) (Hochreiter and Schmidhuber 1997; Gers et al. 2000)."""
+    """c_t = f∘c_{t-1} + i∘tanh(g); h_t = o∘tanh(c_t) (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
+
+    The gates stand in the kernels in the order i, f, g, o.
+    """
     i, f, g, o = gates(seen, 0, 4)
     memory = jax.nn.sigmoid(f) * carry[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(memory), memory
@@ -58,7 +61,8 @@ def _lstm(gates, carry, seen):
 def _gru(gates, carry, seen):
     """h_t = (1 - z)∘h_{t-1} + z∘tanh(W x_t + U (r∘h_{t-1}) + b) (Bahdanau et al. 2015, A.1.1).
 
-    The reset gate r is applied before the product, as in Cho et al. 2014; cuDNN applies it after.
+    The reset gate r is applied before the product, as in Cho et al. 2014; cuDNN applies it after. The gates
+    stand in the kernels in the order z, r, candidate.
     """
     update, reset = map(jax.nn.sigmoid, gates(seen, 0, 2))
     (candidate,) = gates(reset * seen, 2, 3)
