@@ -2,18 +2,32 @@
 
 import json
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from experiments import claims
 from experiments.claims import __main__ as command
-from experiments.claims import bottleneck, gradients, mask, offsets, order, parallelism, recall, scaling
+from experiments.claims import (
+    bottleneck,
+    depth,
+    gradients,
+    mask,
+    offsets,
+    order,
+    parallelism,
+    recall,
+    scaling,
+)
 from experiments.claims.claim import Claim, Verdict, config_of, spread
 from transformer.nn import models
 from transformer.nn.kernels.table import KERNELS
+from transformer.nn.layers import Sublayer
 from transformer.nn.recurrent import RecurrentDecoder
+from transformer.nn.stacks import Encoder
 from transformer.tasks.translation import bleu
 
 
@@ -240,6 +254,79 @@ def test_what_is_after_a_position_and_what_is_not(monkeypatch):
     monkeypatch.setattr(mask, 'KERNELS', {'full': {}})
     monkeypatch.setattr(mask, 'norms', lambda *_: np.asarray([[1.0, 2.0], [4.0, 3.0]]))
     assert mask.measure(1)['full']['causal'] == {'later': 2.0, 'others': 4.0}
+
+
+@pytest.mark.parametrize('norm', ['post', 'pre'])
+def test_gradients_of_a_stack(monkeypatch, norm):
+    """Layer by layer, against those of the whole encoder."""
+    monkeypatch.setattr(depth, 'LENGTH', 4)
+    config = config_of(depth.MODEL | {'model.d_model': 8, 'model.norm': norm, 'model.N': 2})
+    keys = jax.random.split(jax.random.key(3), 4)
+    x, v = (jax.random.normal(key, (depth.ROWS, 4, 8)) for key in keys[:2])
+    initial, forward, _, _ = depth._programs(config, None)
+    first = initial(keys[2], x)
+    layers = [first['params'], initial(keys[3], forward(first, x))['params']]
+    segments, positions = jnp.ones(x.shape[:2], jnp.int32), jnp.tile(jnp.arange(4), (4, 1))
+    final = (
+        {'final': {'norm': {'layer': {'scale': jnp.ones(8), 'bias': jnp.zeros(8)}}}} if norm == 'pre' else {}
+    )
+
+    def projected(layers):
+        params = {f'layer_{i}': layer for i, layer in enumerate(layers)} | final
+        return jnp.sum(
+            Encoder(config.model).apply({'params': params}, x, segments, positions, train=False) * v
+        )
+
+    gradient = jax.jit(jax.grad(projected))(layers)
+    found = depth.norms(config, None, 2, 3)
+    for name, part in (('first', gradient[0]), ('last', gradient[1]), ('all', gradient)):
+        np.testing.assert_allclose(found[name], optax.tree.norm(part), rtol=1e-4)
+    assert 0 < found['different'] < 1
+
+
+def test_what_variants_leave_out():
+    x = jnp.asarray([[1.0, 2.0, 4.0, 0.5]])
+    sublayer = Sublayer(config_of(depth.MODEL | {'model.d_model': 4}).model)
+    params = sublayer.init(jax.random.key(0), x, lambda y: y, train=False)
+    normed = lambda y: (y - y.mean()) / y.std()
+    expected = {
+        'post-norm': normed(x + 3 * x**2),
+        'no residuals': normed(3 * x**2),
+        'no LayerNorm': x + 3 * x**2,
+        'neither': 3 * x**2,
+    }
+    for name, values in expected.items():
+        with nn.intercept_methods(
+            depth.VARIANTS[name][1] or (lambda call, args, kwargs, _: call(*args, **kwargs))
+        ):
+            found = sublayer.apply(params, x, lambda y: 3 * y**2, train=False)
+        np.testing.assert_allclose(found, values, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('post', 'no_residuals', 'no_norm', 'holds'),
+    [
+        ((0.5, 5.0), 0.001, 100.0, True),
+        ((0.05, 5.0), 0.001, 100.0, False),
+        ((0.5, 50.0), 0.001, 100.0, False),
+        ((0.5, 5.0), 0.1, 100.0, False),
+        ((0.5, 5.0), 0.001, 5.0, False),
+    ],
+)
+def test_depth_is_judged_by_the_worst_seed(post, no_residuals, no_norm, holds):
+    at = lambda reach, growth: {
+        '2': {'first': 1.0, 'last': 1.0, 'all': 3.0},
+        '24': {'first': 2 * reach, 'last': 2.0, 'all': 3 * growth},
+    }
+    found = lambda post, no_residuals, no_norm: {
+        'post-norm': at(*post),
+        'pre-norm': at(1.0, 1.0),
+        'no residuals': at(no_residuals, 1.0),
+        'no LayerNorm': at(1.0, no_norm),
+        'neither': at(0.0, 0.0),
+    }
+    good = found((1.0, 1.0), 0.0, 1000.0)
+    assert depth.judge([good, found(post, no_residuals, no_norm)]).holds == holds
 
 
 def test_spread():

@@ -1,6 +1,16 @@
 """What papers claim, as experiments: each file measures one claim, in at most two minutes on two cores."""
 
-from experiments.claims import bottleneck, gradients, mask, offsets, order, parallelism, recall, scaling
+from experiments.claims import (
+    bottleneck,
+    depth,
+    gradients,
+    mask,
+    offsets,
+    order,
+    parallelism,
+    recall,
+    scaling,
+)
 
 CLAIMS = {
     'gradients': gradients.CLAIM,
@@ -11,4 +21,5 @@ CLAIMS = {
     'order': order.CLAIM,
     'offsets': offsets.CLAIM,
     'mask': mask.CLAIM,
+    'depth': depth.CLAIM,
 }
