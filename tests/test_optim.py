@@ -177,3 +177,7 @@ def test_what_goes_together():
     config_of(patience=3, eval_every=2, checkpoint_every=2, average_last=4)
     # The end of the training comes first.
     config_of(patience=9, eval_every=4, checkpoint_every=4, average_last=3)
+    # Steps 4, 8 and 9: the last update is averaged though it is no multiple of 4.
+    config_of(steps=9, checkpoint_every=4, average_last=3)
+    with pytest.raises(ConfigError, match='train.average_last=3: train.steps=8 make too few checkpoints 4 '):
+        config_of(steps=8, checkpoint_every=4, average_last=3)

@@ -238,7 +238,9 @@ def _check_averaging(train: Train) -> None:
             f'train.average_every={train.average_every}: must be a multiple of '
             f'train.checkpoint_every={train.checkpoint_every}'
         )
-    if train.average_last * train.average_every > train.steps:
+    # The last update is averaged whatever its number.
+    before_last = (train.average_last - 1) * train.average_every
+    if before_last >= train.steps:
         raise ConfigError(
             f'train.average_last={train.average_last}: train.steps={train.steps} make too few checkpoints '
             f'{train.average_every} updates apart; 0 averages none'
@@ -282,7 +284,7 @@ def _check_best(train: Train) -> None:
         )
     # The first evaluation is the best so far.
     earliest = min((train.patience + 1) * every, train.steps)
-    if train.patience and train.average_last * train.average_every > earliest:
+    if train.patience and (train.average_last - 1) * train.average_every >= earliest:
         raise ConfigError(
             f'train.average_last={train.average_last}: train.patience={train.patience} may stop at step '
             f'{earliest}, with too few checkpoints {train.average_every} updates apart'
