@@ -14,6 +14,7 @@ from experiments.claims import __main__ as command
 from experiments.claims import (
     bottleneck,
     depth,
+    extrapolation,
     gradients,
     mask,
     offsets,
@@ -21,8 +22,11 @@ from experiments.claims import (
     parallelism,
     recall,
     scaling,
+    warmup,
 )
-from experiments.claims.claim import Claim, Verdict, config_of, spread
+from experiments.claims.claim import Claim, Verdict, config_of, spread, train
+from transformer import config as configs
+from transformer import training
 from transformer.nn import models
 from transformer.nn.kernels.table import KERNELS
 from transformer.nn.layers import Sublayer
@@ -327,6 +331,72 @@ def test_depth_is_judged_by_the_worst_seed(post, no_residuals, no_norm, holds):
     }
     good = found((1.0, 1.0), 0.0, 1000.0)
     assert depth.judge([good, found(post, no_residuals, no_norm)]).holds == holds
+
+
+def test_texts_to_repeat():
+    batch = extrapolation.texts(np.random.default_rng(0), 50, 24)
+    tokens, segments, positions = batch['text']
+    assert tokens.shape == (50, 24) and (segments == 1).all() and (positions == np.arange(24)).all()
+    np.testing.assert_array_equal(batch['weight'], np.tile([0, 0, 0, 0, 1, 1, 1, 1], (50, 3)))
+    scored = batch['weight'] > 0
+    np.testing.assert_array_equal(tokens[scored], np.roll(tokens, 4, axis=1)[scored])
+    first = tokens[:, [0, 1, 2, 3, 8, 9, 10, 11]]
+    assert set(first.flat) == set(range(extrapolation.FIRST, extrapolation.FIRST + extrapolation.SYMBOLS))
+    assert all(abs(np.corrcoef(a, b)[0, 1]) < 0.5 for a, b in zip(first.T, first.T[1:], strict=False))
+
+
+def test_what_is_repeated_along_the_row(monkeypatch):
+    """By a model that tells the symbols of the first half of the row, and one in four of the others."""
+
+    def logits(params, batch):
+        tokens = batch['text'].tokens
+        place = np.arange(tokens.shape[1])
+        told = np.where((place < 64) | (place % 4 == 1), tokens, 0)
+        return np.eye(extrapolation.VOCABULARY)[told]
+
+    monkeypatch.setattr(extrapolation, '_logits', lambda config: logits)
+    monkeypatch.setattr(extrapolation, 'TESTED', 4)
+    assert extrapolation.accuracy(None, None, 1) == [1.0] * 8 + [0.25] * 8
+
+
+@pytest.mark.parametrize(('within', 'beyond', 'holds'), [(1, 0.95, True), (1, 0.8, False), (0.5, 0.5, False)])
+def test_extrapolation_is_judged_by_sinusoids(within, beyond, holds):
+    found = lambda *shares: (
+        dict.fromkeys(extrapolation.POSITIONS, [1.0] * 4 + [0.0] * 12)
+        | {'sinusoidal': [shares[0]] * 4 + [shares[1]] * 12}
+    )
+    assert extrapolation.judge([found(1.0, 1.0), found(within, beyond)]).holds == holds
+
+
+def test_updates_of_several_models():
+    """Each model of a program learns as it would alone, with the learning rates of its own config."""
+    small = {'model.N': 1, 'model.d_model': 8, 'model.vocab_size': 259, 'data.pieces': 259}
+    # Without the biases of keys, whose gradient is 0 but for rounding, which Adam makes large.
+    config = config_of(warmup.MODEL | small | {'model.biases': 'ffn'})
+    batches = [extrapolation.texts(np.random.default_rng(i), 8, 8) for i in range(3)]
+    each = [
+        configs.replace(config, {'train.peak_lr': rate, 'train.warmup_steps': 2, 'train.microbatches': 8})
+        for rate in (0.01, 0.1)
+    ]
+    schedules = [warmup.rates(one)[:3] for one in each]
+    np.testing.assert_allclose(schedules[1], [0.05, 0.1, 0.1], rtol=1e-6)
+    first = training.initial_state(configs.replace(config, {'train.seed': 5}))
+    params, state = jax.tree.map(lambda x: jnp.stack([x, x]), (first.params, first.optimizer))
+    for i, batch in enumerate(batches):
+        params, state, _ = warmup._update(config)(params, state, batch, np.asarray(schedules)[:, i])
+    for i, one in enumerate(each):
+        expected = train(one, batches, 5)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a[i], b, atol=1e-5), params, expected)
+
+
+@pytest.mark.parametrize(('post', 'pre', 'holds'), [(0.2, 0.0, True), (0.05, 0.0, False), (0.2, 0.08, False)])
+def test_warmup_is_judged_by_the_best_rates(post, pre, holds):
+    by_rate = lambda least: {'0.001': least + 1, '0.003': least, '0.01': least + 2, '0.03': 9.0}
+    found = lambda *costs: {
+        norm: {'1': by_rate(3 + cost), '50': dict(reversed(by_rate(3.0).items()))}
+        for norm, cost in zip(warmup.NORMS, costs, strict=True)
+    }
+    assert warmup.judge([found(1.0, -0.5), found(post, pre)]).holds == holds
 
 
 def test_spread():

@@ -3,6 +3,7 @@
 from experiments.claims import (
     bottleneck,
     depth,
+    extrapolation,
     gradients,
     mask,
     offsets,
@@ -10,6 +11,7 @@ from experiments.claims import (
     parallelism,
     recall,
     scaling,
+    warmup,
 )
 
 CLAIMS = {
@@ -22,4 +24,6 @@ CLAIMS = {
     'offsets': offsets.CLAIM,
     'mask': mask.CLAIM,
     'depth': depth.CLAIM,
+    'warmup': warmup.CLAIM,
+    'extrapolation': extrapolation.CLAIM,
 }
