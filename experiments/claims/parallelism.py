@@ -66,7 +66,8 @@ def draw(axes: Sequence, found: Sequence[Found]) -> None:
         for one in found:
             label = name if one is found[0] else None
             axes[0].plot(LENGTHS, list(one[name].values()), color=f'C{i}', marker='.', label=label)
-    axes[0].set(xscale='log', yscale='log', xlabel='positions of a row', ylabel='tokens a second')
+    axes[0].set(xscale='log', xlabel='positions of a row', ylabel='tokens a second')
+    axes[0].set_ylim(bottom=0)
     axes[0].set_xticks(LENGTHS, list(map(str, LENGTHS)))
     axes[0].minorticks_off()
     axes[0].legend()
