@@ -55,9 +55,10 @@ def execute(folder: pathlib.Path) -> nbformat.NotebookNode:
 
 
 def text(book: nbformat.NotebookNode, name: str) -> str:
-    """What a cell printed or displayed as text."""
+    """What a cell printed or displayed as text, without what it says on standard error."""
     (cell,) = [cell for cell in book.cells if cell.id == name]
-    shown = [o.get('text') or o['data'].get('text/markdown', '') for o in cell.outputs]
+    outputs = [o for o in cell.outputs if o.get('name') != 'stderr']
+    shown = [o.get('text') or o['data'].get('text/markdown', '') for o in outputs]
     return ''.join(shown)
 
 
