@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from transformer import arguments, console
+from transformer import arguments, console, heap
 from transformer.arguments import Command, Flag
 
 
@@ -31,6 +31,7 @@ def run(
         call = arguments.read(argv, commands, known)
         return commands[call.command].run(call) or 0
 
+    heap.keep_freed_memory()
     return console.exit_status(named)
 
 

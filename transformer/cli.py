@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from absl import flags
 from absl import logging as absl_logging
 
-from transformer import arguments, calls, console
+from transformer import arguments, calls, console, heap
 from transformer.arguments import Call, Command, Flag
 
 USAGE = """\
@@ -259,6 +259,7 @@ def main(argv: Sequence[str] | None = None) -> int:
       argv: the program's name and its arguments; those of this process if None.
     """
     argv = sys.argv if argv is None else argv
+    heap.keep_freed_memory()
     # Our flags are parsed apart from absl's own, which would warn that they are not parsed.
     flags.FLAGS.mark_as_parsed()
     flags.FLAGS.logtostderr = True

@@ -1,0 +1,32 @@
+"""The memory of the process."""
+
+import os
+import platform
+import resource
+import subprocess
+import sys
+
+import pytest
+
+CHILD = """
+import resource
+import numpy as np
+from transformer import heap
+heap.keep_freed_memory()
+np.ones(2**24)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+np.ones(2**24)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != 'glibc', reason='only glibc has mallopt')
+@pytest.mark.parametrize(('asked', 'kept'), [({}, True), ({'MALLOC_ARENA_MAX': '8'}, False)])
+def test_freed_memory_is_kept(asked, kept):
+    environment = {k: v for k, v in os.environ.items() if k not in ('GLIBC_TUNABLES', 'MALLOC_ARENA_MAX')}
+    found = subprocess.run(
+        [sys.executable, '-c', CHILD], env=environment | asked, capture_output=True, text=True, check=True
+    )
+    pages = 8 * 2**24 // resource.getpagesize()
+    # With huge pages of the system's own choice, a page is 512 of these.
+    assert (int(found.stdout) < pages // 1024) == kept
