@@ -220,3 +220,39 @@ def test_flops_as_xla_counts_them(changes):
         counted = jax.jit(function).lower(params, batch).cost_analysis()['flops']
         # XLA counts elementwise work too, which is much in a model this small.
         assert 0.98 * products < counted < 1.15 * products
+
+
+@pytest.mark.parametrize('eps_ls', [0.0, 0.1])
+@pytest.mark.parametrize('most', [7, 3 * 7, 6 * 7, 10**6])
+def test_the_loss_by_chunks_is_that_of_all_logits(monkeypatch, eps_ls, most):
+    monkeypatch.setattr(losses, 'CHUNK_LOGITS', most)
+    rng = np.random.default_rng(0)
+    x, table = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((4, 3, 5), (7, 5)))
+    target = jnp.asarray(rng.integers(7, size=(4, 3)))
+    weights = jnp.asarray(rng.integers(2, size=(4, 3)), jnp.float32)
+
+    def whole(x, table):
+        return losses.cross_entropy_sums(jnp.einsum('BTD,VD->BTV', x, table), target, weights, eps_ls)
+
+    def by_chunks(x, table):
+        return losses.cross_entropy_sums_of_product(x, table, target, weights, eps_ls)
+
+    for name, expected in whole(x, table).items():
+        np.testing.assert_allclose(by_chunks(x, table)[name], expected, rtol=1e-5)
+    loss = lambda function: lambda *factors: 3.0 * function(*factors)['loss']
+    (expected, gradient), (found, ours) = (
+        jax.value_and_grad(loss(function), (0, 1))(x, table) for function in (whole, by_chunks)
+    )
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    for mine, theirs in zip(ours, gradient, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-5)
+
+
+def test_the_loss_never_holds_all_logits(monkeypatch):
+    monkeypatch.setattr(losses, 'CHUNK_LOGITS', 64 * 1000)
+    shapes = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 16, 8), (1000, 8))]
+    labels = jnp.zeros((64, 16), jnp.int32), jnp.ones((64, 16))
+    loss = lambda x, table: losses.cross_entropy_sums_of_product(x, table, *labels, 0.1)['loss']
+    found = jax.jit(jax.grad(loss, (0, 1))).lower(*shapes).compile().memory_analysis()
+    # Of 16 chunks, with what softmax needs besides.
+    assert found.temp_size_in_bytes < 4 * 64 * 16 * 1000 / 4

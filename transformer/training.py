@@ -13,7 +13,7 @@ import optax
 from etils import epath
 from jaxtyping import Array, Int
 
-from transformer import losses, optim, parallel
+from transformer import keys, losses, optim, parallel
 from transformer.config import Config
 from transformer.data.batches import Batches, Running
 from transformer.data.prefetch import prefetch
@@ -114,20 +114,16 @@ def gradients(
     count = jax.tree.leaves(batch)[0].shape[0]
     index = parallel.device_index() * count + jnp.arange(count)
 
-    def microbatch_sums(params, rows, i):
-        return sums(params, rows, jax.random.fold_in(key, i))
-
-    def chunk_loss(params, rows, i):
-        found = jax.vmap(microbatch_sums, (None, 0, 0))(params, rows, i)
-        found = jax.tree.map(jnp.sum, found)
+    def chunk_loss(params, rows, indexes):
+        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+        found = sums(params, rows, keys.of_microbatches(key, indexes))
         return found['loss'], found
 
     def add_chunk(total, chunk):
         (_, found), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
         return jax.tree.map(jnp.add, total, (gradient, found)), None
 
-    # Under vmap rbg draws other masks than alone: its microbatches run one by one.
-    chunks = count if config.train.prng == 'rbg' else config.train.accumulate
+    chunks = config.train.accumulate
     split = lambda x: x.reshape(chunks, count // chunks, *x.shape[1:])
     sequence = jax.tree.map(split, (batch, index))
     first = jax.tree.map(lambda x: x[0], sequence)

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from transformer import products
 from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.layers import glorot_uniform
@@ -34,7 +35,7 @@ def scores(
     """v^T tanh(W_a s + U_a h) where there is a v (additive, concat), otherwise s^T (W_a h) (dot, general)."""
     if weights.vector is None:
         return jnp.einsum('BQD,BSD->BQS', query, keys, preferred_element_type=jnp.float32)
-    projected = jnp.einsum('BQD,DC->BQC', query, weights.query)
+    projected = products.product(query, weights.query)
     inner = jnp.tanh(projected[:, :, None] + keys[:, None])
     return jnp.einsum('BQSD,D->BQS', inner, weights.vector, preferred_element_type=jnp.float32)
 
@@ -64,7 +65,7 @@ def attentional(
 ) -> Float[Array, '*B D']:
     """tanh(W_c [c; h]), from which the next piece is predicted (Luong et al. 2015, eq. 5)."""
     both = jnp.concatenate([context, state], axis=-1)
-    return jnp.tanh(jnp.einsum('...C,CD->...D', both, weights.combine))
+    return jnp.tanh(products.product(both, weights.combine))
 
 
 class Alignment(nn.Module):
@@ -96,7 +97,7 @@ class Alignment(nn.Module):
         if self.model.alignment == 'dot':
             return Aligned(outputs, outputs, segments)
         kernel = self.memory_kernel.astype(outputs.dtype)
-        return Aligned(jnp.einsum('BSD,DC->BSC', outputs, kernel), outputs, segments)
+        return Aligned(products.product(outputs, kernel), outputs, segments)
 
     def keep(self, attention: Float[Array, 'B T S']) -> None:
         """Keeps what was attended to for figures, as one head."""

@@ -6,6 +6,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from transformer import products
 from transformer.config import Model
 from transformer.nn.kernels.full import FULL
 from transformer.nn.kernels.kernel import Kernel, State
@@ -36,6 +37,7 @@ class MultiHeadAttention(nn.Module):
             use_bias=m.biases == 'all',
             dtype=jnp.dtype(m.dtype),
             kernel_init=glorot_uniform(),
+            dot_general=products.dot_general,
         )
         self.dropout = Dropout(m.P_drop_attention)
         if self.kind == 'self':
@@ -48,6 +50,7 @@ class MultiHeadAttention(nn.Module):
             use_bias=m.biases == 'all',
             dtype=jnp.dtype(m.dtype),
             kernel_init=glorot_uniform(fused if m.init == 't2t' else None),
+            dot_general=products.dot_general,
         )
 
     def _attend(

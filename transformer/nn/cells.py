@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from transformer import products
 from transformer.config import Model
 from transformer.nn.layers import Dropout, glorot_uniform
 
@@ -101,7 +102,7 @@ def drop(x: Float[Array, '*B U'], factors: Float[Array, '*B U'] | None) -> Float
 def project(weights: Weights, x: Float[Array, '*B D']) -> Float[Array, '*B G']:
     """W x + b, the part of a cell's products that does not depend on its state."""
     bias = jnp.expand_dims(weights.bias, range(x.ndim - 1))
-    return jnp.einsum('...D,DG->...G', x, weights.inputs) + bias
+    return products.product(x, weights.inputs) + bias
 
 
 def advance(
@@ -164,10 +165,10 @@ def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -
     """
     scan = functools.partial(_scan, cell, reverse, jax.lax.stop_gradient(kernel))
     carries, backward, multiplied = jax.vjp(scan, jax.lax.stop_gradient(row), has_aux=True)
-    width, products = kernel.shape[0], []
+    width, parts = kernel.shape[0], []
     for (first, last), x in sorted(multiplied.items()):
-        products.append(jnp.einsum('TBU,UG->TBG', x, kernel[:, first * width : last * width]))
-    return _differentiable(carries, backward, row, jnp.concatenate(products, axis=-1))
+        parts.append(products.product(x, kernel[:, first * width : last * width]))
+    return _differentiable(carries, backward, row, jnp.concatenate(parts, axis=-1))
 
 
 @jax.custom_vjp
@@ -219,7 +220,9 @@ class SegmentDropout(nn.Module):
     ) -> Float[Array, 'T B D'] | None:
         if not train or self.rate == 0.0:
             return None
-        factors = Dropout(self.rate)(jnp.ones_like(like), train=True)
+        # Rows first, because microbatches draw by rows.
+        rows = jnp.ones_like(like.swapaxes(0, 1))
+        factors = Dropout(self.rate)(rows, train=True).swapaxes(0, 1)
         if not self.shared:
             return factors
         place = jnp.arange(like.shape[0])[:, None]

@@ -16,6 +16,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from transformer import products
 from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.kernels.kernel import masked_softmax
@@ -55,7 +56,8 @@ class PromptedState(NamedTuple):
 def linear(model: Model, width: int, gain: float = 1.0) -> nn.Dense:
     """A linear map whose fresh output has `gain` times the variance of its input (§3.5)."""
     initial = nn.initializers.variance_scaling(gain, 'fan_in', 'normal')
-    return nn.Dense(width, dtype=jnp.dtype(model.dtype), kernel_init=initial)
+    dtype, dot_general = jnp.dtype(model.dtype), products.dot_general
+    return nn.Dense(width, dtype=dtype, kernel_init=initial, dot_general=dot_general)
 
 
 def windows(
@@ -264,14 +266,14 @@ class ConvolutionalEncoderDecoder(PairPieces):
         self.encoder, self.decoder = Encoder(m), Decoder(m, m.N_decoder, cross=True)
         self.source_inputs, self.target_inputs = Inputs(m), Inputs(m)
 
-    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every target token, given the source and the earlier tokens of its segment."""
-        _, embedding, softmax = self._tables()
+    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
+        """What the softmax reads for every target token: the source and the earlier tokens of its segment."""
+        _, embedding, _ = self._tables()
         memory = self.encode(batch['source'], train=train)
         tokens, segments, positions = batch['target']
         x = embedding(shift_right(tokens, segments))
         x = self.target_inputs(x, positions, tokens.shape[1], train=train)
-        return softmax.logits(self.decoder(x, segments, memory, train=train))
+        return self.decoder(x, segments, memory, train=train)
 
     def encode(self, source: Tokens, *, train: bool = False) -> Memory:
         """The encoder's output, with and without the source's embeddings."""
@@ -305,11 +307,11 @@ class ConvolutionalLanguageModel(TextPieces):
         self.decoder = Decoder(m, m.N, cross=False)
         self.inputs = Inputs(m)
 
-    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every token, given the earlier tokens of its segment."""
+    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
+        """What the softmax reads for every token: the earlier tokens of its segment."""
         tokens, segments, positions = batch['text']
         x = self.inputs(self._embed(shift_right(tokens, segments)), positions, tokens.shape[1], train=train)
-        return self._logits(self.decoder(x, segments, None, train=train))
+        return self.decoder(x, segments, None, train=train)
 
     def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
         """The model after it has read the prompt except its last token, with room for more."""

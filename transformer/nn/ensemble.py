@@ -29,9 +29,20 @@ def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> F
     """The logits of every token of a batch; without a key there is no dropout."""
     if isinstance(params, tuple):
         return log_mean([logits(config, one, batch, key) for one in params])
+    return _apply(config, params, batch, key, '__call__')
+
+
+def factors(
+    config: Config, params: models.Params, batch: Batch, key: Array | None
+) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
+    """The two factors of one model's logits."""
+    return _apply(config, params, batch, key, 'factors')
+
+
+def _apply(config: Config, params: models.Params, batch: Batch, key: Array | None, method: str):
     train = key is not None
     rngs = {'dropout': key} if train else {}
-    return models.build(config).apply({'params': params}, batch, train=train, rngs=rngs)
+    return models.build(config).apply({'params': params}, batch, train=train, rngs=rngs, method=method)
 
 
 def encode(config: Config, params: Params, source: Tokens):

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from transformer import products
 from transformer.config import Model
 from transformer.symbols import PAD
 
@@ -38,9 +39,10 @@ class Dropout(nn.Module):
     def __call__(self, x: Float[Array, '*B D'], *, train: bool) -> Float[Array, '*B D']:
         if not train or self.rate == 0.0:
             return x
-        words = jax.random.bits(self.make_rng('dropout'), (-(-x.size // 2),), jnp.uint32)
-        halves = jax.lax.bitcast_convert_type(words, jnp.uint16).reshape(-1)
-        keep = halves[: x.size].reshape(x.shape) >= round(self.rate * 2**16)
+        *leading, width = x.shape
+        words = jax.random.bits(self.make_rng('dropout'), (*leading, -(-width // 2)), jnp.uint32)
+        halves = jnp.concatenate([words & 0xFFFF, words >> 16], axis=-1)
+        keep = halves[..., :width] >= round(self.rate * 2**16)
         return jnp.where(keep, x / (1.0 - self.rate), 0.0)
 
 
@@ -112,6 +114,7 @@ class FeedForward(nn.Module):
                 use_bias=m.biases != 'none',
                 dtype=jnp.dtype(m.dtype),
                 kernel_init=glorot_uniform(),
+                dot_general=products.dot_general,
                 name=name,
             )
 
@@ -138,10 +141,13 @@ class Embedding(nn.Module):
     def __call__(self, tokens: Int[Array, '*B']) -> Float[Array, '*B D']:
         """sqrt(d_model) times the row of each token; zeros for padding, which is also the start token."""
         scale = self.model.d_model**0.5
-        rows = self.table.astype(self.model.dtype)[tokens] * scale
+        rows = self.matrix()[tokens] * scale
         return jnp.where(tokens[..., None] == PAD, 0.0, rows)
 
     def logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
         """x times the transposed matrix, without a bias, in float32."""
-        table = self.table.astype(self.model.dtype)
-        return jnp.einsum('...D,VD->...V', x, table, preferred_element_type=jnp.float32)
+        return products.logits(x, self.matrix())
+
+    def matrix(self) -> Float[Array, 'V D']:
+        """The matrix in the type of the computation."""
+        return self.table.astype(self.model.dtype)

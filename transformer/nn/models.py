@@ -56,15 +56,14 @@ class EncoderDecoder(PairPieces):
         self.source_positions, self.target_positions = InputPositions(m), InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
 
-    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every target token, given the source and the earlier tokens of its segment."""
-        _, embedding, softmax = self._tables()
+    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
+        """What the softmax reads for every target token: the source and the earlier tokens of its segment."""
+        _, embedding, _ = self._tables()
         memory = self.encode(batch['source'], train=train)
         tokens, segments, positions = batch['target']
         x = embedding(shift_right(tokens, segments))
         x = self.target_positions(x, positions, tokens.shape[1])
-        x = self.decoder(self.dropout(x, train=train), segments, positions, memory, train=train)
-        return softmax.logits(x)
+        return self.decoder(self.dropout(x, train=train), segments, positions, memory, train=train)
 
     def encode(self, source: Tokens, *, train: bool = False) -> Memory:
         """The encoder's output."""
@@ -100,12 +99,11 @@ class DecoderOnly(TextPieces):
         self.positions = InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
 
-    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every token, given the earlier tokens of its segment."""
+    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
+        """What the softmax reads for every token: the earlier tokens of its segment."""
         tokens, segments, positions = batch['text']
         x = self.positions(self._embed(shift_right(tokens, segments)), positions, tokens.shape[1])
-        x = self.decoder(self.dropout(x, train=train), segments, positions, None, train=train)
-        return self._logits(x)
+        return self.decoder(self.dropout(x, train=train), segments, positions, None, train=train)
 
     def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
         """The decoder after it has read the prompt except its last token, with room for more.

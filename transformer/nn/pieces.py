@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
+from transformer import products
 from transformer.config import Model
 from transformer.nn.layers import Embedding
-from transformer.symbols import EOS, START, Tokens
+from transformer.symbols import EOS, START, Batch, Tokens
 
 
 def shift_right(tokens: Int[Array, 'B T'], segments: Int[Array, 'B T']) -> Int[Array, 'B T']:
@@ -33,6 +34,14 @@ class PairPieces(nn.Module):
             self.source_embedding, self.target_embedding = Embedding(m), Embedding(m)
         if m.tie_embeddings == 'none':
             self.softmax = Embedding(m)
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
+        """The logits of every token that is predicted, given the earlier tokens of its segment."""
+        return products.logits(*self.factors(batch, train=train))
+
+    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
+        """The vectors and the matrix whose product the logits are."""
+        return self.vectors(batch, train=train), self._tables()[-1].matrix()
 
     def _tables(self) -> tuple[Embedding, Embedding, Embedding]:
         """The embeddings of the source, of the target, and of the softmax."""
@@ -62,9 +71,19 @@ class TextPieces(nn.Module):
         # gradient by 1/sqrt(epsilon) = 1000.
         return self.embedding(jnp.where(before == START, EOS, before))
 
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
+        """The logits of every token that is predicted, given the earlier tokens of its segment."""
+        return products.logits(*self.factors(batch, train=train))
+
+    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
+        """The vectors and the matrix whose product the logits are."""
+        return self.vectors(batch, train=train), self._softmax().matrix()
+
+    def _softmax(self) -> Embedding:
+        return self.softmax if self.model.tie_embeddings == 'none' else self.embedding
+
     def _logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
-        softmax = self.softmax if self.model.tie_embeddings == 'none' else self.embedding
-        return softmax.logits(x)
+        return self._softmax().logits(x)
 
     def encode(self, source: Tokens) -> Tokens:
         """The prompt as it is: `start` reads it."""

@@ -294,13 +294,13 @@ class RecurrentEncoderDecoder(PairPieces):
         self.source_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
         self.target_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
 
-    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every target token, given the source and the earlier tokens of its segment."""
-        _, embedding, softmax = self._tables()
+    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
+        """What the softmax reads for every target token: the source and the earlier tokens of its segment."""
+        _, embedding, _ = self._tables()
         memory = self.encode(batch['source'], train=train)
         tokens, segments, _ = batch['target']
         x = _dropped(self.target_dropout, embedding(shift_right(tokens, segments)), segments, train=train)
-        return softmax.logits(self.decoder(x, segments, memory, train=train))
+        return self.decoder(x, segments, memory, train=train)
 
     def encode(self, source: Tokens, *, train: bool = False) -> Reading:
         """The encoder's outputs and states."""
@@ -332,11 +332,11 @@ class RecurrentLanguageModel(TextPieces):
         self.decoder = RecurrentDecoder(m, m.N, cross=False)
         self.dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
 
-    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every token, given the earlier tokens of its segment."""
+    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
+        """What the softmax reads for every token: the earlier tokens of its segment."""
         tokens, segments, _ = batch['text']
         x = _dropped(self.dropout, self._embed(shift_right(tokens, segments)), segments, train=train)
-        return self._logits(self.decoder(x, segments, None, train=train))
+        return self.decoder(x, segments, None, train=train)
 
     def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
         """The model after it has read the prompt except its last token."""

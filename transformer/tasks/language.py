@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from etils import epath
@@ -71,10 +72,8 @@ def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches | 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Cross-entropy of every piece, or of those with a weight where the batch has weights."""
-    text, logits = batch['text'], ensemble.logits(config, params, batch, key)
-    weights = batch['weight'] if 'weight' in batch else (text.segments > 0).astype(logits.dtype)
-    eps_ls = config.train.eps_ls if key is not None else 0.0
-    return losses.cross_entropy_sums(logits, text.tokens, weights, eps_ls)
+    weights = batch['weight'] if 'weight' in batch else (batch['text'].segments > 0).astype(jnp.float32)
+    return likelihood.sums(config, params, batch, key, weights)
 
 
 def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:

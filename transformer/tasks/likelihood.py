@@ -12,7 +12,7 @@ from transformer import losses, parallel
 from transformer.config import Config
 from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
-from transformer.symbols import Tokens
+from transformer.symbols import Batch, Tokens
 from transformer.tasks import shapes
 
 # Logits of one device's batch: 256 MiB of float32.
@@ -41,6 +41,22 @@ def log_likelihoods(
             results[i] = found[row, : len(rows[i][scored])]
         on_done(len(indexes))
     return results
+
+
+def sums(
+    config: Config,
+    params: ensemble.Params,
+    batch: Batch,
+    key: Array | None,
+    weights: Float[Array, 'B T'],
+) -> losses.Sums:
+    """The sums over the tokens that a model predicts; with a key there are dropout and label smoothing."""
+    target, eps_ls = batch[fields(config)[-1]].tokens, config.train.eps_ls if key is not None else 0.0
+    if isinstance(params, tuple):
+        logits = ensemble.logits(config, params, batch, key)
+        return losses.cross_entropy_sums(logits, target, weights, eps_ls)
+    factors = ensemble.factors(config, params, batch, key)
+    return losses.cross_entropy_sums_of_product(*factors, target, weights, eps_ls)
 
 
 def fields(config: Config) -> tuple[str, ...]:

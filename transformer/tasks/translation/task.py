@@ -5,6 +5,7 @@ import functools
 import re
 from collections.abc import Sequence
 
+import jax.numpy as jnp
 import numpy as np
 from absl import logging
 from etils import epath
@@ -56,10 +57,8 @@ def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches:
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Cross-entropy of the target's tokens, the end of each sentence among them."""
-    target, logits = batch['target'], ensemble.logits(config, params, batch, key)
-    weights = (target.segments > 0).astype(logits.dtype)
-    eps_ls = config.train.eps_ls if key is not None else 0.0
-    return losses.cross_entropy_sums(logits, target.tokens, weights, eps_ls)
+    weights = (batch['target'].segments > 0).astype(jnp.float32)
+    return likelihood.sums(config, params, batch, key, weights)
 
 
 def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:

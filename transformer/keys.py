@@ -1,0 +1,84 @@
+"""Random keys of several microbatches: each draws its own numbers, in one program.
+
+A microbatch's dropout must not depend on how many others share the program with it. So the key of several
+microbatches is of a kind of its own: it holds one key for each, `jax.random.fold_in` changes them all, and
+what is drawn from it is cut along the first axis into as many equal parts, one from each.
+"""
+
+import functools
+import math
+from collections.abc import Hashable
+
+import jax
+import jax.numpy as jnp
+from jax.extend import random as implementations
+from jaxtyping import Array, Int, UInt32
+
+THREEFRY, RBG = 'threefry2x32', 'rbg'
+
+
+def of_microbatches(key: Array, indexes: Int[Array, 'M']) -> Array:
+    """The key from which each microbatch draws what `fold_in(key, its index)` gives.
+
+    Arrays that are drawn have rows first, the same number of rows for each microbatch.
+    """
+    each = jax.vmap(jax.random.fold_in, (None, 0))(key, indexes)
+    kind = _kind(str(jax.random.key_impl(key)), indexes.shape[0])
+    return jax.random.wrap_key_data(jax.random.key_data(each), impl=kind)
+
+
+@functools.cache
+def _kind(name: str, count: int) -> Hashable:
+    """The implementation of keys that hold `count` keys of JAX's implementation `name`."""
+    wrap = functools.partial(jax.random.wrap_key_data, impl=name)
+    one = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=name)))
+
+    def fold_in(keys, number):
+        return jax.random.key_data(jax.vmap(jax.random.fold_in, (0, None))(wrap(keys), number))
+
+    def random_bits(keys, bit_width, shape):
+        if not shape or shape[0] % count:
+            raise ValueError(f'{count} microbatches cannot share the rows of {shape}')
+        each = (shape[0] // count, *shape[1:])
+        if name == THREEFRY and bit_width == 32 and each[-1] % 2 == 0:
+            return _threefry_bits(keys, each).reshape(shape)
+        # One after the other, because under vmap rbg draws other numbers than alone.
+        dtype = jnp.dtype(f'uint{bit_width}')
+        return jnp.concatenate([jax.random.bits(key, each, dtype) for key in wrap(keys)])
+
+    def split(keys, shape):
+        parts = jax.vmap(lambda key: jax.random.split(key, shape))(wrap(keys))
+        return jnp.moveaxis(jax.random.key_data(parts), 0, len(shape))
+
+    def seed(number):
+        raise NotImplementedError(f'{number}: keys of microbatches come from of_microbatches')
+
+    return implementations.define_prng_impl(
+        key_shape=(count, *one.shape),
+        seed=seed,
+        split=split,
+        random_bits=random_bits,
+        fold_in=fold_in,
+        name=f'{count} x {name}',
+        tag=f'{count}x{name}',
+    )
+
+
+def _threefry_bits(keys: UInt32[Array, 'M 2'], shape: tuple[int, ...]) -> UInt32[Array, 'M ...']:
+    """Words of each key, two from one hash: jax.random.bits uses one, so that it can divide an array.
+
+    The numbers of the hashes are computed where they are used, which keeps the draw in the same fused
+    loop as what it decides.
+    """
+    half = (*shape[:-1], shape[-1] // 2)
+    number = sum(
+        jax.lax.broadcasted_iota(jnp.uint32, half, axis) * math.prod(half[axis + 1 :])
+        for axis in range(len(half))
+    )
+    whole = (len(keys), *half)
+    spread = lambda words: jnp.broadcast_to(words.reshape(-1, *[1] * len(half)), whole)
+    numbers = jnp.broadcast_to(number, whole)
+    first, second = implementations.threefry2x32_p.bind(
+        spread(keys[:, 0]), spread(keys[:, 1]), jnp.zeros_like(numbers), numbers
+    )
+    return jnp.concatenate([first, second], axis=-1)

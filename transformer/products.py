@@ -1,0 +1,33 @@
+"""Products of rows with a matrix, each as one product of two matrices.
+
+The gradient of the matrix is then such a product too. Where rows have more axes, XLA makes a sum over all of
+them, for which it may copy an array, and which is slower on CPUs.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+
+def product(x: Float[Array, '*B D'], kernel: Float[Array, 'D F']) -> Float[Array, '*B F']:
+    """The product of all rows with a matrix."""
+    return (x.reshape(-1, x.shape[-1]) @ kernel).reshape(*x.shape[:-1], -1)
+
+
+def dot_general(
+    x: Array, kernel: Array, dimension_numbers: jax.lax.DotDimensionNumbers, **unused: object
+) -> Array:
+    """`product` in the form that flax's layers take: over the last axes of x and the first ones of kernel."""
+    (contracted, _), _ = dimension_numbers
+    kept, width = x.ndim - len(contracted), math.prod(kernel.shape[: len(contracted)])
+    found = product(x.reshape(*x.shape[:kept], width), kernel.reshape(width, -1))
+    return found.reshape(*x.shape[:kept], *kernel.shape[len(contracted) :])
+
+
+def logits(x: Float[Array, '*B D'], table: Float[Array, 'V D']) -> Float[Array, '*B V']:
+    """x times the transposed matrix, in float32."""
+    rows = x.reshape(-1, x.shape[-1])
+    product = jax.lax.dot_general(rows, table, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    return product.reshape(*x.shape[:-1], -1)
