@@ -2,6 +2,7 @@
 its aim.
 
     python -m experiments.benchmark data
+    python -m experiments.benchmark train
     python -m experiments.benchmark recurrent
 
 On a machine that other work shares, figures are noisy.
@@ -10,6 +11,7 @@ On a machine that other work shares, figures are noisy.
 import concurrent.futures
 import contextlib
 import functools
+import importlib
 import importlib.metadata
 import importlib.util
 import itertools
@@ -20,13 +22,13 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
 from etils import epath
 
-from experiments import command, plan, scales, tables, turns
+from experiments import command, limit, plan, scales, tables, turns
 from transformer import accounting, files, optim, parallel, training
 from transformer import config as configs
 from transformer.arguments import Command, Flag
@@ -53,17 +55,27 @@ SYLLABLES = [
 ]
 STEPS = 1000  # the most batches to time
 REPLICAS, REPLICA_UPDATES = 3, 20
-RECURRENT = {
-    'model.kind': 'recurrent',
-    'model.N': 2,
-    'model.d_model': 512,
-    'model.alignment': 'general',
+# Of the models whose updates are timed: 64 rows of 32 tokens a side.
+SIZES = {
     'model.vocab_size': 8000,
     'data.pieces': 8000,
     'data.batching': 'packed',
     'data.row_len': 32,
     'data.max_len': 32,
     'data.batch_tokens': 64 * 32,
+}
+RECURRENT = {
+    'model.kind': 'recurrent',
+    'model.N': 2,
+    'model.d_model': 512,
+    'model.alignment': 'general',
+    **SIZES,
+}
+# Of `train`: what gives the config, and how many times PyTorch's speed ours should be in float32.
+TRANSFORMERS = {
+    'base': (functools.partial(configs.config_dict, SIZES), 2.3),
+    'run': (lambda: importlib.import_module('configs.tiny').get_config(), 2.5),
+    'grammar': (functools.partial(scales.scale_config, 'grammar'), 2.0),
 }
 
 
@@ -242,36 +254,84 @@ def updates_of(config: Config, batch: Batch) -> turns.Run:
     return run
 
 
-def benchmark_recurrent(rounds: int, updates: int, output: str | None) -> None:
-    """Times updates of an LSTM with attention, ours and PyTorch's in turns."""
+def beside_pytorch(
+    config: Config, what: str, peers_of: Callable, leasts: Mapping[str, float], rounds: int, updates: int
+) -> dict[str, object]:
+    """Times updates of full rows, ours and PyTorch's in turns, and prints them.
+
+    Args:
+      what: the model, in words.
+      peers_of: maps the module of peers and a batch to PyTorch's updates, by name.
+      leasts: by the same names, how many times a peer's speed ours should be.
+    """
     if parallel.platform() != 'cpu':
         raise ConfigError(f'{parallel.platform()}: the peer runs on CPUs; set JAX_PLATFORMS=cpu')
-    config = configs.resolve(configs.config_dict(RECURRENT))
     batch, m = random_batch(config), config.model
     rows, length = batch['target'].tokens.shape
     what = (
-        f'updates of {m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention, '
-        f'{rows} x {length} tokens a side, {m.vocab_size:,} pieces, dropout {m.P_drop}, {m.dtype}'
+        f'updates of {what}, {rows} x {length} tokens a side, {m.vocab_size:,} pieces, '
+        f'dropout {m.P_drop}, {m.dtype}'
     )
     print(f'{what}; {rounds} rounds of {updates}, {os.cpu_count()} processors')
-    sides, versions = {'ours': updates_of(config, batch)}, {}
+    sides = {'ours': updates_of(config, batch)}
     if importlib.util.find_spec('torch'):
         from experiments import peers
 
-        sides['PyTorch'] = peers.recurrent(config, batch)
-        versions = {'torch': importlib.metadata.version('torch')}
+        sides |= peers_of(peers, batch)
     else:
         print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
     found = turns.compare(turns.measure(sides, rounds, updates), rows * length)
     for name, speed in found['tokens_per_second'].items():
         tell(name, speed, 'tokens/s')
-    if 'ratio' in found:
-        tell('ours / PyTorch', found['ratio'], 'times', least=1.0)
-        print('  of single rounds: {:.3g} to {:.3g} times'.format(*found['spread']))
-    if output is not None:
-        about = process.environment()
-        about['versions'] |= versions
-        files.write_json(pathlib.Path(output), {'what': what, **found, 'load': os.getloadavg(), **about})
+    for name, ratio in found['ratios'].items():
+        tell(f'ours / {name}', ratio['ratio'], 'times', least=leasts.get(name))
+        print('  of single rounds: {:.3g} to {:.3g} times'.format(*ratio['spread']))
+    return {'what': what, **found}
+
+
+def write_report(output: str | None, found: dict[str, object]) -> None:
+    """Writes what was measured to a JSON file, if one is named, with what it was measured on."""
+    if output is None:
+        return
+    about = process.environment()
+    if importlib.util.find_spec('torch'):
+        about['versions'] |= {'torch': importlib.metadata.version('torch')}
+    files.write_json(pathlib.Path(output), {**found, 'load': os.getloadavg(), **about})
+
+
+def benchmark_recurrent(rounds: int, updates: int, output: str | None) -> None:
+    """Times updates of an LSTM with attention, ours and PyTorch's in turns."""
+    config = configs.resolve(configs.config_dict(RECURRENT))
+    m = config.model
+    what = f'{m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention'
+    peers_of = lambda peers, batch: {'PyTorch': peers.recurrent(config, batch)}
+    write_report(output, beside_pytorch(config, what, peers_of, {'PyTorch': 1.0}, rounds, updates))
+
+
+def benchmark_train(names: str, rounds: int, updates: int, output: str | None) -> None:
+    """Times updates of Transformers, ours and PyTorch's in turns, and the products of an update alone."""
+    found = {}
+    for name in names.split(','):
+        if name not in TRANSFORMERS:
+            raise ConfigError(f'--models={name}: choose from {", ".join(TRANSFORMERS)}')
+    for name in names.split(','):
+        make, least = TRANSFORMERS[name]
+        config = configs.resolve(make())
+        m = config.model
+        what = f'{name}: {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
+        peers_of = lambda peers, batch, config=config: {
+            f'PyTorch, {dtype}': peers.transformer(config, batch, dtype) for dtype in ('float32', 'bfloat16')
+        }
+        leasts = {'PyTorch, float32': least}
+        measured = beside_pytorch(config, what, peers_of, leasts, rounds, updates)
+        batch = random_batch(config)
+        products = limit.of_update(config, batch)
+        alone = batch['target'].tokens.size / sum(p.seconds() * count for p, count in products.items())
+        tell('its products alone', alone, 'tokens/s')
+        share = measured['tokens_per_second']['ours'] / alone
+        tell('ours / products alone', share, 'times')
+        found[name] = {**measured, 'products_alone': alone, 'share_of_products': share}
+    write_report(output, found)
 
 
 COMMANDS = {
@@ -283,6 +343,14 @@ COMMANDS = {
     ),
     'average': Command('Averaging five checkpoints of the base model.', lambda call: benchmark_average(), ()),
     'replicas': Command('Several trainings in one program.', lambda call: benchmark_replicas(), ()),
+    'train': Command(
+        "Updates of Transformers, beside their products alone and PyTorch's, where that is installed.",
+        lambda call: benchmark_train(
+            call.flags.models, call.flags.rounds, call.flags.updates, call.flags.output
+        ),
+        ('models', 'rounds', 'updates', 'output'),
+        examples=('{} train --models=run,grammar',),
+    ),
     'recurrent': Command(
         "Updates of an LSTM with attention, beside PyTorch's, where that is installed.",
         lambda call: benchmark_recurrent(call.flags.rounds, call.flags.updates, call.flags.output),
@@ -292,6 +360,7 @@ COMMANDS = {
 }
 FLAGS = {
     'pairs': Flag(int, PAIRS, 'how many pairs of sentences to make', 'N', least=1),
+    'models': Flag(str, ','.join(TRANSFORMERS), 'which models, separated by commas', 'NAMES'),
     'rounds': Flag(int, 9, 'how often the sides take turns', 'N', least=1),
     'updates': Flag(int, 3, 'how many updates are timed in a turn', 'N', least=1),
     'output': Flag(str, None, 'JSON file that the figures are written to', 'FILE'),

@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -44,22 +45,62 @@ class Seq2Seq(nn.Module):
         return attentional @ self.embedding.weight.T
 
 
+class Transformer(nn.Module):
+    """PyTorch's nn.Transformer with one embedding: the paper's model, with the same products and dropout.
+
+    It has no masks of padding, since its rows have none and one sentence each. Its decoder's last layer is
+    followed by one more LayerNorm, as is its encoder's, which nn.Transformer cannot leave out.
+    """
+
+    def __init__(self, config: Config):
+        super().__init__()
+        m, length = config.model, config.data.row_len
+        self.scale, self.dropout = m.d_model**0.5, nn.Dropout(m.P_drop_embedding)
+        self.embedding = nn.Embedding(m.vocab_size, m.d_model)
+        nn.init.normal_(self.embedding.weight, std=m.d_model**-0.5)
+        self.layers = nn.Transformer(m.d_model, m.h, m.N, m.N_decoder, m.d_ff, m.P_drop, batch_first=True)
+        # Which numbers they are does not change what they cost.
+        self.register_buffer('positions', torch.zeros(length, m.d_model))
+        self.register_buffer('future', nn.Transformer.generate_square_subsequent_mask(length))
+
+    def forward(self, source: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """The logits [B T V] of every target token, given the source [B S] and the tokens before it [B T]."""
+        embed = lambda tokens: self.dropout(self.embedding(tokens) * self.scale + self.positions)
+        x = self.layers(embed(source), embed(before), tgt_mask=self.future, tgt_is_causal=True)
+        return x @ self.embedding.weight.T
+
+
 def recurrent(config: Config, batch: Batch) -> Run:
-    """Updates of `Seq2Seq` on a batch of full rows, on all processors."""
+    """Updates of `Seq2Seq` on a batch of full rows."""
+    return _updates(Seq2Seq, config, {side: batch[side].tokens.T for side in ('source', 'target')})
+
+
+def transformer(config: Config, batch: Batch, dtype: str = 'float32') -> Run:
+    """Updates of `Transformer` on a batch of full rows; bfloat16 is PyTorch's autocast."""
+    return _updates(Transformer, config, {side: batch[side].tokens for side in ('source', 'target')}, dtype)
+
+
+def _updates(
+    model: type[nn.Module], config: Config, tokens: dict[str, np.ndarray], dtype: str = 'float32'
+) -> Run:
+    """Updates of a model on all processors."""
     torch.set_num_threads(os.cpu_count())
     torch.manual_seed(config.train.seed)
-    model, train = Seq2Seq(config).train(), config.train
+    model, train = model(config).train(), config.train
     adam = torch.optim.Adam(model.parameters(), 1e-4, (train.beta1, train.beta2), train.adam_eps, fused=True)
-    source, target = (torch.tensor(batch[side].tokens, dtype=torch.long) for side in ('source', 'target'))
-    before = torch.nn.functional.pad(target, (1, 0))[:, :-1]
+    source, target = (torch.tensor(tokens[side], dtype=torch.long) for side in ('source', 'target'))
+    # The tokens before, of rows whose first axis is time in one model and batch in the other: for the cost
+    # any tokens will do.
+    before = target.roll(1, 0)
 
     def run(updates: int) -> None:
         for _ in range(updates):
             adam.zero_grad(set_to_none=True)
-            logits = model(source.T, before.T)
-            loss = nn.functional.cross_entropy(
-                logits.flatten(0, 1), target.flatten(), label_smoothing=train.eps_ls
-            )
+            with torch.autocast('cpu', torch.bfloat16, enabled=dtype == 'bfloat16'):
+                logits = model(source, before)
+                loss = nn.functional.cross_entropy(
+                    logits.flatten(0, 1), target.flatten(), label_smoothing=train.eps_ls
+                )
             loss.backward()
             adam.step()
 

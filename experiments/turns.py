@@ -25,16 +25,15 @@ def measure(sides: Mapping[str, Run], rounds: int, updates: int) -> dict[str, li
 
 
 def compare(seconds: Mapping[str, list[float]], tokens: int) -> dict[str, object]:
-    """The median tokens a second of each side, and of two sides how the first stands to the second.
+    """The median tokens a second of each side, and how the first one stands to every other.
 
     Args:
       tokens: of an update.
     """
     speed = {name: tokens / statistics.median(found) for name, found in seconds.items()}
-    found = {'tokens_per_second': speed, 'seconds': dict(seconds)}
-    if len(seconds) == 2:
-        ours, peer = seconds.values()
-        ratios = [theirs / mine for mine, theirs in zip(ours, peer, strict=True)]
-        first, second = speed.values()
-        found |= {'ratio': first / second, 'spread': [min(ratios), max(ratios)]}
-    return found
+    (ours, mine), *peers = seconds.items()
+    ratios = {}
+    for name, theirs in peers:
+        single = [b / a for a, b in zip(mine, theirs, strict=True)]
+        ratios[name] = {'ratio': speed[ours] / speed[name], 'spread': [min(single), max(single)]}
+    return {'tokens_per_second': speed, 'seconds': dict(seconds), 'ratios': ratios}

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments import benchmark, turns
+from experiments import benchmark, limit, turns
 from transformer import accounting
 from transformer import config as configs
 from transformer.nn import models
@@ -60,9 +60,8 @@ def test_sides_take_turns_and_the_first_round_does_not_count(monkeypatch):
     assert found == {'slow': [4, 2, 6], 'fast': [1, 2, 1]}
     compared = turns.compare(found, 100)
     assert compared['tokens_per_second'] == {'slow': 25, 'fast': 100}
-    assert compared['ratio'] == 0.25
-    assert compared['spread'] == [1 / 6, 1]
-    assert set(turns.compare({'slow': [4.0]}, 100)) == {'tokens_per_second', 'seconds'}
+    assert compared['ratios'] == {'fast': {'ratio': 0.25, 'spread': [1 / 6, 1]}}
+    assert turns.compare({'slow': [4.0]}, 100)['ratios'] == {}
 
 
 SMALL = {
@@ -91,8 +90,42 @@ def test_recurrent(monkeypatch, tmp_path, capsys, peer):
     assert all(len(seconds) == 3 for seconds in found['seconds'].values())
     median = np.median(found['seconds']['ours'])
     assert found['tokens_per_second']['ours'] == pytest.approx(64 / median)
-    assert ('torch' in found['versions']) == ('ratio' in found) == peer
+    assert ('torch' in found['versions']) == ('PyTorch' in found['ratios']) == peer
     assert bool(re.search(r'^ours / PyTorch .*at least 1 times: ', shown, re.MULTILINE)) == peer
+
+
+@pytest.mark.parametrize('peer', [False, True], ids=['alone', 'beside PyTorch'])
+def test_train(monkeypatch, tmp_path, capsys, peer):
+    if peer:
+        pytest.importorskip('torch')
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: find(name) if peer else None)
+    small = {**benchmark.SIZES, **SMALL, 'model.N': 1, 'model.d_ff': 8, 'data.batch_tokens': 64}
+    config = lambda: configs.config_dict(small)
+    monkeypatch.setattr(benchmark, 'TRANSFORMERS', {'base': (config, 2.3), 'run': (config, 2.5)})
+    file = tmp_path / 'train.json'
+    call = ['benchmark', 'train', '--models=run', '--rounds=3', '--updates=2', f'--output={file}']
+    assert benchmark.main(call) == 0
+    shown, found = capsys.readouterr().out, json.loads(file.read_text())
+    assert 'updates of run: 1 + 1 layers of d_model 8, 16 x 4 tokens a side, 300 pieces' in shown
+    assert 'updates of base' not in shown
+    found = found['run']
+    assert list(found['ratios']) == ['PyTorch, float32', 'PyTorch, bfloat16'][: 2 * peer]
+    assert bool(re.search(r'^ours / PyTorch, float32 .*at least 2.5 times: ', shown, re.MULTILINE)) == peer
+    ours = found['tokens_per_second']['ours']
+    assert found['share_of_products'] == pytest.approx(ours / found['products_alone'])
+
+
+@pytest.mark.parametrize('kind', ['transformer', 'convolutional'])
+@pytest.mark.parametrize('accumulate', [1, 2])
+def test_the_products_of_an_update_are_all_found(kind, accumulate):
+    """By the FLOPs that the formula gives, which counts the same products."""
+    options = {**benchmark.SIZES, **SMALL, 'model.kind': kind, 'model.N': 2, 'data.batch_tokens': 64}
+    config = configs.resolve(configs.config_dict({**options, 'train.accumulate': accumulate}))
+    found = limit.of_update(config, benchmark.random_batch(config))
+    flops = sum(product.flops() * count for product, count in found.items())
+    assert flops == accounting.update_flops(config)
+    assert all(product.seconds() > 0 for product in list(found)[:2])
 
 
 def test_the_peer_has_our_size():
@@ -105,6 +138,10 @@ def test_the_peer_has_our_size():
     biases = sum(p.numel() for p in theirs if p.ndim == 1)
     # Each gate of nn.LSTM has two biases, whose sum is the one of ours.
     assert matrices + biases // 2 == accounting.parameters(models.parameter_shapes(config))
+    config = configs.resolve(configs.config_dict({**benchmark.SIZES, **SMALL, 'model.biases': 'all'}))
+    theirs = sum(p.numel() for p in peers.Transformer(config).parameters())
+    # nn.Transformer has one more LayerNorm at the end of each stack.
+    assert theirs == accounting.parameters(models.parameter_shapes(config)) + 2 * 2 * config.model.d_model
 
 
 @pytest.mark.parametrize(
