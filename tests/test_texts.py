@@ -2,6 +2,7 @@
 
 import io
 import os
+import select
 import sys
 import threading
 
@@ -182,6 +183,14 @@ def terminal(monkeypatch):
         yield screen, io.TextIOWrapper(read), write
 
 
+def assert_shown(screen, expected):
+    """What a terminal is sent comes in pieces."""
+    shown = b''
+    while expected not in shown:
+        assert select.select([screen], [], [], 60)[0], shown
+        shown += screen.read(10_000)
+
+
 @pytest.mark.parametrize('both', [True, False])
 def test_a_terminal_is_prompted(monkeypatch, terminal, both):
     screen, stdin, stderr = terminal
@@ -195,7 +204,7 @@ def test_a_terminal_is_prompted(monkeypatch, terminal, both):
     screen.write(b'\x04')
     assert next(lines, None) is None
     if both:
-        assert b'> ' in screen.read(1000)
+        assert_shown(screen, b'> ')
     else:
         assert sys.stderr.getvalue() == ''
 
@@ -219,4 +228,4 @@ def test_progress_is_a_bar_on_a_terminal_and_a_line_now_and_then_elsewhere(monke
         progress.add(3)
         with progress.paused(4):
             pass
-    assert b'3/5' in screen.read(10_000)
+    assert_shown(screen, b'3/5')

@@ -20,10 +20,26 @@ def shift_right(tokens: Int[Array, 'B T'], segments: Int[Array, 'B T']) -> Int[A
     return jnp.where(same, before, START)
 
 
-class PairPieces(nn.Module):
-    """The embeddings of a model that reads a source and writes a target (§3.4)."""
+class Pieces(nn.Module):
+    """What is the same in all models: the logits are vectors times the matrix of the softmax (§3.4).
+
+    A subclass has `vectors(batch, train=...)`, and the embedding `_softmax()`.
+    """
 
     model: Model
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
+        """The logits of every token that is predicted, given the earlier tokens of its segment."""
+        return products.logits(*self.factors(batch, train=train))
+
+    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
+        """The vectors and the matrix whose product the logits are."""
+        return self.vectors(batch, train=train), self._softmax().matrix()
+
+
+class PairPieces(Pieces):
+    """The embeddings of a model that reads a source and writes a target (§3.4)."""
+
     FIELDS = ('source', 'target')
 
     def setup(self):
@@ -35,14 +51,6 @@ class PairPieces(nn.Module):
         if m.tie_embeddings == 'none':
             self.softmax = Embedding(m)
 
-    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every token that is predicted, given the earlier tokens of its segment."""
-        return products.logits(*self.factors(batch, train=train))
-
-    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
-        """The vectors and the matrix whose product the logits are."""
-        return self.vectors(batch, train=train), self._tables()[-1].matrix()
-
     def _tables(self) -> tuple[Embedding, Embedding, Embedding]:
         """The embeddings of the source, of the target, and of the softmax."""
         if self.model.tie_embeddings == 'all':
@@ -50,14 +58,16 @@ class PairPieces(nn.Module):
         softmax = self.target_embedding if self.model.tie_embeddings == 'decoder' else self.softmax
         return self.source_embedding, self.target_embedding, softmax
 
+    def _softmax(self) -> Embedding:
+        return self._tables()[-1]
 
-class TextPieces(nn.Module):
+
+class TextPieces(Pieces):
     """The embeddings of a language model, and how it reads prompts.
 
     The state of a subclass is a NamedTuple with `pending`, the prompt's last token, which is not yet read.
     """
 
-    model: Model
     FIELDS = ('text',)
 
     def setup(self):
@@ -70,14 +80,6 @@ class TextPieces(nn.Module):
         # where nothing is added to it (rotary, relative, none), every norm on the way multiplies its
         # gradient by 1/sqrt(epsilon) = 1000.
         return self.embedding(jnp.where(before == START, EOS, before))
-
-    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every token that is predicted, given the earlier tokens of its segment."""
-        return products.logits(*self.factors(batch, train=train))
-
-    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
-        """The vectors and the matrix whose product the logits are."""
-        return self.vectors(batch, train=train), self._softmax().matrix()
 
     def _softmax(self) -> Embedding:
         return self.softmax if self.model.tie_embeddings == 'none' else self.embedding
