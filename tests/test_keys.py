@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from transformer import keys
+from transformer.nn.layers import Dropout
 
 KINDS = ('threefry2x32', 'rbg')
 
@@ -59,3 +60,13 @@ def test_words_are_uniform_and_independent():
 def test_rows_that_microbatches_cannot_share_are_refused():
     with pytest.raises(ValueError, match=r'2 microbatches cannot share the rows of \(3, 4\)'):
         jax.random.bits(of('rbg', [0, 1]), (3, 4))
+
+
+@pytest.mark.parametrize('width', [512, 511])
+def test_no_two_entries_share_their_dropout(width):
+    x = jnp.ones((64, width))
+    kept = np.asarray(Dropout(0.5).apply({}, x, train=True, rngs={'dropout': of('threefry2x32', [0, 1])})) > 0
+    for distance in (1, *(width * part // 4 for part in (1, 2, 3)), width // 2 + 1):
+        alike = (kept == np.roll(kept, distance, axis=1)).mean()
+        # Five standard deviations of the mean of as many coins.
+        assert alike == pytest.approx(0.5, abs=5 * 0.5 / np.sqrt(kept.size))
