@@ -65,10 +65,10 @@ def of_update(config: Config, batch: Batch) -> collections.Counter[Product]:
     state = jax.eval_shape(functools.partial(training.initial_state, config))
     step = functools.partial(training.train_step, config, sums(config))
     program = jax.make_jaxpr(step, axis_env=[(parallel.AXIS, 1)])(state, rows)
-    return collections.Counter(dict(_counted(program.jaxpr)))
+    return _counted(program.jaxpr)
 
 
-def _counted(program: core.Jaxpr) -> Iterator[tuple[Product, int]]:
+def _counted(program: core.Jaxpr) -> collections.Counter[Product]:
     """The products of a program and of all that it calls."""
     found = collections.Counter()
     for equation in program.eqns:
@@ -78,9 +78,9 @@ def _counted(program: core.Jaxpr) -> Iterator[tuple[Product, int]]:
             found[Product(left, right, equation.params['dimension_numbers'], result)] += 1
         times = equation.params['length'] if equation.primitive.name == 'scan' else 1
         for inner in _inside(equation):
-            for product, count in _counted(inner):
+            for product, count in _counted(inner).items():
                 found[product] += times * count
-    yield from found.items()
+    return found
 
 
 def _inside(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:

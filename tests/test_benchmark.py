@@ -73,12 +73,17 @@ SMALL = {
 }
 
 
-@pytest.mark.parametrize('peer', [False, True], ids=['alone', 'beside PyTorch'])
-def test_recurrent(monkeypatch, tmp_path, capsys, peer):
-    if peer:
+@pytest.fixture(params=[False, True], ids=['alone', 'beside PyTorch'])
+def peer(request, monkeypatch):
+    """Whether PyTorch is installed."""
+    if request.param:
         pytest.importorskip('torch')
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: find(name) if peer else None)
+    else:
+        monkeypatch.setattr(importlib.util, 'find_spec', lambda name: None)
+    return request.param
+
+
+def test_recurrent(monkeypatch, tmp_path, capsys, peer):
     monkeypatch.setattr(benchmark, 'RECURRENT', {**benchmark.RECURRENT, **SMALL, 'data.batch_tokens': 64})
     file = tmp_path / 'recurrent.json'
     call = ['benchmark', 'recurrent', '--rounds=3', '--updates=2', f'--output={file}']
@@ -94,12 +99,7 @@ def test_recurrent(monkeypatch, tmp_path, capsys, peer):
     assert bool(re.search(r'^ours / PyTorch .*at least 1 times: ', shown, re.MULTILINE)) == peer
 
 
-@pytest.mark.parametrize('peer', [False, True], ids=['alone', 'beside PyTorch'])
 def test_train(monkeypatch, tmp_path, capsys, peer):
-    if peer:
-        pytest.importorskip('torch')
-    find = importlib.util.find_spec
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: find(name) if peer else None)
     small = {**benchmark.SIZES, **SMALL, 'model.N': 1, 'model.d_ff': 8, 'data.batch_tokens': 64}
     config = lambda: configs.config_dict(small)
     monkeypatch.setattr(benchmark, 'TRANSFORMERS', {'base': (config, 2.3), 'run': (config, 2.5)})
