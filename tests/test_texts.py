@@ -1,5 +1,6 @@
 """Lines are answered while they come, and their number is kept whatever they hold."""
 
+import concurrent.futures
 import io
 import os
 import select
@@ -198,14 +199,15 @@ def test_a_terminal_is_prompted(monkeypatch, terminal, both):
     # Where standard error is a file, a prompt would be no help.
     monkeypatch.setattr(sys, 'stderr', stderr if both else io.StringIO())
     lines = iter(texts.standard_input())
-    for line in ('one', 'two'):
-        screen.write(line.encode() + b'\n')
-        assert next(lines) == [line]
-    screen.write(b'\x04')
-    assert next(lines, None) is None
-    if both:
-        assert_shown(screen, b'> ')
-    else:
+    with concurrent.futures.ThreadPoolExecutor(1) as reader:
+        for typed, expected in ((b'one\n', ['one']), (b'two\n', ['two']), (b'\x04', None)):
+            answer = reader.submit(next, lines, None)
+            if both:
+                # A line that comes before it is asked for needs no prompt.
+                assert_shown(screen, b'> ')
+            screen.write(typed)
+            assert answer.result(60) == expected
+    if not both:
         assert sys.stderr.getvalue() == ''
 
 
