@@ -4,6 +4,7 @@ its aim.
     python -m experiments.benchmark data
     python -m experiments.benchmark train
     python -m experiments.benchmark recurrent
+    python -m experiments.benchmark tpu
 
 On a machine that other work shares, figures are noisy.
 """
@@ -28,10 +29,10 @@ import jax
 import numpy as np
 from etils import epath
 
-from experiments import command, limit, plan, scales, tables, turns
-from transformer import accounting, files, optim, parallel, training
+from experiments import command, limit, plan, scales, tables, tpu, turns, updates
+from transformer import accounting, arguments, files, optim, parallel
 from transformer import config as configs
-from transformer.arguments import Command, Flag
+from transformer.arguments import Call, Command, Flag
 from transformer.config import Config, Data
 from transformer.data import corpus
 from transformer.data.batches import Batches, fill
@@ -41,9 +42,8 @@ from transformer.options import ConfigError
 from transformer.runs import process, restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.metrics import Stages
-from transformer.symbols import UNK, Batch, Tokens
-from transformer.tasks.task import sums
 from transformer.tasks.translation import task as translation
+from transformer.terminal import folded
 
 PAIRS = 4_500_000  # of WMT 2014 English-German
 WORDS = 250_000  # different ones of a language
@@ -71,6 +71,15 @@ RECURRENT = {
     'model.alignment': 'general',
     **SIZES,
 }
+# Of models that are compiled for TPUs: 192 rows of 128 tokens a side.
+TPU_SIZES = {
+    'data.batching': 'packed',
+    'data.row_len': 128,
+    'data.max_len': 128,
+    'data.batch_tokens': 192 * 128,
+    'model.dtype': 'bfloat16',
+}
+SENTENCES = 32  # that a compiled search has on each device
 # Of `train`: what gives the config, and how many times PyTorch's speed ours should be in float32.
 TRANSFORMERS = {
     'base': (functools.partial(configs.config_dict, SIZES), 2.3),
@@ -225,37 +234,8 @@ def benchmark_replicas() -> None:
     tell(f'of {REPLICAS} in one program', together, 's', most=REPLICAS * alone)
 
 
-def random_batch(config: Config) -> Batch:
-    """Full rows of random pieces, one sentence each, as many as an update reads."""
-    draw = np.random.default_rng(config.train.seed)
-    rows = config.data.batch_tokens // config.data.row_len
-    shape = (rows, config.data.row_len)
-    positions = np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape).copy()
-    return {
-        field: Tokens(
-            draw.integers(UNK + 1, config.data.pieces, shape, np.int32), np.ones(shape, np.int32), positions
-        )
-        for field in models.build(config).FIELDS
-    }
-
-
-def updates_of(config: Config, batch: Batch) -> turns.Run:
-    """Updates as a training makes them, without the reading of batches."""
-    update = parallel.map_update(functools.partial(training.train_step, config, sums(config)))
-    placed = parallel.to_devices(batch, config.train.microbatches)
-    state = parallel.replicate(training.initial_state(config))
-
-    def run(updates: int) -> None:
-        nonlocal state
-        for _ in range(updates):
-            state, _ = update(state, placed)
-        jax.block_until_ready(state)
-
-    return run
-
-
 def beside_pytorch(
-    config: Config, what: str, peers_of: Callable, leasts: Mapping[str, float], rounds: int, updates: int
+    config: Config, what: str, peers_of: Callable, leasts: Mapping[str, float], rounds: int, count: int
 ) -> dict[str, object]:
     """Times updates of full rows, ours and PyTorch's in turns, and prints them.
 
@@ -266,21 +246,21 @@ def beside_pytorch(
     """
     if parallel.platform() != 'cpu':
         raise ConfigError(f'{parallel.platform()}: the peer runs on CPUs; set JAX_PLATFORMS=cpu')
-    batch, m = random_batch(config), config.model
+    batch, m = updates.random_batch(config), config.model
     rows, length = batch['target'].tokens.shape
     what = (
         f'updates of {what}, {rows} x {length} tokens a side, {m.vocab_size:,} pieces, '
         f'dropout {m.P_drop}, {m.dtype}'
     )
-    print(f'{what}; {rounds} rounds of {updates}, {os.cpu_count()} processors')
-    sides = {'ours': updates_of(config, batch)}
+    print(f'{what}; {rounds} rounds of {count}, {os.cpu_count()} processors')
+    sides = {'ours': updates.of(config, batch)}
     if importlib.util.find_spec('torch'):
         from experiments import peers
 
         sides |= peers_of(peers, batch)
     else:
         print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
-    found = turns.compare(turns.measure(sides, rounds, updates), rows * length)
+    found = turns.compare(turns.measure(sides, rounds, count), rows * length)
     for name, speed in found['tokens_per_second'].items():
         tell(name, speed, 'tokens/s')
     for name, ratio in found['ratios'].items():
@@ -294,21 +274,21 @@ def write_report(output: str | None, found: dict[str, object]) -> None:
     if output is None:
         return
     about = process.environment()
-    if importlib.util.find_spec('torch'):
-        about['versions'] |= {'torch': importlib.metadata.version('torch')}
+    found_too = filter(importlib.util.find_spec, ('torch', 'libtpu'))
+    about['versions'] |= {name: importlib.metadata.version(name) for name in found_too}
     files.write_json(pathlib.Path(output), {**found, 'load': os.getloadavg(), **about})
 
 
-def benchmark_recurrent(rounds: int, updates: int, output: str | None) -> None:
+def benchmark_recurrent(rounds: int, count: int, output: str | None) -> None:
     """Times updates of an LSTM with attention, ours and PyTorch's in turns."""
     config = configs.resolve(configs.config_dict(RECURRENT))
     m = config.model
     what = f'{m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention'
     peers_of = lambda peers, batch: {'PyTorch': peers.recurrent(config, batch)}
-    write_report(output, beside_pytorch(config, what, peers_of, {'PyTorch': 1.0}, rounds, updates))
+    write_report(output, beside_pytorch(config, what, peers_of, {'PyTorch': 1.0}, rounds, count))
 
 
-def benchmark_train(names: str, rounds: int, updates: int, output: str | None) -> None:
+def benchmark_train(names: str, rounds: int, count: int, output: str | None) -> None:
     """Times updates of Transformers, ours and PyTorch's in turns, and the products of an update alone."""
     found = {}
     for name in names.split(','):
@@ -323,8 +303,8 @@ def benchmark_train(names: str, rounds: int, updates: int, output: str | None) -
             f'PyTorch, {dtype}': peers.transformer(config, batch, dtype) for dtype in ('float32', 'bfloat16')
         }
         leasts = {'PyTorch, float32': least}
-        measured = beside_pytorch(config, what, peers_of, leasts, rounds, updates)
-        batch = random_batch(config)
+        measured = beside_pytorch(config, what, peers_of, leasts, rounds, count)
+        batch = updates.random_batch(config)
         products = limit.of_update(config, batch)
         alone = batch['target'].tokens.size / sum(p.seconds() * count for p, count in products.items())
         tell('its products alone', alone, 'tokens/s')
@@ -332,6 +312,36 @@ def benchmark_train(names: str, rounds: int, updates: int, output: str | None) -
         tell('ours / products alone', share, 'times')
         found[name] = {**measured, 'products_alone': alone, 'share_of_products': share}
     write_report(output, found)
+
+
+def benchmark_tpu(call: Call) -> None:
+    """Compiles an update and a search for TPUs, and prints what they cost on each device."""
+    if not importlib.util.find_spec('libtpu'):
+        print("TPUs: skipped, their compiler is not installed: pip install '.[tpu]'")
+        return
+    tpu.prepare()
+    file, changes = call.flags.config, {**TPU_SIZES, **command.changes(call.flags.set)}
+    config, found = arguments.config(call._replace(file=file, changes=changes)), {}
+    m, (rows, length) = config.model, next(iter(updates.full_batch(config).values())).tokens.shape
+    what = f'{file}, an update of {rows} x {length} tokens a side, {m.vocab_size:,} pieces, {m.dtype}'
+    for topology in call.flags.topology.split(','):
+        devices = tpu.devices_of(topology)
+        chip = tpu.chip_of(topology, devices[0])
+        on = f'{len(devices)} x {chip.kind} ({topology})'
+        say = lambda lines: print(*map(folded, lines), sep='\n', flush=True)
+        say([f'{what}; {on}, each:'])
+        updated = tpu.cost(tpu.update(config, devices))
+        formula = accounting.update_flops(config) / len(devices)
+        say(tpu.lines(updated, chip, formula))
+        say([f'one step of the search of {SENTENCES} sentences; {on}, each:'])
+        searched = tpu.cost(tpu.search(config, SENTENCES, devices), of_step=True)
+        say(tpu.lines(searched, chip))
+        found[topology] = {
+            name: {**cost._asdict(), 'roofline': tpu.roofline(cost, chip), 'needed': tpu.needed(cost)}
+            for name, cost in (('update', updated), ('search step', searched))
+        }
+        found[topology] |= {'chip': chip._asdict(), 'devices': len(devices), 'formula': formula}
+    write_report(call.flags.output, {'config': file, 'changes': changes, 'topologies': found})
 
 
 COMMANDS = {
@@ -357,12 +367,21 @@ COMMANDS = {
         ('rounds', 'updates', 'output'),
         examples=('{} recurrent --output=FILE',),
     ),
+    'tpu': Command(
+        "An update and a search as the TPU's own compiler makes them; no TPU is needed.",
+        benchmark_tpu,
+        ('topology', 'config', 'set', 'output'),
+        examples=('{} tpu --topology=v5e:1x1,v5e:2x4', '{} tpu --config=configs/big.py'),
+    ),
 }
 FLAGS = {
     'pairs': Flag(int, PAIRS, 'how many pairs of sentences to make', 'N', least=1),
     'models': Flag(str, ','.join(TRANSFORMERS), 'which models, separated by commas', 'NAMES'),
     'rounds': Flag(int, 9, 'how often the sides take turns', 'N', least=1),
     'updates': Flag(int, 3, 'how many updates are timed in a turn', 'N', least=1),
+    'topology': Flag(str, 'v5e:1x1', 'which TPUs, separated by commas', 'NAMES'),
+    'config': Flag(str, 'configs/base.py', 'config file of the model', 'FILE'),
+    'set': Flag(str, [], 'changes the config; may be given several times', 'OPTION=VALUE', many=True),
     'output': Flag(str, None, 'JSON file that the figures are written to', 'FILE'),
 }
 

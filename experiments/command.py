@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
-from transformer import arguments, console, heap
+from transformer import arguments, console, heap, options
+from transformer import config as configs
 from transformer.arguments import Command, Flag
+from transformer.options import ConfigError
 
 
 def run(
@@ -33,6 +35,31 @@ def run(
 
     heap.keep_freed_memory()
     return console.exit_status(named)
+
+
+def changes(said: Sequence[str]) -> dict[str, object]:
+    """What flags `--set=OPTION=VALUE` change in a config, by option.
+
+    Raises:
+      ConfigError: one is not OPTION=VALUE, or there is no such option or value.
+    """
+    found = pairs('set', said).items()
+    return {key: options.parse_value(configs.OPTIONS, key, value) for key, value in found}
+
+
+def pairs(flag: str, said: Sequence[str]) -> dict[str, str]:
+    """What several flags OPTION=VALUE of one name say.
+
+    Raises:
+      ConfigError: one is not OPTION=VALUE.
+    """
+    found = {}
+    for each in said:
+        key, equals, value = each.partition('=')
+        if not equals:
+            raise ConfigError(f'--{flag}={each}: expected OPTION=VALUE')
+        found[key] = value
+    return found
 
 
 def _help(

@@ -12,10 +12,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
+from experiments import updates
 from transformer import parallel, training
 from transformer.config import Config
 from transformer.symbols import Batch
-from transformer.tasks.task import sums
 
 REPEATS = 5
 
@@ -63,7 +63,7 @@ def of_update(config: Config, batch: Batch) -> collections.Counter[Product]:
     """
     rows = jax.tree.map(lambda x: x.reshape(config.train.microbatches, -1, *x.shape[1:]), batch)
     state = jax.eval_shape(functools.partial(training.initial_state, config))
-    step = functools.partial(training.train_step, config, sums(config))
+    step = updates.step(config)
     program = jax.make_jaxpr(step, axis_env=[(parallel.AXIS, 1)])(state, rows)
     return _counted(program.jaxpr)
 

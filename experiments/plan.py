@@ -4,20 +4,20 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 
-from experiments import formats, scales, tables
+from experiments import formats, scales, tables, tpu, updates
 from experiments.formats import Column
 from transformer import accounting, parallel, training
 from transformer import config as configs
 from transformer.config import Config
 from transformer.nn import models
-from transformer.symbols import Batch
-from transformer.tasks.task import sums
+from transformer.options import ConfigError
 
+Measured = TypeVar('Measured')
 P100 = 9.5  # TFLOP/s, as the paper counts
 PAPER_DEVICES = 8
 WHY_DIFFERENT = (
@@ -46,9 +46,9 @@ def cost(config: Config) -> Cost:
     )
 
 
-def seconds_per_update(config: Config, updates: int = 3, replicas: int = 0) -> float:
+def seconds_per_update(config: Config, count: int = 3, replicas: int = 0) -> float:
     """Measures an update on the devices at hand, without its compilation; arguments as for `timer`."""
-    return timer(config, replicas)(updates)
+    return timer(config, replicas)(count)
 
 
 def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
@@ -61,9 +61,9 @@ def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
     Returns:
       A function that makes so many updates, and gives the seconds of one.
     """
-    step = functools.partial(training.train_step, config, sums(config))
+    step = updates.step(config)
     state = training.initial_state(config)
-    batch = parallel.to_devices(_full_batch(config), config.train.microbatches)
+    batch = parallel.to_devices(updates.full_batch(config), config.train.microbatches)
     if replicas:
         step = jax.vmap(step)
         state = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas), state)
@@ -71,13 +71,13 @@ def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
     update = parallel.map_update(step)
     state = parallel.replicate(state)
 
-    def measure(updates: int) -> float:
+    def measure(count: int) -> float:
         nonlocal state
         start = time.perf_counter()
-        for _ in range(updates):
+        for _ in range(count):
             state, _ = update(state, batch)
         jax.block_until_ready(state)
-        return (time.perf_counter() - start) / updates
+        return (time.perf_counter() - start) / count
 
     measure(1)
     return measure
@@ -85,19 +85,12 @@ def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
 
 def peak_memory(config: Config) -> float:
     """The memory of an update by XLA's plan, in GiB a device: state, batch and what lives in between."""
-    update = parallel.map_update(functools.partial(training.train_step, config, sums(config)))
+    update = parallel.map_update(updates.step(config))
     shapes = jax.eval_shape(functools.partial(training.initial_state, config))
-    batch = parallel.to_devices(_full_batch(config), config.train.microbatches)
+    batch = parallel.to_devices(updates.full_batch(config), config.train.microbatches)
     found = update.mapped.lower(shapes, batch).compile().memory_analysis()
     # The new state takes the memory of the old one, so it counts once.
     return (found.argument_size_in_bytes + found.temp_size_in_bytes) / 2**30
-
-
-def _full_batch(config: Config) -> Batch:
-    """A batch of the config's size without any padding."""
-    length, microbatches = accounting.row_length(config), config.train.microbatches
-    rows = max(config.data.batch_tokens // length // microbatches, 1) * microbatches
-    return models.blank(config, rows, length)
 
 
 def print_plan(
@@ -107,6 +100,7 @@ def print_plan(
     *,
     tflops: float | None,
     with_memory: bool,
+    topology: str | None = None,
 ) -> None:
     """Prints a line for each row: its options, parameters, FLOPs, tokens and hours, ours and the paper's.
 
@@ -114,22 +108,34 @@ def print_plan(
       different: differences from the scale's base, as for `scales.config`.
       tflops: the speed of the training, TFLOP/s, which gives the hours; None measures updates instead.
       with_memory: whether to ask XLA for the memory of an update.
+      topology: TPUs, whose compiler then gives hours and memory.
+
+    Raises:
+      ConfigError: a row does not fit into the memory of the TPUs.
     """
     resolved = [scales.config(row, scale, different) for row in rows]
     columns = _columns(rows, resolved, scale)
-    if tflops is None:
-        seconds = _measured(seconds_per_update, resolved)
+    if topology:
+        costs = _measured(functools.partial(tpu.seconds_and_gib, topology), rows, resolved)
+        seconds, gib = zip(*costs, strict=True)
+        columns += [_numbers('s/update', seconds), _numbers('GiB', gib)]
+    elif tflops is None:
+        seconds = _measured(seconds_per_update, rows, resolved)
         columns.append(_numbers('s/update', seconds))
     else:
         seconds = [cost(config).update_flops / tflops / 1e12 for config in resolved]
     if with_memory:
-        columns.append(_numbers('GiB', _measured(peak_memory, resolved)))
+        columns.append(_numbers('GiB', _measured(peak_memory, rows, resolved)))
     hours = [update * config.train.steps / 3600 for update, config in zip(seconds, resolved, strict=True)]
     columns.append(_numbers('hours', hours))
-    notes = [
-        f'hours: {"s/update x steps, without evaluations" if tflops is None else f"at {tflops:g} TFLOP/s"}'
-    ]
-    if tflops is None or with_memory:
+    measured = 's/update x steps, without evaluations'
+    notes = [f'hours: {measured if tflops is None or topology else f"at {tflops:g} TFLOP/s"}']
+    if topology:
+        notes.append(
+            f's/update: the least that FLOPs or bytes accessed take on {topology}; GiB a device; both as its '
+            'compiler counts them'
+        )
+    elif tflops is None or with_memory:
         device = jax.devices()[0]
         notes.append(
             f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})'
@@ -169,12 +175,17 @@ def _numbers(heading: str, numbers: Iterable[float]) -> Column:
     return Column(heading, 'cost', [f'{number:.3g}' for number in numbers])
 
 
-def _measured(measure: Callable[[Config], float], rows: Iterable[Config]) -> list[float]:
+def _measured(
+    measure: Callable[[Config], Measured], rows: Iterable[tables.Row], resolved: Iterable[Config]
+) -> list[Measured]:
     """Measures every row, with a dot on standard error for each."""
     known, found = functools.cache(measure), []
-    for config in rows:
-        # Rows that differ in these alone have the same program.
-        found.append(known(configs.replace(config, {'train.steps': 1, 'train.average_last': 0})))
+    for row, config in zip(rows, resolved, strict=True):
+        try:
+            # Rows that differ in these alone have the same program.
+            found.append(known(configs.replace(config, {'train.steps': 1, 'train.average_last': 0})))
+        except ConfigError as error:
+            raise ConfigError(f'{row.name}: {error}') from None
         print('.', end='', file=sys.stderr, flush=True)
     print(file=sys.stderr)
     return found

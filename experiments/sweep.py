@@ -16,9 +16,7 @@ from collections.abc import Sequence
 from absl import flags
 from tabulate import tabulate
 
-from experiments import command, launch, own, plan, runs, scales, tables
-from transformer import config as configs
-from transformer import options
+from experiments import command, launch, own, plan, runs, scales, tables, tpu
 from transformer.arguments import Call, Command, Flag
 from transformer.options import ConfigError
 
@@ -26,8 +24,11 @@ from transformer.options import ConfigError
 def print_plan(call: Call) -> None:
     """Prints what the rows cost."""
     values = call.flags
-    if values.time and values.tflops:
-        raise ConfigError(f'--tflops={values.tflops:g}: --time measures the speed; give one of them')
+    given = [name for name in ('tflops', 'time', 'topology') if values[name].value]
+    if len(given) > 1:
+        raise ConfigError(f'--{given[0]} and --{given[1]}: both tell the speed; give one of them')
+    if values.topology:
+        tpu.prepare()
     speed = values.tflops or plan.PAPER_DEVICES * plan.P100
     plan.print_plan(
         tables.rows(_table(values), values.rows),
@@ -35,6 +36,7 @@ def print_plan(call: Call) -> None:
         _different(values),
         tflops=None if values.time else speed,
         with_memory=values.memory,
+        topology=values.topology,
     )
 
 
@@ -90,7 +92,7 @@ def _resources(values: flags.FlagValues) -> dict[str, object]:
     if values.gpus:
         found['gpus_per_node'] = values.gpus
     if values.sbatch:
-        found['slurm_additional_parameters'] = dict(_pair('sbatch', said) for said in values.sbatch)
+        found['slurm_additional_parameters'] = command.pairs('sbatch', values.sbatch)
     return found
 
 
@@ -108,17 +110,10 @@ def _workdir(values: flags.FlagValues) -> pathlib.Path:
 
 def _different(values: flags.FlagValues) -> dict[str, object]:
     """What the flags --set change in the base of the scale."""
-    found = dict(_pair('set', said) for said in values.set)
+    found = command.changes(values.set)
     if 'train.seed' in found:
         raise ConfigError('--set=train.seed: a sweep sets it; --seeds says how many seeds')
-    return {key: options.parse_value(configs.OPTIONS, key, value) for key, value in found.items()}
-
-
-def _pair(flag: str, said: str) -> tuple[str, str]:
-    key, equals, value = said.partition('=')
-    if not equals:
-        raise ConfigError(f'--{flag}={said}: expected OPTION=VALUE')
-    return key, value
+    return found
 
 
 def print_status(call: Call) -> None:
@@ -176,6 +171,7 @@ FLAGS = {
     ),
     'time': Flag(bool, False, 'measure updates on the devices at hand'),
     'memory': Flag(bool, False, 'ask XLA for the memory of an update'),
+    'topology': Flag(str, None, 'compile for TPUs, such as v5e:2x4, by their own compiler', 'NAME'),
     'workdir': Flag(str, None, 'folder of the sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
     'seeds': Flag(int, 1, 'runs of each row, with seeds 1, 2, ...', 'N', least=1),
     'launcher': Flag(str, 'local', 'this machine or a SLURM cluster', 'NAME', choices=launch.LAUNCHERS),
@@ -191,7 +187,7 @@ COMMANDS = {
     'plan': Command(
         'What each row costs: parameters, FLOPs, tokens and hours.',
         print_plan,
-        (*SCALE, 'tflops', 'time', 'memory'),
+        (*SCALE, 'tflops', 'time', 'memory', 'topology'),
         examples=('{} plan --table=3 --scale=paper', '{} plan --scale=grammar --time --memory'),
     ),
     'run': Command(

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments import benchmark, limit, turns
+from experiments import benchmark, limit, turns, updates
 from transformer import accounting
 from transformer import config as configs
 from transformer.nn import models
@@ -122,7 +122,7 @@ def test_the_products_of_an_update_are_all_found(kind, accumulate):
     """By the FLOPs that the formula gives, which counts the same products."""
     options = {**benchmark.SIZES, **SMALL, 'model.kind': kind, 'model.N': 2, 'data.batch_tokens': 64}
     config = configs.resolve(configs.config_dict({**options, 'train.accumulate': accumulate}))
-    found = limit.of_update(config, benchmark.random_batch(config))
+    found = limit.of_update(config, updates.random_batch(config))
     flops = sum(product.flops() * count for product, count in found.items())
     assert flops == accounting.update_flops(config)
     assert all(product.seconds() > 0 for product in list(found)[:2])

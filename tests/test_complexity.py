@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from experiments import compiled
 from experiments.complexity import __main__ as complexity
-from experiments.complexity import compiled, layers, measure, paths, tables
+from experiments.complexity import layers, measure, paths, tables
 from experiments.own import ROOT
 
 COMMITTED = ROOT / 'experiments' / 'results' / 'complexity'
@@ -69,7 +70,7 @@ def test_the_backward_pass_of_a_loop_runs_after_it():
 def test_a_loop_of_unknown_length_is_refused():
     halve = lambda x: jax.lax.while_loop(lambda x: x.sum() > 1, lambda x: x / 2, x)
     with pytest.raises(ValueError, match='XLA does not know how often'):
-        program(halve, (D,))
+        compiled.flops(program(halve, (D,)))
 
 
 def test_exponents_of_a_known_power_law():

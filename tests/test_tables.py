@@ -7,7 +7,7 @@ import pytest
 from etils import epath
 
 from configs import multi30k
-from experiments import benchmark, plan, report, scales, sweep, tables
+from experiments import benchmark, plan, report, scales, sweep, tables, updates
 from transformer import accounting, arguments, cli
 from transformer import config as configs
 from transformer.nn import models
@@ -280,7 +280,7 @@ def test_plan_measures_time_and_memory(capsys):
 
 def test_plan_measures_the_speed_or_is_told_it(capsys):
     assert sweep.main(['sweep', 'plan', '--time', '--tflops=5']) == 2
-    assert '--tflops=5: --time measures the speed; give one of them' in capsys.readouterr().err
+    assert '--tflops and --time: both tell the speed; give one of them' in capsys.readouterr().err
 
 
 def test_the_plan_of_a_language_model(capsys):
@@ -305,14 +305,14 @@ def test_the_cost_of_a_run_by_hand():
 
 def test_a_time_or_memory_is_measured_of_a_batch_of_the_configs_size():
     config = scales.config(tables.TABLE_3[0], 'grammar')
-    batch = plan._full_batch(config)
+    batch = updates.full_batch(config)
     assert set(batch) == {'source', 'target'}
     for tokens, segments, positions in batch.values():
         assert tokens.shape == segments.shape == positions.shape == (1024 // 32, 32)
         assert segments.min() == 1 and tokens.max() < config.data.pieces
     bucketed = configs.replace(config, {'data.batching': 'bucketed', 'data.batch_tokens': 2000})
     # Rows of 48, as many as divide among 8 microbatches.
-    assert plan._full_batch(bucketed)['target'].tokens.shape == (40, 48)
+    assert updates.full_batch(bucketed)['target'].tokens.shape == (40, 48)
 
 
 @pytest.mark.parametrize('program', [sweep, report, benchmark], ids=lambda module: module.__name__)

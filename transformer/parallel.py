@@ -5,7 +5,7 @@ processes, then devices, then microbatches, so that microbatch i has the same ro
 """
 
 import collections
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -76,15 +76,19 @@ def _sharding(*axes: str) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
 
 
-def map_update(step: Callable) -> Callable:
-    """`step(state, batch) -> (state, sums)` over all devices; the new state takes the old one's memory."""
+def map_update(step: Callable, on: Sequence[jax.Device] | None = None) -> Callable:
+    """`step(state, batch) -> (state, sums)` over all devices; the new state takes the old one's memory.
+
+    Args:
+      on: the devices; those of the run if None.
+    """
     mapped = jax.pmap(
         step,
         axis_name=AXIS,
         in_axes=(None, 0),
         out_axes=None,
         donate_argnums=0,
-        devices=devices(),
+        devices=devices() if on is None else on,
     )
     # The next update takes the memory of the new state, so only the sums can be waited for.
     return _Bounded(mapped, lambda found: found[1])
@@ -131,8 +135,7 @@ def map_rows(function: Callable) -> Callable:
 
     R must be a multiple of `local_devices()`. The program is compiled once for each shape.
     """
-    mapped = jax.pmap(function, in_axes=(None, None, 0), devices=_local_devices())
-    count = local_devices()
+    mapped, count = rows_program(function, _local_devices()), local_devices()
 
     def call(params, key, rows):
         # On CPUs, a program with collectives may need the threads that this one would take.
@@ -142,6 +145,11 @@ def map_rows(function: Callable) -> Callable:
         return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), found)
 
     return call
+
+
+def rows_program(function: Callable, on: Sequence[jax.Device]) -> Callable:
+    """`function(params, key, rows) -> rows` mapped over devices, whose axis is the first one of the rows."""
+    return jax.pmap(function, in_axes=(None, None, 0), devices=on)
 
 
 def platform() -> str:

@@ -12,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.stages import Compiled
 
-from experiments.complexity import compiled, layers, paths
+from experiments import compiled
+from experiments.complexity import layers, paths
 from experiments.complexity.layers import Layer
 
 # One program at one size: what it is of, its size, its pass, and what was counted.

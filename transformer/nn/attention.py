@@ -70,7 +70,7 @@ class MultiHeadAttention(nn.Module):
         if self.is_mutable_collection('intermediates'):
             weights = kernel.weights(query, key, queries, keys, bias, causal=causal)
             self.sow('intermediates', 'weights', weights)
-        drop = lambda weights: self.dropout(weights, train=train)
+        drop = self.dropout.drawn(train=train)
         return self.output(kernel.attend(query, key, value, queries, keys, bias, drop, causal=causal))
 
     def over_itself(

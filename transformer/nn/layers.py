@@ -1,5 +1,6 @@
 """The parts of a layer that are not attention (§3.1, §3.3, §3.4)."""
 
+import functools
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -35,15 +36,22 @@ class Dropout(nn.Module):
 
     rate: float
 
-    @nn.compact
     def __call__(self, x: Float[Array, '*B D'], *, train: bool) -> Float[Array, '*B D']:
+        return self.drawn(train=train)(x)
+
+    def drawn(self, *, train: bool) -> Callable[[Float[Array, '*B D']], Float[Array, '*B D']]:
+        """The dropout of one array as a pure function, which may be computed again."""
         if not train or self.rate == 0.0:
-            return x
-        *leading, width = x.shape
-        words = jax.random.bits(self.make_rng('dropout'), (*leading, -(-width // 2)), jnp.uint32)
-        halves = jnp.concatenate([words & 0xFFFF, words >> 16], axis=-1)
-        keep = halves[..., :width] >= round(self.rate * 2**16)
-        return jnp.where(keep, x / (1.0 - self.rate), 0.0)
+            return lambda x: x
+        return functools.partial(_dropped, self.make_rng('dropout'), self.rate)
+
+
+def _dropped(key: Array, rate: float, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
+    *leading, width = x.shape
+    words = jax.random.bits(key, (*leading, -(-width // 2)), jnp.uint32)
+    halves = jnp.concatenate([words & 0xFFFF, words >> 16], axis=-1)
+    keep = halves[..., :width] >= round(rate * 2**16)
+    return jnp.where(keep, x / (1.0 - rate), 0.0)
 
 
 class Norm(nn.Module):

@@ -1,5 +1,6 @@
 """Softmax attention to every key (§3.2.1)."""
 
+import jax
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.nn import masks
@@ -29,8 +30,16 @@ def attend(
     *,
     causal: bool,
 ) -> Float[Array, 'B Q H E']:
-    """Every query's mean of the values of its segment."""
-    return k.weighted_sum(drop(weights(query, key, queries, keys, bias, causal=causal)), value)
+    """Every query's mean of the values of its segment.
+
+    The backward pass computes the weights again: there are n² of them, in float32.
+    """
+
+    @jax.checkpoint
+    def means(query, key, value, bias):
+        return k.weighted_sum(drop(weights(query, key, queries, keys, bias, causal=causal)), value)
+
+    return means(query, key, value, bias)
 
 
 def attend_one(

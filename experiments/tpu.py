@@ -1,0 +1,272 @@
+"""What a program costs on TPUs, by the TPU's own compiler; no TPU is needed, only its compiler (extra `tpu`).
+
+What a chip can do is what JAX says of it (jax.experimental.pallas.tpu.TpuInfo).
+"""
+
+import functools
+import importlib.util
+import math
+import os
+import re
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+from jax.experimental import topologies
+from jax.experimental.pallas import tpu as pallas_tpu
+from jax.stages import Compiled
+
+from experiments import compiled, traffic, updates
+from transformer import accounting, parallel, training
+from transformer.config import Config
+from transformer.nn import models
+from transformer.options import ConfigError
+from transformer.tasks import generation
+from transformer.terminal import terminal_width
+
+# Without these the compiler looks for the TPU that it runs on, and waits for a program that holds one.
+_ENVIRONMENT = {
+    'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
+    'TPU_ACCELERATOR_TYPE': 'v5litepod-1',
+    'TPU_SKIP_MDS_QUERY': '1',
+    'TPU_WORKER_HOSTNAMES': 'localhost',
+}
+SHOWN = 10  # of the largest arrays, and of the costliest instructions
+
+
+class Chip(NamedTuple):
+    """A device of a topology: FLOPs and bytes of its memory (HBM) a second, and that memory in bytes."""
+
+    kind: str
+    flops: float
+    bandwidth: float
+    memory: float
+
+
+class Cost(NamedTuple):
+    """What a program costs on one device.
+
+    bytes_accessed: XLA's count, which takes the chip's fast memory for memory too. hbm_bytes: what the
+    instructions read and write in HBM, with the padding of the arrays' tiles. cycles: the compiler's
+    estimate of all instructions, one after the other. memory: bytes by kind. collectives: how many of each
+    kind, and their bytes. arrays: the largest in HBM, as bytes, type and source. costliest: instructions by
+    their share of the cycles, with name and source.
+    """
+
+    flops: float
+    bytes_accessed: float
+    hbm_bytes: float
+    cycles: float
+    memory: dict[str, int]
+    collectives: dict[str, list[float]]
+    arrays: list[tuple[int, str, str]]
+    costliest: list[tuple[float, str, str]]
+
+
+def prepare() -> None:
+    """Prepares the compiler; to be called before JAX looks for devices.
+
+    Raises:
+      ConfigError: it is not installed.
+    """
+    if not importlib.util.find_spec('libtpu'):
+        raise ConfigError("--topology: the compiler for TPUs is not installed: pip install '.[tpu]'")
+    os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
+    # What is computed besides needs no accelerator.
+    jax.config.update('jax_platforms', 'cpu')
+
+
+def devices_of(topology: str) -> list[jax.Device]:
+    """The devices of a topology such as v5e:2x4, which programs can be compiled for.
+
+    Raises:
+      ConfigError: the compiler knows no such topology.
+    """
+    chips = math.prod(map(int, re.findall(r'\d+', topology.partition(':')[2])))
+    # Without this, a host has four chips.
+    alone = {'chips_per_host_bounds': (1, 1, 1)} if chips == 1 else {}
+    try:
+        return topologies.get_topology_desc(topology, 'tpu', **alone).devices
+    except jax.errors.JaxRuntimeError as error:
+        said = str(error).partition(': ')[2].splitlines()[0]
+        raise ConfigError(f'--topology={topology}: {said}') from None
+
+
+def chip_of(topology: str, device: jax.Device) -> Chip:
+    """What a device of a topology can do.
+
+    Raises:
+      ConfigError: JAX does not know the chip.
+    """
+    name = topology.partition(':')[0]
+    try:
+        version = pallas_tpu.ChipVersion(name)
+    except ValueError:
+        known = ', '.join(chip.value for chip in pallas_tpu.ChipVersion)
+        raise ConfigError(f'--topology={topology}: JAX knows no chip {name}; it knows {known}') from None
+    core, cores = pallas_tpu.get_tpu_info_for_chip(version, 1), device.num_cores
+    return Chip(
+        device.device_kind,
+        cores * core.bf16_ops_per_second,
+        cores * core.mem_bw_bytes_per_second,
+        cores * core.hbm_capacity_bytes,
+    )
+
+
+def update(config: Config, devices: list[jax.Device]) -> Compiled:
+    """A training's update of full rows, compiled for some devices.
+
+    Raises:
+      ConfigError: the devices cannot share the microbatches.
+    """
+    count, microbatches = len(devices), config.train.microbatches
+    if microbatches % (count * config.train.accumulate):
+        raise ConfigError(
+            f'train.microbatches={microbatches}: must be a multiple of the {count} devices times '
+            f'train.accumulate={config.train.accumulate}'
+        )
+    mapped = parallel.map_update(updates.step(config), devices).mapped
+    state = jax.eval_shape(functools.partial(training.initial_state, config))
+    split = lambda x: jax.ShapeDtypeStruct(
+        (count, microbatches // count, x.shape[0] // microbatches, *x.shape[1:]), x.dtype
+    )
+    batch = jax.tree.map(split, updates.full_batch(config))
+    return _compiled(config, mapped, state, batch)
+
+
+def search(config: Config, rows: int, devices: list[jax.Device]) -> Compiled:
+    """The search of rows on each device as long as a full row of a training, compiled for some devices."""
+    asked = generation.Asked(config.decode, 1, config.model.N_decoder is None)
+    function = functools.partial(generation.search_rows, config, asked, config.data.pieces)
+    mapped = parallel.rows_program(function, devices)
+    tokens, segments, _ = models.blank(config, rows, accounting.row_length(config)).popitem()[1]
+    inputs = {'tokens': tokens, 'segments': segments, 'number': tokens[:, 0]}
+    inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((len(devices), *x.shape), x.dtype), inputs)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    return _compiled(config, mapped, models.parameter_shapes(config), key, inputs)
+
+
+def _compiled(config: Config, mapped: Callable, *shapes) -> Compiled:
+    """Raises ConfigError where the program does not fit into the memory of a device."""
+    with jax.default_matmul_precision(config.train.matmul_precision):
+        lowered = mapped.lower(*shapes)
+    try:
+        return lowered.compile()
+    except jax.errors.JaxRuntimeError as error:
+        code, _, said = str(error).partition(': ')
+        if code == 'RESOURCE_EXHAUSTED':
+            raise ConfigError(
+                f'train.accumulate={config.train.accumulate}: an update does not fit; larger it takes less '
+                f'memory. {said.splitlines()[0]}'
+            ) from None
+        raise
+
+
+def cost(program: Compiled, *, of_step: bool = False) -> Cost:
+    """The cost of a program, or of one step of the search that it is.
+
+    A search's loop ends when its sentences do, so nobody knows its trips; all other loops count as often as
+    they run. The memory is always that of the whole program.
+    """
+    parsed, memory = compiled.parse(program.as_text()), program.memory_analysis()
+    name = parsed.entry
+    if of_step:
+        everything = (i for each in parsed.computations.values() for i in each.values())
+        name = next(i.called[0] for i in everything if i.trips is None)
+    # XLA's count for the TPU knows the padding of arrays; of a part of the program there is no such count.
+    counts = compiled.counted(parsed, name) if of_step else program.cost_analysis()
+    missing = functools.partial(compiled.repeated, parsed, name)
+    ran = list(traffic.ran(parsed, name))
+    cycles = sum(each.cycles for each in ran)
+    collectives: dict[str, list[int]] = {}
+    for each in ran:
+        if each.collective:
+            found = collectives.setdefault(each.collective, [0, 0])
+            found[0], found[1] = found[0] + 1, found[1] + each.written
+    kinds = ('argument', 'output', 'alias', 'temp', 'generated_code')
+    return Cost(
+        counts['flops'] + missing('flops'),
+        counts['bytes accessed'] + missing('bytes accessed'),
+        sum(each.moved for each in ran),
+        cycles,
+        {kind: getattr(memory, f'{kind}_size_in_bytes') for kind in kinds},
+        collectives,
+        [(each.largest, each.result, each.source) for each in _top(ran, 'largest')],
+        [(each.cycles / max(cycles, 1), each.name, each.source) for each in _top(ran, 'cycles')],
+    )
+
+
+def _top(ran: list[traffic.Ran], key: str) -> list[traffic.Ran]:
+    return sorted(ran, key=lambda each: -getattr(each, key))[:SHOWN]
+
+
+def roofline(cost: Cost, chip: Chip) -> dict[str, float]:
+    """Seconds that a program takes at least, and the share of them that its FLOPs need at the chip's peak.
+
+    `bytes` and `utilisation` are by XLA's count of bytes, `hbm` and `hbm_utilisation` by what HBM moves.
+    """
+    products, moved = cost.flops / chip.flops, cost.bytes_accessed / chip.bandwidth
+    hbm = cost.hbm_bytes / chip.bandwidth
+    return {
+        'products': products,
+        'bytes': moved,
+        'hbm': hbm,
+        'utilisation': products / max(products, moved),
+        'hbm_utilisation': products / max(products, hbm),
+    }
+
+
+def needed(cost: Cost) -> int:
+    """The bytes of memory that a program needs on a device; what it changes in place counts once."""
+    memory = cost.memory
+    return sum(memory.values()) - 2 * memory['alias']
+
+
+def seconds_and_gib(topology: str, config: Config) -> tuple[float, float]:
+    """The least seconds of an update on TPUs, and the GiB that it needs on each.
+
+    Raises:
+      ConfigError: there is no such topology, or the update does not fit.
+    """
+    devices = devices_of(topology)
+    found, chip = cost(update(config, devices)), chip_of(topology, devices[0])
+    least = roofline(found, chip)
+    return max(least['products'], least['bytes']), gib(needed(found))
+
+
+def lines(cost: Cost, chip: Chip, formula: float | None = None) -> Iterator[str]:
+    """What a program costs, for a terminal.
+
+    Args:
+      formula: the FLOPs that it should have.
+    """
+    found = roofline(cost, chip)
+    told = f'{cost.flops / formula:.3f} of the formula' if formula else ''
+    milliseconds = lambda name: f'{1000 * found[name]:.3g} ms'
+    share = lambda name: f'utilisation {found[name]:.0%}'
+    yield f'FLOPs           {cost.flops:.3e}  {milliseconds("products")} at the peak; {told}'.rstrip('; ')
+    yield f'bytes accessed  {cost.bytes_accessed:.3e}  {milliseconds("bytes")}; {share("utilisation")}'
+    yield f'  of HBM alone  {cost.hbm_bytes:.3e}  {milliseconds("hbm")}; {share("hbm_utilisation")}'
+    kinds = ', '.join(f'{kind} {gib(size):.2f}' for kind, size in cost.memory.items())
+    yield f'memory          {gib(needed(cost)):.2f} of {gib(chip.memory):.1f} GiB: {kinds}'
+    each = (f'{count} {kind} of {moved:.3e} bytes' for kind, (count, moved) in cost.collectives.items())
+    yield f'collectives     {", ".join(each) or "none"}'
+    yield 'largest arrays in HBM'
+    for size, shape, source in cost.arrays:
+        yield _line(f'{size / 2**20:.1f} MiB', re.search(r'\w+\[[\d,]*\]', shape)[0], source)
+    yield "costliest by the compiler's estimate"
+    for part, name, source in cost.costliest:
+        yield _line(f'{part:.2%}', name, source)
+
+
+def gib(size: float) -> float:
+    """Bytes in GiB."""
+    return size / 2**30
+
+
+def _line(size: str, name: str, source: str) -> str:
+    """A line as wide as the terminal; where an instruction comes from is cut at its beginning."""
+    source = re.sub(r'^.*closed_call/', '', source)
+    start = f'  {size:>11}  {name}  '
+    room = max(terminal_width() - len(start), 0)
+    return (start + (source if len(source) <= room else f'...{source[len(source) - room + 3 :]}')).rstrip()

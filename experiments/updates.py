@@ -1,0 +1,48 @@
+"""Updates outside of a training: their batches, and the step that makes them."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import numpy as np
+
+from experiments import turns
+from transformer import accounting, parallel, training
+from transformer.config import Config
+from transformer.nn import models
+from transformer.symbols import UNK, Batch
+from transformer.tasks.task import sums
+
+
+def full_batch(config: Config) -> Batch:
+    """A batch of the config's size without any padding."""
+    length, microbatches = accounting.row_length(config), config.train.microbatches
+    rows = max(config.data.batch_tokens // length // microbatches, 1) * microbatches
+    return models.blank(config, rows, length)
+
+
+def random_batch(config: Config) -> Batch:
+    """`full_batch` of random pieces, one sentence in each row."""
+    draw = np.random.default_rng(config.train.seed)
+    drawn = lambda tokens: draw.integers(UNK + 1, config.data.pieces, tokens.shape, np.int32)
+    return {side: tokens._replace(tokens=drawn(tokens.tokens)) for side, tokens in full_batch(config).items()}
+
+
+def step(config: Config) -> Callable:
+    """`(state, batch) -> (state, sums)` on one device, to be mapped over devices."""
+    return functools.partial(training.train_step, config, sums(config))
+
+
+def of(config: Config, batch: Batch) -> turns.Run:
+    """Updates as a training makes them, without the reading of batches."""
+    update = parallel.map_update(step(config))
+    placed = parallel.to_devices(batch, config.train.microbatches)
+    state = parallel.replicate(training.initial_state(config))
+
+    def run(updates: int) -> None:
+        nonlocal state
+        for _ in range(updates):
+            state, _ = update(state, placed)
+        jax.block_until_ready(state)
+
+    return run
