@@ -191,13 +191,17 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
         cycles,
         {kind: getattr(memory, f'{kind}_size_in_bytes') for kind in kinds},
         collectives,
-        [(each.largest, each.result, each.source) for each in _top(ran, 'largest')],
-        [(each.cycles / max(cycles, 1), each.name, each.source) for each in _top(ran, 'cycles')],
+        [(each.largest.size, each.largest.type, each.source) for each in _top(ran, _largest)],
+        [(each.cycles / max(cycles, 1), each.name, each.source) for each in _top(ran, lambda r: r.cycles)],
     )
 
 
-def _top(ran: list[traffic.Ran], key: str) -> list[traffic.Ran]:
-    return sorted(ran, key=lambda each: -getattr(each, key))[:SHOWN]
+def _top(ran: list[traffic.Ran], number: Callable[[traffic.Ran], int]) -> list[traffic.Ran]:
+    return sorted((each for each in ran if number(each)), key=number, reverse=True)[:SHOWN]
+
+
+def _largest(ran: traffic.Ran) -> int:
+    return ran.largest.size if ran.largest else 0
 
 
 def roofline(cost: Cost, chip: Chip) -> dict[str, float]:
@@ -252,8 +256,8 @@ def lines(cost: Cost, chip: Chip, formula: float | None = None) -> Iterator[str]
     each = (f'{count} {kind} of {moved:.3e} bytes' for kind, (count, moved) in cost.collectives.items())
     yield f'collectives     {", ".join(each) or "none"}'
     yield 'largest arrays in HBM'
-    for size, shape, source in cost.arrays:
-        yield _line(f'{size / 2**20:.1f} MiB', re.search(r'\w+\[[\d,]*\]', shape)[0], source)
+    for size, kind, source in cost.arrays:
+        yield _line(f'{size / 2**20:.1f} MiB', kind, source)
     yield "costliest by the compiler's estimate"
     for part, name, source in cost.costliest:
         yield _line(f'{part:.2%}', name, source)

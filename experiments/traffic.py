@@ -18,6 +18,14 @@ _FREE = re.compile(
 _BITS = {'pred': 8, 'bf16': 16} | {f'{kind}{bits}': bits for kind in 'suf' for bits in (4, 8, 16, 32, 64)}
 
 
+class Array(NamedTuple):
+    """An array: its type, its bytes in memory, and whether it lies in HBM."""
+
+    type: str
+    size: int
+    in_hbm: bool
+
+
 class Ran(NamedTuple):
     """An instruction that runs; bytes and cycles are those of all its runs.
 
@@ -27,10 +35,9 @@ class Ran(NamedTuple):
 
     name: str
     source: str
-    result: str
     moved: int
     written: int
-    largest: int
+    largest: Array | None
     cycles: int
     collective: str
 
@@ -44,25 +51,17 @@ def ran(program: Program, computation: str, times: int = 1) -> Iterator[Ran]:
         if _FREE.fullmatch(instruction.operation):
             continue
         written, read = _written(program, instructions, name), _read(program, instructions, name)
-        in_hbm = [array.size for array in written if array.in_hbm]
+        in_hbm = [array for array in written if array.in_hbm]
         cycles, collective = _CYCLES.search(instruction.text), _COLLECTIVE.fullmatch(instruction.operation)
         yield Ran(
             name,
             instruction.source,
-            instruction.result,
-            times * (sum(array.size for array in read if array.in_hbm) + sum(in_hbm)),
+            times * sum(array.size for array in (*read, *in_hbm) if array.in_hbm),
             times * sum(array.size for array in written),
-            max(in_hbm, default=0),
+            max(in_hbm, key=lambda array: array.size, default=None),
             times * int(cycles[1]) if cycles else 0,
             collective[1] if collective else '',
         )
-
-
-class Array(NamedTuple):
-    """An array: its bytes in memory, and whether it lies in HBM."""
-
-    size: int
-    in_hbm: bool
 
 
 def arrays(result: str) -> list[Array]:
@@ -79,7 +78,8 @@ def arrays(result: str) -> list[Array]:
         places = [int(place) for place in order.split(',') if place]
         for place, least in zip(places, reversed(tile[1].split(',')) if tile else (), strict=False):
             sizes[place] += -sizes[place] % int(least)
-        found.append(Array(math.prod(sizes) * _BITS.get(kind, 0) // 8, 'S(' not in rest))
+        size = math.prod(sizes) * _BITS.get(kind, 0) // 8
+        found.append(Array(f'{kind}[{axes}]', size, 'S(' not in rest))
     return found
 
 
@@ -117,7 +117,7 @@ def _read(program: Program, instructions: Mapping[str, Instruction], name: str) 
         if None in parts:
             found += whole
         else:
-            found += [Array(size, whole[0].in_hbm) for size in parts]
+            found += [whole[0]._replace(size=size) for size in parts]
     return found
 
 
