@@ -4,6 +4,7 @@ its aim.
     python -m experiments.benchmark data
     python -m experiments.benchmark train
     python -m experiments.benchmark recurrent
+    python -m experiments.benchmark decode
     python -m experiments.benchmark tpu
 
 On a machine that other work shares, figures are noisy.
@@ -17,12 +18,14 @@ import importlib.metadata
 import importlib.util
 import itertools
 import multiprocessing
+import operator
 import os
 import pathlib
 import resource
 import sys
 import tempfile
 import time
+import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
@@ -30,7 +33,7 @@ import numpy as np
 from etils import epath
 
 from experiments import command, limit, plan, scales, tables, tpu, turns, updates
-from transformer import accounting, arguments, files, optim, parallel
+from transformer import accounting, arguments, files, optim, parallel, texts, training
 from transformer import config as configs
 from transformer.arguments import Call, Command, Flag
 from transformer.config import Config, Data
@@ -42,6 +45,9 @@ from transformer.options import ConfigError
 from transformer.runs import process, restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.metrics import Stages
+from transformer.runs.restore import Trained
+from transformer.symbols import EOS, PAD
+from transformer.tasks import generation
 from transformer.tasks.translation import task as translation
 from transformer.terminal import folded
 
@@ -261,12 +267,17 @@ def beside_pytorch(
     else:
         print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
     found = turns.compare(turns.measure(sides, rounds, count), rows * length)
-    for name, speed in found['tokens_per_second'].items():
-        tell(name, speed, 'tokens/s')
+    tell_ratios(found, 'tokens', leasts)
+    return {'what': what, **found}
+
+
+def tell_ratios(found: dict[str, object], unit: str, leasts: Mapping[str, float]) -> None:
+    """Prints what `turns.compare` found; `leasts` are as for `beside_pytorch`."""
+    for name, speed in found[f'{unit}_per_second'].items():
+        tell(name, speed, f'{unit}/s')
     for name, ratio in found['ratios'].items():
         tell(f'ours / {name}', ratio['ratio'], 'times', least=leasts.get(name))
         print('  of single rounds: {:.3g} to {:.3g} times'.format(*ratio['spread']))
-    return {'what': what, **found}
 
 
 def write_report(output: str | None, found: dict[str, object]) -> None:
@@ -274,7 +285,7 @@ def write_report(output: str | None, found: dict[str, object]) -> None:
     if output is None:
         return
     about = process.environment()
-    found_too = filter(importlib.util.find_spec, ('torch', 'libtpu'))
+    found_too = filter(importlib.util.find_spec, ('torch', 'transformers', 'ctranslate2', 'libtpu'))
     about['versions'] |= {name: importlib.metadata.version(name) for name in found_too}
     files.write_json(pathlib.Path(output), {**found, 'load': os.getloadavg(), **about})
 
@@ -312,6 +323,80 @@ def benchmark_train(names: str, rounds: int, count: int, output: str | None) -> 
         tell('ours / products alone', share, 'times')
         found[name] = {**measured, 'products_alone': alone, 'share_of_products': share}
     write_report(output, found)
+
+
+def random_model(config: Config) -> Trained:
+    """An untrained model none of whose sentences ends before its limit."""
+    params = jax.device_get(training.initial_state(config).params)
+    table = params['embedding']['table'].copy()
+    # Without an end in reach; padding likewise, which other libraries leave out before the softmax.
+    table[[PAD, EOS]] = 0.0
+    params = {**params, 'embedding': {'table': table}}
+    # A search asks a tokenizer for its size only.
+    return Trained(config, parallel.replicate(params), types.SimpleNamespace(size=config.data.pieces))
+
+
+def our_search(trained: Trained) -> Callable[[Sequence[list[int]]], list[list[int]]]:
+    """The search of many rows of pieces, as `translators` has others'."""
+    config = trained.config
+    asked, key = generation.Asked(config.decode, 1, extend=False), generation.sampling_key(config, None)
+
+    def translate(rows: Sequence[list[int]]) -> list[list[int]]:
+        found = generation.search(trained, asked, rows, range(len(rows)), key)
+        best = (each.tokens[0].tolist() for each in found)
+        return [list(itertools.takewhile(lambda piece: piece not in (EOS, PAD), row)) for row in best]
+
+    return translate
+
+
+def benchmark_decode(call: Call) -> None:
+    """Times beam search, ours and other libraries' in turns, with the same weights."""
+    if parallel.platform() != 'cpu':
+        raise ConfigError(f'{parallel.platform()}: the peers run on CPUs; set JAX_PLATFORMS=cpu')
+    flags = call.flags
+    if (flags.workdir is None) != (flags.input is None):
+        raise ConfigError('--workdir and --input: give both, or none')
+    if flags.workdir:
+        trained, origin = restore.load(flags.workdir)
+        if not os.path.isfile(flags.input):
+            raise ConfigError(f'--input={flags.input}: no such file')
+        with open(flags.input, 'rb') as stream:
+            sentences_read = [line for lines in texts.Lines(stream) for line in lines if line.strip()]
+        rows = trained.tokenizer.of('source').encode_batch(sentences_read)
+        what = f'{flags.workdir}, {origin}, {len(rows)} sentences of {flags.input}'
+    else:
+        trained = random_model(configs.resolve(configs.config_dict({**SIZES, 'decode.extra_len': 0})))
+        rows = updates.random_batch(trained.config)['source'].tokens[:SENTENCES].tolist()
+        what = f'an untrained model of the size of base, {len(rows)} sentences of {len(rows[0])} pieces'
+    config = trained.config
+    print(f'beam {config.decode.beam}: {what}; {flags.rounds} rounds, {os.cpu_count()} processors')
+    searches = {'ours': our_search(trained)}
+    with tempfile.TemporaryDirectory() as folder:
+        if all(map(importlib.util.find_spec, ('torch', 'transformers', 'ctranslate2'))):
+            from experiments import translators
+
+            params = jax.device_get(trained.params)
+            for kind in ('float32', 'int8'):
+                place = pathlib.Path(folder) / kind
+                searches[f'CTranslate2, {kind}'] = translators.ctranslate2_of(config, params, place, kind)
+            searches['Hugging Face'] = translators.hugging_face(config, params)
+        else:
+            print("Hugging Face, CTranslate2: skipped, they are not installed: pip install '.[bench]'")
+        outputs = {}
+
+        def side(name: str, times: int) -> None:
+            for _ in range(times):
+                outputs[name] = searches[name](rows)
+
+        sides = {name: functools.partial(side, name) for name in searches}
+        found = turns.compare(turns.measure(sides, flags.rounds, 1), len(rows), 'sentences')
+    tell_ratios(found, 'sentences', {'CTranslate2, float32': 1.0, 'Hugging Face': 2.0})
+    mine, *theirs = outputs.values()
+    same = {}
+    for name, other in zip(list(outputs)[1:], theirs, strict=True):
+        same[name] = sum(map(operator.eq, mine, other))
+        print(f'outputs of {name} that are ours: {same[name]} of {len(rows)}')
+    write_report(flags.output, {'what': what, **found, 'same': same, 'sentences': len(rows)})
 
 
 def benchmark_tpu(call: Call) -> None:
@@ -361,6 +446,12 @@ COMMANDS = {
         ('models', 'rounds', 'updates', 'output'),
         examples=('{} train --models=run,grammar',),
     ),
+    'decode': Command(
+        "Beam search beside Hugging Face's and CTranslate2's, where they are installed.",
+        benchmark_decode,
+        ('workdir', 'input', 'rounds', 'output'),
+        examples=('{} decode', '{} decode --workdir=runs/multi30k --input=FILE'),
+    ),
     'recurrent': Command(
         "Updates of an LSTM with attention, beside PyTorch's, where that is installed.",
         lambda call: benchmark_recurrent(call.flags.rounds, call.flags.updates, call.flags.output),
@@ -379,6 +470,8 @@ FLAGS = {
     'models': Flag(str, ','.join(TRANSFORMERS), 'which models, separated by commas', 'NAMES'),
     'rounds': Flag(int, 9, 'how often the sides take turns', 'N', least=1),
     'updates': Flag(int, 3, 'how many updates are timed in a turn', 'N', least=1),
+    'workdir': Flag(str, None, 'a trained model; without, an untrained one', 'FOLDER'),
+    'input': Flag(str, None, 'sentences for it, one a line', 'FILE'),
     'topology': Flag(str, 'v5e:1x1', 'which TPUs, separated by commas', 'NAMES'),
     'config': Flag(str, 'configs/base.py', 'config file of the model', 'FILE'),
     'set': Flag(str, [], 'changes the config; may be given several times', 'OPTION=VALUE', many=True),

@@ -24,16 +24,16 @@ def measure(sides: Mapping[str, Run], rounds: int, updates: int) -> dict[str, li
     return seconds
 
 
-def compare(seconds: Mapping[str, list[float]], tokens: int) -> dict[str, object]:
-    """The median tokens a second of each side, and how the first one stands to every other.
+def compare(seconds: Mapping[str, list[float]], amount: int, unit: str = 'tokens') -> dict[str, object]:
+    """The median speed of each side, and how the first one stands to every other.
 
     Args:
-      tokens: of an update.
+      amount: of tokens, or of another unit, in an update.
     """
-    speed = {name: tokens / statistics.median(found) for name, found in seconds.items()}
+    speed = {name: amount / statistics.median(found) for name, found in seconds.items()}
     (ours, mine), *peers = seconds.items()
     ratios = {}
     for name, theirs in peers:
         single = [b / a for a, b in zip(mine, theirs, strict=True)]
         ratios[name] = {'ratio': speed[ours] / speed[name], 'spread': [min(single), max(single)]}
-    return {'tokens_per_second': speed, 'seconds': dict(seconds), 'ratios': ratios}
+    return {f'{unit}_per_second': speed, 'seconds': dict(seconds), 'ratios': ratios}

@@ -116,6 +116,28 @@ def test_train(monkeypatch, tmp_path, capsys, peer):
     assert found['share_of_products'] == pytest.approx(ours / found['products_alone'])
 
 
+def test_decode(monkeypatch, tmp_path, capsys, peer):
+    for library in ('ctranslate2', 'transformers') if peer else ():
+        pytest.importorskip(library)
+    small = {**SMALL, 'model.N': 2, 'model.h': 2, 'model.d_ff': 16, 'data.row_len': 20, 'data.max_len': 20}
+    monkeypatch.setattr(benchmark, 'SIZES', {**benchmark.SIZES, **small, 'data.batch_tokens': 640})
+    file = tmp_path / 'decode.json'
+    assert benchmark.main(['benchmark', 'decode', '--rounds=2', f'--output={file}']) == 0
+    shown, found = capsys.readouterr().out, json.loads(file.read_text())
+    assert 'beam 4: an untrained model of the size of base, 32 sentences of 20 pieces' in shown
+    assert ('Hugging Face, CTranslate2: skipped, they are not installed' in shown) != peer
+    others = ['CTranslate2, float32', 'CTranslate2, int8', 'Hugging Face'] if peer else []
+    assert list(found['sentences_per_second']) == ['ours', *others]
+    assert list(found['ratios']) == list(found['same']) == others
+    # The same weights give the same outputs; int8 rounds them.
+    assert all(found['same'][name] == 32 for name in others if 'int8' not in name)
+
+
+def test_decode_takes_a_model_with_its_sentences(tmp_path, capsys):
+    assert benchmark.main(['benchmark', 'decode', f'--workdir={tmp_path}']) == 2
+    assert '--workdir and --input: give both, or none' in capsys.readouterr().err
+
+
 @pytest.mark.parametrize('kind', ['transformer', 'convolutional'])
 @pytest.mark.parametrize('accumulate', [1, 2])
 def test_the_products_of_an_update_are_all_found(kind, accumulate):

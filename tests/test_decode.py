@@ -25,24 +25,31 @@ def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, dept
         del constants
         length, prefix = state['length'], state['prefix']
         # The first token is the start, which is no part of the prefix.
-        place = jnp.arange(depth)[None, :] == length[:, None] - 1
+        place = jnp.arange(prefix.shape[1])[None, :] == length[:, None] - 1
         prefix = jnp.where(place, tokens[:, None], prefix)
-        same = (prefixes[None] == prefix[:, None]).all(-1) & (lengths[None] == length[:, None])
+        same = (prefixes[None, :, : prefix.shape[1]] == prefix[:, None]).all(-1) & (
+            lengths[None] == length[:, None]
+        )
         logits = jnp.where(same.any(-1, keepdims=True), jnp.asarray(logp)[same.argmax(-1)], 0.0)
         return logits, {'length': length + 1, 'prefix': prefix}
 
-    return step, lambda rows: {
-        'length': jnp.zeros(rows, jnp.int32),
-        'prefix': jnp.zeros((rows, depth), jnp.int32),
-    }
+    def rooms(rows, *sizes):
+        """Of each size, as `start` gives them."""
+        state = lambda room: {
+            'length': jnp.zeros(rows, jnp.int32),
+            'prefix': jnp.zeros((rows, room), jnp.int32),
+        }
+        return [decode.Room(room, None, state(room)) for room in sizes or [depth - 1]]
+
+    return step, rooms
 
 
-def search(lattice, *, size=5, limit=4, sentences=1, **options) -> decode.Hypotheses:
-    step, state = lattice_step(lattice, size, limit + 1)
+def search(lattice, *, size=5, limit=4, sentences=1, sizes=(), **options) -> decode.Hypotheses:
+    step, rooms = lattice_step(lattice, size, limit + 1)
     limits = jnp.full(sentences, limit)
     allowed = jnp.ones(size, bool)
-    run = functools.partial(decode.beam_search, step, None, max_len=limit, allowed=allowed, **options)
-    return jax.jit(lambda state, limits: run(state=state, limits=limits))(state(sentences), limits)
+    run = functools.partial(decode.beam_search, step, limits=limits, allowed=allowed, **options)
+    return jax.jit(lambda: run(rooms(sentences, *sizes)))()
 
 
 def test_pruning():
@@ -82,14 +89,14 @@ def test_stops_as_soon_as_nothing_can_win():
     # Behind two steps the complete hypothesis of 0.9 is out of reach: the search must not go on.
     lattice = {(): {2: 0.9, 3: 0.1}, (2,): {EOS: 1.0}, (3,): {3: 1.0}}
     steps = []
-    step, state = lattice_step(lattice, 5, 41)
+    step, rooms = lattice_step(lattice, 5, 41)
 
     def counting(constants, model, tokens):
         jax.debug.callback(lambda: steps.append(1))
         return step(constants, model, tokens)
 
     found = decode.beam_search(
-        counting, None, state(1), jnp.array([40]), 40, jnp.ones(5, bool), beam=2, alpha=0.6
+        counting, rooms(1, 10, 40), jnp.array([40]), jnp.ones(5, bool), beam=2, alpha=0.6
     )
     jax.block_until_ready(found)
     assert found.tokens[0, 0, :3].tolist() == [2, 1, 0]
@@ -129,16 +136,33 @@ def test_a_wide_beam_is_exhaustive_search(alpha, best):
         np.testing.assert_allclose(found.scores[0], [s for s, _ in every[:best]], rtol=1e-4)
 
 
+@pytest.mark.parametrize('sizes', [(1, 4), (2, 3, 4), (1, 2, 3, 4)])
+def test_a_search_moves_to_rooms_for_longer_outputs(sizes):
+    lattice = random_lattice(5, 4, 11)
+    options = {'sentences': 2, 'beam': 3, 'alpha': 0.6, 'best': 3}
+    whole, moved = search(lattice, **options), search(lattice, sizes=sizes, **options)
+    np.testing.assert_array_equal(moved.tokens, whole.tokens)
+    np.testing.assert_allclose(moved.scores, whole.scores, rtol=1e-6)
+    assert (np.asarray(whole.tokens) != 0).sum(-1).max() == 4
+    step, rooms = lattice_step(lattice, 5, 5)
+    draw = lambda *sizes: decode.sample(
+        step, rooms(2, *sizes), jnp.array([4, 3]), jnp.ones(5, bool), decode.likeliest
+    )
+    np.testing.assert_array_equal(draw(*sizes).tokens, draw(4).tokens)
+
+
 def test_sentences_of_a_batch_do_not_touch_each_other():
     lattice = random_lattice(5, 4, 7)
-    step, state = lattice_step(lattice, 5, 5)
+    step, rooms = lattice_step(lattice, 5, 5)
     options = {'beam': 3, 'alpha': 0.6, 'best': 3}
     run = jax.jit(
-        lambda state, limits: decode.beam_search(step, None, state, limits, 4, jnp.ones(5, bool), **options)
+        lambda limits: decode.beam_search(
+            step, rooms(limits.shape[0], 2, 4), limits, jnp.ones(5, bool), **options
+        )
     )
-    together = run(state(3), jnp.array([2, 4, 3]))
+    together = run(jnp.array([2, 4, 3]))
     for i, limit in enumerate((2, 4, 3)):
-        alone = run(state(1), jnp.array([limit]))
+        alone = run(jnp.array([limit]))
         np.testing.assert_array_equal(together.tokens[i], alone.tokens[0])
         np.testing.assert_allclose(together.scores[i], alone.scores[0], rtol=1e-6)
         assert (np.asarray(together.tokens[i]) != 0).sum(-1).max() <= limit
@@ -146,9 +170,9 @@ def test_sentences_of_a_batch_do_not_touch_each_other():
 
 def test_what_is_not_allowed_is_never_written():
     lattice = {(): {2: 0.9, 3: 0.1}, (3,): {EOS: 1.0}}
-    step, state = lattice_step(lattice, 5, 5)
+    step, rooms = lattice_step(lattice, 5, 5)
     allowed = jnp.array([False, True, False, True, True])
-    found = decode.beam_search(step, None, state(1), jnp.array([4]), 4, allowed, beam=2, alpha=0.0)
+    found = decode.beam_search(step, rooms(1), jnp.array([4]), allowed, beam=2, alpha=0.0)
     assert found.tokens[0, 0].tolist() == [3, 1, 0, 0]
     # The score stays the model's own.
     assert float(found.scores[0, 0]) == pytest.approx(np.log(0.1), rel=1e-5)
@@ -156,8 +180,8 @@ def test_what_is_not_allowed_is_never_written():
 
 def test_greedy_takes_the_likeliest():
     lattice = random_lattice(5, 4, 3)
-    step, state = lattice_step(lattice, 5, 5)
-    found = decode.sample(step, None, state(1), jnp.array([4]), 4, jnp.ones(5, bool), decode.likeliest)
+    step, rooms = lattice_step(lattice, 5, 5)
+    found = decode.sample(step, rooms(1), jnp.array([4]), jnp.ones(5, bool), decode.likeliest)
     expected, score = [], 0.0
     while len(expected) < 4 and EOS not in expected:
         token, probability = max(lattice[tuple(expected)].items(), key=lambda pair: pair[1])
@@ -165,6 +189,19 @@ def test_greedy_takes_the_likeliest():
         score += np.log(probability)
     assert found.tokens[0, 0].tolist() == expected + [0] * (4 - len(expected))
     assert float(found.scores[0, 0]) == pytest.approx(score, rel=1e-4)
+
+
+@pytest.mark.parametrize('width', [5, 64 * 32, 64 * 32 + 1, 10_000])
+@pytest.mark.parametrize('values', [3, 50, 10**6])
+def test_top_k_of_long_rows(width, values):
+    """The first of equal numbers count, as in jax.lax.top_k."""
+    rng = np.random.default_rng(width + values)
+    x = rng.integers(values, size=(4, width)).astype(np.float32)
+    x[0, : width // 2] = -np.inf
+    x[1, rng.permutation(width)[3:]] = -np.inf
+    k = min(8, width)
+    for found, expected in zip(decode.top_k(jnp.asarray(x), k), jax.lax.top_k(x, k), strict=True):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_filter_by_top_k_and_top_p():
@@ -181,13 +218,13 @@ def test_filter_by_top_k_and_top_p():
 
 def test_samples_follow_the_distribution_and_their_own_keys():
     lattice = {(): {2: 0.7, 3: 0.3}, (2,): {EOS: 1.0}, (3,): {EOS: 1.0}}
-    step, state = lattice_step(lattice, 5, 5)
+    step, rooms = lattice_step(lattice, 5, 5)
 
     @functools.partial(jax.jit, static_argnums=1)
     def draw(keys, rows):
         choose = decode.drawn(keys, 1.0, 0, 1.0)
         limits = jnp.full(rows, 4)
-        return decode.sample(step, None, state(rows), limits, 4, jnp.ones(5, bool), choose).tokens[:, 0]
+        return decode.sample(step, rooms(rows), limits, jnp.ones(5, bool), choose).tokens[:, 0]
 
     keys = jax.random.split(jax.random.key(0), 4000)
     tokens = draw(keys, 4000)

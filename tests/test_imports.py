@@ -49,7 +49,9 @@ FENCES = {
     'orbax': {'transformer/runs/checkpoint.py'},
     'tensorflow_datasets': {'transformer/data/tfds_source.py'},
     'tensorflow': set(),
-    'torch': {'experiments/peers.py'},
+    'torch': {'experiments/peers.py', 'experiments/translators.py'},
+    'transformers': {'experiments/translators.py'},
+    'ctranslate2': {'experiments/translators.py'},
 }
 COLLECTIVES = {'pmap', 'psum', 'pmean', 'all_gather', 'axis_index', 'distributed', 'shard_map'}
 

@@ -131,7 +131,9 @@ def test_what_answers_a_short_text_is_made_ready_only_while_none_comes():
 def test_lines_that_come_one_by_one_have_the_same_few_shapes():
     lengths = [1 + 7 * i % 64 for i in range(shapes.FEW_ROWS)]
     planned = [shapes.batches(lengths[:count], 1) for count in range(1, len(lengths) + 1)]
-    assert {shape for batches in planned for _, shape in batches} == {(4, 32), (4, 128)}
+    assert {shape for batches in planned for _, shape in batches} == {(4, 32), (4, 128), (32, 32)}
+    # Many of one length at once do not wait for each other.
+    assert [shape for _, shape in shapes.batches([9] * 32, 1)] == [(32, 32)]
     for batches in (*planned, shapes.batches(lengths * 20, 1)):
         found = sorted(i for indexes, _ in batches for i in indexes)
         assert found == list(range(len(found)))

@@ -4,7 +4,8 @@ Nothing here knows a model: a search takes `step` and what `start` returned. Len
 output pieces and count the end of the sentence. The results of a sentence do not depend on other sentences.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -13,6 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.symbols import EOS, START
 
+_BLOCK = 64  # numbers of which `top_k` looks at the greatest first
 Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], object]]
 
 
@@ -26,6 +28,17 @@ class Hypotheses(NamedTuple):
     tokens: Int[Array, 'B W L']
     scores: Float[Array, 'B W']
     finished: Bool[Array, 'B W']
+
+
+class Room(NamedTuple):
+    """What a model's `start` gave: constants, and a state with room for `length` pieces.
+
+    States with more room differ from it in longer axes alone, which begin as zeros.
+    """
+
+    length: int
+    constants: object
+    state: object
 
 
 def length_penalty(length: Int[Array, '*B'] | int, alpha: float) -> Float[Array, '*B']:
@@ -53,10 +66,8 @@ class _Beam(NamedTuple):
 
 def beam_search(
     step: Step,
-    constants: object,
-    state: object,
+    rooms: Sequence[Room],
     limits: Int[Array, 'B'],
-    max_len: int,
     allowed: Bool[Array, 'V'],
     *,
     beam: int,
@@ -70,13 +81,13 @@ def beam_search(
     beat its `best` best complete ones. If fewer than `best` are complete, living ones follow them.
 
     Args:
-      state: of one hypothesis a sentence, first axis B.
-      limits: the longest output of each sentence, at most `max_len`.
+      rooms: of one hypothesis a sentence, first axis B; the search moves from one to the next, longer one.
+      limits: the longest output of each sentence, at most that of the last room.
       best: how many hypotheses are wanted, at most `beam`.
     """
     sentences, width = limits.shape[0], beam
     spread = lambda x: jnp.repeat(x, width, axis=0)
-    blank = jnp.zeros((sentences, width, max_len), jnp.int32)
+    blank = jnp.zeros((sentences, width, rooms[-1].length), jnp.int32)
     nothing = jnp.full((sentences, width), -jnp.inf)
     initial = _Beam(
         length=jnp.int32(0),
@@ -86,10 +97,10 @@ def beam_search(
         complete=blank,
         complete_score=nothing,
         done=jnp.zeros(sentences, bool),
-        model=jax.tree.map(spread, state),
+        model=jax.tree.map(spread, rooms[0].state),
     )
 
-    def grow(search: _Beam) -> _Beam:
+    def grow(constants: object, search: _Beam) -> _Beam:
         length = search.length + 1
         last = search.alive[:, :, jnp.maximum(search.length - 1, 0)]
         tokens = jnp.where(search.length == 0, START, last)
@@ -97,7 +108,7 @@ def beam_search(
         logp = log_probabilities(logits.reshape(sentences, width, -1), allowed)
         size = logp.shape[-1]
         total = (search.alive_logp[:, :, None] + logp).reshape(sentences, width * size)
-        extended_logp, chosen = jax.lax.top_k(total, min(2 * width, width * size))
+        extended_logp, chosen = top_k(total, min(2 * width, width * size))
         parent, token = chosen // size, chosen % size
         extended = _pick(search.alive, parent).at[:, :, search.length].set(token)
 
@@ -120,10 +131,37 @@ def beam_search(
         )
         return _freeze(search, grown, limits, alpha, best)
 
-    def unfinished(search: _Beam) -> Bool[Array, '']:
-        return ~jnp.all(search.done)
+    search = initial
+    for room in rooms:
+        search = search._replace(model=_moved(search.model, room.state, width))
+        going_on = lambda search, room=room: ~jnp.all(search.done) & (search.length < room.length)
+        search = jax.lax.while_loop(going_on, functools.partial(grow, room.constants), search)
+    return _ranked(search, limits, alpha, best)
 
-    return _ranked(jax.lax.while_loop(unfinished, grow, initial), limits, alpha, best)
+
+def _moved(state: object, room: object, times: int = 1) -> object:
+    """A state of `times` as many rows as the room's, in that room."""
+
+    def move(x: Array, into: Array) -> Array:
+        shape = (times * into.shape[0], *into.shape[1:])
+        return jnp.pad(x, [(0, after - before) for before, after in zip(x.shape, shape, strict=True)])
+
+    return jax.tree.map(move, state, room)
+
+
+def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Array, 'B k']]:
+    """`jax.lax.top_k`, on CPUs several times as fast where rows are long.
+
+    The k greatest numbers stand in the k blocks with the greatest maxima; of equal numbers, as of equal
+    blocks, the first count.
+    """
+    rows, width = x.shape
+    if width <= 4 * k * _BLOCK:
+        return tuple(jax.lax.top_k(x, k))
+    blocks = jnp.pad(x, ((0, 0), (0, -width % _BLOCK)), constant_values=-jnp.inf).reshape(rows, -1, _BLOCK)
+    chosen = jnp.sort(jax.lax.top_k(jnp.max(blocks, axis=-1), k)[1], axis=-1)
+    values, places = jax.lax.top_k(_pick(blocks, chosen).reshape(rows, -1), k)
+    return values, jnp.take_along_axis(chosen, places // _BLOCK, axis=-1) * _BLOCK + places % _BLOCK
 
 
 def _pick(x: Array, index: Int[Array, 'B K']) -> Array:
@@ -179,17 +217,19 @@ def filter_logits(
 
 def sample(
     step: Step,
-    constants: object,
-    state: object,
+    rooms: Sequence[Room],
     limits: Int[Array, 'B'],
-    max_len: int,
     allowed: Bool[Array, 'V'],
     choose: Callable[[Float[Array, 'B V'], Int[Array, '']], Int[Array, 'B']],
 ) -> Hypotheses:
-    """Writes one piece after the other, as `choose(log probabilities, place in the output)` picks it."""
+    """Writes one piece after the other, as `choose(log probabilities, place in the output)` picks it.
+
+    Args:
+      rooms, limits: as for `beam_search`.
+    """
     sentences = limits.shape[0]
 
-    def grow(carry):
+    def grow(constants, carry):
         length, tokens, logp, done, last, model = carry
         logits, model = step(constants, model, last)
         candidates = log_probabilities(logits, allowed)
@@ -200,10 +240,13 @@ def sample(
         return length + 1, tokens, jnp.where(done, logp, logp + gain), done_now, token, model
 
     none = jnp.zeros(sentences, bool)
-    blank = jnp.zeros((sentences, max_len), jnp.int32)
+    blank = jnp.zeros((sentences, rooms[-1].length), jnp.int32)
     first = jnp.full(sentences, START, jnp.int32)
-    initial = (jnp.int32(0), blank, jnp.zeros(sentences), none, first, state)
-    found = jax.lax.while_loop(lambda carry: ~jnp.all(carry[3]), grow, initial)
+    found = (jnp.int32(0), blank, jnp.zeros(sentences), none, first, rooms[0].state)
+    for room in rooms:
+        found = (*found[:-1], _moved(found[-1], room.state))
+        going_on = lambda carry, room=room: ~jnp.all(carry[3]) & (carry[0] < room.length)
+        found = jax.lax.while_loop(going_on, functools.partial(grow, room.constants), found)
     tokens, logp = found[1], found[2]
     return Hypotheses(tokens[:, None], logp[:, None], jnp.any(tokens == EOS, axis=1)[:, None])
 

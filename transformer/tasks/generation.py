@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from transformer.tasks import shapes
 
 # What a sample's number and seed may be at most.
 MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
+# What a state has room for: the longest output, divided by these.
+ROOMS = (3, 1)
 
 # Gets how many more texts are done, parts of them counted.
 OnDone = Callable[[float], None]
@@ -167,11 +170,13 @@ def search_rows(
     # A row that only fills up the batch is done after one step.
     limits = jnp.where(rows['number'] >= 0, counted + settings.extra_len, 1)
     memory = ensemble.encode(config, params, Tokens(rows['tokens'], rows['segments'], positions))
-    constants, state = ensemble.start(config, params, memory, max_len)
+    # The first steps need not attend to, nor copy, room for the last ones.
+    sizes = sorted({math.ceil(max_len / part) for part in ROOMS})
+    rooms = [decode.Room(size, *ensemble.start(config, params, memory, size)) for size in sizes]
     step = functools.partial(ensemble.step, config, params)
     vocabulary = jnp.arange(config.model.vocab_size)
     allowed = (vocabulary < pieces) & (vocabulary != PAD) & (vocabulary != UNK)
-    common = (step, constants, state, limits, max_len, allowed)
+    common = (step, rooms, limits, allowed)
     if settings.method == 'beam':
         return decode.beam_search(*common, beam=settings.beam, alpha=settings.alpha, best=asked.best)
     if settings.method == 'greedy':

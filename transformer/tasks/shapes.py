@@ -10,8 +10,9 @@ BATCH_POSITIONS = 4096
 MOST_ROWS = 64
 # So many rows are a conversation rather than a file: they get few shapes, whose programs are soon there.
 FEW_ROWS = 32
-# Rows of a batch, and the least width and its factor, where there are few.
-SMALL, NARROW, WIDER = 4, 32, 4
+# Where there are few: rows of a small batch, how many rows are at most divided into such batches, and the
+# least width and its factor.
+SMALL, MOST_SMALL, NARROW, WIDER = 4, 16, 32, 4
 
 
 def batches(
@@ -30,7 +31,8 @@ def batches(
     for width, indexes in groups.items():
         each = max(1, min(MOST_ROWS, positions // width))
         if few:
-            each = max(1, min(SMALL, each) // devices)
+            # Many small batches would wait for each other.
+            each = max(1, min(SMALL if len(indexes) <= MOST_SMALL else FEW_ROWS, each) // devices)
         for start in range(0, len(indexes), devices * each):
             batch = indexes[start : start + devices * each]
             rows = each if few else 2 ** math.ceil(math.log2(math.ceil(len(batch) / devices)))
