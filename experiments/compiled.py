@@ -21,6 +21,8 @@ _SOURCE = re.compile(r'op_name="([^"]*)"')
 _CALLED = re.compile(r'(?:calls|to_apply|body)=%([\w.-]+)')
 _CONDITION = re.compile(r'condition=%([\w.-]+)')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+# Instructions that compute nothing.
+_NAMES = {'parameter', 'get-tuple-element', 'constant', 'bitcast', 'copy', 'fusion', 'call'}
 # Seconds: how long a program is run again and again, and what is too long for it.
 PATIENCE, LONG = 1.0, 10.0
 
@@ -110,13 +112,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _trips(text: str, before: Mapping[str, Mapping[str, Instruction]]) -> int | None:
-    """How often a loop runs: as XLA says; else the one number that the loop's counter must stay below."""
+    """How often a loop runs: as XLA says; else the bound of its counter, if its condition has no other part."""
     if known := _TRIPS.search(text):
         return int(known[1])
     found = list(before[_CONDITION.search(text)[1]].values())
     found += [inner for i in found for name in i.called for inner in before[name].values()]
-    tests = [i for i in found if i.operation == 'compare']
-    bounds = [i for i in found if i.operation == 'constant' and i.result.startswith('s32[]')]
+    tests = [i for i in found if i.operation not in _NAMES]
+    bounds = [i for i in found if i.operation == 'constant']
     if len(tests) == len(bounds) == 1 and 'direction=LT' in tests[0].text:
         return int(re.match(r'\d+', bounds[0].text)[0])
     return None

@@ -165,14 +165,15 @@ def _compiled(config: Config, mapped: Callable, *shapes) -> Compiled:
 def cost(program: Compiled, *, of_step: bool = False) -> Cost:
     """The cost of a program, or of one step of the search that it is.
 
-    A search's loop ends when its sentences do, so nobody knows its trips; all other loops count as often as
+    A search's loops end when its sentences do, so nobody knows their trips; all others count as often as
     they run. The memory is always that of the whole program.
     """
     parsed, memory = compiled.parse(program.as_text()), program.memory_analysis()
     name = parsed.entry
     if of_step:
-        everything = (i for each in parsed.computations.values() for i in each.values())
-        name = next(i.called[0] for i in everything if i.trips is None)
+        # The last loop has room for the longest outputs.
+        *_, loop = (i for i in parsed.computations[name].values() if i.trips is None)
+        name = loop.called[0]
     # XLA's count for the TPU knows the padding of arrays; of a part of the program there is no such count.
     counts = compiled.counted(parsed, name) if of_step else program.cost_analysis()
     missing = functools.partial(compiled.repeated, parsed, name)

@@ -78,6 +78,10 @@ def test_the_trips_of_a_loop_by_its_condition():
     assert moved(silent) == moved(text)
     until = lambda x: jax.lax.while_loop(lambda x: x.sum() > 1, lambda x: x / 2, x)
     assert trips(text_of(until, (WIDTH,))) == [None]
+    # At most so often is not so often.
+    going_on = lambda carry: (carry[1].sum() > 1) & (carry[0] < TRIPS)
+    bounded = lambda x: jax.lax.while_loop(going_on, lambda carry: (carry[0] + 1, carry[1] / 2), (0, x))
+    assert trips(text_of(bounded, (WIDTH,))) == [None]
 
 
 def test_the_roofline():
