@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer import options
+from transformer import decode, options
 from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.nn import models
 from transformer.options import ConfigError, choices, has_meaning
@@ -139,6 +139,7 @@ CONVOLUTIONAL = [
 OTHER_KINDS = RECURRENT + CONVOLUTIONAL
 VARIANTS += OTHER_KINDS
 S, T = 5, 6
+FIRST = 2  # steps of a search in its first room
 ORDER = [2, 0, 1]
 RNG = np.random.default_rng(0)
 SOURCES = [RNG.integers(3, 270, length).tolist() for length in (5, 3, 4)]
@@ -215,26 +216,33 @@ def random_params(config: Config) -> dict:
 
 
 def steps(config: Config, variables: dict) -> jax.Array:
-    """The logits [B 2 T V] of two targets of each source or prompt, as two hypotheses, step by step."""
+    """The logits [B 2 T V] of two targets of each source or prompt, as two hypotheses, step by step.
+
+    The first steps have room for so many alone.
+    """
     model = models.build(config)
     if config.train.task == 'language':
         read = rows_of([[SOURCES[b][:b]] for b in range(3)], 2)
     else:
         read = rows_of([[source] for source in SOURCES], 11)
     memory = model.apply(variables, read, method='encode')
-    constants, state = model.apply(variables, memory, T, method='start')
-    state = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), state)
+    rooms = [model.apply(variables, memory, size, method='start') for size in (FIRST, T)]
+    state = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), rooms[0][1])
     targets = rows_of([[target] for target in (*TARGETS, *TURNED)], T)
     # Rows b·2 + w.
     shifted = models.shift_right(targets.tokens, targets.segments)
     tokens = shifted.reshape(2, 3, T).transpose(2, 1, 0).reshape(T, 6)
 
-    def step(state, tokens):
+    def step(constants, state, tokens):
         logits, state = model.apply(variables, constants, state, tokens, method='step')
         return state, logits
 
-    logits = jax.lax.scan(step, state, tokens)[1]
-    return logits.reshape(T, 3, 2, -1).transpose(1, 2, 0, 3)
+    found = []
+    for (constants, room), part in zip(rooms, (tokens[:FIRST], tokens[FIRST:]), strict=True):
+        state = decode.moved(state, room, 2)
+        state, logits = jax.lax.scan(functools.partial(step, constants), state, part)
+        found.append(logits)
+    return jnp.concatenate(found).reshape(T, 3, 2, -1).transpose(1, 2, 0, 3)
 
 
 def forward(config: Config, variables: dict, inputs: Batch) -> dict[str, jax.Array]:

@@ -133,13 +133,13 @@ def beam_search(
 
     search = initial
     for room in rooms:
-        search = search._replace(model=_moved(search.model, room.state, width))
+        search = search._replace(model=moved(search.model, room.state, width))
         going_on = lambda search, room=room: ~jnp.all(search.done) & (search.length < room.length)
         search = jax.lax.while_loop(going_on, functools.partial(grow, room.constants), search)
     return _ranked(search, limits, alpha, best)
 
 
-def _moved(state: object, room: object, times: int = 1) -> object:
+def moved(state: object, room: object, times: int = 1) -> object:
     """A state of `times` as many rows as the room's, in that room."""
 
     def move(x: Array, into: Array) -> Array:
@@ -244,7 +244,7 @@ def sample(
     first = jnp.full(sentences, START, jnp.int32)
     found = (jnp.int32(0), blank, jnp.zeros(sentences), none, first, rooms[0].state)
     for room in rooms:
-        found = (*found[:-1], _moved(found[-1], room.state))
+        found = (*found[:-1], moved(found[-1], room.state))
         going_on = lambda carry, room=room: ~jnp.all(carry[3]) & (carry[0] < room.length)
         found = jax.lax.while_loop(going_on, functools.partial(grow, room.constants), found)
     tokens, logp = found[1], found[2]
