@@ -356,12 +356,14 @@ def benchmark_decode(call: Call) -> None:
     flags = call.flags
     if (flags.workdir is None) != (flags.input is None):
         raise ConfigError('--workdir and --input: give both, or none')
-    if flags.workdir:
+    if flags.workdir is not None:
         trained, origin = restore.load(flags.workdir)
         if not os.path.isfile(flags.input):
             raise ConfigError(f'--input={flags.input}: no such file')
         with open(flags.input, 'rb') as stream:
             sentences_read = [line for lines in texts.Lines(stream) for line in lines if line.strip()]
+        if not sentences_read:
+            raise ConfigError(f'--input={flags.input}: holds no sentence')
         rows = trained.tokenizer.of('source').encode_batch(sentences_read)
         what = f'{flags.workdir}, {origin}, {len(rows)} sentences of {flags.input}'
     else:
@@ -369,10 +371,15 @@ def benchmark_decode(call: Call) -> None:
         rows = updates.random_batch(trained.config)['source'].tokens[:SENTENCES].tolist()
         what = f'an untrained model of the size of base, {len(rows)} sentences of {len(rows[0])} pieces'
     config = trained.config
+    if config.decode.method != 'beam':
+        raise ConfigError(f'decode.method={config.decode.method} in {flags.workdir}: beam search is measured')
     print(f'beam {config.decode.beam}: {what}; {flags.rounds} rounds, {os.cpu_count()} processors')
     searches = {'ours': our_search(trained)}
     with tempfile.TemporaryDirectory() as folder:
-        if all(map(importlib.util.find_spec, ('torch', 'transformers', 'ctranslate2'))):
+        missing = [
+            name for name in ('torch', 'transformers', 'ctranslate2') if not importlib.util.find_spec(name)
+        ]
+        if not missing:
             from experiments import translators
 
             params = jax.device_get(trained.params)
@@ -381,7 +388,8 @@ def benchmark_decode(call: Call) -> None:
                 searches[f'CTranslate2, {kind}'] = translators.ctranslate2_of(config, params, place, kind)
             searches['Hugging Face'] = translators.hugging_face(config, params)
         else:
-            print("Hugging Face, CTranslate2: skipped, they are not installed: pip install '.[bench]'")
+            named = ', '.join(missing)
+            print(f"Hugging Face, CTranslate2: skipped, not installed ({named}): pip install '.[bench]'")
         outputs = {}
 
         def side(name: str, times: int) -> None:
@@ -390,7 +398,8 @@ def benchmark_decode(call: Call) -> None:
 
         sides = {name: functools.partial(side, name) for name in searches}
         found = turns.compare(turns.measure(sides, flags.rounds, 1), len(rows), 'sentences')
-    tell_ratios(found, 'sentences', {'CTranslate2, float32': 1.0, 'Hugging Face': 2.0})
+    leasts = {'CTranslate2, float32': 1.0} | ({} if flags.workdir else {'Hugging Face': 2.0})
+    tell_ratios(found, 'sentences', leasts)
     mine, *theirs = outputs.values()
     same = {}
     for name, other in zip(list(outputs)[1:], theirs, strict=True):
@@ -401,17 +410,22 @@ def benchmark_decode(call: Call) -> None:
 
 def benchmark_tpu(call: Call) -> None:
     """Compiles an update and a search for TPUs, and prints what they cost on each device."""
+    file, changes = call.flags.config, {**TPU_SIZES, **command.changes(call.flags.set)}
+    if not os.path.isfile(file):
+        raise ConfigError(f'--config={file}: no such file')
+    config, found = arguments.config(call._replace(file=file, changes=changes)), {}
     if not importlib.util.find_spec('libtpu'):
         print("TPUs: skipped, their compiler is not installed: pip install '.[tpu]'")
         return
     tpu.prepare()
-    file, changes = call.flags.config, {**TPU_SIZES, **command.changes(call.flags.set)}
-    config, found = arguments.config(call._replace(file=file, changes=changes)), {}
     m, (rows, length) = config.model, next(iter(updates.full_batch(config).values())).tokens.shape
     what = f'{file}, an update of {rows} x {length} tokens a side, {m.vocab_size:,} pieces, {m.dtype}'
-    for topology in call.flags.topology.split(','):
-        devices = tpu.devices_of(topology)
-        chip = tpu.chip_of(topology, devices[0])
+    names = [name.strip() for name in call.flags.topology.split(',')]
+    # A wrong one is told before the first minutes of compilation.
+    topologies = {name: tpu.devices_of(name) for name in names}
+    chips = {name: tpu.chip_of(name, devices[0]) for name, devices in topologies.items()}
+    for topology, devices in topologies.items():
+        chip = chips[topology]
         on = f'{len(devices)} x {chip.kind} ({topology})'
         say = lambda lines: print(*map(folded, lines), sep='\n', flush=True)
         say([f'{what}; {on}, each:'])

@@ -21,8 +21,8 @@ _SOURCE = re.compile(r'op_name="([^"]*)"')
 _CALLED = re.compile(r'(?:calls|to_apply|body)=%([\w.-]+)')
 _CONDITION = re.compile(r'condition=%([\w.-]+)')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
-# Instructions that compute nothing.
-_NAMES = {'parameter', 'get-tuple-element', 'constant', 'bitcast', 'copy', 'fusion', 'call'}
+_INDEX = re.compile(r'index=(\d+)')
+_WHOLE = re.compile(r'(\d+)\)')
 # Seconds: how long a program is run again and again, and what is too long for it.
 PATIENCE, LONG = 1.0, 10.0
 
@@ -75,23 +75,33 @@ def parse(text: str) -> Program:
             computations[name] = {}
             entry = name if head[1] else entry
         elif found := _INSTRUCTION.match(line):
-            computations[name][found[2]] = _instruction(found[3], computations)
+            computations[name][found[2]] = _instruction(found[3])
             if found[1]:
                 roots[name] = found[2]
-    return Program(_METADATA.sub('', '\n'.join(lines[first:])), entry, computations, roots)
+    program = Program(_METADATA.sub('', '\n'.join(lines[first:])), entry, computations, roots)
+    for instructions in computations.values():
+        for label, each in instructions.items():
+            if each.trips is None:
+                instructions[label] = each._replace(trips=_bound(program, instructions, each))
+    return program
 
 
-def _instruction(text: str, before: Mapping[str, Mapping[str, Instruction]]) -> Instruction:
+def _instruction(text: str) -> Instruction:
     source, text = _SOURCE.search(text), _METADATA.sub('', text)
     result = _until_closed(text, ' ')
     operation, _, rest = text[len(result) + 1 :].partition('(')
+    known = _TRIPS.search(rest)
+    if operation != 'while':
+        trips = 1
+    else:
+        trips = int(known[1]) if known else None
     return Instruction(
         result,
         operation,
         operands=_names(_until_closed(rest, ')')),
         uses=_names(text),
         called=tuple(_CALLED.findall(text)),
-        trips=_trips(rest, before) if operation == 'while' else 1,
+        trips=trips,
         source=source[1] if source else '',
         text=rest,
     )
@@ -111,17 +121,42 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r'%([\w.-]+)', text))
 
 
-def _trips(text: str, before: Mapping[str, Mapping[str, Instruction]]) -> int | None:
-    """How often a loop runs: as XLA says; else the bound of its counter, if its condition has no other part."""
-    if known := _TRIPS.search(text):
-        return int(known[1])
-    found = list(before[_CONDITION.search(text)[1]].values())
-    found += [inner for i in found for name in i.called for inner in before[name].values()]
-    tests = [i for i in found if i.operation not in _NAMES]
-    bounds = [i for i in found if i.operation == 'constant']
-    if len(tests) == len(bounds) == 1 and 'direction=LT' in tests[0].text:
-        return int(re.match(r'\d+', bounds[0].text)[0])
-    return None
+def _bound(program: Program, around: Mapping[str, Instruction], loop: Instruction) -> int | None:
+    """How often a loop runs whose counter goes from 0 by ones to a number; None if it is no such loop."""
+    condition, body = _CONDITION.search(loop.text)[1], loop.called[0]
+    inside = program.computations[condition]
+    test = _plain(program, inside, program.roots[condition])
+    if test.operation != 'compare' or 'direction=LT' not in test.text:
+        return None
+    counter, bound = (_plain(program, inside, name) for name in test.operands)
+    place, end = _INDEX.search(counter.text), _WHOLE.match(bound.text)
+    if counter.operation != 'get-tuple-element' or bound.operation != 'constant' or not end:
+        return None
+    element = lambda inside, results: _plain(program, inside, inside[results].operands[int(place[1])])
+    inside = program.computations[body]
+    step, first = element(inside, program.roots[body]), element(around, loop.operands[0])
+    if step.operation != 'add' or (first.operation, first.text[:2]) != ('constant', '0)'):
+        return None
+    before, one = (_plain(program, inside, name) for name in step.operands)
+    by_one = (one.operation, one.text[:2]) == ('constant', '1)')
+    same = before.operation == 'get-tuple-element' and _INDEX.search(before.text)[1] == place[1]
+    return int(end[1]) if same and by_one else None
+
+
+def _plain(program: Program, inside: Mapping[str, Instruction], name: str) -> Instruction:
+    """An instruction behind its copies; of a fusion of one operation that one, with the fusion's operands."""
+    instruction = inside[name]
+    while instruction.operation in ('copy', 'bitcast'):
+        instruction = inside[instruction.operands[0]]
+    if instruction.operation != 'fusion':
+        return instruction
+    fused = program.computations[instruction.called[0]]
+    root = fused[program.roots[instruction.called[0]]]
+    given = [fused[operand] for operand in root.operands]
+    if any(each.operation != 'parameter' for each in given):
+        return instruction
+    places = (int(_WHOLE.match(each.text)[1]) for each in given)
+    return root._replace(operands=tuple(instruction.operands[place] for place in places))
 
 
 def steps(program: Program) -> int:

@@ -132,8 +132,8 @@ def print_plan(
     notes = [f'hours: {measured if tflops is None or topology else f"at {tflops:g} TFLOP/s"}']
     if topology:
         notes.append(
-            f's/update: the least that FLOPs or bytes accessed take on {topology}; GiB a device; both as its '
-            'compiler counts them'
+            f's/update: the least that FLOPs, or bytes that HBM moves, take on {topology}; GiB a device; '
+            'both by its compiler'
         )
     elif tflops is None or with_memory:
         device = jax.devices()[0]

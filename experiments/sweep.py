@@ -27,6 +27,8 @@ def print_plan(call: Call) -> None:
     given = [name for name in ('tflops', 'time', 'topology') if values[name].value]
     if len(given) > 1:
         raise ConfigError(f'--{given[0]} and --{given[1]}: both tell the speed; give one of them')
+    if values.topology and values.memory:
+        raise ConfigError(f'--memory: --topology={values.topology} tells the memory; leave out --memory')
     if values.topology:
         tpu.prepare()
     speed = values.tflops or plan.PAPER_DEVICES * plan.P100

@@ -72,7 +72,7 @@ def prepare() -> None:
     if not importlib.util.find_spec('libtpu'):
         raise ConfigError("--topology: the compiler for TPUs is not installed: pip install '.[tpu]'")
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
-    # What is computed besides needs no accelerator.
+    # Everything else runs on the CPU.
     jax.config.update('jax_platforms', 'cpu')
 
 
@@ -82,7 +82,10 @@ def devices_of(topology: str) -> list[jax.Device]:
     Raises:
       ConfigError: the compiler knows no such topology.
     """
-    chips = math.prod(map(int, re.findall(r'\d+', topology.partition(':')[2])))
+    # The compiler ends the process at 0 chips.
+    if not re.fullmatch(r'\w+:[1-9]\d*(x[1-9]\d*)*', topology):
+        raise ConfigError(f'--topology={topology}: expected a chip and its numbers, such as v5e:2x4')
+    chips = math.prod(map(int, topology.partition(':')[2].split('x')))
     # Without this, a host has four chips.
     alone = {'chips_per_host_bounds': (1, 1, 1)} if chips == 1 else {}
     try:
@@ -131,7 +134,8 @@ def update(config: Config, devices: list[jax.Device]) -> Compiled:
         (count, microbatches // count, x.shape[0] // microbatches, *x.shape[1:]), x.dtype
     )
     batch = jax.tree.map(split, updates.full_batch(config))
-    return _compiled(config, mapped, state, batch)
+    what = f'an update with train.accumulate={config.train.accumulate}'
+    return _compiled(config, what, 'a larger train.accumulate', mapped, state, batch)
 
 
 def search(config: Config, rows: int, devices: list[jax.Device]) -> Compiled:
@@ -143,11 +147,18 @@ def search(config: Config, rows: int, devices: list[jax.Device]) -> Compiled:
     inputs = {'tokens': tokens, 'segments': segments, 'number': tokens[:, 0]}
     inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((len(devices), *x.shape), x.dtype), inputs)
     key = jax.eval_shape(lambda: jax.random.key(0))
-    return _compiled(config, mapped, models.parameter_shapes(config), key, inputs)
+    what = f'the search of {rows} sentences with decode.beam={config.decode.beam}'
+    return _compiled(
+        config, what, 'a smaller decode.beam', mapped, models.parameter_shapes(config), key, inputs
+    )
 
 
-def _compiled(config: Config, mapped: Callable, *shapes) -> Compiled:
-    """Raises ConfigError where the program does not fit into the memory of a device."""
+def _compiled(config: Config, what: str, smaller: str, mapped: Callable, *shapes) -> Compiled:
+    """Compiles a program; says what takes less memory where it does not fit.
+
+    Raises:
+      ConfigError: it does not fit into the memory of a device.
+    """
     with jax.default_matmul_precision(config.train.matmul_precision):
         lowered = mapped.lower(*shapes)
     try:
@@ -156,8 +167,7 @@ def _compiled(config: Config, mapped: Callable, *shapes) -> Compiled:
         code, _, said = str(error).partition(': ')
         if code == 'RESOURCE_EXHAUSTED':
             raise ConfigError(
-                f'train.accumulate={config.train.accumulate}: an update does not fit; larger it takes less '
-                f'memory. {said.splitlines()[0]}'
+                f"{what} does not fit into the TPU's memory; {smaller} takes less. {said.splitlines()[0]}"
             ) from None
         raise
 
@@ -206,9 +216,10 @@ def _largest(ran: traffic.Ran) -> int:
 
 
 def roofline(cost: Cost, chip: Chip) -> dict[str, float]:
-    """Seconds that a program takes at least, and the share of them that its FLOPs need at the chip's peak.
+    """Seconds that FLOPs and bytes take at the chip's peaks, and the share that FLOPs have in the longer.
 
-    `bytes` and `utilisation` are by XLA's count of bytes, `hbm` and `hbm_utilisation` by what HBM moves.
+    `hbm` and `hbm_utilisation` are by what HBM moves; with `products` they bound the time from below. `bytes`
+    and `utilisation` are by XLA's count of bytes, as if all of them came from HBM.
     """
     products, moved = cost.flops / chip.flops, cost.bytes_accessed / chip.bandwidth
     hbm = cost.hbm_bytes / chip.bandwidth
@@ -236,7 +247,7 @@ def seconds_and_gib(topology: str, config: Config) -> tuple[float, float]:
     devices = devices_of(topology)
     found, chip = cost(update(config, devices)), chip_of(topology, devices[0])
     least = roofline(found, chip)
-    return max(least['products'], least['bytes']), gib(needed(found))
+    return max(least['products'], least['hbm']), gib(needed(found))
 
 
 def lines(cost: Cost, chip: Chip, formula: float | None = None) -> Iterator[str]:

@@ -7,15 +7,17 @@ from typing import NamedTuple
 
 from experiments.compiled import Instruction, Program
 
-_ARRAY = re.compile(r'\b([a-z]+\d*)\[([\d,]*)\](?:\{([^{}]*)\})?')
+_ARRAY = re.compile(r'\b([a-z]+\d*[a-z\d]*)\[([\d,]*)\](?:\{([^{}]*)\})?')
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _COLLECTIVE = re.compile(r'(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?')
 # These move nothing: they name what is there, wait for what was started, or stand for what they call.
 _FREE = re.compile(
     r'parameter|constant|tuple|get-tuple-element|bitcast|after-all|partition-id|opt-barrier|while|call|.*-done'
 )
-# Bits of a number; what is not here takes none.
-_BITS = {'pred': 8, 'bf16': 16} | {f'{kind}{bits}': bits for kind in 'suf' for bits in (4, 8, 16, 32, 64)}
+# Bits of a number.
+_BITS = {'pred': 8, 'bf16': 16, 'token': 0} | {
+    f'{kind}{bits}': bits for kind in 'suf' for bits in (4, 8, 16, 32, 64)
+}
 
 
 class Array(NamedTuple):
@@ -78,9 +80,14 @@ def arrays(result: str) -> list[Array]:
         places = [int(place) for place in order.split(',') if place]
         for place, least in zip(places, reversed(tile[1].split(',')) if tile else (), strict=False):
             sizes[place] += -sizes[place] % int(least)
-        size = math.prod(sizes) * _BITS.get(kind, 0) // 8
+        size = math.prod(sizes) * _bits(kind) // 8
         found.append(Array(f'{kind}[{axes}]', size, 'S(' not in rest))
     return found
+
+
+def _bits(kind: str) -> int:
+    # As f8e4m3fn.
+    return 8 if kind.startswith('f8') else _BITS[kind]
 
 
 def _written(program: Program, instructions: Mapping[str, Instruction], name: str) -> list[Array]:
@@ -89,7 +96,8 @@ def _written(program: Program, instructions: Mapping[str, Instruction], name: st
     found, operation = arrays(instruction.result), instruction.operation
     if operation == 'copy-start':
         return found[:1]
-    if operation == 'slice-start':
+    if operation in ('slice-start', 'all-gather-start', 'collective-permute-start'):
+        # After what they read.
         return found[1:2]
     if operation == 'fusion':
         instructions = program.computations[instruction.called[0]]

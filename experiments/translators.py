@@ -35,6 +35,7 @@ PAPERS = {
     'biases': 'all',
 }
 BATCH = 64  # sentences
+LONGEST = 2048  # pieces of a sentence
 NEVER = -1e9  # is added to the logits of what is never written
 EPSILON = 1e-6  # of LayerNorm
 
@@ -52,6 +53,9 @@ class Weights:
                 raise ConfigError(
                     f'model.{name}={getattr(config.model, name)}: the model of other libraries has {value}'
                 )
+        m = config.model
+        if not m.d_k == m.d_v == m.d_model // m.h:
+            raise ConfigError(f'model.d_k={m.d_k}, d_v={m.d_v}: other libraries have {m.d_model // m.h}')
         self._params = params
 
     def linear(self, path: str) -> tuple[Float[np.ndarray, 'F D'], Float[np.ndarray, 'F']]:
@@ -86,14 +90,14 @@ def never_written(config: Config) -> list[int]:
 def hugging_face(config: Config, params: Mapping) -> Translate:
     """MarianMTModel.generate, in batches of about one length."""
     torch.set_num_threads(os.cpu_count())
-    m, weights, length = config.model, Weights(config, params), 512
+    m, weights = config.model, Weights(config, params)
     sizes = {'layers': m.N, 'attention_heads': m.h, 'ffn_dim': m.d_ff}
     model = MarianMTModel(
         MarianConfig(
             vocab_size=m.vocab_size,
             d_model=m.d_model,
             activation_function='relu',
-            max_position_embeddings=length,
+            max_position_embeddings=LONGEST,
             scale_embedding=True,
             pad_token_id=PAD,
             eos_token_id=EOS,
@@ -116,7 +120,7 @@ def hugging_face(config: Config, params: Mapping) -> Translate:
 
     for side in ('encoder', 'decoder'):
         stack = getattr(model.model, side)
-        put(stack.embed_positions.weight, sinusoid(length, m.d_model, m.sinusoid))
+        put(stack.embed_positions.weight, sinusoid(LONGEST, m.d_model, m.sinusoid))
         for i, layer in enumerate(stack.layers):
             path = f'{side}/layer_{i}'
             attentions = {'self_attn': 'self_attention', 'encoder_attn': 'cross_attention'}
@@ -179,7 +183,7 @@ def ctranslate2_of(config: Config, params: Mapping, folder: pathlib.Path, kind: 
 
     for side, stack in (('encoder', spec.encoder), ('decoder', spec.decoder)):
         stack.scale_embeddings = m.d_model**0.5
-        stack.position_encodings.encodings = sinusoid(1024, m.d_model, m.sinusoid)
+        stack.position_encodings.encodings = sinusoid(LONGEST, m.d_model, m.sinusoid)
         for i, layer in enumerate(stack.layer):
             path = f'{side}/layer_{i}'
             of = lambda attention, *names, path=path: [f'{path}/{attention}_attention/{n}' for n in names]

@@ -125,7 +125,7 @@ def test_decode(monkeypatch, tmp_path, capsys, peer):
     assert benchmark.main(['benchmark', 'decode', '--rounds=2', f'--output={file}']) == 0
     shown, found = capsys.readouterr().out, json.loads(file.read_text())
     assert 'beam 4: an untrained model of the size of base, 32 sentences of 20 pieces' in shown
-    assert ('Hugging Face, CTranslate2: skipped, they are not installed' in shown) != peer
+    assert ('Hugging Face, CTranslate2: skipped, not installed (torch, ' in shown) != peer
     others = ['CTranslate2, float32', 'CTranslate2, int8', 'Hugging Face'] if peer else []
     assert list(found['sentences_per_second']) == ['ours', *others]
     assert list(found['ratios']) == list(found['same']) == others
@@ -136,6 +136,11 @@ def test_decode(monkeypatch, tmp_path, capsys, peer):
 def test_decode_takes_a_model_with_its_sentences(tmp_path, capsys):
     assert benchmark.main(['benchmark', 'decode', f'--workdir={tmp_path}']) == 2
     assert '--workdir and --input: give both, or none' in capsys.readouterr().err
+
+
+def test_tpu_says_that_a_config_is_missing(capsys):
+    assert benchmark.main(['benchmark', 'tpu', '--config=nosuch.py']) == 2
+    assert '--config=nosuch.py: no such file' in capsys.readouterr().err
 
 
 @pytest.mark.parametrize('kind', ['transformer', 'convolutional'])

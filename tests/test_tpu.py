@@ -1,5 +1,6 @@
 """What programs cost on TPUs: counted in their text, and compiled for a chip where its compiler is there."""
 
+import functools
 import json
 import re
 
@@ -9,8 +10,10 @@ import numpy as np
 import pytest
 
 from experiments import benchmark, compiled, sweep, tpu, traffic
+from transformer.options import ConfigError
 
 ROWS, WIDTH, TRIPS = 8, 32, 5
+KNOWN = r'"known_trip_count":\{"n":"\d+"\},?'
 TINY = ['--config=configs/tiny.py', '--set=data.batch_tokens=2048']
 
 
@@ -72,12 +75,22 @@ def test_the_trips_of_a_loop_by_its_condition():
     """A TPU's program does not say how often a loop runs."""
     repeat = lambda x, w: jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=TRIPS)[0]
     text = text_of(repeat, (ROWS, WIDTH), (WIDTH, WIDTH))
-    silent = re.sub(r'"known_trip_count":\{"n":"\d+"\},?', '', text)
+    silent = re.sub(KNOWN, '', text)
     assert silent != text
     assert trips(text) == trips(silent) == [TRIPS]
     assert moved(silent) == moved(text)
     until = lambda x: jax.lax.while_loop(lambda x: x.sum() > 1, lambda x: x / 2, x)
     assert trips(text_of(until, (WIDTH,))) == [None]
+    # Nor where what is compared is no counter.
+    for going_on, grow, x in (
+        (lambda x: x < 0.5, lambda x: x * 1.5, jnp.float32),
+        (lambda x: x < 1000, lambda x: x * x + 1, jnp.int32),
+        (lambda x: x < jnp.inf, lambda x: x * 2, jnp.float32),
+        (lambda x: x < 1000, lambda x: x + 2, jnp.int32),
+    ):
+        loop = jax.jit(functools.partial(jax.lax.while_loop, going_on, grow))
+        text = loop.lower(jax.ShapeDtypeStruct((), x)).compile().as_text()
+        assert trips(re.sub(KNOWN, '', text)) == [None]
     # At most so often is not so often.
     going_on = lambda carry: (carry[1].sum() > 1) & (carry[0] < TRIPS)
     bounded = lambda x: jax.lax.while_loop(going_on, lambda carry: (carry[0] + 1, carry[1] / 2), (0, x))
@@ -130,4 +143,12 @@ def test_rows_that_do_not_fit_are_refused(capsys):
         '--set=data.batch_tokens=4000000',
     ]
     assert sweep.main(call) == 2
-    assert 'C6: train.accumulate=1: an update does not fit' in capsys.readouterr().err
+    assert (
+        "C6: an update with train.accumulate=1 does not fit into the TPU's memory" in capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize('name', ['v5e', 'v5e:0x1', 'v5e:2x', ':2x4'])
+def test_a_topology_that_is_none(name):
+    with pytest.raises(ConfigError, match='expected a chip and its numbers, such as v5e:2x4'):
+        tpu.devices_of(name)

@@ -14,7 +14,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.symbols import EOS, START
 
-_BLOCK = 64  # numbers of which `top_k` looks at the greatest first
+_BLOCK = 64  # numbers of a block, whose maxima `top_k` compares first
 Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], object]]
 
 
@@ -150,10 +150,10 @@ def moved(state: object, room: object, times: int = 1) -> object:
 
 
 def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Array, 'B k']]:
-    """`jax.lax.top_k`, on CPUs several times as fast where rows are long.
+    """`jax.lax.top_k`, which on CPUs is several times as slow where rows are long.
 
-    The k greatest numbers stand in the k blocks with the greatest maxima; of equal numbers, as of equal
-    blocks, the first count.
+    The k greatest numbers stand in the k blocks with the greatest maxima. Ties go to the lower index, of
+    blocks as of numbers.
     """
     rows, width = x.shape
     if width <= 4 * k * _BLOCK:

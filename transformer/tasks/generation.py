@@ -21,7 +21,7 @@ from transformer.tasks import shapes
 
 # What a sample's number and seed may be at most.
 MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
-# What a state has room for: the longest output, divided by these.
+# The rooms of a search: the longest output divided by each of these.
 ROOMS = (3, 1)
 
 # Gets how many more texts are done, parts of them counted.

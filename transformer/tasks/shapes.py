@@ -10,7 +10,7 @@ BATCH_POSITIONS = 4096
 MOST_ROWS = 64
 # So many rows are a conversation rather than a file: they get few shapes, whose programs are soon there.
 FEW_ROWS = 32
-# Where there are few: rows of a small batch, how many rows are at most divided into such batches, and the
+# Where there are few: rows of a small batch, the most rows that are still split into small batches, and the
 # least width and its factor.
 SMALL, MOST_SMALL, NARROW, WIDER = 4, 16, 32, 4
 
