@@ -261,7 +261,13 @@ def test_flops_are_those_of_the_updates_that_were_made(workdir, capsys):
 
 
 @pytest.mark.parametrize(
-    'name, rows, seeds', [('table3-grammar', 20, 3), ('table3-multi30k', 20, 1), ('further-grammar', 19, 3)]
+    'name, rows, seeds',
+    [
+        ('table3-grammar', 20, 3),
+        ('table3-multi30k', 20, 1),
+        ('further-grammar', 19, 3),
+        ('architectures', 6, 1),
+    ],
 )
 def test_the_committed_tables_are_of_the_committed_results(capsys, name, rows, seeds):
     folder = launch.ROOT / 'experiments' / 'results' / name
