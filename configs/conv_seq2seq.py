@@ -7,8 +7,8 @@ size that gives about as many parameters as configs/multi30k.py has (1.7 million
 ends, label smoothing, Adam instead of weight normalisation and Nesterov's momentum. FOLDER is that of
 configs/multi30k.py.
 
-After 4,000 updates, as the row convolutional of `--table=architectures`: 33.39 sacreBLEU on test_2016_flickr.
-Not trained for all of its 12,500 updates.
+After 4,000 updates (the row convolutional of `--table=architectures`): 33.39 sacreBLEU on
+test_2016_flickr. Not trained for all of its 12,500 updates.
 """
 
 from transformer.config import config_dict

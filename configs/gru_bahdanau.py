@@ -8,8 +8,8 @@ predicted from tanh(W [context; state]), not by a maxout layer, the decoder begi
 themselves, and the sizes, which give about as many parameters as configs/multi30k.py has (1.7 million). So
 do dropout, label smoothing, Adam, and subword pieces. FOLDER is that of configs/multi30k.py.
 
-After 4,000 updates, as the row gru-attention of `--table=architectures`: 33.39 sacreBLEU on test_2016_flickr.
-Not trained for all of its 12,500 updates.
+After 4,000 updates (the row gru-attention of `--table=architectures`): 33.39 sacreBLEU on
+test_2016_flickr. Not trained for all of its 12,500 updates.
 """
 
 from transformer.config import config_dict

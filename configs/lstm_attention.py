@@ -7,8 +7,8 @@ differs: two layers on each side, not four, of a size that gives about as many p
 configs/multi30k.py has (1.7 million), label smoothing, Adam, and subword pieces. FOLDER is that of
 configs/multi30k.py. With `--config.model.cell=rnn_tanh` it is a vanilla recurrent network with attention.
 
-After 4,000 updates, as the row lstm-attention of `--table=architectures`: 31.65 sacreBLEU on test_2016_flickr.
-Not trained for all of its 12,500 updates.
+After 4,000 updates (the row lstm-attention of `--table=architectures`): 31.65 sacreBLEU on
+test_2016_flickr. Not trained for all of its 12,500 updates.
 """
 
 from transformer.config import config_dict

@@ -6,8 +6,8 @@ Four LSTM layers on each side, as theirs; the source is read backwards, and its 
 decoder knows of it. What differs: the sizes, which give about as many parameters as configs/multi30k.py has
 (1.7 million), dropout, label smoothing, Adam, and subword pieces. FOLDER is that of configs/multi30k.py.
 
-After 4,000 updates, as the row lstm of `--table=architectures`: 14.19 sacreBLEU on test_2016_flickr.
-Not trained for all of its 12,500 updates.
+After 4,000 updates (the row lstm of `--table=architectures`): 14.19 sacreBLEU on
+test_2016_flickr. Not trained for all of its 12,500 updates.
 """
 
 from transformer.config import config_dict
