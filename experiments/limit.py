@@ -59,7 +59,8 @@ class Product(NamedTuple):
 def of_update(config: Config, batch: Batch) -> collections.Counter[Product]:
     """The products of one update of a batch on one device, and how often each is made.
 
-    They are those of the program as it is traced: what the compiler leaves out counts too.
+    They are those of the program as it is traced: what the compiler leaves out counts too, on CPUs for
+    example the logits of attention that the backward pass computes again.
     """
     rows = jax.tree.map(lambda x: x.reshape(config.train.microbatches, -1, *x.shape[1:]), batch)
     state = jax.eval_shape(functools.partial(training.initial_state, config))
