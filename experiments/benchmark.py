@@ -11,12 +11,10 @@ On a machine that other work shares, figures are noisy.
 """
 
 import concurrent.futures
-import contextlib
 import functools
 import importlib
 import importlib.metadata
 import importlib.util
-import itertools
 import multiprocessing
 import operator
 import os
@@ -25,15 +23,14 @@ import resource
 import sys
 import tempfile
 import time
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import jax
 import numpy as np
 from etils import epath
 
-from experiments import command, limit, plan, scales, tables, tpu, turns, updates
-from transformer import accounting, arguments, files, optim, parallel, texts, training
+from experiments import command, limit, plan, scales, searches, synthetic, tables, tpu, turns, updates
+from transformer import accounting, arguments, files, optim, parallel
 from transformer import config as configs
 from transformer.arguments import Call, Command, Flag
 from transformer.config import Config, Data
@@ -45,20 +42,10 @@ from transformer.options import ConfigError
 from transformer.runs import process, restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.metrics import Stages
-from transformer.runs.restore import Trained
-from transformer.symbols import EOS, PAD
-from transformer.tasks import generation
 from transformer.tasks.translation import task as translation
 from transformer.terminal import folded
 
 PAIRS = 4_500_000  # of WMT 2014 English-German
-WORDS = 250_000  # different ones of a language
-SYLLABLES = [
-    onset + vowel + coda
-    for onset in ('', *'bdfghklmnprstw', 'st', 'tr', 'sch')
-    for vowel in 'aeiou'
-    for coda in ('', *'nrstl', 'nd', 'ch')
-]
 STEPS = 1000  # the most batches to time
 REPLICAS, REPLICA_UPDATES = 3, 20
 # Of the models whose updates are timed: 64 rows of 32 tokens a side.
@@ -92,39 +79,6 @@ TRANSFORMERS = {
     'run': (lambda: importlib.import_module('configs.tiny').get_config(), 2.5),
     'grammar': (functools.partial(scales.scale_config, 'grammar'), 2.0),
 }
-
-
-def words(draw: np.random.Generator) -> list[str]:
-    """Different words, the most frequent first: strings of syllables, longer ones for rarer words."""
-    syllables = 1 + (draw.random(2 * WORDS) * np.log10(10 + np.arange(2 * WORDS))).astype(int)
-    ends = np.cumsum(syllables)
-    drawn = [SYLLABLES[i] for i in draw.integers(len(SYLLABLES), size=ends[-1])]
-    made = (''.join(drawn[end - n : end]) for n, end in zip(syllables.tolist(), ends.tolist(), strict=True))
-    return list(dict.fromkeys(filter(None, made)))[:WORDS]
-
-
-def sentences(draw: np.random.Generator, vocabulary: list[str], counts: np.ndarray) -> Iterator[str]:
-    """Sentences of `counts` words, whose frequencies follow Zipf's law."""
-    frequency = np.cumsum(1 / (np.arange(len(vocabulary)) + 2.7) ** 1.2)
-    ends = np.cumsum(counts).tolist()
-    drawn = np.searchsorted(frequency, draw.random(ends[-1]) * frequency[-1]).tolist()
-    text = [vocabulary[i] for i in drawn]
-    for start, end in itertools.pairwise([0, *ends]):
-        yield ' '.join(text[start:end]) + '.'
-
-
-def write_text(folder: pathlib.Path, name: str, pairs: int, seed: int) -> None:
-    """Writes pairs with lengths like WMT's: a median of 25 pieces, some above 256, both sides alike."""
-    draw = np.random.default_rng(seed)
-    vocabularies = [words(np.random.default_rng(number)) for number in range(2)]
-    with contextlib.ExitStack() as stack:
-        files = [stack.enter_context((folder / f'{name}.{end}').open('w')) for end in ('en', 'de')]
-        for start in range(0, pairs, 50_000):
-            source = np.exp(draw.normal(np.log(20), 0.62, min(pairs - start, 50_000)))
-            target = source * np.exp(draw.normal(-0.03, 0.2, len(source)))
-            for file, vocabulary, lengths in zip(files, vocabularies, (source, target), strict=True):
-                counts = np.clip(lengths, 1, 300).astype(int)
-                file.writelines(f'{line}\n' for line in sentences(draw, vocabulary, counts))
 
 
 def tell(
@@ -188,7 +142,7 @@ def benchmark_data(pairs: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         for seed, (split, count) in enumerate({'train': pairs, 'dev': 3000, 'test': 3000}.items()):
-            write_text(folder, split, count, seed)
+            synthetic.write_text(folder, split, count, seed)
         splits = {f'data.{split}': split for split in ('train', 'dev', 'test')}
         text = {'data.source': 'text', 'data.dir': name, 'data.row_len': 288, **splits}
         of = lambda **options: configs.resolve(configs.config_dict({**text, **options})).data
@@ -325,30 +279,6 @@ def benchmark_train(names: str, rounds: int, count: int, output: str | None) -> 
     write_report(output, found)
 
 
-def random_model(config: Config) -> Trained:
-    """An untrained model none of whose sentences ends before its limit."""
-    params = jax.device_get(training.initial_state(config).params)
-    table = params['embedding']['table'].copy()
-    # Without an end in reach; padding likewise, which other libraries leave out before the softmax.
-    table[[PAD, EOS]] = 0.0
-    params = {**params, 'embedding': {'table': table}}
-    # A search asks a tokenizer for its size only.
-    return Trained(config, parallel.replicate(params), types.SimpleNamespace(size=config.data.pieces))
-
-
-def our_search(trained: Trained) -> Callable[[Sequence[list[int]]], list[list[int]]]:
-    """The search of many rows of pieces, as `translators` has others'."""
-    config = trained.config
-    asked, key = generation.Asked(config.decode, 1, extend=False), generation.sampling_key(config, None)
-
-    def translate(rows: Sequence[list[int]]) -> list[list[int]]:
-        found = generation.search(trained, asked, rows, range(len(rows)), key)
-        best = (each.tokens[0].tolist() for each in found)
-        return [list(itertools.takewhile(lambda piece: piece not in (EOS, PAD), row)) for row in best]
-
-    return translate
-
-
 def benchmark_decode(call: Call) -> None:
     """Times beam search, ours and other libraries' in turns, with the same weights."""
     if parallel.platform() != 'cpu':
@@ -358,53 +288,32 @@ def benchmark_decode(call: Call) -> None:
         raise ConfigError('--workdir and --input: give both, or none')
     if flags.workdir is not None:
         trained, origin = restore.load(flags.workdir)
-        if not os.path.isfile(flags.input):
-            raise ConfigError(f'--input={flags.input}: no such file')
-        with open(flags.input, 'rb') as stream:
-            sentences_read = [line for lines in texts.Lines(stream) for line in lines if line.strip()]
-        if not sentences_read:
-            raise ConfigError(f'--input={flags.input}: holds no sentence')
-        rows = trained.tokenizer.of('source').encode_batch(sentences_read)
+        rows = searches.read(trained, flags.input)
         what = f'{flags.workdir}, {origin}, {len(rows)} sentences of {flags.input}'
     else:
-        trained = random_model(configs.resolve(configs.config_dict({**SIZES, 'decode.extra_len': 0})))
+        trained = searches.untrained(configs.resolve(configs.config_dict({**SIZES, 'decode.extra_len': 0})))
         rows = updates.random_batch(trained.config)['source'].tokens[:SENTENCES].tolist()
         what = f'an untrained model of the size of base, {len(rows)} sentences of {len(rows[0])} pieces'
     config = trained.config
     if config.decode.method != 'beam':
         raise ConfigError(f'decode.method={config.decode.method} in {flags.workdir}: beam search is measured')
     print(f'beam {config.decode.beam}: {what}; {flags.rounds} rounds, {os.cpu_count()} processors')
-    searches = {'ours': our_search(trained)}
+    outputs = {}
     with tempfile.TemporaryDirectory() as folder:
-        missing = [
-            name for name in ('torch', 'transformers', 'ctranslate2') if not importlib.util.find_spec(name)
-        ]
-        if not missing:
-            from experiments import translators
-
-            params = jax.device_get(trained.params)
-            for kind in ('float32', 'int8'):
-                place = pathlib.Path(folder) / kind
-                searches[f'CTranslate2, {kind}'] = translators.ctranslate2_of(config, params, place, kind)
-            searches['Hugging Face'] = translators.hugging_face(config, params)
-        else:
-            named = ', '.join(missing)
-            print(f"Hugging Face, CTranslate2: skipped, not installed ({named}): pip install '.[bench]'")
-        outputs = {}
+        translators = {'ours': searches.ours(trained), **searches.others(trained, pathlib.Path(folder))}
 
         def side(name: str, times: int) -> None:
             for _ in range(times):
-                outputs[name] = searches[name](rows)
+                outputs[name] = translators[name](rows)
 
-        sides = {name: functools.partial(side, name) for name in searches}
+        sides = {name: functools.partial(side, name) for name in translators}
         found = turns.compare(turns.measure(sides, flags.rounds, 1), len(rows), 'sentences')
     leasts = {'CTranslate2, float32': 1.0} | ({} if flags.workdir else {'Hugging Face': 2.0})
     tell_ratios(found, 'sentences', leasts)
-    mine, *theirs = outputs.values()
-    same = {}
-    for name, other in zip(list(outputs)[1:], theirs, strict=True):
-        same[name] = sum(map(operator.eq, mine, other))
-        print(f'outputs of {name} that are ours: {same[name]} of {len(rows)}')
+    mine = outputs.pop('ours')
+    same = {name: sum(map(operator.eq, mine, other)) for name, other in outputs.items()}
+    for name, count in same.items():
+        print(f'outputs of {name} that are ours: {count} of {len(rows)}')
     write_report(flags.output, {'what': what, **found, 'same': same, 'sentences': len(rows)})
 
 

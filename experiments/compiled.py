@@ -33,7 +33,7 @@ class Instruction(NamedTuple):
     result: its type, with the layout. operation: as `fusion`. operands: names in the same computation.
     uses: all names that stand in it. called: the computations that it runs; of a loop, the body. trips: how
     often a loop runs, None where XLA does not know; 1 for all else. source: where it comes from in the
-    traced program. text: all that stands behind the operands.
+    traced program. text: all from the operands on.
     """
 
     result: str

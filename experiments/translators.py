@@ -7,7 +7,7 @@ Their penalty of the length is its power, as n^alpha; the paper's is ((5 + n)/6)
 import itertools
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import ctranslate2
 import numpy as np
@@ -17,13 +17,12 @@ from ctranslate2.specs.common_spec import Activation
 from jaxtyping import Float
 from transformers import MarianConfig, MarianMTModel
 
+from experiments.searches import Search
 from transformer.config import Config
 from transformer.nn.positions import sinusoid
 from transformer.options import ConfigError
 from transformer.symbols import EOS, PAD, START, UNK
 
-# From rows of pieces to their best outputs, without the end of the sentence.
-Translate = Callable[[Sequence[list[int]]], list[list[int]]]
 PAPERS = {
     'kind': 'transformer',
     'norm': 'post',
@@ -87,7 +86,7 @@ def never_written(config: Config) -> list[int]:
     return [PAD, UNK, *range(config.data.pieces, config.model.vocab_size)]
 
 
-def hugging_face(config: Config, params: Mapping) -> Translate:
+def hugging_face(config: Config, params: Mapping) -> Search:
     """MarianMTModel.generate, in batches of about one length."""
     torch.set_num_threads(os.cpu_count())
     m, weights = config.model, Weights(config, params)
@@ -163,7 +162,7 @@ def hugging_face(config: Config, params: Mapping) -> Translate:
     return translate
 
 
-def ctranslate2_of(config: Config, params: Mapping, folder: pathlib.Path, kind: str = 'float32') -> Translate:
+def ctranslate2_of(config: Config, params: Mapping, folder: pathlib.Path, kind: str = 'float32') -> Search:
     """CTranslate2's Translator; the model goes into a folder.
 
     Args:

@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments import benchmark, limit, turns, updates
+from experiments import benchmark, limit, synthetic, turns, updates
 from transformer import accounting
 from transformer import config as configs
 from transformer.nn import models
@@ -32,7 +32,7 @@ def test_data(capsys):
 
 def test_the_text_has_lengths_like_wmt_and_is_the_same_every_time(tmp_path):
     for name in ('first', 'second'):
-        benchmark.write_text(tmp_path, name, 3000, 0)
+        synthetic.write_text(tmp_path, name, 3000, 0)
     sides = [(tmp_path / f'first.{language}').read_text().splitlines() for language in ('en', 'de')]
     assert sides == [(tmp_path / f'second.{language}').read_text().splitlines() for language in ('en', 'de')]
     lengths = np.array([[len(line.split()) for line in side] for side in sides])

@@ -1,0 +1,80 @@
+"""Searches that are timed beside each other: models, sentences, and who searches them."""
+
+import importlib.util
+import itertools
+import os
+import pathlib
+import types
+from collections.abc import Callable, Sequence
+
+import jax
+
+from transformer import parallel, texts, training
+from transformer.config import Config
+from transformer.options import ConfigError
+from transformer.runs.restore import Trained
+from transformer.symbols import EOS, PAD
+from transformer.tasks import generation
+
+# From rows of pieces to their best outputs, without the end of the sentence.
+Search = Callable[[Sequence[list[int]]], list[list[int]]]
+LIBRARIES = ('torch', 'transformers', 'ctranslate2')
+
+
+def untrained(config: Config) -> Trained:
+    """An untrained model none of whose sentences ends before its limit."""
+    params = jax.device_get(training.initial_state(config).params)
+    table = params['embedding']['table'].copy()
+    # Without an end in reach; padding likewise, which other libraries leave out before the softmax.
+    table[[PAD, EOS]] = 0.0
+    params = {**params, 'embedding': {'table': table}}
+    # A search asks a tokenizer for its size only.
+    return Trained(config, parallel.replicate(params), types.SimpleNamespace(size=config.data.pieces))
+
+
+def ours(trained: Trained) -> Search:
+    """Our search of many rows of pieces."""
+    config = trained.config
+    asked, key = generation.Asked(config.decode, 1, extend=False), generation.sampling_key(config, None)
+
+    def translate(rows: Sequence[list[int]]) -> list[list[int]]:
+        found = generation.search(trained, asked, rows, range(len(rows)), key)
+        best = (each.tokens[0].tolist() for each in found)
+        return [list(itertools.takewhile(lambda piece: piece not in (EOS, PAD), row)) for row in best]
+
+    return translate
+
+
+def others(trained: Trained, folder: pathlib.Path) -> dict[str, Search]:
+    """The searches of other libraries with the same weights, by name; none, and a line, if one is missing.
+
+    Args:
+      folder: where their models go.
+    """
+    if missing := [name for name in LIBRARIES if not importlib.util.find_spec(name)]:
+        named = ', '.join(missing)
+        print(f"Hugging Face, CTranslate2: skipped, not installed ({named}): pip install '.[bench]'")
+        return {}
+    from experiments import translators
+
+    config, params = trained.config, jax.device_get(trained.params)
+    theirs = {
+        f'CTranslate2, {kind}': translators.ctranslate2_of(config, params, folder / kind, kind)
+        for kind in ('float32', 'int8')
+    }
+    return {**theirs, 'Hugging Face': translators.hugging_face(config, params)}
+
+
+def read(trained: Trained, file: str) -> list[list[int]]:
+    """The sentences of a file as rows of pieces, without blank lines.
+
+    Raises:
+      ConfigError: there is no such file, or nothing in it.
+    """
+    if not os.path.isfile(file):
+        raise ConfigError(f'--input={file}: no such file')
+    with open(file, 'rb') as stream:
+        sentences = [line for lines in texts.Lines(stream) for line in lines if line.strip()]
+    if not sentences:
+        raise ConfigError(f'--input={file}: holds no sentence')
+    return trained.tokenizer.of('source').encode_batch(sentences)
