@@ -132,8 +132,10 @@ def _bound(program: Program, around: Mapping[str, Instruction], loop: Instructio
     place, end = _INDEX.search(counter.text), _WHOLE.match(bound.text)
     if counter.operation != 'get-tuple-element' or bound.operation != 'constant' or not end:
         return None
-    element = lambda inside, results: _plain(program, inside, inside[results].operands[int(place[1])])
     inside = program.computations[body]
+    if {inside[program.roots[body]].operation, around[loop.operands[0]].operation} != {'tuple'}:
+        return None
+    element = lambda inside, results: _plain(program, inside, inside[results].operands[int(place[1])])
     step, first = element(inside, program.roots[body]), element(around, loop.operands[0])
     if step.operation != 'add' or (first.operation, first.text[:2]) != ('constant', '0)'):
         return None
