@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
@@ -23,14 +24,22 @@ from transformer.runs.ownership import try_lock
 LAUNCHERS = ('local', 'slurm')
 # Seconds from the signal that asks a run to stop to the end of its job.
 _TIME_TO_SAVE = 120
+_AS_IT_IS: Mapping[str, str | None] = types.MappingProxyType({})
 
 
 class Job:
     """What the launcher executes: run.py in a process of its own, watched."""
 
-    def __init__(self, run: Run, environment: Mapping[str, str | None]):
-        """Takes the variables to set in the environment of the process, and with None those to remove."""
-        self._run, self._environment = run, environment
+    def __init__(
+        self, run: Run, environment: Mapping[str, str | None] = _AS_IT_IS, cores: Sequence[int] = ()
+    ):
+        """Says in what the run is executed.
+
+        Args:
+          environment: variables to set in the environment of the process, and with None those to remove.
+          cores: the CPU cores that it may use; none named: those of the launcher.
+        """
+        self._run, self._environment, self._cores = run, environment, cores
         self._process_id: int | None = None
 
     def __call__(self) -> None:
@@ -69,6 +78,8 @@ class Job:
 
     def _execute(self, log: IO[bytes], lock: IO[str]) -> int:
         environment = {**os.environ, **self._environment}
+        if self._cores:
+            os.sched_setaffinity(0, self._cores)
         # SLURM sends its warning to every process of the job; here `checkpoint` passes it on. A session of
         # its own keeps Ctrl-C from reaching the run twice.
         process, asked = None, False
@@ -130,13 +141,16 @@ def _error(status: int, log: pathlib.Path, began: int) -> str:
 def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
     """Executes runs, at most `parallel` at a time, and yields each run's state when it has ended.
 
+    Runs that go on at once share the CPU cores out: two with a core each are faster than two that take turns
+    on both.
+
     Args:
       gpus: how many each run has; with 0 all runs see what this process sees.
 
     Raises:
       ConfigError: there are fewer GPUs.
     """
-    devices = [_devices(slot, gpus) for slot in range(parallel)]
+    devices, cores = [_devices(slot, gpus) for slot in range(parallel)], _cores(parallel)
     executor = submitit.AutoExecutor(workdir / 'jobs' / 'submitit', cluster='local')
     executor.update_parameters(timeout_min=10 * 365 * 24 * 60)
     waiting, active = list(runs), {}
@@ -146,7 +160,8 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
                 if slot not in active and waiting:
                     run = waiting.pop(0)
                     with _errors_to(workdir / 'jobs' / 'launcher.log'):
-                        active[slot] = run, executor.submit(Job(run, devices[slot]))
+                        job = Job(run, devices[slot], cores[slot])
+                        active[slot] = run, executor.submit(job)
             time.sleep(0.2)
             for slot, (run, job) in list(active.items()):
                 # A killed job may leave its run alive.
@@ -171,6 +186,14 @@ def _errors_to(file: pathlib.Path) -> Iterator[None]:
     finally:
         os.dup2(terminal, sys.__stderr__.fileno())
         os.close(terminal)
+
+
+def _cores(parallel: int) -> list[Sequence[int]]:
+    """The CPU cores of each slot, none named where they cannot be told apart."""
+    if not hasattr(os, 'sched_getaffinity'):
+        return [()] * parallel
+    known = sorted(os.sched_getaffinity(0))
+    return [known[slot::parallel] or [known[slot % len(known)]] for slot in range(parallel)]
 
 
 def _devices(slot: int, gpus: int) -> dict[str, str | None]:
@@ -216,7 +239,7 @@ def on_slurm(
     )
     try:
         with executor.batch():
-            jobs = [executor.submit(Job(run, {})) for run in runs]
+            jobs = [executor.submit(Job(run)) for run in runs]
     except submitit.core.utils.FailedJobError as error:
         raise ConfigError(f'--launcher=slurm: {str(error).strip().splitlines()[-1]}') from None
     return {run.name: job.job_id for run, job in zip(runs, jobs, strict=True)}

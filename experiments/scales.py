@@ -27,7 +27,7 @@ PROPORTIONAL = (
 # And these at its own scale too, where the user changes the base.
 PROPORTIONAL_AT_HOME = ('train.steps',)
 # By name: the config file that rows are differences from, and what all of them change in it. Three layers,
-# because rows of Table 3 have a third and two thirds of them. Few pairs and updates, so that rows differ.
+# because rows of Table 3 have a third and two thirds of them.
 SCALES = {
     'paper': ('base', {}),
     'multi30k': (
@@ -42,6 +42,8 @@ SCALES = {
             'train.average_last': 0,
         },
     ),
+    # Few pairs, so that rows differ. The learning rate and the updates were chosen on base, C3 and big with
+    # seed 1: a factor of 0.8 does not train big, 0.2 is too slow. So seed 1 is not in the committed Table 3.
     'grammar': (
         'tiny',
         {
@@ -50,10 +52,11 @@ SCALES = {
             'model.d_ff': 256,
             'data.train_pairs': 4000,
             'data.batch_tokens': 1024,
-            'train.steps': 600,
+            'train.lr_constant': 0.4,
+            'train.steps': 1500,
             'train.warmup_steps': 150,
-            'train.eval_every': 100,
-            'train.checkpoint_every': 100,
+            'train.eval_every': 300,
+            'train.checkpoint_every': 300,
         },
     ),
     'language': ('gpt_grammar', {}),

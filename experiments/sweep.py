@@ -10,6 +10,7 @@ import datetime
 import itertools
 import math
 import pathlib
+import re
 import sys
 from collections.abc import Sequence
 
@@ -52,7 +53,7 @@ def run_rows(call: Call) -> int:
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
         raise ConfigError(f'--{ignored[0]}: for SLURM only; needs --launcher=slurm')
     rows = tables.rows(_table(values), values.rows)
-    asked = tuple(itertools.product([row.name for row in rows], range(1, values.seeds + 1)))
+    asked = tuple(itertools.product([row.name for row in rows], _seeds(values.seeds)))
     workdir = _workdir(values)
     new = runs.described(runs.Sweep(_table(values), _scale(values), _different(values), asked))
     resources = _resources(values) if values.launcher == 'slurm' else {}
@@ -61,6 +62,8 @@ def run_rows(call: Call) -> int:
         sweep = runs.joined(workdir, new)
         mine = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
         missing = [s.run for s in mine if s.state in runs.MISSING]
+        # A sweep that is cut short has all rows of some seeds.
+        missing.sort(key=lambda run: run.seed)
         print(f'{workdir}: {len(missing)} of {len(mine)} runs to do', flush=True)
         if resources and missing:
             jobs = launch.on_slurm(missing, workdir, values.parallel or 256, resources)
@@ -96,6 +99,15 @@ def _resources(values: flags.FlagValues) -> dict[str, object]:
     if values.sbatch:
         found['slurm_additional_parameters'] = command.pairs('sbatch', values.sbatch)
     return found
+
+
+def _seeds(text: str) -> range:
+    """The seeds that a flag names: 3 are the seeds 1, 2 and 3, and 2-6 those from 2 to 6."""
+    named = re.fullmatch(r'(?:(\d+)-)?(\d+)', text, re.ASCII)
+    first, last = (int(named[1] or 1), int(named[2])) if named else (0, 0)
+    if not 1 <= first <= last:
+        raise ConfigError(f'--seeds={text}: a number from 1, or the first and the last seed such as 2-6')
+    return range(first, last + 1)
 
 
 def _table(values: flags.FlagValues) -> str:
@@ -175,7 +187,7 @@ FLAGS = {
     'memory': Flag(bool, False, 'ask XLA for the memory of an update'),
     'topology': Flag(str, None, 'compile for TPUs, such as v5e:2x4, by their own compiler', 'NAME'),
     'workdir': Flag(str, None, 'folder of the sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
-    'seeds': Flag(int, 1, 'runs of each row, with seeds 1, 2, ...', 'N', least=1),
+    'seeds': Flag(str, '1', 'seeds of each row: N for 1 to N, or such as 2-6', 'N'),
     'launcher': Flag(str, 'local', 'this machine or a SLURM cluster', 'NAME', choices=launch.LAUNCHERS),
     'parallel': Flag(int, None, 'how many runs go on at once (default: 1; on SLURM 256)', 'N', least=1),
     'gpus': Flag(int, 0, 'GPUs of each run; on this machine 0 means all', 'N', least=0),
