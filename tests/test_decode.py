@@ -137,13 +137,14 @@ def test_a_wide_beam_is_exhaustive_search(alpha, best):
 
 
 @pytest.mark.parametrize('sizes', [(1, 4), (2, 3, 4), (1, 2, 3, 4)])
-def test_a_search_moves_to_rooms_for_longer_outputs(sizes):
-    lattice = random_lattice(5, 4, 11)
-    options = {'sentences': 2, 'beam': 3, 'alpha': 0.6, 'best': 3}
+@pytest.mark.parametrize('seed', [1, 2])
+def test_a_search_moves_to_rooms_for_longer_outputs(sizes, seed):
+    # A state that is searched beyond its room loses tokens, which changes what follows.
+    lattice = random_lattice(5, 4, seed)
+    options = {'sentences': 2, 'beam': 3, 'alpha': 0.0, 'best': 3}
     whole, moved = search(lattice, **options), search(lattice, sizes=sizes, **options)
     np.testing.assert_array_equal(moved.tokens, whole.tokens)
     np.testing.assert_allclose(moved.scores, whole.scores, rtol=1e-6)
-    assert (np.asarray(whole.tokens) != 0).sum(-1).max() == 4
     step, rooms = lattice_step(lattice, 5, 5)
     draw = lambda *sizes: decode.sample(
         step, rooms(2, *sizes), jnp.array([4, 3]), jnp.ones(5, bool), decode.likeliest
