@@ -78,8 +78,6 @@ class Job:
 
     def _execute(self, log: IO[bytes], lock: IO[str]) -> int:
         environment = {**os.environ, **self._environment}
-        if self._cores:
-            os.sched_setaffinity(0, self._cores)
         # SLURM sends its warning to every process of the job; here `checkpoint` passes it on. A session of
         # its own keeps Ctrl-C from reaching the run twice.
         process, asked = None, False
@@ -105,6 +103,9 @@ class Job:
                 # The lock is held as long as this process or the run lives.
                 pass_fds=[lock.fileno()],
             )
+            if self._cores:
+                # Before it has begun Python, which counts the cores that it has.
+                os.sched_setaffinity(process.pid, self._cores)
             self._process_id = process.pid
             if asked:
                 process.terminate()

@@ -126,7 +126,7 @@ def _different(values: flags.FlagValues) -> dict[str, object]:
     """What the flags --set change in the base of the scale."""
     found = command.changes(values.set)
     if 'train.seed' in found:
-        raise ConfigError('--set=train.seed: a sweep sets it; --seeds says how many seeds')
+        raise ConfigError('--set=train.seed: a sweep sets it; --seeds says which seeds')
     return found
 
 

@@ -100,7 +100,7 @@ def test_environment(monkeypatch):
     assert found['versions']['python'] == platform.python_version()
     assert found['versions']['jax'] == jax.__version__
     assert found['hardware']['platform'] == 'cpu' and found['hardware']['devices'] == 8
-    assert found['hardware']['processes'] == 1 and found['hardware']['cpus'] == os.cpu_count()
+    assert found['hardware']['processes'] == 1 and found['hardware']['cpus'] == len(os.sched_getaffinity(0))
 
 
 def git(folder: pathlib.Path, *words: str) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import itertools
 import json
 import os
 import pathlib
@@ -299,7 +300,7 @@ def finish(run: Scripted) -> None:
 def test_how_a_run_ended(tmp_path, program, state, error):
     run = scripted(tmp_path, program)
     run.file('log').write_text('error: of the time before\n')
-    job = launch.Job(run, {})
+    job = launch.Job(run)
     if state == 'done':
         finish(run)
         job()
@@ -314,15 +315,15 @@ def test_how_a_run_ended(tmp_path, program, state, error):
 
 def test_what_is_done_is_not_done_again(tmp_path):
     run = scripted(tmp_path, 'print("once")')
-    launch.Job(run, {})()
+    launch.Job(run)()
     # What it should have made is not there.
     assert runs.state(run, set()).state == 'missing'
     finish(run)
     assert runs.state(run, set()).state == 'done'
-    launch.Job(run, {})()
+    launch.Job(run)()
     assert run.file('log').read_text() == 'once\n'
     shutil.rmtree(run.folder)
-    launch.Job(run, {})()
+    launch.Job(run)()
     assert run.file('log').read_text() == 'once\nonce\n'
 
 
@@ -341,7 +342,7 @@ def test_ctrl_c_while_a_run_saves_does_not_leave_it(tmp_path):
     )
     run, before = scripted(tmp_path, program), signal.getsignal(signal.SIGINT)
     with pytest.raises(RuntimeError, match='base-seed1: saved'):
-        launch.Job(run, {})()
+        launch.Job(run)()
     found = runs.state(run, set())
     assert (found.state, found.error) == ('stopped', 'saved')
     assert signal.getsignal(signal.SIGINT) is before
@@ -383,7 +384,7 @@ def test_a_process_tells_its_seconds(tmp_path):
     run = scripted(tmp_path, 'import time; time.sleep(0.5)')
     run.folder.mkdir()
     (run.folder / 'metrics.jsonl').write_text('{"step": 7}\n')
-    launch.Job(run, {})()
+    launch.Job(run)()
     ended = json.loads(run.file('json').read_text())
     assert ended['from_step'] == 7 and 0.5 <= ended['seconds'] < 60
 
@@ -402,12 +403,39 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
         launch._devices(1, 2)
 
 
+def test_runs_at_once_share_the_cores(tmp_path, monkeypatch):
+    monkeypatch.setattr(os, 'sched_getaffinity', lambda process: {7, 2, 3, 5, 11})
+    assert launch._cores(1) == [[2, 3, 5, 7, 11]]
+    assert launch._cores(2) == [[2, 5, 11], [3, 7]]
+    assert launch._cores(7) == [[2], [3], [5], [7], [11], [2], [3]]
+    monkeypatch.undo()
+    last = max(os.sched_getaffinity(0))
+    run = scripted(tmp_path, 'import os; print(os.sched_getaffinity(0))')
+    launch.Job(run, cores=[last])()
+    assert run.file('log').read_text() == f'{{{last}}}\n'
+    assert os.sched_getaffinity(0) == os.sched_getaffinity(os.getppid())
+    monkeypatch.delattr(os, 'sched_getaffinity')
+    assert launch._cores(2) == [(), ()]
+
+
+def test_seed_by_seed(tmp_path, monkeypatch):
+    launched = []
+    monkeypatch.setattr(launch, 'on_this_machine', lambda missing, *_: launched.extend(missing) or [])
+    call = ['sweep', 'run', '--scale=grammar', '--rows=base,A1', f'--workdir={tmp_path}']
+    assert sweep.main([*call, '--seeds=2']) == sweep.main([*call, '--seeds=2-3']) == 1
+    assert [run.name for run in launched] == [
+        'base-seed1', 'A1-seed1', 'base-seed2', 'A1-seed2',
+        'base-seed2', 'A1-seed2', 'base-seed3', 'A1-seed3',
+    ]  # fmt: skip
+    assert set(runs.read_sweep(tmp_path).runs) == set(itertools.product(['base', 'A1'], [1, 2, 3]))
+
+
 def test_a_run_that_runs_is_left_alone(tmp_path):
     run = scripted(tmp_path, 'import time; time.sleep(60)')
     with run.file('lock').open('a') as lock:
         assert ownership.try_lock(lock)
         assert runs.state(run, {run.name}).state == 'running'
-        launch.Job(run, {})()
+        launch.Job(run)()
     assert not run.file('log').exists()
     assert runs.state(run, {run.name}).state == 'queued'
     assert runs.state(run, set()).state == 'missing'
@@ -426,7 +454,7 @@ def test_a_run_outlives_who_watches_it(tmp_path):
     program = 'import pickle, sys; pickle.load(sys.stdin.buffer)()'
     watcher = subprocess.Popen([sys.executable, '-c', program], stdin=subprocess.PIPE, cwd=launch.ROOT)
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
-    watcher.stdin.write(cloudpickle.dumps(launch.Job(run, {})))
+    watcher.stdin.write(cloudpickle.dumps(launch.Job(run)))
     watcher.stdin.close()
     until(lambda: run.file('log').exists() and 'here' in run.file('log').read_text())
     children = psutil.Process(watcher.pid).children()
@@ -453,7 +481,7 @@ def test_preemption_saves_and_gives_the_job_back(tmp_path):
     )
     saved, ready = tmp_path / 'saved', tmp_path / 'ready'
     run = scripted(tmp_path, program.replace('SAVED', str(saved)).replace('READY', str(ready)))
-    job = launch.Job(run, {})
+    job = launch.Job(run)
     given_back = []
 
     def preempted(*_):
@@ -541,7 +569,8 @@ def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
         (['status', f'--workdir={tmp_path}'], 'no sweep was launched there'),
         (['status', f'--workdir={__file__}'], 'no sweep was launched there'),
         (['run', '--set=train.steps'], '--set=train.steps: expected OPTION=VALUE'),
-        (['run', '--set=train.seed=1'], '--set=train.seed: a sweep sets it; --seeds says how many'),
+        (['run', '--set=train.seed=1'], '--set=train.seed: a sweep sets it; --seeds says which seeds'),
+        *((['run', f'--seeds={seeds}'], f'--seeds={seeds}: ') for seeds in ('', '0', '2-', '3-2', '1,2')),
         (['run', '--set=train.stepz=1'], "did you mean 'train.steps'"),
         (['run', '--set=model.d_model=7'], 'row base: model.h=8: d_model=7 is not divisible'),
         (['run', '--rows=A1,Z'], '--rows=Z'),

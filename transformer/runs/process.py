@@ -104,9 +104,14 @@ def environment() -> dict[str, dict[str, object]]:
             'device': device.device_kind,
             'devices': jax.device_count(),
             'processes': jax.process_count(),
-            'cpus': os.cpu_count(),
+            'cpus': _cores(),
         },
     }
+
+
+def _cores() -> int | None:
+    """The CPU cores that this process may use, which are not all where runs share them out."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 
 def _revision() -> str | None:
