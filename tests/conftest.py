@@ -1,6 +1,7 @@
 """Eight fake devices, strict broadcasting, a cache of its own."""
 
 import os
+import shutil
 
 # Tests compile much and compute little: the fastest compilation is the fastest test. Of these flags the
 # first two take 40 % of its time each; with the third it works in one thread, with less to do in all.
@@ -39,3 +40,15 @@ def _few_programs():
     """Each compiled program takes memory maps, of which a process may have only so many."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def browser():
+    playwright = pytest.importorskip('playwright.sync_api', reason="needs pip install '.[test]'")
+    chromium = shutil.which('chromium')
+    if chromium is None:
+        pytest.skip('needs chromium')
+    with playwright.sync_playwright() as started:
+        launched = started.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
+        yield launched
+        launched.close()

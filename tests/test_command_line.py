@@ -18,13 +18,15 @@ from etils import epath
 
 import run
 import transformer
+from experiments.figures import __main__ as figures
 from transformer import arguments as cli_arguments
 from transformer import cli, commands, files, options
 from transformer import config as configs
 from transformer.options import ConfigError
-from transformer.runs import ownership
+from transformer.runs import ownership, restore
 from transformer.runs import workdir as workdirs
 from transformer.tasks import generation
+from transformer.tasks.translation import task as translation
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = {
@@ -355,6 +357,40 @@ def test_a_figure_of_a_sentence_without_it_shows_all_words(capfd, trained):
     os.rmdir(trained / 'figures')
     assert run.main([*call, '--word=it']) == 2
     assert '--word=it: not a word of' in capfd.readouterr().err
+
+
+def test_figures_of_all_kinds_of_attention(capfd, trained, tmp_path):
+    call = [
+        'figures',
+        'attention',
+        f'--workdir={trained}',
+        f'--output={tmp_path}',
+        '--sentence=one two three',
+    ]
+    assert figures.main([*call, '--attention=decoder', '--layer=1', '--heads=2,1']) == 0
+    names = ('attention.html', 'lines.svg', 'lines.png', 'heads.svg', 'heads.png')
+    assert capfd.readouterr().out.split() == [str(tmp_path / name) for name in names]
+    assert 'decoder self-attention, layer 1 of 1, heads 2, 1' in (tmp_path / 'lines.svg').read_text()
+    model, _ = restore.load(trained)
+    sentence, written, kinds = translation.attended(model, 'one two three')
+    assert [each.name for each in kinds] == [
+        'encoder self-attention', 'encoder-decoder attention', 'decoder self-attention',
+    ]  # fmt: skip
+    encoder, cross, decoder = kinds
+    assert sentence == 'one two three' and encoder.queries == encoder.keys == cross.keys
+    assert decoder.queries == cross.queries and decoder.keys == ['·', *cross.queries[:-1]]
+    side = model.tokenizer.of('target')
+    assert cross.queries == side.pieces(side.encode(written))
+    for each in kinds:
+        assert each.weights.shape == (1, 2, len(each.queries), len(each.keys))
+        np.testing.assert_allclose(each.weights.sum(-1), 1.0, rtol=1e-5)
+    # It reads no piece before it has written it; the queries are those of the pieces written next.
+    assert (np.triu(decoder.weights, 1) == 0).all() and (np.tril(decoder.weights) > 0).any()
+    page = (tmp_path / 'attention.html').read_text()
+    assert all(f'"name":"{each.name}"' in page for each in kinds) and sentence in page
+    for bad in ('--layer=2', '--heads=3', '--word=nowhere'):
+        assert figures.main([*call, bad]) == 2
+        assert f'error: {bad}: ' in capfd.readouterr().err.splitlines()[-1]
 
 
 def test_diagnosis(capfd, texts, trained, tmp_path):

@@ -1,14 +1,22 @@
-"""Pictures of attention: what they show, how large they are, and what they are called."""
+"""Figures: what they show, how large they are, and what they are called; the page in a browser."""
+
+import json
 
 import numpy as np
 import pytest
 from etils import epath
 from matplotlib import image
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
 
+from experiments.figures import __main__ as command
+from experiments.figures import attention, plots
+from transformer import config as configs
 from transformer import figures
+from transformer.nn import positions
 from transformer.options import ConfigError
 from transformer.tasks import contract
-from transformer.tasks.contract import View
+from transformer.tasks.contract import Attended, View
 
 PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
 
@@ -61,3 +69,195 @@ def test_words_in_pieces():
     assert contract.has_word(PIECES, 'dogs') and not contract.has_word(PIECES, 'it')
     with pytest.raises(ConfigError, match="--word=it: not a word of 'Two dogs ran .'"):
         contract.places(PIECES, 'it')
+
+
+def seen(queries: list[str], keys: list[str], *, causal: bool = False, heads: int = 3) -> Attended:
+    """Softmax weights of random logits, of two layers."""
+    logits = np.random.default_rng(len(keys)).normal(size=(2, heads, len(queries), len(keys))) * 2
+    if causal:
+        logits = np.where(np.tri(len(queries), len(keys), dtype=bool), logits, -np.inf)
+    weights = np.exp(logits)
+    return Attended('of a test', weights / weights.sum(-1, keepdims=True), queries, keys)
+
+
+def test_words_get_the_sum_and_give_the_mean_of_their_pieces():
+    pieces, words = ['▁Two', '▁dog', 's', '▁', '.', '</s>'], ['Two', 'dogs', '␣', '.', '</s>']
+    given = seen(pieces, ['·', *pieces[:-1]])
+    found = attention.by_words(given)
+    assert (found.queries, found.keys) == (words, ['·', *words[:-1]])
+    w = given.weights
+    np.testing.assert_allclose(found.weights[:, :, 0, 2], w[:, :, 0, 2] + w[:, :, 0, 3])
+    np.testing.assert_allclose(found.weights[:, :, 1, 0], (w[:, :, 1, 0] + w[:, :, 2, 0]) / 2)
+    np.testing.assert_allclose(found.weights.sum(-1), 1.0)
+    # The start is a word of its own, also before a piece that continues a word.
+    assert attention.by_words(seen(['·', 'a', 'b'], ['·', 'a', 'b'])).keys == ['·', 'ab']
+
+
+@pytest.mark.parametrize('query', [None, 1])
+def test_lines_have_the_colour_of_their_head_and_are_as_strong_as_their_weight(query):
+    given = seen(['The', 'cat', 'ran'], ['Die', 'Katze'])
+    figure = attention.draw_lines(given, 1, [0, 2], query)
+    lines = [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]
+    assert len(lines) == 2
+    for head, drawn in zip([0, 2], lines, strict=True):
+        ends = {tuple(map(tuple, line)): colour for line, colour in zip(
+            drawn.get_segments(), drawn.get_edgecolors(), strict=True
+        )}  # fmt: skip
+        expected = {
+            ((q, 1.0), (k, 0.0)): weight
+            for (q, k), weight in np.ndenumerate(given.weights[1, head])
+            if weight >= attention.LEAST and query in (None, q)
+        }
+        assert ends.keys() == expected.keys() and expected
+        for end, weight in expected.items():
+            np.testing.assert_allclose(ends[end], to_rgba(attention.colours(3)[head], weight))
+    boxes = figure.axes[0].patches
+    assert len(boxes) == (0 if query is None else 4)
+    if query is not None:
+        np.testing.assert_allclose([b.get_facecolor()[3] for b in boxes], given.weights[1, [0, 2], 1].ravel())
+
+
+def test_every_head_has_a_colour_of_its_own():
+    for heads in (1, 8, 10, 16, 20, 33):
+        assert len(set(attention.colours(heads))) == heads
+
+
+def test_all_heads_as_a_grid():
+    given = seen(['a', 'b', 'c'], ['a', 'b'])
+    figure = attention.draw_heads(given)
+    maps = [axis.images[0].get_array() for axis in figure.axes]
+    np.testing.assert_array_equal(maps, given.weights.reshape(6, 3, 2))
+
+
+SENTENCE = 'The </script> cat & the Donaudampfschifffahrtsgesellschaft saw <b>it</b>.'
+
+
+@pytest.fixture
+def page_file(tmp_path):
+    words = ['The', '</script>', 'cat', '&', 'the', 'Donaudampfschifffahrtsgesellschaft', 'saw', 'it', '.']
+    written = [f'Wort{i}' for i in range(14)]
+    kinds = [
+        seen(words, words)._replace(name='encoder self-attention'),
+        seen(written, words)._replace(name='encoder-decoder attention'),
+        seen(written, ['·', *written[:-1]], causal=True, heads=12)._replace(name='decoder self-attention'),
+    ]
+    file = tmp_path / 'attention.html'
+    file.write_text(attention.page(SENTENCE, 'Die <i>Katze</i>', 'a model', kinds))
+    return file, kinds
+
+
+@pytest.mark.parametrize('width', [390, 1280])
+def test_the_page_of_attention(page_file, browser, width):
+    file, kinds = page_file
+    page = browser.new_page(viewport={'width': width, 'height': 844})
+    requested, complaints = [], []
+    page.on('request', lambda request: requested.append(request.url))
+    page.on('console', lambda message: complaints.append(message.text))
+    page.on('pageerror', lambda error: complaints.append(str(error)))
+    page.goto(file.as_uri())
+    assert (requested, complaints) == ([file.as_uri()], [])
+    assert page.locator('h1').inner_text() == SENTENCE and page.title() == f'Attention: {SENTENCE}'
+    choose = lambda name: page.get_by_role('button', name=name, exact=True)
+    fits = lambda: page.evaluate('document.documentElement.scrollWidth') <= width
+    count = lambda: page.locator('#drawn line').count()
+    strong = lambda weights: int((np.rint(1000 * weights) >= 1000 * attention.LEAST).sum())
+    words = lambda side: page.locator(f'#{side} li').all_inner_texts()
+    # At first the last layer of the first kind, with all heads and words.
+    assert fits() and words('queries') == kinds[0].queries and count() == strong(kinds[0].weights[1])
+    choose('it').click()
+    assert count() == strong(kinds[0].weights[1, :, 7])
+    assert choose('it').get_attribute('aria-pressed') == 'true'
+    most = kinds[0].weights[1, :, 7]
+    told = [f'head {h + 1}: {kinds[0].keys[row.argmax()]} ({row.max():.2f})' for h, row in enumerate(most)]
+    assert page.locator('#told').inner_text() == f'“it” attends most to: {", ".join(told)}'
+    shown = (
+        page.locator('#keys .boxes').nth(2).locator('i').evaluate_all('all => all.map(i => +i.style.opacity)')
+    )
+    np.testing.assert_allclose(shown, kinds[0].weights[1, :, 7, 2], atol=6e-4)
+    # A line ends where its words stand.
+    box = lambda selector, place: page.locator(selector).nth(place).bounding_box()
+    middle = lambda found: found['y'] + found['height'] / 2
+    line = page.locator('#drawn line').first.evaluate('l => [l.y1, l.y2].map(y => y.baseVal.value)')
+    top = box('#drawn', 0)['y']
+    assert abs(top + line[0] - middle(box('#queries li', 7))) < 2
+    first = int(np.flatnonzero(np.rint(1000 * kinds[0].weights[1, 0, 7]) >= 20)[0])
+    assert abs(top + line[1] - middle(box('#keys li', first))) < 2
+    choose('it').click()
+    page.mouse.move(0, 0)
+    assert page.locator('#told').inner_text() == ''
+    # Layer, heads and kind, by buttons and by the maps; all with the keyboard too.
+    page.locator('#layer').get_by_role('button', name='1', exact=True).click()
+    head = page.locator('#heads').get_by_role('button', name='2', exact=True)
+    head.focus()
+    page.keyboard.press('Enter')
+    assert count() == strong(kinds[0].weights[0, [0, 2]])
+    assert page.evaluate('document.activeElement.textContent') == '2'
+    choose('none').click()
+    assert count() == 0
+    choose('all').click()
+    assert count() == strong(kinds[0].weights[0])
+    choose('layer 2, head 3').click()
+    assert count() == strong(kinds[0].weights[1, 2])
+    choose('decoder self-attention').click()
+    assert words('keys') == kinds[2].keys and count() == strong(kinds[2].weights[1]) and fits()
+    choose('Wort0').click()
+    assert page.locator('#told').inner_text().count('· (1.00)') == 12
+    choose('encoder-decoder attention').click()
+    assert words('queries') == kinds[1].queries and words('keys') == kinds[1].keys and fits()
+
+
+def test_positions_and_schedule():
+    table = positions.sinusoid(20, 8, 'paper')
+    drawn, alike, *_ = plots.draw_positions(table, 'sinusoids').axes
+    np.testing.assert_array_equal(drawn.images[0].get_array(), table)
+    # sin a sin b + cos a cos b = cos(a - b): of four waves, each of the norm 1.
+    waves = 10000.0 ** -(np.arange(4) / 4)
+    apart = np.arange(20)[:, None] - np.arange(20)
+    np.testing.assert_allclose(
+        alike.images[0].get_array(), np.cos(apart[..., None] * waves).mean(-1), atol=1e-5
+    )
+    config = configs.resolve(configs.config_dict({'train.steps': 500, 'train.warmup_steps': 100}))
+    (line,) = plots.draw_schedule({'base': config}).axes[0].lines
+    steps, rates = line.get_data()
+    np.testing.assert_array_equal(steps, np.arange(1, 501))
+    np.testing.assert_allclose(rates, 512**-0.5 * np.minimum(steps**-0.5, steps * 100**-1.5), rtol=1e-5)
+
+
+def test_curves(tmp_path, capsys):
+    (tmp_path / 'run').mkdir()
+    lines = [{'step': 1, 'loss': 3.0}, {'step': 2, 'loss': 2.0, 'dev_loss': 2.5}]
+    (tmp_path / 'run' / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+    of_training, of_dev = plots.draw_curves({'run': lines}).axes[0].lines
+    np.testing.assert_array_equal(of_training.get_data(), [[1, 2], [3.0, 2.0]])
+    np.testing.assert_array_equal(of_dev.get_data(), [[2], [2.5]])
+    call = ['figures', 'curves', str(tmp_path / 'run'), f'--output={tmp_path / "drawn"}']
+    files = lambda: {f.name: f.read_bytes() for f in (tmp_path / 'drawn').iterdir()}
+    assert command.main(call) == 0
+    first = files()
+    assert command.main(call) == 0
+    assert files() == first and first.keys() == {'curves.png', 'curves.svg'}
+
+
+def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
+    (tmp_path / 'file').touch()
+    for argv, part in (
+        (['curves'], 'curves: name at least one'),
+        (['curves', str(tmp_path)], f'{tmp_path}: no metrics.jsonl with a line there'),
+        (['schedule', 'nowhere.py'], 'nowhere.py: no such config file or work directory'),
+        (['positions', 'configs/base.py', f'--output={tmp_path / "file"}'], 'file: File exists'),
+        (['positions', str(tmp_path)], f'{tmp_path}'),
+        (['attention', f'--workdir={tmp_path}'], f'{tmp_path}'),
+        (['attention', '--attention=both'], '--attention'),
+    ):
+        assert command.main(['figures', f'--output={tmp_path / "drawn"}', *argv]) == 2
+        error = capsys.readouterr().err
+        assert error.startswith('error: ') and part in error and error.count('\n') == 1
+    assert command._numbered('heads', '3,1,3', 4) == [2, 0]
+    for flag, text, most in (
+        ('heads', '0', None),
+        ('heads', '5', None),
+        ('heads', 'a', None),
+        ('layer', '1,2', 1),
+    ):
+        with pytest.raises(ConfigError, match=f'--{flag}={text}: choose .* 1 to 4'):
+            command._numbered(flag, text, 4, most)

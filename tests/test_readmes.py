@@ -15,6 +15,7 @@ from experiments import benchmark, report, sweep
 from experiments.claims import CLAIMS
 from experiments.claims import __main__ as claims
 from experiments.complexity import __main__ as complexity
+from experiments.figures import __main__ as figures
 from transformer import arguments, cli, options
 from transformer import config as configs
 from transformer.config import config_dict, resolve
@@ -32,6 +33,7 @@ PROGRAMS = {
     'benchmark': benchmark,
     'complexity': complexity,
     'claims': claims,
+    'figures': figures,
 }
 # What stands for a value of the reader's own.
 FILE = '--config=FILE'

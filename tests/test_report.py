@@ -700,18 +700,6 @@ def test_a_full_disk_is_one_line(capsys):
     assert capsys.readouterr().err == 'error: [Errno 28] No space left on device\n'
 
 
-@pytest.fixture
-def browser():
-    playwright = pytest.importorskip('playwright.sync_api', reason="needs pip install '.[test]'")
-    chromium = shutil.which('chromium')
-    if chromium is None:
-        pytest.skip('needs chromium')
-    with playwright.sync_playwright() as started:
-        launched = started.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
-        yield launched
-        launched.close()
-
-
 def test_the_page(workdir, tmp_path, capsys, browser):
     file = tmp_path / 'table.html'
     assert shown(workdir, capsys, '--format=html', f'--output={file}') == f'{file}\n'

@@ -11,6 +11,12 @@ from jaxtyping import Float
 from transformer.config import Config
 from transformer.options import ConfigError
 
+START_MARK = '·'  # in figures, the start token
+# The three kinds of attention, as §3.2.3 has them.
+ENCODER_SELF_ATTENTION = 'encoder self-attention'
+CROSS_ATTENTION = 'encoder-decoder attention'
+DECODER_SELF_ATTENTION = 'decoder self-attention'
+
 
 class Hypothesis(NamedTuple):
     """A text that a model wrote, and its score: log p, length-normalised by beam search."""
@@ -29,6 +35,15 @@ class Likelihood(NamedTuple):
     def total(self) -> float:
         """log p of the text."""
         return float(np.sum(self.logp, dtype=np.float64))
+
+
+class Attended(NamedTuple):
+    """One kind of attention of a model in one sentence: of which layers and heads, from what to what."""
+
+    name: str
+    weights: Float[np.ndarray, 'N H Q K']
+    queries: list[str]
+    keys: list[str]
 
 
 class View(NamedTuple):
@@ -70,6 +85,8 @@ class Task(NamedTuple):
     likelihoods: `(trained, examples, numbers, on_done)` to the `Likelihood` of each example's last text
       given its others, of which there are as many as fields of a batch. Warnings name the example's
       line, of which `numbers` has the number; `on_done` gets how many more examples are done.
+    attended: `(trained, sentence)` to the text that the figure of it is about, what the model wrote to it
+      where it writes, and all its `Attended`; None stands for the task's own choice.
     views: `(trained, sentence, word, target_word)` to what a figure of attention shows; None stands for
       the task's own choice.
     pictured: `prepared` to the sentences whose attention is drawn after a training; there may be none.
@@ -85,6 +102,7 @@ class Task(NamedTuple):
     examples: Callable
     writer: Callable
     likelihoods: Callable
+    attended: Callable
     views: Callable
     pictured: Callable
 
@@ -106,7 +124,7 @@ def title(stack: str, word: str | None, sentence: str) -> str:
 
 def has_word(pieces: Sequence[str], word: str) -> bool:
     """Whether a sentence, written as `Tokenizer.pieces` does, has a word."""
-    return any(found == word for found, _ in _words(pieces))
+    return any(found == word for found, _ in words_of(pieces))
 
 
 def places(pieces: Sequence[str], word: str | None) -> list[int] | None:
@@ -117,7 +135,7 @@ def places(pieces: Sequence[str], word: str | None) -> list[int] | None:
     """
     if not word:
         return None
-    words = _words(pieces)
+    words = words_of(pieces)
     for found, where in words:
         if found == word:
             return where
@@ -126,11 +144,11 @@ def places(pieces: Sequence[str], word: str | None) -> list[int] | None:
 
 def last_word(pieces: Sequence[str]) -> str:
     """The last word that has a letter or digit; empty if none has."""
-    words = [word for word, _ in _words(pieces) if re.match(r'\w', word)]
+    words = [word for word, _ in words_of(pieces) if re.match(r'\w', word)]
     return words[-1] if words else ''
 
 
-def _words(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
+def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
     """Words and punctuation, each with the places of its pieces."""
     found: list[tuple[str, list[int]]] = []
     for i, piece in enumerate(pieces):

@@ -24,6 +24,9 @@ from transformer.symbols import EOS, Batch
 from transformer.tasks import comparison, generation, likelihood
 from transformer.tasks.comparison import Measure
 from transformer.tasks.contract import (
+    DECODER_SELF_ATTENTION,
+    START_MARK,
+    Attended,
     Evaluation,
     Hypothesis,
     Likelihood,
@@ -38,7 +41,6 @@ from transformer.tasks.contract import (
 # Texts that an evaluation samples: where the text's source can judge them, and where nothing can.
 JUDGED, SHOWN = 1000, 10
 SAMPLING = {'method': 'sample'}  # whatever `decode.method` says
-START_MARK = '·'  # in figures, the start token
 
 
 def reading(data: Data) -> readers.Reading:
@@ -204,6 +206,18 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
     """
     if target_word:
         raise ConfigError(f'--target_word={target_word}: a language model has no target')
+    sentence, _, [seen] = attended(trained, sentence)
+    word = word or last_word(seen.queries[1:])
+    where = places(seen.queries[1:], word)
+    looked_at = None if where is None else [i + 1 for i in where]
+    return [View(title('decoder', word, sentence), seen.weights, seen.queries, seen.keys, looked_at)]
+
+
+def attended(trained: Trained, sentence: str | None) -> tuple[str, str, list[Attended]]:
+    """What the decoder attends to in a sentence, a sample if None. It writes nothing to it.
+
+    A query is the piece that the decoder has read last, the start token first.
+    """
     config = trained.config
     if sentence is None:
         sentence = _samples(trained, 1)[0]
@@ -214,13 +228,10 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
         )
     tokens = tokens[: config.data.row_len]
     pieces = trained.tokenizer.pieces(tokens)
-    found = attention(config, trained.params, {'text': one_row(tokens)})['decoder/self_attention']
+    [weights] = attention(config, trained.params, {'text': one_row(tokens)}).values()
     # The query at a position has read the piece before that position.
     read = [START_MARK, *pieces[:-1]]
-    word = word or last_word(pieces[:-1])
-    where = places(pieces[:-1], word)
-    looked_at = None if where is None else [i + 1 for i in where]
-    return [View(title('decoder', word, sentence), found, read, read, looked_at)]
+    return sentence, '', [Attended(DECODER_SELF_ATTENTION, weights, read, read)]
 
 
 class Generator:
@@ -362,6 +373,7 @@ TASK = Task(
     examples=examples,
     writer=lambda trained: Generator(trained, warn_of_cut),
     likelihoods=likelihoods,
+    attended=attended,
     views=views,
     pictured=lambda prepared: [],
 )

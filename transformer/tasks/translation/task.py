@@ -23,7 +23,20 @@ from transformer.options import ConfigError
 from transformer.runs.restore import Trained
 from transformer.symbols import Batch
 from transformer.tasks import generation, likelihood
-from transformer.tasks.contract import Likelihood, Task, View, bound, has_word, places, title
+from transformer.tasks.contract import (
+    CROSS_ATTENTION,
+    DECODER_SELF_ATTENTION,
+    ENCODER_SELF_ATTENTION,
+    START_MARK,
+    Attended,
+    Likelihood,
+    Task,
+    View,
+    bound,
+    has_word,
+    places,
+    title,
+)
 from transformer.tasks.translation import bleu, compare
 from transformer.tasks.translation.translate import Translator, cut
 
@@ -202,6 +215,39 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
     Raises:
       ConfigError: the sentence or its translation lacks the word, or the model has no such attention.
     """
+    sentence, translation, seen = attended(trained, sentence)
+    found = {each.name: each for each in seen}
+    written = found[CROSS_ATTENTION]
+    target, source = written.queries, written.keys
+    if ENCODER_SELF_ATTENTION not in found:
+        if word:
+            raise ConfigError(f'--word={word}: the encoder of this model has no attention')
+        looked_at = places(target, target_word)
+        return [View(title('decoder', target_word, translation), written.weights, target, source, looked_at)]
+    word = word or ('it' if has_word(source, 'it') else None)
+    said = target_word or (_first_pronoun(translation) if word else None)
+    read = found[ENCODER_SELF_ATTENTION]
+    return [
+        View(title('encoder', word, sentence), read.weights, source, source, places(source, word)),
+        View(title('decoder', said, translation), written.weights, target, source, places(target, said)),
+    ]
+
+
+def attended(trained: Trained, sentence: str | None) -> tuple[str, str, list[Attended]]:
+    """What the encoder attends to in a sentence, and the decoder in its translation by the model.
+
+    A query of the decoder is the piece that it predicts there. In its self-attention the keys are the
+    pieces that it has read, the start token first.
+
+    Args:
+      sentence: the paper's own example if None.
+
+    Returns:
+      The sentence, its translation, and the kinds of attention that the model has.
+
+    Raises:
+      ConfigError: the model has no attention.
+    """
     sentence = sentence or ANIMAL.format('tired')
     # Cut as for a search, beyond which learned positions have no row.
     translation = Translator(trained, warn_of_cut).translate([sentence])[0]
@@ -215,19 +261,17 @@ def views(trained: Trained, sentence: str | None, word: str | None, target_word:
     source, target = (side.pieces(found) for side, found in zip(sides, ids, strict=True))
     batch = {'source': one_row(ids[0]), 'target': one_row(ids[1])}
     found = attention(trained.config, trained.params, batch)
-    written = found['decoder/cross_attention']
-    if 'encoder/self_attention' not in found:
-        if word:
-            raise ConfigError(f'--word={word}: the encoder of this model has no attention')
-        looked_at = places(target, target_word)
-        return [View(title('decoder', target_word, translation), written, target, source, looked_at)]
-    word = word or ('it' if has_word(source, 'it') else None)
-    said = target_word or (_first_pronoun(translation) if word else None)
-    read = found['encoder/self_attention']
-    return [
-        View(title('encoder', word, sentence), read, source, source, places(source, word)),
-        View(title('decoder', said, translation), written, target, source, places(target, said)),
+    kinds = {
+        'encoder/self_attention': (ENCODER_SELF_ATTENTION, source, source),
+        'decoder/cross_attention': (CROSS_ATTENTION, target, source),
+        'decoder/self_attention': (DECODER_SELF_ATTENTION, target, [START_MARK, *target[:-1]]),
+    }
+    seen = [
+        Attended(name, found[kept], queries, keys)
+        for kept, (name, queries, keys) in kinds.items()
+        if kept in found
     ]
+    return sentence, translation, seen
 
 
 def _first_pronoun(translation: str) -> str:
@@ -250,6 +294,7 @@ TASK = Task(
     examples=examples,
     writer=lambda trained: Translator(trained, warn_of_cut),
     likelihoods=likelihoods,
+    attended=attended,
     views=views,
     pictured=pictured,
 )

@@ -1,0 +1,1 @@
+"""Figures: what a model attends to, and curves."""

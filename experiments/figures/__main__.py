@@ -1,0 +1,215 @@
+"""Draws what a model attends to, positional encodings, learning rates and learning curves.
+
+    python -m experiments.figures attention --workdir=FOLDER --sentence="The cat sees it."
+    python -m experiments.figures positions configs/tiny.py
+    python -m experiments.figures schedule configs/base.py configs/big.py
+    python -m experiments.figures curves runs/tiny runs/multi30k
+
+Every figure is written as PNG and as SVG, attention also as a page that needs nothing else.
+"""
+
+import os
+import pathlib
+import sys
+from collections.abc import Sequence
+
+import jax
+import matplotlib
+import numpy as np
+from etils import epath
+from matplotlib.figure import Figure
+
+from experiments import command, runs
+from experiments.figures import attention, plots
+from transformer import arguments, files
+from transformer import config as configs
+from transformer.arguments import Call, Command, Flag
+from transformer.config import Config
+from transformer.nn import positions
+from transformer.options import ConfigError
+from transformer.runs import restore, workdir
+from transformer.tasks import contract
+from transformer.tasks.task import task_of
+
+KINDS = {
+    'encoder': contract.ENCODER_SELF_ATTENTION,
+    'cross': contract.CROSS_ATTENTION,
+    'decoder': contract.DECODER_SELF_ATTENTION,
+}
+DPI = 150
+
+
+def draw_attention(call: Call) -> None:
+    """Draws a layer as the paper's figures 3 to 5 and all heads of a kind, and writes the page of all kinds.
+
+    Raises:
+      ConfigError: there is no such model, or it lacks what the flags name.
+    """
+    trained, origin = restore.load_and_tell(epath.Path(call.flags.workdir), call.flags.checkpoint)
+    sentence, written, seen = task_of(trained.config).attended(trained, call.flags.sentence)
+    kinds = {each.name: attention.by_words(each) for each in seen}
+    name = KINDS[call.flags.attention] if call.flags.attention else next(iter(kinds))
+    if name not in kinds:
+        raise ConfigError(f'--attention={call.flags.attention}: this model has no {name}')
+    shown = kinds[name]
+    layers, heads, _, _ = shown.weights.shape
+    [layer] = _numbered('layer', call.flags.layer or str(layers), layers, most=1)
+    named = _numbered('heads', call.flags.heads, heads) if call.flags.heads else list(range(heads))
+    query, folder = _place(shown.queries, call.flags.word), _folder(call)
+    files.write_text(
+        folder / 'attention.html',
+        attention.page(sentence, written, f'{call.flags.workdir}, {origin}', list(kinds.values())),
+    )
+    print(folder / 'attention.html')
+    _write(folder / 'lines', attention.draw_lines(shown, layer, named, query))
+    _write(folder / 'heads', attention.draw_heads(shown))
+
+
+def draw_positions(call: Call) -> None:
+    """Draws the sinusoids of a config file, or what positions a work directory's model learned.
+
+    Raises:
+      ConfigError: there is no such file, or its model adds no positions to embeddings.
+    """
+    [path] = call.words
+    config = _config(path)
+    m = config.model
+    if m.positions == 'sinusoidal':
+        table = positions.sinusoid(call.flags.length, m.d_model, m.sinusoid)
+        title = f'sinusoids ({m.sinusoid}), d_model {m.d_model}'
+    elif m.positions == 'learned' and os.path.isdir(path):
+        trained, origin = restore.load_and_tell(epath.Path(path))
+        leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(trained.params))
+        tables = {jax.tree_util.keystr(where, simple=True, separator='/'): leaf for where, leaf in leaves}
+        name = next(name for name in tables if name.endswith('positions/table'))
+        table, title = np.asarray(tables[name])[: call.flags.length], f'{path}: learned, {name}, {origin}'
+    else:
+        learned = ', which a config file does not have' if m.positions == 'learned' else ''
+        raise ConfigError(f'{path}: model.positions={config.model.positions!r}{learned}: nothing to draw')
+    _write(_folder(call) / 'positions', plots.draw_positions(table, title))
+
+
+def draw_schedule(call: Call) -> None:
+    """Draws the learning rate of config files and work directories.
+
+    Raises:
+      ConfigError: there is no such file.
+    """
+    _write(_folder(call) / 'schedule', plots.draw_schedule({path: _config(path) for path in _named(call)}))
+
+
+def draw_curves(call: Call) -> None:
+    """Draws the loss of work directories by update.
+
+    Raises:
+      ConfigError: one holds no metrics.
+    """
+    found = {path: list(runs.metrics(pathlib.Path(path))) for path in _named(call)}
+    for path, lines in found.items():
+        if not lines:
+            raise ConfigError(f'{path}: no metrics.jsonl with a line there')
+    _write(_folder(call) / 'curves', plots.draw_curves(found))
+
+
+def _named(call: Call) -> tuple[str, ...]:
+    if not call.words:
+        raise ConfigError(f'{call.command}: name at least one')
+    return call.words
+
+
+def _config(path: str) -> Config:
+    """The config of a config file, or of a work directory."""
+    if os.path.isdir(path):
+        return workdir.read_config(epath.Path(path))
+    if not os.path.isfile(path):
+        raise ConfigError(f'{path}: no such config file or work directory')
+    return configs.resolve(arguments.read_config_file(path))
+
+
+def _folder(call: Call) -> pathlib.Path:
+    """Where the figures go."""
+    folder = pathlib.Path(call.flags.output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f'--output={folder}: {error.strerror}') from None
+    return folder
+
+
+def _numbered(flag: str, text: str, count: int, most: int | None = None) -> list[int]:
+    """Numbers from 1 that a flag names, as places from 0."""
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(',')]
+    if not all(1 <= number <= count for number in numbers) or len(numbers) > (most or len(numbers)):
+        kind = 'one of' if most == 1 else 'some of'
+        raise ConfigError(f'--{flag}={text}: choose {kind} 1 to {count}')
+    return [number - 1 for number in dict.fromkeys(numbers)]
+
+
+def _place(words: Sequence[str], word: str | None) -> int | None:
+    if word is None:
+        return None
+    if word not in words:
+        raise ConfigError(f'--word={word}: not a word of {" ".join(words)!r}')
+    return list(words).index(word)
+
+
+def _write(path: pathlib.Path, figure: Figure) -> None:
+    """Writes a figure as PNG and SVG, and closes it. The same figure gives the same files."""
+    with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures'}):
+        figure.savefig(path.with_suffix('.svg'), metadata={'Date': None})
+    figure.savefig(path.with_suffix('.png'), dpi=DPI)
+    matplotlib.pyplot.close(figure)
+    print(path.with_suffix('.svg'), path.with_suffix('.png'), sep='\n')
+
+
+COMMANDS = {
+    'attention': Command(
+        'What a model attends to in a sentence: lines, all heads, a page.',
+        draw_attention,
+        ('workdir', 'checkpoint', 'sentence', 'attention', 'layer', 'heads', 'word', 'output'),
+        examples=('{} attention --workdir=runs/tiny --layer=2 --word=it',),
+    ),
+    'positions': Command(
+        'Positional encodings: sinusoids of a config, or what a model learned.',
+        draw_positions,
+        ('length', 'output'),
+        words=('FILE',),
+        examples=('{} positions configs/tiny.py', '{} positions runs/learned'),
+    ),
+    'schedule': Command(
+        'The learning rate of every update.',
+        draw_schedule,
+        ('output',),
+        words=('FILE...',),
+        examples=('{} schedule configs/base.py configs/big.py',),
+    ),
+    'curves': Command(
+        'Loss by update, in training and on dev.',
+        draw_curves,
+        ('output',),
+        words=('FOLDER...',),
+        examples=('{} curves runs/tiny runs/multi30k',),
+    ),
+}
+FLAGS = {
+    'workdir': Flag(str, 'runs/tiny', 'the trained model', 'FOLDER'),
+    'checkpoint': Flag(str, 'scored', 'step, latest, best, average or scored', 'NAME'),
+    'sentence': Flag(str, None, "what it reads (default: the paper's example)", 'TEXT'),
+    'attention': Flag(
+        str, None, 'which attention (default: the first that it has)', 'KIND', choices=tuple(KINDS)
+    ),
+    'layer': Flag(str, None, 'which layer, from 1 (default: the last)', 'N'),
+    'heads': Flag(str, None, 'which heads, from 1, separated by commas (default: all)', 'NUMBERS'),
+    'word': Flag(str, None, 'lines of this word alone', 'WORD'),
+    'length': Flag(int, 100, 'how many positions', 'N', least=2),
+    'output': Flag(str, 'runs/figures', 'where the figures are written', 'FOLDER'),
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Draws. Returns the exit status."""
+    return command.run(argv, 'figures', __doc__, COMMANDS, FLAGS)
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv))

@@ -1,0 +1,63 @@
+"""Figures of a config or a training: positional encodings, the learning rate, learning curves."""
+
+from collections.abc import Mapping, Sequence
+
+import jax
+import jax.numpy as jnp
+import matplotlib
+import numpy as np
+from jaxtyping import Float
+
+from transformer import optim
+from transformer.config import Config
+
+matplotlib.use('agg')
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+
+def draw_positions(encodings: Float[np.ndarray, 'L D'], title: str) -> Figure:
+    """Encodings of positions, and how alike any two of them are: the cosine of their angle."""
+    figure, (table, alike) = plt.subplots(
+        1, 2, figsize=(11, 4), layout='constrained', gridspec_kw={'width_ratios': [1.5, 1]}
+    )
+    most = float(np.abs(encodings).max())
+    image = table.imshow(
+        encodings, cmap='RdBu', vmin=-most, vmax=most, aspect='auto', interpolation='nearest'
+    )
+    table.set(xlabel='dimension', ylabel='position')
+    table.set_title(title, fontsize=10)
+    figure.colorbar(image, ax=table, pad=0.01)
+    unit = encodings / np.maximum(np.linalg.norm(encodings, axis=1, keepdims=True), 1e-30)
+    image = alike.imshow(unit @ unit.T, cmap='viridis', vmax=1.0, aspect='equal', interpolation='nearest')
+    alike.set(xlabel='position', ylabel='position')
+    alike.set_title('cosine between positions', fontsize=10)
+    figure.colorbar(image, ax=alike, pad=0.01)
+    return figure
+
+
+def draw_schedule(configs: Mapping[str, Config]) -> Figure:
+    """The learning rate of every update of each config (§5.3)."""
+    figure, axis = plt.subplots(figsize=(6.4, 3.6), layout='constrained')
+    for name, config in configs.items():
+        steps = np.unique(np.linspace(1, config.train.steps, 2000).round().astype(int))
+        rates = jax.vmap(lambda step, config=config: optim.learning_rate(config, step))(jnp.asarray(steps))
+        axis.plot(steps, rates, label=name)
+    axis.set(xlabel='update', ylabel='learning rate', xlim=(0, None), ylim=(0, None))
+    axis.legend(fontsize=8)
+    return figure
+
+
+def draw_curves(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
+    """Loss per piece in training and on dev by update, of the lines of several metrics.jsonl."""
+    figure, axis = plt.subplots(figsize=(6.4, 4), layout='constrained')
+    for index, (name, lines) in enumerate(runs.items()):
+        for key, style, what in (('loss', '-', 'training'), ('dev_loss', '--', 'dev')):
+            points = [(line['step'], line[key]) for line in lines if key in line]
+            if points:
+                marker = '.' if key == 'dev_loss' else ''
+                label = f'{name}, {what}'
+                axis.plot(*zip(*points, strict=True), style, color=f'C{index}', marker=marker, label=label)
+    axis.set(xlabel='update', ylabel='loss', xlim=(0, None))
+    axis.legend(fontsize=8)
+    return figure
