@@ -34,6 +34,7 @@ def run(
         return commands[call.command].run(call) or 0
 
     heap.keep_freed_memory()
+    heap.collect_rarely()
     return console.exit_status(named)
 
 

@@ -177,6 +177,32 @@ def test_grammar_has_a_pronoun_split(tmp_path, monkeypatch):
     assert prepare(data, tmp_path).folder != prepared.folder
 
 
+def test_the_hash_of_the_grammar_is_remembered(tmp_path, monkeypatch):
+    pairs, asked = list(zip(ENGLISH, GERMAN, strict=True)), []
+    monkeypatch.setattr(readers.grammar, 'sentence_pairs', lambda split: asked.append(split) or pairs)
+    data = Data(source='grammar', pieces=300)
+    first = prepare(data, tmp_path)
+    asked.clear()
+    assert prepare(data, tmp_path).lock == first.lock and asked == []
+    # For other languages, by other code, and where its file is damaged it is found again.
+    back = dataclasses.replace(data, source_language='de', target_language='en')
+    assert prepare(back, tmp_path).lock['files'] != first.lock['files'] and asked
+    asked.clear()
+    remembered = set((tmp_path / 'grammar').iterdir())
+    for file in remembered:
+        file.write_text('[{}]')
+    assert prepare(data, tmp_path).lock == first.lock and sorted(asked) == ['dev', 'pronoun', 'test', 'train']
+    asked.clear()
+    monkeypatch.setattr(readers.grammar, 'code_sha256', lambda: 'other')
+    assert prepare(data, tmp_path).lock == first.lock and asked
+    assert set((tmp_path / 'grammar').iterdir()) > remembered
+    # A cache that cannot be written still holds the corpus.
+    asked.clear()
+    monkeypatch.setattr(readers.grammar, 'code_sha256', lambda: 'third')
+    monkeypatch.setattr(readers.files, 'write_json', lambda *_: (_ for _ in ()).throw(PermissionError()))
+    assert prepare(data, tmp_path).lock == first.lock and asked
+
+
 def test_small_chunks_give_the_same_files(data, tmp_path, monkeypatch):
     whole = prepare(data, tmp_path / 'cache')
     monkeypatch.setattr(build, '_CHUNK', 2)

@@ -30,3 +30,15 @@ def test_freed_memory_is_kept(asked, kept):
     pages = 8 * 2**24 // resource.getpagesize()
     # With huge pages of the system's own choice, a page is 512 of these.
     assert (int(found.stdout) < pages // 1024) == kept
+
+
+def test_garbage_is_looked_for_rarely_and_not_at_the_end():
+    program = """
+import atexit, gc
+atexit.register(lambda: print(gc.get_freeze_count() > 1000))
+from transformer import heap
+heap.collect_rarely()
+print(gc.get_threshold() == heap.GARBAGE, gc.isenabled())
+"""
+    found = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
+    assert found.stdout == 'True True\nTrue\n'

@@ -260,6 +260,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     argv = sys.argv if argv is None else argv
     heap.keep_freed_memory()
+    heap.collect_rarely()
     # Our flags are parsed apart from absl's own, which would warn that they are not parsed.
     flags.FLAGS.mark_as_parsed()
     flags.FLAGS.logtostderr = True

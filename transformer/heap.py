@@ -1,10 +1,13 @@
-"""How this process gets memory from the system."""
+"""How this process takes memory, and gives it back."""
 
+import atexit
 import ctypes
+import gc
 import os
 
 # Numbers of mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD (-1: never) and M_ARENA_MAX.
 MALLOC = {-3: 2**31 - 1, -1: -1, -8: 1}
+GARBAGE = (50_000, 20, 100)  # of gc.set_threshold; Python's own are (700, 10, 10)
 
 
 def keep_freed_memory() -> None:
@@ -19,3 +22,13 @@ def keep_freed_memory() -> None:
     if change := getattr(ctypes.CDLL(None), 'mallopt', None):
         for parameter, value in MALLOC.items():
             change(parameter, value)
+
+
+def collect_rarely() -> None:
+    """Lets Python look for cycles of garbage less often, and not when it ends.
+
+    Tracing a model makes so many small objects that by default a sixth of the time until the first result
+    goes into looking through those that are kept, and once more at the end.
+    """
+    gc.set_threshold(*GARBAGE)
+    atexit.register(gc.freeze)

@@ -135,7 +135,7 @@ def prepare(
     if download:
         readers.prepare(data, reading)
     given = _given(data, reading, given)
-    identity = _identity(data, reading, given)
+    identity = _identity(data, reading, given, pathlib.Path(cache))
     folder = pathlib.Path(cache) / files.json_sha256(identity)[:32]
     found = _open(folder, reading, logging.DEBUG)
     if found:
@@ -153,9 +153,11 @@ def _given(data: Data, reading: Reading, given: AnyTokenizer | None) -> AnyToken
     return tokenizer.read_given(data, [*reading.fields])
 
 
-def _identity(data: Data, reading: Reading, given: AnyTokenizer | None) -> dict:
+def _identity(
+    data: Data, reading: Reading, given: AnyTokenizer | None, cache: pathlib.Path
+) -> dict[str, object]:
     origins = {
-        split: [origin._asdict() for origin in readers.origins(data, reading, split)]
+        split: [origin._asdict() for origin in readers.origins(data, reading, split, cache)]
         for split in readers.splits(data, reading)
     }
     return {

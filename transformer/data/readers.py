@@ -1,21 +1,28 @@
 """Where rows of text come from: text files, the grammar, or a dataset of TFDS."""
 
+import contextlib
 import dataclasses
 import hashlib
 import io
 import itertools
+import json
+import pathlib
 import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from etils import epath
+from etils import epath, epy
 
+from transformer import files
 from transformer.config import Data
 from transformer.data import text_files, tfds_source
 from transformer.data.grammar import sentences as grammar
-from transformer.data.grammar.reader import is_grammatical
 from transformer.data.text_files import Origin
 from transformer.options import ConfigError
+
+# Whose tables of forms are made when it is imported; few programs judge sentences.
+with epy.lazy_imports():
+    from transformer.data.grammar import reader as grammar_reader
 
 SPLITS = ('train', 'dev', 'test')
 
@@ -49,7 +56,7 @@ class Reader(NamedTuple):
     """How one kind of source is read; the functions below call these, and say what they return."""
 
     rows: Callable[[Data, Reading, str], Iterator[Row]]
-    origins: Callable[[Data, Reading, str], list[Origin]]
+    origins: Callable[[Data, Reading, str, pathlib.Path | None], list[Origin]]
     count: Callable[[Data, Reading, list[Origin]], int]
     splits: Callable[[Reading], tuple[str, ...]]
     prepare: Callable[[Data, Reading], None]
@@ -130,13 +137,16 @@ def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[R
             yield row
 
 
-def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None = None) -> list[Origin]:
     """The files of a split with their line counts and content hashes.
+
+    Args:
+      cache: a folder that remembers what takes long to find.
 
     Raises:
       ConfigError: as `rows`, except for what only decoding the text shows.
     """
-    return READERS[data.source].origins(data, reading, split)
+    return READERS[data.source].origins(data, reading, split, cache)
 
 
 def count(data: Data, reading: Reading, split: str, found: list[Origin]) -> int:
@@ -245,10 +255,11 @@ def _same(counts: list[int], paths: tuple[epath.Path, ...]) -> int:
     return counts[0]
 
 
-def _text_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def _text_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+    del cache
     found = []
     for stem in _stems(data, reading, split):
-        files = [
+        of_stem = [
             text_files.origin(path, name + stem.suffix)
             for path, name in zip(stem.paths, stem.names, strict=True)
         ]
@@ -256,11 +267,11 @@ def _text_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
             if stem.suffix:
                 (row,) = _documents(stem)
                 parts = [text_files.line_count(text) for text in row.texts]
-                files = [file._replace(lines=part) for file, part in zip(files, parts, strict=True)]
+                of_stem = [origin._replace(lines=part) for origin, part in zip(of_stem, parts, strict=True)]
         else:
-            part = stem.part(_same([file.lines for file in files], stem.paths))
-            files = [file._replace(lines=part.stop - part.start) for file in files]
-        found += files
+            part = stem.part(_same([origin.lines for origin in of_stem], stem.paths))
+            of_stem = [origin._replace(lines=part.stop - part.start) for origin in of_stem]
+        found += of_stem
     return found
 
 
@@ -269,18 +280,39 @@ def _text_count(data: Data, reading: Reading, found: list[Origin]) -> int:
     return number // len(reading.fields)
 
 
-def _grammar_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def _grammar_languages(data: Data, reading: Reading) -> list[str]:
     languages = _languages(data, reading)
     if not set(languages.values()) <= {'en', 'de'}:
         given = ', '.join(f'{option}={language!r}' for option, language in languages.items())
         raise ConfigError(f'{given}: the grammar has en and de')
+    return [*languages.values()]
+
+
+def _grammar_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    languages = _grammar_languages(data, reading)
     names = (f'grammar/{split}',) * len(languages)
     for line, (english, german) in enumerate(grammar.sentence_pairs(split), 1):
         texts = {'en': english, 'de': german}
-        yield Row(tuple(texts[language] for language in languages.values()), names, line)
+        yield Row(tuple(texts[language] for language in languages), names, line)
 
 
-def _grammar_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def _grammar_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+    """What the text hashes to, remembered by the code that generates it, which takes a second."""
+    if cache is None:
+        return _generated_origins(data, reading, split)
+    made_by = [grammar.code_sha256(), split, _grammar_languages(data, reading)]
+    file = cache / 'grammar' / f'{files.json_sha256(made_by)}.json'
+    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
+        return [Origin(**origin) for origin in json.loads(file.read_bytes())]
+    found = _generated_origins(data, reading, split)
+    # A cache that cannot be written may hold the corpus all the same.
+    with contextlib.suppress(OSError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        files.write_json(file, [origin._asdict() for origin in found])
+    return found
+
+
+def _generated_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     rows = list(_grammar_rows(data, reading, split))
     text = ''.join(f'{text}\n' for row in rows for text in row.texts)
     return [Origin(f'grammar/{split}', len(rows), hashlib.sha256(text.encode()).hexdigest())]
@@ -297,7 +329,8 @@ def _tfds_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
         yield Row(texts, names, line)
 
 
-def _tfds_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def _tfds_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+    del cache
     return [
         text_files.origin(path, f'{path.name}[{skip}:{skip + take}]')._replace(lines=take)
         for path, skip, take in tfds_source.files(data, _languages(data, reading), split)
@@ -328,7 +361,7 @@ READERS = {
         prepare=lambda data, reading: None,
         facts=lambda data, reading: {},
         versions=lambda: {'grammar': grammar.VERSION},
-        judge=lambda reading: is_grammatical if reading.fields == {'text': 'de'} else None,
+        judge=lambda reading: grammar_reader.is_grammatical if reading.fields == {'text': 'de'} else None,
     ),
     'tfds': Reader(
         rows=_tfds_rows,

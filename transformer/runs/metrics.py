@@ -5,17 +5,20 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from etils import epath
+from etils import epath, epy
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
-from tensorboardX import SummaryWriter
 
 from transformer import accounting, files, parallel
 from transformer.config import Config
 from transformer.data import lock as locks
 from transformer.nn import models
 from transformer.options import ConfigError
+
+# A second where PyTorch is installed, which it imports: not before the first numbers are there.
+with epy.lazy_imports():
+    import tensorboardX
 
 # A stage of this many units is worth a line where no bar can be drawn.
 LONG = 100_000
@@ -102,10 +105,9 @@ class Metrics:
         header: Sequence[str] = (),
     ):
         self._file = workdir / 'metrics.jsonl' if workdir else None
-        self._board = None
+        self._workdir, self._first, self._board = workdir, step + 1, None
         if workdir:
             files.write_text(self._file, ''.join(_lines_until(self._file, step)))
-            self._board = SummaryWriter(str(workdir / 'tensorboard'), purge_step=step + 1)
         self._on_metrics = on_metrics if workdir else None
         console = Console(stderr=True, quiet=workdir is None)
         self._console = console
@@ -144,6 +146,9 @@ class Metrics:
             finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
             with self._file.open('a') as file:
                 file.write(json.dumps({'step': step, **finite}) + '\n')
+            if self._board is None:
+                folder = str(self._workdir / 'tensorboard')
+                self._board = tensorboardX.SummaryWriter(folder, purge_step=self._first)
             for name, value in finite.items():
                 if value is not None:
                     self._board.add_scalar(name, value, step)

@@ -12,12 +12,15 @@ import json
 import re
 from collections.abc import Callable, Sequence
 
-import sacrebleu
-import sacremoses
 from absl import logging
-from sacrebleu.significance import PairedTest
+from etils import epy
 
 from transformer.options import ConfigError
+
+# Half a second, which a program that only translates does not wait for.
+with epy.lazy_imports():
+    import sacrebleu
+    import sacremoses
 
 RESAMPLES = 1000
 # The least numbers of words of a source in the groups of `by_length`, after the first.
@@ -132,7 +135,7 @@ def _base(language: str) -> str:
     return re.split('[-_.]', language.lower())[0]
 
 
-def _sacre(language: str) -> sacrebleu.BLEU:
+def _sacre(language: str) -> 'sacrebleu.BLEU':
     return sacrebleu.BLEU(tokenize=sacre_tokenizer(language), force=True)
 
 
@@ -186,6 +189,8 @@ def significance(
 
     Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it; of equal scores p is 1.
     """
+    from sacrebleu.significance import PairedTest
+
     metric, change = _scorer(score, language)
     systems = [(str(i), [change(line) for line in lines]) for i, lines in enumerate((baseline, *others))]
     against = [change(line) for line in references]
@@ -196,7 +201,7 @@ def significance(
     return [(d, float(r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
 
 
-def _scorer(score: str, language: str) -> tuple[sacrebleu.metrics.base.Metric, Callable[[str], str]]:
+def _scorer(score: str, language: str) -> 'tuple[sacrebleu.metrics.base.Metric, Callable[[str], str]]':
     """What computes a score of raw text, and what is done to each line before."""
     if score == 'sacrebleu':
         return _sacre(language), str
@@ -242,7 +247,7 @@ def looks_tokenized(lines: Sequence[str]) -> bool:
     return bool(ends) and sum(line.endswith(' .') for line in ends) > len(ends) / 2
 
 
-def _multi() -> sacrebleu.BLEU:
+def _multi() -> 'sacrebleu.BLEU':
     return sacrebleu.BLEU(tokenize='none', smooth_method='none', force=True)
 
 

@@ -2,13 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-import sacrebleu
+from etils import epy
 
 from transformer.config import Config
 from transformer.tasks import comparison
 from transformer.tasks.comparison import Measure
 from transformer.tasks.contract import Evaluation
 from transformer.tasks.translation import bleu
+
+with epy.lazy_imports():
+    import sacrebleu
 
 MEASURES = {
     'loss': Measure(('loss',)),
