@@ -1,6 +1,9 @@
 """What claims measure, by hand; when they hold; and the command that measures them."""
 
+import functools
 import json
+import re
+import types
 
 import flax.linen as nn
 import jax
@@ -9,6 +12,7 @@ import numpy as np
 import optax
 import pytest
 
+from configs import tiny
 from experiments import claims
 from experiments.claims import __main__ as command
 from experiments.claims import (
@@ -16,17 +20,22 @@ from experiments.claims import (
     depth,
     extrapolation,
     gradients,
+    grammar,
+    heads,
     mask,
     offsets,
     order,
     parallelism,
+    pronoun,
     recall,
     scaling,
     warmup,
 )
-from experiments.claims.claim import Claim, Verdict, config_of, spread, train
+from experiments.claims.claim import Claim, Verdict, config_of, interval, spread, train
 from transformer import config as configs
 from transformer import training
+from transformer.data.grammar.inflection import IT, NOUNS
+from transformer.data.grammar.sentences import sentence_pairs
 from transformer.nn import models
 from transformer.nn.kernels.table import KERNELS
 from transformer.nn.layers import Sublayer
@@ -452,3 +461,143 @@ def test_unknown_claims(capsys, tmp_path):
 def test_claims_say_what_they_need():
     for name, claim in claims.CLAIMS.items():
         assert claim.seeds >= 3 and claim.statement.endswith('.') and claim.source, name
+
+
+@pytest.fixture
+def translator(monkeypatch):
+    """The claims about the grammar's model, of few updates and pairs."""
+    caches = grammar.trained, grammar._pairs, grammar.questions, grammar._logits, grammar._attended
+    sizes = {'model.d_model': 32, 'model.d_ff': 64, 'train.steps': 3, 'train.warmup_steps': 2}
+    monkeypatch.setattr(grammar, 'tiny', types.SimpleNamespace(get_config=lambda: changed_tiny(sizes)))
+    monkeypatch.setattr(grammar, 'PAIRS', 5)
+    for cached in caches:
+        cached.cache_clear()
+    yield grammar.trained()
+    for cached in caches:
+        cached.cache_clear()
+
+
+def changed_tiny(changes):
+    config = tiny.get_config()
+    for key, value in changes.items():
+        group, name = key.split('.')
+        config[group][name] = value
+    return config
+
+
+def test_questions_come_in_pairs_that_differ_in_what_it_means(translator):
+    found = grammar.questions()
+    source, target = (translator.tokenizer.of(side) for side in ('source', 'target'))
+    text = lambda side, tokens: side.decode([int(token) for token in tokens if token > 1])
+    assert len(found.asked) == 10 and len(found.pronouns) <= 3
+    seen = {source for source, _ in sentence_pairs('train')}
+    for row in range(10):
+        tokens = found.batch['source'].tokens[row]
+        assert text(source, tokens[found.it[row]]) == 'it' and text(source, tokens) not in seen
+        pronoun = text(target, [found.pronouns[found.answers[row]]])
+        noun = text(source, tokens[found.antecedent[row]])
+        [gender] = {each.gender for each in NOUNS.values() if each.english == noun}
+        assert IT[gender].nominative == pronoun
+        written = found.batch['target'].tokens[row]
+        assert text(target, [written[found.asked[row]]]) == pronoun
+        assert f' {pronoun} ' in text(target, written)
+    even, odd = slice(0, None, 2), slice(1, None, 2)
+    np.testing.assert_array_equal(found.antecedent[even], found.other[odd])
+    assert (found.answers[even] != found.answers[odd]).all()
+
+
+def test_what_is_blocked_cannot_be_seen(translator):
+    """If nothing but itself can attend to the antecedent, no answer depends on which word it is."""
+    found = grammar.questions()
+    of, to = (~found.antecedent)[:, :, None], found.antecedent[:, None, :]
+    encoder, cross = grammar.BLOCKABLE
+    everything = {encoder: of & to, cross: to}
+    source = found.batch['source']
+    other = source._replace(tokens=np.where(found.antecedent, 400, source.tokens))
+    shape = (10, grammar.ROOM, grammar.ROOM)
+
+    def differs(masks):
+        masks = {kind: np.broadcast_to(masks.get(kind, False), shape) for kind in grammar.BLOCKABLE}
+        logits = functools.partial(grammar._logits(translator.config), translator.params)
+        one, two = (logits(found.batch | {'source': tokens}, masks) for tokens in (source, other))
+        return float(abs(one - two)[found.batch['target'].segments > 0].max())
+
+    assert differs(everything) == 0
+    for kind in everything:
+        assert differs({kind: everything[kind]}) > 1e-6
+
+
+def test_answers_are_those_of_the_model(translator):
+    found = grammar.questions()
+    params, batch = jax.tree.map(jnp.asarray, (translator.params, found.batch))
+    logits = np.asarray(models.build(translator.config).apply({'params': params}, batch, train=False))
+    answers = grammar.answers(translator)
+    for row, place in enumerate(found.asked):
+        three = np.array([logits[row, place, token] for token in found.pronouns], np.float64)
+        logp = np.log(np.exp(three) / np.exp(three).sum())
+        assert answers.right[row] == (logp.argmax() == found.answers[row])
+        np.testing.assert_allclose(answers.logp[row], logp[found.answers[row]], atol=1e-5)
+
+
+def test_a_removed_head_adds_nothing(translator):
+    """Without its output kernel it is as with values of 0, and another head is as before."""
+    values = jax.tree.map(np.array, translator.params)
+    for part in values['encoder']['layer_1']['self_attention']['value'].values():
+        part[..., 2, :] = 0.0
+    removed = heads.without(translator.params, 1, 2)
+    logp = lambda params: grammar.answers(translator._replace(params=params)).logp
+    np.testing.assert_allclose(logp(removed), logp(values), atol=1e-5)
+    assert np.abs(logp(removed) - logp(translator.params)).max() > 1e-6
+    changed = [
+        jax.tree_util.keystr(path)
+        for (path, old), new in zip(
+            jax.tree_util.tree_leaves_with_path(translator.params), jax.tree.leaves(removed), strict=True
+        )
+        if (np.asarray(old) != new).any()
+    ]
+    assert changed == ["['encoder']['layer_1']['self_attention']['output']['kernel']"]
+
+
+def test_the_preference_for_the_antecedent(translator):
+    found, weights = grammar.questions(), grammar.attended(translator)
+    preferred = grammar.preference(weights, found)
+    assert preferred.shape == weights.shape[:3] == (2, 4, 10)
+    [it], [meant], [other] = (np.flatnonzero(mark[3]) for mark in (found.it, found.antecedent, found.other))
+    expected = weights[1, 2, 3, it, meant] - weights[1, 2, 3, it, other]
+    np.testing.assert_allclose(preferred[1, 2, 3], expected, rtol=1e-5)
+    real = found.batch['source'].segments > 0
+    np.testing.assert_allclose(weights.sum(-1)[:, :, real], 1.0, rtol=1e-5)
+
+
+def test_claims_about_heads_are_judged(translator):
+    before, antecedent = [0.1, 0.4, 0.1, 0.1], [0.9, 0.0, 0.0, 0.0]
+    found = lambda **changes: [
+        {'heads': ['1.1', '1.2', '2.1', '2.2'], 'before': before, 'antecedent': antecedent,
+         'lost': [[1.0, 0.5], [0.0, 0.1], [0.0, 0.1], [0.0, 0.1]], **changes}
+    ]  # fmt: skip
+    assert heads.judge(found()).holds
+    assert '1.2 gives the piece before 0.40, 4.0 times' in heads.judge(found()).number
+    assert not heads.judge(found(before=[0.1, 0.2, 0.1, 0.1])).holds
+    assert not heads.judge(found(antecedent=[0.0, 0.9, 0.0, 0.0])).holds
+    assert not heads.judge(found(lost=[[0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])).holds
+    answers = {'nothing': [1] * 10, 'it → antecedent': [0] * 10, 'it → other noun': [1] * 10}
+    one = {'head': [2, 3], 'preferred': [0.5] * 5, 'right': answers}
+    assert pronoun.judge([one]).holds
+    assert pronoun.judge([one]).number.startswith('head 3 of layer 2 prefers by 0.50 [0.50, 0.50]')
+    for change in (
+        {'preferred': [0.05] * 5},
+        {'right': answers | {'nothing': [1] * 8 + [0] * 2}},
+        {'right': answers | {'it → antecedent': [1] * 10}},
+    ):
+        assert not pronoun.judge([one | change]).holds
+    # Each runs as the command runs it.
+    for claim in (heads.CLAIM, pronoun.CLAIM):
+        measured = [claim.measure(1)]
+        assert json.loads(json.dumps(measured)) == measured and claim.judge(measured).number
+
+
+def test_an_interval_over_sentences():
+    assert interval([0.5] * 9) == '0.5 [0.5, 0.5]'
+    mean, low, high = map(float, re.findall(r'[\d.]+', interval([0.0, 1.0] * 50, '.3f')))
+    # A mean of 100 halves has the standard deviation 0.05.
+    assert mean == 0.5 and abs(low - 0.402) < 0.02 and abs(high - 0.598) < 0.02

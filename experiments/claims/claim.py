@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
+import numpy as np
 
 from transformer import config as configs
 from transformer import parallel, training
@@ -84,3 +85,11 @@ def spread(values: Sequence[float], form: str = '.3g') -> str:
     """The mean of a value over the seeds, and between its least and its greatest."""
     mean = sum(values) / len(values)
     return f'{mean:{form}} [{min(values):{form}}, {max(values):{form}}]'
+
+
+def interval(values: Sequence[float], form: str = '.3g') -> str:
+    """The mean of a value over the sentences that it was measured on, and its 95 % bootstrap interval."""
+    draw = np.random.default_rng(0)
+    means = draw.choice(np.asarray(values, float), (1000, len(values))).mean(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return f'{np.mean(values):{form}} [{low:{form}}, {high:{form}}]'
