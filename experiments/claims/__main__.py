@@ -91,7 +91,7 @@ def told(result: dict[str, object]) -> str:
 
 
 def table(results: Sequence[dict[str, object]]) -> tuple[list[Column], list[str]]:
-    """One row a claim; the numbers are mean [least, greatest] over the seeds. And what each row is."""
+    """One row a claim, and what each row is."""
     columns = [
         Column('row', 'row', [r['claim'] for r in results]),
         Column('verdict', 'score', ['holds' if r['holds'] else 'fails' for r in results]),
@@ -102,8 +102,8 @@ def table(results: Sequence[dict[str, object]]) -> tuple[list[Column], list[str]
     for r in results:
         why = f' {r["why"]}' if r['why'] else ''
         notes.append(
-            f'{r["claim"]}: {r["statement"]} ({r["source"]}) Holds if: {r["criterion"]}. Found, mean '
-            f'[least, greatest] over the seeds: {r["number"]}.{why}'
+            f'{r["claim"]}: {r["statement"]} ({r["source"]}) Holds if: {r["criterion"]}. Found, '
+            f'{CLAIMS[r["claim"]].spread}: {r["number"]}.{why}'
         )
     return columns, notes
 
@@ -122,7 +122,7 @@ def _section(result: dict[str, object]) -> str:
         f'<section><h2 id="{text["claim"]}">{text["claim"]} <span class="{verdict}">{verdict}</span></h2>\n'
         f'<p>{text["statement"]} <small>{text["source"]}</small></p>\n'
         f'<p><b>Holds if</b> {text["criterion"]}.</p>\n'
-        f'<p><b>Found</b>, mean [least, greatest] over {text["seeds"]} seeds: {text["number"]}.</p>{why}\n'
+        f'<p><b>Found</b>, {CLAIMS[result["claim"]].spread}: {text["number"]}.</p>{why}\n'
         f'<img src="{text["claim"]}.png" alt="{text["statement"]}"></section>'
     )
 

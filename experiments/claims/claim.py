@@ -36,6 +36,7 @@ class Claim(NamedTuple):
       measure: takes a seed.
       judge: takes what was found with each seed.
       draw: draws what was found with each seed on the axes of `panels` pictures side by side.
+      spread: what the numbers of the verdict are, with their spread in brackets.
       why: what explains the result, where it needs an explanation.
     """
 
@@ -47,6 +48,7 @@ class Claim(NamedTuple):
     judge: Callable[[Sequence[Found]], Verdict]
     draw: Callable[[Sequence, Sequence[Found]], None]
     panels: int = 1
+    spread: str = 'mean [least, greatest] over the seeds'
     why: str = ''
 
 
@@ -79,6 +81,10 @@ def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
 def _update(config: Config) -> Callable:
     """The program of an update, which several seeds share."""
     return parallel.map_update(functools.partial(training.train_step, config, sums(config)))
+
+
+# Of the numbers that `interval` writes.
+OVER_SENTENCES = 'mean [95 % bootstrap interval] over the sentences'
 
 
 def spread(values: Sequence[float], form: str = '.3g') -> str:

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from experiments.claims import grammar
-from experiments.claims.claim import Claim, Found, Verdict, interval
+from experiments.claims.claim import OVER_SENTENCES, Claim, Found, Verdict, interval
 from transformer.nn import models
 
 TIMES = 3
@@ -80,6 +80,7 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     draw=draw,
+    spread=OVER_SENTENCES,
     panels=3,
     why='One head clearly finds the antecedent, but none of the eight attends to the previous piece alone.',
 )

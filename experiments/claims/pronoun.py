@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.claims import grammar
-from experiments.claims.claim import Claim, Found, Verdict, interval
+from experiments.claims.claim import OVER_SENTENCES, Claim, Found, Verdict, interval
 
 LEAST, LEARNED = 0.1, 0.9
 ENCODER, CROSS = grammar.BLOCKABLE
@@ -85,5 +85,6 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     draw=draw,
+    spread=OVER_SENTENCES,
     panels=2,
 )
