@@ -2,9 +2,11 @@
 
 import math
 import statistics
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import scipy.stats
 from etils import epath
 
@@ -17,6 +19,7 @@ from transformer.tasks.translation import bleu
 
 # Of an interval, and of what counts as chance.
 CONFIDENCE = 0.95
+RESAMPLES = 2000
 
 
 class SeedTest(NamedTuple):
@@ -39,12 +42,14 @@ class SeedTest(NamedTuple):
 class Difference(NamedTuple):
     """A row's difference from base in a measure: the paper's and ours, None if unknown.
 
-    over_seeds: None with fewer than two seeds in common, which cannot tell what is chance.
+    over_seeds: None with fewer than two seeds in common, which cannot tell what is chance. by_seed: ours,
+    of each seed in common.
     """
 
     paper: float | None
     ours: float | None
     over_seeds: SeedTest | None = None
+    by_seed: Mapping[object, float] = types.MappingProxyType({})
 
 
 def differences(comparison: Comparison, measure: tables.Measure) -> dict[str, Difference]:
@@ -54,15 +59,53 @@ def differences(comparison: Comparison, measure: tables.Measure) -> dict[str, Di
     for row, base in _pairs(comparison):
         papers = [paper(m.row, measure) for m in (row, base)]
         ours, of_base = row.scores(split, measure.path), base.scores(split, measure.path)
-        shared = [ours[pair] - of_base[pair] for pair in ours if pair in of_base]
+        by_seed = {seed: ours[seed] - of_base[seed] for seed in ours if seed in of_base}
+        shared = list(by_seed.values())
         # A perplexity may be too large for a number.
         known = shared and all(map(math.isfinite, shared)) and not is_base(row, base) and not row.is_unlike
         found[row.row.name] = Difference(
             papers[0] - papers[1] if None not in papers else None,
             statistics.mean(shared) if known else None,
             over_seeds(shared) if known else None,
+            by_seed if known else {},
         )
     return found
+
+
+class Correlation(NamedTuple):
+    """Spearman's rank correlation of our differences with the paper's, over some rows.
+
+    p: how likely one so large is where the ranks are chance. low, high: its 95 % interval by bootstrap over
+    the seeds that all these rows have, None with fewer than two.
+    """
+
+    value: float
+    rows: int
+    p: float
+    seeds: int
+    low: float | None
+    high: float | None
+
+
+def correlation(found: Iterable[Difference]) -> Correlation | None:
+    """How our differences agree with the paper's; None of fewer than three rows, or where all are equal."""
+    known = [pair for pair in found if None not in (pair.paper, pair.ours)]
+    papers, ours = [pair.paper for pair in known], [pair.ours for pair in known]
+    if len(known) < 3 or 1 in (len(set(papers)), len(set(ours))):
+        return None
+    result = scipy.stats.spearmanr(papers, ours)
+    seeds = sorted(set.intersection(*(set(pair.by_seed) for pair in known)), key=str)
+    low = high = None
+    if len(seeds) > 1:
+        by_seed = np.array([[pair.by_seed[seed] for seed in seeds] for pair in known])
+        drawn = np.random.default_rng(0).integers(len(seeds), size=(RESAMPLES, len(seeds)))
+        resampled = by_seed[:, drawn].mean(axis=-1)
+        ranks = scipy.stats.rankdata(resampled, axis=0)
+        values = [np.corrcoef(scipy.stats.rankdata(papers), column)[0, 1] for column in ranks.T]
+        low, high = (
+            float(edge) for edge in np.nanquantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
+        )
+    return Correlation(float(result.statistic), len(known), float(result.pvalue), len(seeds), low, high)
 
 
 def _pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:

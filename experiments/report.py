@@ -11,8 +11,6 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-import scipy.stats
-
 from experiments import command, differences, formats, own, runs, scales, scored, tables
 from experiments.differences import Difference
 from experiments.formats import Column
@@ -172,8 +170,8 @@ def notes(comparison: Comparison) -> list[str]:
     for measure in comparison.table.measures:
         pairs = differences.differences(comparison, measure).values()
         if any(pair.paper is not None for pair in pairs):
-            known = [(pair.paper, pair.ours) for pair in pairs if None not in (pair.paper, pair.ours)]
-            found.append(f"Rank correlation of the Δ{measure.name} with the paper's: {_correlation(known)}")
+            told = _correlation(differences.correlation(pairs))
+            found.append(f"Rank correlation of the Δ{measure.name} with the paper's: {told}")
     found += differences.told(comparison)
     base = comparison.base_row()
     if same := [row.row.name for row in comparison.rows if differences.is_base(row, base)]:
@@ -239,13 +237,13 @@ def _scored_otherwise(comparison: Comparison) -> list[str]:
     return [f'Not scored as {comparison.base} and so left out of the differences{marked}: {told}']
 
 
-def _correlation(pairs: Sequence[tuple[float, float]]) -> str:
-    if len(pairs) < 3:
-        return f'needs three rows, there are {len(pairs)}'
-    if any(len(set(side)) == 1 for side in zip(*pairs, strict=True)):
-        return 'none, all differences are equal'
-    result = scipy.stats.spearmanr(*zip(*pairs, strict=True))
-    return f'{result.statistic:.2f} (Spearman, {len(pairs)} rows, p {result.pvalue:.2g})'
+def _correlation(found: differences.Correlation | None) -> str:
+    if found is None:
+        return 'needs three rows that differ'
+    interval = (
+        f', 95 % [{found.low:.2f}, {found.high:.2f}] over {found.seeds} seeds' if found.seeds > 1 else ''
+    )
+    return f'{found.value:.2f} (Spearman, {found.rows} rows, p {found.p:.2g}{interval})'
 
 
 def records(comparison: Comparison, tests: Tests) -> list[dict[str, object]]:

@@ -272,8 +272,8 @@ def test_plan_measures_time_and_memory(capsys):
     for line in out[2:4]:
         seconds, memory, hours = map(float, line.split()[-3:])
         assert 0 < seconds < 60 and 0.001 < memory < 4
-        # Of 600 updates; both are printed with three digits.
-        assert hours == pytest.approx(600 * seconds / 3600, rel=0.01)
+        # Of 1,500 updates; both are printed with three digits.
+        assert hours == pytest.approx(1500 * seconds / 3600, rel=0.01)
     assert 'hours: s/update x steps, without evaluations' in out
     assert any('(cpu)' in line for line in out)
 
@@ -299,8 +299,8 @@ def test_the_plan_of_a_language_model(capsys):
 def test_the_cost_of_a_run_by_hand():
     config = scales.config(tables.TABLE_3[0], 'grammar')
     found = plan.cost(config)
-    assert found.tokens == 1024 * 600
-    assert found.run_flops == 600 * found.update_flops == 600 * accounting.update_flops(config)
+    assert found.tokens == 1024 * 1500
+    assert found.run_flops == 1500 * found.update_flops == 1500 * accounting.update_flops(config)
 
 
 def test_a_time_or_memory_is_measured_of_a_batch_of_the_configs_size():
