@@ -13,7 +13,7 @@ from tabulate import tabulate
 from transformer.terminal import folded, terminal_width
 
 # What narrow formats show first.
-ORDER = ('score', 'option', 'cost')
+ORDER = ('score', 'option', 'cost', 'text')
 GAP = 2  # columns between two columns in a terminal
 # Characters of a line of a LaTeX table in \footnotesize that a page of 345 pt holds.
 LATEX_WIDTH = 80
@@ -29,7 +29,7 @@ class Column(NamedTuple):
     """One column.
 
     Attributes:
-      kind: row (the names), option, score or cost.
+      kind: row (the names), option, score, cost or text.
       texts: the cells, a text for each row.
       counts: how many runs each cell is the mean of; 0 where that says nothing.
     """
@@ -46,7 +46,7 @@ class Column(NamedTuple):
 
     def is_left(self) -> bool:
         """Whether its cells stand to the left."""
-        return self.kind == 'row' or self.heading == 'other'
+        return self.kind in ('row', 'text') or self.heading == 'other'
 
 
 def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:

@@ -171,6 +171,30 @@ def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str)
     ]
 
 
+def print_rows(rows: Sequence[tables.Row], names: Sequence[str], *, markdown: bool) -> None:
+    """Prints how each row differs from the base of several scales.
+
+    Raises:
+      ConfigError: a row is impossible at one of them.
+    """
+    columns, notes = [Column('row', 'row', [row.name for row in rows])], []
+    for name in names:
+        base = configs.flatten(scales.config(tables.Row('base', {}), name))
+        told = []
+        for row in rows:
+            scales.config(row, name)
+            changed = scales.changes(row, name).items()
+            told.append(', '.join(_told(key, value) for key, value in changed if value != base[key]))
+        columns.append(Column(name, 'text', [text or 'as base' for text in told]))
+        sizes = [key for key in tables.OPTIONS if key not in ('model.d_k', 'model.d_v')]
+        notes.append(f'base at the scale {name}: {", ".join(_told(key, base[key]) for key in sizes)}')
+    print(formats.markdown(columns, notes) if markdown else formats.terminal(columns, notes), end='')
+
+
+def _told(key: str, value: object) -> str:
+    return f'{key.partition(".")[2]} {tables.shown(key, value)}'
+
+
 def _numbers(heading: str, numbers: Iterable[float]) -> Column:
     return Column(heading, 'cost', [f'{number:.3g}' for number in numbers])
 

@@ -168,7 +168,16 @@ def _duration(seconds: float | None) -> str:
     return '' if seconds is None else str(datetime.timedelta(seconds=round(seconds)))
 
 
+def print_rows(call: Call) -> None:
+    """Prints what each row becomes at the scales that it can have."""
+    values = call.flags
+    rows = tables.rows(_table(values), values.rows)
+    names = [_scale(values)] if values.scale else [name for name in scales.SCALES if name in OF_TABLES]
+    plan.print_rows(rows, names, markdown=values.format == 'markdown')
+
+
 SCALE = ('table', 'rows', 'scale', 'set')
+OF_TABLES = ('paper', 'multi30k', 'grammar')  # scales at which the paper's rows keep their meaning
 FLAGS = {
     'table': Flag(str, '3', f'{", ".join(tables.TABLES)}, or a file of your own', 'NAME'),
     'rows': Flag(str, None, 'names of rows, separated by commas (default: all)', 'NAMES'),
@@ -185,6 +194,7 @@ FLAGS = {
     ),
     'time': Flag(bool, False, 'measure updates on the devices at hand'),
     'memory': Flag(bool, False, 'ask XLA for the memory of an update'),
+    'format': Flag(str, 'terminal', 'how it is printed', 'NAME', choices=('terminal', 'markdown')),
     'topology': Flag(str, None, 'compile for TPUs, such as v5e:2x4, by their own compiler', 'NAME'),
     'workdir': Flag(str, None, 'folder of the sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
     'seeds': Flag(str, '1', 'seeds of each row: N for 1 to N, or such as 2-6', 'N'),
@@ -203,6 +213,12 @@ COMMANDS = {
         print_plan,
         (*SCALE, 'tflops', 'time', 'memory', 'topology'),
         examples=('{} plan --table=3 --scale=paper', '{} plan --scale=grammar --time --memory'),
+    ),
+    'rows': Command(
+        'What each row becomes at each scale.',
+        print_rows,
+        ('table', 'rows', 'scale', 'format'),
+        examples=('{} rows --table=3', '{} rows --table=further --scale=grammar --format=markdown'),
     ),
     'run': Command(
         'Train every row with every seed; called again, train what is missing.',

@@ -26,7 +26,10 @@ from transformer.tasks.translation import task as translation
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
-PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS] + ['experiments/results/performance.md']
+PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS] + [
+    'experiments/results/performance.md',
+    'experiments/results/scales.md',
+]
 PROGRAMS = {
     'sweep': sweep,
     'report': report,

@@ -7,7 +7,7 @@ import pytest
 from etils import epath
 
 from configs import multi30k
-from experiments import benchmark, plan, report, scales, sweep, tables, updates
+from experiments import benchmark, own, plan, report, scales, sweep, tables, updates
 from transformer import accounting, arguments, cli
 from transformer import config as configs
 from transformer.nn import models
@@ -294,6 +294,35 @@ def test_the_plan_of_a_language_model(capsys):
     assert f'{count / 1e6:.2f}M' in out.splitlines()[2].split()
     assert 'one-head' in out and 'relu: model.activation=relu (§3.3)' in out
     assert 'Table 2 counts' not in out
+
+
+def test_what_rows_become_at_each_scale(capsys):
+    assert sweep.main(['sweep', 'rows', '--rows=base,A2,B1,C2,E,big']) == 0
+    out = capsys.readouterr().out
+    lines = {line.split()[0]: re.split(r'  +', line)[1:] for line in out.splitlines() if '  ' in line}
+    assert set(lines.pop('----')[0]) == {'-'}
+    assert lines == {
+        'row': ['paper', 'multi30k', 'grammar'],
+        'base': ['as base'] * 3,
+        'A2': ['h 4', 'h 2', 'h 2'],
+        'B1': ['d_k 16', 'd_k 8', 'd_k 4'],
+        'C2': ['N 4', 'N 2', 'N 2'],
+        'E': ['positions learned'] * 3,
+        'big': [
+            'd_model 1024, d_ff 4096, h 16, P_drop 0.3, steps 300K',
+            'd_model 256, d_ff 512, h 8, P_drop 0.3, steps 2.4K',
+            'd_model 128, d_ff 512, h 8, P_drop 0.3, steps 4.5K',
+        ],
+    }
+    assert 'at the scale grammar: N 3, d_model 64, d_ff 256, h 4, P_drop 0.1, eps_ls 0.1, steps 1.5K\n' in out
+    assert sweep.main(['sweep', 'rows', '--scale=grammar', '--rows=big']) == 0
+    assert 'multi30k' not in capsys.readouterr().out
+
+
+def test_the_page_of_scales_is_what_the_command_prints(capsys):
+    assert sweep.main(['sweep', 'rows', '--format=markdown']) == 0
+    page = (own.ROOT / 'experiments' / 'results' / 'scales.md').read_text()
+    assert capsys.readouterr().out in page
 
 
 def test_the_cost_of_a_run_by_hand():
