@@ -1,6 +1,7 @@
 """Executes the runs of a sweep, each as a process of run.py, on this machine or on SLURM."""
 
 import contextlib
+import itertools
 import os
 import pathlib
 import re
@@ -33,7 +34,7 @@ class Job:
     def __init__(
         self, run: Run, environment: Mapping[str, str | None] = _AS_IT_IS, cores: Sequence[int] = ()
     ):
-        """Says in what the run is executed.
+        """Takes the run and what it is started in.
 
         Args:
           environment: variables to set in the environment of the process, and with None those to remove.
@@ -142,8 +143,7 @@ def _error(status: int, log: pathlib.Path, began: int) -> str:
 def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
     """Executes runs, at most `parallel` at a time, and yields each run's state when it has ended.
 
-    Runs that go on at once share the CPU cores out: two with a core each are faster than two that take turns
-    on both.
+    Concurrent runs divide the CPU cores: two with one core each are faster than two that share both.
 
     Args:
       gpus: how many each run has; with 0 all runs see what this process sees.
@@ -151,7 +151,7 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
     Raises:
       ConfigError: there are fewer GPUs.
     """
-    devices, cores = [_devices(slot, gpus) for slot in range(parallel)], _cores(parallel)
+    devices, cores = [_devices(slot, gpus) for slot in range(parallel)], _cores(parallel, len(runs))
     executor = submitit.AutoExecutor(workdir / 'jobs' / 'submitit', cluster='local')
     executor.update_parameters(timeout_min=10 * 365 * 24 * 60)
     waiting, active = list(runs), {}
@@ -189,12 +189,15 @@ def _errors_to(file: pathlib.Path) -> Iterator[None]:
         os.close(terminal)
 
 
-def _cores(parallel: int) -> list[Sequence[int]]:
-    """The CPU cores of each slot, none named where they cannot be told apart."""
+def _cores(parallel: int, runs: int) -> list[Sequence[int]]:
+    """The CPU cores of each slot, side by side; none named where they cannot be told apart."""
     if not hasattr(os, 'sched_getaffinity'):
         return [()] * parallel
     known = sorted(os.sched_getaffinity(0))
-    return [known[slot::parallel] or [known[slot % len(known)]] for slot in range(parallel)]
+    count = max(min(parallel, runs, len(known)), 1)
+    edges = [share * len(known) // count for share in range(count + 1)]
+    shares = [known[start:end] for start, end in itertools.pairwise(edges)]
+    return [shares[slot % count] for slot in range(parallel)]
 
 
 def _devices(slot: int, gpus: int) -> dict[str, str | None]:

@@ -105,8 +105,8 @@ def _seeds(text: str) -> range:
     """The seeds that a flag names: 3 are the seeds 1, 2 and 3, and 2-6 those from 2 to 6."""
     named = re.fullmatch(r'(?:(\d+)-)?(\d+)', text, re.ASCII)
     first, last = (int(named[1] or 1), int(named[2])) if named else (0, 0)
-    if not 1 <= first <= last:
-        raise ConfigError(f'--seeds={text}: a number from 1, or the first and the last seed such as 2-6')
+    if not 1 <= first <= last < MOST_SEEDS:
+        raise ConfigError(f'--seeds={text}: give a number such as 3 (seeds 1 to 3), or a range such as 2-6')
     return range(first, last + 1)
 
 
@@ -177,6 +177,7 @@ def print_rows(call: Call) -> None:
 
 
 SCALE = ('table', 'rows', 'scale', 'set')
+MOST_SEEDS = 10_000
 OF_TABLES = ('paper', 'multi30k', 'grammar')  # scales at which the paper's rows keep their meaning
 FLAGS = {
     'table': Flag(str, '3', f'{", ".join(tables.TABLES)}, or a file of your own', 'NAME'),
@@ -197,7 +198,7 @@ FLAGS = {
     'format': Flag(str, 'terminal', 'how it is printed', 'NAME', choices=('terminal', 'markdown')),
     'topology': Flag(str, None, 'compile for TPUs, such as v5e:2x4, by their own compiler', 'NAME'),
     'workdir': Flag(str, None, 'folder of the sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
-    'seeds': Flag(str, '1', 'seeds of each row: N for 1 to N, or such as 2-6', 'N'),
+    'seeds': Flag(str, '1', 'seeds of each row: 3 means 1 to 3, 2-6 means 2 to 6', 'N'),
     'launcher': Flag(str, 'local', 'this machine or a SLURM cluster', 'NAME', choices=launch.LAUNCHERS),
     'parallel': Flag(int, None, 'how many runs go on at once (default: 1; on SLURM 256)', 'N', least=1),
     'gpus': Flag(int, 0, 'GPUs of each run; on this machine 0 means all', 'N', least=0),

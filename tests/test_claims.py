@@ -31,7 +31,7 @@ from experiments.claims import (
     scaling,
     warmup,
 )
-from experiments.claims.claim import OVER_SENTENCES, Claim, Verdict, config_of, interval, spread, train
+from experiments.claims.claim import OVER_PAIRS, Claim, Verdict, config_of, interval, spread, train
 from transformer import config as configs
 from transformer import training
 from transformer.data.grammar.inflection import IT, NOUNS
@@ -460,7 +460,7 @@ def test_unknown_claims(capsys, tmp_path):
 
 def test_claims_say_what_they_need():
     for name, claim in claims.CLAIMS.items():
-        assert claim.seeds >= 3 or claim.spread == OVER_SENTENCES, name
+        assert claim.seeds >= 3 or claim.spread == OVER_PAIRS, name
         assert claim.statement.endswith('.') and claim.source, name
 
 
@@ -582,11 +582,11 @@ def test_claims_about_heads_are_judged(translator):
     assert not heads.judge(found(antecedent=[0.0, 0.9, 0.0, 0.0])).holds
     assert not heads.judge(found(lost=[[0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])).holds
     answers = {'nothing': [1] * 10, 'it → antecedent': [0] * 10, 'it → other noun': [1] * 10}
-    one = {'head': [2, 3], 'preferred': [0.5] * 5, 'right': answers}
+    one = {'head': [2, 3], 'preferred': [0.5] * 6, 'right': answers}
     assert pronoun.judge([one]).holds
     assert pronoun.judge([one]).number.startswith('head 3 of layer 2 prefers by 0.50 [0.50, 0.50]')
     for change in (
-        {'preferred': [0.05] * 5},
+        {'preferred': [0.05] * 6},
         {'right': answers | {'nothing': [1] * 8 + [0] * 2}},
         {'right': answers | {'it → antecedent': [1] * 10}},
     ):
@@ -597,8 +597,10 @@ def test_claims_about_heads_are_judged(translator):
         assert json.loads(json.dumps(measured)) == measured and claim.judge(measured).number
 
 
-def test_an_interval_over_sentences():
-    assert interval([0.5] * 9) == '0.5 [0.5, 0.5]'
-    mean, low, high = map(float, re.findall(r'[\d.]+', interval([0.0, 1.0] * 50, '.3f')))
-    # A mean of 100 halves has the standard deviation 0.05.
+def test_an_interval_over_pairs_of_sentences():
+    assert interval([0.5] * 8) == '0.5 [0.5, 0.5]'
+    mean, low, high = map(float, re.findall(r'[\d.]+', interval([0.0, 0.0, 1.0, 1.0] * 50, '.3f')))
+    # A mean of 100 pairs, each 0 or 1, has the standard deviation 0.05.
     assert mean == 0.5 and abs(low - 0.402) < 0.02 and abs(high - 0.598) < 0.02
+    # Where both of a pair make 1, nothing varies.
+    assert interval([0.0, 1.0] * 50, '.3f') == '0.500 [0.500, 0.500]'

@@ -189,8 +189,8 @@ def test_the_hash_of_the_grammar_is_remembered(tmp_path, monkeypatch):
     assert prepare(back, tmp_path).lock['files'] != first.lock['files'] and asked
     asked.clear()
     remembered = set((tmp_path / 'grammar').iterdir())
-    for file in remembered:
-        file.write_text('[{}]')
+    for file, damage in zip(remembered, ('[{}]', '[]', '{', 'null', '[1]', '[{}, {}]', ''), strict=False):
+        file.write_text(damage)
     assert prepare(data, tmp_path).lock == first.lock and sorted(asked) == ['dev', 'pronoun', 'test', 'train']
     asked.clear()
     monkeypatch.setattr(readers.grammar, 'code_sha256', lambda: 'other')

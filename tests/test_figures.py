@@ -111,6 +111,11 @@ def test_lines_have_the_colour_of_their_head_and_are_as_strong_as_their_weight(q
         assert ends.keys() == expected.keys() and expected
         for end, weight in expected.items():
             np.testing.assert_allclose(ends[end], to_rgba(attention.colours(3)[head], weight))
+    [legend] = figure.legends
+    named = {text.get_text(): to_rgba(line.get_color()) for text, line in zip(
+        legend.get_texts(), legend.get_lines(), strict=True
+    )}  # fmt: skip
+    assert named == {f'head {head + 1}': to_rgba(attention.colours(3)[head]) for head in (0, 2)}
     boxes = figure.axes[0].patches
     assert len(boxes) == (0 if query is None else 4)
     if query is not None:
@@ -126,10 +131,13 @@ def test_all_heads_as_a_grid():
     given = seen(['a', 'b', 'c'], ['a', 'b'])
     figure = attention.draw_heads(given)
     maps = [axis.images[0].get_array() for axis in figure.axes]
-    np.testing.assert_array_equal(maps, given.weights.reshape(6, 3, 2))
+    np.testing.assert_allclose(np.square(maps), given.weights.reshape(6, 3, 2))
 
 
 SENTENCE = 'The </script> cat & the Donaudampfschifffahrtsgesellschaft saw <b>it</b>.'
+
+
+FIRST = attention.Choice(kind=0, layer=1, heads=[0, 1, 2], word=None)
 
 
 @pytest.fixture
@@ -142,7 +150,7 @@ def page_file(tmp_path):
         seen(written, ['·', *written[:-1]], causal=True, heads=12)._replace(name='decoder self-attention'),
     ]
     file = tmp_path / 'attention.html'
-    file.write_text(attention.page(SENTENCE, 'Die <i>Katze</i>', 'a model', kinds))
+    file.write_text(attention.page(SENTENCE, 'Die <i>Katze</i>', 'a model', kinds, FIRST))
     return file, kinds
 
 
@@ -183,8 +191,12 @@ def test_the_page_of_attention(page_file, browser, width):
     first = int(np.flatnonzero(np.rint(1000 * kinds[0].weights[1, 0, 7]) >= 20)[0])
     assert abs(top + line[1] - middle(box('#keys li', first))) < 2
     choose('it').click()
+    assert page.locator('#told').inner_text() == '' and count() == strong(kinds[0].weights[1])
+    # What the mouse is over is shown until it leaves.
+    choose('cat').hover()
+    assert count() == strong(kinds[0].weights[1, :, 2])
     page.mouse.move(0, 0)
-    assert page.locator('#told').inner_text() == ''
+    assert count() == strong(kinds[0].weights[1])
     # Layer, heads and kind, by buttons and by the maps; all with the keyboard too.
     page.locator('#layer').get_by_role('button', name='1', exact=True).click()
     head = page.locator('#heads').get_by_role('button', name='2', exact=True)
@@ -204,6 +216,24 @@ def test_the_page_of_attention(page_file, browser, width):
     assert page.locator('#told').inner_text().count('· (1.00)') == 12
     choose('encoder-decoder attention').click()
     assert words('queries') == kinds[1].queries and words('keys') == kinds[1].keys and fits()
+
+
+def test_the_page_of_attention_by_touch_and_as_it_was_asked_for(page_file, browser):
+    file, kinds = page_file
+    first = attention.Choice(kind=1, layer=0, heads=[2], word=3)
+    file.write_text(attention.page(SENTENCE, 'Die <i>Katze</i>', 'a model', kinds, first))
+    page = browser.new_page(viewport={'width': 390, 'height': 844}, has_touch=True)
+    page.goto(file.as_uri())
+    count = lambda: page.locator('#drawn line').count()
+    strong = lambda weights: int((np.rint(1000 * weights) >= 1000 * attention.LEAST).sum())
+    word = page.get_by_role('button', name='Wort3', exact=True)
+    assert count() == strong(kinds[1].weights[0, 2, 3]) and word.get_attribute('aria-pressed') == 'true'
+    word.tap()
+    assert count() == strong(kinds[1].weights[0, 2])
+    word.tap()
+    assert count() == strong(kinds[1].weights[0, 2, 3])
+    # Lines have room to be seen.
+    assert page.locator('#drawn').bounding_box()['width'] >= 90
 
 
 def test_positions_and_schedule():
@@ -248,6 +278,7 @@ def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
         (['positions', str(tmp_path)], f'{tmp_path}'),
         (['attention', f'--workdir={tmp_path}'], f'{tmp_path}'),
         (['attention', '--attention=both'], '--attention'),
+        (['attention', '--sentence= '], '--sentence: there is nothing in it'),
     ):
         assert command.main(['figures', f'--output={tmp_path / "drawn"}', *argv]) == 2
         error = capsys.readouterr().err

@@ -405,9 +405,11 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
 
 def test_runs_at_once_share_the_cores(tmp_path, monkeypatch):
     monkeypatch.setattr(os, 'sched_getaffinity', lambda process: {7, 2, 3, 5, 11})
-    assert launch._cores(1) == [[2, 3, 5, 7, 11]]
-    assert launch._cores(2) == [[2, 5, 11], [3, 7]]
-    assert launch._cores(7) == [[2], [3], [5], [7], [11], [2], [3]]
+    assert launch._cores(1, 9) == [[2, 3, 5, 7, 11]]
+    assert launch._cores(2, 9) == [[2, 3], [5, 7, 11]]
+    assert launch._cores(7, 9) == [[2], [3], [5], [7], [11], [2], [3]]
+    # A single run has all of them, whatever could go on beside it.
+    assert launch._cores(3, 1)[0] == [2, 3, 5, 7, 11]
     monkeypatch.undo()
     last = max(os.sched_getaffinity(0))
     run = scripted(tmp_path, 'import os; print(os.sched_getaffinity(0))')
@@ -415,7 +417,7 @@ def test_runs_at_once_share_the_cores(tmp_path, monkeypatch):
     assert run.file('log').read_text() == f'{{{last}}}\n'
     assert os.sched_getaffinity(0) == os.sched_getaffinity(os.getppid())
     monkeypatch.delattr(os, 'sched_getaffinity')
-    assert launch._cores(2) == [(), ()]
+    assert launch._cores(2, 9) == [(), ()]
 
 
 def test_seed_by_seed(tmp_path, monkeypatch):
@@ -570,7 +572,10 @@ def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
         (['status', f'--workdir={__file__}'], 'no sweep was launched there'),
         (['run', '--set=train.steps'], '--set=train.steps: expected OPTION=VALUE'),
         (['run', '--set=train.seed=1'], '--set=train.seed: a sweep sets it; --seeds says which seeds'),
-        *((['run', f'--seeds={seeds}'], f'--seeds={seeds}: ') for seeds in ('', '0', '2-', '3-2', '1,2')),
+        *(
+            (['run', f'--seeds={seeds}'], f'--seeds={seeds}: ')
+            for seeds in ('', '0', '2-', '3-2', '1,2', '9' * 9)
+        ),
         (['run', '--set=train.stepz=1'], "did you mean 'train.steps'"),
         (['run', '--set=model.d_model=7'], 'row base: model.h=8: d_model=7 is not divisible'),
         (['run', '--rows=A1,Z'], '--rows=Z'),

@@ -202,7 +202,8 @@ def train(
             saving = stopping or last or step % config.train.checkpoint_every == 0
             due = [every for every in on_eval if last or step % every == 0]
             scores = {}
-            if saving or due or step % config.train.log_every == 0:
+            reporting = saving or due or step % config.train.log_every == 0
+            if reporting:
                 numbers = window.close()
                 for function in (f for every in due for f in on_eval[every]):
                     scores |= function(state.evaluated())
@@ -213,7 +214,7 @@ def train(
             if saving:
                 meta = dataclasses.asdict(window.progress())
                 checkpoints.save(step, state.params, state.optimizer, meta, cost, state.ema)
-            if saving or due:
+            if reporting:
                 window.restart()
             if over:
                 break

@@ -84,7 +84,7 @@ def _update(config: Config) -> Callable:
 
 
 # Of the numbers that `interval` writes.
-OVER_SENTENCES = 'mean [95 % bootstrap interval] over the sentences'
+OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, of one training'
 
 
 def spread(values: Sequence[float], form: str = '.3g') -> str:
@@ -94,8 +94,8 @@ def spread(values: Sequence[float], form: str = '.3g') -> str:
 
 
 def interval(values: Sequence[float], form: str = '.3g') -> str:
-    """The mean of a value over the sentences that it was measured on, and its 95 % bootstrap interval."""
-    draw = np.random.default_rng(0)
-    means = draw.choice(np.asarray(values, float), (1000, len(values))).mean(axis=1)
+    """The mean of a value over sentences, two of which are a pair, and its 95 % bootstrap interval."""
+    pairs = np.reshape(np.asarray(values, float), (-1, 2)).mean(axis=1)
+    means = np.random.default_rng(0).choice(pairs, (1000, len(pairs))).mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])
-    return f'{np.mean(values):{form}} [{low:{form}}, {high:{form}}]'
+    return f'{pairs.mean():{form}} [{low:{form}}, {high:{form}}]'

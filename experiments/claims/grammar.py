@@ -123,7 +123,7 @@ class Answers(NamedTuple):
 
 
 def answers(model: Trained, blocked: Mapping[str, Bool[np.ndarray, 'B Q K']] = _NOTHING) -> Answers:
-    """The answers where the target until the pronoun is given.
+    """The answers, given the target up to the pronoun.
 
     Args:
       blocked: by kind of attention, as `encoder/self_attention`, what its queries cannot attend to, in all

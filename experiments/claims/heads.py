@@ -1,4 +1,4 @@
-"""Heads differ: one looks at the piece before, another from a pronoun to its noun; each removed alone."""
+"""Do heads differ? What each of them looks at, and what is lost without it."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from experiments.claims import grammar
-from experiments.claims.claim import OVER_SENTENCES, Claim, Found, Verdict, interval
+from experiments.claims.claim import OVER_PAIRS, Claim, Found, Verdict, interval
 from transformer.nn import models
 
 TIMES = 3
@@ -50,7 +50,7 @@ def judge(found: Sequence[Found]) -> Verdict:
         f'head {one["heads"][first]} gives the piece before {one["before"][first]:.2f}, {times:.1f} times '
         f'what the median head gives; head {one["heads"][second]} prefers the antecedent by '
         f'{one["antecedent"][second]:.2f}, and without it log p falls by {interval(excess, ".3f")} more than '
-        'without another',
+        'without one of the others, on average',
     )
 
 
@@ -80,7 +80,7 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     draw=draw,
-    spread=OVER_SENTENCES,
+    spread=OVER_PAIRS,
     panels=3,
     why='One head clearly finds the antecedent, but none of the eight attends to the previous piece alone.',
 )

@@ -1,11 +1,11 @@
-"""Attention resolves the pronoun: "it" looks at the noun that is meant, and without that it is lost."""
+"""Does attention resolve the pronoun? How "it" looks at its noun, and the pronouns where it cannot."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 from experiments.claims import grammar
-from experiments.claims.claim import OVER_SENTENCES, Claim, Found, Verdict, interval
+from experiments.claims.claim import OVER_PAIRS, Claim, Found, Verdict, interval
 
 LEAST, LEARNED = 0.1, 0.9
 ENCODER, CROSS = grammar.BLOCKABLE
@@ -20,7 +20,7 @@ def measure(seed: int) -> Found:
     del seed
     model, asked = grammar.trained(), grammar.questions()
     preferred = grammar.preference(grammar.attended(model), asked)
-    half = preferred.shape[-1] // 2
+    half = 2 * (preferred.shape[-1] // 4)
     head = np.unravel_index(preferred[..., :half].mean(axis=-1).argmax(), preferred.shape[:2])
     of = lambda mark: mark[:, :, None]
     to = lambda mark: mark[:, None, :]
@@ -34,7 +34,7 @@ def measure(seed: int) -> Found:
         IT_TO_OTHER: {ENCODER: of(asked.it) & to(asked.other)},
         'all → antecedent': kept,
         'pronoun → antecedent': unread,
-        'both of these': kept | unread,
+        'all and pronoun → antecedent': kept | unread,
     }
     right = {name: grammar.answers(model, masks).right for name, masks in blocked.items()}
     return {
@@ -85,6 +85,12 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     draw=draw,
-    spread=OVER_SENTENCES,
+    spread=OVER_PAIRS,
     panels=2,
+    why=(
+        'Two nouns are possible, so where 0.05 are right the model names the other noun. This is one '
+        'training. In three smaller models (of the committed Table 3, base with seeds 2 and 3 and C3 with '
+        'seed 2) the best head prefers the antecedent by 0.00, 0.17 and 0.01, and where "it" cannot attend to the '
+        'antecedent 0.99, 0.95 and 1.00 are right: these hardly need that head.'
+    ),
 )

@@ -45,20 +45,28 @@ def draw_attention(call: Call) -> None:
     Raises:
       ConfigError: there is no such model, or it lacks what the flags name.
     """
+    if call.flags.sentence is not None and not call.flags.sentence.strip():
+        raise ConfigError('--sentence: there is nothing in it')
     trained, origin = restore.load_and_tell(epath.Path(call.flags.workdir), call.flags.checkpoint)
     sentence, written, seen = task_of(trained.config).attended(trained, call.flags.sentence)
     kinds = {each.name: attention.by_words(each) for each in seen}
     name = KINDS[call.flags.attention] if call.flags.attention else next(iter(kinds))
     if name not in kinds:
         raise ConfigError(f'--attention={call.flags.attention}: this model has no {name}')
-    shown = kinds[name]
+    shown, place = kinds[name], list(kinds).index(name)
     layers, heads, _, _ = shown.weights.shape
     [layer] = _numbered('layer', call.flags.layer or str(layers), layers, most=1)
     named = _numbered('heads', call.flags.heads, heads) if call.flags.heads else list(range(heads))
     query, folder = _place(shown.queries, call.flags.word), _folder(call)
     files.write_text(
         folder / 'attention.html',
-        attention.page(sentence, written, f'{call.flags.workdir}, {origin}', list(kinds.values())),
+        attention.page(
+            sentence,
+            written,
+            f'{call.flags.workdir}, {origin}',
+            list(kinds.values()),
+            attention.Choice(place, layer, named, query),
+        ),
     )
     print(folder / 'attention.html')
     _write(folder / 'lines', attention.draw_lines(shown, layer, named, query))
@@ -113,7 +121,7 @@ def draw_curves(call: Call) -> None:
 
 def _named(call: Call) -> tuple[str, ...]:
     if not call.words:
-        raise ConfigError(f'{call.command}: name at least one')
+        raise ConfigError(f'{call.command}: name at least one config file or work directory')
     return call.words
 
 
@@ -200,8 +208,8 @@ FLAGS = {
     ),
     'layer': Flag(str, None, 'which layer, from 1 (default: the last)', 'N'),
     'heads': Flag(str, None, 'which heads, from 1, separated by commas (default: all)', 'NUMBERS'),
-    'word': Flag(str, None, 'lines of this word alone', 'WORD'),
-    'length': Flag(int, 100, 'how many positions', 'N', least=2),
+    'word': Flag(str, None, 'lines of this word alone, the first one of its kind', 'WORD'),
+    'length': Flag(int, 100, 'how many positions', 'N', least=2, most=10_000),
     'output': Flag(str, 'runs/figures', 'where the figures are written', 'FOLDER'),
 }
 

@@ -5,6 +5,7 @@ import json
 import pathlib
 import string
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import matplotlib
 import numpy as np
@@ -16,6 +17,7 @@ from matplotlib import pyplot as plt
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 # A line of less weight could not be seen.
 LEAST = 0.02
@@ -60,7 +62,7 @@ def draw_lines(seen: Attended, layer: int, heads: Sequence[int], query: int | No
       query: the word that attends, by its place; all words if None.
     """
     shades, weights = colours(seen.weights.shape[1]), seen.weights[layer]
-    wide = 0.4 * max(len(seen.queries), len(seen.keys), 4)
+    wide = 0.4 * max(len(seen.queries), len(seen.keys), 6)
     figure, axis = plt.subplots(figsize=(wide + 0.6, 4.4), layout='constrained')
     places = range(len(seen.queries)) if query is None else [query]
     for head in heads:
@@ -92,13 +94,10 @@ def draw_lines(seen: Attended, layer: int, heads: Sequence[int], query: int | No
         side.tick_params(length=0)
     if query is not None:
         of_queries.get_xticklabels()[query].set_fontweight('bold')
-    named = ', '.join(str(head + 1) for head in heads)
-    figure.suptitle(
-        f'{seen.name}, layer {layer + 1} of {len(seen.weights)}, head{"s" * (len(heads) > 1)} {named}',
-        fontsize=9,
-        x=0.02,
-        ha='left',
-    )
+    figure.suptitle(f'{seen.name}\nlayer {layer + 1} of {len(seen.weights)}', fontsize=9, x=0.02, ha='left')
+    of_heads = [Line2D([], [], color=shades[head], label=f'head {head + 1}') for head in heads]
+    columns = max(1, int(figure.get_figwidth() / 0.9))
+    figure.legend(handles=of_heads, loc='outside lower left', ncols=columns, fontsize=8, frameon=False)
     return figure
 
 
@@ -114,18 +113,34 @@ def draw_heads(seen: Attended) -> Figure:
         layout='constrained',
     )
     for (layer, head), axis in np.ndenumerate(axes):
-        axis.imshow(seen.weights[layer, head], cmap='viridis', vmin=0.0, vmax=1.0, aspect='auto')
+        # Square roots, so that small weights can be seen too.
+        axis.imshow(np.sqrt(seen.weights[layer, head]), cmap='viridis', vmin=0.0, vmax=1.0, aspect='auto')
         axis.set(xticks=[], yticks=[])
         if layer == 0:
             axis.set_title(f'head {head + 1}', fontsize=8)
         if head == 0:
             axis.set_ylabel(f'layer {layer + 1}', fontsize=8)
-    figure.suptitle(f'{seen.name}: a row attends to the columns', fontsize=9, x=0.01, ha='left')
+    figure.suptitle(
+        f'{seen.name}: a row attends to the columns (square roots)', fontsize=9, x=0.01, ha='left'
+    )
     return figure
 
 
-def page(sentence: str, written: str, model: str, kinds: Sequence[Attended]) -> str:
-    """A page that needs nothing else, on which kind, layer, heads and word are chosen."""
+class Choice(NamedTuple):
+    """What is shown: kind, layer, heads and the word that attends (None: all), by their places from 0."""
+
+    kind: int
+    layer: int
+    heads: list[int]
+    word: int | None
+
+
+def page(sentence: str, written: str, model: str, kinds: Sequence[Attended], first: Choice) -> str:
+    """A page that needs nothing else, on which kind, layer, heads and word are chosen.
+
+    Args:
+      first: what it shows until something else is chosen.
+    """
     data = {
         'kinds': [
             {
@@ -138,6 +153,7 @@ def page(sentence: str, written: str, model: str, kinds: Sequence[Attended]) -> 
             for seen in kinds
         ],
         'least': LEAST,
+        'first': first._asdict(),
     }
     template = string.Template(pathlib.Path(__file__).with_name('attention.html').read_text())
     return template.substitute(

@@ -20,7 +20,7 @@ from transformer.data.grammar import sentences as grammar
 from transformer.data.text_files import Origin
 from transformer.options import ConfigError
 
-# Whose tables of forms are made when it is imported; few programs judge sentences.
+# Importing it builds tables of forms, and few programs judge sentences.
 with epy.lazy_imports():
     from transformer.data.grammar import reader as grammar_reader
 
@@ -302,10 +302,11 @@ def _grammar_origins(data: Data, reading: Reading, split: str, cache: pathlib.Pa
         return _generated_origins(data, reading, split)
     made_by = [grammar.code_sha256(), split, _grammar_languages(data, reading)]
     file = cache / 'grammar' / f'{files.json_sha256(made_by)}.json'
-    with contextlib.suppress(FileNotFoundError, ValueError, TypeError):
-        return [Origin(**origin) for origin in json.loads(file.read_bytes())]
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        [known] = json.loads(file.read_bytes())
+        return [Origin(**known)]
     found = _generated_origins(data, reading, split)
-    # A cache that cannot be written may hold the corpus all the same.
+    # A cache that can only be read may hold the corpus all the same.
     with contextlib.suppress(OSError):
         file.parent.mkdir(parents=True, exist_ok=True)
         files.write_json(file, [origin._asdict() for origin in found])

@@ -16,7 +16,7 @@ from transformer.data import lock as locks
 from transformer.nn import models
 from transformer.options import ConfigError
 
-# A second where PyTorch is installed, which it imports: not before the first numbers are there.
+# It imports PyTorch where that is installed, which takes a second: so it is imported at the first write.
 with epy.lazy_imports():
     import tensorboardX
 

@@ -85,8 +85,8 @@ class Task(NamedTuple):
     likelihoods: `(trained, examples, numbers, on_done)` to the `Likelihood` of each example's last text
       given its others, of which there are as many as fields of a batch. Warnings name the example's
       line, of which `numbers` has the number; `on_done` gets how many more examples are done.
-    attended: `(trained, sentence)` to the text that the figure of it is about, what the model wrote to it
-      where it writes, and all its `Attended`; None stands for the task's own choice.
+    attended: `(trained, sentence)` to the sentence shown, the model's output (empty if none) and every
+      `Attended`; None stands for the task's own choice.
     views: `(trained, sentence, word, target_word)` to what a figure of attention shows; None stands for
       the task's own choice.
     pictured: `prepared` to the sentences whose attention is drawn after a training; there may be none.

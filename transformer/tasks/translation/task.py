@@ -248,7 +248,7 @@ def attended(trained: Trained, sentence: str | None) -> tuple[str, str, list[Att
     Raises:
       ConfigError: the model has no attention.
     """
-    sentence = sentence or ANIMAL.format('tired')
+    sentence = ANIMAL.format('tired') if sentence is None else sentence
     # Cut as for a search, beyond which learned positions have no row.
     translation = Translator(trained, warn_of_cut).translate([sentence])[0]
     sides = trained.tokenizer.of('source'), trained.tokenizer.of('target')
