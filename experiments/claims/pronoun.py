@@ -90,7 +90,7 @@ CLAIM = Claim(
     why=(
         'Two nouns are possible, so where 0.05 are right the model names the other noun. This is one '
         'training. In three smaller models (of the committed Table 3, base with seeds 2 and 3 and C3 with '
-        'seed 2) the best head prefers the antecedent by 0.00, 0.17 and 0.01, and where "it" cannot attend to '
-        'the antecedent 0.99, 0.95 and 1.00 are right: these hardly need that head.'
+        'seed 2) the best head prefers the antecedent by 0.00, 0.17 and 0.01, and where "it" cannot attend '
+        'to the antecedent 0.99, 0.95 and 1.00 are right: these hardly need that head.'
     ),
 )
