@@ -143,7 +143,7 @@ def _error(status: int, log: pathlib.Path, began: int) -> str:
 def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
     """Executes runs, at most `parallel` at a time, and yields each run's state when it has ended.
 
-    Concurrent runs divide the CPU cores: two with one core each are faster than two that share both.
+    Concurrent runs divide the CPU cores, so that they do not wait for each other.
 
     Args:
       gpus: how many each run has; with 0 all runs see what this process sees.

@@ -7,7 +7,7 @@ import os
 
 # Numbers of mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD (-1: never) and M_ARENA_MAX.
 MALLOC = {-3: 2**31 - 1, -1: -1, -8: 1}
-GARBAGE = (50_000, 20, 100)  # of gc.set_threshold; Python's own are (700, 10, 10)
+GARBAGE = (50_000, 20, 100)  # of gc.set_threshold; those of Python 3.11 are (700, 10, 10)
 
 
 def keep_freed_memory() -> None:

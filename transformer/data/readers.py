@@ -300,7 +300,8 @@ def _grammar_origins(data: Data, reading: Reading, split: str, cache: pathlib.Pa
     """What the text hashes to, remembered by the code that generates it, which takes a second."""
     if cache is None:
         return _generated_origins(data, reading, split)
-    made_by = [grammar.code_sha256(), split, _grammar_languages(data, reading)]
+    code = grammar.code_sha256(), files.sha256(pathlib.Path(__file__))
+    made_by = [*code, split, _grammar_languages(data, reading)]
     file = cache / 'grammar' / f'{files.json_sha256(made_by)}.json'
     with contextlib.suppress(OSError, ValueError, TypeError):
         [known] = json.loads(file.read_bytes())
