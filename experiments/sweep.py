@@ -219,7 +219,7 @@ COMMANDS = {
         'What each row becomes at each scale.',
         print_rows,
         ('table', 'rows', 'scale', 'format'),
-        examples=('{} rows --table=3', '{} rows --table=further --scale=grammar --format=markdown'),
+        examples=('{} rows --table=3', '{} rows --table=further --scale=grammar'),
     ),
     'run': Command(
         'Train every row with every seed; called again, train what is missing.',

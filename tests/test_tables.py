@@ -8,6 +8,7 @@ from etils import epath
 
 from configs import multi30k
 from experiments import benchmark, own, plan, report, scales, sweep, tables, updates
+from experiments.figures import __main__ as figures
 from transformer import accounting, arguments, cli
 from transformer import config as configs
 from transformer.nn import models
@@ -344,10 +345,10 @@ def test_a_time_or_memory_is_measured_of_a_batch_of_the_configs_size():
     assert updates.full_batch(bucketed)['target'].tokens.shape == (40, 48)
 
 
-@pytest.mark.parametrize('program', [sweep, report, benchmark], ids=lambda module: module.__name__)
+@pytest.mark.parametrize('program', [sweep, report, benchmark, figures], ids=lambda module: module.__name__)
 def test_help(capsys, program):
     """Of each command with its own flags alone, at most 80 columns wide, whatever else the call says."""
-    name = program.__name__.rpartition('.')[2]
+    name = program.__name__.removesuffix('.__main__').rpartition('.')[2]
     for command, said in program.COMMANDS.items():
         assert program.main([name, *filter(None, [command]), '--help', '--rows=Z']) == 0
         out = capsys.readouterr().out

@@ -1,11 +1,12 @@
-"""Draws what a model attends to, positional encodings, learning rates and learning curves.
+"""Draws attention, positional encodings, learning rates and learning curves.
 
-    python -m experiments.figures attention --workdir=FOLDER --sentence="The cat sees it."
+    python -m experiments.figures attention --workdir=runs/tiny --word=it
     python -m experiments.figures positions configs/tiny.py
     python -m experiments.figures schedule configs/base.py configs/big.py
     python -m experiments.figures curves runs/tiny runs/multi30k
 
-Every figure is written as PNG and as SVG, attention also as a page that needs nothing else.
+Each figure is written as PNG and as SVG; of attention there is a page too, which
+needs no other file.
 """
 
 import os
@@ -175,7 +176,7 @@ COMMANDS = {
         'What a model attends to in a sentence: lines, all heads, a page.',
         draw_attention,
         ('workdir', 'checkpoint', 'sentence', 'attention', 'layer', 'heads', 'word', 'output'),
-        examples=('{} attention --workdir=runs/tiny --layer=2 --word=it',),
+        examples=('{} attention --workdir=runs/tiny --word=it',),
     ),
     'positions': Command(
         'Positional encodings: sinusoids of a config, or what a model learned.',
