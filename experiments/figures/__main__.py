@@ -5,8 +5,8 @@
     python -m experiments.figures schedule configs/base.py configs/big.py
     python -m experiments.figures curves runs/tiny runs/multi30k
 
-Each figure is written as PNG and as SVG; of attention there is a page too, which
-needs no other file.
+Each figure is written as PNG and as SVG; of attention there is a page too,
+which needs no other file.
 """
 
 import os
