@@ -467,13 +467,20 @@ def test_claims_say_what_they_need():
 @pytest.fixture
 def translator(monkeypatch):
     """The claims about the grammar's model, of few updates and pairs."""
-    caches = grammar.trained, grammar._pairs, grammar.questions, grammar._logits, grammar._attended
+    caches = (
+        grammar.trained,
+        grammar._tokenizer,
+        grammar._pairs,
+        grammar.questions,
+        grammar._logits,
+        grammar._attended,
+    )
     sizes = {'model.d_model': 32, 'model.d_ff': 64, 'train.steps': 3, 'train.warmup_steps': 2}
     monkeypatch.setattr(grammar, 'tiny', types.SimpleNamespace(get_config=lambda: changed_tiny(sizes)))
     monkeypatch.setattr(grammar, 'PAIRS', 5)
     for cached in caches:
         cached.cache_clear()
-    yield grammar.trained()
+    yield grammar.trained(2)
     for cached in caches:
         cached.cache_clear()
 
@@ -593,7 +600,7 @@ def test_claims_about_heads_are_judged(translator):
         assert not pronoun.judge([one | change]).holds
     # Each runs as the command runs it.
     for claim in (heads.CLAIM, pronoun.CLAIM):
-        measured = [claim.measure(1)]
+        measured = [claim.measure(1), claim.measure(2)]
         assert json.loads(json.dumps(measured)) == measured and claim.judge(measured).number
 
 

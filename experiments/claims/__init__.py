@@ -1,4 +1,4 @@
-"""What papers claim, as experiments: each file measures one claim, in at most three minutes on two cores."""
+"""What papers claim, as experiments: each file measures one claim, in a few minutes on two cores."""
 
 from experiments.claims import (
     bottleneck,

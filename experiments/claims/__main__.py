@@ -2,7 +2,7 @@
 
     python -m experiments.claims [NAME...] [--output=FOLDER]
 
-Each takes at most three minutes on two CPU cores.
+Each takes a few minutes on two CPU cores at most.
 """
 
 import html

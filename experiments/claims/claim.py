@@ -84,7 +84,7 @@ def _update(config: Config) -> Callable:
 
 
 # Of the numbers that `interval` writes.
-OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, of one training'
+OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, by training'
 
 
 def spread(values: Sequence[float], form: str = '.3g') -> str:

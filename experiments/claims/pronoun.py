@@ -17,8 +17,7 @@ def measure(seed: int) -> Found:
 
     The head is chosen on the first half of the pairs; what is said of it is of the second.
     """
-    del seed
-    model, asked = grammar.trained(), grammar.questions()
+    model, asked = grammar.trained(seed), grammar.questions()
     preferred = grammar.preference(grammar.attended(model), asked)
     half = 2 * (preferred.shape[-1] // 4)
     head = np.unravel_index(preferred[..., :half].mean(axis=-1).argmax(), preferred.shape[:2])
@@ -46,7 +45,12 @@ def measure(seed: int) -> Found:
 
 def judge(found: Sequence[Found]) -> Verdict:
     """By the preference of the head, and by what blocking costs."""
-    [one] = found
+    verdicts = [_judged(one) for one in found]
+    return Verdict(all(v.holds for v in verdicts), '; then '.join(v.number for v in verdicts))
+
+
+def _judged(one: Found) -> Verdict:
+    """Of one training."""
     right = {name: np.mean(values) for name, values in one['right'].items()}
     holds = (
         right['nothing'] >= LEARNED
@@ -63,11 +67,16 @@ def judge(found: Sequence[Found]) -> Verdict:
 
 def draw(axes: Sequence, found: Sequence[Found]) -> None:
     """The preference by pair, and the share of right answers by what is blocked."""
-    [one] = found
-    axes[0].hist(one['preferred'], bins=30)
+    names, width = list(found[0]['right']), 0.8 / len(found)
+    for training, one in enumerate(found):
+        label = f'training {training + 1}'
+        axes[0].hist(one['preferred'], bins=np.linspace(-1, 1, 41), alpha=0.6, label=label)
+        places = np.arange(len(names)) + width * (training - (len(found) - 1) / 2)
+        axes[1].barh(places, [np.mean(one['right'][name]) for name in names], width)
     axes[0].set(xlabel='weight on the antecedent less that on the other noun', ylabel='sentences')
-    names = list(one['right'])
-    axes[1].barh(names, [np.mean(one['right'][name]) for name in names])
+    axes[0].legend()
+    axes[1].set_yticks(range(len(names)), names)
+    axes[1].axvline(0.5, color='0.7', linestyle=':')
     axes[1].invert_yaxis()
     axes[1].set(xlim=(0, 1), xlabel='right pronouns', ylabel='blocked')
 
@@ -79,18 +88,18 @@ CLAIM = Claim(
         f'the model of make run answers at least {LEARNED} of {2 * grammar.PAIRS} sentences in minimal '
         'pairs; the head of its encoder that most prefers the antecedent on half of them gives it on the '
         f'other half at least {LEAST} more weight than the other noun; and fewer pronouns are right where '
-        '"it" cannot attend to the antecedent than where it cannot attend to the other noun'
+        '"it" cannot attend to the antecedent than where it cannot attend to the other noun; '
+        'in two trainings'
     ),
-    seeds=1,
+    seeds=grammar.SEEDS,
     measure=measure,
     judge=judge,
     draw=draw,
     spread=OVER_PAIRS,
     panels=2,
     why=(
-        'Two nouns are possible, so where 0.05 are right the model names the other noun. This is one '
-        'training. In three smaller models (of the committed Table 3, base with seeds 2 and 3 and C3 with '
-        'seed 2) the best head prefers the antecedent by 0.00, 0.17 and 0.01, and where "it" cannot attend '
-        'to the antecedent 0.99, 0.95 and 1.00 are right: these hardly need that head.'
+        'It depends on the training. In the first, make run itself, the decoder finds the noun: where the '
+        'pronoun cannot attend to it, half of the answers are right, and two nouns are possible. In the '
+        'second "it" finds it in the encoder: where it cannot, the model names the other noun.'
     ),
 )
