@@ -182,7 +182,7 @@ def print_rows(rows: Sequence[tables.Row], names: Sequence[str], *, markdown: bo
         base = configs.flatten(scales.config(tables.Row('base', {}), name))
         told = []
         for row in rows:
-            scales.config(row, name)
+            scales.config(row, name)  # a row that is impossible here is told
             changed = scales.changes(row, name).items()
             told.append(', '.join(_told(key, value) for key, value in changed if value != base[key]))
         columns.append(Column(name, 'text', [text or 'as base' for text in told]))

@@ -52,3 +52,20 @@ def browser():
         launched = started.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
         yield launched
         launched.close()
+
+
+@pytest.fixture
+def opened(browser):
+    """Opens a file as a page, which may load and complain of nothing; the keywords are the browser's."""
+
+    def open_file(file, width, height, **options):
+        page = browser.new_page(viewport={'width': width, 'height': height}, **options)
+        requested, complaints = [], []
+        page.on('request', lambda request: requested.append(request.url))
+        page.on('console', lambda message: complaints.append(message.text))
+        page.on('pageerror', lambda error: complaints.append(str(error)))
+        page.goto(file.as_uri())
+        assert (requested, complaints) == ([file.as_uri()], [])
+        return page
+
+    return open_file

@@ -155,15 +155,9 @@ def page_file(tmp_path):
 
 
 @pytest.mark.parametrize('width', [390, 1280])
-def test_the_page_of_attention(page_file, browser, width):
+def test_the_page_of_attention(page_file, opened, width):
     file, kinds = page_file
-    page = browser.new_page(viewport={'width': width, 'height': 844})
-    requested, complaints = [], []
-    page.on('request', lambda request: requested.append(request.url))
-    page.on('console', lambda message: complaints.append(message.text))
-    page.on('pageerror', lambda error: complaints.append(str(error)))
-    page.goto(file.as_uri())
-    assert (requested, complaints) == ([file.as_uri()], [])
+    page = opened(file, width, 844)
     assert page.locator('h1').inner_text() == SENTENCE and page.title() == f'Attention: {SENTENCE}'
     choose = lambda name: page.get_by_role('button', name=name, exact=True)
     fits = lambda: page.evaluate('document.documentElement.scrollWidth') <= width
@@ -218,12 +212,11 @@ def test_the_page_of_attention(page_file, browser, width):
     assert words('queries') == kinds[1].queries and words('keys') == kinds[1].keys and fits()
 
 
-def test_the_page_of_attention_by_touch_and_as_it_was_asked_for(page_file, browser):
+def test_the_page_of_attention_by_touch_and_as_it_was_asked_for(page_file, opened):
     file, kinds = page_file
     first = attention.Choice(kind=1, layer=0, heads=[2], word=3)
     file.write_text(attention.page(SENTENCE, 'Die <i>Katze</i>', 'a model', kinds, first))
-    page = browser.new_page(viewport={'width': 390, 'height': 844}, has_touch=True)
-    page.goto(file.as_uri())
+    page = opened(file, 390, 844, has_touch=True)
     count = lambda: page.locator('#drawn line').count()
     strong = lambda weights: int((np.rint(1000 * weights) >= 1000 * attention.LEAST).sum())
     word = page.get_by_role('button', name='Wort3', exact=True)

@@ -2,6 +2,8 @@
 
 import ast
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -150,6 +152,14 @@ def test_fenced_libraries(library):
         if any(name.split('.')[0] == library for name in imported(path))
     }
     assert users == FENCES[library]
+
+
+def test_what_takes_long_to_import_waits_until_it_is_used():
+    slow = "'torch', 'tensorboardX', 'sacrebleu', 'sacremoses', 'transformer.data.grammar.reader'"
+    program = f'import sys; import transformer.commands; print({{{slow}}} & set(sys.modules))'
+    call = [sys.executable, '-c', program]
+    found = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert found.stdout == 'set()\n'
 
 
 def test_collectives_are_named_in_parallel_alone():

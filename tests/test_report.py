@@ -722,16 +722,10 @@ def test_a_full_disk_is_one_line(capsys):
     assert capsys.readouterr().err == 'error: [Errno 28] No space left on device\n'
 
 
-def test_the_page(workdir, tmp_path, capsys, browser):
+def test_the_page(workdir, tmp_path, capsys, opened):
     file = tmp_path / 'table.html'
     assert shown(workdir, capsys, '--format=html', f'--output={file}') == f'{file}\n'
-    page = browser.new_page(viewport={'width': 1500, 'height': 900})
-    requested, complaints = [], []
-    page.on('request', lambda request: requested.append(request.url))
-    page.on('console', lambda message: complaints.append(message.text))
-    page.on('pageerror', lambda error: complaints.append(str(error)))
-    page.goto(file.as_uri())
-    assert (requested, complaints) == ([file.as_uri()], [])
+    page = opened(file, 1500, 900)
     assert page.title() == 'Table 3, scale grammar'
     names = lambda: page.locator('tbody td:first-child').all_inner_texts()
     paper = ['base', 'A1', 'C1', 'D3', 'E', 'big']
@@ -757,11 +751,10 @@ def test_the_page(workdir, tmp_path, capsys, browser):
     assert page.locator('li', has_text='MemoryError').is_visible()
 
 
-def test_the_page_on_a_phone(workdir, tmp_path, capsys, browser):
+def test_the_page_on_a_phone(workdir, tmp_path, capsys, opened):
     file = tmp_path / 'table.html'
     shown(workdir, capsys, '--format=html', f'--output={file}')
-    page = browser.new_page(viewport={'width': 390, 'height': 844})
-    page.goto(file.as_uri())
+    page = opened(file, 390, 844)
     assert page.evaluate('document.documentElement.scrollWidth') <= 390
     cell = lambda column: page.locator('thead th', has_text=column).first
     assert cell('PPL').bounding_box()['x'] < 150

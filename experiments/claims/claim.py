@@ -83,6 +83,16 @@ def _update(config: Config) -> Callable:
     return parallel.map_update(functools.partial(training.train_step, config, sums(config)))
 
 
+def by_training(judge: Callable[[Found], Verdict]) -> Callable[[Sequence[Found]], Verdict]:
+    """What `Claim.judge` takes, of a judge of one training: a claim holds if it holds in each."""
+
+    def judge_all(found: Sequence[Found]) -> Verdict:
+        verdicts = [judge(one) for one in found]
+        return Verdict(all(v.holds for v in verdicts), '; then '.join(v.number for v in verdicts))
+
+    return judge_all
+
+
 # Of the numbers that `interval` writes.
 OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, by training'
 

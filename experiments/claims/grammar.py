@@ -25,6 +25,7 @@ from transformer.nn import models
 from transformer.runs import process
 from transformer.runs.restore import Trained
 from transformer.symbols import Batch, Tokens
+from transformer.tasks import shapes
 from transformer.tasks.contract import places
 from transformer.tasks.translation import task as translation
 
@@ -119,9 +120,7 @@ def questions() -> Questions:
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tokens:
     """A sentence a row."""
-    tokens, segments = np.zeros((2, len(rows), ROOM), np.int32)
-    for row, ids in enumerate(rows):
-        tokens[row, : len(ids)], segments[row, : len(ids)] = ids, 1
+    tokens, segments = shapes.padded(rows, (len(rows), ROOM))
     return Tokens(tokens, segments, np.tile(np.arange(ROOM, dtype=np.int32), (len(rows), 1)))
 
 
@@ -178,12 +177,6 @@ def attended(model: Trained) -> Float[np.ndarray, 'N H B Q K']:
     return np.stack([np.moveaxis(np.asarray(layer['weights'][0]), 1, 0) for layer in layers])
 
 
-def preference(weights: Float[np.ndarray, 'N H B Q K'], asked: Questions) -> Float[np.ndarray, 'N H B']:
-    """How much more of its weight "it" gives to the antecedent than to the other noun, by head."""
-    of_it = (weights * asked.it[:, :, None]).sum(axis=-2) / asked.it.sum(axis=-1, keepdims=True)
-    return (of_it * asked.antecedent).sum(axis=-1) - (of_it * asked.other).sum(axis=-1)
-
-
 @functools.cache
 def _attended(config: Config) -> Callable:
     model = models.build(config)
@@ -191,3 +184,9 @@ def _attended(config: Config) -> Callable:
         {'params': params}, batch, train=False, mutable=['intermediates']
     )
     return jax.jit(lambda params, batch: apply(params, batch)[1]['intermediates'])
+
+
+def preference(weights: Float[np.ndarray, 'N H B Q K'], asked: Questions) -> Float[np.ndarray, 'N H B']:
+    """How much more of its weight "it" gives to the antecedent than to the other noun, by head."""
+    of_it = (weights * asked.it[:, :, None]).sum(axis=-2) / asked.it.sum(axis=-1, keepdims=True)
+    return (of_it * asked.antecedent).sum(axis=-1) - (of_it * asked.other).sum(axis=-1)

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from experiments.claims import grammar
-from experiments.claims.claim import OVER_PAIRS, Claim, Found, Verdict, interval
+from experiments.claims.claim import OVER_PAIRS, Claim, Found, Verdict, by_training, interval
 from transformer.nn import models
 
 TIMES = 3
@@ -38,14 +38,9 @@ def measure(seed: int) -> Found:
     }
 
 
-def judge(found: Sequence[Found]) -> Verdict:
+@by_training
+def judge(one: Found) -> Verdict:
     """By how far the two heads stand out, and by what is lost without the second."""
-    verdicts = [_judged(one) for one in found]
-    return Verdict(all(v.holds for v in verdicts), '; then '.join(v.number for v in verdicts))
-
-
-def _judged(one: Found) -> Verdict:
-    """Of one training."""
     first, second = (int(np.argmax(one[key])) for key in ('before', 'antecedent'))
     times = one['before'][first] / np.median(one['before'])
     excess = np.subtract(one['lost'][second], np.delete(one['lost'], second, axis=0).mean(axis=0))

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.claims import grammar
-from experiments.claims.claim import OVER_PAIRS, Claim, Found, Verdict, interval
+from experiments.claims.claim import OVER_PAIRS, Claim, Found, Verdict, by_training, interval
 
 LEAST, LEARNED = 0.1, 0.9
 ENCODER, CROSS = grammar.BLOCKABLE
@@ -43,14 +43,9 @@ def measure(seed: int) -> Found:
     }
 
 
-def judge(found: Sequence[Found]) -> Verdict:
+@by_training
+def judge(one: Found) -> Verdict:
     """By the preference of the head, and by what blocking costs."""
-    verdicts = [_judged(one) for one in found]
-    return Verdict(all(v.holds for v in verdicts), '; then '.join(v.number for v in verdicts))
-
-
-def _judged(one: Found) -> Verdict:
-    """Of one training."""
     right = {name: np.mean(values) for name, values in one['right'].items()}
     holds = (
         right['nothing'] >= LEARNED
