@@ -585,7 +585,9 @@ def test_claims_about_heads_are_judged(translator):
     ]  # fmt: skip
     assert heads.judge(found()).holds
     assert '1.2 gives the piece before 0.40, 4.0 times' in heads.judge(found()).number
-    assert not heads.judge(found(before=[0.1, 0.2, 0.1, 0.1])).holds
+    worse = found(before=[0.1, 0.2, 0.1, 0.1])
+    assert not heads.judge(worse).holds and not heads.judge(found() + worse).holds
+    assert heads.judge(found() + found()).number.count('4.0 times') == 2
     assert not heads.judge(found(antecedent=[0.0, 0.9, 0.0, 0.0])).holds
     assert not heads.judge(found(lost=[[0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])).holds
     answers = {'nothing': [1] * 10, 'it → antecedent': [0] * 10, 'it → other noun': [1] * 10}

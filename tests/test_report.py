@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import errno
 import io
+import itertools
 import json
 import os
 import pathlib
@@ -13,6 +14,7 @@ import statistics
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import scipy.stats
 
@@ -335,6 +337,21 @@ def test_correlation_over_seeds():
     found = differences.correlation(fewer)
     assert (found.rows, found.seeds, found.low) == (5, 1, None)
     assert 'seeds' not in report._correlation(found)
+
+
+def test_the_interval_is_of_means_over_as_many_seeds():
+    """Against every way to draw five seeds out of five."""
+    paper, draw = range(6), np.random.default_rng(0)
+    ours = np.arange(6.0)[:, None] + draw.normal(0, 3, (6, 5))
+    rows = [
+        differences.Difference(float(row), float(each.mean()), by_seed=dict(enumerate(each.tolist())))
+        for row, each in zip(paper, ours, strict=True)
+    ]
+    correlation = lambda seeds: scipy.stats.spearmanr(paper, ours[:, seeds].mean(axis=1)).statistic
+    every = [correlation(list(seeds)) for seeds in itertools.product(range(5), repeat=5)]
+    found = differences.correlation(rows)
+    np.testing.assert_allclose([found.low, found.high], np.quantile(every, [0.025, 0.975]), atol=0.06)
+    assert found.low > min(correlation([seed]) for seed in range(5)) + 0.1
 
 
 def test_no_correlation_where_nothing_differs():

@@ -316,6 +316,10 @@ def test_what_rows_become_at_each_scale(capsys):
         ],
     }
     assert 'at the scale grammar: N 3, d_model 64, d_ff 256, h 4, P_drop 0.1, eps_ls 0.1, steps 1.5K\n' in out
+    # The paper gives it the dropout of base.
+    assert sweep.main(['sweep', 'rows', '--table=2', '--rows=big-en-fr']) == 0
+    [row] = [line for line in capsys.readouterr().out.splitlines() if line.startswith('big-en-fr')]
+    assert 'd_model 1024' in row and 'P_drop' not in row
     assert sweep.main(['sweep', 'rows', '--scale=grammar', '--rows=big']) == 0
     assert 'multi30k' not in capsys.readouterr().out
 
