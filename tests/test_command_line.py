@@ -606,15 +606,15 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
 
 
 def recorded(monkeypatch, seen: list) -> None:
-    """Notes the rows of every search, and the precision of its products."""
+    """Notes the rows of every search."""
     program = generation._program
 
     def recording(*arguments):
         search = program(*arguments)
 
-        def call(params, key, rows):
-            seen.append((rows['tokens'], jax.config.jax_default_matmul_precision))
-            return search(params, key, rows)
+        def call(params, key, batches):
+            seen.extend(rows['tokens'] for rows in batches)
+            return search(params, key, batches)
 
         return call
 
@@ -625,18 +625,23 @@ def test_a_long_sentence_is_cut(trained, monkeypatch):
     seen = []
     recorded(monkeypatch, seen)
     commands.load(trained).translate(['nine ' * 200], max_source_len=16)
-    (row,) = (row for tokens, _ in seen for row in tokens if row.any())
+    (row,) = (row for tokens in seen for row in tokens if row.any())
     assert np.count_nonzero(row) == 16 and row[15] == 1
 
 
 def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
-    seen = []
-    recorded(monkeypatch, seen)
+    seen, search_rows = [], generation.search_rows
+
+    def recording(*arguments):
+        seen.append(jax.config.jax_default_matmul_precision)
+        return search_rows(*arguments)
+
+    monkeypatch.setattr(generation, 'search_rows', recording)
     translator = commands.load(trained)
     config = configs.replace(translator.trained.config, {'train.matmul_precision': 'highest'})
     translator.trained = translator.trained._replace(config=config)
     translator.translate(['one two'])
-    assert [precision for _, precision in seen] == ['highest']
+    assert seen == ['highest']
 
 
 @pytest.mark.parametrize(

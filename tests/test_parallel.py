@@ -5,6 +5,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 
 import jax
 import jax.numpy as jnp
@@ -87,9 +88,24 @@ def test_updates_and_sums_share_the_bound(monkeypatch):
         again = sums(state, batch)
         assert len(parallel._started) == 1
     assert int(whole) == int(again) == 48 and int(state) == 3
-    rows = parallel.map_rows(lambda params, key, rows: rows * params)
-    np.testing.assert_array_equal(rows(2, 0, np.ones((8, 2), np.int32)), np.full((8, 2), 2))
-    assert not parallel._started
+    program = parallel.map_rows(lambda params, key, rows: rows * params, 'float32')
+    batches = [np.full((8, 2), n, np.int32) for n in range(5)]
+    for n, rows in enumerate(program(2, 0, batches)):
+        np.testing.assert_array_equal(rows, np.full((8, 2), 2 * n))
+    assert n == 4 and not parallel._started
+
+
+def test_two_batches_of_rows_are_in_work_at_a_time(monkeypatch):
+    both = threading.Barrier(2, timeout=60)
+
+    def meet(params, key, rows):
+        both.wait()
+        return rows
+
+    monkeypatch.setattr(parallel, 'rows_program', lambda function, on: meet)
+    batches = [np.full((parallel.local_devices(), 1), n) for n in range(4)]
+    found = parallel.map_rows(meet, 'float32')(None, None, batches)
+    assert [int(rows[0, 0]) for rows in found] == [0, 1, 2, 3]
 
 
 def test_rows_of_any_shape_go_to_the_devices():

@@ -5,7 +5,9 @@ processes, then devices, then microbatches, so that microbatch i has the same ro
 """
 
 import collections
-from collections.abc import Callable, Sequence
+import concurrent.futures
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import jax
 import numpy as np
@@ -16,6 +18,9 @@ from transformer.options import ConfigError
 from transformer.symbols import Batch
 
 AXIS = 'data'
+# Batches that `map_rows` has in work. The steps of a small model keep one core busy, so another batch can use
+# the next core; and one program is compiled while another runs.
+AT_ONCE = 2
 # Outputs of the programs that were started last, oldest first; some programs may still be running.
 _started: collections.deque = collections.deque()
 
@@ -130,21 +135,34 @@ def wait_for_programs(ahead: int) -> None:
         jax.block_until_ready(_started.popleft())
 
 
-def map_rows(function: Callable) -> Callable:
-    """`function(params, key, rows) -> rows` over this process's devices, rows given as [R ...].
+def map_rows(function: Callable, precision: str) -> Callable:
+    """`function(params, key, rows) -> rows` over this process's devices, for batches of rows [R ...].
 
-    R must be a multiple of `local_devices()`. The program is compiled once for each shape.
+    R must be a multiple of `local_devices()`. The program is compiled once for each shape. Two batches are
+    in work at a time.
+
+    Args:
+      precision: of products of matrices, as `train.matmul_precision`.
+
+    Returns:
+      `(params, key, batches) -> results`, in the order of the batches, each as soon as it is there.
     """
     mapped, count = rows_program(function, _local_devices()), local_devices()
 
     def call(params, key, rows):
-        # On CPUs, a program with collectives may need the threads that this one would take.
-        wait_for_programs(0)
         split = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), rows)
-        found = mapped(params, key, split)
+        with jax.default_matmul_precision(precision):
+            found = mapped(params, key, split)
         return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), found)
 
-    return call
+    def calls(params, key, batches: Iterable) -> Iterator:
+        # On CPUs, a program with collectives may need the threads that these would take.
+        wait_for_programs(0)
+        # JAX runs what one thread starts one after the other.
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            yield from pool.map(functools.partial(call, params, key), batches)
+
+    return calls
 
 
 def rows_program(function: Callable, on: Sequence[jax.Device]) -> Callable:

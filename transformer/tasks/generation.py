@@ -129,13 +129,16 @@ def search(
       on_done: gets the number of rows of every batch that is done.
     """
     results: list[Found | None] = [None] * len(rows)
-    program = _program(trained.config, asked, trained.tokenizer.size)
-    for indexes, shape in shapes.batches([len(row) for row in rows], parallel.local_devices()):
+    planned = shapes.batches([len(row) for row in rows], parallel.local_devices())
+
+    def batch(indexes: list[int], shape: tuple[int, int]) -> dict[str, np.ndarray]:
         tokens, segments = shapes.padded([rows[i] for i in indexes], shape)
         number = np.array([numbers[i] for i in indexes] + [-1] * (shape[0] - len(indexes)), np.int32)
-        batch = {'tokens': tokens, 'segments': segments, 'number': number}
-        with jax.default_matmul_precision(trained.config.train.matmul_precision):
-            found = program(trained.params, key, batch)
+        return {'tokens': tokens, 'segments': segments, 'number': number}
+
+    program = _program(trained.config, asked, trained.tokenizer.size)
+    searched = program(trained.params, key, [batch(*one) for one in planned])
+    for (indexes, _), found in zip(planned, searched, strict=True):
         for row, i in enumerate(indexes):
             results[i] = Found(found.tokens[row], found.scores[row])
         on_done(len(indexes))
@@ -144,8 +147,9 @@ def search(
 
 @functools.lru_cache(maxsize=8)
 def _program(config: Config, asked: Asked, pieces: int) -> Callable:
-    """`(params, key, rows) -> Hypotheses`, compiled once for each shape."""
-    return parallel.map_rows(functools.partial(search_rows, config, asked, pieces))
+    """`(params, key, batches of rows) -> Hypotheses of each`, compiled once for each shape."""
+    search = functools.partial(search_rows, config, asked, pieces)
+    return parallel.map_rows(search, config.train.matmul_precision)
 
 
 def search_rows(

@@ -3,7 +3,6 @@
 import functools
 from collections.abc import Callable, Sequence
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
@@ -33,10 +32,13 @@ def log_likelihoods(
     results: list[np.ndarray | None] = [None] * len(rows)
     lengths = [max(map(len, row.values())) for row in rows]
     positions = min(shapes.BATCH_POSITIONS, BATCH_LOGITS // config.model.vocab_size)
-    for indexes, shape in shapes.batches(lengths, parallel.local_devices(), positions):
-        batch = {field: shapes.padded([rows[i][field] for i in indexes], shape) for field in fields(config)}
-        with jax.default_matmul_precision(config.train.matmul_precision):
-            found = _program(config)(trained.params, None, batch)
+    planned = shapes.batches(lengths, parallel.local_devices(), positions)
+
+    def batch(indexes: list[int], shape: tuple[int, int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        return {field: shapes.padded([rows[i][field] for i in indexes], shape) for field in fields(config)}
+
+    scored_rows = _program(config)(trained.params, None, [batch(*one) for one in planned])
+    for (indexes, _), found in zip(planned, scored_rows, strict=True):
         for row, i in enumerate(indexes):
             results[i] = found[row, : len(rows[i][scored])]
         on_done(len(indexes))
@@ -66,8 +68,8 @@ def fields(config: Config) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=4)
 def _program(config: Config) -> Callable:
-    """`(params, None, rows) -> log p [R T]`, compiled once for each shape."""
-    return parallel.map_rows(functools.partial(_score, config))
+    """`(params, None, batches of rows) -> log p [R T] of each`, compiled once for each shape."""
+    return parallel.map_rows(functools.partial(_score, config), config.train.matmul_precision)
 
 
 def _score(

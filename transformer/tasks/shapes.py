@@ -20,23 +20,35 @@ def batches(
 ) -> list[tuple[list[int], tuple[int, int]]]:
     """Groups rows of about one length: the indexes of each batch's rows, and the shape that they get.
 
-    Many rows get little padding. Few rows get few shapes, so that a line that comes alone hardly ever
-    waits for a program to be compiled.
+    Many rows get little padding, the longest first. Few rows get few shapes, so that a line that comes alone
+    hardly ever waits for a program to be compiled.
     """
-    few = len(lengths) <= FEW_ROWS
+    longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
+    if len(lengths) <= FEW_ROWS:
+        return _of_few_shapes(lengths, longest_first, devices, positions)
+    planned, start = [], 0
+    while start < len(longest_first):
+        width = _width(lengths[longest_first[start]])
+        batch = longest_first[start : start + devices * max(1, min(MOST_ROWS, positions // width))]
+        # Only the last batch may have fewer rows than others of its width.
+        rows = 2 ** math.ceil(math.log2(math.ceil(len(batch) / devices)))
+        planned.append((batch, (devices * rows, width)))
+        start += len(batch)
+    return planned
+
+
+def _of_few_shapes(
+    lengths: list[int], order: list[int], devices: int, positions: int
+) -> list[tuple[list[int], tuple[int, int]]]:
     groups: dict[int, list[int]] = {}
-    for i in sorted(range(len(lengths)), key=lambda i: lengths[i]):
-        groups.setdefault(_wide(lengths[i]) if few else _width(lengths[i]), []).append(i)
+    for i in order:
+        groups.setdefault(_wide(lengths[i]), []).append(i)
     planned = []
     for width, indexes in groups.items():
-        each = max(1, min(MOST_ROWS, positions // width))
-        if few:
-            # Many small batches would wait for each other.
-            each = max(1, min(SMALL if len(indexes) <= MOST_SMALL else FEW_ROWS, each) // devices)
-        for start in range(0, len(indexes), devices * each):
-            batch = indexes[start : start + devices * each]
-            rows = each if few else 2 ** math.ceil(math.log2(math.ceil(len(batch) / devices)))
-            planned.append((batch, (devices * rows, width)))
+        # Many small batches would wait for each other.
+        most = SMALL if len(indexes) <= MOST_SMALL else FEW_ROWS
+        each = devices * max(1, min(most, positions // width) // devices)
+        planned += [(indexes[start : start + each], (each, width)) for start in range(0, len(indexes), each)]
     return planned
 
 

@@ -52,9 +52,8 @@ def attend_one(
 ) -> tuple[Float[Array, 'B 1 H E'], State]:
     """Adds a key and a value to the state, then attends to all keys in it."""
     state = k.add_to_cache(state, position, key, value)
-    mask = masks.prefix_mask(position, state['key'].shape[1])
-    found = k.attention_weights(query, state['key'], mask, bias)
-    return k.weighted_sum(found, state['value']), state
+    mask = masks.prefix_mask(position, state['key'].shape[2])
+    return k.over_cache(query, state, mask, bias), state
 
 
 FULL = Kernel(attend, k.empty_cache, attend_one, weights)

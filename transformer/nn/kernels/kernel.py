@@ -61,11 +61,15 @@ def weighted_sum(weights: Float[Array, 'B H Q K'], value: Float[Array, 'B K H E'
 
 
 def empty_cache(model: Model, rows: int, length: int) -> State:
-    """Room for the keys [B L H C] and values [B L H E] of `length` positions."""
+    """Room for the keys [B H L C] and values [B H L E] of `length` positions.
+
+    Heads stand before positions, as the products over all positions of a head want them: in the other order
+    XLA copies the whole cache at each step.
+    """
     dtype = jnp.dtype(model.dtype)
     return {
-        'key': jnp.zeros((rows, length, model.h, model.d_k), dtype),
-        'value': jnp.zeros((rows, length, model.h, model.d_v), dtype),
+        'key': jnp.zeros((rows, model.h, length, model.d_k), dtype),
+        'value': jnp.zeros((rows, model.h, length, model.d_v), dtype),
     }
 
 
@@ -75,9 +79,20 @@ def add_to_cache(
     """The state with a key and a value at `place` of every row."""
     row = jnp.arange(place.shape[0])
     return {
-        'key': state['key'].at[row, place].set(key[:, 0]),
-        'value': state['value'].at[row, place].set(value[:, 0]),
+        'key': state['key'].at[row, :, place].set(key[:, 0]),
+        'value': state['value'].at[row, :, place].set(value[:, 0]),
     }
+
+
+def over_cache(
+    query: Float[Array, 'B 1 H C'],
+    state: State,
+    mask: Bool[Array, 'B 1 1 L'],
+    bias: Float[Array, 'B H 1 L'] | None = None,
+) -> Float[Array, 'B 1 H E']:
+    """Attention to those places of a cache where `mask` is True."""
+    key, value = state['key'].swapaxes(1, 2), state['value'].swapaxes(1, 2)
+    return weighted_sum(attention_weights(query, key, mask, bias), value)
 
 
 def into_blocks(x: Array, size: int) -> Array:

@@ -83,11 +83,11 @@ def attend_one(
 ) -> tuple[Float[Array, 'B 1 H E'], State]:
     """Overwrites the oldest position of the state, then attends to all in it."""
     del bias
-    room = state['key'].shape[1]
+    room = state['key'].shape[2]
     state = k.add_to_cache(state, position % room, key, value)
     # Places fill up from the left, and are all in use from the time that they are written anew.
     mask = (jnp.arange(room)[None, :] <= position[:, None])[:, None, None, :]
-    return k.weighted_sum(k.attention_weights(query, state['key'], mask), state['value']), state
+    return k.over_cache(query, state, mask), state
 
 
 def kernel(model: Model) -> Kernel:
