@@ -218,7 +218,8 @@ def random_params(config: Config) -> dict:
 def steps(config: Config, variables: dict) -> jax.Array:
     """The logits [B 2 T V] of two targets of each source or prompt, as two hypotheses, step by step.
 
-    The first steps have room for so many alone.
+    The first steps have room for so many alone; the others take the sentences in another order, as a search
+    does that goes on without some of them.
     """
     model = models.build(config)
     if config.train.task == 'language':
@@ -237,12 +238,14 @@ def steps(config: Config, variables: dict) -> jax.Array:
         logits, state = model.apply(variables, constants, state, tokens, method='step')
         return state, logits
 
-    found = []
-    for (constants, room), part in zip(rooms, (tokens[:FIRST], tokens[FIRST:]), strict=True):
-        state = decode.moved(state, room, 2)
-        state, logits = jax.lax.scan(functools.partial(step, constants), state, part)
-        found.append(logits)
-    return jnp.concatenate(found).reshape(T, 3, 2, -1).transpose(1, 2, 0, 3)
+    (constants, _), (larger, room) = rooms
+    state, first = jax.lax.scan(functools.partial(step, constants), state, tokens[:FIRST])
+    sentences, rows = np.array([2, 0, 1]), np.array([4, 5, 0, 1, 2, 3])
+    larger = jax.tree.map(lambda x: x[sentences], larger)
+    state = jax.tree.map(lambda x: x[rows], decode.moved(state, room, 2))
+    _, others = jax.lax.scan(functools.partial(step, larger), state, tokens[FIRST:, rows])
+    found = jnp.concatenate([first, others[:, np.argsort(rows)]])
+    return found.reshape(T, 3, 2, -1).transpose(1, 2, 0, 3)
 
 
 def forward(config: Config, variables: dict, inputs: Batch) -> dict[str, jax.Array]:

@@ -152,6 +152,43 @@ def test_a_search_moves_to_rooms_for_longer_outputs(sizes, seed):
     np.testing.assert_array_equal(draw(*sizes).tokens, draw(4).tokens)
 
 
+@pytest.mark.parametrize('lengths', [{3: 8, 11: 6}, {i: 7 for i in range(5)}])
+def test_few_living_sentences_go_on_without_the_others(lengths):
+    """Each sentence knows its own output, of two pieces or more, by its constants, its state and its keys."""
+    sentences, sizes, seen = 16, (3, 8), []
+    wanted = np.random.default_rng(0).integers(2, 6, size=(sentences, 8))
+    ends = np.array([lengths.get(i, 2) for i in range(sentences)])
+    wanted[np.arange(sentences), ends - 1] = EOS
+    expected = np.where(np.arange(8) < ends[:, None], wanted, 0)
+
+    def step(constants, state, tokens):
+        place, output = state['place'], state['output']
+        jax.debug.callback(lambda place: seen.append((int(place[0]), len(place))), place)
+        row = jnp.arange(len(place))
+        likely = output[row, place]
+        agree = constants[row // (len(row) // len(constants)), place] == likely
+        return 9.0 * jax.nn.one_hot(jnp.where(agree, likely, 0), 6), {'place': place + 1, 'output': output}
+
+    def found(search, *options):
+        seen.clear()
+        state = {'place': jnp.zeros(sentences, int), 'output': jnp.array(wanted)}
+        rooms = [decode.Room(size, jnp.array(wanted), state) for size in sizes]
+        limits, allowed = jnp.where(ends == 7, 7, 8), jnp.arange(6) > 0
+        tokens = jax.jit(lambda: search(step, rooms, limits, allowed, *options).tokens)()
+        jax.effects_barrier()
+        return np.asarray(tokens[:, 0]), {rows for length, rows in seen if length >= sizes[0]}
+
+    few = 4 if len(lengths) <= 4 else 16
+    beams = functools.partial(decode.beam_search, beam=2, alpha=0.6)
+    by_keys = lambda logp, place, keys: keys[:, place]
+    tokens, rows = found(beams)
+    np.testing.assert_array_equal(tokens, expected)
+    assert rows == {2 * few}
+    tokens, rows = found(decode.sample, by_keys, jnp.array(wanted))
+    np.testing.assert_array_equal(tokens, expected)
+    assert rows == {few}
+
+
 def test_sentences_of_a_batch_do_not_touch_each_other():
     lattice = random_lattice(5, 4, 7)
     step, rooms = lattice_step(lattice, 5, 5)
@@ -223,9 +260,9 @@ def test_samples_follow_the_distribution_and_their_own_keys():
 
     @functools.partial(jax.jit, static_argnums=1)
     def draw(keys, rows):
-        choose = decode.drawn(keys, 1.0, 0, 1.0)
+        choose = decode.drawn(1.0, 0, 1.0)
         limits = jnp.full(rows, 4)
-        return decode.sample(step, rooms(rows), limits, jnp.ones(5, bool), choose).tokens[:, 0]
+        return decode.sample(step, rooms(rows), limits, jnp.ones(5, bool), choose, keys).tokens[:, 0]
 
     keys = jax.random.split(jax.random.key(0), 4000)
     tokens = draw(keys, 4000)

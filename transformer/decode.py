@@ -14,7 +14,11 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.symbols import EOS, START
 
+# Of `_MANY` sentences or more, those that still live enter a larger room without the others, if at most one
+# of `_FEWER` lives.
+_MANY, _FEWER = 16, 4
 _BLOCK = 64  # numbers of a block, whose maxima `top_k` compares first
+Choice = Callable[[Float[Array, 'B V'], Int[Array, ''], Array | None], Int[Array, 'B']]
 Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], object]]
 
 
@@ -53,7 +57,7 @@ def log_probabilities(logits: Float[Array, '*B V'], allowed: Bool[Array, 'V']) -
 
 
 class _Beam(NamedTuple):
-    """The state of a beam search after `length` steps."""
+    """A beam search after `length` steps; `model` is the state of its hypotheses, in some room."""
 
     length: Int[Array, '']
     alive: Int[Array, 'B W L']
@@ -62,6 +66,20 @@ class _Beam(NamedTuple):
     complete_score: Float[Array, 'B W']
     done: Bool[Array, 'B']
     model: object
+
+
+class _Written(NamedTuple):
+    """One output of each sentence after `length` steps; `last` is its last piece, `model` as in `_Beam`."""
+
+    length: Int[Array, '']
+    tokens: Int[Array, 'B L']
+    logp: Float[Array, 'B']
+    last: Int[Array, 'B']
+    done: Bool[Array, 'B']
+    model: object
+
+
+_Search = _Beam | _Written
 
 
 def beam_search(
@@ -100,8 +118,8 @@ def beam_search(
         model=jax.tree.map(spread, rooms[0].state),
     )
 
-    def grow(constants: object, search: _Beam) -> _Beam:
-        length = search.length + 1
+    def grow(constants: object, limits: Int[Array, 'B'], search: _Beam) -> _Beam:
+        length, sentences = search.length + 1, len(limits)
         last = search.alive[:, :, jnp.maximum(search.length - 1, 0)]
         tokens = jnp.where(search.length == 0, START, last)
         logits, model = step(constants, search.model, tokens.reshape(-1))
@@ -131,12 +149,43 @@ def beam_search(
         )
         return _freeze(search, grown, limits, alpha, best)
 
-    search = initial
-    for room in rooms:
-        search = search._replace(model=moved(search.model, room.state, width))
-        going_on = lambda search, room=room: ~jnp.all(search.done) & (search.length < room.length)
-        search = jax.lax.while_loop(going_on, functools.partial(grow, room.constants), search)
-    return _ranked(search, limits, alpha, best)
+    return _ranked(_searched(grow, rooms, limits, initial, width), limits, alpha, best)
+
+
+def _searched(grow: Callable, rooms: Sequence[Room], own: object, search: _Search, width: int) -> _Search:
+    """The search once all sentences are done, or the last room is full; without its `model`.
+
+    Args:
+      grow: `(constants, own, search) -> search`, one step.
+      own: what else the sentences have, arrays with first axis B like those of a search, but for its `length`
+        and for its `model`, whose first axis is B·width.
+      search: in the first of the rooms.
+    """
+    room, *larger = rooms
+    going_on = lambda search: ~jnp.all(search.done) & (search.length < room.length)
+    search = jax.lax.while_loop(going_on, functools.partial(grow, room.constants, own), search)
+    if not larger:
+        return search._replace(model=None)
+
+    def together(search, rooms=larger, own=own):
+        search = search._replace(model=moved(search.model, rooms[0].state, width))
+        return _searched(grow, rooms, own, search, width)
+
+    def alone(search):
+        living = jnp.argsort(search.done, stable=True)[:few]
+        pick = lambda tree: jax.tree.map(lambda x: x[living], tree)
+        rows = (living[:, None] * width + jnp.arange(width)[None]).reshape(-1)
+        every = search._replace(length=None, model=None)
+        part = pick(every)._replace(length=search.length, model=jax.tree.map(lambda x: x[rows], search.model))
+        part = together(part, [Room(room.length, *pick(room[1:])) for room in larger], pick(own))
+        found = jax.tree.map(lambda x, new: x.at[living].set(new), every, part._replace(length=None))
+        return found._replace(length=part.length)
+
+    sentences = search.done.shape[0]
+    few = sentences // _FEWER
+    if sentences < _MANY:
+        return together(search)
+    return jax.lax.cond(jnp.sum(~search.done) <= few, alone, together, search)
 
 
 def moved(state: object, room: object, times: int = 1) -> object:
@@ -220,49 +269,58 @@ def sample(
     rooms: Sequence[Room],
     limits: Int[Array, 'B'],
     allowed: Bool[Array, 'V'],
-    choose: Callable[[Float[Array, 'B V'], Int[Array, '']], Int[Array, 'B']],
+    choose: Choice,
+    keys: Array | None = None,
 ) -> Hypotheses:
-    """Writes one piece after the other, as `choose(log probabilities, place in the output)` picks it.
+    """Writes one piece after the other.
 
     Args:
       rooms, limits: as for `beam_search`.
+      choose: takes log probabilities [B V], the place in the output, and the keys; gives the pieces.
+      keys: of the sentences.
     """
     sentences = limits.shape[0]
 
-    def grow(constants, carry):
-        length, tokens, logp, done, last, model = carry
-        logits, model = step(constants, model, last)
+    def grow(constants: object, own: tuple, written: _Written) -> _Written:
+        limits, keys = own
+        logits, model = step(constants, written.model, written.last)
         candidates = log_probabilities(logits, allowed)
-        token = jnp.where(done, START, choose(candidates, length)).astype(jnp.int32)
+        token = choose(candidates, written.length, keys).astype(jnp.int32)
+        token = jnp.where(written.done, START, token)
         gain = jnp.take_along_axis(candidates, token[:, None], axis=-1)[:, 0]
-        tokens = tokens.at[:, length].set(token)
-        done_now = done | (token == EOS) | (length + 1 >= limits)
-        return length + 1, tokens, jnp.where(done, logp, logp + gain), done_now, token, model
+        length = written.length + 1
+        return _Written(
+            length=length,
+            tokens=written.tokens.at[:, written.length].set(token),
+            logp=jnp.where(written.done, written.logp, written.logp + gain),
+            last=token,
+            done=written.done | (token == EOS) | (length >= limits),
+            model=model,
+        )
 
-    none = jnp.zeros(sentences, bool)
-    blank = jnp.zeros((sentences, rooms[-1].length), jnp.int32)
-    first = jnp.full(sentences, START, jnp.int32)
-    found = (jnp.int32(0), blank, jnp.zeros(sentences), none, first, rooms[0].state)
-    for room in rooms:
-        found = (*found[:-1], moved(found[-1], room.state))
-        going_on = lambda carry, room=room: ~jnp.all(carry[3]) & (carry[0] < room.length)
-        found = jax.lax.while_loop(going_on, functools.partial(grow, room.constants), found)
-    tokens, logp = found[1], found[2]
-    return Hypotheses(tokens[:, None], logp[:, None], jnp.any(tokens == EOS, axis=1)[:, None])
+    initial = _Written(
+        length=jnp.int32(0),
+        tokens=jnp.zeros((sentences, rooms[-1].length), jnp.int32),
+        logp=jnp.zeros(sentences),
+        last=jnp.full(sentences, START, jnp.int32),
+        done=jnp.zeros(sentences, bool),
+        model=rooms[0].state,
+    )
+    found = _searched(grow, rooms, (limits, keys), initial, width=1)
+    finished = jnp.any(found.tokens == EOS, axis=1)
+    return Hypotheses(found.tokens[:, None], found.logp[:, None], finished[:, None])
 
 
-def likeliest(logp: Float[Array, 'B V'], place: Int[Array, '']) -> Int[Array, 'B']:
+def likeliest(logp: Float[Array, 'B V'], place: Int[Array, ''], keys: None) -> Int[Array, 'B']:
     """The choice of greedy search: the likeliest piece."""
-    del place
+    del place, keys
     return jnp.argmax(logp, axis=-1)
 
 
-def drawn(
-    keys: Array, temperature: float, top_k: int, top_p: float
-) -> Callable[[Float[Array, 'B V'], Int[Array, '']], Int[Array, 'B']]:
+def drawn(temperature: float, top_k: int, top_p: float) -> Choice:
     """The choice of sampling. Each sentence has its own key, so that others do not change its draws."""
 
-    def choose(logp, place):
+    def choose(logp, place, keys):
         filtered = filter_logits(logp, temperature, top_k, top_p)
         here = jax.vmap(jax.random.fold_in, (0, None))(keys, place)
         return jax.vmap(jax.random.categorical)(here, filtered)

@@ -125,17 +125,17 @@ class MultiHeadAttention(nn.Module):
         return self_attention(self.model).empty(self.model, rows, length)
 
     def over_state(
-        self, x: Float[Array, 'B 1 D'], state: State, position: Int[Array, 'B'], places: Int[Array, 'L']
+        self, x: Float[Array, 'B 1 D'], state: State, position: Int[Array, 'B'], length: int
     ) -> tuple[Float[Array, 'B 1 D'], State]:
         """Self-attention of the token at `position` to itself and all before it.
 
         Args:
-          places: 0 to L - 1, the positions that the state has room for.
+          length: how many positions the state has room for.
 
         Returns:
           The output, and the state with the token in it.
         """
-        length, here = places.shape[0], position[:, None]
+        here, places = position[:, None], jnp.arange(length)
         query = self.query(x)
         bias = self.positions.bias(query, here, jnp.broadcast_to(places, (x.shape[0], length)))
         query = self.positions.rotate(query, here, length)

@@ -21,7 +21,7 @@ from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.kernels.kernel import masked_softmax
 from transformer.nn.layers import Dropout
-from transformer.nn.pieces import PairPieces, TextPieces, shift_right
+from transformer.nn.pieces import PairPieces, TextPieces, places, shift_right
 from transformer.nn.positions import InputPositions
 from transformer.symbols import START, Batch, Tokens
 
@@ -284,15 +284,15 @@ class ConvolutionalEncoderDecoder(PairPieces):
 
     def start(self, memory: Memory, max_len: int) -> tuple[dict[str, object], DecoderState]:
         """The decoder before its first token, with room for `max_len` of them."""
-        constants = {'places': jnp.arange(max_len), 'memory': memory}
-        return constants, self.decoder.empty(memory.segments.shape[0])
+        rows = memory.segments.shape[0]
+        return {'places': places(rows, max_len), 'memory': memory}, self.decoder.empty(rows)
 
     def step(
         self, constants: dict[str, object], state: DecoderState, tokens: Int[Array, 'B']
     ) -> tuple[Float[Array, 'B V'], DecoderState]:
         """The logits of the token that follows `tokens`."""
         _, embedding, softmax = self._tables()
-        length = constants['places'].shape[0]
+        length = constants['places'].shape[1]
         x = self.target_inputs(embedding(tokens[:, None]), state.position[:, None], length, train=False)
         x, state = self.decoder.step(x[:, 0], state, constants['memory'])
         return softmax.logits(x), state
@@ -316,7 +316,7 @@ class ConvolutionalLanguageModel(TextPieces):
     def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
         """The model after it has read the prompt except its last token, with room for more."""
         rows, width = memory.tokens.shape
-        constants = {'places': jnp.arange(width + max_len)}
+        constants = {'places': places(rows, width + max_len)}
         empty = PromptedState(jnp.zeros(rows, jnp.int32), self.decoder.empty(rows))
         return constants, self._read(memory, constants, empty)
 
@@ -325,7 +325,7 @@ class ConvolutionalLanguageModel(TextPieces):
     ) -> tuple[Float[Array, 'B V'], PromptedState]:
         """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
         tokens = jnp.where(tokens == START, state.pending, tokens)
-        position, length = state.decoder.position[:, None], constants['places'].shape[0]
+        position, length = state.decoder.position[:, None], constants['places'].shape[1]
         x = self.inputs(self._embed(tokens[:, None]), position, length, train=False)
         x, decoder = self.decoder.step(x[:, 0], state.decoder, None)
         return self._logits(x), PromptedState(state.pending, decoder)

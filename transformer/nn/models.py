@@ -5,8 +5,8 @@
     start(memory, max_len) -> (constants, state)
     step(constants, state, tokens [B]) -> (logits [B V], state)
 
-`constants` is what all hypotheses of a sentence share; `state` is what each owns: a pytree of plain
-arrays with first axis B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and
+`constants` is what all hypotheses of a sentence share, `state` what each owns: pytrees of plain arrays with
+first axis B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and
 state. The first token of a hypothesis is `START`.
 """
 
@@ -22,7 +22,7 @@ from transformer.config import Config
 from transformer.nn.convolutional import convolutional_model
 from transformer.nn.kernels.kernel import State as LayerState
 from transformer.nn.layers import Dropout
-from transformer.nn.pieces import PairPieces, TextPieces, shift_right
+from transformer.nn.pieces import PairPieces, TextPieces, places, shift_right
 from transformer.nn.positions import InputPositions
 from transformer.nn.recurrent import recurrent_model
 from transformer.nn.stacks import Decoder, Encoder, Memory
@@ -75,7 +75,7 @@ class EncoderDecoder(PairPieces):
     def start(self, memory: Memory, max_len: int) -> tuple[dict[str, object], DecoderState]:
         """The decoder before its first token, with room for `max_len` of them."""
         rows = memory.segments.shape[0]
-        constants = {'places': jnp.arange(max_len), 'memory': self.decoder.project(memory)}
+        constants = {'places': places(rows, max_len), 'memory': self.decoder.project(memory)}
         return constants, DecoderState(jnp.zeros(rows, jnp.int32), self.decoder.empty(rows, max_len))
 
     def step(
@@ -83,9 +83,9 @@ class EncoderDecoder(PairPieces):
     ) -> tuple[Float[Array, 'B V'], DecoderState]:
         """The logits of the token that follows `tokens`."""
         _, embedding, softmax = self._tables()
-        places = constants['places']
-        x = self.target_positions(embedding(tokens[:, None]), state.position[:, None], places.shape[0])
-        x, layers = self.decoder.step(x, state.layers, state.position, places, constants['memory'])
+        length = constants['places'].shape[1]
+        x = self.target_positions(embedding(tokens[:, None]), state.position[:, None], length)
+        x, layers = self.decoder.step(x, state.layers, state.position, length, constants['memory'])
         return softmax.logits(x[:, 0]), DecoderState(state.position + 1, layers)
 
 
@@ -113,7 +113,7 @@ class DecoderOnly(TextPieces):
           max_len: how many tokens may follow.
         """
         rows, width = memory.tokens.shape
-        constants = {'places': jnp.arange(width + max_len)}
+        constants = {'places': places(rows, width + max_len)}
         nothing = jnp.zeros(rows, jnp.int32)
         empty = PromptedState(nothing, nothing, self.decoder.empty(rows, width + max_len))
         return constants, self._read(memory, constants, empty)
@@ -122,11 +122,11 @@ class DecoderOnly(TextPieces):
         self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'B']
     ) -> tuple[Float[Array, 'B V'], PromptedState]:
         """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
-        places = constants['places']
+        length = constants['places'].shape[1]
         tokens = jnp.where(tokens == START, state.pending, tokens)
-        x = self.positions(self._embed(tokens[:, None]), state.position[:, None], places.shape[0])
+        x = self.positions(self._embed(tokens[:, None]), state.position[:, None], length)
         nothing = [None] * len(state.layers)
-        x, layers = self.decoder.step(x, state.layers, state.position, places, nothing)
+        x, layers = self.decoder.step(x, state.layers, state.position, length, nothing)
         return self._logits(x[:, 0]), PromptedState(state.position + 1, state.pending, layers)
 
 

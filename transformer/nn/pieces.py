@@ -20,6 +20,11 @@ def shift_right(tokens: Int[Array, 'B T'], segments: Int[Array, 'B T']) -> Int[A
     return jnp.where(same, before, START)
 
 
+def places(rows: int, length: int) -> Int[Array, 'B L']:
+    """0 to length - 1 for each row: how a model's constants tell `step` how much room there is."""
+    return jnp.broadcast_to(jnp.arange(length), (rows, length))
+
+
 class Pieces(nn.Module):
     """What is the same in all models: the logits are vectors times the matrix of the softmax (§3.4).
 

@@ -106,14 +106,14 @@ class DecoderLayer(nn.Module):
         x: Float[Array, 'R 1 D'],
         state: State,
         position: Int[Array, 'R'],
-        places: Int[Array, 'L'],
+        length: int,
         projected: Projected | None,
     ) -> tuple[Float[Array, 'R 1 D'], State]:
         """One position of R = B·W hypotheses, W for each of the B sentences of `projected`."""
 
         def attend(y):
             nonlocal state
-            y, state = self.self_attention.over_state(y, state, position, places)
+            y, state = self.self_attention.over_state(y, state, position, length)
             return y
 
         def look_up(y):
@@ -188,12 +188,12 @@ class Decoder(nn.Module):
         x: Float[Array, 'R 1 D'],
         states: list[State],
         position: Int[Array, 'R'],
-        places: Int[Array, 'L'],
+        length: int,
         projected: list[Projected | None],
     ) -> tuple[Float[Array, 'R 1 D'], list[State]]:
         """One position of every hypothesis through all layers."""
         updated = []
         for layer, state, keys_values in zip(self.layers, states, projected, strict=True):
-            x, state = layer.step(x, state, position, places, keys_values)
+            x, state = layer.step(x, state, position, length, keys_values)
             updated.append(state)
         return self.final(x), updated

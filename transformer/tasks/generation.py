@@ -186,5 +186,5 @@ def search_rows(
     if settings.method == 'greedy':
         return decode.sample(*common, decode.likeliest)
     keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows['number'])
-    choose = decode.drawn(keys, settings.temperature, settings.top_k, settings.top_p)
-    return decode.sample(*common, choose)
+    choose = decode.drawn(settings.temperature, settings.top_k, settings.top_p)
+    return decode.sample(*common, choose, keys)
