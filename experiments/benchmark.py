@@ -299,8 +299,8 @@ def benchmark_decode(call: Call) -> None:
         raise ConfigError(f'decode.method={config.decode.method} in {flags.workdir}: beam search is measured')
     print(f'beam {config.decode.beam}: {what}; {flags.rounds} rounds, {os.cpu_count()} processors')
     outputs = {}
-    with tempfile.TemporaryDirectory() as folder:
-        translators = {'ours': searches.ours(trained), **searches.others(trained, pathlib.Path(folder))}
+    with searches.others(trained) as theirs:
+        translators = {'ours': searches.ours(trained), **theirs}
 
         def side(name: str, times: int) -> None:
             for _ in range(times):

@@ -1,15 +1,19 @@
 """Searches that are timed beside each other: models, sentences, and who searches them."""
 
+import concurrent.futures
+import contextlib
 import importlib.util
 import itertools
+import multiprocessing
 import os
 import pathlib
+import tempfile
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
 
-from transformer import parallel, texts, training
+from transformer import heap, parallel, texts, training
 from transformer.config import Config
 from transformer.options import ConfigError
 from transformer.runs.restore import Trained
@@ -19,6 +23,8 @@ from transformer.tasks import generation
 # From rows of pieces to their best outputs, without the end of the sentence.
 Search = Callable[[Sequence[list[int]]], list[list[int]]]
 LIBRARIES = ('torch', 'transformers', 'ctranslate2')
+OTHERS = ('CTranslate2, float32', 'CTranslate2, int8', 'Hugging Face')
+_found: Search | None = None  # the search of this process, if it is another library's
 
 
 def untrained(config: Config) -> Trained:
@@ -45,24 +51,45 @@ def ours(trained: Trained) -> Search:
     return translate
 
 
-def others(trained: Trained, folder: pathlib.Path) -> dict[str, Search]:
+@contextlib.contextmanager
+def others(trained: Trained) -> Iterator[dict[str, Search]]:
     """The searches of other libraries with the same weights, by name; none, and a line, if one is missing.
 
-    Args:
-      folder: where their models go.
+    Each has a process of its own: two models of CTranslate2 in one process take twice as long as alone.
     """
     if missing := [name for name in LIBRARIES if not importlib.util.find_spec(name)]:
         named = ', '.join(missing)
         print(f"Hugging Face, CTranslate2: skipped, not installed ({named}): pip install '.[bench]'")
-        return {}
+        yield {}
+        return
+    model = trained.config, jax.device_get(trained.params)
+    with contextlib.ExitStack() as stack:
+        folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        yield {name: _elsewhere(stack, name, *model, folder / name) for name in OTHERS}
+
+
+def _elsewhere(stack: contextlib.ExitStack, *arguments) -> Search:
+    """A search of another library in another process, which lives as long as the stack."""
+    spawned = multiprocessing.get_context('spawn')
+    pool = concurrent.futures.ProcessPoolExecutor(1, spawned, _begin, arguments)
+    stack.callback(pool.shutdown)
+    return lambda rows: pool.submit(_translate, rows).result()
+
+
+def _begin(name: str, config: Config, params: Mapping, folder: pathlib.Path) -> None:
+    global _found
     from experiments import translators
 
-    config, params = trained.config, jax.device_get(trained.params)
-    theirs = {
-        f'CTranslate2, {kind}': translators.ctranslate2_of(config, params, folder / kind, kind)
-        for kind in ('float32', 'int8')
-    }
-    return {**theirs, 'Hugging Face': translators.hugging_face(config, params)}
+    heap.keep_freed_memory()
+    library, _, kind = name.partition(', ')
+    if library == 'CTranslate2':
+        _found = translators.ctranslate2_of(config, params, folder, kind)
+    else:
+        _found = translators.hugging_face(config, params)
+
+
+def _translate(rows: Sequence[list[int]]) -> list[list[int]]:
+    return _found(rows)
 
 
 def read(trained: Trained, file: str) -> list[list[int]]:
