@@ -207,9 +207,13 @@ def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Arra
     rows, width = x.shape
     if width <= 4 * k * _BLOCK:
         return tuple(jax.lax.top_k(x, k))
-    blocks = jnp.pad(x, ((0, 0), (0, -width % _BLOCK)), constant_values=-jnp.inf).reshape(rows, -1, _BLOCK)
+    whole = width // _BLOCK * _BLOCK
+    blocks, rest = x[:, :whole].reshape(rows, -1, _BLOCK), x[:, whole:]
     chosen = jnp.sort(jax.lax.top_k(jnp.max(blocks, axis=-1), k)[1], axis=-1)
-    values, places = jax.lax.top_k(_pick(blocks, chosen).reshape(rows, -1), k)
+    candidates = jnp.concatenate([_pick(blocks, chosen).reshape(rows, -1), rest], axis=-1)
+    values, places = jax.lax.top_k(candidates, k)
+    # What does not fill a block stands behind the chosen blocks.
+    chosen = jnp.append(chosen, jnp.full((rows, 1), whole // _BLOCK), axis=-1)
     return values, jnp.take_along_axis(chosen, places // _BLOCK, axis=-1) * _BLOCK + places % _BLOCK
 
 
