@@ -16,6 +16,7 @@ from configs import tiny
 from experiments import claims
 from experiments.claims import __main__ as command
 from experiments.claims import (
+    beams,
     bottleneck,
     depth,
     extrapolation,
@@ -23,12 +24,15 @@ from experiments.claims import (
     grammar,
     heads,
     mask,
+    numbers,
     offsets,
     order,
     parallelism,
     pronoun,
     recall,
+    rows,
     scaling,
+    smoothing,
     warmup,
 )
 from experiments.claims.claim import OVER_PAIRS, Claim, Verdict, config_of, interval, spread, train
@@ -604,6 +608,70 @@ def test_claims_about_heads_are_judged(translator):
     for claim in (heads.CLAIM, pronoun.CLAIM):
         measured = [claim.measure(1), claim.measure(2)]
         assert json.loads(json.dumps(measured)) == measured and claim.judge(measured).number
+
+
+@pytest.fixture
+def few_updates(monkeypatch):
+    """The claims about rows of Table 3, after two updates."""
+    caches = rows.config_of, rows.corpus, rows.trained
+    monkeypatch.setattr(rows, 'UPDATES', 2)
+    monkeypatch.setattr(beams, 'SENTENCES', 3)
+    for cached in caches:
+        cached.cache_clear()
+    yield
+    for cached in caches:
+        cached.cache_clear()
+
+
+def test_claims_about_rows_measure_what_they_judge(few_updates):
+    for claim in (numbers.CLAIM, smoothing.CLAIM, beams.CLAIM):
+        found = claim.measure(1)
+        assert json.loads(json.dumps(found)) == found and claim.judge([found]).number
+    config = rows.trained('A4', 1).config
+    assert (config.model.h, config.train.steps, rows.config_of('D3').train.eps_ls) == (16, 2, 0.0)
+    # A row that was trained is not trained again.
+    assert rows.trained('base', 1) is rows.trained('base', 1)
+    assert rows.trained.cache_info().misses == 4
+
+
+def test_the_number_of_heads_is_judged_by_both_ends():
+    found = lambda few, many: numbers.judge(
+        [{'A1': few, 'base': 2.0, 'A4': many}, {'A1': 3, 'base': 2, 'A4': 3}]
+    )
+    assert found(2.1, 2.1).holds and not found(1.9, 2.1).holds and not found(2.1, 1.9).holds
+    assert found(2.5, 4.0).number == (
+        'perplexity beside 4 heads: with 1 +0.750 [+0.500, +1.000], with 16 +1.500 [+1.000, +2.000]'
+    )
+
+
+def test_label_smoothing_is_judged_by_three_measures():
+    without = {'perplexity': 1.2, 'accuracy': 0.9, 'bleu': 80.0}
+    better = {'perplexity': 1.3, 'accuracy': 0.91, 'bleu': 80.5}
+    judge = lambda *smoothed: smoothing.judge(
+        [dict(zip(smoothing.ROWS, (without, s), strict=True)) for s in smoothed]
+    )
+    assert judge(better, better).holds
+    assert judge(better).number.startswith(
+        'with smoothing: perplexity +0.100 [+0.100, +0.100], accuracy +0.0100'
+    )
+    for key in without:
+        assert not judge(better, better | {key: without[key]}).holds
+
+
+def test_beams_are_judged_by_five_differences():
+    one = lambda bleu, length, logp: {'bleu': bleu, 'length': length, 'logp': logp}
+    free = {'1': one(70, 1.0, -5.0), '4': one(72, 0.99, -4.0), '64': one(65, 0.9, -3.5)}
+    penalised = {'1': one(70, 1.0, 0), '4': one(73, 1.01, 0), '64': one(71, 1.0, 0)}
+    good = {'0.0': free, '0.6': penalised}
+    assert beams.judge([good, good]).holds
+    for alpha, beam, worse in (
+        ('0.6', '1', one(74, 1.0, 0)),
+        ('0.0', '64', one(65, 0.9, -4.5)),
+        ('0.0', '64', one(73, 0.9, -3.5)),
+        ('0.0', '64', one(65, 1.0, -3.5)),
+        ('0.6', '4', one(73, 0.98, 0)),
+    ):
+        assert not beams.judge([good, good | {alpha: good[alpha] | {beam: worse}}]).holds
 
 
 def test_an_interval_over_pairs_of_sentences():

@@ -1,18 +1,21 @@
 """What papers claim, as experiments: each file measures one claim, in a few minutes on two cores."""
 
 from experiments.claims import (
+    beams,
     bottleneck,
     depth,
     extrapolation,
     gradients,
     heads,
     mask,
+    numbers,
     offsets,
     order,
     parallelism,
     pronoun,
     recall,
     scaling,
+    smoothing,
     warmup,
 )
 
@@ -28,6 +31,9 @@ CLAIMS = {
     'depth': depth.CLAIM,
     'warmup': warmup.CLAIM,
     'extrapolation': extrapolation.CLAIM,
+    'numbers': numbers.CLAIM,
+    'smoothing': smoothing.CLAIM,
+    'beams': beams.CLAIM,
     'heads': heads.CLAIM,
     'pronoun': pronoun.CLAIM,
 }

@@ -60,7 +60,7 @@ def config_of(changes: Mapping[str, object]) -> Config:
         'train.warmup_steps': 20,
         'train.eps_ls': 0.0,
         'train.average_last': 0,
-        'train.microbatches': 1,
+        'train.microbatches': parallel.device_count(),
     }
     return configs.resolve(configs.config_dict(small | dict(changes)))
 

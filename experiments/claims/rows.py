@@ -1,0 +1,47 @@
+"""Rows of Table 3 at the scale of the grammar after some of its updates, which several claims compare."""
+
+import functools
+
+from experiments import scales, tables
+from experiments.claims.claim import train
+from transformer import config as configs
+from transformer import evaluate, parallel
+from transformer.config import Config
+from transformer.data.corpus import Prepared
+from transformer.runs import process
+from transformer.runs.restore import Trained
+from transformer.tasks.task import sums
+from transformer.tasks.translation import task as translation
+
+UPDATES, SEEDS = 300, 3
+
+
+@functools.cache
+def config_of(row: str) -> Config:
+    """The config of a row, by its name; with as few microbatches as can be, which is faster."""
+    [found] = [other for other in tables.table('3').rows if other.name == row]
+    changes = {'train.steps': UPDATES, 'train.microbatches': parallel.device_count()}
+    return scales.config(found, 'grammar', changes)
+
+
+@functools.cache
+def corpus() -> Prepared:
+    """The grammar's, which all rows share."""
+    return translation.prepare(config_of('base'), process.cache_folder() / 'corpora', lambda *_: None)
+
+
+@functools.cache
+def trained(row: str, seed: int) -> Trained:
+    """A row after its updates; claims that are measured together train it once."""
+    config = config_of(row)
+    order = translation.batches(configs.replace(config, {'train.seed': seed}), corpus(), 'train')
+    params = train(config, map(order.batch, range(UPDATES)), seed)
+    return Trained(config, params, corpus().tokenizer)
+
+
+def means(row: str, seed: int) -> dict[str, float]:
+    """Perplexity and the share of pieces predicted right, on dev."""
+    model = trained(row, seed)
+    batches = translation.batches(model.config, corpus(), 'dev')
+    found = evaluate.means(sums(model.config), model.params, batches)
+    return {key: found[key] for key in ('perplexity', 'accuracy')}
