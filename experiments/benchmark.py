@@ -5,6 +5,7 @@ its aim.
     python -m experiments.benchmark train
     python -m experiments.benchmark recurrent
     python -m experiments.benchmark decode
+    python -m experiments.benchmark compile
     python -m experiments.benchmark tpu
 
 On a machine that other work shares, figures are noisy.
@@ -29,24 +30,32 @@ import jax
 import numpy as np
 from etils import epath
 
-from experiments import command, limit, plan, scales, searches, synthetic, tables, tpu, turns, updates
-from transformer import accounting, arguments, files, optim, parallel
+from experiments import (
+    command,
+    compiling,
+    limit,
+    pipeline,
+    plan,
+    profiled,
+    programs,
+    scales,
+    searches,
+    tables,
+    tpu,
+    turns,
+    updates,
+)
+from experiments.telling import tell, tell_ratios, write_report
+from transformer import accounting, arguments, optim, parallel
 from transformer import config as configs
 from transformer.arguments import Call, Command, Flag
-from transformer.config import Config, Data
-from transformer.data import corpus
-from transformer.data.batches import Batches, fill
-from transformer.data.prefetch import prefetch
+from transformer.config import Config
 from transformer.nn import models
 from transformer.options import ConfigError
-from transformer.runs import process, restore
+from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.metrics import Stages
-from transformer.tasks.translation import task as translation
 from transformer.terminal import folded
 
-PAIRS = 4_500_000  # of WMT 2014 English-German
-STEPS = 1000  # the most batches to time
 REPLICAS, REPLICA_UPDATES = 3, 20
 # Of the models whose updates are timed: 64 rows of 32 tokens a side.
 SIZES = {
@@ -79,77 +88,6 @@ TRANSFORMERS = {
     'run': (lambda: importlib.import_module('configs.tiny').get_config(), 2.5),
     'grammar': (functools.partial(scales.scale_config, 'grammar'), 2.0),
 }
-
-
-def tell(
-    name: str, value: float, unit: str, *, most: float | None = None, least: float | None = None
-) -> None:
-    """Prints a figure, its aim and the ratio of the two."""
-    aim = most or least
-    shown = lambda number: f'{number:,.0f}' if number >= 1000 else f'{number:.3g}'
-    told = f'at {"most" if most else "least"} {shown(aim)} {unit}: {value / aim:.3g} of it' if aim else ''
-    print(f'{name:<34} {shown(value):>12} {unit:<10} {told}'.rstrip(), flush=True)
-
-
-def peak_memory() -> float:
-    """The peak memory of this process plus that of its largest child, in GiB."""
-    kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 2**20
-
-
-def prepare(data: Data, cache: pathlib.Path) -> corpus.Prepared:
-    """Prepares a corpus and prints what that took."""
-    began, ended = {}, {}
-    with Stages() as stages:
-
-        def progress(stage: str, done: int, total: int) -> None:
-            ended[stage] = time.perf_counter()
-            began.setdefault(stage, ended[stage])
-            stages(stage, done, total)
-
-        prepared = translation.prepare(Config(data=data), cache, progress)
-        finished = time.perf_counter()
-    train, seconds = prepared.splits['train'], ended['train'] - began['train']
-    tokens = sum(len(field.tokens) for field in train.fields.values())
-    tell('training the tokenizer', ended['tokenizer'] - began['tokenizer'], 's')
-    tell('tokenising', len(train) / seconds, 'pairs/s')
-    tell('tokenising', tokens / seconds, 'tokens/s')
-    tell('preparing after tokenising', finished - ended['test'], 's', most=600)
-    tell('peak memory of preparing', peak_memory(), 'GiB', most=4)
-    lengths = np.percentile(train.fields['source'].lengths, (5, 50, 95, 100)).astype(int).tolist()
-    print(f'  {len(train):,} pairs of {tokens:,} tokens; sources at 5, 50, 95, 100 %: {lengths}')
-    return prepared
-
-
-def plan_and_read(train: corpus.Corpus, data: Data) -> None:
-    """Plans an epoch, reads batches as a training does, and prints what that took."""
-    start = time.perf_counter()
-    batches = Batches(train, data, 8, 0, True)
-    batches.batch(0)
-    tell(f'{data.batching}: planning an epoch', time.perf_counter() - start, 's', most=30)
-    share = 100 * fill(batches)
-    tell(f'{data.batching}: real tokens', share, '%', least=95 if data.batching == 'packed' else None)
-    steps, tokens = min(STEPS, batches.steps_per_epoch), 0
-    start = time.perf_counter()
-    for batch in prefetch(batches, 0, steps, lambda batch: batch):
-        tokens += sum(np.count_nonzero(side.segments) for side in batch.values())
-    tell(f'{data.batching}: batches', tokens / (time.perf_counter() - start), 'tokens/s', least=5_000_000)
-
-
-def benchmark_data(pairs: int) -> None:
-    """Times everything from the text of a synthetic corpus to the batches of a training."""
-    print(f'{pairs:,} pairs, where WMT has {PAIRS:,}; {os.cpu_count()} processors')
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        for seed, (split, count) in enumerate({'train': pairs, 'dev': 3000, 'test': 3000}.items()):
-            synthetic.write_text(folder, split, count, seed)
-        splits = {f'data.{split}': split for split in ('train', 'dev', 'test')}
-        text = {'data.source': 'text', 'data.dir': name, 'data.row_len': 288, **splits}
-        of = lambda **options: configs.resolve(configs.config_dict({**text, **options})).data
-        train = prepare(of(), folder / 'cache').splits['train']
-        for batching in ('packed', 'bucketed'):
-            plan_and_read(train, of(**{'data.batching': batching}))
-    tell('peak memory in all', peak_memory(), 'GiB', most=4)
 
 
 def save_checkpoints(folder: pathlib.Path, config: Config, count: int) -> None:
@@ -225,25 +163,6 @@ def beside_pytorch(
     return {'what': what, **found}
 
 
-def tell_ratios(found: dict[str, object], unit: str, leasts: Mapping[str, float]) -> None:
-    """Prints what `turns.compare` found; `leasts` are as for `beside_pytorch`."""
-    for name, speed in found[f'{unit}_per_second'].items():
-        tell(name, speed, f'{unit}/s')
-    for name, ratio in found['ratios'].items():
-        tell(f'ours / {name}', ratio['ratio'], 'times', least=leasts.get(name))
-        print('  of single rounds: {:.3g} to {:.3g} times'.format(*ratio['spread']))
-
-
-def write_report(output: str | None, found: dict[str, object]) -> None:
-    """Writes what was measured to a JSON file, if one is named, with what it was measured on."""
-    if output is None:
-        return
-    about = process.environment()
-    found_too = filter(importlib.util.find_spec, ('torch', 'transformers', 'ctranslate2', 'libtpu'))
-    about['versions'] |= {name: importlib.metadata.version(name) for name in found_too}
-    files.write_json(pathlib.Path(output), {**found, 'load': os.getloadavg(), **about})
-
-
 def benchmark_recurrent(rounds: int, count: int, output: str | None) -> None:
     """Times updates of an LSTM with attention, ours and PyTorch's in turns."""
     config = configs.resolve(configs.config_dict(RECURRENT))
@@ -253,16 +172,48 @@ def benchmark_recurrent(rounds: int, count: int, output: str | None) -> None:
     write_report(output, beside_pytorch(config, what, peers_of, {'PyTorch': 1.0}, rounds, count))
 
 
-def benchmark_train(names: str, rounds: int, count: int, output: str | None) -> None:
-    """Times updates of Transformers, ours and PyTorch's in turns, and the products of an update alone."""
-    found = {}
+def transformers(names: str) -> dict[str, Config]:
+    """The configs of models by their names, which have commas between them.
+
+    Raises:
+      ConfigError: there is no such model.
+    """
     for name in names.split(','):
         if name not in TRANSFORMERS:
             raise ConfigError(f'--models={name}: choose from {", ".join(TRANSFORMERS)}')
-    for name in names.split(','):
-        make, least = TRANSFORMERS[name]
-        config = configs.resolve(make())
-        m = config.model
+    return {name: configs.resolve(TRANSFORMERS[name][0]()) for name in names.split(',')}
+
+
+def benchmark_compile(names: str, output: str | None) -> None:
+    """Times how long programs are traced, compiled, and loaded where they were compiled before."""
+    found = {}
+    for name, config in transformers(names).items():
+        programs_of = {
+            'an update': functools.partial(programs.update, config, parallel.devices()),
+            f'a search of {SENTENCES} sentences': functools.partial(
+                programs.search, config, SENTENCES, parallel.devices()
+            ),
+        }
+        found[name] = {what: compiling.seconds(lower) for what, lower in programs_of.items()}
+        for what, took in found[name].items():
+            print(f'{name}, {what}:')
+            for way, seconds in took.items():
+                tell(f'  {way}', seconds, 's')
+            tell('  compiling / loading', took['compiling'] / took['loading'], 'times')
+    write_report(output, found)
+
+
+def benchmark_train(
+    names: str, rounds: int, count: int, output: str | None, profile: str | None = None
+) -> None:
+    """Times updates of Transformers, ours and PyTorch's in turns, and the products of an update alone.
+
+    Args:
+      profile: a folder that gets a trace of each model's updates.
+    """
+    found = {}
+    for name, config in transformers(names).items():
+        least, m = TRANSFORMERS[name][1], config.model
         what = f'{name}: {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
         peers_of = lambda peers, batch, config=config: {
             f'PyTorch, {dtype}': peers.transformer(config, batch, dtype) for dtype in ('float32', 'bfloat16')
@@ -276,6 +227,11 @@ def benchmark_train(names: str, rounds: int, count: int, output: str | None) -> 
         share = measured['tokens_per_second']['ours'] / alone
         tell('ours / products alone', share, 'times')
         found[name] = {**measured, 'products_alone': alone, 'share_of_products': share}
+        if profile is not None:
+            folder = pathlib.Path(profile) / name
+            found[name]['profile'] = profiled.trace(config, batch, folder, count)
+            print(f'of an update, in the trace {folder}:')
+            print(*map(folded, profiled.lines(found[name]['profile'])), sep='\n')
     write_report(output, found)
 
 
@@ -355,7 +311,7 @@ def benchmark_tpu(call: Call) -> None:
 COMMANDS = {
     'data': Command(
         'From text to batches, at the size of WMT 2014.',
-        lambda call: benchmark_data(call.flags.pairs),
+        lambda call: pipeline.measure(call.flags.pairs),
         ('pairs',),
         examples=('{} data --pairs=100000',),
     ),
@@ -364,10 +320,20 @@ COMMANDS = {
     'train': Command(
         "Updates of Transformers, beside their products alone and PyTorch's, where that is installed.",
         lambda call: benchmark_train(
-            call.flags.models, call.flags.rounds, call.flags.updates, call.flags.output
+            call.flags.models,
+            call.flags.rounds,
+            call.flags.updates,
+            call.flags.output,
+            call.flags.profile,
         ),
-        ('models', 'rounds', 'updates', 'output'),
-        examples=('{} train --models=run,grammar',),
+        ('models', 'rounds', 'updates', 'profile', 'output'),
+        examples=('{} train --models=run,grammar', '{} train --models=base --profile=FOLDER'),
+    ),
+    'compile': Command(
+        'Tracing and compiling an update and a search, and loading them from a cache.',
+        lambda call: benchmark_compile(call.flags.models, call.flags.output),
+        ('models', 'output'),
+        examples=('{} compile --models=run',),
     ),
     'decode': Command(
         "Beam search beside Hugging Face's and CTranslate2's, where they are installed.",
@@ -389,10 +355,11 @@ COMMANDS = {
     ),
 }
 FLAGS = {
-    'pairs': Flag(int, PAIRS, 'how many pairs of sentences to make', 'N', least=1),
+    'pairs': Flag(int, pipeline.PAIRS, 'how many pairs of sentences to make', 'N', least=1),
     'models': Flag(str, ','.join(TRANSFORMERS), 'which models, separated by commas', 'NAMES'),
     'rounds': Flag(int, 9, 'how often the sides take turns', 'N', least=1),
     'updates': Flag(int, 3, 'how many updates are timed in a turn', 'N', least=1),
+    'profile': Flag(str, None, 'where a trace goes; what it tells is printed', 'FOLDER'),
     'workdir': Flag(str, None, 'a trained model; without, an untrained one', 'FOLDER'),
     'input': Flag(str, None, 'sentences for it, one a line', 'FILE'),
     'topology': Flag(str, 'v5e:1x1', 'which TPUs, separated by commas', 'NAMES'),

@@ -14,14 +14,11 @@ from typing import NamedTuple
 import jax
 from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pallas_tpu
-from jax.stages import Compiled
+from jax.stages import Compiled, Lowered
 
-from experiments import compiled, traffic, updates
-from transformer import accounting, parallel, training
+from experiments import compiled, programs, traffic
 from transformer.config import Config
-from transformer.nn import models
 from transformer.options import ConfigError
-from transformer.tasks import generation
 from transformer.terminal import terminal_width
 
 # Without these the compiler looks for the TPU that it runs on, and waits for a program that holds one.
@@ -120,47 +117,28 @@ def update(config: Config, devices: list[jax.Device]) -> Compiled:
     """A training's update of full rows, compiled for some devices.
 
     Raises:
-      ConfigError: the devices cannot share the microbatches.
+      ConfigError: the devices cannot share the microbatches, or it does not fit into their memory.
     """
-    count, microbatches = len(devices), config.train.microbatches
-    if microbatches % (count * config.train.accumulate):
-        raise ConfigError(
-            f'train.microbatches={microbatches}: must be a multiple of the {count} devices times '
-            f'train.accumulate={config.train.accumulate}'
-        )
-    mapped = parallel.map_update(updates.step(config), devices).mapped
-    state = jax.eval_shape(functools.partial(training.initial_state, config))
-    split = lambda x: jax.ShapeDtypeStruct(
-        (count, microbatches // count, x.shape[0] // microbatches, *x.shape[1:]), x.dtype
-    )
-    batch = jax.tree.map(split, updates.full_batch(config))
     what = f'an update with train.accumulate={config.train.accumulate}'
-    return _compiled(config, what, 'a larger train.accumulate', mapped, state, batch)
+    return _compiled(what, 'a larger train.accumulate', programs.update(config, devices))
 
 
 def search(config: Config, rows: int, devices: list[jax.Device]) -> Compiled:
-    """The search of rows on each device as long as a full row of a training, compiled for some devices."""
-    asked = generation.Asked(config.decode, 1, config.model.N_decoder is None)
-    function = functools.partial(generation.search_rows, config, asked, config.data.pieces)
-    mapped = parallel.rows_program(function, devices)
-    tokens, segments, _ = models.blank(config, rows, accounting.row_length(config)).popitem()[1]
-    inputs = {'tokens': tokens, 'segments': segments, 'number': tokens[:, 0]}
-    inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((len(devices), *x.shape), x.dtype), inputs)
-    key = jax.eval_shape(lambda: jax.random.key(0))
+    """The search of rows on each device as long as a full row of a training, compiled for some devices.
+
+    Raises:
+      ConfigError: it does not fit into the memory of a device.
+    """
     what = f'the search of {rows} sentences with decode.beam={config.decode.beam}'
-    return _compiled(
-        config, what, 'a smaller decode.beam', mapped, models.parameter_shapes(config), key, inputs
-    )
+    return _compiled(what, 'a smaller decode.beam', programs.search(config, rows, devices))
 
 
-def _compiled(config: Config, what: str, smaller: str, mapped: Callable, *shapes) -> Compiled:
+def _compiled(what: str, smaller: str, lowered: Lowered) -> Compiled:
     """Compiles a program; says what takes less memory where it does not fit.
 
     Raises:
       ConfigError: it does not fit into the memory of a device.
     """
-    with jax.default_matmul_precision(config.train.matmul_precision):
-        lowered = mapped.lower(*shapes)
     try:
         return lowered.compile()
     except jax.errors.JaxRuntimeError as error:
@@ -181,9 +159,10 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
     parsed, memory = compiled.parse(program.as_text()), program.memory_analysis()
     name = parsed.entry
     if of_step:
-        # The last loop has room for the longest outputs.
-        *_, loop = (i for i in parsed.computations[name].values() if i.trips is None)
-        name = loop.called[0]
+        # The costliest one has all sentences, and room for the longest outputs.
+        everything = (i for inside in parsed.computations.values() for i in inside.values())
+        bodies = [i.called[0] for i in everything if i.trips is None]
+        name = max(bodies, key=lambda body: sum(each.cycles for each in traffic.ran(parsed, body)))
     # XLA's count for the TPU knows the padding of arrays; of a part of the program there is no such count.
     counts = compiled.counted(parsed, name) if of_step else program.cost_analysis()
     missing = functools.partial(compiled.repeated, parsed, name)

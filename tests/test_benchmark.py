@@ -5,10 +5,11 @@ import itertools
 import json
 import re
 
+import jax
 import numpy as np
 import pytest
 
-from experiments import benchmark, limit, synthetic, turns, updates
+from experiments import benchmark, compiled, limit, profiled, synthetic, turns, updates
 from transformer import accounting
 from transformer import config as configs
 from transformer.nn import models
@@ -105,7 +106,7 @@ def test_train(monkeypatch, tmp_path, capsys, peer):
     monkeypatch.setattr(benchmark, 'TRANSFORMERS', {'base': (config, 2.3), 'run': (config, 2.5)})
     file = tmp_path / 'train.json'
     call = ['benchmark', 'train', '--models=run', '--rounds=3', '--updates=2', f'--output={file}']
-    assert benchmark.main(call) == 0
+    assert benchmark.main([*call, f'--profile={tmp_path}/traces']) == 0
     shown, found = capsys.readouterr().out, json.loads(file.read_text())
     assert 'updates of run: 1 + 1 layers of d_model 8, 16 x 4 tokens a side, 300 pieces' in shown
     assert 'updates of base' not in shown
@@ -114,6 +115,70 @@ def test_train(monkeypatch, tmp_path, capsys, peer):
     assert bool(re.search(r'^ours / PyTorch, float32 .*at least 2.5 times: ', shown, re.MULTILINE)) == peer
     ours = found['tokens_per_second']['ours']
     assert found['share_of_products'] == pytest.approx(ours / found['products_alone'])
+    assert list((tmp_path / 'traces' / 'run').rglob('*.trace.json.gz'))
+    took = found['profile']
+    assert list(took.values()) == sorted(took.values(), reverse=True) and 0 < took['products'] < 10
+    assert any(place.startswith('backward decoder/') for place in took)
+    assert re.search(
+        r'^ +[\d.]+ ms +[\d.]+%  products of matrices, of [\d.]+ ms of all threads$', shown, re.MULTILINE
+    )
+
+
+def test_compile(monkeypatch, tmp_path, capsys):
+    small = {**benchmark.SIZES, **SMALL, 'model.N': 1, 'model.d_ff': 8, 'data.batch_tokens': 64}
+    monkeypatch.setattr(benchmark, 'TRANSFORMERS', {'base': (lambda: configs.config_dict(small), 2.3)})
+    file, kept, events = tmp_path / 'compile.json', jax.config.jax_compilation_cache_dir, []
+    listen = lambda event, **about: events.append(event)
+    jax.monitoring.register_event_listener(listen)
+    assert benchmark.main(['benchmark', 'compile', '--models=base', f'--output={file}']) == 0
+    jax.monitoring.unregister_event_listener(listen)
+    assert jax.config.jax_compilation_cache_dir == kept
+    found = json.loads(file.read_text())['base']
+    assert list(found) == ['an update', 'a search of 32 sentences']
+    for took in found.values():
+        assert list(took) == ['tracing', 'compiling', 'loading'] and min(took.values()) > 0
+    # Each program is compiled once, and loaded once.
+    missed, hit = (events.count(f'/jax/compilation_cache/cache_{what}') for what in ('misses', 'hits'))
+    assert (hit, missed) == (2, 2), (hit, missed)
+    assert 'compiling / loading' in capsys.readouterr().out
+
+
+def test_what_takes_the_time_of_an_instruction():
+    sources = {
+        'fusion.1': 'decoder/dot_general',
+        'add.1': 'jvp(M)/encoder/jvp(M)/decoder/layer_0.step/attention.over_itself/attention._attend/exp',
+        'add.2': 'transpose(jvp(M))/decoder/layer_1/norm/mul',
+        'add.3': 'while/body/tanh',
+    }
+    told = {name: f', metadata={{op_name="jit(f)/{source}"}}' for name, source in sources.items()}
+    program = f"""HloModule jit_f
+
+%fused (p: f32[2,2]) -> f32[2,2] {{
+  %p = f32[2,2] parameter(0)
+  ROOT %dot.1 = f32[2,2] dot(%p, %p), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+
+ENTRY %main (x: f32[2,2]) -> f32[2,2] {{
+  %x = f32[2,2] parameter(0)
+  %fusion.1 = f32[2,2] fusion(%x), kind=kCustom, calls=%fused{told['fusion.1']}
+  %add.1 = f32[2,2] add(%fusion.1, %x){told['add.1']}
+  %add.2 = f32[2,2] add(%add.1, %x){told['add.2']}
+  %add.3 = f32[2,2] add(%add.2, %x){told['add.3']}
+  ROOT %copy.1 = f32[2,2] copy(%add.3)
+}}
+"""
+    found = profiled.places(compiled.parse(program))
+    assert {name: found[name] for name in (*sources, 'copy.1')} == {
+        'fusion.1': 'products',
+        'add.1': 'decoder/attention',
+        'add.2': 'backward decoder/norm',
+        'add.3': 'tanh',
+        'copy.1': 'copy',
+    }
+    assert profiled.lines({'tanh': 0.003, 'products': 0.001}) == [
+        '     1.0 ms 25.0%  products of matrices, of 4.0 ms of all threads',
+        '     3.0 ms 75.0%  tanh',
+    ]
 
 
 def test_decode(monkeypatch, tmp_path, capsys, peer):
