@@ -2,6 +2,8 @@
 its aim.
 
     python -m experiments.benchmark data
+    python -m experiments.benchmark average
+    python -m experiments.benchmark replicas
     python -m experiments.benchmark train
     python -m experiments.benchmark recurrent
     python -m experiments.benchmark decode
@@ -14,7 +16,6 @@ On a machine that other work shares, figures are noisy.
 import concurrent.futures
 import functools
 import importlib
-import importlib.metadata
 import importlib.util
 import multiprocessing
 import operator

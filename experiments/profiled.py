@@ -12,6 +12,7 @@ from experiments import compiled, programs, updates
 from experiments.compiled import Instruction, Program
 from transformer import parallel
 from transformer.config import Config
+from transformer.options import ConfigError
 from transformer.symbols import Batch
 
 # What contains the time of other instructions.
@@ -34,11 +35,15 @@ def trace(config: Config, batch: Batch, folder: pathlib.Path, count: int) -> dic
       Seconds of an update, all threads together, by what takes them; greatest first. `products` are those
       of matrices, with what is fused into them; all else has its place in the layers of the model, or the
       name of its operation.
+
+    Raises:
+      ConfigError: the trace has no time of any instruction, as on some devices.
     """
     run = updates.of(config, batch)
-    run(1)
-    with jax.profiler.trace(folder):
-        run(count)
+    with jax.default_matmul_precision(config.train.matmul_precision):
+        run(1)
+        with jax.profiler.trace(folder):
+            run(count)
     files = folder.glob('plugins/profile/*/*.trace.json.gz')
     with gzip.open(max(files, key=lambda path: path.stat().st_mtime)) as stream:
         events = json.load(stream)['traceEvents']
@@ -47,6 +52,8 @@ def trace(config: Config, batch: Batch, folder: pathlib.Path, count: int) -> dic
     for event in events:
         if event.get('ph') == 'X' and event['name'] in names:
             took[names[event['name']]] += event['dur'] / 1e6 / count
+    if not took:
+        raise ConfigError(f'--profile={folder}: the trace names no instruction of the program')
     return dict(took.most_common())
 
 

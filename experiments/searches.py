@@ -24,7 +24,7 @@ from transformer.tasks import generation
 Search = Callable[[Sequence[list[int]]], list[list[int]]]
 LIBRARIES = ('torch', 'transformers', 'ctranslate2')
 OTHERS = ('CTranslate2, float32', 'CTranslate2, int8', 'Hugging Face')
-_found: Search | None = None  # the search of this process, if it is another library's
+_search: Search | None = None  # that of this process, if `elsewhere` started it
 
 
 def untrained(config: Config) -> Trained:
@@ -56,6 +56,9 @@ def others(trained: Trained) -> Iterator[dict[str, Search]]:
     """The searches of other libraries with the same weights, by name; none, and a line, if one is missing.
 
     Each has a process of its own: two models of CTranslate2 in one process take twice as long as alone.
+
+    Raises:
+      ConfigError: the model is not the paper's.
     """
     if missing := [name for name in LIBRARIES if not importlib.util.find_spec(name)]:
         named = ', '.join(missing)
@@ -65,31 +68,37 @@ def others(trained: Trained) -> Iterator[dict[str, Search]]:
     model = trained.config, jax.device_get(trained.params)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        yield {name: _elsewhere(stack, name, *model, folder / name) for name in OTHERS}
+        yield {name: elsewhere(stack, _of_library, name, *model, folder / name) for name in OTHERS}
 
 
-def _elsewhere(stack: contextlib.ExitStack, *arguments) -> Search:
-    """A search of another library in another process, which lives as long as the stack."""
-    spawned = multiprocessing.get_context('spawn')
-    pool = concurrent.futures.ProcessPoolExecutor(1, spawned, _begin, arguments)
+def elsewhere(stack: contextlib.ExitStack, make: Callable[..., Search], *arguments) -> Search:
+    """The search that `make(*arguments)` gives, in a process of its own, which lives as long as the stack.
+
+    What goes wrong there is raised here.
+    """
+    pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn'))
     stack.callback(pool.shutdown)
+    pool.submit(_begin, make, *arguments).result()
     return lambda rows: pool.submit(_translate, rows).result()
 
 
-def _begin(name: str, config: Config, params: Mapping, folder: pathlib.Path) -> None:
-    global _found
-    from experiments import translators
-
+def _begin(make: Callable[..., Search], *arguments) -> None:
+    global _search
     heap.keep_freed_memory()
-    library, _, kind = name.partition(', ')
-    if library == 'CTranslate2':
-        _found = translators.ctranslate2_of(config, params, folder, kind)
-    else:
-        _found = translators.hugging_face(config, params)
+    _search = make(*arguments)
 
 
 def _translate(rows: Sequence[list[int]]) -> list[list[int]]:
-    return _found(rows)
+    return _search(rows)
+
+
+def _of_library(name: str, config: Config, params: Mapping, folder: pathlib.Path) -> Search:
+    from experiments import translators
+
+    library, _, kind = name.partition(', ')
+    if library == 'CTranslate2':
+        return translators.ctranslate2_of(config, params, folder, kind)
+    return translators.hugging_face(config, params)
 
 
 def read(trained: Trained, file: str) -> list[list[int]]:

@@ -21,7 +21,11 @@ def tell(
 
 
 def tell_ratios(found: dict[str, object], unit: str, leasts: Mapping[str, float]) -> None:
-    """Prints what `turns.compare` found; `leasts` are as for `beside_pytorch`."""
+    """Prints what `turns.compare` found.
+
+    Args:
+      leasts: by a peer's name, how many times its speed ours should be.
+    """
     for name, speed in found[f'{unit}_per_second'].items():
         tell(name, speed, f'{unit}/s')
     for name, ratio in found['ratios'].items():
@@ -34,6 +38,6 @@ def write_report(output: str | None, found: dict[str, object]) -> None:
     if output is None:
         return
     about = process.environment()
-    found_too = filter(importlib.util.find_spec, ('torch', 'transformers', 'ctranslate2', 'libtpu'))
-    about['versions'] |= {name: importlib.metadata.version(name) for name in found_too}
+    installed = filter(importlib.util.find_spec, ('torch', 'transformers', 'ctranslate2', 'libtpu'))
+    about['versions'] |= {name: importlib.metadata.version(name) for name in installed}
     files.write_json(pathlib.Path(output), {**found, 'load': os.getloadavg(), **about})

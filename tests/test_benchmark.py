@@ -1,15 +1,17 @@
 """The benchmarks run through the real code, and print each figure beside its aim."""
 
+import contextlib
 import importlib.util
 import itertools
 import json
+import operator
 import re
 
 import jax
 import numpy as np
 import pytest
 
-from experiments import benchmark, compiled, limit, profiled, synthetic, turns, updates
+from experiments import benchmark, compiled, limit, profiled, searches, synthetic, turns, updates
 from transformer import accounting
 from transformer import config as configs
 from transformer.nn import models
@@ -196,6 +198,16 @@ def test_decode(monkeypatch, tmp_path, capsys, peer):
     assert list(found['ratios']) == list(found['same']) == others
     # The same weights give the same outputs; int8 rounds them.
     assert all(found['same'][name] == 32 for name in others if 'int8' not in name)
+
+
+def test_a_search_in_a_process_of_its_own():
+    with contextlib.ExitStack() as stack:
+        second = searches.elsewhere(stack, operator.itemgetter, 1)
+        assert second([[5], [6]]) == [6] and second([[7], [8]]) == [8]
+        with pytest.raises(ValueError, match='invalid literal'):
+            searches.elsewhere(stack, int, 'none')
+    with pytest.raises(RuntimeError, match='after shutdown'):
+        second([[5], [6]])
 
 
 def test_decode_takes_a_model_with_its_sentences(tmp_path, capsys):

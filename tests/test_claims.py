@@ -22,9 +22,9 @@ from experiments.claims import (
     extrapolation,
     gradients,
     grammar,
+    head_count,
     heads,
     mask,
-    numbers,
     offsets,
     order,
     parallelism,
@@ -624,7 +624,7 @@ def few_updates(monkeypatch):
 
 
 def test_claims_about_rows_measure_what_they_judge(few_updates):
-    for claim in (numbers.CLAIM, smoothing.CLAIM, beams.CLAIM):
+    for claim in (head_count.CLAIM, smoothing.CLAIM, beams.CLAIM):
         found = claim.measure(1)
         assert json.loads(json.dumps(found)) == found and claim.judge([found]).number
     config = rows.trained('A4', 1).config
@@ -635,7 +635,7 @@ def test_claims_about_rows_measure_what_they_judge(few_updates):
 
 
 def test_the_number_of_heads_is_judged_by_both_ends():
-    found = lambda few, many: numbers.judge(
+    found = lambda few, many: head_count.judge(
         [{'A1': few, 'base': 2.0, 'A4': many}, {'A1': 3, 'base': 2, 'A4': 3}]
     )
     assert found(2.1, 2.1).holds and not found(1.9, 2.1).holds and not found(2.1, 1.9).holds

@@ -1,11 +1,13 @@
 """How many programs with collectives are in flight, and that a busy machine does not stop them."""
 
 import collections
+import contextlib
 import os
 import pathlib
 import subprocess
 import sys
 import threading
+import time
 
 import jax
 import jax.numpy as jnp
@@ -96,16 +98,37 @@ def test_updates_and_sums_share_the_bound(monkeypatch):
 
 
 def test_two_batches_of_rows_are_in_work_at_a_time(monkeypatch):
-    both = threading.Barrier(2, timeout=60)
+    both, inside, most = threading.Barrier(2, timeout=60), [], []
 
     def meet(params, key, rows):
+        inside.append(rows)
         both.wait()
+        most.append(len(inside))
+        both.wait()
+        inside.pop()
         return rows
 
     monkeypatch.setattr(parallel, 'rows_program', lambda function, on: meet)
     batches = [np.full((parallel.local_devices(), 1), n) for n in range(4)]
     found = parallel.map_rows(meet, 'float32')(None, None, batches)
     assert [int(rows[0, 0]) for rows in found] == [0, 1, 2, 3]
+    assert most == [2] * 4
+
+
+def test_elsewhere_batches_go_one_by_one_and_no_more_start_once_closed(monkeypatch):
+    begun = []
+
+    def begin(params, key, rows):
+        begun.append(int(rows.flat[0]))
+        time.sleep(0.05)
+        return rows
+
+    monkeypatch.setattr(parallel, 'rows_program', lambda function, on: begin)
+    monkeypatch.setattr(parallel, 'platform', lambda: 'gpu')
+    batches = [np.full((parallel.local_devices(), 1), n) for n in range(100)]
+    with contextlib.closing(parallel.map_rows(begin, 'float32')(None, None, batches)) as found:
+        next(found)
+    assert begun == list(range(len(begun))) and len(begun) < 100
 
 
 def test_rows_of_any_shape_go_to_the_devices():

@@ -1,7 +1,8 @@
 """Greedy search, sampling and the paper's beam search over the model contract (§6.1).
 
 Nothing here knows a model: a search takes `step` and what `start` returned. Lengths and limits are in
-output pieces and count the end of the sentence. The results of a sentence do not depend on other sentences.
+output pieces and count the end of the sentence. The results of a sentence do not depend on other sentences,
+but for rounding, where the number of rows differs.
 """
 
 import functools
@@ -14,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.symbols import EOS, START
 
-# Of `_MANY` sentences or more, those that still live enter a larger room without the others, if at most one
-# of `_FEWER` lives.
+# With at least `_MANY` sentences, and at most one in `_FEWER` not done, those that are not done move to the
+# larger room without the others.
 _MANY, _FEWER = 16, 4
 _BLOCK = 64  # numbers of a block, whose maxima `top_k` compares first
 Choice = Callable[[Float[Array, 'B V'], Int[Array, ''], Array | None], Int[Array, 'B']]
@@ -157,8 +158,8 @@ def _searched(grow: Callable, rooms: Sequence[Room], own: object, search: _Searc
 
     Args:
       grow: `(constants, own, search) -> search`, one step.
-      own: what else the sentences have, arrays with first axis B like those of a search, but for its `length`
-        and for its `model`, whose first axis is B·width.
+      own: what else each sentence has, arrays with first axis B. The fields of a search have it too, except
+        `length`, and `model`, where it is B·width.
       search: in the first of the rooms.
     """
     room, *larger = rooms
@@ -167,7 +168,10 @@ def _searched(grow: Callable, rooms: Sequence[Room], own: object, search: _Searc
     if not larger:
         return search._replace(model=None)
 
-    def together(search, rooms=larger, own=own):
+    sentences = search.done.shape[0]
+    few = sentences // _FEWER
+
+    def go_on(rooms, own, search):
         search = search._replace(model=moved(search.model, rooms[0].state, width))
         return _searched(grow, rooms, own, search, width)
 
@@ -177,12 +181,12 @@ def _searched(grow: Callable, rooms: Sequence[Room], own: object, search: _Searc
         rows = (living[:, None] * width + jnp.arange(width)[None]).reshape(-1)
         every = search._replace(length=None, model=None)
         part = pick(every)._replace(length=search.length, model=jax.tree.map(lambda x: x[rows], search.model))
-        part = together(part, [Room(room.length, *pick(room[1:])) for room in larger], pick(own))
+        rooms = [Room(room.length, *pick((room.constants, room.state))) for room in larger]
+        part = go_on(rooms, pick(own), part)
         found = jax.tree.map(lambda x, new: x.at[living].set(new), every, part._replace(length=None))
         return found._replace(length=part.length)
 
-    sentences = search.done.shape[0]
-    few = sentences // _FEWER
+    together = functools.partial(go_on, larger, own)
     if sentences < _MANY:
         return together(search)
     return jax.lax.cond(jnp.sum(~search.done) <= few, alone, together, search)
@@ -201,8 +205,8 @@ def moved(state: object, room: object, times: int = 1) -> object:
 def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Array, 'B k']]:
     """`jax.lax.top_k`, which on CPUs is several times as slow where rows are long.
 
-    The k greatest numbers stand in the k blocks with the greatest maxima. Ties go to the lower index, of
-    blocks as of numbers.
+    The k greatest numbers stand in the k blocks with the greatest maxima, or in the rest that fills no block.
+    Ties go to the lower index, of blocks as of numbers.
     """
     rows, width = x.shape
     if width <= 4 * k * _BLOCK:

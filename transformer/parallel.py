@@ -18,8 +18,9 @@ from transformer.options import ConfigError
 from transformer.symbols import Batch
 
 AXIS = 'data'
-# Batches that `map_rows` has in work. The steps of a small model keep one core busy, so another batch can use
-# the next core; and one program is compiled while another runs.
+# Batches that `map_rows` has in progress on CPUs. The steps of a small model keep one core busy, so another
+# batch can use the next core; and one program is compiled while another runs. Elsewhere they would only take
+# twice the memory.
 AT_ONCE = 2
 # Outputs of the programs that were started last, oldest first; some programs may still be running.
 _started: collections.deque = collections.deque()
@@ -138,14 +139,15 @@ def wait_for_programs(ahead: int) -> None:
 def map_rows(function: Callable, precision: str) -> Callable:
     """`function(params, key, rows) -> rows` over this process's devices, for batches of rows [R ...].
 
-    R must be a multiple of `local_devices()`. The program is compiled once for each shape. Two batches are
-    in work at a time.
+    R must be a multiple of `local_devices()`. The program is compiled once for each shape. On CPUs two
+    batches are in progress at a time.
 
     Args:
       precision: of products of matrices, as `train.matmul_precision`.
 
     Returns:
-      `(params, key, batches) -> results`, in the order of the batches, each as soon as it is there.
+      `(params, key, batches) -> results`, in the order of the batches, each as soon as it is ready. It
+      is to be closed where not all of them are read.
     """
     mapped, count = rows_program(function, _local_devices()), local_devices()
 
@@ -159,7 +161,7 @@ def map_rows(function: Callable, precision: str) -> Callable:
         # On CPUs, a program with collectives may need the threads that these would take.
         wait_for_programs(0)
         # JAX runs what one thread starts one after the other.
-        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE if platform() == 'cpu' else 1) as pool:
             yield from pool.map(functools.partial(call, params, key), batches)
 
     return calls

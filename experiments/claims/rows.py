@@ -18,8 +18,8 @@ UPDATES, SEEDS = 300, 3
 
 @functools.cache
 def config_of(row: str) -> Config:
-    """The config of a row, by its name; with as few microbatches as can be, which is faster."""
-    [found] = [other for other in tables.table('3').rows if other.name == row]
+    """The config of a row, by its name; with as few microbatches as possible, which is faster."""
+    [found] = [each for each in tables.table('3').rows if each.name == row]
     changes = {'train.steps': UPDATES, 'train.microbatches': parallel.device_count()}
     return scales.config(found, 'grammar', changes)
 

@@ -1,5 +1,6 @@
 """Searches what follows many rows of pieces, and checks what is asked of a search."""
 
+import contextlib
 import dataclasses
 import functools
 import math
@@ -137,11 +138,12 @@ def search(
         return {'tokens': tokens, 'segments': segments, 'number': number}
 
     program = _program(trained.config, asked, trained.tokenizer.size)
-    searched = program(trained.params, key, [batch(*one) for one in planned])
-    for (indexes, _), found in zip(planned, searched, strict=True):
-        for row, i in enumerate(indexes):
-            results[i] = Found(found.tokens[row], found.scores[row])
-        on_done(len(indexes))
+    batches = [batch(*one) for one in planned]
+    with contextlib.closing(program(trained.params, key, batches)) as searched:
+        for (indexes, _), found in zip(planned, searched, strict=True):
+            for row, i in enumerate(indexes):
+                results[i] = Found(found.tokens[row], found.scores[row])
+            on_done(len(indexes))
     return results
 
 

@@ -1,5 +1,6 @@
 """How likely a model finds given texts: log p of every piece, all at once, as the loss computes it."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 
@@ -14,7 +15,7 @@ from transformer.runs.restore import Trained
 from transformer.symbols import Batch, Tokens
 from transformer.tasks import shapes
 
-# Logits of one device's batch: 256 MiB of float32.
+# Logits of one device's batch: 256 MiB of float32. On CPUs two batches are in progress.
 BATCH_LOGITS = 2**26
 
 
@@ -37,11 +38,12 @@ def log_likelihoods(
     def batch(indexes: list[int], shape: tuple[int, int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         return {field: shapes.padded([rows[i][field] for i in indexes], shape) for field in fields(config)}
 
-    scored_rows = _program(config)(trained.params, None, [batch(*one) for one in planned])
-    for (indexes, _), found in zip(planned, scored_rows, strict=True):
-        for row, i in enumerate(indexes):
-            results[i] = found[row, : len(rows[i][scored])]
-        on_done(len(indexes))
+    batches = [batch(*one) for one in planned]
+    with contextlib.closing(_program(config)(trained.params, None, batches)) as every_logp:
+        for (indexes, _), found in zip(planned, every_logp, strict=True):
+            for row, i in enumerate(indexes):
+                results[i] = found[row, : len(rows[i][scored])]
+            on_done(len(indexes))
     return results
 
 

@@ -5,7 +5,8 @@ import math
 import numpy as np
 from jaxtyping import Int
 
-# Positions of one device's batch; at beam 4 the caches of a base model then take about 1 GB.
+# Positions of one device's batch; at beam 4 the caches of a base model then take about 1 GB. On CPUs two
+# batches are in progress.
 BATCH_POSITIONS = 4096
 MOST_ROWS = 64
 # So many rows are a conversation rather than a file: they get few shapes, whose programs are soon there.
@@ -20,8 +21,8 @@ def batches(
 ) -> list[tuple[list[int], tuple[int, int]]]:
     """Groups rows of about one length: the indexes of each batch's rows, and the shape that they get.
 
-    Many rows get little padding, the longest first. Few rows get few shapes, so that a line that comes alone
-    hardly ever waits for a program to be compiled.
+    Many rows are batched longest first, with little padding. Few rows get few shapes, so that a line that
+    comes alone hardly ever waits for a program to be compiled.
     """
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     if len(lengths) <= FEW_ROWS:
@@ -29,7 +30,8 @@ def batches(
     planned, start = [], 0
     while start < len(longest_first):
         width = _width(lengths[longest_first[start]])
-        batch = longest_first[start : start + devices * max(1, min(MOST_ROWS, positions // width))]
+        most = 2 ** int(math.log2(max(1, min(MOST_ROWS, positions // width))))
+        batch = longest_first[start : start + devices * most]
         # Only the last batch may have fewer rows than others of its width.
         rows = 2 ** math.ceil(math.log2(math.ceil(len(batch) / devices)))
         planned.append((batch, (devices * rows, width)))
