@@ -613,7 +613,7 @@ def test_claims_about_heads_are_judged(translator):
 @pytest.fixture
 def few_updates(monkeypatch):
     """The claims about rows of Table 3, after two updates."""
-    caches = rows.config_of, rows.corpus, rows.trained
+    caches = rows.config_of, rows.trained
     monkeypatch.setattr(rows, 'UPDATES', 2)
     monkeypatch.setattr(beams, 'SENTENCES', 3)
     for cached in caches:
@@ -629,6 +629,8 @@ def test_claims_about_rows_measure_what_they_judge(few_updates):
         assert json.loads(json.dumps(found)) == found and claim.judge([found]).number
     config = rows.trained('A4', 1).config
     assert (config.model.h, config.train.steps, rows.config_of('D3').train.eps_ls) == (16, 2, 0.0)
+    # One microbatch each, here on eight devices.
+    assert config.train.microbatches == config_of({}).train.microbatches == 8
     # A row that was trained is not trained again.
     assert rows.trained('base', 1) is rows.trained('base', 1)
     assert rows.trained.cache_info().misses == 4

@@ -629,6 +629,27 @@ def test_a_long_sentence_is_cut(trained, monkeypatch):
     assert np.count_nonzero(row) == 16 and row[15] == 1
 
 
+def test_a_search_that_is_left_starts_no_more_batches(trained, monkeypatch):
+    closed = []
+
+    def results(*arguments):
+        try:
+            found = np.ones((4, 1, 1), np.int32)
+            while True:
+                yield generation.decode.Hypotheses(found, found[..., 0], found[..., 0])
+        finally:
+            closed.append(arguments)
+
+    def leave(rows):
+        raise InterruptedError
+
+    monkeypatch.setattr(generation, '_program', lambda *arguments: results)
+    with pytest.raises(InterruptedError) as kept:
+        commands.load(trained).hypotheses(['one two'], on_done=leave)
+    # The traceback, which a notebook keeps, holds the search.
+    assert len(closed) == 1 and kept.tb
+
+
 def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
     seen, search_rows = [], generation.search_rows
 

@@ -143,6 +143,10 @@ def test_lines_that_come_one_by_one_have_the_same_few_shapes():
     *most, last = [shape for _, shape in shapes.batches(lengths * 101, 1)]
     assert len({width for _, width in most}) == len(set(most)) == 7
     assert last == (32, 8)
+    for width in (90, 150, 300):
+        assert all(
+            rows * width <= shapes.BATCH_POSITIONS for _, (rows, width) in shapes.batches([width] * 99, 1)
+        )
     # However long a row is, its batch has about as many positions as others, unless it is alone too long.
     for length in (1, 100, 1000, 10_000):
         (_, (rows, width)), *_ = shapes.batches([length] * 8, 1)

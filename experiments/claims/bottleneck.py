@@ -1,12 +1,8 @@
 """A recurrent decoder without attention has one vector for the whole source: long sentences suffer."""
 
-import functools
 from collections.abc import Sequence
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread, train
-from transformer.config import Config
-from transformer.data.corpus import Prepared
-from transformer.runs import process
+from experiments.claims.claim import Claim, Found, Verdict, config_of, prepared, spread, train
 from transformer.runs.restore import Trained
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation import task as translation
@@ -38,12 +34,6 @@ MODELS = {
     'with attention': {'model.alignment': 'general', 'model.d_model': 96},
     'without attention': {'model.d_model': 104},
 }
-
-
-@functools.cache
-def prepared(config: Config) -> Prepared:
-    """The corpus of the grammar."""
-    return translation.prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
 
 
 def measure(seed: int) -> Found:

@@ -10,9 +10,11 @@ import numpy as np
 from transformer import config as configs
 from transformer import parallel, training
 from transformer.config import Config
+from transformer.data.corpus import Prepared
 from transformer.nn import models
+from transformer.runs import process
 from transformer.symbols import Batch
-from transformer.tasks.task import sums
+from transformer.tasks.task import sums, task_of
 
 # What a claim's measurement found with one seed; JSON.
 Found = Mapping[str, object]
@@ -63,6 +65,12 @@ def config_of(changes: Mapping[str, object]) -> Config:
         'train.microbatches': parallel.device_count(),
     }
     return configs.resolve(configs.config_dict(small | dict(changes)))
+
+
+@functools.cache
+def prepared(config: Config) -> Prepared:
+    """The corpus of a config, in the user's cache."""
+    return task_of(config).prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
 
 
 def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from configs import tiny
-from experiments.claims.claim import train
+from experiments.claims.claim import prepared, train
 from transformer import config as configs
 from transformer.config import Config
 from transformer.data.grammar.inflection import IT
@@ -22,7 +22,6 @@ from transformer.data.grammar.sentences import sentence_pairs
 from transformer.data.grammar.syntax import Sentence, english, german
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import models
-from transformer.runs import process
 from transformer.runs.restore import Trained
 from transformer.symbols import Batch, Tokens
 from transformer.tasks import shapes
@@ -44,7 +43,7 @@ def trained(seed: int) -> Trained:
     Seeds of claims begin with 1, that of `make run` is 0.
     """
     config = configs.replace(configs.resolve(tiny.get_config()), {'train.seed': seed - 1})
-    corpus = translation.prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
+    corpus = prepared(config)
     order = translation.batches(config, corpus, 'train')
     params = train(config, map(order.batch, range(config.train.steps)), seed - 1)
     return Trained(config, params, corpus.tokenizer)

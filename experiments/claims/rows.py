@@ -3,12 +3,11 @@
 import functools
 
 from experiments import scales, tables
-from experiments.claims.claim import train
+from experiments.claims.claim import prepared, train
 from transformer import config as configs
 from transformer import evaluate, parallel
 from transformer.config import Config
 from transformer.data.corpus import Prepared
-from transformer.runs import process
 from transformer.runs.restore import Trained
 from transformer.tasks.task import sums
 from transformer.tasks.translation import task as translation
@@ -24,10 +23,9 @@ def config_of(row: str) -> Config:
     return scales.config(found, 'grammar', changes)
 
 
-@functools.cache
 def corpus() -> Prepared:
     """The grammar's, which all rows share."""
-    return translation.prepare(config_of('base'), process.cache_folder() / 'corpora', lambda *_: None)
+    return prepared(config_of('base'))
 
 
 @functools.cache

@@ -8,11 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
+from experiments.claims.claim import Claim, Found, Verdict, config_of, prepared, spread
 from transformer import optim, training
 from transformer.config import Config, replace
-from transformer.data.corpus import Prepared
-from transformer.runs import process
 from transformer.tasks import language
 from transformer.tasks.task import sums
 
@@ -36,12 +34,6 @@ MODEL = {
     'data.max_len': 32,
     'data.batch_tokens': 512,
 }
-
-
-@functools.cache
-def prepared(config: Config) -> Prepared:
-    """The German of the grammar."""
-    return language.prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
 
 
 @functools.cache
