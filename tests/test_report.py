@@ -265,7 +265,7 @@ def test_flops_are_those_of_the_updates_that_were_made(workdir, capsys):
 @pytest.mark.parametrize(
     'name, rows, seeds',
     [
-        ('table3-grammar', 20, 4),
+        ('table3-grammar', 20, 5),
         ('table3-multi30k', 20, 1),
         ('further-grammar', 19, 3),
         ('architectures', 6, 1),
