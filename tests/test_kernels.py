@@ -13,7 +13,9 @@ from jax.extend.core import jaxprs_in_params
 from transformer import accounting
 from transformer import config as configs
 from transformer.config import Model, config_dict, resolve
+from transformer.nn import layers
 from transformer.nn.kernels import chunked, flash, full, local, sparse
+from transformer.nn.kernels.kernel import KEEP_ALL
 from transformer.nn.kernels.table import KERNELS, self_attention
 from transformer.options import ConfigError
 
@@ -22,7 +24,6 @@ H, C, E = 2, 4, 3
 SEGMENTS = np.array([[1] * 4 + [2] * 5 + [0] * 2, [1] * 1 + [2] * 3 + [3] * 7], np.int32)
 T = SEGMENTS.shape[1]
 REAL = SEGMENTS > 0
-KEEP = lambda weights: weights
 # No size divides the length of a row.
 MODELS = [
     Model(attention='full'),
@@ -75,7 +76,7 @@ def outputs_and_gradients(kernel, query, key, value, causal):
     segments = jnp.asarray(SEGMENTS)
 
     def score(query, key, value):
-        found = kernel.attend(query, key, value, segments, segments, None, KEEP, causal=causal)
+        found = kernel.attend(query, key, value, segments, segments, None, KEEP_ALL, causal=causal)
         return jnp.sum(jnp.sin(found) * REAL[:, :, None, None]), found
 
     (_, found), gradients = jax.value_and_grad(score, argnums=(0, 1, 2), has_aux=True)(query, key, value)
@@ -107,6 +108,31 @@ def test_outputs_and_gradients_are_those_of_the_definition(model, causal):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
 
 
+def test_full_attention_has_the_gradient_of_dropped_weights_and_a_bias():
+    """Of all outputs: also of queries whose segment has no key."""
+    query, key, value = map(jnp.asarray, arrays())
+    bias = jax.random.normal(jax.random.key(1), (2, H, T, T))
+    queries = jnp.asarray(SEGMENTS).at[0, 1].set(9)
+
+    def gradients(attend):
+        score = lambda *given: jnp.sum(jnp.sin(attend(*given)))
+        return jax.jit(jax.grad(score, argnums=(0, 1, 2, 3)))(query, key, value, bias)
+
+    def defined(query, key, value, bias):
+        weights = full.weights(query, key, queries, jnp.asarray(SEGMENTS), bias, causal=True)
+        return jnp.einsum('BHQK,BKHE->BQHE', drop(weights), value)
+
+    def attended(query, key, value, bias):
+        return full.attend(query, key, value, queries, jnp.asarray(SEGMENTS), bias, drop, causal=True)
+
+    dropout = layers.Dropout(0.4)
+    drop = dropout.bind({}, rngs={'dropout': jax.random.key(2)}).drawn(train=True)
+    found, expected = gradients(attended), gradients(defined)
+    for mine, other in zip(found, expected, strict=True):
+        assert np.abs(other).max() > 0.1
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize('causal', [True, False])
 @pytest.mark.parametrize(
     'model',
@@ -134,7 +160,7 @@ def test_steps_give_what_a_causal_row_gives(model):
 
     @jax.jit
     def both(query, key, value):
-        row = kernel.attend(query, key, value, segments, segments, None, KEEP, causal=True)
+        row = kernel.attend(query, key, value, segments, segments, None, KEEP_ALL, causal=True)
         state, found = kernel.empty(model, 2, T), []
         for i in range(T):
             one = (x[:, i : i + 1] for x in (query, key, value))
@@ -158,8 +184,8 @@ def test_dropout_reaches_the_weights_of_local_and_sparse_attention():
         query, key, value, segments = map(jnp.asarray, (*arrays(), SEGMENTS))
         attend = functools.partial(self_attention(model).attend, query, key, value, segments, segments, None)
         assert not np.any(attend(jnp.zeros_like, causal=True))
-        doubled = attend(lambda weights: 2 * weights, causal=True)
-        np.testing.assert_allclose(doubled, 2 * attend(KEEP, causal=True), rtol=1e-5)
+        doubled = attend(jax.tree_util.Partial(lambda weights: 2 * weights), causal=True)
+        np.testing.assert_allclose(doubled, 2 * attend(KEEP_ALL, causal=True), rtol=1e-5)
 
 
 def temporaries(kernel, length: int) -> int:
@@ -167,7 +193,7 @@ def temporaries(kernel, length: int) -> int:
 
     def score(query, key, value):
         segments = jnp.ones((1, length), jnp.int32)
-        return kernel.attend(query, key, value, segments, segments, None, KEEP, causal=True).sum()
+        return kernel.attend(query, key, value, segments, segments, None, KEEP_ALL, causal=True).sum()
 
     shapes = [jax.ShapeDtypeStruct((1, length, 1, 64), jnp.float32)] * 3
     compiled = jax.jit(jax.grad(score, argnums=(0, 1, 2))).lower(*shapes).compile()
@@ -194,7 +220,7 @@ def test_flash_lowers_for_a_tpu():
     segments = jnp.ones((2, 200), jnp.int32)
 
     def score(query, key, value):
-        return flash.FLASH.attend(query, key, value, segments, segments, None, KEEP, causal=True).sum()
+        return flash.FLASH.attend(query, key, value, segments, segments, None, KEEP_ALL, causal=True).sum()
 
     lowered = jax.jit(jax.grad(score, argnums=(0, 1, 2))).trace(*shapes).lower(lowering_platforms=('tpu',))
     assert 'tpu_custom_call' in lowered.as_text()
@@ -257,7 +283,7 @@ def test_operations_of_linear_attention_are_those_of_its_products(causal, chunk)
     inputs = [jnp.ones(shape) for shape in shapes]
     segments = jnp.ones((1, length), jnp.int32)
     attend = functools.partial(self_attention(model).attend, causal=causal)
-    traced = jax.make_jaxpr(lambda *x: attend(*x, segments, segments, None, KEEP))(*inputs)
+    traced = jax.make_jaxpr(lambda *x: attend(*x, segments, segments, None, KEEP_ALL))(*inputs)
     sized = dataclasses.replace(model, h=heads, d_k=c, d_v=e)
     assert products(traced.jaxpr) == length * accounting._attended(sized, length, causal=causal)
 
@@ -283,7 +309,7 @@ def test_linear_attention_keeps_its_digits_where_all_features_are_small():
     for shift in (12.0, 20.0, 200.0):
         low = [jnp.asarray(x - shift) for x in (query, key)]
         row = kernel.attend(
-            *low, jnp.asarray(value), *[jnp.ones((2, T), jnp.int32)] * 2, None, KEEP, causal=True
+            *low, jnp.asarray(value), *[jnp.ones((2, T), jnp.int32)] * 2, None, KEEP_ALL, causal=True
         )
         state, steps = kernel.empty(Model(h=H, d_k=C, d_v=E), 2, T), []
         for i in range(T):

@@ -11,8 +11,8 @@ from transformer import products
 
 Sums = dict[str, Float[Array, '']]
 NAMES = ('loss', 'nll', 'correct', 'weight')
-# The most logits of a chunk: 128 MiB of float32.
-CHUNK_LOGITS = 2**25
+# The most logits of a chunk: 192 MiB of float32.
+CHUNK_LOGITS = 3 * 2**24
 
 
 def cross_entropy_sums(

@@ -13,7 +13,25 @@ from jaxtyping import Array, Float
 
 def product(x: Float[Array, '*B D'], kernel: Float[Array, 'D F']) -> Float[Array, '*B F']:
     """The product of all rows with a matrix."""
-    return (x.reshape(-1, x.shape[-1]) @ kernel).reshape(*x.shape[:-1], -1)
+    return _of_matrices(x.reshape(-1, x.shape[-1]), kernel).reshape(*x.shape[:-1], -1)
+
+
+@jax.custom_vjp
+def _of_matrices(x: Float[Array, 'N D'], kernel: Float[Array, 'D F']) -> Float[Array, 'N F']:
+    return x @ kernel
+
+
+def _forward(x, kernel):
+    return x @ kernel, (x, kernel)
+
+
+def _backward(saved, gradient):
+    x, kernel = saved
+    # Together: else the TPU's compiler puts off the gradients of kernels, and keeps all that they need.
+    return jax.lax.optimization_barrier((gradient @ kernel.T, x.T @ gradient))
+
+
+_of_matrices.defvjp(_forward, _backward)
 
 
 def dot_general(

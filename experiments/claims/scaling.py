@@ -10,6 +10,7 @@ import numpy as np
 
 from experiments.claims.claim import Claim, Found, Verdict, spread
 from transformer.nn.kernels import full
+from transformer.nn.kernels.kernel import KEEP_ALL
 
 # From small to the paper's widest head, that of row A1 in Table 3.
 WIDTHS = (4, 16, 64, 128, 512)
@@ -28,7 +29,7 @@ def _attended(width: int) -> Callable:
         def projected(added):
             # A bias is added to q·k, before the division.
             bias = added * math.sqrt(width)
-            found = full.attend(query, key, value, segments, segments, bias, lambda x: x, causal=False)
+            found = full.attend(query, key, value, segments, segments, bias, KEEP_ALL, causal=False)
             return jnp.sum(found * u)
 
         weights = full.weights(query, key, segments, segments, None, causal=False)

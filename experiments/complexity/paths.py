@@ -79,7 +79,7 @@ def dependence(
 ) -> Bool[np.ndarray, 'T T']:
     """Whether each output of a function of n positions depends on each input."""
     x = layers.random(jax.ShapeDtypeStruct((n, D), jnp.float32))
-    return np.asarray(jax.jit(jax.jacfwd(function))(x) != 0).any(axis=(1, 3))
+    return np.asarray(jax.jit(jax.jacrev(function))(x) != 0).any(axis=(1, 3))
 
 
 def recurrent_dependences(n: int) -> Iterator[Bool[np.ndarray, 'T T']]:

@@ -42,15 +42,16 @@ class Dropout(nn.Module):
     def drawn(self, *, train: bool) -> Callable[[Float[Array, '*B D']], Float[Array, '*B D']]:
         """The dropout of one array as a pure function, which may be computed again."""
         if not train or self.rate == 0.0:
-            return lambda x: x
-        return functools.partial(_dropped, self.make_rng('dropout'), self.rate)
+            return jax.tree_util.Partial(lambda x: x)
+        return jax.tree_util.Partial(functools.partial(_dropped, self.rate), self.make_rng('dropout'))
 
 
-def _dropped(key: Array, rate: float, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
+def _dropped(rate: float, key: Array, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
     *leading, width = x.shape
     words = jax.random.bits(key, (*leading, -(-width // 2)), jnp.uint32)
-    halves = jnp.concatenate([words & 0xFFFF, words >> 16], axis=-1)
-    keep = halves[..., :width] >= round(rate * 2**16)
+    # Compared first, because then only the answers are put together, a byte each.
+    halves = [half >= round(rate * 2**16) for half in (words & 0xFFFF, words >> 16)]
+    keep = jnp.concatenate(halves, axis=-1)[..., :width]
     return jnp.where(keep, x / (1.0 - rate), 0.0)
 
 

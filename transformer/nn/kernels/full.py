@@ -1,6 +1,7 @@
 """Softmax attention to every key (§3.2.1)."""
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.nn import masks
@@ -30,16 +31,43 @@ def attend(
     *,
     causal: bool,
 ) -> Float[Array, 'B Q H E']:
-    """Every query's mean of the values of its segment.
+    """Every query's mean of the values of its segment."""
+    return _means(query, key, value, mask_of(queries, keys, causal=causal), bias, drop)
 
-    The backward pass computes the weights again: there are n² of them, in float32.
-    """
 
-    @jax.checkpoint
-    def means(query, key, value, bias):
-        return k.weighted_sum(drop(weights(query, key, queries, keys, bias, causal=causal)), value)
+@jax.custom_vjp
+def _means(query, key, value, mask, bias, drop):
+    return _means_forward(query, key, value, mask, bias, drop)[0]
 
-    return means(query, key, value, bias)
+
+def _means_forward(query, key, value, mask, bias, drop):
+    logits = k.attention_logits(query, key, mask, bias)
+    # Softmax as jax.nn.softmax computes it. The n² weights, in float32, are not kept: with these two numbers
+    # for each query, the backward pass has them again in one pass over the logits.
+    highest = jnp.max(logits, axis=-1, keepdims=True)
+    total = jnp.sum(jnp.exp(logits - highest), axis=-1, keepdims=True)
+    means = k.weighted_sum(drop(jnp.exp(logits - highest) / total), value)
+    return means, (query, key, value, mask, bias, drop, highest, total, means)
+
+
+def _means_backward(saved, gradient):
+    query, key, value, mask, bias, drop, highest, total, means = saved
+    # Without this, the compiler sees that the logits were computed before, and keeps them.
+    query, key = jax.lax.optimization_barrier((query, key))
+    weights = jnp.exp(k.attention_logits(query, key, mask, bias) - highest) / total
+    of_value = jnp.einsum('BHQK,BQHE->BKHE', drop(weights).astype(value.dtype), gradient)
+    of_weights = drop(jnp.einsum('BQHE,BKHE->BHQK', gradient, value, preferred_element_type=jnp.float32))
+    # Each query's sum of weights times of_weights, without a pass over them (Dao et al. 2022, appendix B.2).
+    sums = jnp.einsum('BQHE,BQHE->BHQ', gradient, means, preferred_element_type=jnp.float32)
+    of_logits = jnp.where(mask, weights * (of_weights - sums[..., None]), 0.0) * query.shape[-1] ** -0.5
+    rounded = of_logits.astype(query.dtype)
+    of_query = jnp.einsum('BHQK,BKHC->BQHC', rounded, key)
+    of_key = jnp.einsum('BHQK,BQHC->BKHC', rounded, query)
+    of_bias = None if bias is None else of_logits.astype(bias.dtype)
+    return of_query, of_key, of_value, None, of_bias, None
+
+
+_means.defvjp(_means_forward, _means_backward)
 
 
 def attend_one(

@@ -11,8 +11,10 @@ from transformer.config import Model
 
 # What one layer remembers of earlier positions: arrays with first axis B.
 State = dict[str, Array]
-# The dropout of attention weights; the last axis is that of the keys.
+# The dropout of attention weights: a linear function of an array whose last axis is that of the keys, and a
+# pytree as jax.tree_util.Partial is one.
 Drop = Callable[[Float[Array, '...']], Float[Array, '...']]
+KEEP_ALL: Drop = jax.tree_util.Partial(lambda weights: weights)
 
 
 class Kernel(NamedTuple):
@@ -44,15 +46,29 @@ def attention_weights(
 
     A query with nothing to attend to (padding) gets uniform weights; its output is never used.
     """
+    return jax.nn.softmax(attention_logits(query, key, mask, bias), axis=-1)
+
+
+def attention_logits(
+    query: Float[Array, 'B Q H C'],
+    key: Float[Array, 'B K H C'],
+    mask: Bool[Array, '#B 1 #Q K'],
+    bias: Float[Array, 'B H Q K'] | None = None,
+) -> Float[Array, 'B H Q K']:
+    """(QK^T + bias) / sqrt(d_k), in float32; its lowest number where `mask` is False."""
     logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=jnp.float32)
     if bias is not None:
         logits = logits + bias
-    return masked_softmax(logits * query.shape[-1] ** -0.5, mask)
+    return _masked(logits * query.shape[-1] ** -0.5, mask)
 
 
 def masked_softmax(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Float[Array, '...']:
     """Softmax over the last axis where `mask` is True; uniform where it is nowhere True."""
-    return jax.nn.softmax(jnp.where(mask, logits, jnp.finfo(jnp.float32).min), axis=-1)
+    return jax.nn.softmax(_masked(logits, mask), axis=-1)
+
+
+def _masked(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Float[Array, '...']:
+    return jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
 
 
 def weighted_sum(weights: Float[Array, 'B H Q K'], value: Float[Array, 'B K H E']) -> Float[Array, 'B Q H E']:
