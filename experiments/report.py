@@ -11,7 +11,7 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
-from experiments import command, differences, formats, own, runs, scales, scored, tables
+from experiments import command, differences, formats, own, runs, scales, scored, sensitivity, tables
 from experiments.differences import Difference
 from experiments.formats import Column
 from experiments.scored import Comparison, Measured
@@ -307,6 +307,15 @@ def _by_run(comparison: Comparison) -> list[dict[str, object]]:
 def print_report(call: Call) -> None:
     """Prints a report, or writes it to a file."""
     values = call.flags
+    text = _agreement_by_option(call) if values.sensitivity else _report(call)
+    if values.output:
+        pathlib.Path(values.output).write_text(text)
+        print(values.output)
+    else:
+        print(text, end='')
+
+
+def _report(call: Call) -> str:
     comparison = _compared(call)
     told, tests = notes(comparison), {}
     try:
@@ -315,12 +324,21 @@ def print_report(call: Call) -> None:
         told.append(
             f'There is no p over sentences, which needs the translations and references of the runs: {error}.'
         )
-    text = _rendered(comparison, tests, told, values.format)
-    if values.output:
-        pathlib.Path(values.output).write_text(text)
-        print(values.output)
-    else:
-        print(text, end='')
+    return _rendered(comparison, tests, told, call.flags.format)
+
+
+def _agreement_by_option(call: Call) -> str:
+    """How the table's agreement with the paper changes with what the sweeps differ in."""
+    values = call.flags
+    if call.words:
+        raise ConfigError('--sensitivity: for the report of a sweep only, not with RUN...')
+    if FORMATS[values.format] is None:
+        able = ', '.join(name for name, renderer in FORMATS.items() if renderer)
+        raise ConfigError(f'--format={values.format}: with --sensitivity choose one of {able}')
+    folders = [_folder(call), *map(pathlib.Path, values.sensitivity)]
+    sweeps = {str(folder): runs.read_sweep(folder) for folder in folders}
+    compared = {name: (sweep, scored.of_sweep(sweep, pathlib.Path(name))) for name, sweep in sweeps.items()}
+    return FORMATS[values.format](*sensitivity.columns(compared))
 
 
 def _rendered(comparison: Comparison, tests: Tests, told: list[str], form: str) -> str:
@@ -350,16 +368,26 @@ def _compared(call: Call) -> Comparison:
         return scored.of_runs(call.words, values.base, values.split)
     if wrong := [name for name in ('base', 'split') if values[name].present]:
         raise ConfigError(f'--{wrong[0]}: for a report of RUN... only; the table of a sweep decides it')
+    folder = _folder(call)
+    return scored.of_sweep(runs.read_sweep(folder), folder)
+
+
+def _folder(call: Call) -> pathlib.Path:
+    """The folder of the sweep that the call names.
+
+    Raises:
+      ConfigError: it names none, or the sweep is of another table or scale.
+    """
+    values = call.flags
     if values.workdir is None and values.table is None:
         raise ConfigError('--workdir: missing; report needs the folder of a sweep, or the folders of runs')
     table, scale = (own.kept(name) if name else None for name in (values.table, values.scale))
-    named = values.workdir or runs.folder(table, scale or scales.default_scale(table))
-    folder = pathlib.Path(named)
+    folder = pathlib.Path(values.workdir or runs.folder(table, scale or scales.default_scale(table)))
     sweep = runs.read_sweep(folder)
     for flag, asked, found in (('table', table, sweep.table), ('scale', scale, sweep.scale)):
         if asked not in (None, found):
             raise ConfigError(f'--{flag}={asked}: {folder} is of {flag} {found}')
-    return scored.of_sweep(sweep, folder)
+    return folder
 
 
 def _curves(row: Measured) -> list[list[tuple[int, float]]]:
@@ -384,6 +412,14 @@ FLAGS = {
     'workdir': Flag(str, None, 'folder of a sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
     'table': Flag(str, None, 'the table of the sweep; a folder with another one is refused', 'NAME'),
     'scale': Flag(str, None, 'the scale of the sweep; a folder with another one is refused', 'NAME'),
+    'sensitivity': Flag(
+        str,
+        [],
+        "folder of a sweep that differs in an option: prints how the table's agreement with the paper "
+        'changes with it; may be given several times',
+        'FOLDER',
+        many=True,
+    ),
     'base': Flag(str, None, 'the RUN that the others are compared with (default: the first)', 'RUN'),
     'split': Flag(str, 'test', 'with RUN...: the split whose scores are compared', 'NAME'),
     'format': Flag(str, 'terminal', 'how to print it', 'NAME', choices=tuple(FORMATS)),
@@ -398,6 +434,7 @@ COMMANDS = {
         examples=(
             '{} --workdir=FOLDER',
             '{} --workdir=FOLDER --format=html --output=FILE',
+            '{} --workdir=FOLDER --sensitivity=FOLDER',
             '{} runs/tiny runs/tiny-h=2 --base=tiny',
         ),
         words=('RUN...',),

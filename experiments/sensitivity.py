@@ -1,0 +1,101 @@
+"""How a table's agreement with the paper changes with an option: sweeps that differ in it, side by side.
+
+Only runs that all the sweeps have are counted: so that seeds and rows make no difference.
+"""
+
+import json
+import statistics
+from collections.abc import Mapping, Sequence
+
+from experiments import differences, runs, scales, tables
+from experiments.differences import Difference
+from experiments.formats import Column
+from experiments.scored import Comparison, Measured
+from transformer import config as configs
+from transformer.options import ConfigError
+
+Compared = tuple[runs.Sweep, Comparison]
+
+
+def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
+    """A line for each sweep with its correlations, and notes.
+
+    Args:
+      sweeps: with the comparison of their rows, by folder.
+
+    Raises:
+      ConfigError: they are of different tables or scales, or have no seed of base in common.
+    """
+    (folder, (first, comparison)), *others = sweeps.items()
+    for other, (sweep, _) in others:
+        if (sweep.table, sweep.scale) != (first.table, first.scale):
+            raise ConfigError(
+                f'{other}: is of table {sweep.table} at the scale {sweep.scale}, '
+                f'{folder} of table {first.table} at the scale {first.scale}'
+            )
+    compared = [each for _, each in sweeps.values()]
+    seeds = sorted(set.intersection(*(_seeds(each.base_row(), each) for each in compared)))
+    if not seeds:
+        raise ConfigError(f'{", ".join(sweeps)}: no seed of base has ended in all of them')
+    found, counted = _options([sweep for sweep, _ in sweeps.values()]), []
+    for measure in comparison.table.measures:
+        pairs, rows = _shared(compared, measure, seeds)
+        scores = [each.base_row().scores(each.table.split, measure.path) for each in compared]
+        means = [statistics.mean(score[seed] for seed in seeds) for score in scores]
+        known = [differences.correlation(each) for each in pairs]
+        found += [
+            Column(f'base {measure.name}', 'score', [f'{mean:.{measure.decimals}f}' for mean in means]),
+            Column(f'Δ{measure.name} correlation', 'score', [f'{c.value:.2f}' if c else '' for c in known]),
+            Column('95%', 'score', [_interval(correlation) for correlation in known]),
+        ]
+        counted.append(f'{measure.name}: {len(rows)} of {len(comparison.rows) - 1} rows')
+    told = ', '.join(map(str, seeds))
+    notes = [
+        f"Table {first.table} at the scale {first.scale}: rank correlation (Spearman) of the rows' "
+        f"differences from base with the paper's. 95%: by bootstrap over seeds, where there are several.",
+        f'Runs that every sweep has: seeds {told}; {"; ".join(counted)}.',
+    ]
+    return [column for column in found if any(column.texts)], notes
+
+
+def _options(sweeps: Sequence[runs.Sweep]) -> list[Column]:
+    """What every sweep was launched with, of the options in which they may differ."""
+    keys = sorted(set().union(*(sweep.different for sweep in sweeps)))
+    flat = [configs.flatten(scales.config(_base(sweep), sweep.scale, sweep.different)) for sweep in sweeps]
+    return [Column(key, 'row', [json.dumps(each[key]) for each in flat]) for key in keys]
+
+
+def _base(sweep: runs.Sweep) -> tables.Row:
+    return tables.rows(sweep.table, tables.table(sweep.table).base)[0]
+
+
+def _seeds(row: Measured | None, comparison: Comparison) -> set[int]:
+    """The seeds of a row that have all scores."""
+    if row is None:
+        return set()
+    split, measures = comparison.table.split, comparison.table.measures
+    return set.intersection(*(set(row.scores(split, measure.path)) for measure in measures))
+
+
+def _shared(
+    compared: Sequence[Comparison], measure: tables.Measure, seeds: Sequence[int]
+) -> tuple[list[list[Difference]], set[str]]:
+    """The differences of each sweep over some seeds, and the rows that have all of these in all sweeps."""
+    every = [differences.differences(each, measure) for each in compared]
+    has_all = lambda pair: pair.paper is not None and set(seeds) <= set(pair.by_seed)
+    rows = set.intersection(*({name for name, pair in each.items() if has_all(pair)} for each in every))
+    over = lambda pair: {seed: pair.by_seed[seed] for seed in seeds}
+    return [
+        [
+            Difference(pair.paper, statistics.mean(over(pair).values()), by_seed=over(pair))
+            for name, pair in each.items()
+            if name in rows
+        ]
+        for each in every
+    ], rows
+
+
+def _interval(correlation: differences.Correlation | None) -> str:
+    if correlation is None or correlation.low is None:
+        return ''
+    return f'[{correlation.low:.2f}, {correlation.high:.2f}]'

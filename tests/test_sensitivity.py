@@ -1,0 +1,85 @@
+"""How the agreement of a table with the paper changes with an option, from sweeps side by side."""
+
+import json
+import pathlib
+import statistics
+
+import pytest
+import scipy.stats
+
+from experiments import launch, report, runs, tables
+
+COMMITTED = launch.ROOT / 'experiments' / 'results' / 'table3-grammar'
+SEEDS = (2, 3)
+ROWS = {row.name: row.paper.get('PPL') for row in tables.TABLES['3'].rows}
+# The row that the other sweep lacks.
+LEFT_OUT = 'E'
+
+
+def result(row: str, seed: int) -> dict:
+    return json.loads((COMMITTED / f'{row}-seed{seed}' / 'result.json').read_text())
+
+
+@pytest.fixture
+def other(tmp_path) -> pathlib.Path:
+    """A sweep at half the learning rate, with two of the five seeds, whose perplexities are the paper's."""
+    asked = tuple((row, seed) for row in ROWS if row != LEFT_OUT for seed in SEEDS)
+    sweep = runs.Sweep('3', 'grammar', {'train.lr_constant': 0.2}, asked)
+    runs.write_sweep(tmp_path, sweep)
+    for run in sweep.all_runs(tmp_path):
+        made = result(run.row, run.seed)
+        made['config']['train']['lr_constant'] = 0.2
+        made['scores']['dev']['perplexity'] = ROWS[run.row] + run.seed
+        run.folder.mkdir()
+        (run.folder / 'result.json').write_text(json.dumps(made))
+    return tmp_path
+
+
+def shown(capsys, *options: str) -> str:
+    assert report.main(['report', f'--workdir={COMMITTED}', *options]) == 0
+    return capsys.readouterr().out
+
+
+def refused(capsys, *options: str) -> str:
+    assert report.main(['report', *options]) == 2
+    return capsys.readouterr().err
+
+
+def test_the_correlation_is_over_the_runs_that_all_sweeps_have(other, capsys):
+    lines = shown(capsys, f'--sensitivity={other}', '--format=markdown').splitlines()
+    cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines if '|' in line]
+    headings, ours, theirs = cells[0], cells[2], cells[3]
+    assert headings[:4] == ['train.lr_constant', 'base PPL', 'ΔPPL correlation', '95%']
+    perplexity = lambda row, seed: result(row, seed)['scores']['dev']['perplexity']
+    rows = [row for row in ROWS if row not in ('base', LEFT_OUT)]
+    found = [
+        statistics.mean(perplexity(row, seed) - perplexity('base', seed) for seed in SEEDS) for row in rows
+    ]
+    papers = [ROWS[row] - ROWS['base'] for row in rows]
+    base = statistics.mean(perplexity('base', seed) for seed in SEEDS)
+    correlation = scipy.stats.spearmanr(papers, found).statistic
+    assert ours[:3] == ['0.4', f'{base:.3f}', f'{correlation:.2f}'] and 0.5 < correlation < 0.99
+    assert theirs[:4] == ['0.2', '7.420', '1.00', '[1.00, 1.00]']
+    assert 'seeds 2, 3; PPL: 18 of 19 rows; BLEU: 18 of 19 rows.' in lines[-1]
+
+
+def test_one_seed_has_no_interval(other, capsys):
+    for row in ROWS:
+        if row != LEFT_OUT:
+            (other / f'{row}-seed3' / 'result.json').unlink()
+    out = shown(capsys, f'--sensitivity={other}')
+    assert '95%' not in out.splitlines()[0] and 'seeds 2;' in out
+
+
+def test_sweeps_that_cannot_be_compared(other, tmp_path, capsys):
+    both = (f'--workdir={COMMITTED}', f'--sensitivity={other}')
+    multi30k = COMMITTED.parent / 'table3-multi30k'
+    told = refused(capsys, f'--workdir={COMMITTED}', f'--sensitivity={multi30k}')
+    scales = 'is of table 3 at the scale multi30k', 'of table 3 at the scale grammar'
+    assert told == f'error: {multi30k}: {scales[0]}, {COMMITTED} {scales[1]}\n'
+    assert 'choose one of terminal, markdown, latex\n' in refused(capsys, *both, '--format=csv')
+    told = refused(capsys, str(COMMITTED / 'base-seed2'), f'--sensitivity={other}')
+    assert told.startswith('error: --sensitivity: for the report of a sweep only')
+    for seed in SEEDS:
+        (other / f'base-seed{seed}' / 'result.json').unlink()
+    assert 'no seed of base has ended in all of them\n' in refused(capsys, *both)
