@@ -53,7 +53,7 @@ def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
     notes = [
         f"Table {first.table} at the scale {first.scale}: rank correlation (Spearman) of the rows' "
         f"differences from base with the paper's. 95%: by bootstrap over seeds, where there are several.",
-        f'Runs that every sweep has: seeds {told}; {"; ".join(counted)}.',
+        f'Runs that every sweep has: seed{"s" * (len(seeds) > 1)} {told}; {"; ".join(counted)}.',
     ]
     return [column for column in found if any(column.texts)], notes
 

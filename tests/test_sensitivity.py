@@ -68,7 +68,7 @@ def test_one_seed_has_no_interval(other, capsys):
         if row != LEFT_OUT:
             (other / f'{row}-seed3' / 'result.json').unlink()
     out = shown(capsys, f'--sensitivity={other}')
-    assert '95%' not in out.splitlines()[0] and 'seeds 2;' in out
+    assert '95%' not in out.splitlines()[0] and 'seed 2;' in out
 
 
 def test_sweeps_that_cannot_be_compared(other, tmp_path, capsys):
