@@ -11,6 +11,8 @@ import statistics
 import sys
 from collections.abc import Callable, Mapping, Sequence
 
+from absl import flags
+
 from experiments import command, differences, formats, own, runs, scales, scored, sensitivity, tables
 from experiments.differences import Difference
 from experiments.formats import Column
@@ -336,6 +338,9 @@ def _agreement_by_option(call: Call) -> str:
         able = ', '.join(name for name, renderer in FORMATS.items() if renderer)
         raise ConfigError(f'--format={values.format}: with --sensitivity choose one of {able}')
     folders = [_folder(call), *map(pathlib.Path, values.sensitivity)]
+    for i, folder in enumerate(folders):
+        if folder.resolve() in [other.resolve() for other in folders[:i]]:
+            raise ConfigError(f'--sensitivity={folder}: named twice')
     sweeps = {str(folder): runs.read_sweep(folder) for folder in folders}
     compared = {name: (sweep, scored.of_sweep(sweep, pathlib.Path(name))) for name, sweep in sweeps.items()}
     return FORMATS[values.format](*sensitivity.columns(compared))
@@ -363,22 +368,27 @@ def _compared(call: Call) -> Comparison:
     """What the call names: a sweep, or runs."""
     values = call.flags
     if call.words:
-        if wrong := [name for name in ('workdir', 'table', 'scale') if values[name].present]:
-            raise ConfigError(f'--{wrong[0]}: for the report of a sweep only, not with RUN...')
+        _refuse(values, ('workdir', 'table', 'scale'), 'for the report of a sweep only, not with RUN...')
         return scored.of_runs(call.words, values.base, values.split)
-    if wrong := [name for name in ('base', 'split') if values[name].present]:
-        raise ConfigError(f'--{wrong[0]}: for a report of RUN... only; the table of a sweep decides it')
     folder = _folder(call)
     return scored.of_sweep(runs.read_sweep(folder), folder)
+
+
+def _refuse(values: flags.FlagValues, names: Sequence[str], why: str) -> None:
+    """Refuses the flags that do not belong to this report."""
+    for name in names:
+        if values[name].present:
+            raise ConfigError(f'--{name}: {why}')
 
 
 def _folder(call: Call) -> pathlib.Path:
     """The folder of the sweep that the call names.
 
     Raises:
-      ConfigError: it names none, or the sweep is of another table or scale.
+      ConfigError: it names none, or the sweep is of another table or scale; or a flag is of other reports.
     """
     values = call.flags
+    _refuse(values, ('base', 'split'), 'for a report of RUN... only; the table of a sweep decides it')
     if values.workdir is None and values.table is None:
         raise ConfigError('--workdir: missing; report needs the folder of a sweep, or the folders of runs')
     table, scale = (own.kept(name) if name else None for name in (values.table, values.scale))

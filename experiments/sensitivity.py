@@ -1,9 +1,8 @@
 """How a table's agreement with the paper changes with an option: sweeps that differ in it, side by side.
 
-Only runs that all the sweeps have are counted: so that seeds and rows make no difference.
+Only runs that all the sweeps have are counted, so that neither seeds nor rows make a difference.
 """
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -24,7 +23,7 @@ def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
       sweeps: with the comparison of their rows, by folder.
 
     Raises:
-      ConfigError: they are of different tables or scales, or have no seed of base in common.
+      ConfigError: they are of different tables or scales, or have too few runs in common.
     """
     (folder, (first, comparison)), *others = sweeps.items()
     for other, (sweep, _) in others:
@@ -37,32 +36,40 @@ def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
     seeds = sorted(set.intersection(*(_seeds(each.base_row(), each) for each in compared)))
     if not seeds:
         raise ConfigError(f'{", ".join(sweeps)}: no seed of base has ended in all of them')
-    found, counted = _options([sweep for sweep, _ in sweeps.values()]), []
+    found = [Column('sweep', 'row', list(sweeps)), *_options([sweep for sweep, _ in sweeps.values()])]
+    counted, agreements = [], []
     for measure in comparison.table.measures:
         pairs, rows = _shared(compared, measure, seeds)
         scores = [each.base_row().scores(each.table.split, measure.path) for each in compared]
         means = [statistics.mean(score[seed] for seed in seeds) for score in scores]
         known = [differences.correlation(each) for each in pairs]
+        agreements += [correlation for correlation in known if correlation]
         found += [
             Column(f'base {measure.name}', 'score', [f'{mean:.{measure.decimals}f}' for mean in means]),
             Column(f'Δ{measure.name} correlation', 'score', [f'{c.value:.2f}' if c else '' for c in known]),
             Column('95%', 'score', [_interval(correlation) for correlation in known]),
         ]
         counted.append(f'{measure.name}: {len(rows)} of {len(comparison.rows) - 1} rows')
-    told = ', '.join(map(str, seeds))
+    if not agreements:
+        raise ConfigError(
+            f"{', '.join(sweeps)}: fewer than three rows with the paper's numbers have ended in all of them"
+        )
+    several, told = len(seeds) > 1, ', '.join(map(str, seeds))
+    intervals = ' 95%: by bootstrap over seeds.' if several else ''
     notes = [
         f"Table {first.table} at the scale {first.scale}: rank correlation (Spearman) of the rows' "
-        f"differences from base with the paper's. 95%: by bootstrap over seeds, where there are several.",
-        f'Runs that every sweep has: seed{"s" * (len(seeds) > 1)} {told}; {"; ".join(counted)}.',
+        f"differences from base with the paper's.{intervals}",
+        f'Runs that every sweep has: seed{"s" if several else ""} {told}; {"; ".join(counted)}.',
     ]
     return [column for column in found if any(column.texts)], notes
 
 
 def _options(sweeps: Sequence[runs.Sweep]) -> list[Column]:
-    """What every sweep was launched with, of the options in which they may differ."""
+    """The options in which the sweeps differ."""
     keys = sorted(set().union(*(sweep.different for sweep in sweeps)))
     flat = [configs.flatten(scales.config(_base(sweep), sweep.scale, sweep.different)) for sweep in sweeps]
-    return [Column(key, 'row', [json.dumps(each[key]) for each in flat]) for key in keys]
+    texts = {key: [tables.shown(key, each[key]) for each in flat] for key in keys}
+    return [Column(key, 'option', found) for key, found in texts.items() if len(set(found)) > 1]
 
 
 def _base(sweep: runs.Sweep) -> tables.Row:

@@ -133,6 +133,28 @@ def test_full_attention_has_the_gradient_of_dropped_weights_and_a_bias():
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize('scale, most', [(1.0, 0.01), (3.0, 0.02)])
+def test_gradients_of_full_attention_in_bfloat16(scale, most):
+    """Against float32: the norm of the error, of flat and of sharp weights with dropout."""
+    draw = np.random.default_rng(0)
+    heads = [jnp.asarray(draw.normal(size=(2, 64, 4, 32)), jnp.bfloat16) for _ in range(4)]
+    query, key, value, back = scale * heads[0], scale * heads[1], *heads[2:]
+    segments = jnp.ones((2, 64), jnp.int32)
+    drop = layers.Dropout(0.1).bind({}, rngs={'dropout': jax.random.key(0)}).drawn(train=True)
+
+    @jax.jit
+    def gradients(query, key, value, back):
+        attend = lambda *given: full.attend(*given, segments, segments, None, drop, causal=True)
+        return jax.vjp(attend, query, key, value)[1](back)
+
+    found = gradients(query, key, value, back)
+    expected = gradients(*(x.astype(jnp.float32) for x in (query, key, value, back)))
+    for mine, exact in zip(found, expected, strict=True):
+        assert mine.dtype == jnp.bfloat16
+        error = np.linalg.norm(np.asarray(mine, np.float32) - exact) / np.linalg.norm(exact)
+        assert 0 < error < most
+
+
 @pytest.mark.parametrize('causal', [True, False])
 @pytest.mark.parametrize(
     'model',

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer import accounting, losses, optim
+from transformer import accounting, losses, optim, products
 from transformer.config import config_dict, resolve
 from transformer.nn import masks, models, positions
 from transformer.nn.kernels.kernel import attention_weights
@@ -216,10 +216,20 @@ def test_flops_as_xla_counts_them(changes):
         return jnp.square(model.apply({'params': params}, batch, train=False)).sum()
 
     forward = accounting.forward_flops(config.model, rows, source, target)
-    for function, products in ((loss, forward), (jax.grad(loss), 3 * forward)):
+    for function, formula in ((loss, forward), (jax.grad(loss), 3 * forward)):
         counted = jax.jit(function).lower(params, batch).cost_analysis()['flops']
         # XLA counts elementwise work too, which is much in a model this small.
-        assert 0.98 * products < counted < 1.15 * products
+        assert 0.98 * formula < counted < 1.15 * formula
+
+
+def test_the_gradient_of_a_product():
+    rng = np.random.default_rng(0)
+    x, kernel, back = (rng.normal(size=shape) for shape in ((2, 3, 5), (5, 7), (2, 3, 7)))
+    found, gradient = jax.vjp(products.product, jnp.asarray(x), jnp.asarray(kernel))
+    of_x, of_kernel = gradient(jnp.asarray(back))
+    np.testing.assert_allclose(found, x @ kernel, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(of_x, back @ kernel.T, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(of_kernel, np.einsum('BTD,BTF->DF', x, back), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize('eps_ls', [0.0, 0.1])

@@ -49,7 +49,7 @@ def test_the_correlation_is_over_the_runs_that_all_sweeps_have(other, capsys):
     lines = shown(capsys, f'--sensitivity={other}', '--format=markdown').splitlines()
     cells = [[cell.strip() for cell in line.strip('|').split('|')] for line in lines if '|' in line]
     headings, ours, theirs = cells[0], cells[2], cells[3]
-    assert headings[:4] == ['train.lr_constant', 'base PPL', 'ΔPPL correlation', '95%']
+    assert headings[:5] == ['sweep', 'train.lr_constant', 'base PPL', 'ΔPPL correlation', '95%']
     perplexity = lambda row, seed: result(row, seed)['scores']['dev']['perplexity']
     rows = [row for row in ROWS if row not in ('base', LEFT_OUT)]
     found = [
@@ -58,8 +58,10 @@ def test_the_correlation_is_over_the_runs_that_all_sweeps_have(other, capsys):
     papers = [ROWS[row] - ROWS['base'] for row in rows]
     base = statistics.mean(perplexity('base', seed) for seed in SEEDS)
     correlation = scipy.stats.spearmanr(papers, found).statistic
-    assert ours[:3] == ['0.4', f'{base:.3f}', f'{correlation:.2f}'] and 0.5 < correlation < 0.99
-    assert theirs[:4] == ['0.2', '7.420', '1.00', '[1.00, 1.00]']
+    assert (
+        ours[:4] == [str(COMMITTED), '0.4', f'{base:.3f}', f'{correlation:.2f}'] and 0.5 < correlation < 0.99
+    )
+    assert theirs[:5] == [str(other), '0.2', '7.420', '1.00', '[1.00, 1.00]']
     assert 'seeds 2, 3; PPL: 18 of 19 rows; BLEU: 18 of 19 rows.' in lines[-1]
 
 
@@ -68,7 +70,7 @@ def test_one_seed_has_no_interval(other, capsys):
         if row != LEFT_OUT:
             (other / f'{row}-seed3' / 'result.json').unlink()
     out = shown(capsys, f'--sensitivity={other}')
-    assert '95%' not in out.splitlines()[0] and 'seed 2;' in out
+    assert '95%' not in out and 'seed 2;' in out
 
 
 def test_sweeps_that_cannot_be_compared(other, tmp_path, capsys):
@@ -80,6 +82,13 @@ def test_sweeps_that_cannot_be_compared(other, tmp_path, capsys):
     assert 'choose one of terminal, markdown, latex\n' in refused(capsys, *both, '--format=csv')
     told = refused(capsys, str(COMMITTED / 'base-seed2'), f'--sensitivity={other}')
     assert told.startswith('error: --sensitivity: for the report of a sweep only')
+    again = other / '..' / other.name
+    assert refused(capsys, *both, f'--sensitivity={again}') == f'error: --sensitivity={again}: named twice\n'
+    assert refused(capsys, *both, '--split=dev').startswith('error: --split: for a report of RUN... only')
+    for row in ROWS:
+        if row not in ('base', 'A1', LEFT_OUT):
+            (other / f'{row}-seed2' / 'result.json').unlink()
+    assert 'fewer than three rows with the paper' in refused(capsys, *both)
     for seed in SEEDS:
         (other / f'base-seed{seed}' / 'result.json').unlink()
     assert 'no seed of base has ended in all of them\n' in refused(capsys, *both)

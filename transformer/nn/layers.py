@@ -10,6 +10,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer import products
 from transformer.config import Model
+from transformer.nn.kernels.kernel import KEEP_ALL
 from transformer.symbols import PAD
 
 
@@ -42,7 +43,7 @@ class Dropout(nn.Module):
     def drawn(self, *, train: bool) -> Callable[[Float[Array, '*B D']], Float[Array, '*B D']]:
         """The dropout of one array as a pure function, which may be computed again."""
         if not train or self.rate == 0.0:
-            return jax.tree_util.Partial(lambda x: x)
+            return KEEP_ALL
         return jax.tree_util.Partial(functools.partial(_dropped, self.rate), self.make_rng('dropout'))
 
 

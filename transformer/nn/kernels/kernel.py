@@ -11,8 +11,8 @@ from transformer.config import Model
 
 # What one layer remembers of earlier positions: arrays with first axis B.
 State = dict[str, Array]
-# The dropout of attention weights: a linear function of an array whose last axis is that of the keys, and a
-# pytree as jax.tree_util.Partial is one.
+# The dropout of attention weights, the last axis that of the keys: multiplies each by a number of its own.
+# A jax.tree_util.Partial, so that a random key in it may be traced.
 Drop = Callable[[Float[Array, '...']], Float[Array, '...']]
 KEEP_ALL: Drop = jax.tree_util.Partial(lambda weights: weights)
 
