@@ -59,8 +59,8 @@ def _means_backward(saved, gradient):
     of_weights = drop(jnp.einsum('BQHE,BKHE->BHQK', gradient, value, preferred_element_type=jnp.float32))
     # Each query's sum of weights times of_weights, without a pass over them (Dao et al. 2022, appendix B.2).
     # In bfloat16 it has the rounding of the outputs, as FlashAttention's has.
-    sums = jnp.einsum('BQHE,BQHE->BHQ', gradient, means, preferred_element_type=jnp.float32)
-    of_logits = jnp.where(mask, weights * (of_weights - sums[..., None]), 0.0) * query.shape[-1] ** -0.5
+    sums = jnp.sum(gradient.astype(jnp.float32) * means, axis=-1).swapaxes(1, 2)[..., None]
+    of_logits = jnp.where(mask, weights * (of_weights - sums), 0.0) * query.shape[-1] ** -0.5
     rounded = of_logits.astype(query.dtype)
     of_query = jnp.einsum('BHQK,BKHC->BQHC', rounded, key)
     of_key = jnp.einsum('BHQK,BQHC->BKHC', rounded, query)
