@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 
 def product(x: Float[Array, '*B D'], kernel: Float[Array, 'D F']) -> Float[Array, '*B F']:
-    """The product of all rows with a matrix."""
+    """The product of all rows with a matrix; with a reverse derivative only."""
     return _of_matrices(x.reshape(-1, x.shape[-1]), kernel).reshape(*x.shape[:-1], -1)
 
 

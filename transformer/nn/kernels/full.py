@@ -31,7 +31,7 @@ def attend(
     *,
     causal: bool,
 ) -> Float[Array, 'B Q H E']:
-    """Every query's mean of the values of its segment."""
+    """Every query's mean of the values of its segment; with a reverse derivative only."""
     return _means(query, key, value, mask_of(queries, keys, causal=causal), bias, drop)
 
 
