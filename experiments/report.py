@@ -9,20 +9,18 @@ import math
 import pathlib
 import statistics
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from experiments import command, differences, formats, own, runs, scales, scored, sensitivity, tables
+from experiments import command, differences, formats, own, records, runs, scales, scored, sensitivity, tables
 from experiments.differences import Difference
 from experiments.formats import Column
+from experiments.records import Tests
 from experiments.scored import Comparison, Measured
-from transformer import accounting
 from transformer import config as configs
 from transformer.arguments import Call, Command, Flag
 from transformer.options import ConfigError
-
-Tests = Mapping[str, Sequence[tuple[float, float]]]
 
 
 def columns(comparison: Comparison, tests: Tests) -> list[Column]:
@@ -119,7 +117,7 @@ def _agreement(tests: Sequence[tuple[float, float]]) -> str:
 
 def _costs(comparison: Comparison) -> list[Column]:
     rows, ours = comparison.rows, ' ours' if comparison.several else ''
-    speeds = [_number(_speed(row), ',.0f') for row in rows] if comparison.table.speed else []
+    speeds = [_number(records.speed(row), ',.0f') for row in rows] if comparison.table.speed else []
     return [
         Column('params', 'cost', [_number(row.row.paper.get('params'), 'g', 'M') for row in rows]),
         Column(
@@ -128,26 +126,10 @@ def _costs(comparison: Comparison) -> list[Column]:
             [f'{row.done[0].result["params"] / 1e6:.2f}M' if row.done else '' for row in rows],
         ),
         Column('FLOPs', 'cost', [_number(row.row.paper.get('FLOPs'), '.1e') for row in rows]),
-        Column(f'FLOPs{ours}', 'cost', [_number(_flops(row), '.2e') for row in rows]),
+        Column(f'FLOPs{ours}', 'cost', [_number(records.flops(row), '.2e') for row in rows]),
         Column('tokens/s', 'cost', speeds),
-        Column('hours', 'cost', [_number(_hours(row), '.3g') for row in rows]),
+        Column('hours', 'cost', [_number(records.hours(row), '.3g') for row in rows]),
     ]
-
-
-def _flops(row: Measured) -> float:
-    """Of the updates that were made, which a training that stopped early has fewer of; else of all."""
-    steps = [run.result['steps'] for run in row.done] or [row.config.train.steps]
-    return accounting.update_flops(row.config) * statistics.mean(steps)
-
-
-def _speed(row: Measured) -> float | None:
-    """Target tokens a second of updates; None of results that were written before it was kept."""
-    speeds = [run.result['tokens_per_second'] for run in row.done if run.result.get('tokens_per_second')]
-    return statistics.mean(speeds) if speeds else None
-
-
-def _hours(row: Measured) -> float | None:
-    return statistics.mean(run.result['seconds'] for run in row.done) / 3600 if row.done else None
 
 
 def _number(value: float | None, form: str, unit: str = '') -> str:
@@ -248,64 +230,6 @@ def _correlation(found: differences.Correlation | None) -> str:
     return f'{found.value:.2f} (Spearman, {found.rows} rows, p {found.p:.2g}{interval})'
 
 
-def records(comparison: Comparison, tests: Tests) -> list[dict[str, object]]:
-    """The rows for programs: numbers as they are, without rounding, and None where there is none."""
-    others = sorted(set().union(*(row.changed for row in comparison.rows)) - set(comparison.options))
-    return [_record(row, comparison, others, tests) for row in comparison.rows]
-
-
-def _record(row: Measured, comparison: Comparison, others: Sequence[str], tests: Tests) -> dict[str, object]:
-    flat, split = configs.flatten(row.config), comparison.table.split
-    found = {'row': row.row.name, 'source': row.row.source or None}
-    found |= {key: flat[key] for key in (*comparison.options, *others)}
-    found |= {'runs_done': len(row.done), 'runs_missing': len(row.missing)}
-    found |= {'scored_as_base': not row.is_unlike if row.done else None}
-    for measure in comparison.table.measures:
-        values = list(row.scores(split, measure.path).values())
-        of_rows = differences.differences(comparison, measure)
-        difference = of_rows.get(row.row.name, Difference(None, None))
-        seeds = difference.over_seeds
-        several = len(values) > 1 and all(map(math.isfinite, values))
-        name = measure.name
-        found |= {
-            f'{name}_paper': differences.paper(row.row, measure),
-            f'{name}_mean': statistics.mean(values) if values else None,
-            f'{name}_stdev': statistics.stdev(values) if several else None,
-            f'{name}_runs': len(values),
-            f'{name}_difference_paper': difference.paper,
-            f'{name}_difference': difference.ours,
-            f'{name}_difference_low': seeds and seeds.low,
-            f'{name}_difference_high': seeds and seeds.high,
-            f'{name}_p_over_seeds': seeds and seeds.p,
-            f'{name}_told_from_base': seeds and seeds.is_told,
-        }
-        if measure.significance:
-            tested = tests.get(row.row.name, ())
-            found[f'{name}_p_greatest'] = max((p for _, p in tested), default=None)
-            found[f'{name}_runs_disagree'] = differences.disagree(tested) if tested else None
-    millions, hours = row.row.paper.get('params'), _hours(row)
-    return found | {
-        'params_paper': millions and millions * 1e6,
-        'params': row.done[0].result['params'] if row.done else None,
-        'FLOPs_paper': row.row.paper.get('FLOPs'),
-        'FLOPs': _flops(row),
-        'training_seconds_mean': hours and hours * 3600,
-    }
-
-
-def _by_run(comparison: Comparison) -> list[dict[str, object]]:
-    """Every run for programs, with its own scores."""
-    split, measures = comparison.table.split, comparison.table.measures
-    found = []
-    for row in comparison.rows:
-        for run in row.done:
-            scores = {m.name: scored.value_at(run.scores(split), m.path) for m in measures}
-            about = {'row': row.row.name, 'run': run.name, 'seed': run.result['config']['train']['seed']}
-            how = {'checkpoint': run.scores(split)['checkpoint'], 'unlike_base': run.unlike or None}
-            found.append({**about, **scores, **how, 'training_seconds': run.result['seconds']})
-    return found
-
-
 def print_report(call: Call) -> None:
     """Prints a report, or writes it to a file."""
     values = call.flags
@@ -349,10 +273,10 @@ def _agreement_by_option(call: Call) -> str:
 def _rendered(comparison: Comparison, tests: Tests, told: list[str], form: str) -> str:
     """The report in a format."""
     if form == 'csv':
-        return formats.csv_text(records(comparison, tests))
+        return formats.csv_text(records.of_rows(comparison, tests))
     if form == 'json':
         about = {'title': comparison.title, 'split': comparison.table.split, 'base': comparison.base}
-        rows = {'rows': records(comparison, tests), 'runs': _by_run(comparison)}
+        rows = {'rows': records.of_rows(comparison, tests), 'runs': records.of_runs(comparison)}
         return formats.json_text({**about, **rows, 'notes': told})
     shown = columns(comparison, tests)
     if form == 'html':
