@@ -57,6 +57,7 @@ AXES = {
     'model.vocab_size': [300],
     'model.max_len': [20],
     'model.dtype': ['float32', 'bfloat16'],
+    'model.remat': [True],
 }
 KINDS = {
     'transformer': {},

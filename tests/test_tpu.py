@@ -9,7 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import benchmark, compiled, sweep, tpu, traffic
+from experiments import benchmark, compiled, programs, sweep, tpu, traffic
+from transformer import config as configs
 from transformer.options import ConfigError
 
 ROWS, WIDTH, TRIPS = 8, 32, 5
@@ -133,6 +134,18 @@ def test_the_tiny_model_for_one_chip(tmp_path, capsys):
         assert 0 < cost['hbm_bytes'] < 1.2 * cost['bytes_accessed']
         assert len(cost['arrays']) == len(cost['costliest']) == tpu.SHOWN
         assert 0 < cost['roofline']['utilisation'] < 1
+
+
+def test_rematerialisation_needs_less_memory():
+    pytest.importorskip('libtpu')
+    tpu.prepare()
+    config = configs.resolve(configs.config_dict({**benchmark.TPU_SIZES, 'model.d_model': 128}))
+
+    def temporaries(remat: bool) -> int:
+        program = programs.update(configs.replace(config, {'model.remat': remat}), tpu.devices_of('v5e:1x1'))
+        return program.compile().memory_analysis().temp_size_in_bytes
+
+    assert temporaries(True) < temporaries(False) / 2
 
 
 def test_rows_that_do_not_fit_are_refused(capsys):

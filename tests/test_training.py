@@ -12,6 +12,7 @@ import optax
 import pytest
 from etils import epath
 
+from experiments import programs
 from transformer import config as configs
 from transformer import losses, parallel, training
 from transformer.config import OPTIONS, Config, config_dict, resolve
@@ -138,6 +139,29 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices, kind, 
     found = gradients_of(config_of(kind, prng=prng, accumulate=accumulate))
     use_devices(1)
     assert_same(found, gradients_on_one_device(kind, prng))
+
+
+@pytest.mark.parametrize(('kind', 'prng'), [(kind, prng) for kind in LAYERED for prng in ('threefry', 'rbg')])
+def test_gradients_do_not_depend_on_rematerialisation(use_devices, kind, prng):
+    use_devices(2)
+    found = gradients_of(configs.replace(config_of(kind, prng=prng, accumulate=2), {'model.remat': True}))
+    use_devices(1)
+    assert_same(found, gradients_on_one_device(kind, prng))
+
+
+@pytest.mark.parametrize('kind', LAYERED)
+@pytest.mark.parametrize('layers', [1, 3])
+def test_every_layer_is_rematerialised(use_devices, kind, layers):
+    use_devices(1)
+    config = configs.replace(config_of(kind), {'model.N': layers})
+    barriers = [
+        programs.update(configs.replace(config, {'model.remat': remat}), parallel.devices())
+        .as_text()
+        .count('optimization_barrier')
+        for remat in (False, True)
+    ]
+    # One keeps the compiler from taking what it has computed before.
+    assert barriers[1] - barriers[0] == layers + (config.model.N_decoder or 0)
 
 
 @functools.cache

@@ -162,6 +162,14 @@ class Model:
     dtype: Literal['float32', 'bfloat16'] = option(
         'float32', 'of the computation; parameters are float32', ''
     )
+    remat: bool = option(
+        False,
+        'keep only the inputs of layers for the backward pass, and compute the layers again in it: less '
+        'memory, about a quarter more FLOPs',
+        '',
+        only=LAYERED,
+        free=True,
+    )
 
 
 @dataclasses.dataclass(frozen=True)

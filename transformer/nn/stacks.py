@@ -132,6 +132,14 @@ class DecoderLayer(nn.Module):
         return x, state
 
 
+def _through(
+    model: Model, layer: EncoderLayer | DecoderLayer, x: Float[Array, 'B S D'], *others, train: bool
+) -> Float[Array, 'B S D']:
+    """A layer's output; with `remat` what is computed inside is not kept for the backward pass."""
+    apply = lambda layer, x: layer(x, *others, train=train)
+    return (nn.remat(apply) if model.remat and train else apply)(layer, x)
+
+
 class Encoder(nn.Module):
     """A stack of N layers."""
 
@@ -147,7 +155,8 @@ class Encoder(nn.Module):
         train: bool,
     ) -> Float[Array, 'B S D']:
         for i in range(self.model.N):
-            x = EncoderLayer(self.model, name=f'layer_{i}')(x, segments, positions, train=train)
+            layer = EncoderLayer(self.model, name=f'layer_{i}')
+            x = _through(self.model, layer, x, segments, positions, train=train)
         return FinalNorm(self.model, name='final')(x)
 
 
@@ -172,7 +181,7 @@ class Decoder(nn.Module):
         train: bool,
     ) -> Float[Array, 'B T D']:
         for layer in self.layers:
-            x = layer(x, segments, positions, memory, train=train)
+            x = _through(self.model, layer, x, segments, positions, memory, train=train)
         return self.final(x)
 
     def project(self, memory: Memory | None) -> list[Projected | None]:
