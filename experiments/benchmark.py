@@ -25,13 +25,14 @@ import resource
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 from etils import epath
 
 from experiments import (
+    beside,
     command,
     compiling,
     limit,
@@ -88,6 +89,7 @@ TRANSFORMERS = {
     'base': (functools.partial(configs.config_dict, SIZES), 2.3),
     'run': (lambda: importlib.import_module('configs.tiny').get_config(), 2.5),
     'grammar': (functools.partial(scales.scale_config, 'grammar'), 2.0),
+    'multi30k': (lambda: importlib.import_module('configs.multi30k').get_config(), 3.0),
 }
 
 
@@ -133,44 +135,13 @@ def benchmark_replicas() -> None:
     tell(f'of {REPLICAS} in one program', together, 's', most=REPLICAS * alone)
 
 
-def beside_pytorch(
-    config: Config, what: str, peers_of: Callable, leasts: Mapping[str, float], rounds: int, count: int
-) -> dict[str, object]:
-    """Times updates of full rows, ours and PyTorch's in turns, and prints them.
-
-    Args:
-      what: the model, in words.
-      peers_of: maps the module of peers and a batch to PyTorch's updates, by name.
-      leasts: by the same names, how many times a peer's speed ours should be.
-    """
-    if parallel.platform() != 'cpu':
-        raise ConfigError(f'{parallel.platform()}: the peer runs on CPUs; set JAX_PLATFORMS=cpu')
-    batch, m = updates.random_batch(config), config.model
-    rows, length = batch['target'].tokens.shape
-    what = (
-        f'updates of {what}, {rows} x {length} tokens a side, {m.vocab_size:,} pieces, '
-        f'dropout {m.P_drop}, {m.dtype}'
-    )
-    print(f'{what}; {rounds} rounds of {count}, {os.cpu_count()} processors')
-    sides = {'ours': updates.of(config, batch)}
-    if importlib.util.find_spec('torch'):
-        from experiments import peers
-
-        sides |= peers_of(peers, batch)
-    else:
-        print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
-    found = turns.compare(turns.measure(sides, rounds, count), rows * length)
-    tell_ratios(found, 'tokens', leasts)
-    return {'what': what, **found}
-
-
 def benchmark_recurrent(rounds: int, count: int, output: str | None) -> None:
     """Times updates of an LSTM with attention, ours and PyTorch's in turns."""
     config = configs.resolve(configs.config_dict(RECURRENT))
     m = config.model
-    what = f'{m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention'
-    peers_of = lambda peers, batch: {'PyTorch': peers.recurrent(config, batch)}
-    write_report(output, beside_pytorch(config, what, peers_of, {'PyTorch': 1.0}, rounds, count))
+    model = f'{m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention'
+    work = beside.full_rows(config)
+    write_report(output, beside.measure(config, model, work, ['float32'], 1.0, rounds, count))
 
 
 def transformers(names: str) -> dict[str, Config]:
@@ -204,36 +175,35 @@ def benchmark_compile(names: str, output: str | None) -> None:
     write_report(output, found)
 
 
-def benchmark_train(
-    names: str, rounds: int, count: int, output: str | None, profile: str | None = None
-) -> None:
-    """Times updates of Transformers, ours and PyTorch's in turns, and the products of an update alone.
-
-    Args:
-      profile: a folder that gets a trace of each model's updates.
-    """
-    found = {}
-    for name, config in transformers(names).items():
-        least, m = TRANSFORMERS[name][1], config.model
-        what = f'{name}: {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
-        peers_of = lambda peers, batch, config=config: {
-            f'PyTorch, {dtype}': peers.transformer(config, batch, dtype) for dtype in ('float32', 'bfloat16')
-        }
-        leasts = {'PyTorch, float32': least}
-        measured = beside_pytorch(config, what, peers_of, leasts, rounds, count)
-        batch = updates.random_batch(config)
-        products = limit.of_update(config, batch)
-        alone = batch['target'].tokens.size / sum(p.seconds() * count for p, count in products.items())
+def benchmark_train(call: Call) -> None:
+    """Times updates of Transformers, ours and PyTorch's in turns, and the products of an update alone."""
+    found, flags = {}, call.flags
+    for name, config in transformers(flags.models).items():
+        least, m, work = TRANSFORMERS[name][1], config.model, None
+        if config.data.source == 'text' and flags.data is None:
+            print(f'{name}: skipped, --data does not say where it is')
+            continue
+        if config.data.source == 'text':
+            config = configs.replace(config, {'data.dir': flags.data})
+            work = beside.corpus(config)
+        work = work or beside.full_rows(config)
+        model = f'{name}: {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
+        kinds = ['float32', 'bfloat16']
+        measured = beside.measure(config, model, work, kinds, least, flags.rounds, flags.updates)
+        # All batches have one shape.
+        products, batch = limit.of_update(config, work.ours[0]), work.ours[0]
+        seconds = sum(product.seconds() * count for product, count in products.items()) * len(work.ours)
+        alone = work.tokens() / seconds
         tell('its products alone', alone, 'tokens/s')
         share = measured['tokens_per_second']['ours'] / alone
         tell('ours / products alone', share, 'times')
         found[name] = {**measured, 'products_alone': alone, 'share_of_products': share}
-        if profile is not None:
-            folder = pathlib.Path(profile) / name
-            found[name]['profile'] = profiled.trace(config, batch, folder, count)
+        if flags.profile is not None:
+            folder = pathlib.Path(flags.profile) / name
+            found[name]['profile'] = profiled.trace(config, batch, folder, flags.updates)
             print(f'of an update, in the trace {folder}:')
             print(*map(folded, profiled.lines(found[name]['profile'])), sep='\n')
-    write_report(output, found)
+    write_report(flags.output, found)
 
 
 def benchmark_decode(call: Call) -> None:
@@ -320,15 +290,9 @@ COMMANDS = {
     'replicas': Command('Several trainings in one program.', lambda call: benchmark_replicas(), ()),
     'train': Command(
         "Updates of Transformers, beside their products alone and PyTorch's, where that is installed.",
-        lambda call: benchmark_train(
-            call.flags.models,
-            call.flags.rounds,
-            call.flags.updates,
-            call.flags.output,
-            call.flags.profile,
-        ),
-        ('models', 'rounds', 'updates', 'profile', 'output'),
-        examples=('{} train --models=run,grammar', '{} train --models=base --profile=FOLDER'),
+        benchmark_train,
+        ('models', 'data', 'rounds', 'updates', 'profile', 'output'),
+        examples=('{} train --models=run,grammar', '{} train --models=multi30k --data=FOLDER'),
     ),
     'compile': Command(
         'Tracing and compiling an update and a search, and loading them from a cache.',
@@ -358,8 +322,9 @@ COMMANDS = {
 FLAGS = {
     'pairs': Flag(int, pipeline.PAIRS, 'how many pairs of sentences to make', 'N', least=1),
     'models': Flag(str, ','.join(TRANSFORMERS), 'which models, separated by commas', 'NAMES'),
+    'data': Flag(str, None, 'raw text of Multi30k, on which its model is timed', 'FOLDER'),
     'rounds': Flag(int, 9, 'how often the sides take turns', 'N', least=1),
-    'updates': Flag(int, 3, 'how many updates are timed in a turn', 'N', least=1),
+    'updates': Flag(int, 3, 'how many updates (of Multi30k: passes) are timed in a turn', 'N', least=1),
     'profile': Flag(str, None, 'where a trace goes; what it tells is printed', 'FOLDER'),
     'workdir': Flag(str, None, 'a trained model; without, an untrained one', 'FOLDER'),
     'input': Flag(str, None, 'sentences for it, one a line', 'FILE'),

@@ -1,14 +1,14 @@
 """Models of other libraries whose speed ours is compared with; they need the extra `bench`."""
 
 import os
+from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import nn
 
 from experiments.turns import Run
 from transformer.config import Config
-from transformer.symbols import Batch
+from transformer.symbols import PAD, Batch
 
 
 class Seq2Seq(nn.Module):
@@ -48,8 +48,9 @@ class Seq2Seq(nn.Module):
 class Transformer(nn.Module):
     """PyTorch's nn.Transformer with one embedding: the paper's model, with the same products and dropout.
 
-    It has no masks of padding, since its rows have none and one sentence each. Its decoder's last layer is
-    followed by one more LayerNorm, as is its encoder's, which nn.Transformer cannot leave out.
+    Its rows have one sentence each. The padding of a source is masked; that of a target comes last, so
+    that it needs no mask. Its decoder's last layer is followed by one more LayerNorm, as is its encoder's,
+    which nn.Transformer cannot leave out.
     """
 
     def __init__(self, config: Config):
@@ -63,45 +64,64 @@ class Transformer(nn.Module):
         self.register_buffer('positions', torch.zeros(length, m.d_model))
         self.register_buffer('future', nn.Transformer.generate_square_subsequent_mask(length))
 
-    def forward(self, source: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        """The logits [B T V] of every target token, given the source [B S] and the tokens before it [B T]."""
-        embed = lambda tokens: self.dropout(self.embedding(tokens) * self.scale + self.positions)
-        x = self.layers(embed(source), embed(before), tgt_mask=self.future, tgt_is_causal=True)
+    def forward(
+        self, source: torch.Tensor, before: torch.Tensor, unread: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The logits [B T V] of every target token.
+
+        Args:
+          source: [B S]; where `unread` [B S] is true, padding.
+          before: [B T], the tokens before each of the target.
+        """
+        embed = lambda tokens: self.dropout(
+            self.embedding(tokens) * self.scale + self.positions[: tokens.shape[1]]
+        )
+        length = before.shape[1]
+        x = self.layers(
+            embed(source),
+            embed(before),
+            tgt_mask=self.future[:length, :length],
+            src_key_padding_mask=unread,
+            memory_key_padding_mask=unread,
+            tgt_is_causal=True,
+        )
         return x @ self.embedding.weight.T
 
 
-def recurrent(config: Config, batch: Batch) -> Run:
-    """Updates of `Seq2Seq` on a batch of full rows."""
-    return _updates(Seq2Seq, config, {side: batch[side].tokens.T for side in ('source', 'target')})
+def updates(config: Config, batches: Sequence[Batch], kind: str) -> Run:
+    """Passes through batches, an update of `Seq2Seq` or `Transformer` with each, on all processors.
 
-
-def transformer(config: Config, batch: Batch, dtype: str = 'float32') -> Run:
-    """Updates of `Transformer` on a batch of full rows; bfloat16 is PyTorch's autocast."""
-    return _updates(Transformer, config, {side: batch[side].tokens for side in ('source', 'target')}, dtype)
-
-
-def _updates(
-    model: type[nn.Module], config: Config, tokens: dict[str, np.ndarray], dtype: str = 'float32'
-) -> Run:
-    """Updates of a model on all processors."""
+    Args:
+      kind: the type of the computation; bfloat16 is PyTorch's autocast.
+    """
     torch.set_num_threads(os.cpu_count())
     torch.manual_seed(config.train.seed)
-    model, train = model(config).train(), config.train
+    recurrent, train = config.model.kind == 'recurrent', config.train
+    model = (Seq2Seq if recurrent else Transformer)(config).train()
     adam = torch.optim.Adam(model.parameters(), 1e-4, (train.beta1, train.beta2), train.adam_eps, fused=True)
-    source, target = (torch.tensor(tokens[side], dtype=torch.long) for side in ('source', 'target'))
-    # The tokens before, of rows whose first axis is time in one model and batch in the other: for the cost
-    # any tokens will do.
-    before = target.roll(1, 0)
+    placed = [_placed(batch, recurrent) for batch in batches]
 
-    def run(updates: int) -> None:
-        for _ in range(updates):
+    def run(passes: int) -> None:
+        for *read, target in placed * passes:
             adam.zero_grad(set_to_none=True)
-            with torch.autocast('cpu', torch.bfloat16, enabled=dtype == 'bfloat16'):
-                logits = model(source, before)
+            with torch.autocast('cpu', torch.bfloat16, enabled=kind == 'bfloat16'):
                 loss = nn.functional.cross_entropy(
-                    logits.flatten(0, 1), target.flatten(), label_smoothing=train.eps_ls
+                    model(*read).flatten(0, 1),
+                    target.flatten(),
+                    ignore_index=PAD,
+                    label_smoothing=train.eps_ls,
                 )
             loss.backward()
             adam.step()
 
     return run
+
+
+def _placed(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
+    """What a model reads of a batch, and the target."""
+    tokens = (batch[side].tokens for side in ('source', 'target'))
+    source, target = (torch.tensor(side.T if time_major else side, dtype=torch.long) for side in tokens)
+    unread = torch.tensor(batch['source'].segments == 0)
+    # The last token stands for the start, which costs the same.
+    before = target.roll(1, 0 if time_major else 1)
+    return source, before, *([unread] if unread.any() else []), target

@@ -39,7 +39,7 @@ def trace(config: Config, batch: Batch, folder: pathlib.Path, count: int) -> dic
     Raises:
       ConfigError: the trace has no time of any instruction, as on some devices.
     """
-    run = updates.of(config, batch)
+    run = updates.of(config, [batch])
     with jax.default_matmul_precision(config.train.matmul_precision):
         run(1)
         with jax.profiler.trace(folder):

@@ -1,10 +1,8 @@
 """Searches that are timed beside each other: models, sentences, and who searches them."""
 
-import concurrent.futures
 import contextlib
 import importlib.util
 import itertools
-import multiprocessing
 import os
 import pathlib
 import tempfile
@@ -13,7 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import jax
 
-from transformer import heap, parallel, texts, training
+from experiments import elsewhere
+from transformer import parallel, texts, training
 from transformer.config import Config
 from transformer.options import ConfigError
 from transformer.runs.restore import Trained
@@ -24,7 +23,6 @@ from transformer.tasks import generation
 Search = Callable[[Sequence[list[int]]], list[list[int]]]
 LIBRARIES = ('torch', 'transformers', 'ctranslate2')
 OTHERS = ('CTranslate2, float32', 'CTranslate2, int8', 'Hugging Face')
-_search: Search | None = None  # that of this process, if `elsewhere` started it
 
 
 def untrained(config: Config) -> Trained:
@@ -68,28 +66,7 @@ def others(trained: Trained) -> Iterator[dict[str, Search]]:
     model = trained.config, jax.device_get(trained.params)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        yield {name: elsewhere(stack, _of_library, name, *model, folder / name) for name in OTHERS}
-
-
-def elsewhere(stack: contextlib.ExitStack, make: Callable[..., Search], *arguments) -> Search:
-    """The search that `make(*arguments)` gives, in a process of its own, which lives as long as the stack.
-
-    What goes wrong there is raised here.
-    """
-    pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn'))
-    stack.callback(pool.shutdown)
-    pool.submit(_begin, make, *arguments).result()
-    return lambda rows: pool.submit(_translate, rows).result()
-
-
-def _begin(make: Callable[..., Search], *arguments) -> None:
-    global _search
-    heap.keep_freed_memory()
-    _search = make(*arguments)
-
-
-def _translate(rows: Sequence[list[int]]) -> list[list[int]]:
-    return _search(rows)
+        yield {name: elsewhere.start(stack, _of_library, name, *model, folder / name) for name in OTHERS}
 
 
 def _of_library(name: str, config: Config, params: Mapping, folder: pathlib.Path) -> Search:

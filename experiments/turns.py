@@ -4,7 +4,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping
 
-# Makes so many updates, and returns when the last one is done.
+# Makes so many updates or passes, and returns when the last one is done.
 Run = Callable[[int], None]
 
 

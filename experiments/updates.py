@@ -1,7 +1,7 @@
 """Updates outside of a training: their batches, and the step that makes them."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
@@ -33,16 +33,16 @@ def step(config: Config) -> Callable:
     return functools.partial(training.train_step, config, sums(config))
 
 
-def of(config: Config, batch: Batch) -> turns.Run:
-    """Updates as a training makes them, without the reading of batches."""
+def of(config: Config, batches: Sequence[Batch]) -> turns.Run:
+    """Passes through batches: updates as a training makes them, without the reading of batches."""
     update = parallel.map_update(step(config))
-    placed = parallel.to_devices(batch, config.train.microbatches)
+    placed = [parallel.to_devices(batch, config.train.microbatches) for batch in batches]
     state = parallel.replicate(training.initial_state(config))
 
-    def run(updates: int) -> None:
+    def run(passes: int) -> None:
         nonlocal state
-        for _ in range(updates):
-            state, _ = update(state, placed)
+        for batch in placed * passes:
+            state, _ = update(state, batch)
         jax.block_until_ready(state)
 
     return run

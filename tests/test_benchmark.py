@@ -1,20 +1,24 @@
 """The benchmarks run through the real code, and print each figure beside its aim."""
 
+import collections
 import contextlib
 import importlib.util
 import itertools
 import json
 import operator
+import platform
 import re
 
 import jax
 import numpy as np
 import pytest
 
-from experiments import benchmark, compiled, limit, profiled, searches, synthetic, turns, updates
+from experiments import benchmark, beside, compiled, elsewhere, limit, profiled, synthetic, turns, updates
 from transformer import accounting
 from transformer import config as configs
 from transformer.nn import models
+
+PEERS = ['PyTorch, float32', 'PyTorch, bfloat16', 'PyTorch, float32, heap kept']
 
 
 def test_data(capsys):
@@ -94,12 +98,12 @@ def test_recurrent(monkeypatch, tmp_path, capsys, peer):
     shown, found = capsys.readouterr().out, json.loads(file.read_text())
     assert '2 + 2 layers of 8 LSTM cells with attention, 16 x 4 tokens a side, 300 pieces' in shown
     assert ('PyTorch: skipped, it is not installed' in shown) != peer
-    assert list(found['tokens_per_second']) == ['ours', 'PyTorch'][: 1 + peer]
+    assert list(found['tokens_per_second']) == ['ours', *(PEERS[::2] if peer else [])]
     assert all(len(seconds) == 3 for seconds in found['seconds'].values())
     median = np.median(found['seconds']['ours'])
     assert found['tokens_per_second']['ours'] == pytest.approx(64 / median)
-    assert ('torch' in found['versions']) == ('PyTorch' in found['ratios']) == peer
-    assert bool(re.search(r'^ours / PyTorch .*at least 1 times: ', shown, re.MULTILINE)) == peer
+    assert ('torch' in found['versions']) == ('PyTorch, float32' in found['ratios']) == peer
+    assert bool(re.search(r'^ours / PyTorch, float32 .*at least 1 times: ', shown, re.MULTILINE)) == peer
 
 
 def test_train(monkeypatch, tmp_path, capsys, peer):
@@ -113,7 +117,7 @@ def test_train(monkeypatch, tmp_path, capsys, peer):
     assert 'updates of run: 1 + 1 layers of d_model 8, 16 x 4 tokens a side, 300 pieces' in shown
     assert 'updates of base' not in shown
     found = found['run']
-    assert list(found['ratios']) == ['PyTorch, float32', 'PyTorch, bfloat16'][: 2 * peer]
+    assert list(found['ratios']) == PEERS[: 3 * peer]
     assert bool(re.search(r'^ours / PyTorch, float32 .*at least 2.5 times: ', shown, re.MULTILINE)) == peer
     ours = found['tokens_per_second']['ours']
     assert found['share_of_products'] == pytest.approx(ours / found['products_alone'])
@@ -183,6 +187,57 @@ ENTRY %main (x: f32[2,2]) -> f32[2,2] {{
     ]
 
 
+@pytest.fixture
+def corpus(tmp_path, monkeypatch):
+    """The folder of a small corpus that stands in for Multi30k, whose config it changes."""
+    for split, pairs in ('train', 300), ('val', 20), ('test_2016_flickr', 20):
+        synthetic.write_text(tmp_path, split, pairs, len(split))
+    small = {**SMALL, 'model.N': 1, 'model.h': 2, 'model.d_ff': 8, 'data.row_len': 192, 'data.max_len': 192}
+    text = {'data.source': 'text', 'data.name': None, 'data.dev': 'val', 'data.test': 'test_2016_flickr'}
+    changes = {**small, **text, 'data.batching': 'packed', 'data.batch_tokens': 1536}
+    config = lambda: configs.config_dict(changes)
+    monkeypatch.setattr(benchmark, 'TRANSFORMERS', {'multi30k': (config, 3.0)})
+    monkeypatch.setattr(beside, 'PAIRS', 100)
+    return tmp_path
+
+
+def test_train_of_a_corpus(corpus, capsys, peer):
+    file = corpus / 'train.json'
+    call = ['benchmark', 'train', '--models=multi30k', '--rounds=2', '--updates=1', f'--output={file}']
+    assert benchmark.main([*call, f'--data={corpus}']) == 0
+    shown, found = capsys.readouterr().out, json.loads(file.read_text())['multi30k']
+    [told] = re.findall(r'the first 100 pairs in (\d+) batches \(PyTorch: \d+, padded\)', shown)
+    assert int(told) > 1 and list(found['ratios']) == PEERS[: 3 * peer]
+
+
+def test_both_sides_train_on_the_same_pairs_of_a_corpus(corpus):
+    config = configs.replace(
+        configs.resolve(benchmark.TRANSFORMERS['multi30k'][0]()), {'data.dir': str(corpus)}
+    )
+    work = beside.corpus(config)
+    pairs = collections.Counter()
+    for sign, batches in (1, work.ours), (-1, work.theirs):
+        for batch in batches:
+            for row, segments in enumerate(batch['target'].segments):
+                for number in range(1, segments.max() + 1):
+                    sides = [side.tokens[row][side.segments[row] == number] for side in batch.values()]
+                    pairs[tuple(map(bytes, sides))] += sign
+    assert len(pairs) > 90 and not any(pairs.values())
+    real = [int((batch['target'].segments > 0).sum()) for batch in work.theirs]
+    assert work.tokens() == sum(real)
+    for batch in work.theirs:
+        rows, width = max((side.tokens.shape for side in batch.values()), key=lambda shape: shape[1])
+        # Full, but for the last.
+        assert rows * width <= 1536 < (rows + 1) * width or batch is work.theirs[-1]
+
+
+def test_train_says_that_a_corpus_is_missing(corpus, capsys):
+    assert benchmark.main(['benchmark', 'train', '--models=multi30k']) == 0
+    assert capsys.readouterr().out == 'multi30k: skipped, --data does not say where it is\n'
+    assert benchmark.main(['benchmark', 'train', '--models=multi30k', f'--data={corpus}/nosuch']) == 2
+    assert f'{corpus}/nosuch' in capsys.readouterr().err
+
+
 def test_decode(monkeypatch, tmp_path, capsys, peer):
     for library in ('ctranslate2', 'transformers') if peer else ():
         pytest.importorskip(library)
@@ -200,14 +255,25 @@ def test_decode(monkeypatch, tmp_path, capsys, peer):
     assert all(found['same'][name] == 32 for name in others if 'int8' not in name)
 
 
-def test_a_search_in_a_process_of_its_own():
+def test_a_function_in_a_process_of_its_own():
     with contextlib.ExitStack() as stack:
-        second = searches.elsewhere(stack, operator.itemgetter, 1)
+        second = elsewhere.start(stack, operator.itemgetter, 1)
         assert second([[5], [6]]) == [6] and second([[7], [8]]) == [8]
         with pytest.raises(ValueError, match='invalid literal'):
-            searches.elsewhere(stack, int, 'none')
+            elsewhere.start(stack, int, 'none')
     with pytest.raises(RuntimeError, match='after shutdown'):
         second([[5], [6]])
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != 'glibc', reason='only glibc has mallopt')
+@pytest.mark.parametrize('keeps', [True, False])
+def test_such_a_process_keeps_freed_memory_or_not(keeps):
+    used = "lambda: (__import__('numpy').ones(2**25), __import__('resource').getrusage(0).ru_minflt)[1]"
+    with contextlib.ExitStack() as stack:
+        faults = elsewhere.start(stack, eval, used, keeps_memory=keeps)
+        before = faults()
+        # 256 MiB are 65,536 pages, and fewer where pages are huge.
+        assert (faults() - before < 100) == keeps
 
 
 def test_decode_takes_a_model_with_its_sentences(tmp_path, capsys):
