@@ -139,13 +139,15 @@ def test_the_tiny_model_for_one_chip(tmp_path, capsys):
 def test_rematerialisation_needs_less_memory():
     pytest.importorskip('libtpu')
     tpu.prepare()
-    config = configs.resolve(configs.config_dict({**benchmark.TPU_SIZES, 'model.d_model': 128}))
+    small = {'model.N': 2, 'model.d_model': 128, 'model.vocab_size': 1000, 'data.pieces': 1000}
+    config = configs.resolve(configs.config_dict({**benchmark.TPU_SIZES, **small}))
 
     def temporaries(remat: bool) -> int:
         program = programs.update(configs.replace(config, {'model.remat': remat}), tpu.devices_of('v5e:1x1'))
         return program.compile().memory_analysis().temp_size_in_bytes
 
-    assert temporaries(True) < temporaries(False) / 2
+    # Of two layers in each stack what one computes is in memory at a time.
+    assert temporaries(True) < 0.75 * temporaries(False)
 
 
 def test_rows_that_do_not_fit_are_refused(capsys):
