@@ -83,8 +83,8 @@ def measure(
 ) -> dict[str, object]:
     """Times passes, ours and PyTorch's in turns, and prints them.
 
-    PyTorch's are made in processes of their own: in one process with ours each side slows the other. There
-    memory is kept as PyTorch keeps it, and for the first kind also as ours is.
+    PyTorch's are made in processes of their own, with memory as PyTorch takes it by default; the first kind
+    is also timed keeping freed memory, as our programs do.
 
     Args:
       model: in words.

@@ -3,6 +3,7 @@
 import concurrent.futures
 import contextlib
 import multiprocessing
+import signal
 from collections.abc import Callable
 
 from transformer import heap
@@ -20,7 +21,9 @@ def start(
     Args:
       keeps_memory: whether freed memory is kept there, as it is in our programs (heap.py).
     """
-    pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn'))
+    # At Ctrl-C it ends without a traceback.
+    begin = signal.signal, (signal.SIGINT, signal.SIG_DFL)
+    pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn'), *begin)
     stack.callback(pool.shutdown)
     pool.submit(_begin, keeps_memory, make, *arguments).result()
     return lambda *given: pool.submit(_call, *given).result()

@@ -60,6 +60,12 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(m.vocab_size, m.d_model)
         nn.init.normal_(self.embedding.weight, std=m.d_model**-0.5)
         self.layers = nn.Transformer(m.d_model, m.h, m.N, m.N_decoder, m.d_ff, m.P_drop, batch_first=True)
+        # nn.Transformer has one rate for all; the paper drops neither weights nor hidden units.
+        for module in self.layers.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = m.P_drop_attention
+            elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout.p = m.P_drop_relu
         # Which numbers they are does not change what they cost.
         self.register_buffer('positions', torch.zeros(length, m.d_model))
         self.register_buffer('future', nn.Transformer.generate_square_subsequent_mask(length))

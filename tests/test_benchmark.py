@@ -315,6 +315,9 @@ def test_the_peer_has_our_size():
     # Each gate of nn.LSTM has two biases, whose sum is the one of ours.
     assert matrices + biases // 2 == accounting.parameters(models.parameter_shapes(config))
     config = configs.resolve(configs.config_dict({**benchmark.SIZES, **SMALL, 'model.biases': 'all'}))
+    layer = peers.Transformer(config).layers.decoder.layers[0]
+    dropped = [each.dropout for each in (layer.self_attn, layer.multihead_attn)] + [layer.dropout.p]
+    assert dropped == [0.0] * 3 and layer.dropout1.p == config.model.P_drop == 0.1
     theirs = sum(p.numel() for p in peers.Transformer(config).parameters())
     # nn.Transformer has one more LayerNorm at the end of each stack.
     assert theirs == accounting.parameters(models.parameter_shapes(config)) + 2 * 2 * config.model.d_model
