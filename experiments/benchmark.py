@@ -175,25 +175,37 @@ def benchmark_compile(names: str, output: str | None) -> None:
     write_report(output, found)
 
 
+def works(names: str, data: str | None) -> dict[str, tuple[Config, beside.Work]]:
+    """Configs of models and what they are trained on, by name; a model without its corpus is skipped.
+
+    Args:
+      data: the folder of Multi30k.
+    """
+    found = {}
+    for name, config in transformers(names).items():
+        if config.data.source != 'text':
+            found[name] = config, beside.full_rows(config)
+        elif data is None:
+            print(f'{name}: skipped, --data does not say where it is')
+        else:
+            config = configs.replace(config, {'data.dir': data})
+            found[name] = config, beside.corpus(config)
+    return found
+
+
 def benchmark_train(call: Call) -> None:
     """Times updates of Transformers, ours and PyTorch's in turns, and the products of an update alone."""
     found, flags = {}, call.flags
-    for name, config in transformers(flags.models).items():
-        least, m, work = TRANSFORMERS[name][1], config.model, None
-        if config.data.source == 'text' and flags.data is None:
-            print(f'{name}: skipped, --data does not say where it is')
-            continue
-        if config.data.source == 'text':
-            config = configs.replace(config, {'data.dir': flags.data})
-            work = beside.corpus(config)
-        work = work or beside.full_rows(config)
+    # What cannot be read is told before the first minutes of timing.
+    for name, (config, work) in works(flags.models, flags.data).items():
+        least, m = TRANSFORMERS[name][1], config.model
         model = f'{name}: {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
         kinds = ['float32', 'bfloat16']
         measured = beside.measure(config, model, work, kinds, least, flags.rounds, flags.updates)
-        # All batches have one shape.
-        products, batch = limit.of_update(config, work.ours[0]), work.ours[0]
-        seconds = sum(product.seconds() * count for product, count in products.items()) * len(work.ours)
-        alone = work.tokens() / seconds
+        batch = work.ours[0]  # all of them have one shape
+        products = limit.of_update(config, batch)
+        seconds = sum(product.seconds() * times for product, times in products.items())
+        alone = work.tokens() / (seconds * len(work.ours))
         tell('its products alone', alone, 'tokens/s')
         share = measured['tokens_per_second']['ours'] / alone
         tell('ours / products alone', share, 'times')

@@ -10,15 +10,14 @@ import numpy as np
 
 from experiments import elsewhere, turns, updates
 from experiments.telling import tell_ratios
-from transformer import parallel
+from transformer import corpora, parallel
 from transformer.config import Config
 from transformer.data.batches import Batches
 from transformer.data.corpus import Corpus, Field
 from transformer.options import ConfigError
-from transformer.runs import process
 from transformer.symbols import Batch, Tokens
 from transformer.tasks import shapes
-from transformer.tasks.task import task_of
+from transformer.terminal import folded
 
 PAIRS = 4000  # of a corpus, that both sides read in each pass
 
@@ -31,7 +30,7 @@ class Work(NamedTuple):
     theirs: Sequence[Batch]
 
     def tokens(self) -> int:
-        """How many of the target are predicted in a pass."""
+        """How many target tokens are predicted in a pass."""
         return sum(int((batch['target'].segments > 0).sum()) for batch in self.ours)
 
 
@@ -48,8 +47,7 @@ def corpus(config: Config) -> Work:
     Raises:
       ConfigError: the corpus cannot be read.
     """
-    prepared = task_of(config).prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
-    fields = prepared.splits['train'].fields
+    fields = corpora.of_config(config).splits['train'].fields
     pairs = Corpus({name: Field(field.tokens, field.offsets[: PAIRS + 1]) for name, field in fields.items()})
     order = Batches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
     ours = list(map(order.batch, range(order.steps_per_epoch)))
@@ -59,7 +57,7 @@ def corpus(config: Config) -> Work:
 
 
 def padded(pairs: Corpus, positions: int) -> list[Batch]:
-    """Pairs in batches of similar lengths, each as wide as its longest field, with so many positions."""
+    """Pairs of similar lengths in batches with at most so many positions of the longer field."""
     lengths = np.array([field.lengths for field in pairs.fields.values()])
     longest = lengths.max(axis=0)
     order = np.lexsort((*lengths, longest))[::-1].tolist()
@@ -96,7 +94,7 @@ def measure(
         raise ConfigError(f'{parallel.platform()}: the peer runs on CPUs; set JAX_PLATFORMS=cpu')
     m = config.model
     what = f'updates of {model}, {work.what}, {m.vocab_size:,} pieces, dropout {m.P_drop}, {m.dtype}'
-    print(f'{what}; {rounds} rounds of {count}, {os.cpu_count()} processors')
+    print(folded(f'{what}; {rounds} rounds of {count}, {os.cpu_count()} processors'))
     sides = {'ours': updates.of(config, work.ours)}
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec('torch'):

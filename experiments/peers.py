@@ -105,25 +105,18 @@ def updates(config: Config, batches: Sequence[Batch], kind: str) -> Run:
     recurrent, train = config.model.kind == 'recurrent', config.train
     model = (Seq2Seq if recurrent else Transformer)(config).train()
     adam = torch.optim.Adam(model.parameters(), 1e-4, (train.beta1, train.beta2), train.adam_eps, fused=True)
-    placed = [_placed(batch, recurrent) for batch in batches]
+    placed = [place(batch, recurrent) for batch in batches]
 
     def run(passes: int) -> None:
-        for *read, target in placed * passes:
+        for batch in placed * passes:
             adam.zero_grad(set_to_none=True)
-            with torch.autocast('cpu', torch.bfloat16, enabled=kind == 'bfloat16'):
-                loss = nn.functional.cross_entropy(
-                    model(*read).flatten(0, 1),
-                    target.flatten(),
-                    ignore_index=PAD,
-                    label_smoothing=train.eps_ls,
-                )
-            loss.backward()
+            loss(model, batch, kind, train.eps_ls).backward()
             adam.step()
 
     return run
 
 
-def _placed(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
+def place(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
     """What a model reads of a batch, and the target."""
     tokens = (batch[side].tokens for side in ('source', 'target'))
     source, target = (torch.tensor(side.T if time_major else side, dtype=torch.long) for side in tokens)
@@ -131,3 +124,11 @@ def _placed(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
     # The last token stands for the start, which costs the same.
     before = target.roll(1, 0 if time_major else 1)
     return source, before, *([unread] if unread.any() else []), target
+
+
+def loss(model: nn.Module, batch: tuple[torch.Tensor, ...], kind: str, eps_ls: float) -> torch.Tensor:
+    """The mean cross-entropy of the target's tokens, of what `place` gave."""
+    *read, target = batch
+    with torch.autocast('cpu', torch.bfloat16, enabled=kind == 'bfloat16'):
+        logits = model(*read).flatten(0, 1)
+        return nn.functional.cross_entropy(logits, target.flatten(), ignore_index=PAD, label_smoothing=eps_ls)

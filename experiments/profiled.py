@@ -47,7 +47,7 @@ def trace(config: Config, batch: Batch, folder: pathlib.Path, count: int) -> dic
     files = folder.glob('plugins/profile/*/*.trace.json.gz')
     with gzip.open(max(files, key=lambda path: path.stat().st_mtime)) as stream:
         events = json.load(stream)['traceEvents']
-    names = places(compiled.parse(programs.update(config, parallel.devices()).compile().as_text()))
+    names = places(compiled.parse(programs.update(config, parallel.devices(), batch).compile().as_text()))
     took = collections.Counter()
     for event in events:
         if event.get('ph') == 'X' and event['name'] in names:

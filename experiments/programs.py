@@ -10,11 +10,12 @@ from transformer import accounting, parallel, training
 from transformer.config import Config
 from transformer.nn import models
 from transformer.options import ConfigError
+from transformer.symbols import Batch
 from transformer.tasks import generation
 
 
-def update(config: Config, devices: list[jax.Device]) -> Lowered:
-    """A training's update of full rows, for some devices.
+def update(config: Config, devices: list[jax.Device], batch: Batch | None = None) -> Lowered:
+    """A training's update with a batch of these shapes, or of full rows, for some devices.
 
     Raises:
       ConfigError: the devices cannot share the microbatches.
@@ -30,7 +31,7 @@ def update(config: Config, devices: list[jax.Device]) -> Lowered:
     split = lambda x: jax.ShapeDtypeStruct(
         (count, microbatches // count, x.shape[0] // microbatches, *x.shape[1:]), x.dtype
     )
-    batch = jax.tree.map(split, updates.full_batch(config))
+    batch = jax.tree.map(split, batch or updates.full_batch(config))
     with jax.default_matmul_precision(config.train.matmul_precision):
         return mapped.lower(state, batch)
 

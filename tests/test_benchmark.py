@@ -2,6 +2,7 @@
 
 import collections
 import contextlib
+import importlib.metadata
 import importlib.util
 import itertools
 import json
@@ -17,6 +18,7 @@ from experiments import benchmark, beside, compiled, elsewhere, limit, profiled,
 from transformer import accounting
 from transformer import config as configs
 from transformer.nn import models
+from transformer.symbols import Tokens
 
 PEERS = ['PyTorch, float32', 'PyTorch, bfloat16', 'PyTorch, float32, heap kept']
 
@@ -229,6 +231,110 @@ def test_both_sides_train_on_the_same_pairs_of_a_corpus(corpus):
         rows, width = max((side.tokens.shape for side in batch.values()), key=lambda shape: shape[1])
         # Full, but for the last.
         assert rows * width <= 1536 < (rows + 1) * width or batch is work.theirs[-1]
+
+
+def transformer_config():
+    small = {**benchmark.SIZES, **SMALL, 'model.N': 1, 'model.h': 2, 'model.d_ff': 8}
+    return configs.resolve(configs.config_dict({**small, 'data.batch_tokens': 32, 'model.P_drop': 0.0}))
+
+
+def rows_of(tokens):
+    tokens = np.array(tokens, np.int32)
+    return Tokens(tokens, (tokens > 0).astype(np.int32), np.indices(tokens.shape, np.int32)[1])
+
+
+def test_the_peer_does_not_see_padding():
+    torch = pytest.importorskip('torch')
+    from experiments import peers
+
+    config = transformer_config()
+    torch.manual_seed(0)
+    model = peers.Transformer(config).train()
+    short = {'source': rows_of([[5, 6]]), 'target': rows_of([[7, 8]])}
+    long = {'source': rows_of([[9, 4, 5, 6]]), 'target': rows_of([[5, 8, 9, 7]])}
+    both = {'source': rows_of([[5, 6, 0, 0], [9, 4, 5, 6]]), 'target': rows_of([[7, 8, 0, 0], [5, 8, 9, 7]])}
+    # What stands for the start is a row's last place, which is another one in a longer row.
+    starts = [peers.place(batch, False) for batch in (short, long, both)]
+    for _, before, *_ in starts:
+        before[:, 0] = 3
+    alone, other, found = (peers.loss(model, placed, 'float32', 0.1).item() for placed in starts)
+    assert found == pytest.approx((2 * alone + 4 * other) / 6, rel=1e-5)
+    rounded = peers.loss(model, starts[2], 'bfloat16', 0.1).item()
+    assert rounded != found and rounded == pytest.approx(found, rel=0.05)
+
+
+@pytest.mark.parametrize('time_major', [False, True])
+def test_the_peer_reads_the_tokens_before(time_major):
+    pytest.importorskip('torch')
+    from experiments import peers
+
+    batch = updates.random_batch(transformer_config())
+    source, before, target = peers.place(batch, time_major)
+    if time_major:
+        source, before, target = source.T, before.T, target.T
+    assert (source.numpy() == batch['source'].tokens).all()
+    assert (target.numpy() == batch['target'].tokens).all()
+    assert (before[:, 1:] == target[:, :-1]).all()
+
+
+def test_a_pass_is_an_update_with_each_batch(monkeypatch):
+    config, seen = transformer_config(), []
+    batches = [updates.random_batch(configs.replace(config, {'train.seed': seed})) for seed in (1, 2)]
+    fake = lambda state, batch: (state, seen.append(np.asarray(batch['target'].tokens).ravel().tolist()))
+    monkeypatch.setattr(updates.parallel, 'map_update', lambda step: fake)
+    updates.of(config, batches)(3)
+    assert seen == [batch['target'].tokens.ravel().tolist() for batch in batches] * 3
+
+
+def test_a_pass_of_the_peer_is_an_update_with_each_batch(monkeypatch):
+    pytest.importorskip('torch')
+    from experiments import peers
+
+    config, seen, loss = transformer_config(), [], peers.loss
+    batches = [updates.random_batch(configs.replace(config, {'train.seed': seed})) for seed in (1, 2)]
+
+    def counted(model, batch, kind, eps_ls):
+        seen.append((batch[-1].flatten().tolist(), kind, eps_ls))
+        return loss(model, batch, kind, eps_ls)
+
+    monkeypatch.setattr(peers, 'loss', counted)
+    peers.updates(config, batches, 'bfloat16')(3)
+    targets = [batch['target'].tokens.ravel().tolist() for batch in batches] * 3
+    assert seen == [(target, 'bfloat16', config.train.eps_ls) for target in targets]
+
+
+def test_train_tells_how_peers_keep_memory_and_what_products_alone_take(corpus, monkeypatch):
+    started, file = [], corpus / 'train.json'
+
+    def start(stack, make, config, batches, kind, *, keeps_memory):
+        started.append((kind, keeps_memory))
+        return lambda passes: None
+
+    class Second:
+        seconds = staticmethod(lambda: 1.0)
+
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: name)
+    monkeypatch.setattr(importlib.metadata, 'version', lambda name: '1')
+    monkeypatch.setattr(beside.elsewhere, 'start', start)
+    monkeypatch.setattr(limit, 'of_update', lambda config, batch: {Second: 2})
+    call = ['benchmark', 'train', '--models=multi30k', '--rounds=1', '--updates=1', f'--output={file}']
+    assert benchmark.main([*call, f'--data={corpus}']) == 0
+    assert started == [('float32', False), ('bfloat16', False), ('float32', True)]
+    config = configs.resolve(benchmark.TRANSFORMERS['multi30k'][0]())
+    work = beside.corpus(configs.replace(config, {'data.dir': str(corpus)}))
+    found = json.loads(file.read_text())['multi30k']
+    assert found['products_alone'] == pytest.approx(work.tokens() / (2 * len(work.ours)))
+
+
+def test_train_reads_its_corpora_before_it_times_anything(corpus, monkeypatch, capsys):
+    both = {
+        'base': (lambda: configs.config_dict({**benchmark.SIZES, **SMALL}), 2.3),
+        **benchmark.TRANSFORMERS,
+    }
+    monkeypatch.setattr(benchmark, 'TRANSFORMERS', both)
+    call = ['benchmark', 'train', '--models=base,multi30k', f'--data={corpus}/nosuch']
+    assert benchmark.main(call) == 2
+    assert 'updates of' not in capsys.readouterr().out
 
 
 def test_train_says_that_a_corpus_is_missing(corpus, capsys):

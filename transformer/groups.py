@@ -164,8 +164,7 @@ class Model:
     )
     remat: bool = option(
         False,
-        'keep only the inputs of layers for the backward pass, and compute the layers again in it: less '
-        'memory, about a quarter more FLOPs',
+        'compute layers again in the backward pass: less memory, about a quarter more FLOPs',
         '',
         only=LAYERED,
         free=True,

@@ -132,12 +132,12 @@ class DecoderLayer(nn.Module):
         return x, state
 
 
-def _through(
+def _apply(
     model: Model, layer: EncoderLayer | DecoderLayer, x: Float[Array, 'B S D'], *others, train: bool
 ) -> Float[Array, 'B S D']:
     """A layer's output; with `remat` what is computed inside is not kept for the backward pass."""
-    apply = lambda layer, x: layer(x, *others, train=train)
-    return (nn.remat(apply) if model.remat and train else apply)(layer, x)
+    call = lambda layer, x: layer(x, *others, train=train)
+    return (nn.remat(call) if model.remat and train else call)(layer, x)
 
 
 class Encoder(nn.Module):
@@ -156,7 +156,7 @@ class Encoder(nn.Module):
     ) -> Float[Array, 'B S D']:
         for i in range(self.model.N):
             layer = EncoderLayer(self.model, name=f'layer_{i}')
-            x = _through(self.model, layer, x, segments, positions, train=train)
+            x = _apply(self.model, layer, x, segments, positions, train=train)
         return FinalNorm(self.model, name='final')(x)
 
 
@@ -181,7 +181,7 @@ class Decoder(nn.Module):
         train: bool,
     ) -> Float[Array, 'B T D']:
         for layer in self.layers:
-            x = _through(self.model, layer, x, segments, positions, memory, train=train)
+            x = _apply(self.model, layer, x, segments, positions, memory, train=train)
         return self.final(x)
 
     def project(self, memory: Memory | None) -> list[Projected | None]:
