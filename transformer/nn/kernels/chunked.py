@@ -80,7 +80,7 @@ def _backward(causal, chunk, kept, gradient):
         of_weights = jnp.einsum('BQHE,BKHE->BHQK', gradient, block[1])
         of_logits = weights * (of_weights - shift[..., None]) * scale
         of_key = jnp.einsum('BHQK,BQHC->BKHC', of_logits, query)
-        return of_query + jnp.einsum('BHQK,BKHC->BQHC', of_logits, block[0]), (of_key, of_value)
+        return of_query + k.weighted_sum(of_logits, block[0].astype(jnp.float32)), (of_key, of_value)
 
     blocks = _by_chunk(chunk, key, value, keys)
     of_query, (of_key, of_value) = jax.lax.scan(one, jnp.zeros(query.shape), blocks)

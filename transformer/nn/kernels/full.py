@@ -62,7 +62,7 @@ def _means_backward(saved, gradient):
     sums = jnp.sum(gradient.astype(jnp.float32) * means, axis=-1).swapaxes(1, 2)[..., None]
     of_logits = jnp.where(mask, weights * (of_weights - sums), 0.0) * query.shape[-1] ** -0.5
     rounded = of_logits.astype(query.dtype)
-    of_query = jnp.einsum('BHQK,BKHC->BQHC', rounded, key)
+    of_query = k.weighted_sum(rounded, key)
     of_key = jnp.einsum('BHQK,BQHC->BKHC', rounded, query)
     of_bias = None if bias is None else of_logits.astype(bias.dtype)
     return of_query, of_key, of_value, None, of_bias, None

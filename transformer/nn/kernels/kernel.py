@@ -73,7 +73,9 @@ def _masked(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Float[Arra
 
 def weighted_sum(weights: Float[Array, 'B H Q K'], value: Float[Array, 'B K H E']) -> Float[Array, 'B Q H E']:
     """Every query's mean of the values."""
-    return jnp.einsum('BHQK,BKHE->BQHE', weights.astype(value.dtype), value)
+    # jnp.einsum would multiply the other way round, for which XLA transposes the weights on CPUs.
+    dimensions = ((3,), (1,)), ((0, 1), (0, 2))
+    return jax.lax.dot_general(weights.astype(value.dtype), value, dimensions).swapaxes(1, 2)
 
 
 def empty_cache(model: Model, rows: int, length: int) -> State:
