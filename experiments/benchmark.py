@@ -35,7 +35,6 @@ from experiments import (
     beside,
     command,
     compiling,
-    limit,
     pipeline,
     plan,
     profiled,
@@ -194,25 +193,17 @@ def works(names: str, data: str | None) -> dict[str, tuple[Config, beside.Work]]
 
 
 def benchmark_train(call: Call) -> None:
-    """Times updates of Transformers, ours and PyTorch's in turns, and the products of an update alone."""
+    """Times updates of Transformers, ours, PyTorch's and those of their products alone in turns."""
     found, flags = {}, call.flags
     # What cannot be read is told before the first minutes of timing.
     for name, (config, work) in works(flags.models, flags.data).items():
         least, m = TRANSFORMERS[name][1], config.model
         model = f'{name}: {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
         kinds = ['float32', 'bfloat16']
-        measured = beside.measure(config, model, work, kinds, least, flags.rounds, flags.updates)
-        batch = work.ours[0]  # all of them have one shape
-        products = limit.of_update(config, batch)
-        seconds = sum(product.seconds() * times for product, times in products.items())
-        alone = work.tokens() / (seconds * len(work.ours))
-        tell('its products alone', alone, 'tokens/s')
-        share = measured['tokens_per_second']['ours'] / alone
-        tell('ours / products alone', share, 'times')
-        found[name] = {**measured, 'products_alone': alone, 'share_of_products': share}
+        found[name] = beside.measure(config, model, work, kinds, least, flags.rounds, flags.updates)
         if flags.profile is not None:
             folder = pathlib.Path(flags.profile) / name
-            found[name]['profile'] = profiled.trace(config, batch, folder, flags.updates)
+            found[name]['profile'] = profiled.trace(config, work.ours[0], folder, flags.updates)
             print(f'of an update, in the trace {folder}:')
             print(*map(folded, profiled.lines(found[name]['profile'])), sep='\n')
     write_report(flags.output, found)

@@ -1,4 +1,4 @@
-"""Updates that are timed beside PyTorch's: what is trained on, and both sides in turns."""
+"""Updates that are timed beside PyTorch's and their products alone: what is trained on, and all in turns."""
 
 import contextlib
 import importlib.util
@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments import elsewhere, turns, updates
+from experiments import elsewhere, limit, turns, updates
 from experiments.telling import tell_ratios
 from transformer import corpora, parallel
 from transformer.config import Config
@@ -79,7 +79,7 @@ def _rows(pieces: list[list[int]]) -> Tokens:
 def measure(
     config: Config, model: str, work: Work, kinds: Sequence[str], least: float, rounds: int, count: int
 ) -> dict[str, object]:
-    """Times passes, ours and PyTorch's in turns, and prints them.
+    """Times passes, ours, PyTorch's and those of our products alone in turns, and prints them.
 
     PyTorch's are made in processes of their own, with memory as PyTorch takes it by default; the first kind
     is also timed keeping freed memory, as our programs do.
@@ -106,6 +106,7 @@ def measure(
             }
         else:
             print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
+        sides['products alone'] = limit.of(config, work.ours)
         found = turns.compare(turns.measure(sides, rounds, count), work.tokens())
     tell_ratios(found, 'tokens', {f'PyTorch, {kinds[0]}': least})
     return {'what': what, **found}

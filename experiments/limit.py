@@ -1,10 +1,8 @@
-"""The limit of an update's speed: its own products of matrices, each measured alone."""
+"""The limit of an update's speed: its own products of matrices, each made alone."""
 
 import collections
 import functools
-import statistics
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -12,12 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from experiments import updates
+from experiments import turns, updates
 from transformer import parallel, training
 from transformer.config import Config
 from transformer.symbols import Batch
-
-REPEATS = 5
 
 
 class Product(NamedTuple):
@@ -35,8 +31,8 @@ class Product(NamedTuple):
         shared = np.prod([left[axis] for axis in (*contracted, *batch)], dtype=float)
         return 2 * np.prod(left, dtype=float) * np.prod(right, dtype=float) / shared
 
-    def seconds(self) -> float:
-        """The median time of the product of random numbers."""
+    def prepared(self) -> Callable[[], jax.Array]:
+        """Makes the product of random numbers."""
         draw = np.random.default_rng(0)
         arrays = [
             jnp.asarray(draw.standard_normal(shape, np.float32)).astype(dtype)
@@ -47,13 +43,19 @@ class Product(NamedTuple):
                 jax.lax.dot_general, dimension_numbers=self.dimensions, preferred_element_type=self.result
             )
         )
-        jax.block_until_ready(multiply(*arrays))
-        found = []
-        for _ in range(REPEATS):
-            start = time.perf_counter()
-            jax.block_until_ready(multiply(*arrays))
-            found.append(time.perf_counter() - start)
-        return statistics.median(found)
+        return functools.partial(multiply, *arrays)
+
+
+def of(config: Config, batches: Sequence[Batch]) -> turns.Run:
+    """Passes through batches of one shape that make the products of their updates, one after the other."""
+    products = [(product.prepared(), times) for product, times in of_update(config, batches[0]).items()]
+
+    def run(passes: int) -> None:
+        for multiply, times in products:
+            for _ in range(times * len(batches) * passes):
+                jax.block_until_ready(multiply())
+
+    return run
 
 
 def of_update(config: Config, batch: Batch) -> collections.Counter[Product]:

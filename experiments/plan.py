@@ -68,7 +68,7 @@ def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
         step = jax.vmap(step)
         state = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas), state)
         batch = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas, axis=1), batch)
-    update = parallel.map_update(step)
+    update = parallel.map_update(step, remat=config.model.remat)
     state = parallel.replicate(state)
 
     def measure(count: int) -> float:
@@ -85,10 +85,10 @@ def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
 
 def peak_memory(config: Config) -> float:
     """The memory of an update by XLA's plan, in GiB a device: state, batch and what lives in between."""
-    update = parallel.map_update(updates.step(config))
+    update = parallel.map_update(updates.step(config), remat=config.model.remat)
     shapes = jax.eval_shape(functools.partial(training.initial_state, config))
     batch = parallel.to_devices(updates.full_batch(config), config.train.microbatches)
-    found = update.mapped.lower(shapes, batch).compile().memory_analysis()
+    found = update.compile(shapes, batch).memory_analysis()
     # The new state takes the memory of the old one, so it counts once.
     return (found.argument_size_in_bytes + found.temp_size_in_bytes) / 2**30
 

@@ -35,7 +35,7 @@ def step(config: Config) -> Callable:
 
 def of(config: Config, batches: Sequence[Batch]) -> turns.Run:
     """Passes through batches: updates as a training makes them, without the reading of batches."""
-    update = parallel.map_update(step(config))
+    update = parallel.map_update(step(config), remat=config.model.remat)
     placed = [parallel.to_devices(batch, config.train.microbatches) for batch in batches]
     state = parallel.replicate(training.initial_state(config))
 

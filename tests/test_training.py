@@ -164,6 +164,42 @@ def test_every_layer_is_rematerialised(use_devices, kind, layers):
     assert barriers[1] - barriers[0] == layers + (config.model.N_decoder or 0)
 
 
+@pytest.mark.parametrize('devices', [1, 2])
+def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(
+    use_devices, tmp_path, monkeypatch, devices
+):
+    use_devices(devices)
+    config = configs.replace(config_of('decoder', steps=3, checkpoint_every=3), {'model.N': 4})
+    batches = lambda *_, **__: (parallel.to_devices(batch_of(k, config), 8) for k in range(3))
+    monkeypatch.setattr(training, 'prefetch', batches)
+    asked, found = [], []
+    monkeypatch.setattr(training, 'parallel', types.SimpleNamespace(**vars(parallel)))
+    for remat in (False, True):
+        ours = configs.replace(config, {'model.remat': remat})
+
+        def map_update(step, **options):
+            asked.append(mapped := parallel.map_update(step, **options))
+            return mapped
+
+        training.parallel.map_update = map_update
+        folder = epath.Path(tmp_path / str(remat))
+        checkpoints = Checkpoints(folder / 'checkpoints', 1)
+        order = object.__new__(Batches)
+        state, _ = training.train(ours, sums_of(ours), order, checkpoints, folder, {})
+        checkpoints.close()
+        batch = parallel.to_devices(batch_of(0, config), 8)
+        planned = asked[-1].compile(state, batch).memory_analysis()
+        found.append((planned.temp_size_in_bytes, jax.device_get(state.params)))
+    (kept, expected), (again, params) = found
+    # Of four layers what one computes is in memory at a time.
+    assert again < 0.6 * kept
+    for (path, ours), (_, theirs) in zip(
+        *map(jax.tree_util.tree_leaves_with_path, (params, expected)), strict=True
+    ):
+        if not is_key_bias(path):
+            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 @functools.cache
 def gradients_on_one_device(kind: str, prng: str) -> tuple[dict, dict]:
     return gradients_of(config_of(kind, prng=prng))
@@ -240,7 +276,7 @@ def trainings(monkeypatch, use_devices, tmp_path):
         now['step'] = int(state.step) + 1
         return stopping_update()(state, batch)
 
-    fake = types.SimpleNamespace(**vars(parallel) | {'map_update': lambda _: update})
+    fake = types.SimpleNamespace(**vars(parallel) | {'map_update': lambda _, remat: update})
     monkeypatch.setattr(training, 'parallel', fake)
     monkeypatch.setattr(
         training,
@@ -330,12 +366,12 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
     config = config_of(steps=8, log_every=2, checkpoint_every=100)
     clock = [0.0]
 
-    def map_update(step):
+    def map_update(step, remat):
         def update(state, batch):
             clock[0] += 10
             return mapped(state, batch)
 
-        mapped = parallel.map_update(step)
+        mapped = parallel.map_update(step, remat=remat)
         return update
 
     def evaluation(params):

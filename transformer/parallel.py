@@ -7,7 +7,7 @@ processes, then devices, then microbatches, so that microbatch i has the same ro
 import collections
 import concurrent.futures
 import functools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import jax
 import numpy as np
@@ -22,6 +22,9 @@ AXIS = 'data'
 # batch can use the next core; and one program is compiled while another runs. Elsewhere they would only take
 # twice the memory.
 AT_ONCE = 2
+# By default XLA takes barriers away when it compiles for CPUs. Then it finds what is computed again, and
+# keeps it from the first time.
+BARRIERS_STAY = {'xla_disable_hlo_passes': 'cse_barrier_expander'}
 # Outputs of the programs that were started last, oldest first; some programs may still be running.
 _started: collections.deque = collections.deque()
 
@@ -82,25 +85,30 @@ def _sharding(*axes: str) -> jax.sharding.NamedSharding:
     return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
 
 
-def map_update(step: Callable, on: Sequence[jax.Device] | None = None) -> Callable:
+def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat: bool = False) -> '_Bounded':
     """`step(state, batch) -> (state, sums)` over all devices; the new state takes the old one's memory.
 
     Args:
       on: the devices; those of the run if None.
+      remat: whether the step computes again what it does not keep. On the CPUs of several processes XLA
+        keeps it all the same.
     """
+    on = devices() if on is None else on
     mapped = jax.pmap(
         step,
         axis_name=AXIS,
         in_axes=(None, 0),
         out_axes=None,
         donate_argnums=0,
-        devices=devices() if on is None else on,
+        devices=on,
     )
+    # With several processes jax.pmap makes global arrays of its arguments; its compiled program does not.
+    stay = remat and on[0].platform == 'cpu' and jax.process_count() == 1
     # The next update takes the memory of the new state, so only the sums can be waited for.
-    return _Bounded(mapped, lambda found: found[1])
+    return _Bounded(mapped, lambda found: found[1], BARRIERS_STAY if stay else None)
 
 
-def map_sums(step: Callable) -> Callable:
+def map_sums(step: Callable) -> '_Bounded':
     """`step(params, batch) -> sums` over all devices."""
     mapped = jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, devices=devices())
     return _Bounded(mapped, lambda found: found)
@@ -117,17 +125,31 @@ class _Bounded:
     Args:
       mapped: what `jax.pmap` returned.
       awaited: picks the part of its outputs that can be waited for.
+      options: of the compiler, which `jax.pmap` does not take.
     """
 
-    def __init__(self, mapped: Callable, awaited: Callable):
-        self.mapped, self._awaited = mapped, awaited
+    def __init__(self, mapped: Callable, awaited: Callable, options: Mapping[str, str] | None = None):
+        self.mapped, self._awaited, self._options = mapped, awaited, options
+        self._programs = {}
+
+    def compile(self, *arguments) -> jax.stages.Compiled:
+        """The program for arguments of these shapes."""
+        return self.mapped.lower(*arguments).compile(compiler_options=self._options)
 
     def __call__(self, *arguments):
         alone = device_count() > 1 and devices()[0].platform == 'cpu'
         wait_for_programs(0 if alone else 1)
-        found = self.mapped(*arguments)
+        found = self._program(arguments)(*arguments)
         _started.append(self._awaited(found))
         return found
+
+    def _program(self, arguments: Sequence) -> Callable:
+        if self._options is None:
+            return self.mapped
+        shapes = tuple(x.shape for x in jax.tree.leaves(arguments))
+        if shapes not in self._programs:
+            self._programs[shapes] = self.compile(*arguments)
+        return self._programs[shapes]
 
 
 def wait_for_programs(ahead: int) -> None:

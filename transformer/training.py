@@ -184,7 +184,7 @@ def train(
       Stopped: a signal came; the state is saved.
     """
     state, done = _restore(config, checkpoints, start)
-    update = parallel.map_update(functools.partial(train_step, config, sums))
+    update = parallel.map_update(functools.partial(train_step, config, sums), remat=config.model.remat)
     end = done.step if done.is_over(config) else config.train.steps
     if 0 < done.step < end:
         header = [*header, f'resuming from step {done.step} of {end}']
