@@ -2,8 +2,8 @@
 
     make run
 
-Reached: test BLEU 97.0, pronoun accuracy 100 %, in 146 s of training on two CPU cores (the whole
-command: 3 min 38 s). Without positions (`--config.model.positions=none`) both are far lower; README.md
+Reached: test BLEU 97.1, pronoun accuracy 99.9 %, in 122 s of training on two CPU cores (the whole
+command: 2 min 52 s). Without positions (`--config.model.positions=none`) both are far lower; README.md
 has the numbers.
 """
 

@@ -8,7 +8,7 @@ from transformer.tasks.translation import bleu
 from transformer.tasks.translation import task as translation
 from transformer.tasks.translation.translate import Translator
 
-UPDATES, SEEDS = 400, 3
+UPDATES, SEEDS = 300, 3
 SHORT, LONG = '1-9', '15-19'  # groups of source words
 BASE = {
     'model.kind': 'recurrent',

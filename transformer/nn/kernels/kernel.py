@@ -71,11 +71,15 @@ def _masked(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Float[Arra
     return jnp.where(mask, logits, jnp.finfo(jnp.float32).min)
 
 
-def weighted_sum(weights: Float[Array, 'B H Q K'], value: Float[Array, 'B K H E']) -> Float[Array, 'B Q H E']:
-    """Every query's mean of the values."""
+def weighted_sum(
+    weights: Float[Array, '*B H Q K'], value: Float[Array, '*B K H E']
+) -> Float[Array, '*B Q H E']:
+    """Every query's sum of the values by its weights."""
     # jnp.einsum would multiply the other way round, for which XLA transposes the weights on CPUs.
-    dimensions = ((3,), (1,)), ((0, 1), (0, 2))
-    return jax.lax.dot_general(weights.astype(value.dtype), value, dimensions).swapaxes(1, 2)
+    rows = tuple(range(value.ndim - 3))
+    first, second, third = range(value.ndim - 3, value.ndim)
+    dimensions = ((third,), (first,)), ((*rows, first), (*rows, second))
+    return jax.lax.dot_general(weights.astype(value.dtype), value, dimensions).swapaxes(first, second)
 
 
 def empty_cache(model: Model, rows: int, length: int) -> State:

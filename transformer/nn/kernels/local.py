@@ -65,7 +65,7 @@ def attend(
     )
     found = drop(k.masked_softmax(logits, mask)).astype(value.dtype)
     around = k.with_neighbours(blocks(value), causal=causal)
-    return k.out_of_blocks(jnp.einsum('BNHQK,BNKHE->BNQHE', found, around), length)
+    return k.out_of_blocks(k.weighted_sum(found, around), length)
 
 
 def empty(model: Model, rows: int, length: int) -> State:

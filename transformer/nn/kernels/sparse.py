@@ -49,7 +49,7 @@ def attend(
     found = drop(k.masked_softmax(logits, mask)).astype(value.dtype)
     around = k.with_neighbours(value, causal=causal)
     near_weights, far_weights = jnp.split(found, [around.shape[2]], axis=-1)
-    outputs = jnp.einsum('BNHQK,BNKHE->BNQHE', near_weights, around)
+    outputs = k.weighted_sum(near_weights, around)
     outputs += jnp.einsum('BNHQM,BMQHE->BNQHE', far_weights, value)
     return k.out_of_blocks(outputs, length)
 
