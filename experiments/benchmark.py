@@ -193,7 +193,7 @@ def works(names: str, data: str | None) -> dict[str, tuple[Config, beside.Work]]
 
 
 def benchmark_train(call: Call) -> None:
-    """Times updates of Transformers, ours, PyTorch's and those of their products alone in turns."""
+    """Times, in turns, our updates of Transformers, PyTorch's, and the matrix products of ours alone."""
     found, flags = {}, call.flags
     # What cannot be read is told before the first minutes of timing.
     for name, (config, work) in works(flags.models, flags.data).items():
@@ -310,7 +310,7 @@ COMMANDS = {
         examples=('{} decode', '{} decode --workdir=runs/multi30k --input=FILE'),
     ),
     'recurrent': Command(
-        "Updates of an LSTM with attention, beside PyTorch's, where that is installed.",
+        "Updates of an LSTM with attention, beside their products and PyTorch's.",
         lambda call: benchmark_recurrent(call.flags.rounds, call.flags.updates, call.flags.output),
         ('rounds', 'updates', 'output'),
         examples=('{} recurrent --output=FILE',),

@@ -79,7 +79,7 @@ def _rows(pieces: list[list[int]]) -> Tokens:
 def measure(
     config: Config, model: str, work: Work, kinds: Sequence[str], least: float, rounds: int, count: int
 ) -> dict[str, object]:
-    """Times passes, ours, PyTorch's and those of our products alone in turns, and prints them.
+    """Times passes in turns, ours, PyTorch's, and the matrix products of ours alone, and prints them.
 
     PyTorch's are made in processes of their own, with memory as PyTorch takes it by default; the first kind
     is also timed keeping freed memory, as our programs do.

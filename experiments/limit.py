@@ -32,7 +32,7 @@ class Product(NamedTuple):
         return 2 * np.prod(left, dtype=float) * np.prod(right, dtype=float) / shared
 
     def prepared(self) -> Callable[[], jax.Array]:
-        """Makes the product of random numbers."""
+        """What makes the product of random numbers when it is called."""
         draw = np.random.default_rng(0)
         arrays = [
             jnp.asarray(draw.standard_normal(shape, np.float32)).astype(dtype)
@@ -62,7 +62,7 @@ def of_update(config: Config, batch: Batch) -> collections.Counter[Product]:
     """The products of one update of a batch on one device, and how often each is made.
 
     They are those of the program as it is traced: what the compiler leaves out counts too, on CPUs for
-    example the logits of attention that the backward pass computes again.
+    example the logits of attention that the backward pass computes again (not with `model.remat`).
     """
     rows = jax.tree.map(lambda x: x.reshape(config.train.microbatches, -1, *x.shape[1:]), batch)
     state = jax.eval_shape(functools.partial(training.initial_state, config))

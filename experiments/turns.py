@@ -1,4 +1,4 @@
-"""Speeds that are measured in turns: what else the machine does slows both sides alike."""
+"""Speeds that are measured in turns: what else the machine does slows all sides alike."""
 
 import statistics
 import time

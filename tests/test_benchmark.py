@@ -278,8 +278,11 @@ def test_a_pass_is_an_update_with_each_batch(monkeypatch):
     config, seen = transformer_config(), []
     batches = [updates.random_batch(configs.replace(config, {'train.seed': seed})) for seed in (1, 2)]
     fake = lambda state, batch: (state, seen.append(np.asarray(batch['target'].tokens).ravel().tolist()))
-    monkeypatch.setattr(updates.parallel, 'map_update', lambda step, remat: fake)
+    asked = []
+    monkeypatch.setattr(updates.parallel, 'map_update', lambda step, remat: asked.append(remat) or fake)
     updates.of(config, batches)(3)
+    updates.of(configs.replace(config, {'model.remat': True}), batches)
+    assert asked == [False, True]
     assert seen == [batch['target'].tokens.ravel().tolist() for batch in batches] * 3
 
 
@@ -328,6 +331,7 @@ def test_a_product_alone_has_the_shape_of_the_programs():
     dimensions = (((2,), (0,)), ((), ()))
     product = limit.Product(((2, 3, 4), 'bfloat16'), ((4, 5), 'bfloat16'), dimensions, 'float32')
     found = product.prepared()()
+    assert [x.dtype for x in product.prepared().args] == ['bfloat16'] * 2
     assert found.shape == (2, 3, 5) and found.dtype == 'float32'
     assert product.flops() == 2 * 2 * 3 * 4 * 5
 

@@ -91,7 +91,7 @@ def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat:
     Args:
       on: the devices; those of the run if None.
       remat: whether the step computes again what it does not keep. On the CPUs of several processes XLA
-        keeps it all the same.
+        keeps everything anyway.
     """
     on = devices() if on is None else on
     mapped = jax.pmap(
@@ -146,7 +146,7 @@ class _Bounded:
     def _program(self, arguments: Sequence) -> Callable:
         if self._options is None:
             return self.mapped
-        shapes = tuple(x.shape for x in jax.tree.leaves(arguments))
+        shapes = tuple((x.shape, x.dtype) for x in jax.tree.leaves(arguments))
         if shapes not in self._programs:
             self._programs[shapes] = self.compile(*arguments)
         return self._programs[shapes]
