@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer import decode, options
+from transformer import hypotheses, options
 from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.nn import models
 from transformer.options import ConfigError, choices, has_meaning
@@ -219,8 +219,8 @@ def random_params(config: Config) -> dict:
 def steps(config: Config, variables: dict) -> jax.Array:
     """The logits [B 2 T V] of two targets of each source or prompt, as two hypotheses, step by step.
 
-    The first steps have room for so many alone; the others take the sentences in another order, as a search
-    does that goes on without some of them.
+    The hypotheses of a sentence change places after every step. The first steps have room for so many alone;
+    the others take the sentences in another order, as a search does that goes on without some of them.
     """
     model = models.build(config)
     if config.train.task == 'language':
@@ -229,23 +229,26 @@ def steps(config: Config, variables: dict) -> jax.Array:
         read = rows_of([[source] for source in SOURCES], 11)
     memory = model.apply(variables, read, method='encode')
     rooms = [model.apply(variables, memory, size, method='start') for size in (FIRST, T)]
-    state = jax.tree.map(lambda x: jnp.repeat(x, 2, axis=0), rooms[0][1])
+    state = hypotheses.spread(rooms[0][1], 2)
     targets = rows_of([[target] for target in (*TARGETS, *TURNED)], T)
-    # Rows b·2 + w.
     shifted = models.shift_right(targets.tokens, targets.segments)
+    # Rows b·2 + w, those of a sentence the other way round at every second step.
+    turns = np.array([np.arange(6), np.arange(6).reshape(3, 2)[:, ::-1].ravel()])
     tokens = shifted.reshape(2, 3, T).transpose(2, 1, 0).reshape(T, 6)
+    tokens = jnp.take_along_axis(tokens, turns[np.arange(T) % 2], axis=1)
 
     def step(constants, state, tokens):
         logits, state = model.apply(variables, constants, state, tokens, method='step')
-        return state, logits
+        return hypotheses.continued(state, turns[1]), logits
 
     (constants, _), (larger, room) = rooms
     state, first = jax.lax.scan(functools.partial(step, constants), state, tokens[:FIRST])
     sentences, rows = np.array([2, 0, 1]), np.array([4, 5, 0, 1, 2, 3])
     larger = jax.tree.map(lambda x: x[sentences], larger)
-    state = jax.tree.map(lambda x: x[rows], decode.moved(state, room, 2))
+    state = hypotheses.of_sentences(hypotheses.moved(state, room, 2), sentences, 2)
     _, others = jax.lax.scan(functools.partial(step, larger), state, tokens[FIRST:, rows])
     found = jnp.concatenate([first, others[:, np.argsort(rows)]])
+    found = jnp.take_along_axis(found, turns[np.arange(T) % 2][:, :, None], axis=1)
     return found.reshape(T, 3, 2, -1).transpose(1, 2, 0, 3)
 
 

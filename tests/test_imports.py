@@ -12,6 +12,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 # what its line names besides; direct imports count.
 ORDER = (
     ('symbols', set()),
+    ('hypotheses', set()),
     ('files', set()),
     ('options', set()),
     ('groups', {'options'}),
@@ -20,10 +21,10 @@ ORDER = (
     ('products', set()),
     ('keys', set()),
     ('heap', set()),
-    ('nn', {'config', 'symbols', 'products'}),
+    ('nn', {'config', 'symbols', 'hypotheses', 'products'}),
     ('losses', {'config', 'symbols', 'products'}),
     ('optim', {'config', 'symbols'}),
-    ('decode', {'config', 'symbols'}),
+    ('decode', {'config', 'symbols', 'hypotheses'}),
     ('parallel', {'config', 'options', 'symbols'}),
     ('accounting', {'config', 'symbols'}),
     ('runs', {'*'}),

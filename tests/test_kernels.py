@@ -193,7 +193,7 @@ def test_steps_give_what_a_causal_row_gives(model):
     row, steps, state = both(query, key, value)
     np.testing.assert_allclose(steps, row, rtol=1e-5, atol=1e-5)
     if model.attention == 'local':
-        assert state['key'].shape[2] == model.attention_window + 1
+        assert state['cache'].key.shape[3] == model.attention_window + 1
     if model.attention == 'linear':
         assert state['matrix'].shape == (2, H, C, E)
 

@@ -13,12 +13,13 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
+from transformer import hypotheses
 from transformer.symbols import EOS, START
 
 # With at least `_MANY` sentences, and at most one in `_FEWER` not done, those that are not done move to the
 # larger room without the others.
 _MANY, _FEWER = 16, 4
-_BLOCK = 64  # numbers of a block, whose maxima `top_k` compares first
+_BLOCK = 64  # most numbers of a block, whose maxima `top_k` compares first
 Choice = Callable[[Float[Array, 'B V'], Int[Array, ''], Array | None], Int[Array, 'B']]
 Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], object]]
 
@@ -105,7 +106,6 @@ def beam_search(
       best: how many hypotheses are wanted, at most `beam`.
     """
     sentences, width = limits.shape[0], beam
-    spread = lambda x: jnp.repeat(x, width, axis=0)
     blank = jnp.zeros((sentences, width, rooms[-1].length), jnp.int32)
     nothing = jnp.full((sentences, width), -jnp.inf)
     initial = _Beam(
@@ -116,7 +116,7 @@ def beam_search(
         complete=blank,
         complete_score=nothing,
         done=jnp.zeros(sentences, bool),
-        model=jax.tree.map(spread, rooms[0].state),
+        model=hypotheses.spread(rooms[0].state, width),
     )
 
     def grow(constants: object, limits: Int[Array, 'B'], search: _Beam) -> _Beam:
@@ -146,7 +146,7 @@ def beam_search(
             complete=_pick(all_complete, kept),
             complete_score=complete_score,
             done=search.done,
-            model=jax.tree.map(lambda x: x[rows.reshape(-1)], model),
+            model=hypotheses.continued(model, rows.reshape(-1)),
         )
         return _freeze(search, grown, limits, alpha, best)
 
@@ -172,15 +172,15 @@ def _searched(grow: Callable, rooms: Sequence[Room], own: object, search: _Searc
     few = sentences // _FEWER
 
     def go_on(rooms, own, search):
-        search = search._replace(model=moved(search.model, rooms[0].state, width))
+        search = search._replace(model=hypotheses.moved(search.model, rooms[0].state, width))
         return _searched(grow, rooms, own, search, width)
 
     def alone(search):
         living = jnp.argsort(search.done, stable=True)[:few]
         pick = lambda tree: jax.tree.map(lambda x: x[living], tree)
-        rows = (living[:, None] * width + jnp.arange(width)[None]).reshape(-1)
         every = search._replace(length=None, model=None)
-        part = pick(every)._replace(length=search.length, model=jax.tree.map(lambda x: x[rows], search.model))
+        model = hypotheses.of_sentences(search.model, living, width)
+        part = pick(every)._replace(length=search.length, model=model)
         rooms = [Room(room.length, *pick((room.constants, room.state))) for room in larger]
         part = go_on(rooms, pick(own), part)
         found = jax.tree.map(lambda x, new: x.at[living].set(new), every, part._replace(length=None))
@@ -192,33 +192,22 @@ def _searched(grow: Callable, rooms: Sequence[Room], own: object, search: _Searc
     return jax.lax.cond(jnp.sum(~search.done) <= few, alone, together, search)
 
 
-def moved(state: object, room: object, times: int = 1) -> object:
-    """A state of `times` as many rows as the room's, in that room."""
-
-    def move(x: Array, into: Array) -> Array:
-        shape = (times * into.shape[0], *into.shape[1:])
-        return jnp.pad(x, [(0, after - before) for before, after in zip(x.shape, shape, strict=True)])
-
-    return jax.tree.map(move, state, room)
-
-
 def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Array, 'B k']]:
     """`jax.lax.top_k`, which on CPUs is several times as slow where rows are long.
 
-    The k greatest numbers stand in the k blocks with the greatest maxima, or in the rest that fills no block.
-    Ties go to the lower index, of blocks as of numbers.
+    The k greatest numbers stand in the k blocks with the greatest maxima. Ties go to the lower index, of
+    blocks as of numbers.
     """
     rows, width = x.shape
     if width <= 4 * k * _BLOCK:
         return tuple(jax.lax.top_k(x, k))
-    whole = width // _BLOCK * _BLOCK
-    blocks, rest = x[:, :whole].reshape(rows, -1, _BLOCK), x[:, whole:]
+    # What fills the last block up stands behind all numbers, so it is never among the k.
+    size = next((n for n in range(_BLOCK, _BLOCK // 2, -1) if width % n == 0), _BLOCK)
+    filled = jnp.pad(x, ((0, 0), (0, -width % size)), constant_values=-jnp.inf)
+    blocks = filled.reshape(rows, -1, size)
     chosen = jnp.sort(jax.lax.top_k(jnp.max(blocks, axis=-1), k)[1], axis=-1)
-    candidates = jnp.concatenate([_pick(blocks, chosen).reshape(rows, -1), rest], axis=-1)
-    values, places = jax.lax.top_k(candidates, k)
-    # What does not fill a block stands behind the chosen blocks.
-    chosen = jnp.append(chosen, jnp.full((rows, 1), whole // _BLOCK), axis=-1)
-    return values, jnp.take_along_axis(chosen, places // _BLOCK, axis=-1) * _BLOCK + places % _BLOCK
+    values, places = jax.lax.top_k(_pick(blocks, chosen).reshape(rows, -1), k)
+    return values, jnp.take_along_axis(chosen, places // size, axis=-1) * size + places % size
 
 
 def _pick(x: Array, index: Int[Array, 'B K']) -> Array:

@@ -110,15 +110,15 @@ class MultiHeadAttention(nn.Module):
         train: bool,
     ) -> Float[Array, 'B Q D']:
         """Cross-attention to the keys and values of `project_memory`."""
-        key, value = memory['key'].swapaxes(1, 2), memory['value'].swapaxes(1, 2)
+        key, value = jnp.moveaxis(memory['key'], -1, 1), memory['value'].swapaxes(1, 2)
         query = self.query(x)
         return self._attend(
             FULL, query, key, value, segments, memory_segments, None, causal=False, train=train
         )
 
     def project_memory(self, memory: Float[Array, 'B S D']) -> State:
-        """Keys [B H S C] and values [B H S E] of the encoder's output, in the order of a cache."""
-        return {'key': self.key(memory).swapaxes(1, 2), 'value': self.value(memory).swapaxes(1, 2)}
+        """Keys [B H C S] and values [B H S E] of the encoder's output, in the order of a cache."""
+        return {'key': jnp.moveaxis(self.key(memory), 1, -1), 'value': self.value(memory).swapaxes(1, 2)}
 
     def empty(self, rows: int, length: int) -> State:
         """The state of self-attention before the first of `length` steps."""

@@ -5,9 +5,10 @@
     start(memory, max_len) -> (constants, state)
     step(constants, state, tokens [B]) -> (logits [B V], state)
 
-`constants` is what all hypotheses of a sentence share, `state` what each owns: pytrees of plain arrays with
-first axis B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and
-state. The first token of a hypothesis is `START`.
+`constants` is what all hypotheses of a sentence share and never changes, `state` what each owns: pytrees of
+arrays with first axis B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and state;
+the caches in a state belong to a sentence, whose hypotheses all write there (transformer/hypotheses.py). The
+first token of a hypothesis is `START`.
 """
 
 from typing import NamedTuple

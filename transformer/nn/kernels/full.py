@@ -81,7 +81,7 @@ def attend_one(
 ) -> tuple[Float[Array, 'B 1 H E'], State]:
     """Adds a key and a value to the state, then attends to all keys in it."""
     state = k.add_to_cache(state, position, key, value)
-    mask = masks.prefix_mask(position, state['key'].shape[2])
+    mask = masks.prefix_mask(position, state['writers'].shape[1])
     return k.over_cache(query, state, mask, bias), state
 
 

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.config import Model
+from transformer.hypotheses import Cache
 
-# What one layer remembers of earlier positions: arrays with first axis B.
-State = dict[str, Array]
+# What one layer remembers of earlier positions: arrays with first axis R, that of hypotheses, and caches.
+State = dict[str, Array | Cache]
 # The dropout of attention weights, the last axis that of the keys: multiplies each by a number of its own.
 # A jax.tree_util.Partial, so that a random key in it may be traced.
 Drop = Callable[[Float[Array, '...']], Float[Array, '...']]
@@ -24,7 +25,7 @@ class Kernel(NamedTuple):
       outputs [B Q H E]. A query attends to keys of its own segment; if causal, not to those to its
       right in the row.
     empty: takes `(model, rows, length)`, gives a state with room for `length` positions.
-    attend_one: takes `(query, key, value, state, position, bias)`, gives outputs [B 1 H E] and the
+    attend_one: takes `(query, key, value, state, position, bias)`, gives outputs [R 1 H E] and the
       state with the new position in it. The query of a row attends to its positions 0 to `position`.
     weights: takes what `attend` takes except values and `drop`, gives the weight of every key [B H Q K]
       by the definition. It takes n x n memory: figures and tests use it.
@@ -83,38 +84,49 @@ def weighted_sum(
 
 
 def empty_cache(model: Model, rows: int, length: int) -> State:
-    """Room for the keys [B H L C] and values [B H L E] of `length` positions.
-
-    Heads stand before positions, as the products over all positions of a head want them: in the other order
-    XLA copies the whole cache at each step.
-    """
+    """Room for keys and values of `length` positions, and which hypothesis wrote each position of a row."""
     dtype = jnp.dtype(model.dtype)
-    return {
-        'key': jnp.zeros((rows, model.h, length, model.d_k), dtype),
-        'value': jnp.zeros((rows, model.h, length, model.d_v), dtype),
-    }
+    key = jnp.zeros((rows, model.h, model.d_k, length, 1), dtype)
+    value = jnp.zeros((rows, model.h, length, 1, model.d_v), dtype)
+    return {'cache': Cache(key, value), 'writers': jnp.zeros((rows, length), jnp.int32)}
 
 
 def add_to_cache(
-    state: State, place: Int[Array, 'B'], key: Float[Array, 'B 1 H C'], value: Float[Array, 'B 1 H E']
+    state: State, place: Int[Array, 'R'], key: Float[Array, 'R 1 H C'], value: Float[Array, 'R 1 H E']
 ) -> State:
-    """The state with a key and a value at `place` of every row."""
-    row = jnp.arange(place.shape[0])
-    return {
-        'key': state['key'].at[row, :, place].set(key[:, 0]),
-        'value': state['value'].at[row, :, place].set(value[:, 0]),
-    }
+    """The state with a key and a value at `place` of every row, the same for all rows of a sentence."""
+    (keys, values), row = state['cache'], jnp.arange(place.shape[0])
+    sentences, heads, _, width, _ = values.shape
+    together = lambda x: x.reshape(sentences, width, heads, x.shape[-1])
+    sentence, places = jnp.arange(sentences), place.reshape(sentences, width)[:, 0]
+    keys = keys.at[sentence, :, :, places].set(jnp.einsum('BWHC->BHCW', together(key)))
+    values = values.at[sentence, :, places].set(jnp.einsum('BWHE->BHWE', together(value)))
+    return {'cache': Cache(keys, values), 'writers': state['writers'].at[row, place].set(row % width)}
 
 
 def over_cache(
-    query: Float[Array, 'B 1 H C'],
+    query: Float[Array, 'R 1 H C'],
     state: State,
-    mask: Bool[Array, 'B 1 1 L'],
-    bias: Float[Array, 'B H 1 L'] | None = None,
-) -> Float[Array, 'B 1 H E']:
-    """Attention to those places of a cache where `mask` is True."""
-    key, value = state['key'].swapaxes(1, 2), state['value'].swapaxes(1, 2)
-    return weighted_sum(attention_weights(query, key, mask, bias), value)
+    mask: Bool[Array, 'R 1 1 L'],
+    bias: Float[Array, 'R H 1 L'] | None = None,
+) -> Float[Array, 'R 1 H E']:
+    """Attention to those places of a cache where `mask` is True.
+
+    The hypotheses of a sentence are queries of one attention to all that any of them wrote; each sees what
+    it wrote itself, or continues.
+    """
+    key, value = state['cache']
+    sentences, heads, length, width, features = value.shape
+    together = lambda x: x.reshape(sentences, width, *x.shape[1:])
+    key = jnp.moveaxis(key.reshape(sentences, heads, -1, length * width), -1, 1)
+    value = value.reshape(sentences, heads, length * width, features).swapaxes(1, 2)
+    writers, mask = together(state['writers'])[..., None], together(mask)[:, :, 0, 0, :, None]
+    mask = mask & (writers == jnp.arange(width)[None, None, None])
+    mask = mask.reshape(sentences, 1, width, length * width)
+    if bias is not None:
+        bias = jnp.repeat(together(bias)[:, :, :, 0].swapaxes(1, 2), width, axis=-1)
+    weights = attention_weights(together(query)[:, :, 0], key, mask, bias)
+    return weighted_sum(weights, value).reshape(-1, 1, heads, features)
 
 
 def into_blocks(x: Array, size: int) -> Array:

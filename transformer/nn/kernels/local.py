@@ -83,7 +83,7 @@ def attend_one(
 ) -> tuple[Float[Array, 'B 1 H E'], State]:
     """Overwrites the oldest position of the state, then attends to all in it."""
     del bias
-    room = state['key'].shape[2]
+    room = state['writers'].shape[1]
     state = k.add_to_cache(state, position % room, key, value)
     # Places fill up from the left, and are all in use from the time that they are written anew.
     mask = (jnp.arange(room)[None, :] <= position[:, None])[:, None, None, :]

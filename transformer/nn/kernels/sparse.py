@@ -85,7 +85,7 @@ def attend_one(
     """Adds a key and a value to the state, then attends to those keys in it that are reached."""
     del bias
     state = k.add_to_cache(state, position, key, value)
-    distance = position[:, None] - jnp.arange(state['key'].shape[2])[None, :]
+    distance = position[:, None] - jnp.arange(state['writers'].shape[1])[None, :]
     mask = ((distance >= 0) & reached(distance, stride))[:, None, None, :]
     return k.over_cache(query, state, mask), state
 
