@@ -217,10 +217,12 @@ def random_params(config: Config) -> dict:
 
 
 def steps(config: Config, variables: dict) -> jax.Array:
-    """The logits [B 2 T V] of two targets of each source or prompt, as two hypotheses, step by step.
+    """The logits [B 3 T V] of three hypotheses of each source or prompt, step by step.
 
-    The hypotheses of a sentence change places after every step. The first steps have room for so many alone;
-    the others take the sentences in another order, as a search does that goes on without some of them.
+    The first two are the targets. The third begins as the second, and after the first steps continues the
+    first one instead. The hypotheses of a sentence change places after every step. The first steps have room
+    for so many alone; the others take the sentences in another order, as a search does that goes on without
+    some of them.
     """
     model = models.build(config)
     if config.train.task == 'language':
@@ -229,27 +231,31 @@ def steps(config: Config, variables: dict) -> jax.Array:
         read = rows_of([[source] for source in SOURCES], 11)
     memory = model.apply(variables, read, method='encode')
     rooms = [model.apply(variables, memory, size, method='start') for size in (FIRST, T)]
-    state = hypotheses.spread(rooms[0][1], 2)
     targets = rows_of([[target] for target in (*TARGETS, *TURNED)], T)
-    shifted = models.shift_right(targets.tokens, targets.segments)
-    # Rows b·2 + w, those of a sentence the other way round at every second step.
-    turns = np.array([np.arange(6), np.arange(6).reshape(3, 2)[:, ::-1].ravel()])
-    tokens = shifted.reshape(2, 3, T).transpose(2, 1, 0).reshape(T, 6)
-    tokens = jnp.take_along_axis(tokens, turns[np.arange(T) % 2], axis=1)
+    first, second = models.shift_right(targets.tokens, targets.segments).reshape(2, 3, T)
+    third = jnp.where(jnp.arange(T)[None] < FIRST, second, first)
+    tokens = jnp.stack([first, second, third]).transpose(2, 1, 0).reshape(T, 9)
+    # Hypothesis (w + t) % 3 is in row b·3 + w at step t.
+    of_all = lambda places: (3 * jnp.arange(3)[:, None] + jnp.asarray(places)[None] % 3).reshape(-1)
+    places = jnp.arange(3)
+    tokens = jnp.stack([tokens[t, of_all(places + t)] for t in range(T)])
 
     def step(constants, state, tokens):
         logits, state = model.apply(variables, constants, state, tokens, method='step')
-        return hypotheses.continued(state, turns[1]), logits
+        return hypotheses.continued(state, of_all(places + 1)), logits
 
-    (constants, _), (larger, room) = rooms
-    state, first = jax.lax.scan(functools.partial(step, constants), state, tokens[:FIRST])
-    sentences, rows = np.array([2, 0, 1]), np.array([4, 5, 0, 1, 2, 3])
+    (constants, state), (larger, room) = rooms
+    state = hypotheses.spread(state, 3)
+    state, found = jax.lax.scan(functools.partial(step, constants), state, tokens[:FIRST])
+    of_row = (places + FIRST) % 3
+    state = hypotheses.continued(state, of_all(jnp.where(of_row == 2, 0, of_row) - FIRST))
+    sentences, rows = jnp.array([2, 0, 1]), jnp.array([6, 7, 8, 0, 1, 2, 3, 4, 5])
     larger = jax.tree.map(lambda x: x[sentences], larger)
-    state = hypotheses.of_sentences(hypotheses.moved(state, room, 2), sentences, 2)
+    state = hypotheses.of_sentences(hypotheses.moved(state, room, 3), sentences, 3)
     _, others = jax.lax.scan(functools.partial(step, larger), state, tokens[FIRST:, rows])
-    found = jnp.concatenate([first, others[:, np.argsort(rows)]])
-    found = jnp.take_along_axis(found, turns[np.arange(T) % 2][:, :, None], axis=1)
-    return found.reshape(T, 3, 2, -1).transpose(1, 2, 0, 3)
+    found = jnp.concatenate([found, others[:, jnp.argsort(rows)]])
+    found = jnp.stack([found[t, of_all(places - t)] for t in range(T)])
+    return found.reshape(T, 3, 3, -1).transpose(1, 2, 0, 3)
 
 
 def forward(config: Config, variables: dict, inputs: Batch) -> dict[str, jax.Array]:
@@ -370,11 +376,15 @@ def test_what_means_nothing_beside_other_layers_or_without_them_is_refused(varia
 
 
 def test_steps_equal_the_full_pass(subject):
-    for rows, hypothesis, targets in ((ALONE, 0, TARGETS), (OTHERS, 1, TURNED)):
+    for rows, hypothesis, targets, begin in (
+        (ALONE, 0, TARGETS, 0),
+        (OTHERS, 1, TURNED, 0),
+        (ALONE, 2, TARGETS, FIRST),
+    ):
         for b, target in enumerate(targets):
-            stepped = subject.found['steps'][b, hypothesis, : len(target)]
+            stepped = subject.found['steps'][b, hypothesis, begin : len(target)]
             first = subject.prompt(b)
-            full = subject.found['full'][rows][b, first : first + len(target)]
+            full = subject.found['full'][rows][b, first + begin : first + len(target)]
             close(stepped, full, subject.config)
 
 

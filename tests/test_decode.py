@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 from transformer import decode
-from transformer.symbols import EOS
+from transformer.config import config_dict, resolve
+from transformer.nn import models
+from transformer.symbols import EOS, Tokens
 
 
 def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, depth: int):
@@ -187,6 +189,54 @@ def test_few_living_sentences_go_on_without_the_others(lengths):
     tokens, rows = found(decode.sample, by_keys, jnp.array(wanted))
     np.testing.assert_array_equal(tokens, expected)
     assert rows == {few}
+
+
+@pytest.mark.parametrize(
+    'variant',
+    [{}, {'model.positions': 'relative'}, {'model.attention': 'local', 'model.attention_window': 2}],
+    ids=str,
+)
+def test_steps_of_a_model_find_what_whole_rows_find(variant):
+    """Each step of the second search computes the whole output anew, so it needs no keys of earlier ones."""
+    sentences, width, sizes = 20, 6, (4, 10)
+    sizes_of = {f'model.{name}': 16 for name in ('d_model', 'd_ff')} | {'model.N': 2, 'model.h': 2}
+    config = resolve(config_dict({**sizes_of, 'model.vocab_size': 600, 'data.pieces': 600, **variant}))
+    rng, model = np.random.default_rng(0), models.build(config)
+    # Large enough that outputs depend on all that was written, and no two have nearly the same score.
+    draw = lambda x: jnp.asarray(rng.normal(size=x.shape) / 2, jnp.float32)
+    variables = {'params': jax.tree.map(draw, models.parameter_shapes(config))}
+    lengths = rng.integers(1, width + 1, sentences)
+    positions = lambda rows, length: jnp.broadcast_to(jnp.arange(length), (rows, length))
+    inside = jnp.asarray(np.arange(width) < lengths[:, None], jnp.int32)
+    pieces = jnp.asarray(rng.integers(3, 12, (sentences, width)))
+    source = Tokens(pieces * inside, inside, positions(sentences, width))
+
+    def whole(constants, state, tokens):
+        last, output = state['length'] - 1, state['output']
+        rows, room = output.shape
+        output = jnp.where(jnp.arange(room)[None] == last[:, None], tokens[:, None], output)
+        target = Tokens(output, jnp.ones_like(output), positions(rows, room))
+        read = Tokens(*(jnp.repeat(x, rows // sentences, axis=0) for x in source))
+        logits = model.apply(variables, {'source': read, 'target': target}, train=False)
+        return logits[jnp.arange(rows), last + 1], {'length': last + 2, 'output': output}
+
+    def searched(step, rooms):
+        limits, allowed = jnp.asarray(np.minimum(2 * lengths, 10)), jnp.arange(600) > 0
+        return decode.beam_search(step, rooms, limits, allowed, beam=4, alpha=0.6, best=4)
+
+    @jax.jit
+    def both():
+        memory = model.apply(variables, source, method='encode')
+        rooms = [decode.Room(n, *model.apply(variables, memory, n, method='start')) for n in sizes]
+        plain = lambda n: {'length': jnp.zeros(sentences, int), 'output': jnp.zeros((sentences, n), int)}
+        step = functools.partial(model.apply, variables, method='step')
+        return searched(step, rooms), searched(whole, [decode.Room(10, None, plain(10))])
+
+    found, expected = both()
+    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
+    used = np.sum(np.asarray(found.tokens[:, 0]) != 0, axis=-1)
+    assert used.min() < sizes[0] < used.max()
 
 
 def test_sentences_of_a_batch_do_not_touch_each_other():

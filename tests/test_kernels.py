@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from transformer import accounting
+from transformer import accounting, hypotheses
 from transformer import config as configs
 from transformer.config import Model, config_dict, resolve
 from transformer.nn import layers
@@ -196,6 +196,14 @@ def test_steps_give_what_a_causal_row_gives(model):
         assert state['cache'].key.shape[3] == model.attention_window + 1
     if model.attention == 'linear':
         assert state['matrix'].shape == (2, H, C, E)
+
+
+def test_hypotheses_of_a_sentence_share_a_cache():
+    state = hypotheses.spread(full.FULL.empty(Model(h=H, d_k=C, d_v=E), 2, T), 3)
+    assert [x.shape for x in state['cache']] == [(2, H, C, 3 * T), (2, H, 3 * T, E)]
+    assert state['writers'].shape == (6, T)
+    # Nothing is moved when others go on.
+    assert hypotheses.continued(state, jnp.array([1, 1, 0, 5, 4, 4]))['cache'] is state['cache']
 
 
 def test_dropout_reaches_the_weights_of_local_and_sparse_attention():

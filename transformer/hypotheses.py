@@ -9,25 +9,28 @@ from jaxtyping import Array, Float, Int
 
 
 class Cache(NamedTuple):
-    """Keys and values of what the hypotheses of a sentence wrote, each in its own part.
+    """Keys and values that W hypotheses of a sentence wrote; w's at position l are in place p = l·W + w.
 
-    A hypothesis that continues another one reads on in the other's part, so nothing here is moved when
-    a search chooses which ones go on. The axes are in the order in which products over all positions of a
-    head want them; in another one XLA for CPUs copies the whole cache at each step.
+    A hypothesis that continues another one goes on reading what that one wrote, so a search that drops some
+    hypotheses and continues others moves nothing here. A kernel's state says who wrote what a hypothesis
+    reads. The axes are in the order in which products over all places of a head want them; in another one
+    XLA for CPUs copies the whole cache at each step.
     """
 
-    key: Float[Array, 'B H C L W']
-    value: Float[Array, 'B H L W E']
+    key: Float[Array, 'B H C P']
+    value: Float[Array, 'B H P E']
 
 
 def spread(state: object, width: int) -> object:
     """The state of `width` equal hypotheses a sentence, from that of one."""
-    wide = lambda x, axis: jnp.repeat(x, width, axis)
-    return _map(lambda x: wide(x, 0), lambda cache: Cache(wide(cache.key, 4), wide(cache.value, 3)), state)
+    repeat = lambda x, axis: jnp.repeat(x, width, axis)
+    return _map(
+        lambda x: repeat(x, 0), lambda cache: Cache(repeat(cache.key, 3), repeat(cache.value, 2)), state
+    )
 
 
 def continued(state: object, rows: Int[Array, 'R']) -> object:
-    """The state in which every row continues one of its sentence's hypotheses, that of `rows`."""
+    """The state in which every row continues the hypothesis of its sentence that was in row `rows`."""
     return _map(lambda x: x[rows], lambda cache: cache, state)
 
 
@@ -38,7 +41,11 @@ def of_sentences(state: object, chosen: Int[Array, 'N'], width: int) -> object:
 
 
 def moved(state: object, room: object, width: int) -> object:
-    """The state of `width` hypotheses a sentence in a larger room, which is given as that of one."""
+    """The state of `width` hypotheses a sentence with more room.
+
+    Args:
+      room: a state of one hypothesis a sentence with that room; only its shapes count.
+    """
     larger = jax.eval_shape(lambda room: spread(room, width), room)
     widths = lambda x, into: [(0, after - before) for before, after in zip(x.shape, into.shape, strict=True)]
     return jax.tree.map(lambda x, into: jnp.pad(x, widths(x, into)), state, larger)

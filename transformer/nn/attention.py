@@ -125,8 +125,8 @@ class MultiHeadAttention(nn.Module):
         return self_attention(self.model).empty(self.model, rows, length)
 
     def over_state(
-        self, x: Float[Array, 'B 1 D'], state: State, position: Int[Array, 'B'], length: int
-    ) -> tuple[Float[Array, 'B 1 D'], State]:
+        self, x: Float[Array, 'R 1 D'], state: State, position: Int[Array, 'R'], length: int
+    ) -> tuple[Float[Array, 'R 1 D'], State]:
         """Self-attention of the token at `position` to itself and all before it.
 
         Args:

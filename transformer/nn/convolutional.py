@@ -42,14 +42,14 @@ class Memory(NamedTuple):
 class DecoderState(NamedTuple):
     """What a hypothesis owns: the number of its tokens, and the last k - 1 inputs of each layer."""
 
-    position: Int[Array, 'B']
+    position: Int[Array, 'R']
     layers: list[Float[Array, 'B K D']]
 
 
 class PromptedState(NamedTuple):
     """What a continuation of a prompt owns; `pending` is the prompt's last token, not yet read."""
 
-    pending: Int[Array, 'B']
+    pending: Int[Array, 'R']
     decoder: DecoderState
 
 
@@ -288,8 +288,8 @@ class ConvolutionalEncoderDecoder(PairPieces):
         return {'places': places(rows, max_len), 'memory': memory}, self.decoder.empty(rows)
 
     def step(
-        self, constants: dict[str, object], state: DecoderState, tokens: Int[Array, 'B']
-    ) -> tuple[Float[Array, 'B V'], DecoderState]:
+        self, constants: dict[str, object], state: DecoderState, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], DecoderState]:
         """The logits of the token that follows `tokens`."""
         _, embedding, softmax = self._tables()
         length = constants['places'].shape[1]
@@ -321,8 +321,8 @@ class ConvolutionalLanguageModel(TextPieces):
         return constants, self._read(memory, constants, empty)
 
     def step(
-        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'B']
-    ) -> tuple[Float[Array, 'B V'], PromptedState]:
+        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], PromptedState]:
         """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
         tokens = jnp.where(tokens == START, state.pending, tokens)
         position, length = state.decoder.position[:, None], constants['places'].shape[1]

@@ -3,12 +3,12 @@
     model(batch, train) -> logits                             every model
     encode(source: Tokens) -> memory                          models that generate
     start(memory, max_len) -> (constants, state)
-    step(constants, state, tokens [B]) -> (logits [B V], state)
+    step(constants, state, tokens [R]) -> (logits [R V], state)
 
-`constants` is what all hypotheses of a sentence share and never changes, `state` what each owns: pytrees of
-arrays with first axis B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and state;
-the caches in a state belong to a sentence, whose hypotheses all write there (transformer/hypotheses.py). The
-first token of a hypothesis is `START`.
+`constants` is what all hypotheses of a sentence share and never changes: a pytree of arrays with first axis
+B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and of the arrays of `state`;
+only caches in it keep one row a sentence (transformer/hypotheses.py). The first token of a hypothesis is
+`START`.
 """
 
 from typing import NamedTuple
@@ -35,15 +35,15 @@ Params = dict[str, object]
 class DecoderState(NamedTuple):
     """What a hypothesis of the Transformer owns: the number of its tokens, and its layers' states."""
 
-    position: Int[Array, 'B']
+    position: Int[Array, 'R']
     layers: list[LayerState]
 
 
 class PromptedState(NamedTuple):
     """What a continuation of a prompt owns; `pending` is the prompt's last token, not yet read."""
 
-    position: Int[Array, 'B']
-    pending: Int[Array, 'B']
+    position: Int[Array, 'R']
+    pending: Int[Array, 'R']
     layers: list[LayerState]
 
 
@@ -80,8 +80,8 @@ class EncoderDecoder(PairPieces):
         return constants, DecoderState(jnp.zeros(rows, jnp.int32), self.decoder.empty(rows, max_len))
 
     def step(
-        self, constants: dict[str, object], state: DecoderState, tokens: Int[Array, 'B']
-    ) -> tuple[Float[Array, 'B V'], DecoderState]:
+        self, constants: dict[str, object], state: DecoderState, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], DecoderState]:
         """The logits of the token that follows `tokens`."""
         _, embedding, softmax = self._tables()
         length = constants['places'].shape[1]
@@ -120,8 +120,8 @@ class DecoderOnly(TextPieces):
         return constants, self._read(memory, constants, empty)
 
     def step(
-        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'B']
-    ) -> tuple[Float[Array, 'B V'], PromptedState]:
+        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], PromptedState]:
         """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
         length = constants['places'].shape[1]
         tokens = jnp.where(tokens == START, state.pending, tokens)

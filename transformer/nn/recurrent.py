@@ -41,7 +41,7 @@ class DecoderState(NamedTuple):
 class PromptedState(NamedTuple):
     """What a continuation of a prompt owns; `pending` is the prompt's last token, not yet read."""
 
-    pending: Int[Array, 'B']
+    pending: Int[Array, 'R']
     decoder: DecoderState
 
 
@@ -315,8 +315,8 @@ class RecurrentEncoderDecoder(PairPieces):
         return constants, self.decoder.empty(memory, memory.segments.shape[0])
 
     def step(
-        self, constants: dict[str, Aligned | None], state: DecoderState, tokens: Int[Array, 'B']
-    ) -> tuple[Float[Array, 'B V'], DecoderState]:
+        self, constants: dict[str, Aligned | None], state: DecoderState, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], DecoderState]:
         """The logits of the token that follows `tokens`."""
         _, embedding, softmax = self._tables()
         x, state = self.decoder.step(embedding(tokens), state, constants['aligned'])
@@ -346,8 +346,8 @@ class RecurrentLanguageModel(TextPieces):
         return {}, self._read(memory, {}, empty)
 
     def step(
-        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'B']
-    ) -> tuple[Float[Array, 'B V'], PromptedState]:
+        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], PromptedState]:
         """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
         del constants
         tokens = jnp.where(tokens == START, state.pending, tokens)

@@ -72,13 +72,13 @@ _means.defvjp(_means_forward, _means_backward)
 
 
 def attend_one(
-    query: Float[Array, 'B 1 H C'],
-    key: Float[Array, 'B 1 H C'],
-    value: Float[Array, 'B 1 H E'],
+    query: Float[Array, 'R 1 H C'],
+    key: Float[Array, 'R 1 H C'],
+    value: Float[Array, 'R 1 H E'],
     state: State,
-    position: Int[Array, 'B'],
-    bias: Float[Array, 'B H 1 L'] | None,
-) -> tuple[Float[Array, 'B 1 H E'], State]:
+    position: Int[Array, 'R'],
+    bias: Float[Array, 'R H 1 L'] | None,
+) -> tuple[Float[Array, 'R 1 H E'], State]:
     """Adds a key and a value to the state, then attends to all keys in it."""
     state = k.add_to_cache(state, position, key, value)
     mask = masks.prefix_mask(position, state['writers'].shape[1])

@@ -84,23 +84,24 @@ def weighted_sum(
 
 
 def empty_cache(model: Model, rows: int, length: int) -> State:
-    """Room for keys and values of `length` positions, and which hypothesis wrote each position of a row."""
+    """Room for keys and values of `length` positions, and for who wrote what a row reads at each of them."""
     dtype = jnp.dtype(model.dtype)
-    key = jnp.zeros((rows, model.h, model.d_k, length, 1), dtype)
-    value = jnp.zeros((rows, model.h, length, 1, model.d_v), dtype)
+    key = jnp.zeros((rows, model.h, model.d_k, length), dtype)
+    value = jnp.zeros((rows, model.h, length, model.d_v), dtype)
     return {'cache': Cache(key, value), 'writers': jnp.zeros((rows, length), jnp.int32)}
 
 
 def add_to_cache(
     state: State, place: Int[Array, 'R'], key: Float[Array, 'R 1 H C'], value: Float[Array, 'R 1 H E']
 ) -> State:
-    """The state with a key and a value at `place` of every row, the same for all rows of a sentence."""
+    """The state with a key and a value of each row at `place`, the same place for all rows of a sentence."""
     (keys, values), row = state['cache'], jnp.arange(place.shape[0])
-    sentences, heads, _, width, _ = values.shape
-    together = lambda x: x.reshape(sentences, width, heads, x.shape[-1])
-    sentence, places = jnp.arange(sentences), place.reshape(sentences, width)[:, 0]
-    keys = keys.at[sentence, :, :, places].set(jnp.einsum('BWHC->BHCW', together(key)))
-    values = values.at[sentence, :, places].set(jnp.einsum('BWHE->BHWE', together(value)))
+    sentences = keys.shape[0]
+    width = place.shape[0] // sentences
+    together = lambda x: x.reshape(sentences, width, *x.shape[1:])
+    sentence, own = jnp.arange(sentences)[:, None], together(place * width + row % width)
+    keys = keys.at[sentence, :, :, own].set(together(key)[:, :, 0])
+    values = values.at[sentence, :, own].set(together(value)[:, :, 0])
     return {'cache': Cache(keys, values), 'writers': state['writers'].at[row, place].set(row % width)}
 
 
@@ -112,19 +113,19 @@ def over_cache(
 ) -> Float[Array, 'R 1 H E']:
     """Attention to those places of a cache where `mask` is True.
 
-    The hypotheses of a sentence are queries of one attention to all that any of them wrote; each sees what
-    it wrote itself, or continues.
+    The hypotheses of a sentence are queries of one attention to all that any of them wrote. At each position
+    a query sees only the key of the hypothesis that it descends from.
     """
     key, value = state['cache']
-    sentences, heads, length, width, features = value.shape
+    sentences, heads, places, features = value.shape
+    width = query.shape[0] // sentences
     together = lambda x: x.reshape(sentences, width, *x.shape[1:])
-    key = jnp.moveaxis(key.reshape(sentences, heads, -1, length * width), -1, 1)
-    value = value.reshape(sentences, heads, length * width, features).swapaxes(1, 2)
     writers, mask = together(state['writers'])[..., None], together(mask)[:, :, 0, 0, :, None]
     mask = mask & (writers == jnp.arange(width)[None, None, None])
-    mask = mask.reshape(sentences, 1, width, length * width)
+    mask = mask.reshape(sentences, 1, width, places)
     if bias is not None:
         bias = jnp.repeat(together(bias)[:, :, :, 0].swapaxes(1, 2), width, axis=-1)
+    key, value = jnp.moveaxis(key, -1, 1), value.swapaxes(1, 2)
     weights = attention_weights(together(query)[:, :, 0], key, mask, bias)
     return weighted_sum(weights, value).reshape(-1, 1, heads, features)
 

@@ -74,13 +74,13 @@ def empty(model: Model, rows: int, length: int) -> State:
 
 
 def attend_one(
-    query: Float[Array, 'B 1 H C'],
-    key: Float[Array, 'B 1 H C'],
-    value: Float[Array, 'B 1 H E'],
+    query: Float[Array, 'R 1 H C'],
+    key: Float[Array, 'R 1 H C'],
+    value: Float[Array, 'R 1 H E'],
     state: State,
-    position: Int[Array, 'B'],
+    position: Int[Array, 'R'],
     bias: None,
-) -> tuple[Float[Array, 'B 1 H E'], State]:
+) -> tuple[Float[Array, 'R 1 H E'], State]:
     """Overwrites the oldest position of the state, then attends to all in it."""
     del bias
     room = state['writers'].shape[1]

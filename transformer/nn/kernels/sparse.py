@@ -73,15 +73,15 @@ def _far_logits(
 
 
 def attend_one(
-    query: Float[Array, 'B 1 H C'],
-    key: Float[Array, 'B 1 H C'],
-    value: Float[Array, 'B 1 H E'],
+    query: Float[Array, 'R 1 H C'],
+    key: Float[Array, 'R 1 H C'],
+    value: Float[Array, 'R 1 H E'],
     state: State,
-    position: Int[Array, 'B'],
+    position: Int[Array, 'R'],
     bias: None,
     *,
     stride: int,
-) -> tuple[Float[Array, 'B 1 H E'], State]:
+) -> tuple[Float[Array, 'R 1 H E'], State]:
     """Adds a key and a value to the state, then attends to those keys in it that are reached."""
     del bias
     state = k.add_to_cache(state, position, key, value)
