@@ -8,6 +8,7 @@ Axis letters, in annotations and einsum:
     H heads           C = d_k, E = d_v                   D = d_model, F = d_ff
     V vocabulary      W hypotheses (beams)               L output length, room of a state
     M microbatches    R rows of all hypotheses, B·W      U width of a recurrent cell, G of its products
+    P places of a cache, L·W
 """
 
 

@@ -201,7 +201,8 @@ def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Arra
     rows, width = x.shape
     if width <= 4 * k * _BLOCK:
         return tuple(jax.lax.top_k(x, k))
-    # What fills the last block up stands behind all numbers, so it is never among the k.
+    # Where blocks fill the row, nothing is copied. What fills up the last one otherwise stands behind all
+    # numbers of the row, so that it is not among the k where numbers are equal.
     size = next((n for n in range(_BLOCK, _BLOCK // 2, -1) if width % n == 0), _BLOCK)
     filled = jnp.pad(x, ((0, 0), (0, -width % size)), constant_values=-jnp.inf)
     blocks = filled.reshape(rows, -1, size)
