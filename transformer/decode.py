@@ -159,7 +159,7 @@ def _searched(grow: Callable, rooms: Sequence[Room], own: object, search: _Searc
     Args:
       grow: `(constants, own, search) -> search`, one step.
       own: what else each sentence has, arrays with first axis B. The fields of a search have it too, except
-        `length`, and `model`, where it is B·width.
+        `length`, and `model`, the state of B·width hypotheses.
       search: in the first of the rooms.
     """
     room, *larger = rooms

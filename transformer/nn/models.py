@@ -33,7 +33,7 @@ Params = dict[str, object]
 
 
 class DecoderState(NamedTuple):
-    """What a hypothesis of the Transformer owns: the number of its tokens, and its layers' states."""
+    """The state of the Transformer's hypotheses: how many tokens each has, and the states of the layers."""
 
     position: Int[Array, 'R']
     layers: list[LayerState]
