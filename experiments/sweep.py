@@ -62,8 +62,9 @@ def run_rows(call: Call) -> int:
         sweep = runs.joined(workdir, new)
         mine = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
         missing = [s.run for s in mine if s.state in runs.MISSING]
-        # A sweep that is cut short has all rows of some seeds.
-        missing.sort(key=lambda run: run.seed)
+        # A sweep that is cut short has all rows of some seeds. The longest runs of a seed come first: begun
+        # last, one would go on alone.
+        missing.sort(key=lambda run: (run.seed, -run.steps))
         print(f'{workdir}: {len(missing)} of {len(mine)} runs to do', flush=True)
         if resources and missing:
             jobs = launch.on_slurm(missing, workdir, values.parallel or 256, resources)

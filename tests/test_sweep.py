@@ -420,16 +420,14 @@ def test_runs_at_once_share_the_cores(tmp_path, monkeypatch):
     assert launch._cores(2, 9) == [(), ()]
 
 
-def test_seed_by_seed(tmp_path, monkeypatch):
+def test_seed_by_seed_the_longest_first(tmp_path, monkeypatch):
     launched = []
     monkeypatch.setattr(launch, 'on_this_machine', lambda missing, *_: launched.extend(missing) or [])
-    call = ['sweep', 'run', '--scale=grammar', '--rows=base,A1', f'--workdir={tmp_path}']
+    call = ['sweep', 'run', '--scale=grammar', '--rows=base,A1,big', f'--workdir={tmp_path}']
     assert sweep.main([*call, '--seeds=2']) == sweep.main([*call, '--seeds=2-3']) == 1
-    assert [run.name for run in launched] == [
-        'base-seed1', 'A1-seed1', 'base-seed2', 'A1-seed2',
-        'base-seed2', 'A1-seed2', 'base-seed3', 'A1-seed3',
-    ]  # fmt: skip
-    assert set(runs.read_sweep(tmp_path).runs) == set(itertools.product(['base', 'A1'], [1, 2, 3]))
+    rows = 'big', 'base', 'A1'
+    assert [run.name for run in launched] == [f'{row}-seed{seed}' for seed in (1, 2, 2, 3) for row in rows]
+    assert set(runs.read_sweep(tmp_path).runs) == set(itertools.product(rows, [1, 2, 3]))
 
 
 def test_a_run_that_runs_is_left_alone(tmp_path):
