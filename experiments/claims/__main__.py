@@ -41,6 +41,8 @@ def run(call: Call) -> None:
             raise ConfigError(f'{name!r}: no such claim; choose of {", ".join(CLAIMS)}')
     folder = pathlib.Path(call.flags.output)
     folder.mkdir(parents=True, exist_ok=True)
+    # What draws a model's parameters is compiled for each seed anew, and found again from the second on.
+    process.keep_programs()
     for name in call.words or CLAIMS:
         found = measured(name, CLAIMS[name], folder)
         print(f'{name}: {told(found)} ({found["seconds"]:.0f} s)', file=sys.stderr, flush=True)
