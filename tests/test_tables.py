@@ -306,12 +306,12 @@ def test_what_rows_become_at_each_scale(capsys):
         'row': ['paper', 'multi30k', 'grammar'],
         'base': ['as base'] * 3,
         'A2': ['h 4', 'h 2', 'h 2'],
-        'B1': ['d_k 16', 'd_k 8', 'd_k 4'],
+        'B1': ['d_k 16', 'd_k 4', 'd_k 4'],
         'C2': ['N 4', 'N 2', 'N 2'],
         'E': ['positions learned'] * 3,
         'big': [
             'd_model 1024, d_ff 4096, h 16, P_drop 0.3, steps 300K',
-            'd_model 256, d_ff 512, h 8, P_drop 0.3, steps 2.4K',
+            'd_model 128, d_ff 512, h 8, P_drop 0.3, steps 9K',
             'd_model 128, d_ff 512, h 8, P_drop 0.3, steps 4.5K',
         ],
     }
