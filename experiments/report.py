@@ -371,7 +371,7 @@ COMMANDS = {
             '{} --workdir=FOLDER --sensitivity=FOLDER',
             '{} runs/tiny runs/tiny-h=2 --base=tiny',
         ),
-        words=('RUN...',),
+        words=('[RUN...]',),
     )
 }
 

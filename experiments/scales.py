@@ -30,8 +30,8 @@ PROPORTIONAL_AT_HOME = ('train.steps',)
 # because rows of Table 3 have a third and two thirds of them.
 SCALES = {
     'paper': ('base', {}),
-    # The learning rate and the warm-up are near those of the grammar's scale. There are as many updates as
-    # three seeds of Table 3 take in about six hours on two cores.
+    # The factor of the learning rate is near that of the grammar's scale. There are as many updates as three
+    # seeds of Table 3 take in about seven hours on two cores.
     'multi30k': (
         'multi30k',
         {

@@ -171,9 +171,9 @@ def _duration(seconds: float | None) -> str:
 
 def print_rows(call: Call) -> None:
     """Prints what each row becomes at the scales that it can have."""
-    values = call.flags
+    values, scale = call.flags, _scale(call.flags)
     rows = tables.rows(_table(values), values.rows)
-    names = [_scale(values)] if values.scale else [name for name in scales.SCALES if name in OF_TABLES]
+    names = [scale] if values.scale or scale not in OF_TABLES else OF_TABLES
     plan.print_rows(rows, names, markdown=values.format == 'markdown')
 
 
@@ -217,7 +217,8 @@ COMMANDS = {
         examples=('{} plan --table=3 --scale=paper', '{} plan --scale=grammar --time --memory'),
     ),
     'rows': Command(
-        'What each row becomes at each scale.',
+        'What each row becomes: without --scale at the scales paper, multi30k and grammar if the table is '
+        "written for one of them, at the table's own scale if not.",
         print_rows,
         ('table', 'rows', 'scale', 'format'),
         examples=('{} rows --table=3', '{} rows --table=further --scale=grammar'),

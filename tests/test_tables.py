@@ -8,6 +8,8 @@ from etils import epath
 
 from configs import multi30k
 from experiments import benchmark, own, plan, report, scales, sweep, tables, updates
+from experiments.claims import __main__ as claims
+from experiments.complexity import __main__ as complexity
 from experiments.figures import __main__ as figures
 from transformer import accounting, arguments, cli
 from transformer import config as configs
@@ -324,6 +326,16 @@ def test_what_rows_become_at_each_scale(capsys):
     assert 'multi30k' not in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(('table', 'scale'), [('language', 'language'), ('architectures', 'captions')])
+def test_rows_that_are_not_of_the_papers_base_are_told_at_their_own_scale(capsys, table, scale):
+    assert sweep.main(['sweep', 'rows', f'--table={table}']) == 0
+    heading, _, *lines = capsys.readouterr().out.splitlines()
+    assert heading.split() == ['row', scale]
+    assert [line.split()[0] for line in lines[: len(tables.rows(table))]] == [
+        row.name for row in tables.rows(table)
+    ]
+
+
 def test_the_page_of_scales_is_what_the_command_prints(capsys):
     assert sweep.main(['sweep', 'rows', '--format=markdown']) == 0
     page = (own.ROOT / 'experiments' / 'results' / 'scales.md').read_text()
@@ -349,7 +361,9 @@ def test_a_time_or_memory_is_measured_of_a_batch_of_the_configs_size():
     assert updates.full_batch(bucketed)['target'].tokens.shape == (40, 48)
 
 
-@pytest.mark.parametrize('program', [sweep, report, benchmark, figures], ids=lambda module: module.__name__)
+@pytest.mark.parametrize(
+    'program', [sweep, report, benchmark, figures, claims, complexity], ids=lambda module: module.__name__
+)
 def test_help(capsys, program):
     """Of each command with its own flags alone, at most 80 columns wide, whatever else the call says."""
     name = program.__name__.removesuffix('.__main__').rpartition('.')[2]

@@ -45,7 +45,7 @@ class Command(NamedTuple):
     run: does what the call says; returns the exit status, 0 if None. flags: the names of those that it
     takes. options: the options of the config that it takes, by name or as `decode.`, the beginning of
     names; '' is all of them. words: what follows the command, by the name that the help gives it; the
-    last may end in "..." and be any number of words. note: what the help says after the flags.
+    last may hold "..." and be any number of words. note: what the help says after the flags.
     """
 
     summary: str
@@ -110,7 +110,7 @@ def read(
         if values[flag].present and flag not in command.flags:
             taken = ', '.join(f'--{flag}' for flag in command.flags)
             raise ConfigError(f'--{flag}: {told} does not take it; it takes {taken}')
-    several = bool(command.words) and command.words[-1].endswith('...')
+    several = bool(command.words) and '...' in command.words[-1]
     if len(words) != len(command.words) and not several:
         expected = ' and '.join(command.words) or 'only flags, which begin with --'
         given = ', '.join(map(repr, words)) or 'nothing'

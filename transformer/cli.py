@@ -53,7 +53,7 @@ FLAGS = {
         'best (on dev), latest, average, or a step',
         'NAME',
     ),
-    'split': Flag(str, 'test', 'split of the data; evaluate takes several, separated by commas', 'NAME'),
+    'split': Flag(str, 'test', 'split of the data; for evaluate also several, separated by commas', 'NAME'),
     'source': Flag(str, None, 'instead of a split: sentences to translate, one a line', 'FILE'),
     'reference': Flag(str, None, 'with --source: their translations, one a line', 'FILE'),
     'text': Flag(str, None, 'for a language model, instead of a split: documents, one a line', 'FILE'),
@@ -83,7 +83,10 @@ FLAGS = {
     'pieces': Flag(bool, False, 'append log p of every piece'),
     'json': Flag(bool, False, 'print JSON'),
     'sentence': Flag(
-        str, None, "the sentence (default: the paper's example; a sample of a language model)", 'TEXT'
+        str,
+        None,
+        "the sentence (default: the paper's example; for a language model a sample of its own)",
+        'TEXT',
     ),
     'word': Flag(
         str,
@@ -104,7 +107,7 @@ MODEL = (*PLACE, 'checkpoint', 'distributed')
 FILES = ('source', 'reference', 'text')
 ENSEMBLE = (
     'Several checkpoints, separated by commas, are an ensemble, which uses the mean of their '
-    'probabilities: --checkpoint=500,1000 or --checkpoint=best,FOLDER:best.'
+    'probabilities: --checkpoint=750,1000 or --checkpoint=best,FOLDER:best.'
 )
 COMMANDS = {
     'train': Command(

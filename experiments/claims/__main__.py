@@ -135,7 +135,7 @@ COMMANDS = {
         run,
         ('output',),
         examples=('{}', '{} gradients recall --output=FOLDER'),
-        words=('NAME...',),
+        words=('[NAME...]',),
     )
 }
 FLAGS = {

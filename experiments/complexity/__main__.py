@@ -61,7 +61,7 @@ COMMANDS = {
         'and a page.',
         complexity,
         ('output', 'd_model', 'longest', 'memory_gib', 'result'),
-        examples=('{}', '{} --longest=1024 --d_model=128 --output=runs/small'),
+        examples=('{}', '{} --longest=1024 --d_model=128'),
     )
 }
 FLAGS = {

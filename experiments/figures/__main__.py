@@ -209,7 +209,7 @@ FLAGS = {
     ),
     'layer': Flag(str, None, 'which layer, from 1 (default: the last)', 'N'),
     'heads': Flag(str, None, 'which heads, from 1, separated by commas (default: all)', 'NUMBERS'),
-    'word': Flag(str, None, 'lines of this word alone, the first one of its kind', 'WORD'),
+    'word': Flag(str, None, 'only the lines of this word, where it stands first', 'WORD'),
     'length': Flag(int, 100, 'how many positions', 'N', least=2, most=10_000),
     'output': Flag(str, 'runs/figures', 'where the figures are written', 'FOLDER'),
 }
