@@ -257,6 +257,9 @@ def _unlike(run: Done, like: Done, split: str, meant: Mapping[str, object]) -> s
         value = new[name]
         if value != old[name] and f'decode.{name}' not in meant:
             found.append(f'decode.{name}={value}, not {old[name]}')
+    strides = [value_at(scores, 'context.stride') for scores in (ours, theirs)]
+    if strides[0] != strides[1] and 'data.stride' not in meant:
+        found.append(f'data.stride={strides[0]}, not {strides[1]}')
     texts = [_text(one, split) for one in (run, like)]
     if None not in texts and texts[0] != texts[1] and not any(key.startswith('data.') for key in meant):
         found.append('another text')

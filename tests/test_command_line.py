@@ -20,7 +20,7 @@ import run
 import transformer
 from experiments.figures import __main__ as figures
 from transformer import arguments as cli_arguments
-from transformer import cli, commands, files, options
+from transformer import cli, commands, files, options, scoring
 from transformer import config as configs
 from transformer.options import ConfigError
 from transformer.runs import ownership, restore
@@ -178,6 +178,15 @@ def test_a_config_file_with_a_mistake(capfd, tmp_path):
     file.write_text('def get_config():\n    return 1 / 0\n')
     line = fails(capfd, f'--config={file}')
     assert 'mine.py' in line and 'division by zero' in line
+    file.write_text('def get_config():\n    pass\n')
+    assert f'{file}: get_config() returns no config' in fails(capfd, f'--config={file}')
+    # An option that lacks its group would be ignored.
+    file.write_text(
+        'from transformer.config import config_dict\n'
+        'def get_config():\n    config = config_dict({})\n    config.d_model = 8\n    return config\n'
+    )
+    line = fails(capfd, f'--config={file}')
+    assert "d_model: no such option; did you mean 'model.d_model'?" in line
 
 
 @pytest.mark.parametrize(
@@ -771,6 +780,16 @@ def test_help_names_every_command(capsys):
     out = capsys.readouterr().out
     assert all(f'    {command} ' in out for command in cli.COMMANDS)
     assert max(map(len, out.splitlines())) <= 80
+    assert run.main(['run.py', 'help']) == 0
+    assert capsys.readouterr().out == out
+
+
+def test_help_as_a_value_is_a_value(capsys):
+    call = cli.parse(['run.py', 'generate', '--workdir=w', '--prompt', 'help'])
+    assert call.flags.prompt == 'help'
+    assert run.main(['run.py', 'generate', '--workdir=w', '--prompt', 'help']) == 2
+    found = capsys.readouterr()
+    assert found.out == '' and found.err.startswith('error: w: ')
 
 
 @pytest.mark.parametrize('command', cli.COMMANDS)
@@ -850,6 +869,34 @@ def test_an_ensemble_of_checkpoints(monkeypatch, capfdbinary, texts, trained, tm
     assert run.main(['run.py', 'figure', f'--workdir={trained}', '--checkpoint=2,3', '--sentence=it']) == 2
     told = 'error: --checkpoint=2,3: figure shows one checkpoint, no ensemble\n'
     assert capfdbinary.readouterr().err.decode() == told
+
+
+def test_members_of_an_ensemble_from_folders_of_one_name_are_told_apart(texts, trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    a, b = (copied(trained, tmp_path / name / 'm') for name in 'ab')
+    scored = [
+        scoring.run_evaluation(epath.Path(workdir), ['dev'], f'2,{other}:2', {'decode.beam': 1})[0]
+        for other in (a, b)
+    ]
+    assert [one.entry['checkpoint'] for one in scored] == [f'2,{a}:2', f'2,{b}:2']
+    assert list(entries(workdir)) == [one.name for one in scored]
+    # A name that is too long for a file is cut.
+    deep = copied(trained, tmp_path / ('d' * 100) / ('e' * 100))
+    [found] = scoring.run_evaluation(epath.Path(workdir), ['dev'], f'2,{deep}:2', {'decode.beam': 1})
+    assert len(found.name) < 200 and (workdir / 'translations' / f'{found.name}.txt').is_file()
+
+
+def test_members_of_an_ensemble_may_differ_in_what_computes_the_same(trained, tmp_path):
+    other = copied(trained, tmp_path / 'o')
+    config = configs.from_json((other / 'config.json').read_text())
+    changed = configs.replace(config, {'model.remat': True})
+    (other / 'config.json').write_text(configs.to_json(changed))
+    assert len(commands.load(trained, f'2,{other}:2').trained.params) == 2
+    flash = json.loads(configs.to_json(config))
+    flash['model']['attention'] = 'flash'
+    for folder in (other, copied(trained, tmp_path / 'p')):
+        (folder / 'config.json').write_text(json.dumps(flash))
+    assert len(commands.load(tmp_path / 'p', f'2,{other}:2').trained.params) == 2
 
 
 @pytest.mark.parametrize('config', ['gru_bahdanau', 'conv_seq2seq'])
@@ -1058,6 +1105,19 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     result['evaluations'] = {old: result['evaluations'][name]}
     (second / 'result.json').write_text(json.dumps(result))
     (second / 'translations' / f'{name}.txt').rename(second / 'translations' / f'{old}.txt')
+    known = lambda: scoring.run_comparison(
+        (scoring.Side(epath.Path(first), 'latest'), scoring.Side(epath.Path(second), '2')), 'test'
+    )
+    with monkeypatch.context() as patched:
+        # A training that was killed before it scored has the scores of the one before.
+        kept = (first / 'result.json').read_text()
+        older = json.loads(kept)
+        older['scores']['test']['decode']['beam'] = 3
+        (first / 'result.json').write_text(json.dumps(older))
+        patched.setattr('transformer.scoring.run_evaluation', lambda *asked: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            known()
+        (first / 'result.json').write_text(kept)
     monkeypatch.setattr('transformer.scoring.run_evaluation', None)
     assert run.main(call) == 0
     out = capfd.readouterr().out

@@ -10,14 +10,16 @@ import sys
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 import run
 from transformer import config as configs
+from transformer import scoring
 from transformer.nn import models
 from transformer.options import ConfigError
 from transformer.runs import restore
 from transformer.symbols import Tokens
-from transformer.tasks import language
+from transformer.tasks import contract, language
 from transformer.tasks.task import sums
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -266,6 +268,9 @@ def test_beams_and_samples_that_do_not_go_together(trained):
     best = generator.hypotheses(['4'], method='beam', best=3, extra_len=6)[0]
     assert len(best) == 3
     assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
+    # Room for nothing: the prompt as it is, however it is searched.
+    for method in ('beam', 'greedy', 'sample'):
+        assert generator.generate(['4 4', ''], method=method, extra_len=0) == ['4 4', '']
     with pytest.raises(ConfigError, match='samples=2'):
         generator.hypotheses(['4'], method='greedy', samples=2)
     with pytest.raises(ConfigError, match='nbest=2'):
@@ -364,4 +369,19 @@ def test_evaluates_and_compares_on_a_file(capfd, monkeypatch, trained, tmp_path)
     report = json.loads(capfd.readouterr().out)['scores']
     found = report['bits per byte']
     assert found['a'] != found['b'] and scores['bits_per_byte'] in (found['a'], found['b'])
+    # Both are known now; windows of another stride are told.
+    config = json.loads((trained / 'config.json').read_text())['data']
+    again = json.loads((trained / 'result.json').read_text())
+    assert [name.rpartition('.')[2] for name in again['evaluations']] == ['latest', '4', '2']
+    with monkeypatch.context() as patched:
+        patched.setattr('transformer.scoring.run_file_evaluation', None)
+        assert run.main(call) == 0
+    assert json.loads(capfd.readouterr().out)['notes'] == []
+    _, *sides = [contract.Evaluation(name, entry, []) for name, entry in again['evaluations'].items()]
+    sides[1].entry['context']['stride'] += 1
+    window, stride = config['row_len'], config['stride']
+    assert list(scoring._not_alike((scoring.Side(epath.Path(trained), '4'),) * 2, sides)) == [
+        f'the two saw different contexts: windows of {window} pieces, {stride} new ones in each and windows '
+        f'of {window} pieces, {stride + 1} new ones in each'
+    ]
     (trained / 'result.json').write_text(before)

@@ -18,9 +18,6 @@ from transformer.runs.restore import Trained
 from transformer.tasks.contract import Evaluation
 from transformer.tasks.task import task_of
 
-# The options that may change between two evaluations of the same parameters, and change a score.
-_SCORING = [('data', 'stride'), *(('decode', field.name) for field in dataclasses.fields(configs.Decode))]
-
 
 def run_evaluation(
     folder: epath.Path,
@@ -144,6 +141,10 @@ def _not_alike(sides: tuple[Side, Side], found: Sequence[Evaluation]) -> Iterato
     if different := [name for name in ours if ours[name] != theirs.get(name)]:
         shown = ', '.join(f'{name} {ours[name]} and {theirs.get(name)}' for name in different)
         yield f'the two were decoded differently: {shown}'
+    contexts = [one.entry['context'] for one in found if 'context' in one.entry]
+    windows = [f'windows of {c["window"]} pieces, {c["stride"]} new ones in each' for c in contexts]
+    if len(set(windows)) > 1:
+        yield f'the two saw different contexts: {" and ".join(windows)}'
     tokenizers = {workdir.read_lock(side.folder)['tokenizer_sha256'] for side in sides}
     if len(tokenizers) > 1:
         yield 'the two have different tokenizers: loss and perplexity per piece cannot be compared'
@@ -179,23 +180,18 @@ def _known(
     result: dict[str, object], what: str | dict[str, str], config: Config
 ) -> Iterator[tuple[str, dict[str, object]]]:
     """Yields what result.json has of a split or of files that was scored as a config says, with its name."""
-    own = result.get('scores', {}).get(what) if isinstance(what, str) else None
-    if own and _decoded_alike(result['config'], config):
-        yield f'{what}.{own["checkpoint"]}', own
-    of = {'split': what} if isinstance(what, str) else {'files': given.identity(what)}
-    wanted = {**dataclasses.asdict(config.decode), 'stride': config.data.stride}
-    for name, entry in result.get('evaluations', {}).items():
-        # Its entry tells how it was made, whatever its name says.
+    named = isinstance(what, str)
+    split, of = (what, {'split': what}) if named else (given.SPLIT, {'files': given.identity(what)})
+    known = [(name, e) for name, e in result.get('evaluations', {}).items() if of.items() <= e.items()]
+    if named and (own := result.get('scores', {}).get(split)):
+        known.insert(0, (f'{split}.{own["checkpoint"]}', own))
+    wanted = {**task_of(config).decoding(config, split), 'stride': config.data.stride}
+    for name, entry in known:
+        # The entry tells how it was made, whatever its name or the config says.
         made = dataclasses.asdict(configs.Decode()) | entry['decode']
         made['stride'] = entry.get('context', {}).get('stride', config.data.stride)
-        if made == wanted and of.items() <= entry.items():
+        if made == wanted:
             yield name, entry
-
-
-def _decoded_alike(old: dict, config: Config) -> bool:
-    """Whether the options that a score depends on are those of a config in result.json."""
-    new = dataclasses.asdict(config)
-    return all(old[group].get(name) == new[group][name] for group, name in _SCORING)
 
 
 def _recorded(

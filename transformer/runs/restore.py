@@ -107,6 +107,8 @@ def _members(folder: epath.Path, choice: str) -> list[tuple[epath.Path, str]]:
     Raises:
       ConfigError: there is nothing before or after a comma.
     """
+    if not choice:
+        raise ConfigError('--checkpoint=: names no checkpoint')
     names = choice.split(',')
     if not all(names):
         raise ConfigError(f'--checkpoint={choice}: a comma stands between two checkpoints; one is missing')
@@ -120,8 +122,8 @@ def _member(
     """The parameters of a checkpoint of this folder, or of another one that fits to it."""
     if other == folder:
         return restore_params(config, folder, choice)
-    its_config = workdir.read_config(other)
-    for key, (ours, theirs) in configs.differences(config, its_config).items():
+    its_config = configs.portable(workdir.read_config(other), parallel.platform())
+    for key, (ours, theirs) in configs.differences(config, its_config, free=False).items():
         if key.startswith('model.') and not key.startswith('model.P_drop'):
             raise ConfigError(f'{other}:{choice}: {key} is {theirs!r} there and {ours!r} in {folder}')
     if workdir.read_tokenizer(other).sha256 != tokenizer.sha256:
@@ -132,7 +134,8 @@ def _member(
 
 
 def _of_another(folder: epath.Path, origin: Origin) -> Origin:
-    return origin._replace(name=f'{folder.name}:{origin.name}')
+    # Two folders may have the same name.
+    return origin._replace(name=f'{folder.resolve()}:{origin.name}')
 
 
 def load_and_tell(

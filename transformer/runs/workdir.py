@@ -1,5 +1,6 @@
 """The files of a work directory: the config and data that it belongs to, and what came of them."""
 
+import hashlib
 import json
 import re
 from collections.abc import Callable
@@ -173,9 +174,16 @@ def read_data(workdir: epath.Path) -> Prepared | None:
 
 
 def read_result(workdir: epath.Path) -> dict[str, object]:
-    """The contents of result.json; empty if there is none yet."""
+    """The contents of result.json; empty if there is none yet.
+
+    Raises:
+      ConfigError: result.json is damaged.
+    """
     file = workdir / 'result.json'
-    return json.loads(file.read_text()) if file.exists() else {}
+    try:
+        return json.loads(file.read_text()) if file.exists() else {}
+    except ValueError:
+        raise ConfigError(f'{workdir}: result.json is damaged') from None
 
 
 def update_result(
@@ -220,7 +228,9 @@ def _named(of: str, config: Config, entry: dict[str, object], usual: dict[str, o
     """A name that shows the options that are not the usual ones."""
     options = entry['decode'] | {'stride': config.data.stride}
     changed = [f'{key}={value}' for key, value in options.items() if value != usual.get(key)]
-    return re.sub(r'[^\w.=+-]', '_', '.'.join([of[:80], entry['checkpoint'], *changed]))
+    name = re.sub(r'[^\w.=+-]', '_', '.'.join([of[:80], entry['checkpoint'], *changed]))
+    # It names a file, and an ensemble's checkpoints name folders.
+    return name if len(name) <= 180 else f'{name[:160]}.{hashlib.sha256(name.encode()).hexdigest()[:16]}'
 
 
 def write_evaluation(workdir: epath.Path, name: str, evaluation: dict[str, object], lines: list[str]) -> None:

@@ -73,6 +73,7 @@ class Task(NamedTuple):
     sums: `(config, params, batch, key)` to the sums over a batch: `loss` and `weight`, by which it is
       divided, and whatever else adds up. It is traced. Without a key there is no dropout and no label
       smoothing.
+    decoding: `(config, split)` to the options of decoding with which `evaluate` scores the split, by name.
     evaluate: `(trained, prepared, split)` to scores (JSON) and the lines of a text file.
     dev_scores: `(trained, prepared)` to further numbers of dev, every `train.bleu_every` updates.
     describe: the scores of `evaluate` to lines for people.
@@ -95,6 +96,7 @@ class Task(NamedTuple):
     prepare: Callable
     batches: Callable
     sums: Callable
+    decoding: Callable
     evaluate: Callable
     dev_scores: Callable
     describe: Callable

@@ -78,6 +78,12 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     return likelihood.sums(config, params, batch, key, weights)
 
 
+def decoding(config: Config, split: str) -> dict[str, object]:
+    """Those of the config, but that texts are sampled."""
+    del split
+    return dataclasses.asdict(config.decode) | SAMPLING
+
+
 def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:
     """Loss and perplexity in several units, and sampled texts.
 
@@ -97,7 +103,7 @@ def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[d
     judge = readers.judge(data, reading(data))
     samples = _samples(trained, JUDGED if judge else SHOWN)
     scores = {
-        'decode': dataclasses.asdict(config.decode) | SAMPLING,
+        'decode': decoding(config, split),
         **losses.means(total),
         'pieces': int(total['weight']),
         'word': {'perplexity': losses.perplexity(total['nll'] / max(words, 1)), 'count': words},
@@ -317,6 +323,8 @@ class Generator:
                 f'decode.extra_len={settings.extra_len}: with method beam, prompt ({longest} pieces) and '
                 f'output must fit into data.row_len={window}'
             )
+        if not settings.extra_len:
+            return [[([], 0.0)] * best for _ in rows]
         asked = generation.Asked(settings, best, extend=True)
         found = generation.search(self.trained, asked, rows, numbers, key, on_done)
         return [list(zip(row.tokens.tolist(), row.scores.tolist(), strict=True)) for row in found]
@@ -366,6 +374,7 @@ TASK = Task(
     prepare=prepare,
     batches=batches,
     sums=sums,
+    decoding=decoding,
     evaluate=evaluate,
     dev_scores=dev_scores,
     describe=describe,

@@ -74,13 +74,15 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     return likelihood.sums(config, params, batch, key, weights)
 
 
-def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:
-    """Loss, perplexity, every BLEU, sacreBLEU by the length of the source, and the translations.
+def decoding(config: Config, split: str) -> dict[str, object]:
+    """Those of the config; the pronoun set is translated greedily."""
+    return dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
 
-    Those of the pronoun set are greedy.
-    """
+
+def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:
+    """Loss, perplexity, every BLEU, sacreBLEU by the length of the source, and the translations."""
     config, texts = trained.config, prepared.texts(split)
-    decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
+    decode = decoding(config, split)
     translator = Translator(trained, functools.partial(warn_of_cut, split=split))
     translations = translator.translate(texts['source'], **decode)
     whole = prepared.splits[split]
@@ -287,6 +289,7 @@ TASK = Task(
     prepare=prepare,
     batches=batches,
     sums=sums,
+    decoding=decoding,
     evaluate=evaluate,
     dev_scores=dev_scores,
     describe=describe,
