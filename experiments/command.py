@@ -27,7 +27,7 @@ def run(
 
     def named() -> int:
         # The help does not depend on the rest of the call being right.
-        if {'--help', '-h', 'help'} & set(argv[1:]):
+        if {'--help', '-h'} & set(argv[1:]) or 'help' in argv[1:2]:
             print(_help(argv, f'python -m experiments.{program}', usage, commands, known), end='')
             return 0
         call = arguments.read(argv, commands, known)

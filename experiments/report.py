@@ -19,6 +19,7 @@ from experiments.formats import Column
 from experiments.records import Tests
 from experiments.scored import Comparison, Measured
 from transformer import config as configs
+from transformer import files
 from transformer.arguments import Call, Command, Flag
 from transformer.options import ConfigError
 
@@ -235,7 +236,10 @@ def print_report(call: Call) -> None:
     values = call.flags
     text = _agreement_by_option(call) if values.sensitivity else _report(call)
     if values.output:
-        pathlib.Path(values.output).write_text(text)
+        try:
+            files.write_text(pathlib.Path(values.output), text)
+        except OSError as error:
+            raise ConfigError(f'--output={values.output}: {error.strerror}') from None
         print(values.output)
     else:
         print(text, end='')
@@ -328,7 +332,8 @@ def _curves(row: Measured) -> list[list[tuple[int, float]]]:
     """The steps and perplexities on the development set, of every run."""
     found = []
     for folder in (*(run.folder for run in row.done), *(state.run.folder for state in row.missing)):
-        lines = [line for line in runs.metrics(folder) if 'dev_perplexity' in line]
+        # One too large for a number is null.
+        lines = [line for line in runs.metrics(folder) if line.get('dev_perplexity') is not None]
         found.append([(line['step'], line['dev_perplexity']) for line in lines])
     return [curve for curve in found if curve]
 

@@ -282,7 +282,7 @@ def is_locked(file: pathlib.Path) -> bool:
     """Whether a process holds the lock of a file."""
     if not file.exists():
         return False
-    with file.open('a') as lock:
+    with file.open('rb') as lock:
         try:
             # A shared lock: others who only look do not count.
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

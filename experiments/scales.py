@@ -110,7 +110,15 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     Args:
       different: differences of that base from the scale's; the row is in proportion to the changed base.
         At its own scale its numbers hold, but for updates.
+
+    Raises:
+      ConfigError: an option of the row or its value is impossible.
     """
+    for key, value in row.changes.items():
+        if value is None:
+            raise ConfigError(f'{key}=None: a row gives values')
+        declarations.check_name(configs.OPTIONS, key)
+        declarations.check_value(configs.OPTIONS, key, value)
     at_home = row.scale in (scale, None)
     here = {k: v for k, v in row.only_at_scale.items() if k not in different} if at_home else {}
     if row.scale is None:
@@ -130,9 +138,9 @@ def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> 
     Raises:
       ConfigError: the row is impossible there.
     """
-    base, own = scale_config(scale, different), changes(row, scale, different)
+    base = scale_config(scale, different)
     try:
-        return configs.resolve(_with(base, own))
+        return configs.resolve(_with(base, changes(row, scale, different)))
     except ConfigError as error:
         raise ConfigError(f'row {row.name}: {error}') from None
 

@@ -171,9 +171,11 @@ def _duration(seconds: float | None) -> str:
 
 def print_rows(call: Call) -> None:
     """Prints what each row becomes at the scales that it can have."""
-    values, scale = call.flags, _scale(call.flags)
+    values = call.flags
     rows = tables.rows(_table(values), values.rows)
-    names = [scale] if values.scale or scale not in OF_TABLES else OF_TABLES
+    written_for = tables.table(_table(values)).rows[0].scale
+    names = OF_TABLES if written_for in (None, *OF_TABLES) else [written_for]
+    names = [_scale(values)] if values.scale else names
     plan.print_rows(rows, names, markdown=values.format == 'markdown')
 
 

@@ -10,6 +10,7 @@ from etils import epath
 from transformer import accounting
 from transformer import config as configs
 from transformer.nn import models
+from transformer.options import ConfigError
 from transformer.runs import metrics
 
 
@@ -97,6 +98,15 @@ def test_one_line_for_each_step(capsys, tmp_path):
         '[a header]',
         'step 6/8  loss 1.5  dev_loss nan',
     ]
+
+
+def test_a_damaged_line_before_others_is_told_and_nothing_is_cut(tmp_path):
+    file = tmp_path / 'metrics.jsonl'
+    content = '{"step": 2, "loss": 3.0}\n{"step": 4, "lo\n{"step": 6, "loss": 1.0}\n'
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=r'metrics\.jsonl: line 2 is damaged'):
+        metrics.Metrics(epath.Path(tmp_path), 6, 8, lambda *seen: None, [])
+    assert file.read_text() == content
 
 
 def test_a_slow_part_of_a_training_does_not_move_its_speed(tmp_path):

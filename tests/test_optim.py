@@ -158,6 +158,7 @@ BLEU = {'best_by': 'bleu', 'bleu_every': 4, 'checkpoint_every': 4}
         ({'best_by': 'bleu'}, ["train.best_by='bleu'", 'train.bleu_every']),
         (BLEU | {'checkpoint_every': 3}, ['train.bleu_every=4', 'train.checkpoint_every=3', 'train.best_by']),
         ({'patience': 1, 'eval_every': 2, 'checkpoint_every': 3}, ['eval_every=2', '=3', 'train.patience']),
+        ({'scored': 'best', 'eval_every': 2, 'checkpoint_every': 3}, ['eval_every=2', '=3', 'train.scored']),
         (
             {'patience': 1, 'eval_every': 2, 'checkpoint_every': 2, 'average_last': 3},
             ['train.average_last=3', 'train.patience=1', 'step 4'],

@@ -126,3 +126,9 @@ def test_the_commit_tells_of_changes_and_is_none_elsewhere(tmp_path, monkeypatch
     assert revision() == commit
     file.write_text('changed')
     assert revision() == commit + '+'
+    # Installed inside of the checkout of another project.
+    installed = tmp_path / '.venv' / 'transformer' / 'runs' / 'process.py'
+    installed.parent.mkdir(parents=True)
+    installed.write_text('')
+    monkeypatch.setattr(process, '__file__', str(installed))
+    assert revision() is None

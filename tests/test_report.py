@@ -1,5 +1,6 @@
 """The report: numbers by hand from results that are written here, and the page in a browser."""
 
+import concurrent.futures
 import csv
 import dataclasses
 import errno
@@ -533,7 +534,7 @@ def test_a_perplexity_too_large_for_a_number(workdir, capsys):
     for path in workdir.glob('A1-seed*/result.json'):
         path.write_text(path.read_text().replace('"perplexity": 5.', '"perplexity": Infinity, "was": 5.'))
     with (workdir / 'A1-seed1' / 'metrics.jsonl').open('a') as file:
-        file.write('{"step": 200, "dev_perplexity": Infinity}\n')
+        file.write('{"step": 200, "dev_perplexity": null}\n')
     found = cells(shown(workdir, capsys, '--format=markdown'))
     assert (found['A1']['PPL ours'], found['A1']['ΔPPL ours']) == ('inf (2)', '')
     assert found['A1']['ΔBLEU ours'] == '-4.00 ≈'
@@ -687,6 +688,16 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
         assert report.main(['report', *words, *([] if '--split' in words[-1] else ['--split=dev'])][:9]) == 2
         error = capsys.readouterr().err
         assert part in error and error.count('\n') == 1, error
+
+
+def test_what_is_not_a_file_is_written_to_and_not_replaced(workdir, tmp_path, capsys):
+    pipe = tmp_path / 'pipe'
+    os.mkfifo(pipe)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        read = pool.submit(pipe.read_text)
+        shown(workdir, capsys, '--format=markdown', f'--output={pipe}')
+        assert read.result() == shown(workdir, capsys, '--format=markdown')
+    assert pipe.is_fifo()
 
 
 def test_mistakes_are_one_line(workdir, tmp_path, capsys):

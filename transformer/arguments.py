@@ -210,7 +210,10 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
             exec(compile(file.read(), path, 'exec'), defined)
         if 'get_config' not in defined:
             raise ConfigError('defines no get_config()')
-        return defined['get_config']()
+        config = defined['get_config']()
+        if not isinstance(config, ml_collections.ConfigDict):
+            raise ConfigError('get_config() returns no config; it must end with return config_dict({...})')
+        return config
     except ConfigError as error:
         raise ConfigError(f'{path}: {error}') from None
     except Exception as error:

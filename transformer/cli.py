@@ -49,7 +49,8 @@ FLAGS = {
     'checkpoint': Flag(
         str,
         'scored',
-        'scored (what the training scored at its end: the average if it makes one, else train.scored), '
+        'scored (what the training scored at its end: the average if it makes one, which average makes anew, '
+        'else train.scored), '
         'best (on dev), latest, average, or a step',
         'NAME',
     ),
@@ -248,7 +249,7 @@ def help_text(argv: Sequence[str]) -> str:
 def run_program(argv: Sequence[str]) -> int:
     """Prints the help or runs one command; returns the exit status."""
     # The help does not depend on the rest of the call being right.
-    if {'--help', '-h', 'help', '--helpfull', '--helpshort'} & set(argv[1:]):
+    if {'--help', '-h', '--helpfull', '--helpshort'} & set(argv[1:]) or 'help' in argv[1:2]:
         print(help_text(argv), end='')
         return 0
     call = parse(argv)

@@ -69,7 +69,7 @@ def run_training(
 
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
-      NonFiniteError, Stopped: as `train.train`.
+      NonFiniteError, Stopped: as `training.train`.
     """
     configs.check_devices(config, parallel.device_count())
     configs.check_platform(config, parallel.platform())

@@ -65,6 +65,9 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
       ConfigError: a value, or a combination of values, is impossible.
     """
     groups = {}
+    for name in config:
+        if name not in {group.name for group in dataclasses.fields(Config)}:
+            check_name(OPTIONS, name)
     for group in dataclasses.fields(Config):
         if group.name not in config:
             raise ConfigError(f'{group.name}: missing from the config; start from config_dict()')
@@ -276,8 +279,14 @@ def _check_best(train: Train) -> None:
         raise ConfigError("train.best_by='bleu': needs train.bleu_every, which is 0: no BLEU is computed")
     name = 'train.bleu_every' if train.best_by == 'bleu' else 'train.eval_every'
     every = train.bleu_every if train.best_by == 'bleu' else train.eval_every
-    if (train.best_by == 'bleu' or train.patience) and every % train.checkpoint_every:
-        cause = 'train.patience' if train.patience else 'train.best_by'
+    # Each asks for the best one.
+    causes = {
+        'train.patience': train.patience,
+        "train.best_by='bleu'": train.best_by == 'bleu',
+        "train.scored='best'": train.scored == 'best',
+    }
+    cause = next((cause for cause, given in causes.items() if given), None)
+    if cause and every % train.checkpoint_every:
         raise ConfigError(
             f'{name}={every}: must be a multiple of train.checkpoint_every={train.checkpoint_every} '
             f'with {cause}, so that what is evaluated is kept'

@@ -1,5 +1,6 @@
 """Pictures of attention, as the paper's figures 3 to 5 look at it."""
 
+import io
 import itertools
 import re
 import textwrap
@@ -9,6 +10,7 @@ import matplotlib
 import numpy as np
 from etils import epath
 
+from transformer import files
 from transformer.tasks.contract import View
 
 matplotlib.use('agg')
@@ -42,8 +44,11 @@ def draw_attention(folder: epath.Path, rows: Sequence[Sequence[View]], name: str
         drawn.draw(axis, title)
     path = folder / 'figures' / f'{name}.png'
     path.parent.mkdir(exist_ok=True)
-    figure.savefig(path, dpi=min(DPI, MOST_PIXELS / max(size)))
+    # The folder may be in the cloud, of which matplotlib knows nothing.
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=min(DPI, MOST_PIXELS / max(size)))
     plt.close(figure)
+    files.write_bytes(path, drawn.getvalue())
     return path
 
 

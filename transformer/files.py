@@ -16,6 +16,10 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
     Args:
       durable: whether the content must be on the disk, not only in the system's memory, on return.
     """
+    if path.exists() and not path.is_file():
+        # What is not a file, such as /dev/stdout, cannot be replaced; a folder is refused.
+        path.write_bytes(content)
+        return
     temporary = path.parent / f'.{path.name}.{os.getpid()}'
     try:
         with temporary.open('wb') as file:

@@ -5,13 +5,12 @@ beside what the paper says; the same for the kernels of `model.attention`.
 """
 
 import datetime
-import json
 import pathlib
 import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from experiments import command
+from experiments import command, runs
 from experiments.complexity import charts, layers, measure, tables
 from experiments.complexity.measure import GIB, Scope
 from transformer import files
@@ -52,7 +51,7 @@ def _read(file: str) -> Mapping:
     path = pathlib.Path(file)
     if not path.is_file():
         raise ConfigError(f'--result={file}: no such file')
-    return json.loads(path.read_text(encoding='utf-8'))
+    return runs.read_json(path, ('d_model', 'layers', 'kernels', 'environment'))
 
 
 COMMANDS = {

@@ -52,7 +52,8 @@ def expected(file: epath.PathLike) -> Lock | None:
         return None
     try:
         said = json.loads(file.read_text())
-        return {key: dict(said.get(key, {})) for key in ('dataset', 'pairs_read')}
+        found = {key: dict(said.get(key, {})) for key in ('dataset', 'pairs_read')}
+        return found | {'pairs_read': {split: int(pairs) for split, pairs in found['pairs_read'].items()}}
     except (ValueError, TypeError, AttributeError):
         raise ConfigError(f'{file}: not a lock file') from None
 

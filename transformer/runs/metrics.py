@@ -197,13 +197,15 @@ def _lines_until(file: epath.Path, step: int) -> list[str]:
     Earlier versions wrote a step's numbers of dev as a second line; they join the first.
     """
     kept: dict[int, dict] = {}
-    for number, line in enumerate(file.read_text().splitlines() if file.exists() else [], start=1):
+    lines = file.read_text().splitlines() if file.exists() else []
+    for number, line in enumerate(lines, start=1):
         try:
             content = json.loads(line)
             if content['step'] <= step:
                 kept.setdefault(content['step'], {}).update(content)
         except ValueError:
-            break
+            if number < len(lines):
+                raise ConfigError(f'{file}: line {number} is damaged') from None
         except (KeyError, TypeError):
             raise ConfigError(f'{file}: line {number} is not an object with a step') from None
     return [json.dumps(content) + '\n' for content in kept.values()]

@@ -123,6 +123,8 @@ def _revision() -> str | None:
         return done.stdout.strip()
 
     try:
+        # Installed inside of another project's checkout, it is not that project's.
+        git('ls-files', '--error-unmatch', __file__)
         changed = git('status', '--porcelain', '--untracked-files=no')
         return git('rev-parse', 'HEAD') + ('+' if changed else '')
     except (OSError, subprocess.CalledProcessError):
