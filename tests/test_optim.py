@@ -151,6 +151,7 @@ BLEU = {'best_by': 'bleu', 'bleu_every': 4, 'checkpoint_every': 4}
         ({'schedule': 'cosin'}, ["'cosin'", "'cosine'"]),
         ({'clip_norm': -1.0}, ['train.clip_norm=-1.0', 'at least 0']),
         ({'ema': 1.0}, ['train.ema=1.0']),
+        ({'lr_constant': math.inf}, ['train.lr_constant=inf', 'finite']),
         (
             {'ema': 0.9, 'average_last': 2, 'average_every': 1, 'checkpoint_every': 1},
             ['average_last=2', 'ema'],

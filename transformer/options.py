@@ -6,6 +6,7 @@ as `model.h`; the functions that check a name or a value take that table first.
 
 import dataclasses
 import difflib
+import math
 import types
 from collections.abc import Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -99,6 +100,8 @@ def check_value(table: Declared, key: str, value: object) -> object:
     if choices(field) and value not in choices(field):
         hint = _suggestion(value, {choice: choice for choice in choices(field)})
         raise ConfigError(f'{key}={value!r}: choose one of {", ".join(choices(field))}{hint}')
+    if wanted is float and not math.isfinite(value):
+        raise ConfigError(f'{key}={value}: must be finite')
     low, high = field.metadata['minimum'], field.metadata['maximum']
     within = (low is None or value >= low) and (high is None or value <= high)
     if wanted in (int, float) and not within:

@@ -1,7 +1,7 @@
 """Forced scores: how likely a model finds given texts, line by line, and which of several it prefers.
 
-A line has columns with a tab between them. With contrasts a first line may name them: `kind`, the fields
-of the model (`source` and `target`, or `text`), and `contrast` for each wrong text.
+A line has columns with a tab between them. A first line may name them: the fields of the model (`source`
+and `target`, or `text`), and with contrasts `kind`, and `contrast` for each wrong text.
 """
 
 import json
