@@ -273,7 +273,7 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
     """
     try:
         content = json.loads(file.read_bytes())
-        return {key: content[key] for key in keys} | content
+        return content | {key: content[key] for key in keys}
     except (ValueError, TypeError, KeyError):
         raise ConfigError(f'{file}: damaged') from None
 

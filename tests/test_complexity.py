@@ -233,6 +233,15 @@ def test_mistakes_are_one_line(capsys, word, expected):
     assert expected in error and error.count('\n') == 1
 
 
+@pytest.mark.parametrize('content', ['{"d_model": 64, "la', '{}', '[]'])
+def test_a_result_that_is_none(capsys, tmp_path, content):
+    (tmp_path / 'bad.json').write_text(content)
+    words = [f'--result={tmp_path}/bad.json', f'--output={tmp_path}/out']
+    assert complexity.main(['complexity', *words]) == 2
+    assert capsys.readouterr().err == f'error: {tmp_path}/bad.json: damaged\n'
+    assert not (tmp_path / 'out').exists()
+
+
 def test_the_committed_result():
     """Its tables are those of its numbers, and these are as Table 1 says."""
     found = json.loads((COMMITTED / 'complexity.json').read_text())
