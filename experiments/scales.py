@@ -31,7 +31,7 @@ PROPORTIONAL_AT_HOME = ('train.steps',)
 SCALES = {
     'paper': ('base', {}),
     # The factor of the learning rate is near that of the grammar's scale. There are as many updates as three
-    # seeds of Table 3 take in about seven hours on two cores.
+    # seeds of Table 3 take in seven to eight hours on two cores.
     'multi30k': (
         'multi30k',
         {
