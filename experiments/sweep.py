@@ -174,8 +174,10 @@ def print_rows(call: Call) -> None:
     values = call.flags
     rows = tables.rows(_table(values), values.rows)
     written_for = tables.table(_table(values)).rows[0].scale
-    names = OF_TABLES if written_for in (None, *OF_TABLES) else [written_for]
-    names = [_scale(values)] if values.scale else names
+    if values.scale:
+        names = [_scale(values)]
+    else:
+        names = OF_TABLES if written_for in (None, *OF_TABLES) else [written_for]
     plan.print_rows(rows, names, markdown=values.format == 'markdown')
 
 

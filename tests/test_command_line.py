@@ -886,6 +886,15 @@ def test_members_of_an_ensemble_from_folders_of_one_name_are_told_apart(texts, t
     assert len(found.name) < 200 and (workdir / 'translations' / f'{found.name}.txt').is_file()
 
 
+def test_a_damaged_result_and_a_checkpoint_without_a_name(capfd, trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    assert '--checkpoint=: names no checkpoint' in fails(
+        capfd, 'evaluate', f'--workdir={workdir}', '--checkpoint='
+    )
+    (workdir / 'result.json').write_text('{"scores": {')
+    assert f'{workdir}: result.json is damaged' in fails(capfd, 'compare', workdir, f'{workdir}:2')
+
+
 def test_members_of_an_ensemble_may_differ_in_what_computes_the_same(trained, tmp_path):
     other = copied(trained, tmp_path / 'o')
     config = configs.from_json((other / 'config.json').read_text())

@@ -64,10 +64,10 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
     Raises:
       ConfigError: a value, or a combination of values, is impossible.
     """
-    groups = {}
+    groups, known = {}, [group.name for group in dataclasses.fields(Config)]
     for name in config:
-        if name not in {group.name for group in dataclasses.fields(Config)}:
-            check_name(OPTIONS, name)
+        if name not in known:
+            check_name(OPTIONS, name)  # an option without its group
     for group in dataclasses.fields(Config):
         if group.name not in config:
             raise ConfigError(f'{group.name}: missing from the config; start from config_dict()')
