@@ -261,6 +261,18 @@ def test_curves(tmp_path, capsys):
     assert files() == first and first.keys() == {'curves.png', 'curves.svg'}
 
 
+def test_a_picture_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path):
+    class Broken:
+        def savefig(self, file, **options):
+            file.write(b'half of a picture')
+            raise OSError('no font')
+
+    (tmp_path / 'curves.png').write_bytes(b'earlier')
+    with pytest.raises(OSError, match='no font'):
+        figures.write(Broken(), tmp_path / 'curves.png')
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {'curves.png': b'earlier'}
+
+
 def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
     (tmp_path / 'file').touch()
     for argv, part in (

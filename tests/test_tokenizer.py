@@ -103,6 +103,11 @@ def test_batch_equals_single(either):
     assert either.encode_batch([]) == []
 
 
+def test_a_lone_surrogate_reads_as_a_question_mark(either):
+    assert either.encode('a \ud800 b') == either.encode('a ? b')
+    assert either.encode_document('a\n\udfff').tolist() == either.encode('a\n?')
+
+
 def test_decode_ends_at_eos_and_skips_padding(either):
     a, b = either.encode('The cat')[:-1], either.encode(' now')
     assert either.decode(np.array([PAD, *a, PAD, EOS, *b, PAD])) == 'The cat'

@@ -15,6 +15,7 @@ from transformer.tasks.contract import View
 
 matplotlib.use('agg')
 from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
 
 SIDE_BY_SIDE = 30  # the most pieces of a sentence whose maps stand side by side
 DPI, MOST_PIXELS = 120, 30_000
@@ -44,12 +45,20 @@ def draw_attention(folder: epath.Path, rows: Sequence[Sequence[View]], name: str
         drawn.draw(axis, title)
     path = folder / 'figures' / f'{name}.png'
     path.parent.mkdir(exist_ok=True)
-    # The folder may be in the cloud, of which matplotlib knows nothing.
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=min(DPI, MOST_PIXELS / max(size)))
+    write(figure, path, dpi=min(DPI, MOST_PIXELS / max(size)))
     plt.close(figure)
-    files.write_bytes(path, drawn.getvalue())
     return path
+
+
+def write(figure: Figure, path: files.Path, **options: object) -> None:
+    """Writes a figure, whole or not at all, in the format that the name ends with.
+
+    Args:
+      options: of matplotlib's savefig, which itself cannot write to the cloud.
+    """
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix.removeprefix('.'), **options)
+    files.write_bytes(path, drawn.getvalue())
 
 
 def free_name(folder: epath.Path, views: Sequence[View]) -> str:

@@ -19,7 +19,7 @@ from experiments import command, formats
 from experiments.claims import CLAIMS
 from experiments.claims.claim import Claim
 from experiments.formats import Column
-from transformer import files
+from transformer import figures, files
 from transformer.arguments import Call, Command, Flag
 from transformer.options import ConfigError
 from transformer.runs import process
@@ -75,7 +75,7 @@ def measured(name: str, claim: Claim, folder: pathlib.Path) -> dict[str, object]
         1, claim.panels, figsize=(5.2 * claim.panels, 3.6), squeeze=False, layout='constrained'
     )
     claim.draw(axes[0], found)
-    figure.savefig(folder / f'{name}.png', dpi=DPI)
+    figures.write(figure, folder / f'{name}.png', dpi=DPI)
     plt.close(figure)
     files.write_text(folder / f'{name}.json', formats.json_text(result))
     return result

@@ -10,7 +10,7 @@ import matplotlib
 from experiments import page
 from experiments.complexity import layers, tables
 from experiments.complexity.measure import Record
-from transformer import files
+from transformer import figures, files
 
 matplotlib.use('agg')
 from matplotlib import pyplot as plt
@@ -46,13 +46,13 @@ def write(found: Mapping, folder: pathlib.Path) -> None:
       found: as `measure.everything` gives it.
     """
     timed = [record for record in found['layers'] if 'seconds' in record]
-    figures = {
+    pictures = {
         'layers': _picture(timed, [kind.name for kind in layers.TYPES], found['d_model']),
         'kernels': _picture(found['kernels'], [kernel.name for kernel in layers.KERNELS], None),
     }
     shown = []
-    for name, figure in figures.items():
-        figure.savefig(folder / f'{name}.png', dpi=DPI, pil_kwargs={'optimize': True})
+    for name, figure in pictures.items():
+        figures.write(figure, folder / f'{name}.png', dpi=DPI, pil_kwargs={'optimize': True})
         shown.append(f'<h2>{name.capitalize()} against n</h2>')
         shown.append(f'<figure class="wide">{page.drawn(figure)}</figure>')
     first, *rest = tables.sections(found)

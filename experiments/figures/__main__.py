@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 
 from experiments import command, runs
 from experiments.figures import attention, plots
-from transformer import arguments, files
+from transformer import arguments, figures, files
 from transformer import config as configs
 from transformer.arguments import Call, Command, Flag
 from transformer.config import Config
@@ -165,8 +165,8 @@ def _place(words: Sequence[str], word: str | None) -> int | None:
 def _write(path: pathlib.Path, figure: Figure) -> None:
     """Writes a figure as PNG and SVG, and closes it. The same figure gives the same files."""
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures'}):
-        figure.savefig(path.with_suffix('.svg'), metadata={'Date': None})
-    figure.savefig(path.with_suffix('.png'), dpi=DPI)
+        figures.write(figure, path.with_suffix('.svg'), metadata={'Date': None})
+    figures.write(figure, path.with_suffix('.png'), dpi=DPI)
     matplotlib.pyplot.close(figure)
     print(path.with_suffix('.svg'), path.with_suffix('.png'), sep='\n')
 

@@ -184,7 +184,8 @@ class Tokenizer:
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """The pieces of each text, with EOS; as many threads as processors if `threads` is none."""
-        lists = self._processor.encode(list(texts), num_threads=threads or os.cpu_count() or 1)
+        texts = [_utf8(text).decode() for text in texts]
+        lists = self._processor.encode(texts, num_threads=threads or os.cpu_count() or 1)
         for index, text in enumerate(texts):
             if _BLANK in text and self._keeps_nul:
                 lists[index] = self._encode_around_blanks(text)
@@ -274,7 +275,7 @@ class ByteTokenizer:
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
         """The pieces of a text of any length, with EOS."""
-        content = np.frombuffer(text.encode(), np.uint8).astype(np.int32) + len(_SYMBOLS)
+        content = np.frombuffer(_utf8(text), np.uint8).astype(np.int32) + len(_SYMBOLS)
         return np.concatenate([content, np.array([EOS], np.int32)])
 
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
@@ -306,6 +307,11 @@ def _shown(byte: int) -> str:
     if byte == ord(' '):
         return '▁'
     return chr(byte) if 32 < byte < 127 else f'<0x{byte:02X}>'
+
+
+def _utf8(text: str) -> bytes:
+    """A text in UTF-8; a lone surrogate, which UTF-8 does not have, becomes a question mark."""
+    return text.encode('utf-8', 'replace')
 
 
 def _before_end(ids: Iterable[int] | np.ndarray) -> Iterator[int]:

@@ -184,7 +184,7 @@ def likelihoods(
     """
     del numbers
     data, tokenizer = trained.config.data, trained.tokenizer
-    encoded = tokenizer.encode_batch([text.encode('utf-8', 'replace').decode() for (text,) in texts])
+    encoded = tokenizer.encode_batch([text for (text,) in texts])
     windows, owners = [], []
     for i, tokens in enumerate(encoded):
         last = max(len(tokens) - data.row_len, 0)
@@ -300,10 +300,9 @@ class Generator:
 
     def _encode(self, prompts: Sequence[str], settings: Decode, first: int) -> list[list[int]]:
         """Prompts without an end; of one that is too long its last pieces."""
-        clean = [prompt.encode('utf-8', 'replace').decode() for prompt in prompts]
         encoded = [
             tokens[:-1] if prompt else []
-            for tokens, prompt in zip(self.trained.tokenizer.encode_batch(clean), clean, strict=True)
+            for tokens, prompt in zip(self.trained.tokenizer.encode_batch(prompts), prompts, strict=True)
         ]
         for i, tokens in enumerate(encoded):
             if len(tokens) > settings.max_source_len:

@@ -137,9 +137,8 @@ def likelihoods(
       numbers: of the pairs' lines, for the warnings.
     """
     decode, tokenizer = trained.config.decode, trained.tokenizer
-    clean = [[text.encode('utf-8', 'replace').decode() for text in pair] for pair in pairs]
-    sources = tokenizer.of('source').encode_batch([source for source, _ in clean])
-    targets = tokenizer.of('target').encode_batch([target for _, target in clean])
+    sources = tokenizer.of('source').encode_batch([source for source, _ in pairs])
+    targets = tokenizer.of('target').encode_batch([target for _, target in pairs])
     longest = decode.max_source_len + decode.extra_len
     for number, length in {n: len(s) for n, s in zip(numbers, sources, strict=True)}.items():
         if length > decode.max_source_len:

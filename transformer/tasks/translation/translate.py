@@ -74,14 +74,14 @@ class Translator:
         return results
 
     def _encode(self, sentences: Sequence[str], longest: int, first: int) -> list[list[int]]:
-        # What is no text, as a lone surrogate, is replaced as in invalid UTF-8; blanks are nothing.
-        clean = [s.encode('utf-8', 'replace').decode() if s.strip() else '' for s in sentences]
-        encoded = self.trained.tokenizer.of('source').encode_batch(clean)
+        # Blanks are nothing.
+        texts = [sentence if sentence.strip() else '' for sentence in sentences]
+        encoded = self.trained.tokenizer.of('source').encode_batch(texts)
         for i, tokens in enumerate(encoded):
             if len(tokens) > longest:
                 self.on_cut(first + i, len(tokens))
                 encoded[i] = cut(tokens, longest)
-            elif not clean[i]:
+            elif not texts[i]:
                 encoded[i] = []
         return encoded
 
