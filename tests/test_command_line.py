@@ -659,6 +659,23 @@ def test_a_search_that_is_left_starts_no_more_batches(trained, monkeypatch):
     assert len(closed) == 1 and kept.tb
 
 
+def test_only_the_search_of_many_lines_begins_in_a_smaller_room(trained, monkeypatch):
+    seen, beam_search = [], generation.decode.beam_search
+
+    def recording(step, rooms, *others, **options):
+        seen.append([room.length for room in rooms])
+        return beam_search(step, rooms, *others, **options)
+
+    monkeypatch.setattr(generation.decode, 'beam_search', recording)
+    generation._program.cache_clear()
+    translator = commands.load(trained)
+    alone = translator.translate(['one two'], extra_len=10)
+    many = translator.translate(['one two'] * 60, extra_len=10)
+    # 32 and 8 pieces are the widths of their batches.
+    assert seen == [[32 + 10], [6, 8 + 10]]
+    assert many == alone * 60
+
+
 def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
     seen, search_rows = [], generation.search_rows
 

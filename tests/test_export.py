@@ -46,9 +46,9 @@ def test_decoding_step_of_base(config):
     search = functools.partial(generation.search_rows, config, asked, config.data.pieces)
     mapped = jax.pmap(search, in_axes=(None, None, 0))
     rows = {
-        'tokens': jax.ShapeDtypeStruct((DEVICES, 4, 32), jnp.int32),
-        'segments': jax.ShapeDtypeStruct((DEVICES, 4, 32), jnp.int32),
-        'number': jax.ShapeDtypeStruct((DEVICES, 4), jnp.int32),
+        'tokens': jax.ShapeDtypeStruct((DEVICES, 8, 32), jnp.int32),
+        'segments': jax.ShapeDtypeStruct((DEVICES, 8, 32), jnp.int32),
+        'number': jax.ShapeDtypeStruct((DEVICES, 8), jnp.int32),
     }
     key = jax.eval_shape(lambda: jax.random.key(0))
     assert platforms_of(mapped, models.parameter_shapes(config), key, rows) == ('tpu', 'cuda')
