@@ -17,7 +17,7 @@ def load(workdir, checkpoint: str = 'scored'):
 
     Args:
       checkpoint: scored (what the training scored at its end), best, latest, average or a step; several,
-        as '100,200' or 'best,FOLDER:best', are an ensemble. Which one it is is said on standard error.
+        as '100,200' or 'best,FOLDER:best', are an ensemble. The one that is used is told on standard error.
 
     Returns:
       A `Translator`, or a `Generator` where a language model was trained.

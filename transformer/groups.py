@@ -83,8 +83,8 @@ class Model:
     )
     attention: Literal['full', 'local', 'sparse', 'linear', 'chunked', 'flash'] = option(
         'full',
-        'self-attention: to all keys, near ones, near and every stride-th one, by a feature map; '
-        'or to all by chunks of keys, or by the fused kernel of the device',
+        'self-attention to all keys; near ones; near and every stride-th one; or all, by a feature map, by '
+        "chunks of keys, or by the device's fused kernel",
         '§3.2.1, §4',
         only=LAYERED,
     )
@@ -231,8 +231,8 @@ class Data:
     )
     batch_tokens: int | None = option(
         None,
-        'padded positions (of the target side) of one update, on all devices; if not given, 25,000, but in '
-        'bucketed rows 32,768, as in the released code, which hold about 25,000 pieces',
+        'positions of one update on all devices (target side), padding included; by default 25,000, or in '
+        'bucketed rows 32,768, as in the released code: about 25,000 pieces',
         '§5.1',
         minimum=1,
     )
@@ -339,8 +339,8 @@ class Train:
     )
     scored: Literal['latest', 'best'] | None = option(
         None,
-        'checkpoint that is scored at the end and then used, where none are averaged; if not given the '
-        'latest, but the best with train.patience or train.best_by=bleu',
+        'checkpoint that is scored at the end and then used, if none are averaged; by default the latest, or '
+        'the best with train.patience or train.best_by=bleu',
         'Table 3',
         free=True,
     )

@@ -27,8 +27,8 @@ def keep_freed_memory() -> None:
 def collect_rarely() -> None:
     """Lets Python look for cycles of garbage less often, and not when it ends.
 
-    Tracing a model makes so many small objects that by default a sixth of the time until the first result
-    goes into looking through those that are kept, and once more at the end.
+    Tracing a model keeps so many small objects that by default Python spends a sixth of the time until the
+    first result on looking through them, and does so once more at the end.
     """
     gc.set_threshold(*GARBAGE)
     atexit.register(gc.freeze)

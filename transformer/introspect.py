@@ -31,7 +31,7 @@ def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[n
     """The attention weights of the first row of a batch, by layer (N) and head (H).
 
     Returns:
-      Of every kind of attention that the model has its weights, as `encoder/self_attention`,
+      The weights of every kind of attention that the model has, as `encoder/self_attention`,
       `decoder/self_attention` and `decoder/cross_attention`. A recurrent decoder has one attention for
       all its layers, with one head; a convolutional one has one head in each layer.
 

@@ -1,8 +1,8 @@
 """Random keys of several microbatches: each draws its own numbers, in one program.
 
-A microbatch's dropout must not depend on how many others share the program with it. So the key of several
-microbatches is of a kind of its own: it holds one key for each, `jax.random.fold_in` changes them all, and
-what is drawn from it is cut along the first axis into as many equal parts, one from each.
+A microbatch's dropout must not depend on how many others share the program with it. So several
+microbatches have one key of a special kind: it holds a key for each of them, `jax.random.fold_in` changes
+them all, and an array drawn from it has equal parts along the first axis, one drawn from each key.
 """
 
 import functools

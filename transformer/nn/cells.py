@@ -159,9 +159,9 @@ def _scan(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> tu
 def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> Carry:
     """The carry [T B U] after every position.
 
-    The gradient of a kernel in a scan is added up step by step: a product of few rows each, and the sum of
-    two whole matrices. So here the kernel is constant in the scan, and its gradient is that of one product
-    of all rows after it, whose value is not used.
+    Inside a scan, a kernel's gradient is added up step by step: each step makes a product of few rows and
+    adds a whole matrix. So here the kernel is constant in the scan. Its gradient comes from one product of
+    all rows after the scan; the value of that product is not used.
     """
     scan = functools.partial(_scan, cell, reverse, jax.lax.stop_gradient(kernel))
     carries, backward, multiplied = jax.vjp(scan, jax.lax.stop_gradient(row), has_aux=True)

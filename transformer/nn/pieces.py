@@ -70,7 +70,8 @@ class PairPieces(Pieces):
 class TextPieces(Pieces):
     """The embeddings of a language model, and how it reads prompts.
 
-    The state of a subclass is a NamedTuple with `pending`, the prompt's last token, which is not yet read.
+    A subclass that uses `_read` has a NamedTuple as its state, with `pending`, the prompt's last token, which
+    is not yet read.
     """
 
     FIELDS = ('text',)

@@ -81,11 +81,11 @@ class Task(NamedTuple):
       lines for people, with at most `show` examples.
     examples: `(trained, prepared)` to lines that show what was learned.
     writer: `trained` to the object that `transformer.load` gives. Its `hypotheses(texts, first=...,
-      on_done=..., ...)` writes some `Hypothesis` for each text, of which `first` is the number of the
-      first; `on_done` gets how many more texts are done.
+      on_done=..., ...)` gives a list of `Hypothesis` for each text. `first` is the number of the first
+      text; `on_done` gets how many more texts are done.
     likelihoods: `(trained, examples, numbers, on_done)` to the `Likelihood` of each example's last text
-      given its others, of which there are as many as fields of a batch. Warnings name the example's
-      line, of which `numbers` has the number; `on_done` gets how many more examples are done.
+      given its others; it has one text for each field of a batch. `numbers` has the examples' line
+      numbers, which warnings name; `on_done` gets how many more examples are done.
     attended: `(trained, sentence)` to the sentence shown, the model's output (empty if none) and every
       `Attended`; None stands for the task's own choice.
     views: `(trained, sentence, word, target_word)` to what a figure of attention shows; None stands for

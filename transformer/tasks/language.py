@@ -268,8 +268,8 @@ class Generator:
     ) -> list[list[Hypothesis]]:
         """Prompts with what follows: the `best` best of beam search, otherwise `samples` of each.
 
-        The score is that of what follows. The model reads and writes at most a row of the training at a
-        time: of a longer text it reads the end, and writes half a row before it reads again.
+        The score is that of what follows. The model reads and writes at most `data.row_len` pieces at a
+        time. Without beam search it reads the end of a longer text, writes half a row, and reads again.
 
         Args:
           first: the number of the first prompt; what is sampled depends on it and on `seed`.

@@ -24,7 +24,7 @@ def attend(
 ) -> Float[Array, 'B T H C']:
     """Every query's mean of the values of its segment.
 
-    Segments become the kernel's own on a TPU. cuDNN gets them as a mask of one bit for two positions.
+    The TPU's kernel takes segments itself. cuDNN gets them as a mask with one bit for each query and key.
     """
     del bias, drop
     # `config.check_platform` lets no other device come here.
