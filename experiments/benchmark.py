@@ -46,7 +46,7 @@ from experiments import (
     turns,
     updates,
 )
-from experiments.telling import tell, tell_ratios, write_report
+from experiments.telling import check_report, tell, tell_ratios, write_report
 from transformer import accounting, arguments, optim, parallel
 from transformer import config as configs
 from transformer.arguments import Call, Command, Flag
@@ -136,6 +136,7 @@ def benchmark_replicas() -> None:
 
 def benchmark_recurrent(rounds: int, count: int, output: str | None) -> None:
     """Times updates of an LSTM with attention, ours and PyTorch's in turns."""
+    check_report(output)
     config = configs.resolve(configs.config_dict(RECURRENT))
     m = config.model
     model = f'{m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention'
@@ -157,6 +158,7 @@ def transformers(names: str) -> dict[str, Config]:
 
 def benchmark_compile(names: str, output: str | None) -> None:
     """Times how long programs are traced, compiled, and loaded where they were compiled before."""
+    check_report(output)
     found = {}
     for name, config in transformers(names).items():
         programs_of = {
@@ -194,6 +196,7 @@ def works(names: str, data: str | None) -> dict[str, tuple[Config, beside.Work]]
 
 def benchmark_train(call: Call) -> None:
     """Times, in turns, our updates of Transformers, PyTorch's, and the matrix products of ours alone."""
+    check_report(call.flags.output)
     found, flags = {}, call.flags
     # What cannot be read is told before the first minutes of timing.
     for name, (config, work) in works(flags.models, flags.data).items():
@@ -211,6 +214,7 @@ def benchmark_train(call: Call) -> None:
 
 def benchmark_decode(call: Call) -> None:
     """Times beam search, ours and other libraries' in turns, with the same weights."""
+    check_report(call.flags.output)
     if parallel.platform() != 'cpu':
         raise ConfigError(f'{parallel.platform()}: the peers run on CPUs; set JAX_PLATFORMS=cpu')
     flags = call.flags
@@ -249,6 +253,7 @@ def benchmark_decode(call: Call) -> None:
 
 def benchmark_tpu(call: Call) -> None:
     """Compiles an update and a search for TPUs, and prints what they cost on each device."""
+    check_report(call.flags.output)
     file, changes = call.flags.config, {**TPU_SIZES, **command.changes(call.flags.set)}
     if not os.path.isfile(file):
         raise ConfigError(f'--config={file}: no such file')

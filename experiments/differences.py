@@ -75,8 +75,9 @@ def differences(comparison: Comparison, measure: tables.Measure) -> dict[str, Di
 class Correlation(NamedTuple):
     """Spearman's rank correlation of our differences with the paper's, over some rows.
 
-    p: how likely one so large is where the ranks are chance. low, high: its 95 % interval by bootstrap over
-    the seeds that all these rows have, None with fewer than two.
+    p: how likely one so large is where the ranks are chance. low, high: the range of 95 % of a bootstrap over
+    the seeds that all these rows have, None with fewer than three. With so few seeds it is too narrow for a
+    confidence interval of 95 %.
     """
 
     value: float
@@ -96,7 +97,7 @@ def correlation(found: Iterable[Difference]) -> Correlation | None:
     result = scipy.stats.spearmanr(papers, ours)
     seeds = sorted(set.intersection(*(set(pair.by_seed) for pair in known)), key=str)
     low = high = None
-    if len(seeds) > 1:
+    if len(seeds) > 2:
         by_seed = np.array([[pair.by_seed[seed] for seed in seeds] for pair in known])
         drawn = np.random.default_rng(0).integers(len(seeds), size=(RESAMPLES, len(seeds)))
         resampled = by_seed[:, drawn].mean(axis=-1)
@@ -166,8 +167,8 @@ def told(comparison: Comparison) -> list[str]:
     if untested:
         names = ', '.join(row.row.name for row in comparison.rows if row.row.name in untested)
         found.append(
-            'Fewer than two seeds in common with base, so that nothing tells their differences from chance: '
-            f'{names}'
+            f'Fewer than two seeds in common with {comparison.base}, so that nothing tells their differences '
+            f'from chance: {names}'
         )
     return found
 

@@ -83,8 +83,14 @@ def blocks(columns: Sequence[Column], width: float) -> list[list[Column]]:
 
 
 def _width(columns: Sequence[Column]) -> int:
-    widest = [max(map(len, [*column.heading.split(' '), *column.cells()])) for column in columns]
+    widest = [max(map(len, [*_two_lines(column.heading), *column.cells()])) for column in columns]
     return sum(widest) + GAP * (len(widest) - 1)
+
+
+def _two_lines(heading: str) -> list[str]:
+    """The first word of a heading, and the rest below it."""
+    first, _, rest = heading.partition(' ')
+    return [first, rest]
 
 
 def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
@@ -95,8 +101,8 @@ def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
 
 
 def _plain(columns: Sequence[Column], *, folded: bool) -> str:
-    """The columns as plain text; folded, a heading of two words takes two lines."""
-    headings = [(c.heading.split(' ') + [''])[:2] if folded else [c.heading, ''] for c in columns]
+    """The columns as plain text; folded, a heading of several words takes two lines."""
+    headings = [_two_lines(c.heading) if folded else [c.heading, ''] for c in columns]
     heads = [list(line) for line in zip(*headings, strict=True) if any(line)]
     cells = [list(line) for line in zip(*(column.cells() for column in columns), strict=True)]
     widths = [max(map(len, column)) for column in zip(*heads, *cells, strict=True)]
@@ -131,8 +137,7 @@ def latex(columns: Sequence[Column], notes: Sequence[str]) -> str:
 
 def _tabular(columns: Sequence[Column]) -> str:
     align = ''.join('l' if column.is_left() else 'r' for column in columns)
-    # A heading of two words takes two lines.
-    headings = [(column.heading.split(' ') + [''])[:2] for column in columns]
+    headings = [_two_lines(column.heading) for column in columns]
     lines = [_line(line) for line in zip(*headings, strict=True) if any(line)]
     rows = [_line(cells) for cells in zip(*(column.cells() for column in columns), strict=True)]
     body = ['\\toprule', *lines, '\\midrule', *rows, '\\bottomrule']

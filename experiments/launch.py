@@ -149,7 +149,7 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
       gpus: how many each run has; with 0 all runs see what this process sees.
 
     Raises:
-      ConfigError: there are fewer GPUs.
+      ConfigError: CUDA_VISIBLE_DEVICES has fewer GPUs.
     """
     devices, cores = [_devices(slot, gpus) for slot in range(parallel)], _cores(parallel, len(runs))
     executor = submitit.AutoExecutor(workdir / 'jobs' / 'submitit', cluster='local')
@@ -208,9 +208,14 @@ def _devices(slot: int, gpus: int) -> dict[str, str | None]:
         # Without this the launcher hides all GPUs from a job that asks for none.
         return {name: visible}
     wanted = range(slot * gpus, (slot + 1) * gpus)
-    known = visible.split(',') if visible else [str(i) for i in range(wanted.stop)]
+    # Where it is not set, GPUs are numbered from 0. Set to nothing, it hides all.
+    known = [str(i) for i in range(wanted.stop)]
+    if visible is not None:
+        known = [part for part in visible.split(',') if part]
     if len(known) < wanted.stop:
-        raise ConfigError(f'--gpus={gpus}: {slot + 1} runs at a time need {wanted.stop}, {name} is {visible}')
+        raise ConfigError(
+            f'--gpus={gpus}: {slot + 1} runs at a time need {wanted.stop}, {name} is {visible!r}'
+        )
     return {name: ','.join(known[i] for i in wanted)}
 
 

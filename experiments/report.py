@@ -20,6 +20,7 @@ from experiments.records import Tests
 from experiments.scored import Comparison, Measured
 from transformer import config as configs
 from transformer import files
+from transformer import options as declarations
 from transformer.arguments import Call, Command, Flag
 from transformer.options import ConfigError
 
@@ -56,7 +57,12 @@ def _short(keys: Sequence[str]) -> dict[str, str]:
 
 
 def _option(row: Measured, base: Measured, key: str) -> str:
-    """An option as the row is written and what it became at this scale; empty where it is base's."""
+    """An option as the row is written and what it became at this scale.
+
+    It is empty where it is base's, and a dash where it means nothing for the row's model.
+    """
+    if not declarations.has_meaning(configs.OPTIONS, configs.flatten(row.config), key):
+        return '-'
     written, of_base = (configs.flatten(config)[key] for config in (row.written, base.written))
     if row is not base and written == of_base:
         return ''
@@ -161,8 +167,8 @@ def notes(comparison: Comparison) -> list[str]:
     base = comparison.base_row()
     if same := [row.row.name for row in comparison.rows if differences.is_base(row, base)]:
         where = 'at this scale' if comparison.several else 'but for its results'
-        found.append(f'The same as base {where}: {", ".join(same)}')
-    found += _scored_otherwise(comparison)
+        found.append(f'The same as {comparison.base} {where}: {", ".join(same)}')
+    found += [*_scored_otherwise(comparison), *_other_pieces(comparison)]
     missing = [state for row in comparison.rows for state in row.missing]
     found += [f'{s.run.name}: {s.state} at step {s.step}: {s.error}' for s in missing if s.error]
     for name in runs.STATES:
@@ -185,7 +191,8 @@ def _caption(comparison: Comparison) -> str:
     greatest = ', the greatest of those seeds (how many), mixed where some are better and some worse'
     tests = (
         ' 95%, p seeds: by a t-test of the differences, one for each seed; ≈: the interval holds 0, so the '
-        'row cannot be told from base (of twenty rows that are like base, one is told from it by chance).'
+        f'row cannot be told from {comparison.base} (of twenty rows just like it, one is expected to differ '
+        'by chance).'
     )
     tests = tests if several else ''
     tests += ''.join(
@@ -195,7 +202,7 @@ def _caption(comparison: Comparison) -> str:
         if measure.significance
     )
     ours = ' Ours: mean ± standard deviation (seeds).' if several else ''
-    base = 'base, ours over the seeds that both have' if several else comparison.base
+    base = comparison.base + (', ours over the seeds that both have' if several else '')
     papers = any(row.row.paper for row in comparison.rows) and table.citation
     cited = f' Numbers that are not ours: {table.citation}.' if papers else ''
     about = f'{comparison.subject}: {meanings} on {table.split}.'
@@ -222,13 +229,25 @@ def _scored_otherwise(comparison: Comparison) -> list[str]:
     return [f'Not scored as {comparison.base} and so left out of the differences{marked}: {told}']
 
 
+def _other_pieces(comparison: Comparison) -> list[str]:
+    """Which rows have other pieces than base, so that what is counted by piece compares nothing."""
+    base = comparison.base_row()
+    by_piece = [m.name for m in comparison.table.measures if m.path in scored.BY_PIECE]
+    if base is None or not by_piece:
+        return []
+    pieces = lambda row: [configs.flatten(row.config)[key] for key in scored.OF_PIECES]
+    others = [row.row.name for row in comparison.rows if pieces(row) != pieces(base)]
+    told = f'{", ".join(by_piece)}: cannot be compared with {comparison.base} in rows with other pieces'
+    return [f'{told}: {", ".join(others)}'] if others else []
+
+
 def _correlation(found: differences.Correlation | None) -> str:
     if found is None:
         return 'needs three rows that differ'
-    interval = (
-        f', 95 % [{found.low:.2f}, {found.high:.2f}] over {found.seeds} seeds' if found.seeds > 1 else ''
-    )
-    return f'{found.value:.2f} (Spearman, {found.rows} rows, p {found.p:.2g}{interval})'
+    resampled = ''
+    if found.low is not None:
+        resampled = f', bootstrap over {found.seeds} seeds [{found.low:.2f}, {found.high:.2f}]'
+    return f'{found.value:.2f} (Spearman, {found.rows} rows, p {found.p:.2g}{resampled})'
 
 
 def print_report(call: Call) -> None:

@@ -346,7 +346,7 @@ def _progress(run: Run) -> tuple[int, float | None]:
     for line in metrics(run.folder):
         step = line['step']
         if line.get('tokens_per_second'):
-            # A batch may hold a few tokens less than this.
+            # Padding counts as tokens here, so this is too long: by a tenth in packed rows, more in bucketed.
             seconds = run.batch_tokens / line['tokens_per_second']
     return step, seconds
 

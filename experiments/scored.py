@@ -11,6 +11,11 @@ from transformer.config import Config, Decode
 from transformer.options import ConfigError
 
 _KEYS = ('config', 'steps', 'params', 'seconds', 'hardware', 'scores')
+# Scores that count pieces, and the options of the tokenizer, which makes them.
+BY_PIECE = ('loss', 'perplexity', 'accuracy')
+OF_PIECES = ('data.tokenizer', 'data.pieces', 'data.vocabulary', 'data.tokenizer_model')
+# Options that decide which checkpoint a training scores.
+_DECIDE_THE_CHECKPOINT = {'train.average_last', 'train.scored', 'train.patience', 'train.best_by'}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,8 +148,8 @@ def _result_of(run: runs.Run, config: Config, split: str) -> dict | None:
     file = run.folder / 'result.json'
     if not file.exists():
         return None
-    result = runs.read_json(file, _KEYS)
-    made_by, wanted = _config(result), configs.replace(config, {'train.seed': run.seed})
+    result = _read(file, split)
+    made_by, wanted = _config(result, file), configs.replace(config, {'train.seed': run.seed})
     for key, (old, new) in configs.differences(made_by, wanted, free=False).items():
         raise ConfigError(f'{run.folder}: made by another config: {key} is {old!r}, the row says {new!r}')
     whole = result['steps'] == run.steps
@@ -154,8 +159,19 @@ def _result_of(run: runs.Run, config: Config, split: str) -> dict | None:
     return result if ended and split in result['scores'] else None
 
 
-def _config(result: dict) -> Config:
-    return configs.from_json(json.dumps(result['config']))
+def _read(file: pathlib.Path, split: str) -> dict:
+    """A result.json, and what must stand in it of the split."""
+    result = runs.read_json(file, _KEYS)
+    if 'checkpoint' not in result['scores'].get(split, {'checkpoint': None}):
+        raise ConfigError(f'{file}: damaged')
+    return result
+
+
+def _config(result: dict, file: pathlib.Path) -> Config:
+    try:
+        return configs.from_json(json.dumps(result['config']))
+    except ConfigError as error:
+        raise ConfigError(f'{file}: {error}') from None
 
 
 def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
@@ -174,7 +190,9 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{twice[0]}: named twice')
     results = {name: _finished(path, split) for name, path in zip(names, paths, strict=True)}
-    read = {name: _config(result) for name, result in results.items()}
+    read = {
+        name: _config(results[name], path / 'result.json') for name, path in zip(names, paths, strict=True)
+    }
     based = dict(zip(folders, names, strict=True)).get(base, base) if base else names[0]
     if based not in names:
         raise ConfigError(f'--base={base}: choose one of {", ".join(names)}')
@@ -211,7 +229,7 @@ def _finished(folder: pathlib.Path, split: str) -> dict:
     file = folder / 'result.json'
     if not file.exists():
         raise ConfigError(f'{folder}: holds no result.json; a run has one when its training has ended')
-    result = runs.read_json(file, _KEYS)
+    result = _read(file, split)
     if split not in result['scores']:
         there = f'scores of {", ".join(result["scores"])}' if result['scores'] else 'no scores'
         raise ConfigError(f'--split={split}: {folder} has {there}')
@@ -250,7 +268,7 @@ def _unlike(run: Done, like: Done, split: str, meant: Mapping[str, object]) -> s
     """
     ours, theirs = run.scores(split), like.scores(split)
     found = []
-    if ours['checkpoint'] != theirs['checkpoint'] and 'train.average_last' not in meant:
+    if ours['checkpoint'] != theirs['checkpoint'] and not _DECIDE_THE_CHECKPOINT & meant.keys():
         found.append(f'checkpoint {ours["checkpoint"]}, not {theirs["checkpoint"]}')
     new, old = _decoding(ours), _decoding(theirs)
     for name in dataclasses.asdict(Decode()):

@@ -47,7 +47,7 @@ def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
         found += [
             Column(f'base {measure.name}', 'score', [f'{mean:.{measure.decimals}f}' for mean in means]),
             Column(f'Δ{measure.name} correlation', 'score', [f'{c.value:.2f}' if c else '' for c in known]),
-            Column('95%', 'score', [_interval(correlation) for correlation in known]),
+            Column('bootstrap', 'score', [_interval(correlation) for correlation in known]),
         ]
         counted.append(f'{measure.name}: {len(rows)} of {len(comparison.rows) - 1} rows')
     if not agreements:
@@ -55,7 +55,7 @@ def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
             f"{', '.join(sweeps)}: fewer than three rows with the paper's numbers have ended in all of them"
         )
     several, told = len(seeds) > 1, ', '.join(map(str, seeds))
-    intervals = ' 95%: by bootstrap over seeds.' if several else ''
+    intervals = ' bootstrap: the range of 95 % of one over seeds.' if len(seeds) > 2 else ''
     notes = [
         f"Table {first.table} at the scale {first.scale}: rank correlation (Spearman) of the rows' "
         f"differences from base with the paper's.{intervals}",

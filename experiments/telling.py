@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Mapping
 
 from transformer import files
+from transformer.options import ConfigError
 from transformer.runs import process
 
 
@@ -31,6 +32,15 @@ def tell_ratios(found: dict[str, object], unit: str, leasts: Mapping[str, float]
     for name, ratio in found['ratios'].items():
         tell(f'ours / {name}', ratio['ratio'], 'times', least=leasts.get(name))
         print('  of single rounds: {:.3g} to {:.3g} times'.format(*ratio['spread']))
+
+
+def check_report(output: str | None) -> None:
+    """Raises ConfigError where `write_report` could not write, which is told before minutes of measuring."""
+    if output is None:
+        return
+    folder = pathlib.Path(output).parent
+    if not folder.is_dir() or not os.access(folder, os.W_OK) or pathlib.Path(output).is_dir():
+        raise ConfigError(f'--output={output}: cannot be written')
 
 
 def write_report(output: str | None, found: dict[str, object]) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 from experiments import turns
 from transformer import accounting, parallel, training
 from transformer.config import Config
+from transformer.data.rows import rows_per_batch
 from transformer.nn import models
 from transformer.symbols import UNK, Batch
 from transformer.tasks.task import sums
@@ -16,9 +17,8 @@ from transformer.tasks.task import sums
 
 def full_batch(config: Config) -> Batch:
     """A batch of the config's size without any padding."""
-    length, microbatches = accounting.row_length(config), config.train.microbatches
-    rows = max(config.data.batch_tokens // length // microbatches, 1) * microbatches
-    return models.blank(config, rows, length)
+    length = accounting.row_length(config)
+    return models.blank(config, rows_per_batch(config.data, length, config.train.microbatches), length)
 
 
 def random_batch(config: Config) -> Batch:

@@ -446,6 +446,11 @@ def test_the_peer_has_our_size():
         (['data', '--pairs=0'], '--pairs=0: 0 is not a positive integer'),
         (['average', '--pairs=9'], '--pairs: average does not take it'),
         (['data', '--pairs=9'], 'data.pieces=37000: the training text allows'),
+        (['train', '--output=no/such/file'], '--output=no/such/file: cannot be written'),
+        (['recurrent', '--output=tests'], '--output=tests: cannot be written'),
+        (['compile', '--output=no/file'], '--output=no/file: cannot be written'),
+        (['decode', '--output=no/file'], '--output=no/file: cannot be written'),
+        (['tpu', '--output=no/file'], '--output=no/file: cannot be written'),
     ],
 )
 def test_mistakes_are_one_line(capsys, words, expected):

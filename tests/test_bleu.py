@@ -88,6 +88,13 @@ def test_scores_of_raw_text_have_names_of_their_own(texts):
     assert found['paper']['score'] == pytest.approx(as_paper['compound_split']['score'], abs=1e-9)
 
 
+def test_compounds_are_split_in_the_german_of_any_country():
+    lines = ['ein Test-Satz und mehr Worte'] * 4
+    for language in ('de', 'de-AT', 'de_DE'):
+        assert '-compounds' in bleu.score_all(lines, lines, ('en', language))['paper']['signature']
+    assert bleu.papers_tokenizer('de-CH')('Test-Satz') == bleu.papers_tokenizer('de')('Test-Satz')
+
+
 def test_french_compounds_stay_whole():
     lines = ['Peut-être que « oui » , dit-il .'] * 2
     assert 'compounds' not in bleu.score_all(lines, lines, ('en', 'fr'))['paper']['signature']

@@ -22,6 +22,7 @@ from experiments.figures import __main__ as figures
 from transformer import arguments as cli_arguments
 from transformer import cli, commands, files, options, scoring
 from transformer import config as configs
+from transformer.data import given
 from transformer.options import ConfigError
 from transformer.runs import ownership, restore
 from transformer.runs import workdir as workdirs
@@ -995,6 +996,9 @@ def test_the_name_of_an_evaluation_says_what_differs_from_the_training(trained, 
     assert name('2') == 'test.2' and name('latest') == 'test.latest.evaluated'
     assert name('2', beam=8, extra_len=50) == 'test.2.beam=8.extra_len=50'
     assert name('2', 'mine-01234567', alpha=1.0) == 'mine-01234567.2.alpha=1.0'
+    # Files of one long name and different contents.
+    long = [given.name_of({'source': {'name': f'{"x" * 90}.en', 'sha256': digit}}) for digit in '12']
+    assert len({name('2', of) for of in long}) == 2
     # Had the training scored in another way, an evaluation from before would keep its name and its place.
     result = json.loads((workdir / 'result.json').read_text())
     result['config']['decode']['beam'] = 2

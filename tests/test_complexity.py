@@ -89,6 +89,15 @@ def test_where_curves_cross():
     assert measure.crossing({4: square[4]}, line) is None
 
 
+def test_where_a_curve_lies_above_another_in_words():
+    square, line = ({n: factor * n**power for n in (4, 16, 64, 256)} for factor, power in ((1, 2), (100, 1)))
+    assert tables._where_above(square, line) == 'above n = 100'
+    assert tables._where_above(line, square) == 'below n = 100'
+    higher = {n: 2 * value for n, value in line.items()}
+    assert tables._where_above(higher, line) == 'at every n that was measured'
+    assert tables._where_above(line, higher) == 'at no n that was measured'
+
+
 def band(n: int, offsets: tuple[int, ...]) -> np.ndarray:
     distance = np.arange(n)[:, None] - np.arange(n)[None, :]
     return np.isin(distance, offsets)
@@ -219,6 +228,22 @@ def test_a_result_is_shown_again(measured, tmp_path, capsys):
     assert 'Table 1, measured' in capsys.readouterr().out
 
 
+def test_a_result_of_which_nothing_ran_is_shown(measured):
+    found = json.loads((measured / 'complexity.json').read_text())
+    for record in (*found['layers'], *found['kernels']):
+        record.update({'seconds': None} if 'seconds' in record else {})
+    page = tables.markdown(found)
+    assert 'not run' in page
+    assert 'takes more seconds' not in page and 'Local attention, r' not in page
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_anything_is_measured(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(complexity, '_measured', lambda scope: pytest.fail('it was measured'))
+    (tmp_path / 'file').touch()
+    assert complexity.main(['complexity', f'--output={tmp_path}/file/out']) == 2
+    assert capsys.readouterr().err.count('\n') == 1
+
+
 @pytest.mark.parametrize(
     'word, expected',
     [
@@ -233,7 +258,10 @@ def test_mistakes_are_one_line(capsys, word, expected):
     assert expected in error and error.count('\n') == 1
 
 
-@pytest.mark.parametrize('content', ['{"d_model": 64, "la', '{}', '[]'])
+WITHOUT_PATHS = json.dumps({key: 1 for key in complexity.KEYS if key != 'paths'})
+
+
+@pytest.mark.parametrize('content', ['{"d_model": 64, "la', '{}', '[]', WITHOUT_PATHS])
 def test_a_result_that_is_none(capsys, tmp_path, content):
     (tmp_path / 'bad.json').write_text(content)
     words = [f'--result={tmp_path}/bad.json', f'--output={tmp_path}/out']

@@ -122,6 +122,13 @@ def test_lines_have_the_colour_of_their_head_and_are_as_strong_as_their_weight(q
         np.testing.assert_allclose([b.get_facecolor()[3] for b in boxes], given.weights[1, [0, 2], 1].ravel())
 
 
+def test_a_head_that_attends_evenly_to_many_words_has_no_lines():
+    words = [f'word{i}' for i in range(60)]
+    even = seen(words, words)
+    figure = attention.draw_lines(even._replace(weights=np.full((1, 2, 60, 60), 1 / 60)), 0, [0, 1], 3)
+    assert not [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]
+
+
 def test_every_head_has_a_colour_of_its_own():
     for heads in (1, 8, 10, 16, 20, 33):
         assert len(set(attention.colours(heads))) == heads

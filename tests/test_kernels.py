@@ -304,6 +304,12 @@ def test_operations_of_a_layer(changes, each):
     assert (two - one) / 2 == rest + 8 * (64 + 64) * each
 
 
+def test_a_causal_query_reaches_keys_on_one_side():
+    attended = lambda **changes: accounting._attended(Model(h=1, d_k=64, d_v=64, **changes), 128, causal=True)
+    assert attended(attention='local', attention_window=8) == 9 * (64 + 64)
+    assert attended(attention='sparse', attention_stride=8) == (8 + 16) * (64 + 64)
+
+
 @pytest.mark.parametrize(('causal', 'chunk'), [(True, 8), (False, 8), (True, 128)])
 def test_operations_of_linear_attention_are_those_of_its_products(causal, chunk):
     """Against the products in the traced program of a whole number of chunks."""

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments import command, differences, launch, report, runs, scales, scored, tables
+from experiments import command, differences, formats, launch, report, runs, scales, scored, tables
 from transformer import accounting
 from transformer import config as configs
 from transformer.arguments import Command
@@ -322,14 +322,16 @@ def test_correlation_over_seeds():
     of = lambda paper, *ours: differences.Difference(
         paper, statistics.mean(ours), by_seed=dict(enumerate(ours))
     )
-    # Of the means of two seeds 1 and 2: (1, 1), (1, 2), (2, 1), (2, 2), with these correlations.
     rows = [of(1.0, 1.0, 1.0), of(2.0, 2.0, 4.0), of(3.0, 3.0, 0.0), of(4.0, 4.0, 9.0)]
     found = differences.correlation(rows)
     assert (found.value, found.rows, found.seeds) == (pytest.approx(0.8), 4, 2)
-    # The first seed alone has 1.0, both have 0.8, the second alone 0.4.
-    assert (found.low, found.high) == (pytest.approx(0.4), pytest.approx(1.0))
-    shown = '0.80 (Spearman, 4 rows, p 0.2, 95 % [0.40, 1.00] over 2 seeds)'
-    assert report._correlation(found) == shown
+    # Two seeds can be drawn in three ways, which say nothing of others.
+    assert found.low is None and report._correlation(found) == '0.80 (Spearman, 4 rows, p 0.2)'
+    # The first two seeds alone have 1.0, the third alone 0.4.
+    rows = [of(1.0, 1.0, 1.0, 1.0), of(2.0, 2.0, 2.0, 4.0), of(3.0, 3.0, 3.0, 0.0), of(4.0, 4.0, 4.0, 9.0)]
+    found = differences.correlation(rows)
+    assert (found.seeds, found.low, found.high) == (3, pytest.approx(0.4), pytest.approx(1.0))
+    assert report._correlation(found).endswith(', bootstrap over 3 seeds [0.40, 1.00])')
     # Only seeds that all rows have are drawn; a row without either number does not count.
     fewer = [*rows, of(5.0, 5.0), differences.Difference(None, 1.0), differences.Difference(1.0, None)]
     found = differences.correlation(fewer)
@@ -633,6 +635,43 @@ def test_only_what_was_scored_alike_is_compared(workdir, capsys):
     assert {row['row']: row['scored_as_base'] for row in told['rows']}['C1'] is False
 
 
+def test_a_row_that_is_meant_to_score_another_checkpoint_is_compared():
+    done = lambda name: scored.Done('one', pathlib.Path(), 1, {'scores': {'dev': {'checkpoint': name}}})
+    best, latest = map(done, ('best', 'latest'))
+    assert scored._unlike(best, latest, 'dev', {}) == 'checkpoint best, not latest'
+    for option in ('train.patience', 'train.scored', 'train.best_by', 'train.average_last'):
+        assert scored._unlike(best, latest, 'dev', {option: 5}) == ''
+
+
+def test_rows_with_other_pieces_are_named(workdir, capsys):
+    assert 'other pieces' not in shown(workdir, capsys)
+    folders = [f'{workdir / name}' for name in ('base-seed1', 'A1-seed1')]
+    file = workdir / 'A1-seed1' / 'result.json'
+    result = json.loads(file.read_text())
+    result['config']['data']['pieces'] = 600
+    file.write_text(json.dumps(result))
+    assert report.main(['report', *folders, '--split=dev', '--format=markdown']) == 0
+    told = '- PPL: cannot be compared with base-seed1 in rows with other pieces: A1-seed1\n'
+    assert told in capsys.readouterr().out
+
+
+def test_options_that_mean_nothing_for_a_row(capsys):
+    """As d_ff of an LSTM; and base has the name that its table gives it."""
+    out = shown(launch.ROOT / 'experiments' / 'results' / 'architectures', capsys, '--format=markdown')
+    found = cells(out)
+    assert (found['transformer']['d_ff'], found['lstm']['d_ff'], found['lstm']['h']) == ('256', '-', '-')
+    assert (found['lstm-attention']['N'], found['convolutional']['N']) == ('2', '')
+    assert 'difference from transformer' in out and ' base' not in out
+
+
+def test_every_word_of_a_heading_is_shown(capsys, monkeypatch):
+    columns = [formats.Column(f'ΔBLEU 1-9 {last}', 'score', ['1']) for last in ('ours', '95%')]
+    for width in ('30', '200'):
+        monkeypatch.setenv('COLUMNS', width)
+        assert all(word in formats.terminal(columns, []) for word in ('1-9 ours', '1-9 95%'))
+    assert all(word in formats.latex(columns, []) for word in ('1-9 ours', '1-9 95\\%'))
+
+
 def test_base_scored_otherwise_once_is_what_differs(workdir, capsys):
     rescore(workdir, 'base-seed2', checkpoint='30', perplexity=99.0)
     out = shown(workdir, capsys, '--format=markdown')
@@ -716,11 +755,12 @@ def test_mistakes_are_one_line(workdir, tmp_path, capsys):
         ([f'--workdir={workdir}', '--format=pdf'], 'format'),
         ([f'--workdir={workdir}', f'--output={workdir}'], f'{workdir}: Is a directory'),
         ([f'--workdir={workdir}'], "A1-seed2: made by another config: model.h is 2, the row says 1"),
+        ([f'--workdir={workdir}'], 'A1-seed2/result.json: model.foo: no such option'),
         ([f'--workdir={workdir}'], 'A1-seed2/result.json: damaged'),
         ([f'--workdir={workdir}'], 'C1-seed1/metrics.jsonl: line 4 is damaged'),
     ):  # fmt: skip
-        if 'another config' in part:
-            other['config']['model']['h'] = 2
+        if 'another config' in part or 'model.foo' in part:
+            other['config']['model'] |= {'h': 2} if 'another' in part else {'foo': 2}
             (workdir / 'A1-seed2' / 'result.json').write_text(json.dumps(other))
         if 'damaged' in part:
             (workdir / 'A1-seed2' / 'result.json').write_text('[]')

@@ -390,7 +390,7 @@ def test_a_process_tells_its_seconds(tmp_path):
 
 
 def test_the_environment_of_a_run(tmp_path, monkeypatch):
-    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
+    monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
     program = 'import os; print(os.environ.get("CUDA_VISIBLE_DEVICES"))'
     run = scripted(tmp_path, program)
     for environment in (launch._devices(2, 3), {'CUDA_VISIBLE_DEVICES': None}):
@@ -401,6 +401,10 @@ def test_the_environment_of_a_run(tmp_path, monkeypatch):
     assert launch._devices(1, 1) == {'CUDA_VISIBLE_DEVICES': '6'}
     with pytest.raises(ConfigError, match='--gpus=2: 2 runs at a time need 4'):
         launch._devices(1, 2)
+    # All are hidden.
+    monkeypatch.setenv('CUDA_VISIBLE_DEVICES', '')
+    with pytest.raises(ConfigError, match="need 1, CUDA_VISIBLE_DEVICES is ''"):
+        launch._devices(0, 1)
 
 
 def test_runs_at_once_share_the_cores(tmp_path, monkeypatch):

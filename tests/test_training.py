@@ -412,7 +412,14 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
     assert [line['seconds'] for line in lines] == [20, 40, 1060, 1080]
     speeds = [line['tokens_per_second'] for line in lines]
     assert speeds == [(counts[k] + counts[k + 1]) / 20 for k in (0, 2, 4, 6)]
-    assert done == training.Progress(step=8, tokens=sum(counts), seconds=1080.0)
+    # With what the last evaluation took, also in the checkpoint.
+    assert done == training.Progress(step=8, tokens=sum(counts), seconds=2080.0)
+    assert (
+        json.loads((tmp_path / 'checkpoints' / '8' / 'meta' / 'metadata').read_text())['content']['meta'][
+            'seconds'
+        ]
+        == 2080.0
+    )
 
 
 def test_the_loss_is_on_the_scale_of_devs_and_the_smoothed_one_has_another_name():

@@ -158,6 +158,13 @@ def test_a_warm_start_is_recorded_and_keeps_the_tokenizer(origin, warmed):
     assert 'init_from' not in result_of(origin)
 
 
+def test_the_other_run_is_found_from_any_folder(origin, tmp_path, monkeypatch):
+    monkeypatch.chdir(origin.parent)
+    config = workdir.read_config(epath.Path(origin))
+    found = warm.start(config, f'{origin.name}:1', epath.Path(tmp_path / 'new'))
+    assert found.record['workdir'] == str(origin)
+
+
 def test_it_starts_where_the_other_run_was_and_not_as_the_seed_says(origin, warmed, texts, tmp_path):
     # No update moves a parameter by more than the learning rate, about 2e-5 here.
     start, first = (restore.load(folder, '1')[0].params for folder in (origin, warmed))

@@ -49,16 +49,17 @@ def _stack(model: Model, length: int, *, causal: bool) -> int:
 
 def _attended(model: Model, length: int, *, causal: bool) -> int:
     """Multiply-adds of one query of self-attention: its logits, and its mean of the values."""
-    reached = length
+    reached, sides = length, 1 if causal else 2
     if model.attention == 'linear':
         # Within a chunk; and a key and a value go into the d_k x d_v sums, which a query reads with the norm.
         chunk = min(model.attention_chunk, length) * (model.d_k + model.d_v)
         scan = model.h * (chunk + 2 * model.d_k * model.d_v + model.d_k)
         return scan if causal else 2 * scan
     if model.attention == 'local':
-        reached = min(length, 2 * model.attention_window + 1)
+        reached = min(length, sides * model.attention_window + 1)
     elif model.attention == 'sparse':
-        reached = min(length, 2 * model.attention_stride - 1 + length // model.attention_stride)
+        near = sides * (model.attention_stride - 1) + 1
+        reached = min(length, near + length // model.attention_stride)
     return reached * model.h * (model.d_k + model.d_v)
 
 

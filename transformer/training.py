@@ -184,6 +184,7 @@ def train(
       Stopped: a signal came; the state is saved.
     """
     state, done = _restore(config, checkpoints, start)
+    saved = done
     update = parallel.map_update(functools.partial(train_step, config, sums), remat=config.model.remat)
     end = done.step if done.is_over(config) else config.train.steps
     if 0 < done.step < end:
@@ -212,7 +213,8 @@ def train(
             if step % _interval(config) == 0:
                 over |= window.judge(cost)
             if saving:
-                meta = dataclasses.asdict(window.progress())
+                saved = window.progress()
+                meta = dataclasses.asdict(saved)
                 checkpoints.save(step, state.params, state.optimizer, meta, cost, state.ema)
             if reporting:
                 window.restart()
@@ -222,7 +224,8 @@ def train(
                 checkpoints.wait()
                 raise Stopped(signal_number, step)
         checkpoints.wait()
-        return state, window.progress()
+        # The last step is always saved.
+        return state, saved
 
 
 def _cost(config: Config, scores: dict[str, float]) -> float | None:
@@ -274,8 +277,9 @@ class _Window:
         self._began = time.monotonic()
 
     def progress(self) -> Progress:
-        """What was done until the last `close`."""
-        return self._done
+        """What was done until the last `close`, with the seconds until now."""
+        since = time.monotonic() - self._counted
+        return dataclasses.replace(self._done, seconds=self._done.seconds + since)
 
     def judge(self, cost: float | None) -> bool:
         """Takes what an evaluation found; returns whether the training is over, for all processes alike."""

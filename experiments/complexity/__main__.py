@@ -19,19 +19,19 @@ from transformer.options import ConfigError
 from transformer.runs import process
 
 RESULT = 'complexity.json'
+KEYS = ('date', 'seconds', 'environment', 'd_model', 'limit', 'layers', 'paths', 'kernels')
 
 
 def complexity(call: Call) -> None:
     """Measures, or reads what was measured; prints the tables, and writes them with pictures and a page."""
     given, folder = call.flags.result, pathlib.Path(call.flags.output)
-    if given is not None:
-        found = _read(given)
-    else:
-        scope = Scope(call.flags.d_model, call.flags.longest, int(call.flags.memory_gib * GIB))
-        if scope.d % (2 * layers.D_K):
-            raise ConfigError(f'--d_model={scope.d}: must be a multiple of {2 * layers.D_K}')
-        found = _measured(scope)
+    scope = Scope(call.flags.d_model, call.flags.longest, int(call.flags.memory_gib * GIB))
+    if scope.d % (2 * layers.D_K):
+        raise ConfigError(f'--d_model={scope.d}: must be a multiple of {2 * layers.D_K}')
+    shown = None if given is None else _read(given)
+    # Before the minutes of measuring, whose result would be lost if there were no such folder.
     folder.mkdir(parents=True, exist_ok=True)
+    found = shown or _measured(scope)
     files.write_json(folder / RESULT, found)
     files.write_text(folder / 'table.md', tables.markdown(found))
     charts.write(found, folder)
@@ -51,7 +51,7 @@ def _read(file: str) -> Mapping:
     path = pathlib.Path(file)
     if not path.is_file():
         raise ConfigError(f'--result={file}: no such file')
-    return runs.read_json(path, ('d_model', 'layers', 'kernels', 'environment'))
+    return runs.read_json(path, KEYS)
 
 
 COMMANDS = {

@@ -191,16 +191,27 @@ def _notes(found: Mapping) -> list[str]:
         notes.append(f'Self-attention needs more FLOPs than recurrence above n = {", ".join(at)}.')
     slower = []
     for passes, told in PASSES.items():
-        curves = (by_length(of(timed, name, passes), 'seconds') for name in ('self-attention', 'recurrent'))
-        n = measure.crossing(*curves)
-        where = 'at no n that was measured' if n is None else f'above n = {n:,.0f}'
-        slower.append(f'{where}{told or ", forward"}')
-    notes.append(f'Self-attention takes more seconds than recurrence {"; ".join(slower)}.')
+        curves = [by_length(of(timed, name, passes), 'seconds') for name in ('self-attention', 'recurrent')]
+        if all(curves):
+            slower.append(f'{_where_above(*curves)}{told or ", forward"}')
+    if slower:
+        notes.append(f'Self-attention takes more seconds than recurrence {"; ".join(slower)}.')
     return [*notes, _told(found)]
 
 
+def _where_above(one: Mapping[int, float], other: Mapping[int, float]) -> str:
+    """Where the first curve over n lies above the second, in words."""
+    up, down = measure.crossing(one, other), measure.crossing(other, one)
+    if up is not None:
+        return f'above n = {up:,.0f}'
+    if down is not None:
+        return f'below n = {down:,.0f}'
+    always = all(one[n] > other[n] for n in set(one) & set(other))
+    return 'at every n that was measured' if always else 'at no n that was measured'
+
+
 def _kernel_notes(found: Mapping) -> list[str]:
-    notes = [_restricted(found)]
+    notes = _restricted(found)
     limit = f'{found["limit"] / GIB:g} GiB'
     left_out = [record for record in found['kernels'] if record['seconds'] is None]
     for record in left_out:
@@ -218,9 +229,12 @@ def _needs(record: Record) -> str:
     return f'{record["name"]} at n = {record["n"]:,}{passes}, needs {record["needed"] / GIB:.3g} GiB'
 
 
-def _restricted(found: Mapping) -> str:
-    """How much local attention saves at the greatest length at which full attention ran."""
-    n = max(by_length(of(found['kernels'], 'full', 'both'), 'seconds'))
+def _restricted(found: Mapping) -> list[str]:
+    """How much local attention saves at the greatest length at which full attention ran, if it did."""
+    ran = by_length(of(found['kernels'], 'full', 'both'), 'seconds')
+    if not ran:
+        return []
+    n = max(ran)
     saved = []
     for passes, told in PASSES.items():
         full, local = (
@@ -229,7 +243,7 @@ def _restricted(found: Mapping) -> str:
         )
         faster, smaller = (full[key] / local[key] for key in ('seconds', 'temporary'))
         saved.append(f'{faster:.1f} times as fast in 1/{smaller:.1f} of the memory{told or ", forward"}')
-    return f'Local attention, r = {layers.WINDOW}, against full at n = {n:,}: {"; ".join(saved)}.'
+    return [f'Local attention, r = {layers.WINDOW}, against full at n = {n:,}: {"; ".join(saved)}.']
 
 
 def _path_notes() -> list[str]:

@@ -67,6 +67,8 @@ def draw_lines(seen: Attended, layer: int, heads: Sequence[int], query: int | No
     places = range(len(seen.queries)) if query is None else [query]
     for head in heads:
         drawn = [(q, k) for q in places for k in np.flatnonzero(weights[head, q] >= LEAST)]
+        if not drawn:
+            continue
         axis.add_collection(
             LineCollection(
                 [[(q, 1.0), (k, 0.0)] for q, k in drawn],

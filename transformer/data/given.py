@@ -151,4 +151,5 @@ def name_of(identity: dict[str, dict[str, str]]) -> str:
     """The first file's name without its ending, and eight digits that tell other contents apart."""
     first, *_ = identity.values()
     digest = files.json_sha256([file['sha256'] for file in identity.values()])
-    return f'{epath.Path(first["name"]).stem}-{digest[:8]}'
+    # Cut, so that a name that is made of this keeps the digits.
+    return f'{epath.Path(first["name"]).stem[:60]}-{digest[:8]}'

@@ -1,5 +1,6 @@
 """Warm start: a training that starts from the parameters and the tokenizer of another run."""
 
+import os
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -139,7 +140,8 @@ def _read(config: Config, init_from: str) -> Start:
         raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
     params, origin = _params(other, epath.Path(folder), choice or 'scored')
     record = {
-        'workdir': folder,
+        # It is read again when the training resumes, which may be from another folder.
+        'workdir': folder if '://' in folder else os.path.abspath(folder),
         'checkpoint': origin.name,
         'steps': origin.steps,
         'params_sha256': fingerprint(params),

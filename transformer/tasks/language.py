@@ -316,12 +316,12 @@ class Generator:
 
     def _beams(self, settings, best, rows, numbers, key, on_done) -> list[list[tuple[list[int], float]]]:
         window = self.trained.config.data.row_len
-        longest = max(map(len, rows), default=0)
-        if longest + settings.extra_len > window:
-            raise ConfigError(
-                f'decode.extra_len={settings.extra_len}: with method beam, prompt ({longest} pieces) and '
-                f'output must fit into data.row_len={window}'
-            )
+        for row, number in zip(rows, numbers, strict=True):
+            if len(row) + settings.extra_len > window:
+                raise ConfigError(
+                    f'decode.extra_len={settings.extra_len}: with method beam, prompt (that of line '
+                    f'{number + 1} has {len(row)} pieces) and output must fit into data.row_len={window}'
+                )
         if not settings.extra_len:
             return [[([], 0.0)] * best for _ in rows]
         asked = generation.Asked(settings, best, extend=True)

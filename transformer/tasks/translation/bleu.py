@@ -78,7 +78,7 @@ def score_all(
     Moses and splits compounds. The tokenized reference that goes with it has plain quotes, also in place of
     low ones, which no script of Moses' does without changing more (issue 317, 12 April 2018).
     """
-    compounds = languages[1] == 'de'
+    compounds = _base(languages[1]) == 'de'
     if tokenized:
         found = {'tokenized': _multi_bleu(hypotheses, references, str, 'given')}
         if compounds:
@@ -227,7 +227,7 @@ def moses_tokenizer(language: str) -> Callable[[str], str]:
 
 def papers_tokenizer(language: str) -> Callable[[str], str]:
     """The tokenization of the paper's BLEU: Moses after plain quotes, and in German compounds split."""
-    moses, split = moses_tokenizer(language), split_compounds if language == 'de' else str
+    moses, split = moses_tokenizer(language), split_compounds if _base(language) == 'de' else str
     return lambda text: split(moses(normalize_quotes(text)))
 
 
