@@ -56,7 +56,7 @@ def differences(comparison: Comparison, measure: tables.Measure) -> dict[str, Di
     """The difference of every row but base, by name; ours is the mean over the pairs of runs."""
     split, base = comparison.table.split, comparison.base_row()
     found = {row.row.name: Difference(None, None) for row in comparison.rows if base and row is not base}
-    for row, base in _pairs(comparison):
+    for row, base in pairs(comparison):
         papers = [paper(m.row, measure) for m in (row, base)]
         ours, of_base = row.scores(split, measure.path), base.scores(split, measure.path)
         by_seed = {seed: ours[seed] - of_base[seed] for seed in ours if seed in of_base}
@@ -75,9 +75,9 @@ def differences(comparison: Comparison, measure: tables.Measure) -> dict[str, Di
 class Correlation(NamedTuple):
     """Spearman's rank correlation of our differences with the paper's, over some rows.
 
-    p: how likely one so large is where the ranks are chance. low, high: the range of 95 % of a bootstrap over
-    the seeds that all these rows have, None with fewer than three. With so few seeds it is too narrow for a
-    confidence interval of 95 %.
+    p: how likely one so large is where the ranks are chance. low, high: the middle 95 % of the correlations
+    when the seeds that all these rows have are resampled, None with fewer than three. With so few seeds that
+    is too narrow for a confidence interval of 95 %.
     """
 
     value: float
@@ -109,7 +109,7 @@ def correlation(found: Iterable[Difference]) -> Correlation | None:
     return Correlation(float(result.statistic), len(known), float(result.pvalue), len(seeds), low, high)
 
 
-def _pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:
+def pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:
     """Yields every row that can be compared with base, and base: scores of two languages cannot."""
     base = comparison.base_row()
     for row in comparison.rows:
@@ -137,7 +137,11 @@ def over_seeds(differences: Sequence[float]) -> SeedTest | None:
 
 def is_base(row: Measured, base: Measured | None) -> bool:
     """Whether a row has become base at this scale."""
-    return base is not None and row is not base and row.config == base.config
+    if base is None or row is base or row.config != base.config:
+        return False
+    # Those of a sweep start from nothing.
+    starts = [[run.result.get('init_from') for run in each.done] for each in (row, base)]
+    return starts[0] == starts[1] or not any(starts[0] + starts[1])
 
 
 def paper(row: tables.Row, measure: tables.Measure) -> float | None:
@@ -191,7 +195,7 @@ def over_sentences(comparison: Comparison) -> dict[str, list[tuple[float, float]
     for run in base.counted:
         others = {
             row.row.name: _translations(other, split)
-            for row, _ in _pairs(comparison)
+            for row, _ in pairs(comparison)
             for other in row.counted
             if other.pair == run.pair and not other.unlike
         }

@@ -41,7 +41,8 @@ def page(
         columns,
         notes,
         '<h2>Perplexity on the development set</h2>\n'
-        '<p>Blue: the runs of the row. Grey: those of base. All pictures have the same axes.</p>\n'
+        f'<p>Blue: the runs of the row. Grey: those of {html.escape(base)}. '
+        'All pictures have the same axes.</p>\n'
         f'<div class="curves">\n{pictures}\n</div>',
     )
 

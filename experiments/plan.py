@@ -153,10 +153,14 @@ def print_plan(
 
 def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str) -> list[Column]:
     """What each row is, and what it costs by formula."""
-    flat, costs = [configs.flatten(config) for config in resolved], [cost(config) for config in resolved]
+    costs = [cost(config) for config in resolved]
     paper_flops = [_paper_flops(row) if scale == 'paper' else '' for row in rows]
     options = [
-        Column(key.partition('.')[2], 'option', [tables.shown(key, each[key]) for each in flat])
+        Column(
+            key.partition('.')[2],
+            'option',
+            [tables.shown(key, tables.value_of(config, key)) for config in resolved],
+        )
         for key in tables.OPTIONS
     ]
     return [

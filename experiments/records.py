@@ -4,11 +4,10 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from experiments import differences, scored
+from experiments import differences, scored, tables
 from experiments.differences import Difference
 from experiments.scored import Comparison, Measured
 from transformer import accounting
-from transformer import config as configs
 
 # By row, as `differences.over_sentences` gives them.
 Tests = Mapping[str, Sequence[tuple[float, float]]]
@@ -21,9 +20,9 @@ def of_rows(comparison: Comparison, tests: Tests) -> list[dict[str, object]]:
 
 
 def _record(row: Measured, comparison: Comparison, others: Sequence[str], tests: Tests) -> dict[str, object]:
-    flat, split = configs.flatten(row.config), comparison.table.split
+    split = comparison.table.split
     found = {'row': row.row.name, 'source': row.row.source or None}
-    found |= {key: flat[key] for key in (*comparison.options, *others)}
+    found |= {key: tables.value_of(row.config, key) for key in (*comparison.options, *others)}
     found |= {'runs_done': len(row.done), 'runs_missing': len(row.missing)}
     found |= {'scored_as_base': not row.is_unlike if row.done else None}
     for measure in comparison.table.measures:

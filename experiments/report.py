@@ -20,7 +20,6 @@ from experiments.records import Tests
 from experiments.scored import Comparison, Measured
 from transformer import config as configs
 from transformer import files
-from transformer import options as declarations
 from transformer.arguments import Call, Command, Flag
 from transformer.options import ConfigError
 
@@ -44,7 +43,8 @@ def _options(comparison: Comparison) -> list[Column]:
     found = []
     for key in comparison.options:
         texts = [_option(row, base, key) for row in comparison.rows]
-        if any(text for row, text in zip(comparison.rows, texts, strict=True) if row is not base):
+        others = [text for row, text in zip(comparison.rows, texts, strict=True) if row is not base]
+        if any(others) and set(texts) != {tables.shown(key, None)}:
             found.append(Column(names[key], 'option', texts))
     others = [_others(row, comparison.options) for row in comparison.rows]
     return [*found, Column('other', 'option', others)]
@@ -61,12 +61,13 @@ def _option(row: Measured, base: Measured, key: str) -> str:
 
     It is empty where it is base's, and a dash where it means nothing for the row's model.
     """
-    if not declarations.has_meaning(configs.OPTIONS, configs.flatten(row.config), key):
-        return '-'
     written, of_base = (configs.flatten(config)[key] for config in (row.written, base.written))
-    if row is not base and written == of_base:
+    ours, theirs = (tables.value_of(config, key) for config in (row.config, base.config))
+    if ours is None:
+        return tables.shown(key, None)
+    if row is not base and written == of_base and theirs is not None:
         return ''
-    shown, ours = tables.shown(key, written), configs.flatten(row.config)[key]
+    shown = tables.shown(key, written)
     return shown if written == ours else f'{shown} → {tables.shown(key, ours)}'
 
 
@@ -215,7 +216,12 @@ def _same_everywhere(comparison: Comparison) -> list[str]:
     base = comparison.base_row() or comparison.rows[0]
     names = _short(comparison.options)
     texts = {key: [_option(row, base, key) for row in comparison.rows if row is not base] for key in names}
-    same = [f'{names[key]} {_option(base, base, key)}' for key in names if not any(texts[key])]
+    none = tables.shown('', None)
+    same = [
+        f'{names[key]} {_option(base, base, key)}'
+        for key in names
+        if not any(texts[key]) and _option(base, base, key) != none
+    ]
     return [f'In every row: {", ".join(same)}'] if same else []
 
 
@@ -230,15 +236,16 @@ def _scored_otherwise(comparison: Comparison) -> list[str]:
 
 
 def _other_pieces(comparison: Comparison) -> list[str]:
-    """Which rows have other pieces than base, so that what is counted by piece compares nothing."""
-    base = comparison.base_row()
-    by_piece = [m.name for m in comparison.table.measures if m.path in scored.BY_PIECE]
-    if base is None or not by_piece:
-        return []
-    pieces = lambda row: [configs.flatten(row.config)[key] for key in scored.OF_PIECES]
-    others = [row.row.name for row in comparison.rows if pieces(row) != pieces(base)]
-    told = f'{", ".join(by_piece)}: cannot be compared with {comparison.base} in rows with other pieces'
-    return [f'{told}: {", ".join(others)}'] if others else []
+    """Which rows have other pieces than base, so that their differences in what counts pieces say nothing."""
+    by_piece = [measure.name for measure in comparison.table.measures if measure.path in scored.BY_PIECE]
+    pairs = differences.pairs(comparison)
+    others = [row.row.name for row, base in pairs if scored.have_other_pieces(row, base)]
+    return [
+        f'{name} counts pieces, and these rows have other pieces than {comparison.base}, so their Δ{name} '
+        f'says nothing: {", ".join(others)}'
+        for name in by_piece
+        if others
+    ]
 
 
 def _correlation(found: differences.Correlation | None) -> str:

@@ -11,9 +11,9 @@ from transformer.config import Config, Decode
 from transformer.options import ConfigError
 
 _KEYS = ('config', 'steps', 'params', 'seconds', 'hardware', 'scores')
-# Scores that count pieces, and the options of the tokenizer, which makes them.
+# Scores that count pieces, and options of the tokenizer, which makes them.
 BY_PIECE = ('loss', 'perplexity', 'accuracy')
-OF_PIECES = ('data.tokenizer', 'data.pieces', 'data.vocabulary', 'data.tokenizer_model')
+_OF_PIECES = ('data.tokenizer', 'data.pieces', 'data.vocabulary', 'data.tokenizer_model')
 # Options that decide which checkpoint a training scores.
 _DECIDE_THE_CHECKPOINT = {'train.average_last', 'train.scored', 'train.patience', 'train.best_by'}
 
@@ -91,6 +91,17 @@ class Comparison:
     def base_row(self) -> Measured | None:
         """The row that others are compared with; None if there is none."""
         return next((row for row in self.rows if row.row.name == self.base), None)
+
+
+def have_other_pieces(row: Measured, other: Measured) -> bool:
+    """Whether texts of two rows have different pieces, by their tokenizers or by what these were made of."""
+    runs_of = [each.done[:1] for each in (row, other)]
+    locks = [run.folder / 'data.lock.json' for done in runs_of for run in done]
+    if len(locks) == 2 and all(lock.exists() for lock in locks):
+        return len({runs.read_json(lock, ('tokenizer_sha256',))['tokenizer_sha256'] for lock in locks}) == 2
+    brought = [value_at(run.result, 'init_from.params_sha256') for done in runs_of for run in done]
+    options = [[configs.flatten(each.config)[key] for key in _OF_PIECES] for each in (row, other)]
+    return options[0] != options[1] or len(set(brought)) == 2
 
 
 def value_at(scores: object, path: str):

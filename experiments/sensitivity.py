@@ -55,7 +55,7 @@ def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
             f"{', '.join(sweeps)}: fewer than three rows with the paper's numbers have ended in all of them"
         )
     several, told = len(seeds) > 1, ', '.join(map(str, seeds))
-    intervals = ' bootstrap: the range of 95 % of one over seeds.' if len(seeds) > 2 else ''
+    intervals = ' bootstrap: the middle 95 % of it when the seeds are resampled.' if len(seeds) > 2 else ''
     notes = [
         f"Table {first.table} at the scale {first.scale}: rank correlation (Spearman) of the rows' "
         f"differences from base with the paper's.{intervals}",

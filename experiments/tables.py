@@ -10,6 +10,9 @@ import re
 from typing import NamedTuple
 
 from experiments import own
+from transformer import config as configs
+from transformer import options
+from transformer.config import Config
 from transformer.options import ConfigError
 
 # The options that plans and reports show in columns of their own.
@@ -324,8 +327,16 @@ def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
     return tuple(row for row in found if row.name in wanted.split(','))
 
 
+def value_of(config: Config, key: str) -> object:
+    """The value of an option; None where it means nothing beside the others."""
+    flat = configs.flatten(config)
+    return flat[key] if options.has_meaning(configs.OPTIONS, flat, key) else None
+
+
 def shown(key: str, value: object) -> str:
-    """A value of an option, as tables print it."""
+    """A value of an option, as tables print it; a dash where there is none."""
+    if value is None:
+        return '-'
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f'{value / 1000:g}K' if key == 'train.steps' else f'{value:g}'

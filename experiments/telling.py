@@ -38,8 +38,10 @@ def check_report(output: str | None) -> None:
     """Raises ConfigError where `write_report` could not write, which is told before minutes of measuring."""
     if output is None:
         return
-    folder = pathlib.Path(output).parent
-    if not folder.is_dir() or not os.access(folder, os.W_OK) or pathlib.Path(output).is_dir():
+    path = pathlib.Path(output)
+    # A file is replaced in its folder. What is none, such as /dev/stdout, is written to.
+    place = path if path.exists() and not path.is_file() else path.parent
+    if not os.access(place, os.W_OK) or path.is_dir():
         raise ConfigError(f'--output={output}: cannot be written')
 
 

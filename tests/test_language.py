@@ -271,7 +271,7 @@ def test_beams_and_samples_that_do_not_go_together(trained):
     # Room for nothing: the prompt as it is, however it is searched.
     for method in ('beam', 'greedy', 'sample'):
         assert generator.generate(['4 4', ''], method=method, extra_len=0) == ['4 4', '']
-    with pytest.raises(ConfigError, match=r'extra_len=12: .*that of line 2 has \d+ pieces'):
+    with pytest.raises(ConfigError, match=r'extra_len=12: .* prompt 2 \(\d+ pieces\)'):
         generator.hypotheses(['4', '4 4 4 4 4 4'], method='beam', extra_len=12)
     with pytest.raises(ConfigError, match='samples=2'):
         generator.hypotheses(['4'], method='greedy', samples=2)

@@ -70,6 +70,12 @@ def anchors(page: str) -> set[str]:
 
 
 @pytest.mark.parametrize('page', PAGES)
+def test_code_within_a_line_ends_in_it(page):
+    """Else the other tests would take what is between two pieces of code for code."""
+    assert [line for line in without_code(page).split('\n') if line.count('`') % 2] == []
+
+
+@pytest.mark.parametrize('page', PAGES)
 def test_links_lead_somewhere(page):
     links = re.findall(r'\]\(([^)\s]+)\)', without_code(page))
     for link in links:

@@ -651,8 +651,30 @@ def test_rows_with_other_pieces_are_named(workdir, capsys):
     result['config']['data']['pieces'] = 600
     file.write_text(json.dumps(result))
     assert report.main(['report', *folders, '--split=dev', '--format=markdown']) == 0
-    told = '- PPL: cannot be compared with base-seed1 in rows with other pieces: A1-seed1\n'
+    told = (
+        '- PPL counts pieces, and these rows have other pieces than base-seed1, so their ΔPPL says nothing: '
+        'A1-seed1\n'
+    )
     assert told in capsys.readouterr().out
+
+
+def test_another_tokenizer_of_the_same_options_is_noticed(tmp_path, capsys):
+    """A run that went on from another one has its tokenizer."""
+    for name in ('scratch', 'finetuned'):
+        (tmp_path / name).mkdir()
+        committed = launch.ROOT / 'experiments' / 'results' / 'finetuning' / f'{name}.json'
+        shutil.copy(committed, tmp_path / name / 'result.json')
+    folders = [str(tmp_path / name) for name in ('scratch', 'finetuned')]
+    assert report.main(['report', *folders, '--format=markdown']) == 0
+    out = capsys.readouterr().out
+    assert 'other pieces than scratch, so their ΔPPL says nothing: finetuned' in out
+    assert 'The same as' not in out and cells(out)['finetuned']['ΔPPL']
+    # By the tokenizers themselves, where they are known.
+    for folder in folders:
+        lock = {'tokenizer_sha256': 'a', 'checksums': {}}
+        pathlib.Path(folder, 'data.lock.json').write_text(json.dumps(lock))
+    assert report.main(['report', *folders, '--format=markdown']) == 0
+    assert 'other pieces' not in capsys.readouterr().out
 
 
 def test_options_that_mean_nothing_for_a_row(capsys):
@@ -662,6 +684,22 @@ def test_options_that_mean_nothing_for_a_row(capsys):
     assert (found['transformer']['d_ff'], found['lstm']['d_ff'], found['lstm']['h']) == ('256', '-', '-')
     assert (found['lstm-attention']['N'], found['convolutional']['N']) == ('2', '')
     assert 'difference from transformer' in out and ' base' not in out
+    told = json.loads(
+        shown(launch.ROOT / 'experiments' / 'results' / 'architectures', capsys, '--format=json')
+    )
+    lstm = next(row for row in told['rows'] if row['row'] == 'lstm')
+    assert (lstm['model.d_ff'], lstm['model.h'], lstm['model.d_model']) == (None, None, 142)
+
+
+def test_options_that_mean_nothing_for_base_or_for_any_row(tmp_path, capsys):
+    folder = launch.ROOT / 'experiments' / 'results' / 'architectures'
+    runs_of = lambda *names: [str(folder / f'{name}-seed1') for name in names]
+    assert report.main(['report', *runs_of('lstm', 'gru-attention'), '--format=markdown']) == 0
+    out = capsys.readouterr().out
+    assert 'd_ff' not in out and cells(out)['gru-attention-seed1']['d_model'] == '238'
+    assert report.main(['report', *runs_of('lstm', 'transformer'), '--format=markdown']) == 0
+    found = cells(capsys.readouterr().out)
+    assert (found['lstm-seed1']['d_ff'], found['transformer-seed1']['d_ff']) == ('-', '256')
 
 
 def test_every_word_of_a_heading_is_shown(capsys, monkeypatch):

@@ -26,8 +26,9 @@ def forward_flops(model: Model, rows: int, source: int, target: int) -> int:
     """Floating-point operations of the matrix products of one forward pass; a multiply-add counts as two.
 
     Normalisation, softmax and other elementwise work are left out (a few percent at the paper's sizes),
-    and so is what `positions=relative` adds. Local and sparse attention count the keys that a query in the
-    middle of a long row attends to, not those that blocks hold besides.
+    and so is what `positions=relative` adds. Local and sparse attention count the near keys that a query
+    in the middle of a long row attends to, not those that blocks hold besides. Full attention and the far
+    keys of sparse attention are counted over the whole row, although a causal mask hides half of them.
 
     Args:
       rows: of the batch.
@@ -49,7 +50,8 @@ def _stack(model: Model, length: int, *, causal: bool) -> int:
 
 def _attended(model: Model, length: int, *, causal: bool) -> int:
     """Multiply-adds of one query of self-attention: its logits, and its mean of the values."""
-    reached, sides = length, 1 if causal else 2
+    reached = length
+    sides = 1 if causal else 2
     if model.attention == 'linear':
         # Within a chunk; and a key and a value go into the d_k x d_v sums, which a query reads with the norm.
         chunk = min(model.attention_chunk, length) * (model.d_k + model.d_v)

@@ -192,7 +192,7 @@ def _notes(found: Mapping) -> list[str]:
     slower = []
     for passes, told in PASSES.items():
         curves = [by_length(of(timed, name, passes), 'seconds') for name in ('self-attention', 'recurrent')]
-        if all(curves):
+        if set.intersection(*map(set, curves)):
             slower.append(f'{_where_above(*curves)}{told or ", forward"}')
     if slower:
         notes.append(f'Self-attention takes more seconds than recurrence {"; ".join(slower)}.')

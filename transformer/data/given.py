@@ -151,5 +151,5 @@ def name_of(identity: dict[str, dict[str, str]]) -> str:
     """The first file's name without its ending, and eight digits that tell other contents apart."""
     first, *_ = identity.values()
     digest = files.json_sha256([file['sha256'] for file in identity.values()])
-    # Cut, so that a name that is made of this keeps the digits.
-    return f'{epath.Path(first["name"]).stem[:60]}-{digest[:8]}'
+    # `workdir.evaluation_name` keeps 80 characters of this.
+    return f'{epath.Path(first["name"]).stem[:71]}-{digest[:8]}'

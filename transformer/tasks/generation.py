@@ -176,9 +176,10 @@ def search_rows(
     # A row that only fills up the batch is done after one step.
     limits = jnp.where(rows['number'] >= 0, counted + settings.extra_len, 1)
     memory = ensemble.encode(config, params, Tokens(rows['tokens'], rows['segments'], positions))
-    # The first steps need not attend to room for the last ones. But a small batch, such as a line that comes
-    # alone, waits longer for the program of a second room than it gains by it.
-    parts = ROOMS if lengths.shape[0] > shapes.SMALL else ROOMS[-1:]
+    # The first steps need not attend to room for the last ones. But a line that comes alone waits longer for
+    # the program of a second room than it gains by it.
+    alone = lengths.shape[0] <= shapes.SMALL and width <= shapes.NARROW * shapes.WIDER
+    parts = ROOMS[-1:] if alone else ROOMS
     sizes = sorted({math.ceil(max_len / part) for part in parts})
     rooms = [decode.Room(size, *ensemble.start(config, params, memory, size)) for size in sizes]
     step = functools.partial(ensemble.step, config, params)

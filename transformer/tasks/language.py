@@ -319,8 +319,8 @@ class Generator:
         for row, number in zip(rows, numbers, strict=True):
             if len(row) + settings.extra_len > window:
                 raise ConfigError(
-                    f'decode.extra_len={settings.extra_len}: with method beam, prompt (that of line '
-                    f'{number + 1} has {len(row)} pieces) and output must fit into data.row_len={window}'
+                    f'decode.extra_len={settings.extra_len}: with method beam, prompt {number + 1} '
+                    f'({len(row)} pieces) and its output must fit into data.row_len={window}'
                 )
         if not settings.extra_len:
             return [[([], 0.0)] * best for _ in rows]

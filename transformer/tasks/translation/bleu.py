@@ -90,7 +90,7 @@ def score_all(
     }
     if not has_words(languages[1]):
         return found
-    named = f'moses.{languages[1]}.{importlib.metadata.version("sacremoses")}'
+    named = f'moses.{_base(languages[1])}.{importlib.metadata.version("sacremoses")}'
     steps = f'quotes-{named}-compounds' if compounds else f'quotes-{named}'
     return found | {
         'moses': _multi_bleu(hypotheses, references, moses_tokenizer(languages[1]), named),
@@ -221,7 +221,7 @@ def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str)
 
 def moses_tokenizer(language: str) -> Callable[[str], str]:
     """The Moses tokenizer of a language, which puts blanks between tokens and escapes nothing."""
-    tokenizer = sacremoses.MosesTokenizer(language)
+    tokenizer = sacremoses.MosesTokenizer(_base(language))
     return functools.partial(tokenizer.tokenize, return_str=True, escape=False)
 
 
