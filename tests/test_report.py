@@ -266,7 +266,7 @@ def test_flops_are_those_of_the_updates_that_were_made(workdir, capsys):
     'name, rows, seeds',
     [
         ('table3-grammar', 20, 5),
-        ('table3-multi30k', 20, 2),
+        ('table3-multi30k', 20, 3),
         ('further-grammar', 19, 3),
         ('architectures', 6, 1),
     ],
