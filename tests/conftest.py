@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 
 # Tests compile much and compute little: the fastest compilation is the fastest test. Of these flags the
 # first two take 40 % of its time each; with the third it works in one thread, with less to do in all.
@@ -18,6 +19,8 @@ import jax  # noqa: E402
 import pytest  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
+# Some tests send Ctrl-C, which a shell makes all ignore that it starts in the background.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files of more than a minute start first, the longest before the others: so two processes end together.
 LONG = ['training', 'contract', 'end_to_end', 'colab', 'language', 'command_line', 'sweep', 'warm', 'tables']
