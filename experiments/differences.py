@@ -10,7 +10,7 @@ import numpy as np
 import scipy.stats
 from etils import epath
 
-from experiments import tables
+from experiments import scored, tables
 from experiments.scored import Comparison, Done, Measured
 from transformer import corpora
 from transformer.options import ConfigError
@@ -139,9 +139,9 @@ def is_base(row: Measured, base: Measured | None) -> bool:
     """Whether a row has become base at this scale."""
     if base is None or row is base or row.config != base.config:
         return False
-    # Those of a sweep start from nothing.
-    starts = [[run.result.get('init_from') for run in each.done] for each in (row, base)]
-    return starts[0] == starts[1] or not any(starts[0] + starts[1])
+    # What two runs with one config started from may differ.
+    start, other = (next((run.result.get('init_from') for run in each.done), None) for each in (row, base))
+    return start == other
 
 
 def paper(row: tables.Row, measure: tables.Measure) -> float | None:
@@ -175,6 +175,17 @@ def told(comparison: Comparison) -> list[str]:
             f'from chance: {names}'
         )
     return found
+
+
+def other_pieces(comparison: Comparison) -> list[str]:
+    """Which rows have other pieces than base, so that their differences in what counts pieces say nothing."""
+    others = [row.row.name for row, base in pairs(comparison) if scored.have_other_pieces(row, base)]
+    return [
+        f'{measure.name} counts pieces, and these rows have other pieces than {comparison.base}, so their '
+        f'Δ{measure.name} says nothing: {", ".join(others)}'
+        for measure in comparison.table.measures
+        if others and measure.path in scored.BY_PIECE
+    ]
 
 
 def over_sentences(comparison: Comparison) -> dict[str, list[tuple[float, float]]]:

@@ -43,8 +43,8 @@ def _options(comparison: Comparison) -> list[Column]:
     found = []
     for key in comparison.options:
         texts = [_option(row, base, key) for row in comparison.rows]
-        others = [text for row, text in zip(comparison.rows, texts, strict=True) if row is not base]
-        if any(others) and set(texts) != {tables.shown(key, None)}:
+        changed = any(text for row, text in zip(comparison.rows, texts, strict=True) if row is not base)
+        if changed and set(texts) != {tables.NONE}:
             found.append(Column(names[key], 'option', texts))
     others = [_others(row, comparison.options) for row in comparison.rows]
     return [*found, Column('other', 'option', others)]
@@ -64,7 +64,7 @@ def _option(row: Measured, base: Measured, key: str) -> str:
     written, of_base = (configs.flatten(config)[key] for config in (row.written, base.written))
     ours, theirs = (tables.value_of(config, key) for config in (row.config, base.config))
     if ours is None:
-        return tables.shown(key, None)
+        return tables.NONE
     if row is not base and written == of_base and theirs is not None:
         return ''
     shown = tables.shown(key, written)
@@ -169,7 +169,7 @@ def notes(comparison: Comparison) -> list[str]:
     if same := [row.row.name for row in comparison.rows if differences.is_base(row, base)]:
         where = 'at this scale' if comparison.several else 'but for its results'
         found.append(f'The same as {comparison.base} {where}: {", ".join(same)}')
-    found += [*_scored_otherwise(comparison), *_other_pieces(comparison)]
+    found += [*_scored_otherwise(comparison), *differences.other_pieces(comparison)]
     missing = [state for row in comparison.rows for state in row.missing]
     found += [f'{s.run.name}: {s.state} at step {s.step}: {s.error}' for s in missing if s.error]
     for name in runs.STATES:
@@ -216,12 +216,8 @@ def _same_everywhere(comparison: Comparison) -> list[str]:
     base = comparison.base_row() or comparison.rows[0]
     names = _short(comparison.options)
     texts = {key: [_option(row, base, key) for row in comparison.rows if row is not base] for key in names}
-    none = tables.shown('', None)
-    same = [
-        f'{names[key]} {_option(base, base, key)}'
-        for key in names
-        if not any(texts[key]) and _option(base, base, key) != none
-    ]
+    known = [key for key in names if not any(texts[key]) and tables.value_of(base.config, key) is not None]
+    same = [f'{names[key]} {_option(base, base, key)}' for key in known]
     return [f'In every row: {", ".join(same)}'] if same else []
 
 
@@ -233,19 +229,6 @@ def _scored_otherwise(comparison: Comparison) -> list[str]:
     told = '; '.join(f'{run.name}: {run.unlike}' for run in unlike)
     marked = ' (*)' if any(row.is_unlike for row in comparison.rows) else ''
     return [f'Not scored as {comparison.base} and so left out of the differences{marked}: {told}']
-
-
-def _other_pieces(comparison: Comparison) -> list[str]:
-    """Which rows have other pieces than base, so that their differences in what counts pieces say nothing."""
-    by_piece = [measure.name for measure in comparison.table.measures if measure.path in scored.BY_PIECE]
-    pairs = differences.pairs(comparison)
-    others = [row.row.name for row, base in pairs if scored.have_other_pieces(row, base)]
-    return [
-        f'{name} counts pieces, and these rows have other pieces than {comparison.base}, so their Δ{name} '
-        f'says nothing: {", ".join(others)}'
-        for name in by_piece
-        if others
-    ]
 
 
 def _correlation(found: differences.Correlation | None) -> str:

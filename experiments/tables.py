@@ -21,6 +21,8 @@ OPTIONS = (
     'train.eps_ls', 'train.steps',
 )  # fmt: skip
 
+NONE = '-'  # what tables print where an option has no value
+
 
 @dataclasses.dataclass(frozen=True)
 class Row:
@@ -334,9 +336,9 @@ def value_of(config: Config, key: str) -> object:
 
 
 def shown(key: str, value: object) -> str:
-    """A value of an option, as tables print it; a dash where there is none."""
+    """A value of an option, as tables print it."""
     if value is None:
-        return '-'
+        return NONE
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     return f'{value / 1000:g}K' if key == 'train.steps' else f'{value:g}'
