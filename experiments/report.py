@@ -156,9 +156,14 @@ def _spread(row: Measured, values: list[float], form: str) -> str:
     return f'{statistics.mean(values):{form}}{deviation}{"*" if row.is_unlike else ""}'
 
 
-def notes(comparison: Comparison) -> list[str]:
-    """What stands below the table: what its numbers are, how they agree with the paper's, what is missing."""
-    found = [_caption(comparison), *_same_everywhere(comparison)]
+def notes(comparison: Comparison, tests: Tests) -> list[str]:
+    """What stands below the table: what its numbers are, how they agree with the paper's, what is missing.
+
+    Args:
+      tests: as `differences.over_sentences` gives them.
+    """
+    about_scale = scales.told(comparison.scale) if comparison.scale else ''
+    found = [_caption(comparison, tests), *filter(None, [about_scale]), *_same_everywhere(comparison)]
     for measure in comparison.table.measures:
         pairs = differences.differences(comparison, measure).values()
         if any(pair.paper is not None for pair in pairs):
@@ -184,7 +189,7 @@ def notes(comparison: Comparison) -> list[str]:
     return found
 
 
-def _caption(comparison: Comparison) -> str:
+def _caption(comparison: Comparison, over_sentences: Tests) -> str:
     """What the numbers of a table are."""
     table, several = comparison.table, comparison.several
     *first, last = (measure.meaning for measure in table.measures)
@@ -200,7 +205,7 @@ def _caption(comparison: Comparison) -> str:
         f' p sentences: of the {measure.name} difference by paired bootstrap over the sentences, which knows '
         f'nothing of seeds{greatest if several else ""}.'
         for measure in table.measures
-        if measure.significance
+        if measure.significance and over_sentences
     )
     ours = ' Ours: mean ± standard deviation (seeds).' if several else ''
     base = comparison.base + (', ours over the seeds that both have' if several else '')
@@ -236,7 +241,11 @@ def _correlation(found: differences.Correlation | None) -> str:
         return 'needs three rows that differ'
     resampled = ''
     if found.low is not None:
-        resampled = f', bootstrap over {found.seeds} seeds [{found.low:.2f}, {found.high:.2f}]'
+        # See `differences.Correlation`.
+        resampled = (
+            f'; bootstrap over {found.seeds} seeds, too narrow for a confidence interval: '
+            f'[{found.low:.2f}, {found.high:.2f}]'
+        )
     return f'{found.value:.2f} (Spearman, {found.rows} rows, p {found.p:.2g}{resampled})'
 
 
@@ -256,13 +265,14 @@ def print_report(call: Call) -> None:
 
 def _report(call: Call) -> str:
     comparison = _compared(call)
-    told, tests = notes(comparison), {}
+    tests, untested = {}, []
     try:
         tests = differences.over_sentences(comparison)
     except ConfigError as error:
-        told.append(
+        untested = [
             f'There is no p over sentences, which needs the translations and references of the runs: {error}.'
-        )
+        ]
+    told = [*notes(comparison, tests), *untested]
     return _rendered(comparison, tests, told, call.flags.format)
 
 

@@ -77,6 +77,7 @@ class Comparison:
       base: the name of the row that others are compared with.
       left_out: rows of the table that were never launched.
       several: whether a row has runs with several seeds, that have a mean.
+      scale: what the rows are differences from; None of runs that belong to no sweep.
     """
 
     title: str
@@ -87,6 +88,7 @@ class Comparison:
     base: str = 'base'
     left_out: tuple[str, ...] = ()
     several: bool = True
+    scale: str | None = None
 
     def base_row(self) -> Measured | None:
         """The row that others are compared with; None if there is none."""
@@ -150,6 +152,7 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
             rows=tuple(found),
             base=table.base,
             left_out=tuple(row.name for row in table.rows if row.name not in launched),
+            scale=sweep.scale,
         )
     )
 

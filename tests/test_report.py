@@ -138,6 +138,9 @@ def test_notes(workdir, capsys):
     # BLEU: ours -4, -10, -0.5, -1; the paper's -0.9, -2.1, -0.5, +0.6.
     assert "ΔBLEU with the paper's: 0.80 (Spearman, 4 rows" in out
     assert 'scale grammar, train.beta2=0.99' in out
+    # What was chosen for the scale, and by what.
+    assert 'train.lr_constant=0.4, train.steps=1500, train.warmup_steps=150' in out
+    assert 'were chosen on base, C3 and big with seed 1' in out
     assert 'E-seed1: failed at step 0: MemoryError: 3 GiB\n' in out
     assert 'stopped: C1-seed2' not in out and 'missing: C1-seed2, D3-seed1, E-seed2, big-seed2\n' in out
     assert 'Trained on 1 x cpu (2 CPU cores).' in out
@@ -147,7 +150,7 @@ def test_results_alone_are_enough(workdir, capsys):
     for path in [*workdir.glob('*/translations'), workdir / 'jobs']:
         shutil.rmtree(path)
     out = shown(workdir, capsys, '--format=markdown')
-    assert cells(out)['A1']['ΔBLEU ours'] == '-4.00 ≈' and 'p sentences' not in cells(out)['A1']
+    assert cells(out)['A1']['ΔBLEU ours'] == '-4.00 ≈' and 'p sentences' not in out
     missing = 'A1-seed1 holds no translations of dev'
     assert (
         f'There is no p over sentences, which needs the translations and references of the runs: {missing}.'
@@ -331,7 +334,9 @@ def test_correlation_over_seeds():
     rows = [of(1.0, 1.0, 1.0, 1.0), of(2.0, 2.0, 2.0, 4.0), of(3.0, 3.0, 3.0, 0.0), of(4.0, 4.0, 4.0, 9.0)]
     found = differences.correlation(rows)
     assert (found.seeds, found.low, found.high) == (3, pytest.approx(0.4), pytest.approx(1.0))
-    assert report._correlation(found).endswith(', bootstrap over 3 seeds [0.40, 1.00])')
+    assert report._correlation(found).endswith(
+        '; bootstrap over 3 seeds, too narrow for a confidence interval: [0.40, 1.00])'
+    )
     # Only seeds that all rows have are drawn; a row without either number does not count.
     fewer = [*rows, of(5.0, 5.0), differences.Difference(None, 1.0), differences.Difference(1.0, None)]
     found = differences.correlation(fewer)
