@@ -302,10 +302,11 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
 
 
 def tokens_an_update(corpus, config):
-    """The tokens of a side in an update, where there are so many pairs that all batches are full."""
+    """The tokens of a side, and the pairs, in an update where there are so many that all batches are full."""
     made = Batches(corpus, config.data, config.train.microbatches, 0, True)
     updates = sum(len(rows) / rows.per_batch for rows in made.groups)
-    return {side: len(corpus.fields[side].tokens) / updates for side in SIDES}
+    tokens = {side: len(corpus.fields[side].tokens) / updates for side in SIDES}
+    return tokens, len(corpus.fields['target'].lengths) / updates
 
 
 def test_the_papers_batch_has_the_positions_of_the_released_code():
@@ -314,7 +315,7 @@ def test_the_papers_batch_has_the_positions_of_the_released_code():
         # Each of 8 GPUs has its own 4,096.
         assert rows_per_batch(base.data, width, base.train.microbatches) == 8 * (4096 // width)
     # Lengths about as those of WMT 2014.
-    found = tokens_an_update(drawn_corpus(20_000, median=23, spread=0.75, longest=256), base)
+    found, _ = tokens_an_update(drawn_corpus(20_000, median=23, spread=0.75, longest=256), base)
     assert sum(found.values()) / 2 == pytest.approx(25_000, rel=0.03)
     # Packed rows are nearly full, so they need fewer positions.
     assert (
@@ -330,9 +331,11 @@ def test_the_papers_batch_on_wmt_2014(tmp_path, monkeypatch):
     files = dict.fromkeys(('data.train', 'data.dev', 'data.test'), 'onmt10k')
     text = {'data.source': 'text', 'data.name': None, 'data.dir': str(WMT), **files}
     config = configs.resolve(configs.config_dict(text))
-    found = tokens_an_update(corpora.of_config(config).splits['train'], config)
+    found, pairs = tokens_an_update(corpora.of_config(config).splits['train'], config)
     assert sum(found.values()) / 2 == pytest.approx(25_000, rel=0.03)
-    assert all(tokens == pytest.approx(25_000, rel=0.04) for tokens in found.values())
+    # The pieces of the German text alone, and with the end symbol of each sentence.
+    assert found['target'] - pairs == pytest.approx(25_000, rel=0.03)
+    assert found['target'] == pytest.approx(25_900, rel=0.005)
 
 
 def test_planning_grows_with_the_lengths_not_with_the_pairs():
