@@ -48,10 +48,11 @@ def _few_programs():
 @pytest.fixture
 def browser():
     playwright = pytest.importorskip('playwright.sync_api', reason="needs pip install '.[test]'")
-    chromium = shutil.which('chromium')
-    if chromium is None:
-        pytest.skip('needs chromium')
     with playwright.sync_playwright() as started:
+        own = started.chromium.executable_path
+        chromium = shutil.which('chromium') or (own if os.path.exists(own) else None)
+        if chromium is None:
+            pytest.skip('needs chromium, or playwright install chromium')
         launched = started.chromium.launch(executable_path=chromium, args=['--no-sandbox'])
         yield launched
         launched.close()

@@ -1152,7 +1152,10 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     assert run.main(call) == 0
     out = capfd.readouterr().out
     bleus = report['scores']['sacreBLEU']
-    told = f'paired bootstrap of sacreBLEU (1,000 resamples): B minus A {bleus["difference"]:+.2f}, p = '
+    told = (
+        'paired bootstrap of sacreBLEU over the sentences (1,000 resamples), which knows nothing of seeds: '
+        f'B minus A {bleus["difference"]:+.2f}, p = '
+    )
     assert 'decoded differently' in out and told in out
     heading, *rows = [line.split() for line in out.splitlines()[3:8]]
     assert heading == ['A', 'B', 'B', 'minus', 'A']
