@@ -45,6 +45,7 @@ from transformer.nn.kernels.table import KERNELS
 from transformer.nn.layers import Sublayer
 from transformer.nn.recurrent import RecurrentDecoder
 from transformer.nn.stacks import Encoder
+from transformer.symbols import EOS, Tokens
 from transformer.tasks.translation import bleu
 
 
@@ -442,7 +443,8 @@ def test_the_command_measures_draws_and_tells(monkeypatch, capsys, tmp_path):
     lines = out.out.splitlines()
     assert [line.split()[:2] for line in lines[2:4]] == [['first', 'holds'], ['second', 'fails']]
     assert (
-        'Holds if: the greatest is 2. Found, mean [least, greatest] over the seeds: 1.5 [1.0, 2.0]' in out.out
+        'Holds if: the greatest is 2. Number, mean [least, greatest] over the seeds: 1.5 [1.0, 2.0]'
+        in out.out
     )
     names = {path.name for path in (tmp_path / 'new').iterdir()}
     assert names == {
@@ -452,7 +454,11 @@ def test_the_command_measures_draws_and_tells(monkeypatch, capsys, tmp_path):
     }
     result = json.loads((tmp_path / 'new' / 'second.json').read_text())
     assert result['holds'] is False and result['found'] == [{'seed': 1}, {'seed': 2}]
+    written = (tmp_path / 'new' / 'claims.md').read_text().splitlines()
+    assert [cell.strip() for cell in written[2].split('|')[1:3]] == ['first', 'holds']
+    assert written[2].endswith('| 1.5 [1.0, 2.0] |')
     page = (tmp_path / 'new' / 'claims.html').read_text()
+    assert '<a href="#first">first</a><td><span class="holds">holds</span><td>1.5 [1.0, 2.0]' in page
     assert 'Seeds are &lt;small&gt;.' in page and 'src="second.png"' in page and 'Because.' in page
 
 
@@ -551,6 +557,63 @@ def test_answers_are_those_of_the_model(translator):
         np.testing.assert_allclose(answers.logp[row], logp[found.answers[row]], atol=1e-5)
 
 
+def test_log_p_of_the_reference(translator):
+    found = grammar.questions()
+    logits = np.asarray(
+        grammar._logits(translator.config)(translator.params, found.batch, grammar._masks({}))
+    )
+    target = found.batch['target']
+    for row, text in enumerate(grammar.answers(translator).text):
+        length = int(target.segments[row].sum())
+        assert target.tokens[row, length - 1] == EOS and not target.tokens[row, length:].any()
+        p = np.exp(logits[row, :length].astype(np.float64))
+        p = p[np.arange(length), target.tokens[row, :length]] / p.sum(axis=-1)
+        assert text == pytest.approx(np.log(p).sum(), rel=1e-5)
+
+
+def test_each_piece_of_a_translation_is_the_likeliest_after_those_before(translator):
+    # After three updates it writes nothing but ends, untrained and with large numbers this and that.
+    untrained = jax.tree.map(lambda leaf: 4 * leaf, models.initialize(translator.config, jax.random.key(0)))
+    texts = {}
+    for name, params in (('ends', translator.params), ('goes on', untrained)):
+        model = translator._replace(params=params)
+        texts[name] = written = grammar.translations(model)
+        positions = np.tile(np.arange(grammar.ROOM), (10, 1))
+        target = Tokens(written, np.ones_like(written), positions)
+        batch = {'source': grammar.questions().batch['source'], 'target': target}
+        params, batch = jax.tree.map(jnp.asarray, (params, batch))
+        logits = np.asarray(models.build(model.config).apply({'params': params}, batch, train=False))
+        for row, tokens in enumerate(written):
+            ends = np.flatnonzero(tokens == EOS)
+            length = ends[0] + 1 if len(ends) else grammar.ROOM
+            assert not tokens[length:].any()
+            likeliest = logits[row, np.arange(length)].max(axis=-1)
+            # Two that are equally likely may change places.
+            np.testing.assert_allclose(
+                logits[row, np.arange(length), tokens[:length]], likeliest, rtol=1e-5, err_msg=name
+            )
+    assert (texts['ends'] == EOS).any() and max(len(set(row)) for row in texts['goes on']) > 1
+    encoder, cross = grammar.BLOCKABLE
+    alone = {encoder: ~np.eye(grammar.ROOM, dtype=bool), cross: np.arange(grammar.ROOM) > 0}
+    assert (grammar.translations(model, alone) != texts['goes on']).any()
+
+
+def test_translations_that_are_the_reference_but_for_the_pronoun(translator):
+    found = grammar.questions()
+    reference, rows = found.batch['target'].tokens, np.arange(10)
+    assert pronoun.equal(reference) == {'all': 1.0, 'but the pronoun': 0.0}
+    written = reference.copy()
+    written[rows[:5], found.asked[:5]] = [
+        next(token for token in found.pronouns if token != reference[row, found.asked[row]])
+        for row in range(5)
+    ]
+    assert pronoun.equal(written) == {'all': 0.5, 'but the pronoun': 0.5}
+    # Another word is no other pronoun, and another translation is neither.
+    written[0, found.asked[0]] = 400
+    written[1, 0] += 1
+    assert pronoun.equal(written) == {'all': 0.5, 'but the pronoun': pytest.approx(0.3)}
+
+
 def test_a_removed_head_adds_nothing(translator):
     """Without its output kernel it is as with values of 0, and another head is as before."""
     values = jax.tree.map(np.array, translator.params)
@@ -585,19 +648,24 @@ def test_claims_about_heads_are_judged(translator):
     before, antecedent = [0.1, 0.4, 0.1, 0.1], [0.9, 0.0, 0.0, 0.0]
     found = lambda **changes: [
         {'heads': ['1.1', '1.2', '2.1', '2.2'], 'before': before, 'antecedent': antecedent,
-         'lost': [[1.0, 0.5], [0.0, 0.1], [0.0, 0.1], [0.0, 0.1]], **changes}
+         'lost': [[1.0, 0.5], [0.0, 0.1], [0.0, 0.1], [0.0, 0.1]],
+         'text': [[0.0, 0.0], [2.0, 4.0], [0.0, 0.0], [0.0, 0.0]], **changes}
     ]  # fmt: skip
     assert heads.judge(found()).holds
     assert '1.2 gives the piece before 0.40, 4.0 times' in heads.judge(found()).number
+    assert 'log p of the translation falls by 3.00 [3.00, 3.00] more' in heads.judge(found()).number
+    assert 'log p of the pronoun falls by 0.700 [0.700, 0.700] more' in heads.judge(found()).number
     worse = found(before=[0.1, 0.2, 0.1, 0.1])
     assert not heads.judge(worse).holds and not heads.judge(found() + worse).holds
     assert heads.judge(found() + found()).number.count('4.0 times') == 2
     assert not heads.judge(found(antecedent=[0.0, 0.9, 0.0, 0.0])).holds
     assert not heads.judge(found(lost=[[0.0, 0.0], [1.0, 1.0], [0.0, 0.0], [0.0, 0.0]])).holds
     answers = {'nothing': [1] * 10, 'it → antecedent': [0] * 10, 'it → other noun': [1] * 10}
-    one = {'head': [2, 3], 'preferred': [0.5] * 6, 'right': answers}
+    same = {'nothing': {'all': 0.75, 'but the pronoun': 0.125}}
+    one = {'head': [2, 3], 'preferred': [0.5] * 6, 'right': answers, 'same': same}
     assert pronoun.judge([one]).holds
     assert pronoun.judge([one]).number.startswith('head 3 of layer 2 prefers by 0.50 [0.50, 0.50]')
+    assert pronoun.judge([one]).number.endswith('but for another pronoun: nothing 0.75 and 0.12')
     for change in (
         {'preferred': [0.05] * 6},
         {'right': answers | {'nothing': [1] * 8 + [0] * 2}},

@@ -47,10 +47,9 @@ def run(call: Call) -> None:
         found = measured(name, CLAIMS[name], folder)
         print(f'{name}: {told(found)} ({found["seconds"]:.0f} s)', file=sys.stderr, flush=True)
     results = read(folder)
-    columns, notes = table(results)
-    for ending, text in (('md', formats.markdown(columns, notes)), ('html', page(results))):
+    for ending, text in (('md', formats.markdown(*table(results, wide=True))), ('html', page(results))):
         files.write_text(folder / f'claims.{ending}', text)
-    print(formats.terminal(columns, notes), end='')
+    print(formats.terminal(*table(results, wide=False)), end='')
 
 
 def measured(name: str, claim: Claim, folder: pathlib.Path) -> dict[str, object]:
@@ -92,20 +91,27 @@ def told(result: dict[str, object]) -> str:
     return f'{"holds" if result["holds"] else "FAILS"}: {result["number"]}'
 
 
-def table(results: Sequence[dict[str, object]]) -> tuple[list[Column], list[str]]:
-    """One row a claim, and what each row is."""
+def table(results: Sequence[dict[str, object]], *, wide: bool) -> tuple[list[Column], list[str]]:
+    """One row a claim, and what each row is.
+
+    Args:
+      wide: whether there is room for the numbers; otherwise they stand in the notes.
+    """
     columns = [
         Column('row', 'row', [r['claim'] for r in results]),
         Column('verdict', 'score', ['holds' if r['holds'] else 'fails' for r in results]),
         Column('seeds', 'cost', [str(r['seeds']) for r in results]),
         Column('seconds', 'cost', [f'{r["seconds"]:.0f}' for r in results]),
     ]
+    if wide:
+        columns.append(Column('number', 'text', [r['number'] for r in results]))
     notes = []
     for r in results:
+        number = '' if wide else f': {r["number"]}'
         why = f' {r["why"]}' if r['why'] else ''
         notes.append(
-            f'{r["claim"]}: {r["statement"]} ({r["source"]}) Holds if: {r["criterion"]}. Found, '
-            f'{CLAIMS[r["claim"]].spread}: {r["number"]}.{why}'
+            f'{r["claim"]}: {r["statement"]} ({r["source"]}) Holds if: {r["criterion"]}. Number, '
+            f'{CLAIMS[r["claim"]].spread}{number}.{why}'
         )
     return columns, notes
 
@@ -113,18 +119,27 @@ def table(results: Sequence[dict[str, object]]) -> tuple[list[Column], list[str]
 def page(results: Sequence[dict[str, object]]) -> str:
     """The same with the pictures, which stand beside the page."""
     template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
-    return template.substitute(claims='\n'.join(map(_section, results)))
+    return template.substitute(rows='\n'.join(map(_row, results)), claims='\n'.join(map(_section, results)))
+
+
+def _row(result: dict[str, object]) -> str:
+    name, number = (html.escape(str(result[key])) for key in ('claim', 'number'))
+    return f'<tr><td><a href="#{name}">{name}</a><td>{_verdict(result)}<td>{number}'
+
+
+def _verdict(result: dict[str, object]) -> str:
+    verdict = 'holds' if result['holds'] else 'fails'
+    return f'<span class="{verdict}">{verdict}</span>'
 
 
 def _section(result: dict[str, object]) -> str:
     text = {key: html.escape(str(value)) for key, value in result.items()}
-    verdict = 'holds' if result['holds'] else 'fails'
     why = f'<p>{text["why"]}</p>' if result['why'] else ''
     return (
-        f'<section><h2 id="{text["claim"]}">{text["claim"]} <span class="{verdict}">{verdict}</span></h2>\n'
+        f'<section><h2 id="{text["claim"]}">{text["claim"]} {_verdict(result)}</h2>\n'
         f'<p>{text["statement"]} <small>{text["source"]}</small></p>\n'
         f'<p><b>Holds if</b> {text["criterion"]}.</p>\n'
-        f'<p><b>Found</b>, {CLAIMS[result["claim"]].spread}: {text["number"]}.</p>{why}\n'
+        f'<p><b>Number</b>, {CLAIMS[result["claim"]].spread}: {text["number"]}.</p>{why}\n'
         f'<img src="{text["claim"]}.png" alt="{text["statement"]}"></section>'
     )
 

@@ -33,7 +33,7 @@ class Claim(NamedTuple):
     Attributes:
       statement: what the paper says.
       source: where.
-      criterion: when it holds; written down before anything was measured.
+      criterion: when it holds; written down before anything was measured, unless `why` says otherwise.
       seeds: how many times it is measured.
       measure: takes a seed.
       judge: takes what was found with each seed.

@@ -97,7 +97,8 @@ def draw(axes: Sequence, found: Sequence[Found]) -> None:
             axes[0].plot(places, one[name], color=f'C{i}', marker='.', linewidth=0.8, label=label)
     axes[0].axvline(TRAINED, color='0.7', linestyle=':', label='end of trained rows')
     axes[0].set(ylim=(0, 1.05), xlabel='position', ylabel='symbols told')
-    axes[0].legend()
+    # Above the curves, whose fall it would hide elsewhere.
+    axes[0].legend(loc='center right', bbox_to_anchor=(1, 0.78), fontsize='small')
 
 
 CLAIM = Claim(

@@ -10,6 +10,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 from jaxtyping import Bool, Float, Int
 
 from configs import tiny
@@ -23,7 +24,7 @@ from transformer.data.grammar.syntax import Sentence, english, german
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import models
 from transformer.runs.restore import Trained
-from transformer.symbols import Batch, Tokens
+from transformer.symbols import EOS, PAD, Batch, Tokens
 from transformer.tasks import shapes
 from transformer.tasks.contract import places
 from transformer.tasks.translation import task as translation
@@ -124,37 +125,65 @@ def _padded(rows: Sequence[Sequence[int]]) -> Tokens:
 
 
 class Answers(NamedTuple):
-    """How a model answers each question: whether the right pronoun is the likeliest, and its log p."""
+    """How a model answers each question, given the reference up to the pronoun.
+
+    right: whether the right pronoun is the likeliest of the pronouns. logp: its log p among them. text: the
+    log p of the whole reference.
+    """
 
     right: Bool[np.ndarray, 'B']
     logp: Float[np.ndarray, 'B']
+    text: Float[np.ndarray, 'B']
 
 
-def answers(model: Trained, blocked: Mapping[str, Bool[np.ndarray, 'B Q K']] = _NOTHING) -> Answers:
-    """The answers, given the target up to the pronoun.
+# By kind of attention, as `encoder/self_attention`: what its queries cannot see, in all layers and heads.
+Blocked = Mapping[str, Bool[np.ndarray, 'B Q K']]
 
-    Args:
-      blocked: by kind of attention, as `encoder/self_attention`, what its queries cannot attend to, in all
-        layers and heads.
-    """
+
+def answers(model: Trained, blocked: Blocked = _NOTHING) -> Answers:
+    """The answers, with parts of attention blocked."""
     found = questions()
-    everything = (len(found.asked), ROOM, ROOM)
-    # One program, whatever is blocked.
-    masks = {kind: np.broadcast_to(blocked.get(kind, False), everything) for kind in BLOCKABLE}
-    logits = np.asarray(_logits(model.config)(model.params, found.batch, masks), np.float64)
+    logits = _logits(model.config)(model.params, found.batch, _masks(blocked))
+    target = found.batch['target']
+    logp = -optax.softmax_cross_entropy_with_integer_labels(logits, target.tokens)
     rows = np.arange(len(found.asked))
-    at_pronoun = logits[rows, found.asked][:, list(found.pronouns)]
-    logp = at_pronoun - np.log(np.exp(at_pronoun).sum(axis=-1, keepdims=True))
-    return Answers(logp.argmax(axis=-1) == found.answers, logp[rows, found.answers])
+    at_pronoun = np.asarray(logits, np.float64)[rows, found.asked][:, list(found.pronouns)]
+    among = at_pronoun - np.log(np.exp(at_pronoun).sum(axis=-1, keepdims=True))
+    return Answers(
+        among.argmax(axis=-1) == found.answers,
+        among[rows, found.answers],
+        np.where(target.segments > 0, logp, 0.0).sum(axis=-1),
+    )
+
+
+def translations(model: Trained, blocked: Blocked = _NOTHING) -> Int[np.ndarray, 'B T']:
+    """Greedy translations of the questions, with parts of attention blocked; padding after their ends.
+
+    What is blocked for the pronoun is so at its place in the reference.
+    """
+    found, masks = questions(), _masks(blocked)
+    written = np.zeros_like(found.batch['target'].tokens)
+    everywhere = np.ones_like(written)
+    ended = np.zeros(len(written), bool)
+    for place in range(ROOM):
+        target = Tokens(written, everywhere, found.batch['target'].positions)
+        logits = _logits(model.config)(model.params, found.batch | {'target': target}, masks)
+        written[:, place] = np.where(ended, PAD, np.asarray(logits[:, place]).argmax(axis=-1))
+        ended |= written[:, place] == EOS
+    return written
+
+
+def _masks(blocked: Blocked) -> Blocked:
+    """The same for every kind, so that there is one program, whatever is blocked."""
+    everything = (len(questions().asked), ROOM, ROOM)
+    return {kind: np.broadcast_to(blocked.get(kind, False), everything) for kind in BLOCKABLE}
 
 
 @functools.cache
 def _logits(config: Config) -> Callable:
     model = models.build(config)
 
-    def logits(
-        params: models.Params, batch: Batch, blocked: Mapping[str, Bool[np.ndarray, 'B Q K']]
-    ) -> Float[jax.Array, 'B T V']:
+    def logits(params: models.Params, batch: Batch, blocked: Blocked) -> Float[jax.Array, 'B T V']:
         def block(attend, args, kwargs, context):
             path = context.module.path
             if context.method_name == '_attend' and (kind := f'{path[0]}/{path[-1]}') in blocked:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+from jaxtyping import Int
 
 from experiments.claims import grammar
 from experiments.claims.claim import OVER_PAIRS, Claim, Found, Verdict, by_training, interval
@@ -36,11 +37,26 @@ def measure(seed: int) -> Found:
         'all and pronoun → antecedent': kept | unread,
     }
     right = {name: grammar.answers(model, masks).right for name, masks in blocked.items()}
+    same = {name: equal(grammar.translations(model, masks)) for name, masks in blocked.items()}
     return {
         'head': [int(number) + 1 for number in head],
         'preferred': preferred[head][half:].tolist(),
         'right': {name: found.astype(int).tolist() for name, found in right.items()},
+        'same': same,
     }
+
+
+def equal(written: Int[np.ndarray, 'B T']) -> dict[str, float]:
+    """The shares of translations that are the reference, and that are but for another pronoun."""
+    asked = grammar.questions()
+    reference, rows = asked.batch['target'].tokens, np.arange(len(written))
+    # What follows the end of a sentence is padding in both.
+    alike = written == reference
+    pronoun = alike[rows, asked.asked]
+    another = np.isin(written[rows, asked.asked], asked.pronouns) & ~pronoun
+    alike[rows, asked.asked] = True
+    rest = alike.all(axis=-1)
+    return {'all': float((rest & pronoun).mean()), 'but the pronoun': float((rest & another).mean())}
 
 
 @by_training
@@ -53,10 +69,16 @@ def judge(one: Found) -> Verdict:
         and right[IT_TO_ANTECEDENT] < right[IT_TO_OTHER]
     )
     told = [f'{name} {interval(values, ".3f")}' for name, values in one['right'].items()]
+    same = [
+        f'{name} {shares["all"]:.2f} and {shares["but the pronoun"]:.2f}'
+        for name, shares in one['same'].items()
+    ]
     layer, head = one['head']
     preferred = interval(one['preferred'], '.2f')
     return Verdict(
-        bool(holds), f'head {head} of layer {layer} prefers by {preferred}; right, blocked: {"; ".join(told)}'
+        bool(holds),
+        f'head {head} of layer {layer} prefers by {preferred}; right, blocked: {"; ".join(told)}; greedy '
+        f'translations that are the reference, and that are but for another pronoun: {"; ".join(same)}',
     )
 
 
