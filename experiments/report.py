@@ -162,8 +162,7 @@ def notes(comparison: Comparison, tests: Tests) -> list[str]:
     Args:
       tests: as `differences.over_sentences` gives them.
     """
-    about_scale = scales.told(comparison.scale) if comparison.scale else ''
-    found = [_caption(comparison, tests), *filter(None, [about_scale]), *_same_everywhere(comparison)]
+    found = [_caption(comparison, tests), *filter(None, [comparison.scale]), *_same_everywhere(comparison)]
     for measure in comparison.table.measures:
         pairs = differences.differences(comparison, measure).values()
         if any(pair.paper is not None for pair in pairs):
@@ -189,23 +188,23 @@ def notes(comparison: Comparison, tests: Tests) -> list[str]:
     return found
 
 
-def _caption(comparison: Comparison, over_sentences: Tests) -> str:
+def _caption(comparison: Comparison, tests: Tests) -> str:
     """What the numbers of a table are."""
     table, several = comparison.table, comparison.several
     *first, last = (measure.meaning for measure in table.measures)
     meanings = f'{", ".join(first)} and {last}' if first else last
     greatest = ', the greatest of those seeds (how many), mixed where some are better and some worse'
-    tests = (
+    explained = (
         ' 95%, p seeds: by a t-test of the differences, one for each seed; ≈: the interval holds 0, so the '
         f'row cannot be told from {comparison.base} (of twenty rows just like it, one is expected to differ '
         'by chance).'
     )
-    tests = tests if several else ''
-    tests += ''.join(
+    explained = explained if several else ''
+    explained += ''.join(
         f' p sentences: of the {measure.name} difference by paired bootstrap over the sentences, which knows '
         f'nothing of seeds{greatest if several else ""}.'
         for measure in table.measures
-        if measure.significance and over_sentences
+        if measure.significance and tests
     )
     ours = ' Ours: mean ± standard deviation (seeds).' if several else ''
     base = comparison.base + (', ours over the seeds that both have' if several else '')
@@ -213,7 +212,7 @@ def _caption(comparison: Comparison, over_sentences: Tests) -> str:
     cited = f' Numbers that are not ours: {table.citation}.' if papers else ''
     about = f'{comparison.subject}: {meanings} on {table.split}.'
     speed = ' tokens/s: target tokens, the median of what a training reported.' if table.speed else ''
-    return f'{about}{ours} Δ: difference from {base}.{tests}{speed} hours: of training.{cited}'
+    return f'{about}{ours} Δ: difference from {base}.{explained}{speed} hours: of training.{cited}'
 
 
 def _same_everywhere(comparison: Comparison) -> list[str]:
@@ -243,7 +242,7 @@ def _correlation(found: differences.Correlation | None) -> str:
     if found.low is not None:
         # See `differences.Correlation`.
         resampled = (
-            f'; bootstrap over {found.seeds} seeds, too narrow for a confidence interval: '
+            f'; middle 95 % over {found.seeds} resampled seeds, usually narrower than a confidence interval: '
             f'[{found.low:.2f}, {found.high:.2f}]'
         )
     return f'{found.value:.2f} (Spearman, {found.rows} rows, p {found.p:.2g}{resampled})'

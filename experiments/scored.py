@@ -77,7 +77,7 @@ class Comparison:
       base: the name of the row that others are compared with.
       left_out: rows of the table that were never launched.
       several: whether a row has runs with several seeds, that have a mean.
-      scale: what the rows are differences from; None of runs that belong to no sweep.
+      scale: what the scale of a sweep is, and why; empty of other runs.
     """
 
     title: str
@@ -88,7 +88,7 @@ class Comparison:
     base: str = 'base'
     left_out: tuple[str, ...] = ()
     several: bool = True
-    scale: str | None = None
+    scale: str = ''
 
     def base_row(self) -> Measured | None:
         """The row that others are compared with; None if there is none."""
@@ -152,7 +152,7 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
             rows=tuple(found),
             base=table.base,
             left_out=tuple(row.name for row in table.rows if row.name not in launched),
-            scale=sweep.scale,
+            scale=scales.told(sweep.scale, sweep.different),
         )
     )
 

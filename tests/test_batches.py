@@ -302,7 +302,7 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
 
 
 def tokens_an_update(corpus, config):
-    """The tokens of a side, and the pairs, in an update where there are so many that all batches are full."""
+    """The tokens of a side, and the pairs, in an update; with so many pairs that all batches are full."""
     made = Batches(corpus, config.data, config.train.microbatches, 0, True)
     updates = sum(len(rows) / rows.per_batch for rows in made.groups)
     tokens = {side: len(corpus.fields[side].tokens) / updates for side in SIDES}
@@ -335,7 +335,9 @@ def test_the_papers_batch_on_wmt_2014(tmp_path, monkeypatch):
     assert sum(found.values()) / 2 == pytest.approx(25_000, rel=0.03)
     # The pieces of the German text alone, and with the end symbol of each sentence.
     assert found['target'] - pairs == pytest.approx(25_000, rel=0.03)
-    assert found['target'] == pytest.approx(25_900, rel=0.005)
+    assert found == {
+        side: pytest.approx(n, rel=0.005) for side, n in (('source', 25_100), ('target', 25_900))
+    }
 
 
 def test_planning_grows_with_the_lengths_not_with_the_pairs():

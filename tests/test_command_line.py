@@ -1153,8 +1153,8 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     out = capfd.readouterr().out
     bleus = report['scores']['sacreBLEU']
     told = (
-        'paired bootstrap of sacreBLEU over the sentences (1,000 resamples), which knows nothing of seeds: '
-        f'B minus A {bleus["difference"]:+.2f}, p = '
+        'paired bootstrap of sacreBLEU over the sentences (1,000 resamples, without differences between '
+        f'seeds): B minus A {bleus["difference"]:+.2f}, p = '
     )
     assert 'decoded differently' in out and told in out
     heading, *rows = [line.split() for line in out.splitlines()[3:8]]

@@ -140,10 +140,19 @@ def test_notes(workdir, capsys):
     assert 'scale grammar, train.beta2=0.99' in out
     # What was chosen for the scale, and by what.
     assert 'train.lr_constant=0.4, train.steps=1500, train.warmup_steps=150' in out
-    assert 'were chosen on base, C3 and big with seed 1' in out
+    assert 'were chosen on base, C3 and big of Table 3 with seed 1' in out
     assert 'E-seed1: failed at step 0: MemoryError: 3 GiB\n' in out
     assert 'stopped: C1-seed2' not in out and 'missing: C1-seed2, D3-seed1, E-seed2, big-seed2\n' in out
     assert 'Trained on 1 x cpu (2 CPU cores).' in out
+
+
+def test_what_a_scale_is_and_why():
+    found = scales.told('grammar', {'train.beta2': 0.99})
+    assert 'train.lr_constant=0.4' in found and 'were chosen' in found
+    # The reasons are of the scale's own numbers.
+    found = scales.told('grammar', {'train.lr_constant': 0.8})
+    assert 'lr_constant' not in found and found.endswith('train.checkpoint_every=300.')
+    assert scales.told('paper') == scales.told('configs/tiny.py') == ''
 
 
 def test_results_alone_are_enough(workdir, capsys):
@@ -335,7 +344,7 @@ def test_correlation_over_seeds():
     found = differences.correlation(rows)
     assert (found.seeds, found.low, found.high) == (3, pytest.approx(0.4), pytest.approx(1.0))
     assert report._correlation(found).endswith(
-        '; bootstrap over 3 seeds, too narrow for a confidence interval: [0.40, 1.00])'
+        '; middle 95 % over 3 resampled seeds, usually narrower than a confidence interval: [0.40, 1.00])'
     )
     # Only seeds that all rows have are drawn; a row without either number does not count.
     fewer = [*rows, of(5.0, 5.0), differences.Difference(None, 1.0), differences.Difference(1.0, None)]

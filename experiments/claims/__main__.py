@@ -110,7 +110,7 @@ def table(results: Sequence[dict[str, object]], *, wide: bool) -> tuple[list[Col
         number = '' if wide else f': {r["number"]}'
         why = f' {r["why"]}' if r['why'] else ''
         notes.append(
-            f'{r["claim"]}: {r["statement"]} ({r["source"]}) Holds if: {r["criterion"]}. Number, '
+            f'{r["claim"]}: {r["statement"]} ({r["source"]}) Holds if: {r["criterion"]}. The number is the '
             f'{CLAIMS[r["claim"]].spread}{number}.{why}'
         )
     return columns, notes

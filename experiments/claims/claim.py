@@ -33,7 +33,8 @@ class Claim(NamedTuple):
     Attributes:
       statement: what the paper says.
       source: where.
-      criterion: when it holds; written down before anything was measured, unless `why` says otherwise.
+      criterion: when it holds; written down before anything was measured, unless the README of the results
+        says otherwise.
       seeds: how many times it is measured.
       measure: takes a seed.
       judge: takes what was found with each seed.

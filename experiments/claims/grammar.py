@@ -174,7 +174,7 @@ def translations(model: Trained, blocked: Blocked = _NOTHING) -> Int[np.ndarray,
 
 
 def _masks(blocked: Blocked) -> Blocked:
-    """The same for every kind, so that there is one program, whatever is blocked."""
+    """With an empty one for each kind that is not blocked, so that one program serves all."""
     everything = (len(questions().asked), ROOM, ROOM)
     return {kind: np.broadcast_to(blocked.get(kind, False), everything) for kind in BLOCKABLE}
 

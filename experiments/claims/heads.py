@@ -52,10 +52,10 @@ def judge(one: Found) -> Verdict:
     return Verdict(
         bool(first != second and times >= TIMES and excess.mean() > 0),
         f'head {one["heads"][first]} gives the piece before {one["before"][first]:.2f}, {times:.1f} times '
-        f'what the median head gives, and without it log p of the translation falls by '
+        f'what the median head gives, and without it log p of the reference falls by '
         f'{interval(of_text, ".2f")} more than without one of the others, on average; head '
         f'{one["heads"][second]} prefers the antecedent by {one["antecedent"][second]:.2f}, and without it '
-        f'log p of the pronoun falls by {interval(excess, ".3f")} more',
+        f'log p of the pronoun falls by {interval(excess, ".3f")} more than without one of the others',
     )
 
 
@@ -71,7 +71,7 @@ def draw(axes: Sequence, found: Sequence[Found]) -> None:
             'weight on the piece before': one['before'],
             'antecedent less other noun': one['antecedent'],
             'nats of the pronoun lost without it': np.mean(one['lost'], axis=-1),
-            'nats of the translation lost without it': np.mean(one['text'], axis=-1),
+            'nats of the reference lost without it': np.mean(one['text'], axis=-1),
         }
         width = 0.8 / len(found)
         for panel, (label, values) in zip(axes, bars.items(), strict=True):
@@ -99,7 +99,7 @@ CLAIM = Claim(
     panels=4,
     why=(
         'What heads do depends on the training; in neither does one attend to the previous piece alone, and '
-        'in the first no head prefers the antecedent. What the translation loses without the first head was '
+        'in the first no head prefers the antecedent. What the reference loses without the first head was '
         'added after the result.'
     ),
 )

@@ -75,8 +75,8 @@ def _lines(report: Mapping) -> list[str]:
     found, sentences = report['bootstrap'], report['sentences']
     lines = [
         *comparison.table(report['scores'], MEASURES),
-        f'paired bootstrap of {found["measure"]} over the sentences ({found["resamples"]:,} resamples), '
-        f'which knows nothing of seeds: B minus A {found["difference"]:+.2f}, p = {found["p"]:.3f}',
+        f'paired bootstrap of {found["measure"]} over the sentences ({found["resamples"]:,} resamples, '
+        f'without differences between seeds): B minus A {found["difference"]:+.2f}, p = {found["p"]:.3f}',
     ]
     if sentences:
         lines.append('sentences that differ most, by the chrF of A and B:')
