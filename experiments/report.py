@@ -184,7 +184,8 @@ def notes(comparison: Comparison, tests: Tests) -> list[str]:
     hardware = {json.dumps(run.result['hardware']) for row in comparison.rows for run in row.done}
     for text in sorted(hardware):
         one = json.loads(text)
-        found.append(f'Trained on {one["devices"]} x {one["device"]} ({one["cpus"]} CPU cores).')
+        cores = f'{one["cpus"]} CPU core{"s" if one["cpus"] > 1 else ""}'
+        found.append(f'Trained on {one["devices"]} x {one["device"]} ({cores}).')
     return found
 
 

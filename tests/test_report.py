@@ -589,7 +589,7 @@ def test_the_terminal_is_not_wider_than_it_is(capsys, monkeypatch, width, parts)
     assert lines[0].split()[:3] == ['row', 'PPL', 'PPL']
     names = [line.split()[0] for line in lines if line]
     assert names.count('row') == names.count('pre-norm') == names.count('xavier') == parts
-    assert '1.396 ±0.030' in out and '(3)' not in out and '8 → 4' in out and 'positions=rotary' in out
+    assert '1.210 ±0.008' in out and '(3)' not in out and '8 → 4' in out and 'positions=rotary' in out
     assert 'Seeds of every number that is ours: 3.' in out
 
 
