@@ -103,7 +103,7 @@ def _measured(comparison: Comparison, measure: tables.Measure, tests: Tests) -> 
     counts = [len(some) if comparison.several else 0 for some in tested]
     return [
         *found,
-        Column('p seeds', 'score', [f'{test.p:.3f}' if test else '' for test in seeds]),
+        Column('p seeds', 'score', [_p(test.p) if test else '' for test in seeds]),
         Column('p sentences', 'score', [_agreement(some) if some else '' for some in tested], counts),
     ]
 
@@ -120,7 +120,11 @@ def _interval(test: differences.SeedTest | None, form: str) -> str:
 
 def _agreement(tests: Sequence[tuple[float, float]]) -> str:
     """What differences and their p say together."""
-    return 'mixed' if differences.disagree(tests) else f'{max(p for _, p in tests):.3f}'
+    return 'mixed' if differences.disagree(tests) else _p(max(p for _, p in tests))
+
+
+def _p(value: float) -> str:
+    return f'{value:.3f}' if value >= 0.001 else '<0.001'
 
 
 def _costs(comparison: Comparison) -> list[Column]:
@@ -192,6 +196,12 @@ def notes(comparison: Comparison, tests: Tests) -> list[str]:
 def _caption(comparison: Comparison, tests: Tests) -> str:
     """What the numbers of a table are."""
     table, several = comparison.table, comparison.several
+    known = [
+        pair
+        for measure in table.measures
+        for pair in differences.differences(comparison, measure).values()
+        if (pair.paper, pair.ours) != (None, None)
+    ]
     *first, last = (measure.meaning for measure in table.measures)
     meanings = f'{", ".join(first)} and {last}' if first else last
     greatest = ', the greatest of those seeds (how many), mixed where some are better and some worse'
@@ -200,20 +210,22 @@ def _caption(comparison: Comparison, tests: Tests) -> str:
         f'row cannot be told from {comparison.base} (of twenty rows just like it, one is expected to differ '
         'by chance).'
     )
-    explained = explained if several else ''
+    explained = explained if any(pair.over_seeds for pair in known) else ''
     explained += ''.join(
         f' p sentences: of the {measure.name} difference by paired bootstrap over the sentences, which knows '
         f'nothing of seeds{greatest if several else ""}.'
         for measure in table.measures
         if measure.significance and tests
     )
-    ours = ' Ours: mean ± standard deviation (seeds).' if several else ''
-    base = comparison.base + (', ours over the seeds that both have' if several else '')
+    deviation = ' ± standard deviation' if any(len(row.done) > 1 for row in comparison.rows) else ''
+    ours = f' Ours: mean{deviation} (seeds).' if several else ''
+    shared = ', ours over the seeds that both have' if several else ''
+    base = f' Δ: difference from {comparison.base}{shared}.' if known else ''
     papers = any(row.row.paper for row in comparison.rows) and table.citation
     cited = f' Numbers that are not ours: {table.citation}.' if papers else ''
     about = f'{comparison.subject}: {meanings} on {table.split}.'
     speed = ' tokens/s: target tokens, the median of what a training reported.' if table.speed else ''
-    return f'{about}{ours} Δ: difference from {base}.{explained}{speed} hours: of training.{cited}'
+    return f'{about}{ours}{base}{explained}{speed} hours: of training.{cited}'
 
 
 def _same_everywhere(comparison: Comparison) -> list[str]:

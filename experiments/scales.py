@@ -108,15 +108,15 @@ def told(scale: str, different: Mapping[str, object] = _NOTHING) -> str:
     """What a scale changes in its config file, and why; empty if nothing, or if the scale is a file.
 
     Args:
-      different: further differences. What they replace is not told; nor are the reasons, if they replace
-        anything.
+      different: further differences; what they replace of the scale is named.
     """
     if own.is_file(scale) or not SCALES[scale].changes:
         return ''
     file, of_scale, why = SCALES[scale]
-    kept = {key: value for key, value in of_scale.items() if key not in different}
-    changed = ', '.join(f'{key}={value}' for key, value in kept.items())
-    return f'The scale {scale} is configs/{file}.py with {changed}.{f" {why}" if kept == of_scale else ""}'
+    changed = ', '.join(f'{key}={value}' for key, value in of_scale.items())
+    replaced = [key for key in of_scale if key in different]
+    start = f'But for {", ".join(replaced)}, the' if replaced else 'The'
+    return f'{start} scale {scale} is configs/{file}.py with {changed}. {why}'
 
 
 def default_scale(name: str) -> str:

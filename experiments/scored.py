@@ -228,8 +228,8 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
     changed = set().union(*different.values())
     return _marked(
         Comparison(
-            title=f'{len(rows)} runs',
-            subject=f'{len(rows)} runs',
+            title=(count := f'{len(rows)} run{"s" if len(rows) > 1 else ""}'),
+            subject=count,
             table=tables.Table((), split, tables.MEASURES[next(iter(tasks))]),
             options=tuple(key for key in configs.OPTIONS if key in changed),
             rows=rows,

@@ -56,6 +56,8 @@ def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
         )
     several, told = len(seeds) > 1, ', '.join(map(str, seeds))
     intervals = ' bootstrap: the middle 95 % of it when the seeds are resampled.' if len(seeds) > 2 else ''
+    if len(seeds) < 3:
+        intervals = ' With so few seeds nothing tells a difference between two correlations from chance.'
     notes = [
         f"Table {first.table} at the scale {first.scale}: rank correlation (Spearman) of the rows' "
         f"differences from base with the paper's.{intervals}",

@@ -125,7 +125,7 @@ def test_significance_over_sentences_is_the_worst_of_the_seeds(workdir, capsys):
     # D3's translates as base's does.
     assert found['D3']['p sentences'] == '1.000 (1)'
     p, seeds = found['C1']['p sentences'].split()
-    assert float(p) < 0.01 and seeds == '(1)'
+    assert p == '<0.001' and seeds == '(1)'
     assert (found['base']['p sentences'], found['E']['p sentences']) == ('', '')
 
 
@@ -149,9 +149,10 @@ def test_notes(workdir, capsys):
 def test_what_a_scale_is_and_why():
     found = scales.told('grammar', {'train.beta2': 0.99})
     assert 'train.lr_constant=0.4' in found and 'were chosen' in found
-    # The reasons are of the scale's own numbers.
+    assert found.startswith('The scale grammar is configs/tiny.py with model.N=3, ')
+    # The numbers and reasons are the scale's own.
     found = scales.told('grammar', {'train.lr_constant': 0.8})
-    assert 'lr_constant' not in found and found.endswith('train.checkpoint_every=300.')
+    assert found.startswith('But for train.lr_constant, the scale') and 'train.lr_constant=0.4' in found
     assert scales.told('paper') == scales.told('configs/tiny.py') == ''
 
 
@@ -750,7 +751,7 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
     assert list(found) == ['C1-seed1', 'base-seed1', 'A1-seed2']
     first = found['C1-seed1']
     assert (first['PPL'], first['ΔPPL'], first['ΔBLEU']) == ('7.000', '+2.000', '-10.00')
-    assert float(first['p sentences']) < 0.01 and found['base-seed1']['p sentences'] == ''
+    assert (first['p sentences'], found['base-seed1']['p sentences']) == ('<0.001', '')
     # The options in which they differ.
     options = {'N', 'N_decoder', 'h', 'd_k', 'd_v', 'seed'}
     assert options < set(first) and not {'d_model', 'steps', 'other', 'PPL ours'} & set(first)
@@ -758,6 +759,16 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
     assert (
         '- 3 runs: perplexity and sacreBLEU on dev. Δ: difference from base-seed1. p sentences: of the' in out
     )
+    # What no run has is not explained.
+    assert report.main(['report', folders[0], '--split=dev']) == 0
+    told = capsys.readouterr().out
+    assert '1 run: perplexity and sacreBLEU on dev. hours: of training.' in told.replace('\n', ' ')
+
+
+def test_one_seed_has_neither_deviation_nor_test(capsys):
+    told = shown(launch.ROOT / 'experiments' / 'results' / 'table3-grammar-0.2', capsys, '--format=markdown')
+    assert 'Ours: mean (seeds). Δ: difference from base, ours over the seeds that both have. hours' in told
+    assert '±' not in told and '≈' not in told and 'p seeds' not in told
     # Without --base the first; a row scored otherwise is marked whatever its options.
     rescore(workdir, 'A1-seed2', decode={'beam': 8})
     assert report.main(['report', *call]) == 0

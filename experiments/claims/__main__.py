@@ -43,7 +43,7 @@ def run(call: Call) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     # What draws a model's parameters is compiled for each seed anew, and found again from the second on.
     process.keep_programs()
-    for name in call.words or CLAIMS:
+    for name in dict.fromkeys(call.words) or CLAIMS:
         found = measured(name, CLAIMS[name], folder)
         print(f'{name}: {told(found)} ({found["seconds"]:.0f} s)', file=sys.stderr, flush=True)
     results = read(folder)

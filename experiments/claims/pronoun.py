@@ -122,7 +122,8 @@ CLAIM = Claim(
         'answers are right, and two nouns are possible. In the second both "it" and the pronoun need it, '
         'though no head prefers it clearly. On another processor the first was as here, and in the second '
         '"it" found the noun alone: a head preferred it by 0.97 [0.95, 0.98], and where "it" could not '
-        'attend to it, 0.047 [0.023, 0.070] of the answers were right. The greedy translations were added '
-        'after these results; what is blocked for the pronoun is blocked at its place in the reference.'
+        'attend to it, 0.047 [0.023, 0.070] of the answers were right. "all" are all other pieces of the '
+        'source, in the encoder; "pronoun" is that of the translation, in the decoder, at its place in the '
+        'reference. The greedy translations were added after these results.'
     ),
 )
