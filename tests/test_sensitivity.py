@@ -72,6 +72,7 @@ def test_one_seed_has_no_interval(other, capsys):
                 (other / f'{row}-seed{seed}' / 'result.json').unlink()
     out = shown(capsys, f'--sensitivity={other}')
     assert 'bootstrap' not in out and 'seed 2;' in out
+    assert 'With so few seeds nothing tells' in out
 
 
 def test_sweeps_that_cannot_be_compared(other, tmp_path, capsys):
