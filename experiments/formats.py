@@ -2,9 +2,11 @@
 
 import csv
 import io
+import itertools
 import json
 import math
 import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -83,7 +85,10 @@ def blocks(columns: Sequence[Column], width: float) -> list[list[Column]]:
 
 
 def _width(columns: Sequence[Column]) -> int:
-    widest = [max(map(len, [*_two_lines(column.heading), *column.cells()])) for column in columns]
+    widest = [
+        max(len(line) for text in [*_two_lines(column.heading), *column.cells()] for line in text.split('\n'))
+        for column in columns
+    ]
     return sum(widest) + GAP * (len(widest) - 1)
 
 
@@ -96,15 +101,30 @@ def _two_lines(heading: str) -> list[str]:
 def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
     """The table folded to the width of the terminal: the scores, and below them what else does not fit."""
     width, (columns, more) = terminal_width(), compact(columns)
+    if width < math.inf:
+        columns = _wrapped(columns, int(width))
     parts = [_plain(block, folded=width < math.inf) for block in blocks(columns, width)]
     return '\n\n'.join([*parts, '\n'.join(map(folded, [*notes, *more]))]) + '\n'
+
+
+def _wrapped(columns: Sequence[Column], width: int) -> list[Column]:
+    """The columns with several lines where a text is too wide to stand beside the name of its row."""
+    names, *rest = columns
+    room = max(width - _width([names]) - GAP, 1)
+    wrap = lambda text: '\n'.join(textwrap.wrap(text, room))
+    return [names, *(c._replace(texts=list(map(wrap, c.texts))) if c.is_left() else c for c in rest)]
 
 
 def _plain(columns: Sequence[Column], *, folded: bool) -> str:
     """The columns as plain text; folded, a heading of several words takes two lines."""
     headings = [_two_lines(c.heading) if folded else [c.heading, ''] for c in columns]
     heads = [list(line) for line in zip(*headings, strict=True) if any(line)]
-    cells = [list(line) for line in zip(*(column.cells() for column in columns), strict=True)]
+    rows = zip(*(column.cells() for column in columns), strict=True)
+    cells = [
+        list(line)
+        for row in rows
+        for line in itertools.zip_longest(*(text.split('\n') for text in row), fillvalue='')
+    ]
     widths = [max(map(len, column)) for column in zip(*heads, *cells, strict=True)]
     aligned = [
         (' ' * GAP)

@@ -23,7 +23,8 @@ def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
       sweeps: with the comparison of their rows, by folder.
 
     Raises:
-      ConfigError: they are of different tables or scales, or have too few runs in common.
+      ConfigError: they are of different tables or scales, differ in no option, or have too few runs in
+        common.
     """
     (folder, (first, comparison)), *others = sweeps.items()
     for other, (sweep, _) in others:
@@ -32,11 +33,14 @@ def columns(sweeps: Mapping[str, Compared]) -> tuple[list[Column], list[str]]:
                 f'{other}: is of table {sweep.table} at the scale {sweep.scale}, '
                 f'{folder} of table {first.table} at the scale {first.scale}'
             )
+    options = _options([sweep for sweep, _ in sweeps.values()])
+    if not options:
+        raise ConfigError(f'{", ".join(sweeps)}: differ in no option, such as --set=train.lr_constant=0.2')
     compared = [each for _, each in sweeps.values()]
     seeds = sorted(set.intersection(*(_seeds(each.base_row(), each) for each in compared)))
     if not seeds:
         raise ConfigError(f'{", ".join(sweeps)}: no seed of base has ended in all of them')
-    found = [Column('sweep', 'row', list(sweeps)), *_options([sweep for sweep, _ in sweeps.values()])]
+    found = [Column('sweep', 'row', list(sweeps)), *options]
     counted, agreements = [], []
     for measure in comparison.table.measures:
         pairs, rows = _shared(compared, measure, seeds)

@@ -594,6 +594,15 @@ def test_the_terminal_is_not_wider_than_it_is(capsys, monkeypatch, width, parts)
     assert 'Seeds of every number that is ours: 3.' in out
 
 
+def test_a_text_wider_than_the_terminal_takes_several_lines(capsys, monkeypatch):
+    folder = launch.ROOT / 'experiments' / 'results' / 'architectures'
+    others = [cell['other'] for cell in cells(shown(folder, capsys, '--format=markdown')).values()]
+    monkeypatch.setenv('COLUMNS', '80')
+    lines = shown(folder, capsys).splitlines()
+    assert max(map(len, others)) > 80 >= max(map(len, lines))
+    assert all(word in ' '.join(lines) for other in others for word in other.split())
+
+
 def test_a_pipe_has_no_width(capsys, monkeypatch):
     monkeypatch.delenv('COLUMNS', raising=False)
     lines = shown(launch.ROOT / 'experiments' / 'results' / 'table3-grammar', capsys).splitlines()

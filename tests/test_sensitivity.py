@@ -86,6 +86,10 @@ def test_sweeps_that_cannot_be_compared(other, tmp_path, capsys):
     assert told.startswith('error: --sensitivity: for the report of a sweep only')
     again = other / '..' / other.name
     assert refused(capsys, *both, f'--sensitivity={again}') == f'error: --sensitivity={again}: named twice\n'
+    (tmp_path / 'same').mkdir()
+    runs.write_sweep(tmp_path / 'same', runs.Sweep('3', 'grammar', {}, (('base', 2),)))
+    told = refused(capsys, f'--workdir={COMMITTED}', f'--sensitivity={tmp_path / "same"}')
+    assert told.startswith(f'error: {COMMITTED}, {tmp_path / "same"}: differ in no option')
     assert refused(capsys, *both, '--split=dev').startswith('error: --split: for a report of RUN... only')
     for row in ROWS:
         if row not in ('base', 'A1', LEFT_OUT):
