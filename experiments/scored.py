@@ -226,9 +226,10 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
         for name, path in zip(names, paths, strict=True)
     )
     changed = set().union(*different.values())
+    count = f'{len(rows)} run{"s" if len(rows) > 1 else ""}'
     return _marked(
         Comparison(
-            title=(count := f'{len(rows)} run{"s" if len(rows) > 1 else ""}'),
+            title=count,
             subject=count,
             table=tables.Table((), split, tables.MEASURES[next(iter(tasks))]),
             options=tuple(key for key in configs.OPTIONS if key in changed),
