@@ -2,7 +2,7 @@
 
 import sys
 
-from transformer.cli import main
+from transformer.cli.main import main
 
 if __name__ == '__main__':
     sys.exit(main(sys.argv))

@@ -31,31 +31,26 @@ import jax
 import numpy as np
 from etils import epath
 
-from experiments import (
-    beside,
-    command,
-    compiling,
-    pipeline,
-    plan,
-    profiled,
-    programs,
-    scales,
-    searches,
-    tables,
-    tpu,
-    turns,
-    updates,
-)
-from experiments.telling import check_report, tell, tell_ratios, write_report
-from transformer import accounting, arguments, optim, parallel
+from experiments import command
+from experiments.compiled import compile_time, tpu
+from experiments.compiled import lower as programs
+from experiments.speed import data as pipeline
+from experiments.speed import interleaved, profiled, search, training, updates
+from experiments.speed.printing import check_report, tell, tell_ratios, write_report
+from experiments.sweeps import cost as plan
+from experiments.tables import rows as tables
+from experiments.tables import scales
 from transformer import config as configs
-from transformer.arguments import Call, Command, Flag
-from transformer.config import Config
+from transformer import parallel
+from transformer.cli import flags as arguments
+from transformer.cli.flags import Call, Command, Flag
+from transformer.cli.terminal import folded
+from transformer.config import Config, ConfigError
+from transformer.nn import cost as accounting
 from transformer.nn import models
-from transformer.options import ConfigError
 from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
-from transformer.terminal import folded
+from transformer.training import optim
 
 REPLICAS, REPLICA_UPDATES = 3, 20
 # Of the models whose updates are timed: 64 rows of 32 tokens a side.
@@ -140,8 +135,8 @@ def benchmark_recurrent(rounds: int, count: int, output: str | None) -> None:
     config = configs.resolve(configs.config_dict(RECURRENT))
     m = config.model
     model = f'{m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention'
-    work = beside.full_rows(config)
-    write_report(output, beside.measure(config, model, work, ['float32'], 1.0, rounds, count))
+    work = training.full_rows(config)
+    write_report(output, training.measure(config, model, work, ['float32'], 1.0, rounds, count))
 
 
 def transformers(names: str) -> dict[str, Config]:
@@ -167,7 +162,7 @@ def benchmark_compile(names: str, output: str | None) -> None:
                 programs.search, config, SENTENCES, parallel.devices()
             ),
         }
-        found[name] = {what: compiling.seconds(lower) for what, lower in programs_of.items()}
+        found[name] = {what: compile_time.seconds(lower) for what, lower in programs_of.items()}
         for what, took in found[name].items():
             print(f'{name}, {what}:')
             for way, seconds in took.items():
@@ -176,7 +171,7 @@ def benchmark_compile(names: str, output: str | None) -> None:
     write_report(output, found)
 
 
-def works(names: str, data: str | None) -> dict[str, tuple[Config, beside.Work]]:
+def works(names: str, data: str | None) -> dict[str, tuple[Config, training.Work]]:
     """Configs of models and what they are trained on, by name; a model without its corpus is skipped.
 
     Args:
@@ -185,12 +180,12 @@ def works(names: str, data: str | None) -> dict[str, tuple[Config, beside.Work]]
     found = {}
     for name, config in transformers(names).items():
         if config.data.source != 'text':
-            found[name] = config, beside.full_rows(config)
+            found[name] = config, training.full_rows(config)
         elif data is None:
             print(f'{name}: skipped, --data does not say where it is')
         else:
             config = configs.replace(config, {'data.dir': data})
-            found[name] = config, beside.corpus(config)
+            found[name] = config, training.corpus(config)
     return found
 
 
@@ -203,7 +198,7 @@ def benchmark_train(call: Call) -> None:
         least, m = TRANSFORMERS[name][1], config.model
         model = f'{name}: {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
         kinds = ['float32', 'bfloat16']
-        found[name] = beside.measure(config, model, work, kinds, least, flags.rounds, flags.updates)
+        found[name] = training.measure(config, model, work, kinds, least, flags.rounds, flags.updates)
         if flags.profile is not None:
             folder = pathlib.Path(flags.profile) / name
             found[name]['profile'] = profiled.trace(config, work.ours[0], folder, flags.updates)
@@ -222,10 +217,10 @@ def benchmark_decode(call: Call) -> None:
         raise ConfigError('--workdir and --input: give both, or none')
     if flags.workdir is not None:
         trained, origin = restore.load(flags.workdir)
-        rows = searches.read(trained, flags.input)
+        rows = search.read(trained, flags.input)
         what = f'{flags.workdir}, {origin}, {len(rows)} sentences of {flags.input}'
     else:
-        trained = searches.untrained(configs.resolve(configs.config_dict({**SIZES, 'decode.extra_len': 0})))
+        trained = search.untrained(configs.resolve(configs.config_dict({**SIZES, 'decode.extra_len': 0})))
         rows = updates.random_batch(trained.config)['source'].tokens[:SENTENCES].tolist()
         what = f'an untrained model of the size of base, {len(rows)} sentences of {len(rows[0])} pieces'
     config = trained.config
@@ -233,15 +228,15 @@ def benchmark_decode(call: Call) -> None:
         raise ConfigError(f'decode.method={config.decode.method} in {flags.workdir}: beam search is measured')
     print(f'beam {config.decode.beam}: {what}; {flags.rounds} rounds, {os.cpu_count()} processors')
     outputs = {}
-    with searches.others(trained) as theirs:
-        translators = {'ours': searches.ours(trained), **theirs}
+    with search.others(trained) as theirs:
+        translators = {'ours': search.ours(trained), **theirs}
 
         def side(name: str, times: int) -> None:
             for _ in range(times):
                 outputs[name] = translators[name](rows)
 
         sides = {name: functools.partial(side, name) for name in translators}
-        found = turns.compare(turns.measure(sides, flags.rounds, 1), len(rows), 'sentences')
+        found = interleaved.compare(interleaved.measure(sides, flags.rounds, 1), len(rows), 'sentences')
     leasts = {'CTranslate2, float32': 1.0} | ({} if flags.workdir else {'Hugging Face': 2.0})
     tell_ratios(found, 'sentences', leasts)
     mine = outputs.pop('ours')

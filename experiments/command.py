@@ -2,10 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 
-from transformer import arguments, console, heap, options
 from transformer import config as configs
-from transformer.arguments import Command, Flag
-from transformer.options import ConfigError
+from transformer.cli import flags, memory
+from transformer.cli.flags import Command, Flag
+from transformer.cli.help import help_of, summaries
+from transformer.cli.terminal import exit_status
+from transformer.config import ConfigError, declare
 
 
 def run(
@@ -30,12 +32,12 @@ def run(
         if {'--help', '-h'} & set(argv[1:]) or 'help' in argv[1:2]:
             print(_help(argv, f'python -m experiments.{program}', usage, commands, known), end='')
             return 0
-        call = arguments.read(argv, commands, known)
+        call = flags.read(argv, commands, known)
         return commands[call.command].run(call) or 0
 
-    heap.keep_freed_memory()
-    heap.collect_rarely()
-    return console.exit_status(named)
+    memory.keep_freed_memory()
+    memory.collect_rarely()
+    return exit_status(named)
 
 
 def changes(said: Sequence[str]) -> dict[str, object]:
@@ -45,7 +47,7 @@ def changes(said: Sequence[str]) -> dict[str, object]:
       ConfigError: one is not OPTION=VALUE, or there is no such option or value.
     """
     found = pairs('set', said).items()
-    return {key: options.parse_value(configs.OPTIONS, key, value) for key, value in found}
+    return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in found}
 
 
 def pairs(flag: str, said: Sequence[str]) -> dict[str, str]:
@@ -73,6 +75,6 @@ def _help(
     found = [word for word in argv[1:] if word in commands]
     if found or '' in commands:
         name = found[0] if found else ''
-        return arguments.help_of(program, name, commands[name], known)
-    listed = arguments.summaries(commands)
+        return help_of(program, name, commands[name], known)
+    listed = summaries(commands)
     return f'{usage.strip()}\n\nCommands (`{program} COMMAND --help` tells more):\n{listed}\n'

@@ -13,15 +13,20 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from experiments import command, differences, formats, own, records, runs, scales, scored, sensitivity, tables
-from experiments.differences import Difference
-from experiments.formats import Column
-from experiments.records import Tests
-from experiments.scored import Comparison, Measured
+from experiments import command
+from experiments.rendering import formats
+from experiments.rendering.formats import Column
+from experiments.reports import differences, numbers, results, sensitivity
+from experiments.reports.differences import Difference
+from experiments.reports.numbers import Tests
+from experiments.reports.results import Comparison, Measured
+from experiments.sweeps import runs
+from experiments.tables import rows as tables
+from experiments.tables import scales, user_files
 from transformer import config as configs
 from transformer import files
-from transformer.arguments import Call, Command, Flag
-from transformer.options import ConfigError
+from transformer.cli.flags import Call, Command, Flag
+from transformer.config import ConfigError
 
 
 def columns(comparison: Comparison, tests: Tests) -> list[Column]:
@@ -129,7 +134,7 @@ def _p(value: float) -> str:
 
 def _costs(comparison: Comparison) -> list[Column]:
     rows, ours = comparison.rows, ' ours' if comparison.several else ''
-    speeds = [_number(records.speed(row), ',.0f') for row in rows] if comparison.table.speed else []
+    speeds = [_number(numbers.speed(row), ',.0f') for row in rows] if comparison.table.speed else []
     return [
         Column('params', 'cost', [_number(row.row.paper.get('params'), 'g', 'M') for row in rows]),
         Column(
@@ -138,9 +143,9 @@ def _costs(comparison: Comparison) -> list[Column]:
             [f'{row.done[0].result["params"] / 1e6:.2f}M' if row.done else '' for row in rows],
         ),
         Column('FLOPs', 'cost', [_number(row.row.paper.get('FLOPs'), '.1e') for row in rows]),
-        Column(f'FLOPs{ours}', 'cost', [_number(records.flops(row), '.2e') for row in rows]),
+        Column(f'FLOPs{ours}', 'cost', [_number(numbers.flops(row), '.2e') for row in rows]),
         Column('tokens/s', 'cost', speeds),
-        Column('hours', 'cost', [_number(records.hours(row), '.3g') for row in rows]),
+        Column('hours', 'cost', [_number(numbers.hours(row), '.3g') for row in rows]),
     ]
 
 
@@ -301,22 +306,22 @@ def _agreement_by_option(call: Call) -> str:
         if folder.resolve() in [other.resolve() for other in folders[:i]]:
             raise ConfigError(f'--sensitivity={folder}: named twice')
     sweeps = {str(folder): runs.read_sweep(folder) for folder in folders}
-    compared = {name: (sweep, scored.of_sweep(sweep, pathlib.Path(name))) for name, sweep in sweeps.items()}
+    compared = {name: (sweep, results.of_sweep(sweep, pathlib.Path(name))) for name, sweep in sweeps.items()}
     return FORMATS[values.format](*sensitivity.columns(compared))
 
 
 def _rendered(comparison: Comparison, tests: Tests, told: list[str], form: str) -> str:
     """The report in a format."""
     if form == 'csv':
-        return formats.csv_text(records.of_rows(comparison, tests))
+        return formats.csv_text(numbers.of_rows(comparison, tests))
     if form == 'json':
         about = {'title': comparison.title, 'split': comparison.table.split, 'base': comparison.base}
-        rows = {'rows': records.of_rows(comparison, tests), 'runs': records.of_runs(comparison)}
+        rows = {'rows': numbers.of_rows(comparison, tests), 'runs': numbers.of_runs(comparison)}
         return formats.json_text({**about, **rows, 'notes': told})
     shown = columns(comparison, tests)
     if form == 'html':
         # Imported here, so that the other formats need no matplotlib.
-        from experiments import page
+        from experiments.rendering import page
 
         curves = {row.row.name: _curves(row) for row in comparison.rows}
         return page.page(comparison.title, shown, told, curves, comparison.base)
@@ -328,9 +333,9 @@ def _compared(call: Call) -> Comparison:
     values = call.flags
     if call.words:
         _refuse(values, ('workdir', 'table', 'scale'), 'for the report of a sweep only, not with RUN...')
-        return scored.of_runs(call.words, values.base, values.split)
+        return results.of_runs(call.words, values.base, values.split)
     folder = _folder(call)
-    return scored.of_sweep(runs.read_sweep(folder), folder)
+    return results.of_sweep(runs.read_sweep(folder), folder)
 
 
 def _refuse(values: flags.FlagValues, names: Sequence[str], why: str) -> None:
@@ -350,7 +355,7 @@ def _folder(call: Call) -> pathlib.Path:
     _refuse(values, ('base', 'split'), 'for a report of RUN... only; the table of a sweep decides it')
     if values.workdir is None and values.table is None:
         raise ConfigError('--workdir: missing; report needs the folder of a sweep, or the folders of runs')
-    table, scale = (own.kept(name) if name else None for name in (values.table, values.scale))
+    table, scale = (user_files.kept(name) if name else None for name in (values.table, values.scale))
     folder = pathlib.Path(values.workdir or runs.folder(table, scale or scales.default_scale(table)))
     sweep = runs.read_sweep(folder)
     for flag, asked, found in (('table', table, sweep.table), ('scale', scale, sweep.scale)):

@@ -17,9 +17,13 @@ from collections.abc import Sequence
 from absl import flags
 from tabulate import tabulate
 
-from experiments import command, launch, own, plan, runs, scales, tables, tpu
-from transformer.arguments import Call, Command, Flag
-from transformer.options import ConfigError
+from experiments import command
+from experiments.compiled import tpu
+from experiments.sweeps import cost, launch, runs
+from experiments.tables import rows as tables
+from experiments.tables import scales, user_files
+from transformer.cli.flags import Call, Command, Flag
+from transformer.config import ConfigError
 
 
 def print_plan(call: Call) -> None:
@@ -32,8 +36,8 @@ def print_plan(call: Call) -> None:
         raise ConfigError(f'--memory: --topology={values.topology} tells the memory; leave out --memory')
     if values.topology:
         tpu.prepare()
-    speed = values.tflops or plan.PAPER_DEVICES * plan.P100
-    plan.print_plan(
+    speed = values.tflops or cost.PAPER_DEVICES * cost.P100
+    cost.print_plan(
         tables.rows(_table(values), values.rows),
         _scale(values),
         _different(values),
@@ -112,11 +116,11 @@ def _seeds(text: str) -> range:
 
 
 def _table(values: flags.FlagValues) -> str:
-    return own.kept(values.table)
+    return user_files.kept(values.table)
 
 
 def _scale(values: flags.FlagValues) -> str:
-    return own.kept(values.scale) if values.scale else scales.default_scale(_table(values))
+    return user_files.kept(values.scale) if values.scale else scales.default_scale(_table(values))
 
 
 def _workdir(values: flags.FlagValues) -> pathlib.Path:
@@ -136,7 +140,7 @@ def print_status(call: Call) -> None:
     workdir = _workdir(call.flags)
     sweep = runs.read_sweep(workdir)
     for flag, found in (('table', sweep.table), ('scale', sweep.scale)):
-        if call.flags[flag].present and own.kept(call.flags[flag].value) != found:
+        if call.flags[flag].present and user_files.kept(call.flags[flag].value) != found:
             raise ConfigError(f'--{flag}={call.flags[flag].value}: {workdir} is of {flag} {found}')
     states = runs.states(sweep, workdir)
     left = runs.seconds_left(states)
@@ -178,7 +182,7 @@ def print_rows(call: Call) -> None:
         names = [_scale(values)]
     else:
         names = OF_TABLES if written_for in (None, *OF_TABLES) else [written_for]
-    plan.print_rows(rows, names, markdown=values.format == 'markdown')
+    cost.print_rows(rows, names, markdown=values.format == 'markdown')
 
 
 SCALE = ('table', 'rows', 'scale', 'set')

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from transformer import config as configs
-from transformer import corpora
+from transformer.actions import data as corpora
 from transformer.config import Data
 from transformer.data.batches import Batches, Running, Windows, fill
-from transformer.data.corpus import Corpus, Field, Prepared
+from transformer.data.dataset import Corpus, Field, Prepared
 from transformer.data.prefetch import prefetch
 from transformer.data.rows import BUCKETS, bucket_widths, patterns, rows_per_batch
 from transformer.data.tokenizer import ByteTokenizer

@@ -13,11 +13,20 @@ import jax
 import numpy as np
 import pytest
 
-from experiments import benchmark, beside, compiled, elsewhere, limit, profiled, synthetic, turns, updates
-from transformer import accounting
+from experiments import benchmark
+from experiments.compiled import hlo
+from experiments.speed import (
+    interleaved,
+    matrix_products,
+    profiled,
+    subprocesses,
+    synthetic,
+    training,
+    updates,
+)
 from transformer import config as configs
-from transformer.nn import models
-from transformer.symbols import Tokens
+from transformer.nn import cost, models
+from transformer.tokens import Tokens
 
 PEERS = ['PyTorch, float32', 'PyTorch, bfloat16', 'PyTorch, float32, heap kept']
 
@@ -52,7 +61,7 @@ def test_the_text_has_lengths_like_wmt_and_is_the_same_every_time(tmp_path):
 
 def test_sides_take_turns_and_the_first_round_does_not_count(monkeypatch):
     clock, calls = itertools.count(), []
-    monkeypatch.setattr(turns.time, 'perf_counter', lambda: float(next(clock)))
+    monkeypatch.setattr(interleaved.time, 'perf_counter', lambda: float(next(clock)))
 
     def side(name, seconds):
         def run(updates):
@@ -63,13 +72,13 @@ def test_sides_take_turns_and_the_first_round_does_not_count(monkeypatch):
         return run
 
     slow, fast = iter([90, 8, 4, 12]), iter([90, 2, 4, 2])
-    found = turns.measure({'slow': side('slow', slow), 'fast': side('fast', fast)}, 3, 2)
+    found = interleaved.measure({'slow': side('slow', slow), 'fast': side('fast', fast)}, 3, 2)
     assert calls == [('slow', 2), ('fast', 2)] * 4
     assert found == {'slow': [4, 2, 6], 'fast': [1, 2, 1]}
-    compared = turns.compare(found, 100)
+    compared = interleaved.compare(found, 100)
     assert compared['tokens_per_second'] == {'slow': 25, 'fast': 100}
     assert compared['ratios'] == {'fast': {'ratio': 0.25, 'spread': [1 / 6, 1]}}
-    assert turns.compare({'slow': [4.0]}, 100)['ratios'] == {}
+    assert interleaved.compare({'slow': [4.0]}, 100)['ratios'] == {}
 
 
 SMALL = {
@@ -172,7 +181,7 @@ ENTRY %main (x: f32[2,2]) -> f32[2,2] {{
   ROOT %copy.1 = f32[2,2] copy(%add.3)
 }}
 """
-    found = profiled.places(compiled.parse(program))
+    found = profiled.places(hlo.parse(program))
     assert {name: found[name] for name in (*sources, 'copy.1')} == {
         'fusion.1': 'products',
         'add.1': 'decoder/attention',
@@ -196,7 +205,7 @@ def corpus(tmp_path, monkeypatch):
     changes = {**small, **text, 'data.batching': 'packed', 'data.batch_tokens': 1536}
     config = lambda: configs.config_dict(changes)
     monkeypatch.setattr(benchmark, 'TRANSFORMERS', {'multi30k': (config, 3.0)})
-    monkeypatch.setattr(beside, 'PAIRS', 100)
+    monkeypatch.setattr(training, 'PAIRS', 100)
     return tmp_path
 
 
@@ -213,7 +222,7 @@ def test_both_sides_train_on_the_same_pairs_of_a_corpus(corpus):
     config = configs.replace(
         configs.resolve(benchmark.TRANSFORMERS['multi30k'][0]()), {'data.dir': str(corpus)}
     )
-    work = beside.corpus(config)
+    work = training.corpus(config)
     pairs = collections.Counter()
     for sign, batches in (1, work.ours), (-1, work.theirs):
         for batch in batches:
@@ -242,31 +251,31 @@ def rows_of(tokens):
 
 def test_the_peer_does_not_see_padding():
     torch = pytest.importorskip('torch')
-    from experiments import peers
+    from experiments.speed import torch_models
 
     config = transformer_config()
     torch.manual_seed(0)
-    model = peers.Transformer(config).train()
+    model = torch_models.Transformer(config).train()
     short = {'source': rows_of([[5, 6]]), 'target': rows_of([[7, 8]])}
     long = {'source': rows_of([[9, 4, 5, 6]]), 'target': rows_of([[5, 8, 9, 7]])}
     both = {'source': rows_of([[5, 6, 0, 0], [9, 4, 5, 6]]), 'target': rows_of([[7, 8, 0, 0], [5, 8, 9, 7]])}
     # What stands for the start is a row's last place, which is another one in a longer row.
-    starts = [peers.place(batch, False) for batch in (short, long, both)]
+    starts = [torch_models.place(batch, False) for batch in (short, long, both)]
     for _, before, *_ in starts:
         before[:, 0] = 3
-    alone, other, found = (peers.loss(model, placed, 'float32', 0.1).item() for placed in starts)
+    alone, other, found = (torch_models.loss(model, placed, 'float32', 0.1).item() for placed in starts)
     assert found == pytest.approx((2 * alone + 4 * other) / 6, rel=1e-5)
-    rounded = peers.loss(model, starts[2], 'bfloat16', 0.1).item()
+    rounded = torch_models.loss(model, starts[2], 'bfloat16', 0.1).item()
     assert rounded != found and rounded == pytest.approx(found, rel=0.05)
 
 
 @pytest.mark.parametrize('time_major', [False, True])
 def test_the_peer_reads_the_tokens_before(time_major):
     pytest.importorskip('torch')
-    from experiments import peers
+    from experiments.speed import torch_models
 
     batch = updates.random_batch(transformer_config())
-    source, before, target = peers.place(batch, time_major)
+    source, before, target = torch_models.place(batch, time_major)
     if time_major:
         source, before, target = source.T, before.T, target.T
     assert (source.numpy() == batch['source'].tokens).all()
@@ -288,17 +297,17 @@ def test_a_pass_is_an_update_with_each_batch(monkeypatch):
 
 def test_a_pass_of_the_peer_is_an_update_with_each_batch(monkeypatch):
     pytest.importorskip('torch')
-    from experiments import peers
+    from experiments.speed import torch_models
 
-    config, seen, loss = transformer_config(), [], peers.loss
+    config, seen, loss = transformer_config(), [], torch_models.loss
     batches = [updates.random_batch(configs.replace(config, {'train.seed': seed})) for seed in (1, 2)]
 
     def counted(model, batch, kind, eps_ls):
         seen.append((batch[-1].flatten().tolist(), kind, eps_ls))
         return loss(model, batch, kind, eps_ls)
 
-    monkeypatch.setattr(peers, 'loss', counted)
-    peers.updates(config, batches, 'bfloat16')(3)
+    monkeypatch.setattr(torch_models, 'loss', counted)
+    torch_models.updates(config, batches, 'bfloat16')(3)
     targets = [batch['target'].tokens.ravel().tolist() for batch in batches] * 3
     assert seen == [(target, 'bfloat16', config.train.eps_ls) for target in targets]
 
@@ -311,7 +320,7 @@ def test_peers_are_timed_as_they_come_and_keeping_memory(corpus, monkeypatch):
         return lambda passes: None
 
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: name)
-    monkeypatch.setattr(beside.elsewhere, 'start', start)
+    monkeypatch.setattr(training.subprocesses, 'start', start)
     call = ['benchmark', 'train', '--models=multi30k', '--rounds=1', '--updates=1', f'--data={corpus}']
     assert benchmark.main(call) == 0
     assert started == [('float32', False), ('bfloat16', False), ('float32', True)]
@@ -319,17 +328,17 @@ def test_peers_are_timed_as_they_come_and_keeping_memory(corpus, monkeypatch):
 
 def test_products_alone_are_made_as_often_as_in_the_passes_of_updates(monkeypatch):
     made = []
-    monkeypatch.setattr(limit.Product, 'prepared', lambda product: lambda: made.append(product))
+    monkeypatch.setattr(matrix_products.Product, 'prepared', lambda product: lambda: made.append(product))
     config = configs.resolve(configs.config_dict({**benchmark.SIZES, **SMALL, 'data.batch_tokens': 64}))
     batch = updates.random_batch(config)
-    limit.of(config, [batch] * 3)(2)
-    once = limit.of_update(config, batch)
+    matrix_products.of(config, [batch] * 3)(2)
+    once = matrix_products.of_update(config, batch)
     assert collections.Counter(made) == {product: 6 * times for product, times in once.items()}
 
 
 def test_a_product_alone_has_the_shape_of_the_programs():
     dimensions = (((2,), (0,)), ((), ()))
-    product = limit.Product(((2, 3, 4), 'bfloat16'), ((4, 5), 'bfloat16'), dimensions, 'float32')
+    product = matrix_products.Product(((2, 3, 4), 'bfloat16'), ((4, 5), 'bfloat16'), dimensions, 'float32')
     found = product.prepared()()
     assert [x.dtype for x in product.prepared().args] == ['bfloat16'] * 2
     assert found.shape == (2, 3, 5) and found.dtype == 'float32'
@@ -373,10 +382,10 @@ def test_decode(monkeypatch, tmp_path, capsys, peer):
 
 def test_a_function_in_a_process_of_its_own():
     with contextlib.ExitStack() as stack:
-        second = elsewhere.start(stack, operator.itemgetter, 1)
+        second = subprocesses.start(stack, operator.itemgetter, 1)
         assert second([[5], [6]]) == [6] and second([[7], [8]]) == [8]
         with pytest.raises(ValueError, match='invalid literal'):
-            elsewhere.start(stack, int, 'none')
+            subprocesses.start(stack, int, 'none')
     with pytest.raises(RuntimeError, match='after shutdown'):
         second([[5], [6]])
 
@@ -386,7 +395,7 @@ def test_a_function_in_a_process_of_its_own():
 def test_such_a_process_keeps_freed_memory_or_not(keeps):
     used = "lambda: (__import__('numpy').ones(2**25), __import__('resource').getrusage(0).ru_minflt)[1]"
     with contextlib.ExitStack() as stack:
-        faults = elsewhere.start(stack, eval, used, keeps_memory=keeps)
+        faults = subprocesses.start(stack, eval, used, keeps_memory=keeps)
         before = faults()
         # 256 MiB are 65,536 pages, and fewer where pages are huge.
         assert (faults() - before < 100) == keeps
@@ -408,7 +417,7 @@ def test_the_products_of_an_update_are_all_found(kind, accumulate):
     """By the FLOPs that the formula gives, which counts the same products once."""
     options = {**benchmark.SIZES, **SMALL, 'model.kind': kind, 'model.N': 2, 'data.batch_tokens': 64}
     config = configs.resolve(configs.config_dict({**options, 'train.accumulate': accumulate}))
-    found = limit.of_update(config, updates.random_batch(config))
+    found = matrix_products.of_update(config, updates.random_batch(config))
     flops = sum(product.flops() * count for product, count in found.items())
     again, m = 0, config.model
     if kind == 'transformer':
@@ -416,26 +425,26 @@ def test_the_products_of_an_update_are_all_found(kind, accumulate):
         # each decoder layer twice.
         logits = config.data.batch_tokens * config.data.row_len * m.h * m.d_k
         again = 2 * logits * (m.N + 2 * m.N_decoder)
-    assert flops == accounting.update_flops(config) + again
+    assert flops == cost.update_flops(config) + again
 
 
 def test_the_peer_has_our_size():
     pytest.importorskip('torch')
-    from experiments import peers
+    from experiments.speed import torch_models
 
     config = configs.resolve(configs.config_dict({**benchmark.RECURRENT, **SMALL}))
-    theirs = list(peers.Seq2Seq(config).parameters())
+    theirs = list(torch_models.Seq2Seq(config).parameters())
     matrices = sum(p.numel() for p in theirs if p.ndim == 2)
     biases = sum(p.numel() for p in theirs if p.ndim == 1)
     # Each gate of nn.LSTM has two biases, whose sum is the one of ours.
-    assert matrices + biases // 2 == accounting.parameters(models.parameter_shapes(config))
+    assert matrices + biases // 2 == cost.parameters(models.parameter_shapes(config))
     config = configs.resolve(configs.config_dict({**benchmark.SIZES, **SMALL, 'model.biases': 'all'}))
-    layer = peers.Transformer(config).layers.decoder.layers[0]
+    layer = torch_models.Transformer(config).layers.decoder.layers[0]
     dropped = [each.dropout for each in (layer.self_attn, layer.multihead_attn)] + [layer.dropout.p]
     assert dropped == [0.0] * 3 and layer.dropout1.p == config.model.P_drop == 0.1
-    theirs = sum(p.numel() for p in peers.Transformer(config).parameters())
+    theirs = sum(p.numel() for p in torch_models.Transformer(config).parameters())
     # nn.Transformer has one more LayerNorm at the end of each stack.
-    assert theirs == accounting.parameters(models.parameter_shapes(config)) + 2 * 2 * config.model.d_model
+    assert theirs == cost.parameters(models.parameter_shapes(config)) + 2 * 2 * config.model.d_model
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,10 @@ import optax
 import pytest
 from absl import logging
 
-from transformer.options import ConfigError
+from transformer.config import ConfigError
 from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint
-from transformer.runs.fingerprint import fingerprint
+from transformer.runs.hashes import fingerprint
 
 ROOT = pathlib.Path(__file__).parent.parent
 

@@ -37,16 +37,16 @@ from experiments.claims import (
 )
 from experiments.claims.claim import OVER_PAIRS, Claim, Verdict, config_of, interval, spread, train
 from transformer import config as configs
-from transformer import training
-from transformer.data.grammar.inflection import IT, NOUNS
-from transformer.data.grammar.sentences import sentence_pairs
+from transformer.data.sources.grammar.inflection import IT, NOUNS
+from transformer.data.sources.grammar.sentences import sentence_pairs
 from transformer.nn import models
 from transformer.nn.kernels.table import KERNELS
 from transformer.nn.layers import Sublayer
 from transformer.nn.recurrent import RecurrentDecoder
 from transformer.nn.stacks import Encoder
-from transformer.symbols import EOS, PAD, Tokens
 from transformer.tasks.translation import bleu
+from transformer.tokens import EOS, PAD, Tokens
+from transformer.training.step import initial_state
 
 
 def test_norms_of_a_recurrent_layer(monkeypatch):
@@ -394,7 +394,7 @@ def test_updates_of_several_models():
     ]
     schedules = [warmup.rates(one)[:3] for one in each]
     np.testing.assert_allclose(schedules[1], [0.05, 0.1, 0.1], rtol=1e-6)
-    first = training.initial_state(configs.replace(config, {'train.seed': 5}))
+    first = initial_state(configs.replace(config, {'train.seed': 5}))
     params, state = jax.tree.map(lambda x: jnp.stack([x, x]), (first.params, first.optimizer))
     for i, batch in enumerate(batches):
         params, state, _ = warmup._update(config)(params, state, batch, np.asarray(schedules)[:, i])

@@ -19,14 +19,18 @@ from etils import epath
 import run
 import transformer
 from experiments.figures import __main__ as figures
-from transformer import arguments as cli_arguments
-from transformer import cli, commands, files, options, scoring
 from transformer import config as configs
-from transformer.data import given
-from transformer.options import ConfigError
-from transformer.runs import ownership, restore
+from transformer import files
+from transformer.actions.compare import Side, run_comparison
+from transformer.actions.evaluate import run_evaluation
+from transformer.actions.load import load
+from transformer.cli import flags, main
+from transformer.cli.commands import COMMANDS
+from transformer.config import ConfigError, declare
+from transformer.data import text_input
+from transformer.inference import generate
+from transformer.runs import owner, restore
 from transformer.runs import workdir as workdirs
-from transformer.tasks import generation
 from transformer.tasks.translation import task as translation
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -164,7 +168,7 @@ def test_a_wrong_call(capfd, tmp_path, argv, parts):
 )
 def test_only_what_is_near_is_suggested(written, meant):
     with pytest.raises(ConfigError) as error:
-        options.check_name(configs.OPTIONS, written)
+        declare.check_name(configs.OPTIONS, written)
     hint = f'; did you mean {meant!r}?' if meant else ''
     assert str(error.value) == f'{written}: no such option{hint}'
 
@@ -299,7 +303,7 @@ def test_checkpoints_that_are_not_there_to_average(capfd, trained, argv, part):
 
 
 def test_a_work_directory_that_another_process_writes(capfd, texts, trained):
-    with ownership.owned(epath.Path(trained)):
+    with owner.owned(epath.Path(trained)):
         for argv in (arguments(texts, trained), ['average', f'--workdir={trained}', '--last=1', '--every=1']):
             assert f'{trained}: in use by process {os.getpid()} on ' in fails(capfd, *argv)
 
@@ -308,7 +312,7 @@ def test_training_from_python_goes_on_after_a_kill_before_the_first_step(capfd, 
     workdir = tmp_path / 'w'
     workdir.mkdir()
     (workdir / 'tokenizer.model').write_bytes(b'half')
-    config = cli_arguments.config(cli.parse(['run.py', *arguments(texts, workdir)]))
+    config = flags.config(main.parse(['run.py', *arguments(texts, workdir)]))
     told = []
     result = transformer.train(config, workdir, on_metrics=lambda *line: told.append(line))
     assert (workdir / 'tokenizer.model').read_bytes() == (trained / 'tokenizer.model').read_bytes()
@@ -344,15 +348,13 @@ def test_averages_the_last_checkpoints(capfd, texts, trained, tmp_path):
     result = json.loads((workdir / 'result.json').read_text())
     evaluation = result['evaluations']['test.average.beam=1']
     assert (evaluation['checkpoint'], evaluation['steps']) == ('average', [2, 3])
-    averaged, second, third = (
-        commands.load(workdir, choice).trained.params for choice in ('average', '2', '3')
-    )
+    averaged, second, third = (load(workdir, choice).trained.params for choice in ('average', '2', '3'))
     jax.tree.map(
         np.testing.assert_array_equal, averaged, jax.tree.map(lambda a, b: (a + b) / 2, second, third)
     )
     # A new average replaces the old one. Its last checkpoint is the training's, though no multiple of 2.
     assert run.main([*average, '--last=1', '--every=2']) == 0
-    jax.tree.map(np.testing.assert_array_equal, commands.load(workdir, 'average').trained.params, third)
+    jax.tree.map(np.testing.assert_array_equal, load(workdir, 'average').trained.params, third)
 
 
 def test_a_figure_of_a_sentence_without_it_shows_all_words(capfd, trained):
@@ -458,11 +460,9 @@ def test_training_keeps_and_averages_what_its_config_says(capfd, texts, tmp_path
     assert {(s['checkpoint'], *s['steps']) for s in result['scores'].values()} == {('average', 4, 6, 7)}
     # What the training scored is also what is loaded.
     capfd.readouterr()
-    averaged = commands.load(tmp_path / 'w').trained.params
+    averaged = load(tmp_path / 'w').trained.params
     assert 'average of the checkpoints 4, 6, 7' in capfd.readouterr().err
-    jax.tree.map(
-        np.testing.assert_array_equal, averaged, commands.load(tmp_path / 'w', 'average').trained.params
-    )
+    jax.tree.map(np.testing.assert_array_equal, averaged, load(tmp_path / 'w', 'average').trained.params)
     kept = {int(path.name) for path in (tmp_path / 'w' / 'checkpoints').iterdir()}
     # Of the multiples of 2 as many as if the last update were one.
     assert kept == {2, 4, 6, 7}
@@ -617,7 +617,7 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
 
 def recorded(monkeypatch, seen: list) -> None:
     """Notes the rows of every search."""
-    program = generation._program
+    program = generate._program
 
     def recording(*arguments):
         search = program(*arguments)
@@ -628,13 +628,13 @@ def recorded(monkeypatch, seen: list) -> None:
 
         return call
 
-    monkeypatch.setattr(generation, '_program', recording)
+    monkeypatch.setattr(generate, '_program', recording)
 
 
 def test_a_long_sentence_is_cut(trained, monkeypatch):
     seen = []
     recorded(monkeypatch, seen)
-    commands.load(trained).translate(['nine ' * 200], max_source_len=16)
+    load(trained).translate(['nine ' * 200], max_source_len=16)
     (row,) = (row for tokens in seen for row in tokens if row.any())
     assert np.count_nonzero(row) == 16 and row[15] == 1
 
@@ -646,30 +646,30 @@ def test_a_search_that_is_left_starts_no_more_batches(trained, monkeypatch):
         try:
             found = np.ones((4, 1, 1), np.int32)
             while True:
-                yield generation.decode.Hypotheses(found, found[..., 0], found[..., 0])
+                yield generate.decode.Hypotheses(found, found[..., 0], found[..., 0])
         finally:
             closed.append(arguments)
 
     def leave(rows):
         raise InterruptedError
 
-    monkeypatch.setattr(generation, '_program', lambda *arguments: results)
+    monkeypatch.setattr(generate, '_program', lambda *arguments: results)
     with pytest.raises(InterruptedError) as kept:
-        commands.load(trained).hypotheses(['one two'], on_done=leave)
+        load(trained).hypotheses(['one two'], on_done=leave)
     # The traceback, which a notebook keeps, holds the search.
     assert len(closed) == 1 and kept.tb
 
 
 def test_only_the_search_of_many_lines_begins_in_a_smaller_room(trained, monkeypatch):
-    seen, beam_search = [], generation.decode.beam_search
+    seen, beam_search = [], generate.decode.beam_search
 
     def recording(step, rooms, *others, **options):
         seen.append([room.length for room in rooms])
         return beam_search(step, rooms, *others, **options)
 
-    monkeypatch.setattr(generation.decode, 'beam_search', recording)
-    generation._program.cache_clear()
-    translator = commands.load(trained)
+    monkeypatch.setattr(generate.decode, 'beam_search', recording)
+    generate._program.cache_clear()
+    translator = load(trained)
     alone = translator.translate(['one two'], extra_len=10)
     many = translator.translate(['one two'] * 60, extra_len=10)
     # 32 and 8 pieces are the widths of their batches.
@@ -678,14 +678,14 @@ def test_only_the_search_of_many_lines_begins_in_a_smaller_room(trained, monkeyp
 
 
 def test_the_search_has_the_precision_of_the_training(trained, monkeypatch):
-    seen, search_rows = [], generation.search_rows
+    seen, search_rows = [], generate.search_rows
 
     def recording(*arguments):
         seen.append(jax.config.jax_default_matmul_precision)
         return search_rows(*arguments)
 
-    monkeypatch.setattr(generation, 'search_rows', recording)
-    translator = commands.load(trained)
+    monkeypatch.setattr(generate, 'search_rows', recording)
+    translator = load(trained)
     config = configs.replace(translator.trained.config, {'train.matmul_precision': 'highest'})
     translator.trained = translator.trained._replace(config=config)
     translator.translate(['one two'])
@@ -723,7 +723,7 @@ def test_what_the_search_cannot_give_is_refused_before_the_model_is_loaded(
 
 
 def test_samples_of_a_translation_depend_on_seed_and_line_alone(trained, monkeypatch):
-    translator = commands.load(trained)
+    translator = load(trained)
     ask = functools.partial(translator.hypotheses, method='sample', samples=3)
     lines = ['one two', '', 'three four', 'one two']
     found = ask(lines, seed=5)
@@ -746,12 +746,12 @@ def test_samples_of_a_translation_depend_on_seed_and_line_alone(trained, monkeyp
 def test_mistakes_in_python_are_told_in_one_line(trained, arguments, told):
     texts, options = arguments
     with pytest.raises(ConfigError) as raised:
-        commands.load(trained).translate(texts, **options)
+        load(trained).translate(texts, **options)
     assert str(raised.value) == told
     with pytest.raises(ConfigError, match="sentences.1.=b'two': expected str, got bytes"):
-        generation.check_texts(['one', b'two'], 'sentences')
+        generate.check_texts(['one', b'two'], 'sentences')
     with pytest.raises(ConfigError, match='seed=1.5: expected int, got float'):
-        generation.check_counts(configs.Decode(), 1, 1, 1.5)
+        generate.check_counts(configs.Decode(), 1, 1, 1.5)
 
 
 def test_translate_nbest_and_scores(monkeypatch, capfdbinary, trained):
@@ -796,31 +796,31 @@ def test_config_prints_all_options_and_differences(capsys):
 def test_help_names_every_command(capsys):
     assert run.main(['run.py', '--help']) == 0
     out = capsys.readouterr().out
-    assert all(f'    {command} ' in out for command in cli.COMMANDS)
+    assert all(f'    {command} ' in out for command in COMMANDS)
     assert max(map(len, out.splitlines())) <= 80
     assert run.main(['run.py', 'help']) == 0
     assert capsys.readouterr().out == out
 
 
 def test_help_as_a_value_is_a_value(capsys):
-    call = cli.parse(['run.py', 'generate', '--workdir=w', '--prompt', 'help'])
+    call = main.parse(['run.py', 'generate', '--workdir=w', '--prompt', 'help'])
     assert call.flags.prompt == 'help'
     assert run.main(['run.py', 'generate', '--workdir=w', '--prompt', 'help']) == 2
     found = capsys.readouterr()
     assert found.out == '' and found.err.startswith('error: w: ')
 
 
-@pytest.mark.parametrize('command', cli.COMMANDS)
+@pytest.mark.parametrize('command', COMMANDS)
 def test_the_help_of_a_command_has_its_own_flags(capsys, command):
     assert run.main(['run.py', command, '--help']) == 0
     out = capsys.readouterr().out
-    assert set(re.findall(r'^    --(\w+)', out, re.MULTILINE)) == set(cli.COMMANDS[command].flags)
+    assert set(re.findall(r'^    --(\w+)', out, re.MULTILINE)) == set(COMMANDS[command].flags)
     assert max(map(len, out.splitlines())) <= 80
     for line in out.partition('Examples:')[2].splitlines():
         if line:
             line = line.replace('--config=FILE', '--config=configs/tiny.py')
             words = shlex.split(line.partition('run.py')[2].partition('<')[0], comments=True)
-            assert cli.parse(['run.py', *words]).command == command
+            assert main.parse(['run.py', *words]).command == command
 
 
 def test_forced_scores_add_up_to_the_loss(monkeypatch, capfdbinary, texts, trained):
@@ -869,8 +869,8 @@ def test_an_ensemble_of_checkpoints(monkeypatch, capfdbinary, texts, trained, tm
     alone, _ = translate(monkeypatch, capfdbinary, b'one two\nthree\n', where, '--checkpoint=3')
     same, err = translate(monkeypatch, capfdbinary, b'one two\nthree\n', where, '--checkpoint=3,latest')
     assert same == alone and b'ensemble of the checkpoints 3, latest' in err
-    several = commands.load(workdir, f'2,3,{trained}:latest').trained.params
-    steps = [commands.load(workdir, choice).trained.params for choice in ('2', '3', '3')]
+    several = load(workdir, f'2,3,{trained}:latest').trained.params
+    steps = [load(workdir, choice).trained.params for choice in ('2', '3', '3')]
     for member, step in zip(several, steps, strict=True):
         jax.tree.map(np.testing.assert_array_equal, member, step)
     call = ['--split=dev', '--config.decode.beam=1', f'--config.data.dir={texts}', where]
@@ -893,14 +893,14 @@ def test_members_of_an_ensemble_from_folders_of_one_name_are_told_apart(texts, t
     workdir = copied(trained, tmp_path / 'w')
     a, b = (copied(trained, tmp_path / name / 'm') for name in 'ab')
     scored = [
-        scoring.run_evaluation(epath.Path(workdir), ['dev'], f'2,{other}:2', {'decode.beam': 1})[0]
+        run_evaluation(epath.Path(workdir), ['dev'], f'2,{other}:2', {'decode.beam': 1})[0]
         for other in (a, b)
     ]
     assert [one.entry['checkpoint'] for one in scored] == [f'2,{a}:2', f'2,{b}:2']
     assert list(entries(workdir)) == [one.name for one in scored]
     # A name that is too long for a file is cut.
     deep = copied(trained, tmp_path / ('d' * 100) / ('e' * 100))
-    [found] = scoring.run_evaluation(epath.Path(workdir), ['dev'], f'2,{deep}:2', {'decode.beam': 1})
+    [found] = run_evaluation(epath.Path(workdir), ['dev'], f'2,{deep}:2', {'decode.beam': 1})
     assert len(found.name) < 200 and (workdir / 'translations' / f'{found.name}.txt').is_file()
 
 
@@ -918,12 +918,12 @@ def test_members_of_an_ensemble_may_differ_in_what_computes_the_same(trained, tm
     config = configs.from_json((other / 'config.json').read_text())
     changed = configs.replace(config, {'model.remat': True})
     (other / 'config.json').write_text(configs.to_json(changed))
-    assert len(commands.load(trained, f'2,{other}:2').trained.params) == 2
+    assert len(load(trained, f'2,{other}:2').trained.params) == 2
     flash = json.loads(configs.to_json(config))
     flash['model']['attention'] = 'flash'
     for folder in (other, copied(trained, tmp_path / 'p')):
         (folder / 'config.json').write_text(json.dumps(flash))
-    assert len(commands.load(tmp_path / 'p', f'2,{other}:2').trained.params) == 2
+    assert len(load(tmp_path / 'p', f'2,{other}:2').trained.params) == 2
 
 
 @pytest.mark.parametrize('config', ['gru_bahdanau', 'conv_seq2seq'])
@@ -997,7 +997,7 @@ def test_the_name_of_an_evaluation_says_what_differs_from_the_training(trained, 
     assert name('2', beam=8, extra_len=50) == 'test.2.beam=8.extra_len=50'
     assert name('2', 'mine-01234567', alpha=1.0) == 'mine-01234567.2.alpha=1.0'
     # Files of one long name and different contents.
-    long = [given.name_of({'source': {'name': f'{"x" * 90}.en', 'sha256': digit}}) for digit in '12']
+    long = [text_input.name_of({'source': {'name': f'{"x" * 90}.en', 'sha256': digit}}) for digit in '12']
     assert len({name('2', of) for of in long}) == 2
     # Had the training scored in another way, an evaluation from before would keep its name and its place.
     result = json.loads((workdir / 'result.json').read_text())
@@ -1042,14 +1042,14 @@ def test_evaluates_without_the_corpus(capfd, monkeypatch, trained, tmp_path):
 def test_a_split_that_cannot_be_scored_is_refused_before_any_data_is_read(
     capfd, monkeypatch, trained, command
 ):
-    monkeypatch.setattr('transformer.corpora.of_workdir', None)
+    monkeypatch.setattr('transformer.actions.data.of_workdir', None)
     words = [str(trained) if word == 'W' else word for word in command]
     where = [] if 'compare' in command else [f'--workdir={trained}']
     assert '--split=train: choose among dev, test' in fails(capfd, *words, *where, '--split=train')
 
 
 def test_a_checkpoint_that_is_not_there_is_refused_before_any_data_is_read(capfd, monkeypatch, trained):
-    monkeypatch.setattr('transformer.corpora.of_workdir', None)
+    monkeypatch.setattr('transformer.actions.data.of_workdir', None)
     told = fails(capfd, 'evaluate', f'--workdir={trained}', '--checkpoint=2,7')
     choices = 'scored, best, latest, average or one of the steps 2, 3'
     assert told == f'error: {trained}:7: no such checkpoint; choose {choices}\n'
@@ -1087,7 +1087,7 @@ def test_the_config_of_a_work_directory_is_a_config_file(capfd, trained, tmp_pat
     flat = configs.flatten(configs.from_json((trained / 'config.json').read_text()))
     assert {key: value.strip() for key, value in told.items()} == {k: str(v) for k, v in flat.items()}
     # What follows from other options follows from their changes too.
-    config = cli.arguments.config(cli.parse(['run.py', file, '--config.model.h=4']))
+    config = main.arguments.config(main.parse(['run.py', file, '--config.model.h=4']))
     assert (config.model.d_k, config.model.d_v, config.model.d_ff) == (4, 4, 32)
     # A command that needs its model takes the folder.
     told = (
@@ -1095,11 +1095,11 @@ def test_the_config_of_a_work_directory_is_a_config_file(capfd, trained, tmp_pat
     )
     assert told in fails(capfd, 'translate', file)
     # Its own work directory is the default one.
-    assert cli.arguments.work_directory(cli.parse(['run.py', file])) == f'runs/{trained.name}'
+    assert main.arguments.work_directory(main.parse(['run.py', file])) == f'runs/{trained.name}'
     damaged = tmp_path / 'config.json'
     damaged.write_text('{"model": 1}')
     with pytest.raises(ConfigError, match='not a config'):
-        cli.arguments.config(cli.parse(['run.py', f'--config={damaged}']))
+        main.arguments.config(main.parse(['run.py', f'--config={damaged}']))
 
 
 def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
@@ -1135,20 +1135,18 @@ def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     result['evaluations'] = {old: result['evaluations'][name]}
     (second / 'result.json').write_text(json.dumps(result))
     (second / 'translations' / f'{name}.txt').rename(second / 'translations' / f'{old}.txt')
-    known = lambda: scoring.run_comparison(
-        (scoring.Side(epath.Path(first), 'latest'), scoring.Side(epath.Path(second), '2')), 'test'
-    )
+    known = lambda: run_comparison((Side(epath.Path(first), 'latest'), Side(epath.Path(second), '2')), 'test')
     with monkeypatch.context() as patched:
         # A training that was killed before it scored has the scores of the one before.
         kept = (first / 'result.json').read_text()
         older = json.loads(kept)
         older['scores']['test']['decode']['beam'] = 3
         (first / 'result.json').write_text(json.dumps(older))
-        patched.setattr('transformer.scoring.run_evaluation', lambda *asked: 1 / 0)
+        patched.setattr('transformer.actions.evaluate.run_evaluation', lambda *asked: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             known()
         (first / 'result.json').write_text(kept)
-    monkeypatch.setattr('transformer.scoring.run_evaluation', None)
+    monkeypatch.setattr('transformer.actions.evaluate.run_evaluation', None)
     assert run.main(call) == 0
     out = capfd.readouterr().out
     bleus = report['scores']['sacreBLEU']

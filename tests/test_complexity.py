@@ -8,18 +8,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import compiled
+from experiments.compiled import hlo
 from experiments.complexity import __main__ as complexity
 from experiments.complexity import layers, measure, paths, tables
-from experiments.own import ROOT
+from experiments.tables.user_files import ROOT
 
 COMMITTED = ROOT / 'experiments' / 'results' / 'complexity'
 D, TRIPS, INNER = 16, 7, 5
 
 
-def program(function, *shapes: tuple[int, ...]) -> compiled.Program:
+def program(function, *shapes: tuple[int, ...]) -> hlo.Program:
     given = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
-    return compiled.parse(jax.jit(function).lower(*given).compile().as_text())
+    return hlo.parse(jax.jit(function).lower(*given).compile().as_text())
 
 
 def repeated(x, kernel, trips: int, unroll: int = 1):
@@ -37,40 +37,40 @@ PRODUCT = 2 * D * D
 
 def test_the_body_of_a_loop_counts_as_often_as_it_runs():
     once, looped = program(jnp.matmul, *SHAPES), program(lambda x, w: repeated(x, w, TRIPS), *SHAPES)
-    assert compiled.flops(once) == PRODUCT
+    assert hlo.flops(once) == PRODUCT
     # Besides the products there is little: the loop's counter.
-    assert TRIPS * PRODUCT <= compiled.flops(looped) <= 1.05 * TRIPS * PRODUCT
-    assert compiled.steps(once) == 1 and compiled.steps(looped) == TRIPS
+    assert TRIPS * PRODUCT <= hlo.flops(looped) <= 1.05 * TRIPS * PRODUCT
+    assert hlo.steps(once) == 1 and hlo.steps(looped) == TRIPS
 
 
 def test_a_loop_costs_what_it_costs_without_a_loop():
     whole = program(lambda x, w: repeated(x, w, TRIPS, unroll=TRIPS), *SHAPES)
     looped = program(lambda x, w: repeated(x, w, TRIPS), *SHAPES)
-    assert compiled.steps(whole) == 1
-    np.testing.assert_allclose(compiled.flops(looped), compiled.flops(whole), rtol=0.02)
+    assert hlo.steps(whole) == 1
+    np.testing.assert_allclose(hlo.flops(looped), hlo.flops(whole), rtol=0.02)
 
 
 def test_nested_loops_multiply():
     found = program(nested, *SHAPES)
-    assert compiled.steps(found) == TRIPS * INNER
-    assert TRIPS * INNER * PRODUCT <= compiled.flops(found) <= 1.1 * TRIPS * INNER * PRODUCT
+    assert hlo.steps(found) == TRIPS * INNER
+    assert TRIPS * INNER * PRODUCT <= hlo.flops(found) <= 1.1 * TRIPS * INNER * PRODUCT
 
 
 def test_only_loops_that_must_wait_for_each_other_add_up():
     apart = lambda x, w: repeated(x, w, 3) + repeated(x + 1, w, 4)
     behind = lambda x, w: repeated(repeated(x, w, 3), w, 4)
-    assert [compiled.steps(program(function, *SHAPES)) for function in (apart, behind)] == [4, 7]
+    assert [hlo.steps(program(function, *SHAPES)) for function in (apart, behind)] == [4, 7]
 
 
 def test_the_backward_pass_of_a_loop_runs_after_it():
     backward = jax.grad(lambda x, w: repeated(x, w, TRIPS).sum(), argnums=1)
-    assert compiled.steps(program(backward, *SHAPES)) == 2 * TRIPS
+    assert hlo.steps(program(backward, *SHAPES)) == 2 * TRIPS
 
 
 def test_a_loop_of_unknown_length_is_refused():
     halve = lambda x: jax.lax.while_loop(lambda x: x.sum() > 1, lambda x: x / 2, x)
     with pytest.raises(ValueError, match='XLA does not know how often'):
-        compiled.flops(program(halve, (D,)))
+        hlo.flops(program(halve, (D,)))
 
 
 def test_exponents_of_a_known_power_law():
@@ -185,7 +185,7 @@ def measured(tmp_path_factory):
     words = ['--longest=1024', '--d_model=128', '--memory_gib=0.02', f'--output={folder}']
     with pytest.MonkeyPatch.context() as patch:
         # Seconds are of one run.
-        patch.setattr(compiled, 'LONG', 0.0)
+        patch.setattr(hlo, 'LONG', 0.0)
         assert complexity.main(['complexity', *words]) == 0
     return folder
 

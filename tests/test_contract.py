@@ -9,11 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer import hypotheses, options
-from transformer.config import OPTIONS, Config, config_dict, resolve
-from transformer.nn import models
-from transformer.options import ConfigError, choices, has_meaning
-from transformer.symbols import Batch, Tokens
+from transformer.config import OPTIONS, Config, ConfigError, config_dict, declare, resolve
+from transformer.config.declare import choices, has_meaning
+from transformer.nn import cache, models
+from transformer.tokens import Batch, Tokens
 
 SMALL = {
     'model.N': 1,
@@ -242,16 +241,16 @@ def steps(config: Config, variables: dict) -> jax.Array:
 
     def step(constants, state, tokens):
         logits, state = model.apply(variables, constants, state, tokens, method='step')
-        return hypotheses.continued(state, of_all(places + 1)), logits
+        return cache.continued(state, of_all(places + 1)), logits
 
     (constants, state), (larger, room) = rooms
-    state = hypotheses.spread(state, 3)
+    state = cache.spread(state, 3)
     state, found = jax.lax.scan(functools.partial(step, constants), state, tokens[:FIRST])
     of_row = (places + FIRST) % 3
-    state = hypotheses.continued(state, of_all(jnp.where(of_row == 2, 0, of_row) - FIRST))
+    state = cache.continued(state, of_all(jnp.where(of_row == 2, 0, of_row) - FIRST))
     sentences, rows = jnp.array([2, 0, 1]), jnp.array([6, 7, 8, 0, 1, 2, 3, 4, 5])
     larger = jax.tree.map(lambda x: x[sentences], larger)
-    state = hypotheses.of_sentences(hypotheses.moved(state, room, 3), sentences, 3)
+    state = cache.of_sentences(cache.moved(state, room, 3), sentences, 3)
     _, others = jax.lax.scan(functools.partial(step, larger), state, tokens[FIRST:, rows])
     found = jnp.concatenate([found, others[:, jnp.argsort(rows)]])
     found = jnp.stack([found[t, of_all(places - t)] for t in range(T)])
@@ -318,7 +317,7 @@ def test_every_axis_of_the_model_is_here():
     assert set(AXES) | {key for key in others if key.startswith('model.')} == set(values_of)
     assert {*KINDS, *others['model.kind']} == set(values_of['model.kind'])
     for key in set(values_of) - set(AXES) - {'model.kind'}:
-        some = [True] if options.plain_type(OPTIONS[key]) is bool else others[key]
+        some = [True] if declare.plain_type(OPTIONS[key]) is bool else others[key]
         assert others[key] == set(values_of[key] or some)
     # 'flash' runs on no CPU: test_kernels.py has what can be tested of it.
     values_of['model.attention'] = set(values_of['model.attention']) - {'flash'}

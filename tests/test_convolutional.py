@@ -5,11 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer import accounting, introspect
 from transformer.config import Config, config_dict, resolve
-from transformer.nn import convolutional, models
+from transformer.inference import attention
+from transformer.nn import convolutional, cost, models
 from transformer.nn.positions import sinusoid
-from transformer.symbols import Batch, Tokens
+from transformer.tokens import Batch, Tokens
 
 SMALL = {
     'model.kind': 'convolutional',
@@ -125,7 +125,7 @@ def test_the_equations_in_numpy(changes):
     params = random_params(config)
     batch = {'source': packed(SOURCES), 'target': packed(TARGETS)}
     run = lambda params: models.build(config).apply({'params': params}, batch, train=False)
-    found, shown = jax.jit(run)(params)[0], introspect.attention(config, params, batch)
+    found, shown = jax.jit(run)(params)[0], attention.attention(config, params, batch)
     assert np.isfinite(found).all() and set(shown) == {'decoder/cross_attention'}
     first, first_source = 0, 0
     for source, target in zip(SOURCES, TARGETS, strict=True):
@@ -218,4 +218,4 @@ def test_flops_are_those_of_every_matrix_at_every_position(task, changes):
             # The embedding's one matrix is a product in the softmax.
             products += leaf.size * (source if 'encoder' in jax.tree_util.keystr(path) else target)
     products += 2 * target * source * m.d_model * (m.N_decoder or 0)
-    assert accounting.forward_flops(m, 3, source, target) == 2 * 3 * products
+    assert cost.forward_flops(m, 3, source, target) == 2 * 3 * products

@@ -16,10 +16,11 @@ import time
 import numpy as np
 import pytest
 
-from transformer.config import Data
-from transformer.data import build, corpus, readers, tokenizer
-from transformer.data.readers import Reading
-from transformer.options import ConfigError
+from transformer.config import ConfigError, Data
+from transformer.data import build, tokenizer
+from transformer.data import cache as corpus_cache
+from transformer.data.sources import reader
+from transformer.data.sources.reader import Reading
 
 ENGLISH = [f'{who} sees {what}.' for who in ('He', 'A cat', 'Nobody') for what in ('it', 'a dog')]
 GERMAN = [f'{who} sieht {what}.' for who in ('Er', 'Das Kätzchen', 'Ob') for what in ('es', 'x')]
@@ -44,12 +45,12 @@ def prepare(data, cache, **keywords):
     """The corpus of sentence pairs."""
     fields = {'source': data.source_language, 'target': data.target_language}
     options = PAIRS if data.vocabulary == 'joint' else SEPARATE
-    return corpus.prepare(data, Reading(fields, options), cache, **keywords)
+    return corpus_cache.prepare(data, Reading(fields, options), cache, **keywords)
 
 
 def prepare_text(data, cache, **keywords):
     """The corpus of one text."""
-    return corpus.prepare(data, Reading({'text': data.language}, TEXT), cache, **keywords)
+    return corpus_cache.prepare(data, Reading({'text': data.language}, TEXT), cache, **keywords)
 
 
 @pytest.fixture
@@ -153,16 +154,16 @@ def test_a_sentence_of_max_len_is_kept(data, tmp_path):
 )
 def test_caches_of_sentence_pairs_are_found_again(data, tmp_path, monkeypatch, options, name):
     """The names that folders had when a corpus was known by its sides, not by named fields."""
-    monkeypatch.setattr(corpus.sentencepiece, '__version__', '0.2.3')
-    monkeypatch.setattr(readers.grammar, 'VERSION', 2)
+    monkeypatch.setattr(corpus_cache.sentencepiece, '__version__', '0.2.3')
+    monkeypatch.setattr(reader.sentences, 'VERSION', 2)
     english_german = list(zip(ENGLISH, GERMAN, strict=True))
-    monkeypatch.setattr(readers.grammar, 'sentence_pairs', lambda split: english_german)
+    monkeypatch.setattr(reader.sentences, 'sentence_pairs', lambda split: english_german)
     assert prepare(changed(data, **options), tmp_path / 'cache').folder.name == name
 
 
 def test_grammar_has_a_pronoun_split(tmp_path, monkeypatch):
     english_german = list(zip(ENGLISH, GERMAN, strict=True))
-    monkeypatch.setattr(readers.grammar, 'sentence_pairs', lambda split: english_german)
+    monkeypatch.setattr(reader.sentences, 'sentence_pairs', lambda split: english_german)
     data = Data(source='grammar', pieces=300)
     prepared = prepare(data, tmp_path)
     assert list(prepared.splits) == ['train', 'dev', 'test', 'pronoun']
@@ -172,14 +173,14 @@ def test_grammar_has_a_pronoun_split(tmp_path, monkeypatch):
     backwards = prepare(back, tmp_path)
     assert list(backwards.splits) == ['train', 'dev', 'test']
     assert backwards.texts('test') == {'source': GERMAN, 'target': ENGLISH}
-    assert prepared.lock['versions']['grammar'] == readers.grammar.VERSION
-    monkeypatch.setattr(readers.grammar, 'VERSION', readers.grammar.VERSION + 1)
+    assert prepared.lock['versions']['grammar'] == reader.sentences.VERSION
+    monkeypatch.setattr(reader.sentences, 'VERSION', reader.sentences.VERSION + 1)
     assert prepare(data, tmp_path).folder != prepared.folder
 
 
 def test_the_hash_of_the_grammar_is_remembered(tmp_path, monkeypatch):
     pairs, asked = list(zip(ENGLISH, GERMAN, strict=True)), []
-    monkeypatch.setattr(readers.grammar, 'sentence_pairs', lambda split: asked.append(split) or pairs)
+    monkeypatch.setattr(reader.sentences, 'sentence_pairs', lambda split: asked.append(split) or pairs)
     data = Data(source='grammar', pieces=300)
     first = prepare(data, tmp_path)
     asked.clear()
@@ -193,13 +194,13 @@ def test_the_hash_of_the_grammar_is_remembered(tmp_path, monkeypatch):
         file.write_text(damage)
     assert prepare(data, tmp_path).lock == first.lock and sorted(asked) == ['dev', 'pronoun', 'test', 'train']
     asked.clear()
-    monkeypatch.setattr(readers.grammar, 'code_sha256', lambda: 'other')
+    monkeypatch.setattr(reader.sentences, 'code_sha256', lambda: 'other')
     assert prepare(data, tmp_path).lock == first.lock and asked
     assert set((tmp_path / 'grammar').iterdir()) > remembered
     # A cache that cannot be written still holds the corpus.
     asked.clear()
-    monkeypatch.setattr(readers.grammar, 'code_sha256', lambda: 'third')
-    monkeypatch.setattr(readers.files, 'write_json', lambda *_: (_ for _ in ()).throw(PermissionError()))
+    monkeypatch.setattr(reader.sentences, 'code_sha256', lambda: 'third')
+    monkeypatch.setattr(reader.files, 'write_json', lambda *_: (_ for _ in ()).throw(PermissionError()))
     assert prepare(data, tmp_path).lock == first.lock and asked
 
 
@@ -262,7 +263,7 @@ def test_the_first_training_pairs(data, tmp_path):
 def test_second_time_only_reads(data, tmp_path, monkeypatch):
     first = prepare(data, tmp_path / 'cache')
     for name in ('_build', '_alone'):
-        monkeypatch.setattr(corpus, name, None)
+        monkeypatch.setattr(corpus_cache, name, None)
     second = prepare(data, tmp_path / 'cache')
     assert second.lock == first.lock
     assert second.splits['dev'].example(1)['source'].tolist() == (
@@ -544,7 +545,7 @@ def test_without_locks_both_end_well(data, tmp_path, monkeypatch):
 
     write = build.write
     meet = threading.Barrier(2)
-    monkeypatch.setattr(corpus.fcntl, 'flock', refuses)
+    monkeypatch.setattr(corpus_cache.fcntl, 'flock', refuses)
     monkeypatch.setattr(build, 'write', lambda *args: (write(*args), meet.wait(20)))
     first, second = prepare_twice_at_once(data, tmp_path / 'cache')
     assert first.lock == second.lock
@@ -558,7 +559,7 @@ def test_without_locks_an_accident_leaves_nothing(data, tmp_path, monkeypatch):
     def stop(stage, done, total):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(corpus.fcntl, 'flock', refuses)
+    monkeypatch.setattr(corpus_cache.fcntl, 'flock', refuses)
     with pytest.raises(KeyboardInterrupt):
         prepare(data, tmp_path / 'cache', progress=stop)
     assert list((tmp_path / 'cache').iterdir()) == []
@@ -733,7 +734,7 @@ def test_bytes_need_no_learning(data, tmp_path):
 
 def test_a_grammar_of_one_language(tmp_path, monkeypatch):
     english_german = list(zip(ENGLISH, GERMAN, strict=True))
-    monkeypatch.setattr(readers.grammar, 'sentence_pairs', lambda split: english_german)
+    monkeypatch.setattr(reader.sentences, 'sentence_pairs', lambda split: english_german)
     prepared = prepare_text(Data(source='grammar', language='de', pieces=290), tmp_path)
     assert list(prepared.splits) == ['train', 'dev', 'test']
     assert prepared.texts('test') == {'text': GERMAN}

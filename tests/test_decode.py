@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer import decode
 from transformer.config import config_dict, resolve
+from transformer.inference import search as decode
 from transformer.nn import models
-from transformer.symbols import EOS, Tokens
+from transformer.tokens import EOS, Tokens
 
 
 def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, depth: int):

@@ -5,11 +5,12 @@ import dataclasses
 import pytest
 
 from configs import base, big, wmt14_en_de
-from experiments import scales, tables
+from experiments.tables import rows as tables
+from experiments.tables import scales
 from transformer import config as configs
 from transformer.config import Config
 from transformer.data import tokenizer
-from transformer.runs import retention
+from transformer.runs import checkpoint
 from transformer.tasks.translation.diagnose import Evidence, findings
 
 ENGLISH = 'the dog and the cat of the man with the hat saw that the house is old .'
@@ -30,8 +31,8 @@ def scores_of(config: Config) -> dict[str, object]:
     averaging = (train.average_last, train.average_every)
     kept: set[int] = set()
     for step in [*range(train.checkpoint_every, train.steps, train.checkpoint_every), train.steps]:
-        kept = retention.kept(kept | {step}, {}, train.keep, averaging)
-    steps = retention.averaged(max(kept), *averaging) if train.average_last else [max(kept)]
+        kept = checkpoint.retained_steps(kept | {step}, {}, train.keep, averaging)
+    steps = checkpoint.averaged_steps(max(kept), *averaging) if train.average_last else [max(kept)]
     assert set(steps) <= kept
     # As tests/test_batches.py finds it in text of WMT 2014.
     tokens = round(25_870 / 32_768 * config.data.batch_tokens)

@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import pytest
 from jax import export
 
-from transformer import parallel, training
+from transformer import parallel
 from transformer.config import config_dict, resolve
+from transformer.inference import generate
 from transformer.nn import models
-from transformer.symbols import Tokens
-from transformer.tasks import generation
 from transformer.tasks.task import sums as sums_of
+from transformer.tokens import Tokens
+from transformer.training.step import initial_state, train_step
 
 DEVICES = 8
 
@@ -34,16 +35,16 @@ def platforms_of(mapped, *arguments) -> tuple[str, ...]:
 
 
 def test_training_step_of_base(config):
-    update = parallel.map_update(functools.partial(training.train_step, config, sums_of(config)))
-    state = jax.eval_shape(functools.partial(training.initial_state, config))
+    update = parallel.map_update(functools.partial(train_step, config, sums_of(config)))
+    state = jax.eval_shape(functools.partial(initial_state, config))
     rows = jax.ShapeDtypeStruct((DEVICES, 1, 24, 128), jnp.int32)
     batch = dict.fromkeys(models.build(config).FIELDS, Tokens(rows, rows, rows))
     assert platforms_of(update.mapped, state, batch) == ('tpu', 'cuda')
 
 
 def test_decoding_step_of_base(config):
-    asked = generation.Asked(config.decode, 1, extend=config.model.kind == 'decoder')
-    search = functools.partial(generation.search_rows, config, asked, config.data.pieces)
+    asked = generate.Asked(config.decode, 1, extend=config.model.kind == 'decoder')
+    search = functools.partial(generate.search_rows, config, asked, config.data.pieces)
     mapped = jax.pmap(search, in_axes=(None, None, 0))
     rows = {
         'tokens': jax.ShapeDtypeStruct((DEVICES, 8, 32), jnp.int32),

@@ -12,11 +12,11 @@ from matplotlib.colors import to_rgba
 from experiments.figures import __main__ as command
 from experiments.figures import attention, plots
 from transformer import config as configs
-from transformer import figures
+from transformer.config import ConfigError
+from transformer.inference import attention as attentions
+from transformer.inference import heat_maps
+from transformer.inference.attention import Attended, View
 from transformer.nn import positions
-from transformer.options import ConfigError
-from transformer.tasks import contract
-from transformer.tasks.contract import Attended, View
 
 PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
 
@@ -27,7 +27,7 @@ def view(queries: int, keys: int, looked_at: list[int] | None, sentence: str = '
     for i in range(queries):
         weights[:, :, i, min(i, keys - 1)] = 1.0
     names = [f'▁{i}' for i in range(max(queries, keys))]
-    title = contract.title('encoder', 'dogs' if looked_at else None, sentence)
+    title = attentions.title('encoder', 'dogs' if looked_at else None, sentence)
     return View(title, weights, names[:queries], names[:keys], looked_at)
 
 
@@ -37,7 +37,7 @@ def size(path) -> tuple[int, int]:
 
 
 def test_a_word_has_a_row_for_each_head_and_all_words_one_each():
-    at_word, everything = figures.Map(view(5, 4, [1, 2])), figures.Map(view(5, 4, None))
+    at_word, everything = heat_maps.Map(view(5, 4, [1, 2])), heat_maps.Map(view(5, 4, None))
     assert at_word.rows.shape == (2 * 3 + 1, 4) and at_word.labels[-1] == 'mean'
     np.testing.assert_allclose(at_word.rows, np.tile([0, 0.5, 0.5, 0], (7, 1)))
     np.testing.assert_array_equal(everything.rows, np.eye(4)[[0, 1, 2, 3, 3]])
@@ -46,11 +46,11 @@ def test_a_word_has_a_row_for_each_head_and_all_words_one_each():
 
 def test_long_sentences_stand_below_each_other_and_their_text_is_whole(tmp_path):
     folder = epath.Path(tmp_path)
-    short = size(figures.draw_attention(folder, [[view(4, 4, None), view(4, 4, None)]], 'short'))
+    short = size(heat_maps.draw_attention(folder, [[view(4, 4, None), view(4, 4, None)]], 'short'))
     # With what TeX would take for a formula, and a text far longer than its picture is wide.
     long = [view(40, 40, None, 'word $x_ ' * 100) for _ in range(2)]
-    wide = size(figures.draw_attention(folder, [long], 'long'))
-    assert wide[0] < 2 * 40 * 0.42 * figures.DPI and wide[1] > 2 * 40 * 0.24 * figures.DPI
+    wide = size(heat_maps.draw_attention(folder, [long], 'long'))
+    assert wide[0] < 2 * 40 * 0.42 * heat_maps.DPI and wide[1] > 2 * 40 * 0.24 * heat_maps.DPI
     assert short[0] > short[1]
 
 
@@ -58,17 +58,17 @@ def test_a_figure_does_not_replace_another(tmp_path):
     folder, names = epath.Path(tmp_path), []
     (tmp_path / 'figures').mkdir()
     for views in ([view(4, 4, [1])], [view(4, 4, [1])], [view(4, 4, None)], [view(4, 4, None, '我 们/..')]):
-        names.append(figures.free_name(folder, views))
+        names.append(heat_maps.free_name(folder, views))
         (tmp_path / 'figures' / f'{names[-1]}.png').touch()
     assert names == ['dogs-two-dogs-ran', 'dogs-two-dogs-ran-2', 'all-words-two-dogs-ran', 'all-words-我-们']
 
 
 def test_words_in_pieces():
-    assert contract.places(PIECES, 'dogs') == [1, 2]
-    assert contract.places(PIECES, None) is None
-    assert contract.has_word(PIECES, 'dogs') and not contract.has_word(PIECES, 'it')
+    assert attentions.places(PIECES, 'dogs') == [1, 2]
+    assert attentions.places(PIECES, None) is None
+    assert attentions.has_word(PIECES, 'dogs') and not attentions.has_word(PIECES, 'it')
     with pytest.raises(ConfigError, match="--word=it: not a word of 'Two dogs ran .'"):
-        contract.places(PIECES, 'it')
+        attentions.places(PIECES, 'it')
 
 
 def seen(queries: list[str], keys: list[str], *, causal: bool = False, heads: int = 3) -> Attended:
@@ -276,7 +276,7 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path):
 
     (tmp_path / 'curves.png').write_bytes(b'earlier')
     with pytest.raises(OSError, match='no font'):
-        figures.write(Broken(), tmp_path / 'curves.png')
+        heat_maps.write(Broken(), tmp_path / 'curves.png')
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {'curves.png': b'earlier'}
 
 

@@ -7,20 +7,12 @@ from collections import Counter
 
 import pytest
 
-from transformer.data.grammar import inflection
-from transformer.data.grammar import sentences as grammar
-from transformer.data.grammar.inflection import ADJECTIVES, IT, NOUNS, PRONOUNS, VERBS
-from transformer.data.grammar.reader import is_grammatical, read
-from transformer.data.grammar.scenes import SCENES
-from transformer.data.grammar.sentences import has_pronoun, pronoun_items, sentence_pairs
-from transformer.data.grammar.syntax import (
-    Clause,
-    NounPhrase,
-    Relative,
-    Sentence,
-    english,
-    german,
-)
+from transformer.data.sources.grammar import inflection, sentences
+from transformer.data.sources.grammar.inflection import ADJECTIVES, IT, NOUNS, PRONOUNS, VERBS
+from transformer.data.sources.grammar.reader import is_grammatical, read
+from transformer.data.sources.grammar.scenes import SCENES
+from transformer.data.sources.grammar.sentences import has_pronoun, pronoun_items, sentence_pairs
+from transformer.data.sources.grammar.syntax import Clause, NounPhrase, Relative, Sentence, english, german
 
 CASES = ('nominative', 'accusative', 'dative', 'genitive')
 SPLITS = {'train': 20_000, 'dev': 1_000, 'test': 1_000, 'pronoun': 1_000}
@@ -57,7 +49,7 @@ def test_unknown_split():
 def test_english_decides_the_german():
     rng, known, again = random.Random(7), {}, 0
     for _ in range(30_000):
-        sentence = grammar.random_sentence(rng)
+        sentence = sentences.random_sentence(rng)
         source, target = english(sentence), german(sentence)
         again += source in known
         assert known.setdefault(source, target) == target
@@ -986,7 +978,7 @@ def test_every_reading_is_shown_in_training():
 # What follows tests the reader of the grammar, which decides what is grammatical.
 def test_the_reader_accepts_the_corpus():
     rng = random.Random(424_242)
-    fresh = [german(grammar.random_sentence(rng)) for _ in range(5_000)]
+    fresh = [german(sentences.random_sentence(rng)) for _ in range(5_000)]
     for texts in (*([target for _, target in sentence_pairs(split)] for split in SPLITS), fresh):
         assert [text for text in texts if not is_grammatical(text)] == []
 

@@ -8,53 +8,38 @@ import sys
 import pytest
 
 ROOT = pathlib.Path(__file__).parent.parent
-# The parts of the package from the ground up. A part may import those of the lines before its own, and
-# what its line names besides; direct imports count.
+# The rooms of the package from the ground up: each may import those before it. A folder is one room.
 ORDER = (
-    ('symbols', set()),
-    ('hypotheses', set()),
-    ('files', set()),
-    ('options', set()),
-    ('groups', {'options'}),
-    ('config', {'groups', 'options'}),
-    ('data', {'config', 'options', 'symbols', 'files'}),
-    ('products', set()),
-    ('keys', set()),
-    ('heap', set()),
-    ('nn', {'config', 'symbols', 'hypotheses', 'products'}),
-    ('losses', {'config', 'symbols', 'products'}),
-    ('optim', {'config', 'symbols'}),
-    ('decode', {'config', 'symbols', 'hypotheses'}),
-    ('parallel', {'config', 'options', 'symbols'}),
-    ('accounting', {'config', 'symbols'}),
-    ('runs', {'*'}),
-    ('training', {'*'}),
-    ('evaluate', {'*'}),
-    ('introspect', {'*'}),
-    ('tasks', {'*'}),
-    ('figures', {'*'}),
-    ('texts', {'options'}),
-    ('corpora', {'*'}),
-    ('scoring', {'*'}),
-    ('pairs', {'*'}),
-    ('arguments', {'config', 'options'}),
-    ('commands', {'*'}),
-    ('terminal', set()),
-    ('calls', {'*'}),
-    ('console', {'options'}),
-    ('cli', {'*'}),
-    ('__init__', {'commands'}),
+    'tokens',
+    'files',
+    'config',
+    'nn',
+    'data',
+    'parallel',
+    'runs',
+    'training',
+    'inference',
+    'tasks',
+    'actions',
+    'cli',
+    '__init__',
 )
-NAMES = [name for name, _ in ORDER]
-# What is on one floor does not import each other.
-FLOORS = ({'losses', 'optim', 'decode', 'parallel', 'accounting'}, {'training', 'evaluate', 'introspect'})
+# What these may import of ours, where that is less than all rooms before them.
+ONLY = {
+    'files': set(),
+    'config': set(),
+    'nn': {'tokens', 'config'},
+    'data': {'tokens', 'files', 'config'},
+    'parallel': {'tokens', 'config'},
+    '__init__': {'actions'},
+}
 FENCES = {
     'orbax': {'transformer/runs/checkpoint.py'},
-    'tensorflow_datasets': {'transformer/data/tfds_source.py'},
+    'tensorflow_datasets': {'transformer/data/sources/tfds.py'},
     'tensorflow': set(),
-    'torch': {'experiments/peers.py', 'experiments/translators.py'},
-    'transformers': {'experiments/translators.py'},
-    'ctranslate2': {'experiments/translators.py'},
+    'torch': {'experiments/speed/torch_models.py', 'experiments/speed/translators.py'},
+    'transformers': {'experiments/speed/translators.py'},
+    'ctranslate2': {'experiments/speed/translators.py'},
 }
 COLLECTIVES = {'pmap', 'psum', 'pmean', 'all_gather', 'axis_index', 'distributed', 'shard_map'}
 
@@ -74,29 +59,20 @@ def imported(path: pathlib.Path) -> set[str]:
     return found
 
 
-def part(path: pathlib.Path) -> str:
-    inside = path.relative_to(ROOT / 'transformer')
-    return inside.parts[0].removesuffix('.py')
+def room(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT / 'transformer').parts[0].removesuffix('.py')
 
 
-def allowed(name: str) -> set[str]:
-    """The parts that a part may import, itself among them."""
-    before = set(NAMES[: NAMES.index(name)])
-    named = dict(ORDER)[name]
-    return ({*before} if '*' in named else before & named) | {name}
-
-
-def test_every_part_has_its_place():
-    assert {part(path) for path in files('transformer')} == set(NAMES)
+def test_every_room_has_its_place():
+    assert {room(path) for path in files('transformer')} == set(ORDER)
 
 
 @pytest.mark.parametrize('path', files('transformer'), ids=lambda p: str(p.relative_to(ROOT)))
 def test_imports_go_one_way(path):
     ours = {name.split('.')[1] for name in imported(path) if name.startswith('transformer.')}
-    mine = part(path)
-    assert ours <= allowed(mine)
-    for floor in FLOORS:
-        assert mine not in floor or not ours & (floor - {mine})
+    mine = room(path)
+    before = set(ORDER[: ORDER.index(mine)])
+    assert ours <= ONLY.get(mine, before) | {mine}
 
 
 def modules() -> dict[str, set[str]]:
@@ -124,18 +100,8 @@ def test_no_circle():
         done |= set(free)
 
 
-def test_only_the_tasks_and_what_stands_on_them_know_a_task():
-    above = ('tasks', 'figures', 'corpora', 'scoring', 'pairs', 'commands', 'calls', '__init__')
-    for path in files('transformer'):
-        if part(path) in above:
-            continue
-        assert not {name for name in imported(path) if name.startswith('transformer.tasks')}, path
-
-
 def test_what_is_below_the_networks_knows_no_jax():
-    names = ('symbols', 'files', 'options', 'groups', 'config')
-    below = [ROOT / 'transformer' / f'{name}.py' for name in names]
-    for path in [*files('transformer/data'), *below]:
+    for path in [*files('transformer/data', 'transformer/config'), ROOT / 'transformer' / 'files.py']:
         assert not {name for name in imported(path) if name.split('.')[0] in ('jax', 'flax')}, path
 
 
@@ -156,8 +122,8 @@ def test_fenced_libraries(library):
 
 
 def test_what_takes_long_to_import_waits_until_it_is_used():
-    slow = "'torch', 'tensorboardX', 'sacrebleu', 'sacremoses', 'transformer.data.grammar.reader'"
-    program = f'import sys; import transformer.commands; print({{{slow}}} & set(sys.modules))'
+    slow = "'torch', 'tensorboardX', 'sacrebleu', 'sacremoses', 'transformer.data.sources.grammar.reader'"
+    program = f'import sys; import transformer.actions.train; print({{{slow}}} & set(sys.modules))'
     call = [sys.executable, '-c', program]
     found = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
     assert found.stdout == 'set()\n'

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from jax.extend.core import jaxprs_in_params
 
-from transformer import accounting, hypotheses
 from transformer import config as configs
-from transformer.config import Model, config_dict, resolve
-from transformer.nn import layers
+from transformer.config import ConfigError, Model, config_dict, resolve
+from transformer.nn import cache, cost, layers
 from transformer.nn.kernels import chunked, flash, full, local, sparse
 from transformer.nn.kernels.kernel import KEEP_ALL
 from transformer.nn.kernels.table import KERNELS, self_attention
-from transformer.options import ConfigError
 
 H, C, E = 2, 4, 3
 # Two rows of two and three segments; the first ends in padding.
@@ -199,11 +197,11 @@ def test_steps_give_what_a_causal_row_gives(model):
 
 
 def test_hypotheses_of_a_sentence_share_a_cache():
-    state = hypotheses.spread(full.FULL.empty(Model(h=H, d_k=C, d_v=E), 2, T), 3)
+    state = cache.spread(full.FULL.empty(Model(h=H, d_k=C, d_v=E), 2, T), 3)
     assert [x.shape for x in state['cache']] == [(2, H, C, 3 * T), (2, H, 3 * T, E)]
     assert state['writers'].shape == (6, T)
     # Nothing is moved when others go on.
-    assert hypotheses.continued(state, jnp.array([1, 1, 0, 5, 4, 4]))['cache'] is state['cache']
+    assert cache.continued(state, jnp.array([1, 1, 0, 5, 4, 4]))['cache'] is state['cache']
 
 
 def test_dropout_reaches_the_weights_of_local_and_sparse_attention():
@@ -299,13 +297,13 @@ def test_flash_is_refused_where_no_device_has_it():
 def test_operations_of_a_layer(changes, each):
     """A query and a key, or their stand-in, cost 64 multiply-adds for the logit and 64 for the mean."""
     models = [resolve(config_dict({**changes, 'model.N': n, 'model.N_decoder': 1})).model for n in (1, 2)]
-    one, two = (accounting.forward_flops(model, 1, 128, 128) for model in models)
+    one, two = (cost.forward_flops(model, 1, 128, 128) for model in models)
     rest = 128 * (4 * 512 * 512 + 2 * 512 * 2048)
     assert (two - one) / 2 == rest + 8 * (64 + 64) * each
 
 
 def test_a_causal_query_reaches_keys_on_one_side():
-    attended = lambda **changes: accounting._attended(Model(h=1, d_k=64, d_v=64, **changes), 128, causal=True)
+    attended = lambda **changes: cost._attended(Model(h=1, d_k=64, d_v=64, **changes), 128, causal=True)
     assert attended(attention='local', attention_window=8) == 9 * (64 + 64)
     assert attended(attention='sparse', attention_stride=8) == (8 + 16) * (64 + 64)
 
@@ -321,7 +319,7 @@ def test_operations_of_linear_attention_are_those_of_its_products(causal, chunk)
     attend = functools.partial(self_attention(model).attend, causal=causal)
     traced = jax.make_jaxpr(lambda *x: attend(*x, segments, segments, None, KEEP_ALL))(*inputs)
     sized = dataclasses.replace(model, h=heads, d_k=c, d_v=e)
-    assert products(traced.jaxpr) == length * accounting._attended(sized, length, causal=causal)
+    assert products(traced.jaxpr) == length * cost._attended(sized, length, causal=causal)
 
 
 def products(jaxpr) -> int:

@@ -7,14 +7,14 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer import keys
 from transformer.nn.layers import Dropout
+from transformer.training import dropout_keys
 
 KINDS = ('threefry2x32', 'rbg')
 
 
 def of(kind, indexes, seed=0):
-    return keys.of_microbatches(jax.random.key(seed, impl=kind), jnp.asarray(indexes))
+    return dropout_keys.of_microbatches(jax.random.key(seed, impl=kind), jnp.asarray(indexes))
 
 
 @pytest.mark.parametrize('kind', KINDS)

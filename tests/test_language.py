@@ -14,13 +14,14 @@ from etils import epath
 
 import run
 from transformer import config as configs
-from transformer import scoring
+from transformer.actions.compare import Side, _not_alike
+from transformer.config import ConfigError
 from transformer.nn import models
-from transformer.options import ConfigError
 from transformer.runs import restore
-from transformer.symbols import Tokens
-from transformer.tasks import contract, language
+from transformer.tasks import contract
+from transformer.tasks.language import task
 from transformer.tasks.task import sums
+from transformer.tokens import Tokens
 
 ROOT = pathlib.Path(__file__).parent.parent
 TEXT = '\n'.join(f'{n} bottles of béer on the wall, {n} bottles.\n' for n in range(400, 0, -1))
@@ -199,7 +200,7 @@ def test_a_sample_is_drawn_from_the_model(trained):
     model, _ = restore.load(trained)
     config = configs.replace(model.config, {'decode.extra_len': 8})
     prompt = '99 bo'
-    found = language.Generator(model._replace(config=config)).hypotheses([prompt], samples=4, seed=3)
+    found = task.Generator(model._replace(config=config)).hypotheses([prompt], samples=4, seed=3)
     for text, score in found[0]:
         assert text.startswith(prompt)
         tokens = [byte + 3 for byte in text.encode()]
@@ -220,16 +221,16 @@ def test_a_sample_is_drawn_from_the_model(trained):
 def test_texts_longer_than_a_row_go_on(trained):
     model, _ = restore.load(trained)
     for method in ('sample', 'greedy'):
-        texts = language.Generator(model).generate(['1', '', 'a' * 40], method=method, extra_len=50)
+        texts = task.Generator(model).generate(['1', '', 'a' * 40], method=method, extra_len=50)
         assert len(texts) == 3
         assert max(len(text.encode()) for text in texts) > 16
     with pytest.raises(ConfigError, match='extra_len'):
-        language.Generator(model).generate(['1'], method='beam', extra_len=50)
+        task.Generator(model).generate(['1'], method='beam', extra_len=50)
 
 
 def test_a_continuation_does_not_depend_on_the_other_prompts(trained):
     """Not even where another one is too long for a row together with what follows."""
-    generator = language.Generator(restore.load(trained)[0])
+    generator = task.Generator(restore.load(trained)[0])
     for method in ('sample', 'greedy'):
         alone = generator.hypotheses(['12 b'], method=method, extra_len=12)
         both = generator.hypotheses(['12 b', 'x' * 10], method=method, extra_len=12)
@@ -237,7 +238,7 @@ def test_a_continuation_does_not_depend_on_the_other_prompts(trained):
 
 
 def test_of_a_long_prompt_as_much_is_read_as_fits_into_a_row_with_what_follows(trained):
-    generator = language.Generator(restore.load(trained)[0])
+    generator = task.Generator(restore.load(trained)[0])
     prompt = '0123456789abcdefghijklmnopqrstuvwxyz'
     for extra, read in ((3, 13), (8, 8), (12, 8)):
         long, end = (generator.hypotheses([p], method='greedy', extra_len=extra)[0][0] for p in
@@ -264,7 +265,7 @@ def test_the_first_gradient_is_of_a_size(positions, norm):
 
 
 def test_beams_and_samples_that_do_not_go_together(trained):
-    generator = language.Generator(restore.load(trained)[0])
+    generator = task.Generator(restore.load(trained)[0])
     best = generator.hypotheses(['4'], method='beam', best=3, extra_len=6)[0]
     assert len(best) == 3
     assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
@@ -281,7 +282,7 @@ def test_beams_and_samples_that_do_not_go_together(trained):
 
 def test_a_long_prompt_keeps_its_end(trained):
     cut = []
-    generator = language.Generator(restore.load(trained)[0], lambda *told: cut.append(told))
+    generator = task.Generator(restore.load(trained)[0], lambda *told: cut.append(told))
     long, end = 'x' * 500 + ' 7 bottles', ' 7 bottles'
     longest = generator.trained.config.decode.max_source_len
     found = generator.generate([long], method='greedy', extra_len=4, max_source_len=10)
@@ -330,11 +331,11 @@ def test_a_figure_of_its_heads(trained, capsys, caplog):
         assert capsys.readouterr().out == f'{trained}/figures/{name}: attention of decoder: "bottles"\n'
         assert (trained / 'figures' / name).stat().st_size > 1000
     model, _ = restore.load(trained)
-    (view,) = language.views(model, '12 bottles', 'bottles', None)
+    (view,) = task.views(model, '12 bottles', 'bottles', None)
     assert view.weights.shape == (1, 2, 11, 11)
-    assert language.views(model, 'Ja, 12 bottles!', None, None)[0].title.startswith('decoder: "bottles"')
+    assert task.views(model, 'Ja, 12 bottles!', None, None)[0].title.startswith('decoder: "bottles"')
     # A text without a word, and one that is longer than a row.
-    (everything,) = language.views(model, '?! ' * 30, None, None)
+    (everything,) = task.views(model, '?! ' * 30, None, None)
     assert everything.looked_at is None and everything.queries == everything.keys
     assert len(everything.keys) == 16 and 'only the first 16 of 91 pieces are drawn' in caplog.text
     # The queries are those that have just read the word.
@@ -376,13 +377,13 @@ def test_evaluates_and_compares_on_a_file(capfd, monkeypatch, trained, tmp_path)
     again = json.loads((trained / 'result.json').read_text())
     assert [name.rpartition('.')[2] for name in again['evaluations']] == ['latest', '4', '2']
     with monkeypatch.context() as patched:
-        patched.setattr('transformer.scoring.run_file_evaluation', None)
+        patched.setattr('transformer.actions.evaluate.run_file_evaluation', None)
         assert run.main(call) == 0
     assert json.loads(capfd.readouterr().out)['notes'] == []
     _, *sides = [contract.Evaluation(name, entry, []) for name, entry in again['evaluations'].items()]
     sides[1].entry['context']['stride'] += 1
     window, stride = config['row_len'], config['stride']
-    assert list(scoring._not_alike((scoring.Side(epath.Path(trained), '4'),) * 2, sides)) == [
+    assert list(_not_alike((Side(epath.Path(trained), '4'),) * 2, sides)) == [
         f'the two saw different contexts: windows of {window} pieces, {stride} new ones in each and windows '
         f'of {window} pieces, {stride + 1} new ones in each'
     ]

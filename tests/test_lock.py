@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 import run
-from transformer.data import lock
+from transformer.data import manifest
 
 ROOT = pathlib.Path(__file__).parent.parent
 SPLITS = {
@@ -64,14 +64,14 @@ def test_report_of_one_text(language, shown):
         },
         'tokenizer_sha256': 'abc',
     }
-    assert list(lock.describe(made)) == [
+    assert list(manifest.describe(made)) == [
         'data.train: from input.txt[:90%] (1,234 lines)',
         f'data.train: 23 documents read, 3 empty left out; 20 documents of {shown}',
         'versions: format 2',
         'tokenizer: 259 pieces, sha256 abc',
     ]
     said = {'dataset': {}, 'pairs_read': {'train': 24}}
-    assert lock.differences(made, said, 'x.json') == ['data.train: 23 documents read, x.json says 24']
+    assert manifest.differences(made, said, 'x.json') == ['data.train: 23 documents read, x.json says 24']
 
 
 @pytest.mark.parametrize(

@@ -7,10 +7,9 @@ import re
 import pytest
 from etils import epath
 
-from transformer import accounting
 from transformer import config as configs
-from transformer.nn import models
-from transformer.options import ConfigError
+from transformer.config import ConfigError
+from transformer.nn import cost, models
 from transformer.runs import metrics
 
 
@@ -125,7 +124,7 @@ def test_the_header(tmp_path):
     side = {'pairs': 29000, 'source_tokens': 400_000, 'target_tokens': 500_000, 'dropped': {}}
     lock = {'splits': {'train': side}, 'source_language': 'en', 'target_language': 'de'}
     devices, corpus, folder = metrics.header(config, epath.Path(tmp_path), lock)
-    count = accounting.parameters(models.parameter_shapes(config))
+    count = cost.parameters(models.parameter_shapes(config))
     assert devices == f'devices: 8 (cpu), processes: 1, parameters: {count:,}'
     assert corpus == 'corpus: train in /texts: 29,000 pairs of 400,000 en and 500,000 de pieces'
     assert folder == f'work directory: {tmp_path}'

@@ -7,9 +7,8 @@ import numpy as np
 import optax
 import pytest
 
-from transformer import optim
-from transformer.config import Config, config_dict, resolve
-from transformer.options import ConfigError
+from transformer.config import Config, ConfigError, config_dict, resolve
+from transformer.training import optim
 
 WARMUP, STEPS = 4, 12
 

@@ -7,8 +7,12 @@ import pathlib
 
 import pytest
 
-from experiments import own, report, runs, scales, sweep, tables
-from transformer import arguments, cli
+from experiments import report, sweep
+from experiments.sweeps import runs
+from experiments.tables import rows as tables
+from experiments.tables import scales, user_files
+from transformer.cli import flags
+from transformer.cli import main as cli
 
 SCALE = """
 from transformer.config import config_dict
@@ -41,7 +45,9 @@ def files(tmp_path, monkeypatch):
 def launched(workdir: pathlib.Path, *rows: str) -> runs.Sweep:
     """What `sweep run` keeps of a table and a scale that were named in another folder."""
     asked = tuple((row, 1) for row in rows)
-    new = runs.described(runs.Sweep(own.kept('mine.py'), own.kept('small.py'), {'train.beta2': 0.9}, asked))
+    new = runs.described(
+        runs.Sweep(user_files.kept('mine.py'), user_files.kept('small.py'), {'train.beta2': 0.9}, asked)
+    )
     workdir.mkdir()
     runs.write_sweep(workdir, new)
     return new
@@ -49,7 +55,7 @@ def launched(workdir: pathlib.Path, *rows: str) -> runs.Sweep:
 
 def write_result(run: runs.Run, perplexity: float) -> None:
     call = cli.parse(['run.py', *run.options])
-    config = arguments.config(call)
+    config = flags.config(call)
     scores = {'checkpoint': 'best', 'decode': dataclasses.asdict(config.decode), 'perplexity': perplexity}
     result = {
         'params': 5, 'steps': run.steps, 'seconds': 60.0, 'config': dataclasses.asdict(config),
@@ -68,14 +74,14 @@ def test_plan(files, capsys):
 
 
 def test_own_rows_of_the_papers_base_at_another_scale(files):
-    assert scales.changes(tables.rows(own.kept('mine.py'))[1], 'grammar') == {'model.h': 4}
+    assert scales.changes(tables.rows(user_files.kept('mine.py'))[1], 'grammar') == {'model.h': 4}
 
 
 def test_from_launch_to_report(files, capsys, monkeypatch):
     new = launched(files / 'w', 'base', 'four')
     assert pathlib.Path(new.table).is_absolute() and new.written['four']['model.h'] == 4
     # Wherever it is read.
-    monkeypatch.chdir(own.ROOT)
+    monkeypatch.chdir(user_files.ROOT)
     for run, perplexity in zip(new.all_runs(files / 'w'), (3.0, 4.0), strict=True):
         write_result(run, perplexity)
     assert report.main(['report', f'--workdir={files / "w"}']) == 0

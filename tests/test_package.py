@@ -8,7 +8,7 @@ import tomllib
 
 import pytest
 
-from transformer import cli
+from transformer.cli import main
 
 ROOT = pathlib.Path(__file__).parent.parent
 
@@ -52,6 +52,6 @@ def test_works_outside_the_checkout(built, tmp_path):
 def test_the_command(capsys):
     project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
     module, _, function = project['scripts']['transformer'].partition(':')
-    assert (module, getattr(cli, function)) == (cli.__name__, cli.main)
-    assert cli.main(['/env/bin/transformer', 'evaluate', '--help']) == 0
+    assert (module, getattr(main, function)) == (main.__name__, main.main)
+    assert main.main(['/env/bin/transformer', 'evaluate', '--help']) == 0
     assert '    transformer evaluate [--FLAG=VALUE ...]' in capsys.readouterr().out

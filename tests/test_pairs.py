@@ -12,13 +12,15 @@ import pytest
 from test_texts import ODD, READ
 
 from transformer import config as configs
-from transformer import pairs, parallel, texts
+from transformer import parallel
+from transformer.cli import lines as texts
+from transformer.cli import score_pairs
+from transformer.config import ConfigError
 from transformer.data import tokenizer
 from transformer.nn import models
-from transformer.options import ConfigError
 from transformer.runs.restore import Trained
-from transformer.symbols import EOS, Tokens
 from transformer.tasks.task import sums, task_of
+from transformer.tokens import EOS, Tokens
 
 WIDTH = 12
 SMALL = {
@@ -85,9 +87,11 @@ def expected(trained: Trained, *sides: str) -> np.ndarray:
     return np.log(mean[np.arange(len(rows[-1])), rows[-1]])
 
 
-def written(trained: Trained, lines: list[str], **options) -> tuple[list[str], pairs.Tally | None]:
+def written(trained: Trained, lines: list[str], **options) -> tuple[list[str], score_pairs.Tally | None]:
     output = io.BytesIO()
-    tally = pairs.write(trained, [lines] if lines else [], output, texts.Progress(quiet=True), **options)
+    tally = score_pairs.write(
+        trained, [lines] if lines else [], output, texts.Progress(quiet=True), **options
+    )
     return output.getvalue().decode().split('\n')[:-1], tally
 
 
@@ -212,7 +216,7 @@ def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first, caplog):
 def test_lines_with_other_columns(first, lines, options, told):
     output = io.BytesIO()
     with pytest.raises(ConfigError) as raised:
-        pairs.write(first, [lines], output, texts.Progress(quiet=True), **options)
+        score_pairs.write(first, [lines], output, texts.Progress(quiet=True), **options)
     assert told in str(raised.value)
     # The lines before the wrong one are answered, and no other.
     assert output.getvalue().count(b'\n') == len(lines) - 1

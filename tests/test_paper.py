@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer import accounting, losses, optim, products
 from transformer.config import config_dict, resolve
-from transformer.nn import masks, models, positions
+from transformer.nn import cost, masks, matmul, models, positions
 from transformer.nn.kernels.kernel import attention_weights
 from transformer.nn.layers import Dropout, Embedding, glorot_uniform
-from transformer.symbols import Tokens
+from transformer.tokens import Tokens
+from transformer.training import losses, optim
 
 DECODER = {'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text'}
 
@@ -34,13 +34,13 @@ PRINTED = {
 @pytest.mark.parametrize('row', PRINTED)
 def test_parameters_of_table_3(row):
     changes, printed = PRINTED[row]
-    count = accounting.parameters(models.parameter_shapes(resolve(config_dict(changes))))
+    count = cost.parameters(models.parameter_shapes(resolve(config_dict(changes))))
     assert round(count / 1e6) == printed
 
 
 def test_parameters_of_the_big_row_deviate():
     big = {'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16}
-    count = accounting.parameters(models.parameter_shapes(resolve(config_dict(big))))
+    count = cost.parameters(models.parameter_shapes(resolve(config_dict(big))))
     assert count == 218_300_416  # the paper prints 213 million
 
 
@@ -50,7 +50,7 @@ def test_parameters_by_hand():
     ffn = d * f + f + f * d + d
     encoder, decoder = attention + ffn + 2 * 2 * d, 2 * attention + ffn + 3 * 2 * d
     shapes = models.parameter_shapes(resolve(config_dict()))
-    assert accounting.parameters(shapes) == v * d + n * (encoder + decoder)
+    assert cost.parameters(shapes) == v * d + n * (encoder + decoder)
 
 
 def test_sinusoid_of_the_text():
@@ -215,7 +215,7 @@ def test_flops_as_xla_counts_them(changes):
         # Not linear, or the gradient would not need the last product forward.
         return jnp.square(model.apply({'params': params}, batch, train=False)).sum()
 
-    forward = accounting.forward_flops(config.model, rows, source, target)
+    forward = cost.forward_flops(config.model, rows, source, target)
     for function, formula in ((loss, forward), (jax.grad(loss), 3 * forward)):
         counted = jax.jit(function).lower(params, batch).cost_analysis()['flops']
         # XLA counts elementwise work too, which is much in a model this small.
@@ -225,7 +225,7 @@ def test_flops_as_xla_counts_them(changes):
 def test_the_gradient_of_a_product():
     rng = np.random.default_rng(0)
     x, kernel, back = (rng.normal(size=shape) for shape in ((2, 3, 5), (5, 7), (2, 3, 7)))
-    found, gradient = jax.vjp(products.product, jnp.asarray(x), jnp.asarray(kernel))
+    found, gradient = jax.vjp(matmul.product, jnp.asarray(x), jnp.asarray(kernel))
     of_x, of_kernel = gradient(jnp.asarray(back))
     np.testing.assert_allclose(found, x @ kernel, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(of_x, back @ kernel.T, rtol=1e-5, atol=1e-6)

@@ -7,10 +7,11 @@ import json
 
 import pytest
 
-from transformer.config import Data
-from transformer.data import readers, text_files, tfds_source
-from transformer.data.readers import Reading
-from transformer.options import ConfigError
+from transformer.config import ConfigError, Data
+from transformer.data.sources import reader
+from transformer.data.sources import text as text_files
+from transformer.data.sources import tfds as tfds_source
+from transformer.data.sources.reader import Reading
 
 GERMAN_TO_ENGLISH = {'source_language': 'de', 'target_language': 'en'}
 
@@ -36,17 +37,17 @@ def one(data):
 
 
 def pairs(data, split='train', report=None):
-    return [row.texts for row in readers.rows(data, both(data), split, report or readers.Report())]
+    return [row.texts for row in reader.rows(data, both(data), split, report or reader.Report())]
 
 
 def texts(data, split='train'):
-    rows = list(readers.rows(data, one(data), split, readers.Report()))
-    assert readers.count(data, one(data), split, readers.origins(data, one(data), split)) == len(rows)
+    rows = list(reader.rows(data, one(data), split, reader.Report()))
+    assert reader.count(data, one(data), split, reader.origins(data, one(data), split)) == len(rows)
     return [row.texts[0] for row in rows]
 
 
 def origins(data, split='train'):
-    return readers.origins(data, both(data), split)
+    return reader.origins(data, both(data), split)
 
 
 def message(error):
@@ -65,11 +66,11 @@ def test_text_of_several_stems_tells_where_a_pair_stands(tmp_path):
     write(tmp_path, train_en=b'a\n', train_de=b'x\n')
     write(tmp_path / 'more', train_en=b'b\nc\n', train_de=b'y\nz\n')
     data = text(tmp_path, train='train, more/train')
-    found = list(readers.rows(data, both(data), 'train', readers.Report()))
+    found = list(reader.rows(data, both(data), 'train', reader.Report()))
     assert [row.texts for row in found] == [('a', 'x'), ('b', 'y'), ('c', 'z')]
     assert found[2].files == ('more/train.en', 'more/train.de')
     assert [row.line for row in found] == [1, 1, 2]
-    assert readers.count(data, both(data), 'train', origins(data)) == 3
+    assert reader.count(data, both(data), 'train', origins(data)) == 3
 
 
 @pytest.mark.parametrize('block', [1 << 20, 3])
@@ -95,7 +96,7 @@ def test_gzip_of_either_side(tmp_path):
 
 def test_blank_sides_are_left_out_of_training_only(tmp_path):
     write(tmp_path, train_en=b'a\n\nc\n \n', train_de=b'x\ny\n\t\nz\n')
-    report = readers.Report()
+    report = reader.Report()
     data = text(tmp_path, dev='train')
     assert pairs(data, report=report) == [('a', 'x')]
     assert report.counts == {'empty': 3}
@@ -104,7 +105,7 @@ def test_blank_sides_are_left_out_of_training_only(tmp_path):
 
 
 def test_report_keeps_the_first_places_and_logs_all():
-    report = readers.Report(io.StringIO())
+    report = reader.Report(io.StringIO())
     for line in range(1, 31):
         report.drop('long', 'train.en', line)
     assert report.counts == {'long': 30}
@@ -169,7 +170,7 @@ def test_missing_files(tmp_path):
 
 def test_grammar_in_both_directions(monkeypatch):
     splits = {'dev': [('a', 'x'), ('b', 'y')], 'pronoun': [('c', 'z')]}
-    monkeypatch.setattr(readers.grammar, 'sentence_pairs', splits.get)
+    monkeypatch.setattr(reader.sentences, 'sentence_pairs', splits.get)
     forth, back = Data(source='grammar'), text('', source='grammar', **GERMAN_TO_ENGLISH)
     assert pairs(forth, 'dev') == [('a', 'x'), ('b', 'y')]
     assert pairs(back, 'dev') == [('x', 'a'), ('y', 'b')]
@@ -177,15 +178,15 @@ def test_grammar_in_both_directions(monkeypatch):
     (origin,) = origins(forth, 'dev')
     assert origin == ('grammar/dev', 2, hashlib.sha256(b'a\nx\nb\ny\n').hexdigest())
     assert origin != origins(forth, 'pronoun')[0]
-    assert readers.count(forth, both(forth), 'dev', [origin]) == 2
+    assert reader.count(forth, both(forth), 'dev', [origin]) == 2
 
 
 def test_grammar_in_one_language(monkeypatch):
-    monkeypatch.setattr(readers.grammar, 'sentence_pairs', {'dev': [('a', 'x'), ('b', 'y')]}.get)
+    monkeypatch.setattr(reader.sentences, 'sentence_pairs', {'dev': [('a', 'x'), ('b', 'y')]}.get)
     assert texts(Data(source='grammar', language='de'), 'dev') == ['x', 'y']
     assert texts(Data(source='grammar', language='en'), 'dev') == ['a', 'b']
     german = Data(source='grammar', language='de')
-    (origin,) = readers.origins(german, one(german), 'dev')
+    (origin,) = reader.origins(german, one(german), 'dev')
     assert origin == ('grammar/dev', 2, hashlib.sha256(b'x\ny\n').hexdigest())
     with pytest.raises(ConfigError) as error:
         texts(Data(source='grammar', language='fr'), 'dev')
@@ -212,13 +213,13 @@ def test_grammar_has_two_languages():
 def test_splits():
     three = ('train', 'dev', 'test')
     pair, grammar = Data(source='text'), Data(source='grammar')
-    assert readers.splits(pair, both(pair)) == three
-    assert readers.splits(grammar, both(grammar)) == (*three, 'pronoun')
+    assert reader.splits(pair, both(pair)) == three
+    assert reader.splits(grammar, both(grammar)) == (*three, 'pronoun')
     german = Data(source='grammar', language='de')
-    assert readers.splits(german, one(german)) == three
+    assert reader.splits(german, one(german)) == three
     english = Data(source='grammar', **GERMAN_TO_ENGLISH)
-    assert readers.splits(english, both(english)) == three
-    assert readers.splits(Data(), both(Data())) == three
+    assert reader.splits(english, both(english)) == three
+    assert reader.splits(Data(), both(Data())) == three
 
 
 def test_text_of_one_language_or_of_whole_names(tmp_path):
@@ -228,11 +229,11 @@ def test_text_of_one_language_or_of_whole_names(tmp_path):
     assert texts(text(tmp_path, language='de')) == ['x', 'y']
     plain = text(tmp_path, train='input.txt, more.txt', dev='input.txt')
     # The blank line is read, and left out of training.
-    report = readers.Report()
-    assert [row.texts for row in readers.rows(plain, one(plain), 'train', report)] == [('a',), ('b',), ('c',)]
+    report = reader.Report()
+    assert [row.texts for row in reader.rows(plain, one(plain), 'train', report)] == [('a',), ('b',), ('c',)]
     assert report.first == {'empty': ['input.txt:2']}
     assert texts(plain, 'dev') == ['a', '', 'b']
-    assert [origin[:2] for origin in readers.origins(plain, one(plain), 'train')] == [
+    assert [origin[:2] for origin in reader.origins(plain, one(plain), 'train')] == [
         ('input.txt', 3),
         ('more.txt.gz', 1),
     ]
@@ -257,8 +258,8 @@ def test_slices_of_lines(tmp_path, part, expected):
     count = expected.stop - expected.start
     digest = hashlib.sha256('\n'.join(german).encode()).hexdigest()
     assert found[1] == (f'a.de{part}', count, digest)
-    assert readers.count(data, both(data), 'train', found) == count + 1
-    rows = list(readers.rows(data, both(data), 'train', readers.Report()))
+    assert reader.count(data, both(data), 'train', found) == count + 1
+    rows = list(reader.rows(data, both(data), 'train', reader.Report()))
     assert rows[0].line == expected.start + 1
     assert rows[0].files == ('a.en', 'a.de')
 
@@ -303,10 +304,10 @@ def test_files_are_documents(tmp_path):
     assert texts(data, 'dev') == [content[1:10]]
     assert texts(data, 'test') == [content[10:], ' \n', 'x']
     digest = hashlib.sha256(content.encode()).hexdigest()
-    half, blank, packed = readers.origins(data, one(data), 'test')
+    half, blank, packed = reader.origins(data, one(data), 'test')
     assert half == ('a[50%:]', 1, digest)
     assert (blank[:2], packed[:2]) == (('c', 1), ('b.gz', 1))
-    assert readers.origins(data, one(data), 'train')[0] == ('a', 3, digest)
+    assert reader.origins(data, one(data), 'train')[0] == ('a', 3, digest)
     (tmp_path / 'a').write_bytes(b'one\ntwo\nth\xffree\n')
     with pytest.raises(ConfigError) as error:
         texts(data)
@@ -315,7 +316,7 @@ def test_files_are_documents(tmp_path):
 
 def test_the_grammar_judges_german():
     judge = {
-        (source, language): readers.judge(data := Data(source=source, language=language), one(data))
+        (source, language): reader.judge(data := Data(source=source, language=language), one(data))
         for source in ('grammar', 'text', 'tfds')
         for language in ('de', 'en')
     }
@@ -323,7 +324,7 @@ def test_the_grammar_judges_german():
     assert german('Der Hund schläft.')
     assert not german('Den Hund schläft.')
     assert set(judge.values()) == {None}
-    assert readers.judge(Data(source='grammar'), both(Data())) is None
+    assert reader.judge(Data(source='grammar'), both(Data())) is None
 
 
 @pytest.fixture(scope='module')
@@ -385,12 +386,10 @@ def test_tfds_origins_are_the_files(prepared):
 
 def test_tfds_facts_are_name_and_version(prepared):
     data = tfds_data(prepared)
-    assert readers.facts(data, both(data)) == {
-        'dataset': {'name': 'tiny_translate/de-en', 'version': '1.0.0'}
-    }
-    assert readers.facts(Data(source='text'), both(data)) == {}
+    assert reader.facts(data, both(data)) == {'dataset': {'name': 'tiny_translate/de-en', 'version': '1.0.0'}}
+    assert reader.facts(Data(source='text'), both(data)) == {}
     # There is nothing to download.
-    readers.prepare(data, both(data))
+    reader.prepare(data, both(data))
 
 
 def test_tfds_errors(prepared, tmp_path):

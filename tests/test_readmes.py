@@ -16,13 +16,14 @@ from experiments.claims import CLAIMS
 from experiments.claims import __main__ as claims
 from experiments.complexity import __main__ as complexity
 from experiments.figures import __main__ as figures
-from transformer import arguments, cli, options
 from transformer import config as configs
-from transformer.config import config_dict, resolve
+from transformer.cli import flags, main
+from transformer.cli.commands import FLAGS
+from transformer.config import config_dict, declare, resolve
 from transformer.nn import models
-from transformer.symbols import UNK, Tokens
 from transformer.tasks.contract import Task
 from transformer.tasks.translation import task as translation
+from transformer.tokens import UNK, Tokens
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
@@ -146,7 +147,7 @@ def test_calls_of_run_are_understood(page, monkeypatch):
     for words in calls_of_run(page):
         named = ['--config=configs/base.py' if word == FILE else word for word in words if word != ANY_OPTION]
         if '--help' not in words:
-            cli.parse(['run.py', *named])
+            main.parse(['run.py', *named])
 
 
 @pytest.mark.parametrize('page', PAGES)
@@ -155,7 +156,7 @@ def test_calls_of_experiments_are_understood(page, program):
     module = PROGRAMS[program]
     for words in calls(page, f'experiments.{program}'):
         if words and '--help' not in words:
-            arguments.read([program, *words], module.COMMANDS, module.FLAGS)
+            flags.read([program, *words], module.COMMANDS, module.FLAGS)
 
 
 def flags_of(program: str) -> set[str]:
@@ -173,22 +174,22 @@ def test_the_pages_show_calls():
 
 @pytest.mark.parametrize('page', PAGES)
 def test_flags_and_options_exist(page):
-    known = set().union(*map(flags_of, PROGRAMS)) | {f'--{name}' for name in cli.FLAGS}
+    known = set().union(*map(flags_of, PROGRAMS)) | {f'--{name}' for name in FLAGS}
     for piece in code(page):
         # Not file names, as train.en.
         option = re.fullmatch(r'(?:model|data|train|decode)\.(?!en$|de$|py$|lock\b)\w+(?:=\S+)?', piece)
         if option or (piece.startswith('--config.') and piece != ANY_OPTION):
             name, _, value = piece.removeprefix('--config.').partition('=')
-            options.check_name(configs.OPTIONS, name)
+            declare.check_name(configs.OPTIONS, name)
             if value:
-                options.parse_value(configs.OPTIONS, name, value)
+                declare.parse_value(configs.OPTIONS, name, value)
         elif re.match(r'--\w', piece) and piece != ANY_OPTION:
             assert piece.partition('=')[0] in known, f'{page}: {piece}'
 
 
 def test_the_list_of_options_is_that_of_the_code():
     listed = text('configs/README.md').partition('<!-- options -->\n')[2].partition('<!-- /options -->')[0]
-    assert listed == options.markdown(configs.OPTIONS)
+    assert listed == declare.markdown(configs.OPTIONS)
 
 
 def test_every_config_is_listed():

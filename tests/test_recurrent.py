@@ -9,10 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer import accounting, introspect
 from transformer.config import Config, config_dict, resolve
-from transformer.nn import cells, models
-from transformer.symbols import Batch, Tokens
+from transformer.inference import attention
+from transformer.nn import cells, cost, models
+from transformer.tokens import Batch, Tokens
 
 SMALL = {
     'model.kind': 'recurrent',
@@ -35,7 +35,7 @@ def random_params(config: Config) -> dict:
 
 
 def row(tokens: list[int]) -> Tokens:
-    return jax.tree.map(jnp.asarray, introspect.one_row(tokens))
+    return jax.tree.map(jnp.asarray, attention.one_row(tokens))
 
 
 def pair() -> Batch:
@@ -163,7 +163,7 @@ def test_the_equations_in_numpy(changes):
     if config.model.alignment == 'none':
         assert not kept
         return
-    shown = introspect.attention(config, params, pair())
+    shown = attention.attention(config, params, pair())
     assert set(shown) == {'decoder/cross_attention'}
     # One layer, one head.
     np.testing.assert_allclose(shown['decoder/cross_attention'][0, 0], alignment, rtol=1e-4, atol=1e-6)
@@ -288,4 +288,4 @@ def test_flops_are_those_of_every_matrix_at_every_position(changes):
             products += leaf.size * (source if read else target)
     if m.alignment != 'none':
         products += 2 * target * source * m.d_model
-    assert accounting.forward_flops(m, 3, source, target) == 2 * 3 * products
+    assert cost.forward_flops(m, 3, source, target) == 2 * 3 * products

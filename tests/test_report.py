@@ -18,11 +18,16 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments import command, differences, formats, launch, report, runs, scales, scored, tables
-from transformer import accounting
+from experiments import command, report
+from experiments.rendering import formats
+from experiments.reports import differences, results
+from experiments.sweeps import launch, runs
+from experiments.tables import rows as tables
+from experiments.tables import scales
 from transformer import config as configs
-from transformer.arguments import Command
-from transformer.options import ConfigError
+from transformer.cli.flags import Command
+from transformer.config import ConfigError
+from transformer.nn import cost
 from transformer.tasks.translation import bleu
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
@@ -257,7 +262,7 @@ def test_a_training_that_stopped_early_has_ended(workdir):
         result |= {'steps': steps}
         result['config']['train'] |= {'patience': patience}
         (run.folder / 'result.json').write_text(json.dumps(result))
-        found = scored._result_of(run, configs.replace(config, {'train.patience': asked}), 'dev')
+        found = results._result_of(run, configs.replace(config, {'train.patience': asked}), 'dev')
         assert (found is not None) == ended, (steps, patience, asked)
 
 
@@ -271,7 +276,7 @@ def test_flops_are_those_of_the_updates_that_were_made(workdir, capsys):
         assert report.main(['report', *call]) == 0
         base, row = csv.DictReader(io.StringIO(capsys.readouterr().out))
         (config,) = (scales.config(r, 'grammar', {'train.beta2': 0.99}) for r in tables.rows('3', 'C1'))
-        assert float(row['FLOPs']) == steps * accounting.update_flops(config)
+        assert float(row['FLOPs']) == steps * cost.update_flops(config)
         assert float(base['FLOPs']) > float(row['FLOPs'])
 
 
@@ -660,11 +665,11 @@ def test_only_what_was_scored_alike_is_compared(workdir, capsys):
 
 
 def test_a_row_that_is_meant_to_score_another_checkpoint_is_compared():
-    done = lambda name: scored.Done('one', pathlib.Path(), 1, {'scores': {'dev': {'checkpoint': name}}})
+    done = lambda name: results.Done('one', pathlib.Path(), 1, {'scores': {'dev': {'checkpoint': name}}})
     best, latest = map(done, ('best', 'latest'))
-    assert scored._unlike(best, latest, 'dev', {}) == 'checkpoint best, not latest'
+    assert results._unlike(best, latest, 'dev', {}) == 'checkpoint best, not latest'
     for option in ('train.patience', 'train.scored', 'train.best_by', 'train.average_last'):
-        assert scored._unlike(best, latest, 'dev', {option: 5}) == ''
+        assert results._unlike(best, latest, 'dev', {option: 5}) == ''
 
 
 def test_rows_with_other_pieces_are_named(workdir, capsys):

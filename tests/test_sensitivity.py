@@ -7,7 +7,9 @@ import statistics
 import pytest
 import scipy.stats
 
-from experiments import launch, report, runs, tables
+from experiments import report
+from experiments.sweeps import launch, runs
+from experiments.tables import rows as tables
 
 COMMITTED = launch.ROOT / 'experiments' / 'results' / 'table3-grammar'
 SEEDS = (2, 3, 4)

@@ -18,9 +18,10 @@ import cloudpickle
 import psutil
 import pytest
 
-from experiments import launch, report, runs, sweep
-from transformer.options import ConfigError
-from transformer.runs import ownership
+from experiments import report, sweep
+from experiments.sweeps import launch, runs
+from transformer.config import ConfigError
+from transformer.runs import owner
 
 PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
 
@@ -437,7 +438,7 @@ def test_seed_by_seed_the_longest_first(tmp_path, monkeypatch):
 def test_a_run_that_runs_is_left_alone(tmp_path):
     run = scripted(tmp_path, 'import time; time.sleep(60)')
     with run.file('lock').open('a') as lock:
-        assert ownership.try_lock(lock)
+        assert owner.try_lock(lock)
         assert runs.state(run, {run.name}).state == 'running'
         launch.Job(run)()
     assert not run.file('log').exists()

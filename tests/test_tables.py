@@ -7,14 +7,18 @@ import pytest
 from etils import epath
 
 from configs import multi30k
-from experiments import benchmark, own, plan, report, scales, sweep, tables, updates
+from experiments import benchmark, report, sweep
 from experiments.claims import __main__ as claims
 from experiments.complexity import __main__ as complexity
 from experiments.figures import __main__ as figures
-from transformer import accounting, arguments, cli
+from experiments.speed import updates
+from experiments.sweeps import cost as plan
+from experiments.tables import rows as tables
+from experiments.tables import scales, user_files
 from transformer import config as configs
-from transformer.nn import models
-from transformer.options import ConfigError
+from transformer.cli import flags, main
+from transformer.config import ConfigError
+from transformer.nn import cost, models
 from transformer.runs import restore
 from transformer.tasks.translation import bleu
 
@@ -74,7 +78,7 @@ def test_a_row_of_table_3_is_what_is_printed(row):
         assert str(column(config, name)) == changes.get(name, str(base)), name
     assert [row.paper[key] for key in ('PPL', 'BLEU', 'params') if key in row.paper] == numbers
     if 'params' in row.paper and row.name != 'big':
-        count = accounting.parameters(models.parameter_shapes(config))
+        count = cost.parameters(models.parameter_shapes(config))
         assert round(count / 1e6) == row.paper['params']
 
 
@@ -121,7 +125,7 @@ def test_every_table_and_scale_is_tested():
 
 def test_architectures_have_about_equal_parameters():
     found = [scales.config(row, 'captions') for row in tables.ARCHITECTURES]
-    counts = [accounting.parameters(models.parameter_shapes(config)) for config in found]
+    counts = [cost.parameters(models.parameter_shapes(config)) for config in found]
     assert max(counts) < 1.02 * min(counts)
     # The same text, batches and updates.
     assert len({(config.data, config.decode, config.train.steps) for config in found}) == 1
@@ -222,7 +226,7 @@ def test_options_give_the_config():
         scale = 'grammar' if table.rows[0].scale == 'paper' else table.rows[0].scale
         for row in table.rows:
             call = ['run.py', *scales.options(row, scale, {'train.seed': 7})]
-            called = arguments.config(cli.parse(call))
+            called = flags.config(main.parse(call))
             config = scales.config(row, scale, {'train.seed': 7})
             assert called == config, (name, row.name)
 
@@ -243,13 +247,13 @@ def test_plan(capsys):
     out = capsys.readouterr().out
     lines = {line.split()[0]: line.split() for line in out.splitlines() if line}
     base = scales.config(tables.TABLE_3[0], 'paper')
-    flops = accounting.update_flops(base) * 100_000
+    flops = cost.update_flops(base) * 100_000
     assert lines['base'][10:] == [
         '65.11M', '65M', f'{flops / 1e5:.2e}', f'{flops:.2e}', '3.3e+18', '3.28e+09',
         f'{flops / 1e14 / 3600:.3g}',
     ]  # fmt: skip
     # The share of what eight P100 could have computed, which experiments/README.md states.
-    big = accounting.update_flops(scales.config(tables.TABLE_3[-1], 'paper')) * 300_000
+    big = cost.update_flops(scales.config(tables.TABLE_3[-1], 'paper')) * 300_000
     assert (round(100 * flops / 3.3e18), round(100 * big / 2.3e19)) == (39, 56)
     assert {'213M', '2.3e+19', '300K', f'{big:.2e}'} <= set(lines['big'])
     assert set(printed()) <= set(lines)
@@ -293,7 +297,7 @@ def test_the_plan_of_a_language_model(capsys):
     names = [line.split()[0] for line in out.splitlines() if line]
     assert names[2 : 2 + len(tables.LANGUAGE)] == [row.name for row in tables.LANGUAGE]
     config = scales.config(tables.LANGUAGE[0], 'language')
-    count = accounting.parameters(models.parameter_shapes(config))
+    count = cost.parameters(models.parameter_shapes(config))
     assert f'{count / 1e6:.2f}M' in out.splitlines()[2].split()
     assert 'one-head' in out and 'relu: model.activation=relu (§3.3)' in out
     assert 'Table 2 counts' not in out
@@ -338,7 +342,7 @@ def test_rows_that_are_not_of_the_papers_base_are_told_at_their_own_scale(capsys
 
 def test_the_page_of_scales_is_what_the_command_prints(capsys):
     assert sweep.main(['sweep', 'rows', '--format=markdown']) == 0
-    page = (own.ROOT / 'experiments' / 'results' / 'scales.md').read_text()
+    page = (user_files.ROOT / 'experiments' / 'results' / 'scales.md').read_text()
     assert capsys.readouterr().out in page
 
 
@@ -346,7 +350,7 @@ def test_the_cost_of_a_run_by_hand():
     config = scales.config(tables.TABLE_3[0], 'grammar')
     found = plan.cost(config)
     assert found.tokens == 1024 * 1500
-    assert found.run_flops == 1500 * found.update_flops == 1500 * accounting.update_flops(config)
+    assert found.run_flops == 1500 * found.update_flops == 1500 * cost.update_flops(config)
 
 
 def test_a_time_or_memory_is_measured_of_a_batch_of_the_configs_size():

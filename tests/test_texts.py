@@ -9,9 +9,9 @@ import threading
 
 import pytest
 
-from transformer import texts
-from transformer.options import ConfigError
-from transformer.tasks import shapes
+from transformer.cli import lines as texts
+from transformer.config import ConfigError
+from transformer.inference import batch_shapes
 from transformer.tasks.contract import Hypothesis
 
 ODD = [
@@ -129,28 +129,29 @@ def test_what_answers_a_short_text_is_made_ready_only_while_none_comes():
 
 
 def test_lines_that_come_one_by_one_have_the_same_few_shapes():
-    lengths = [1 + 7 * i % 64 for i in range(shapes.FEW_ROWS)]
-    planned = [shapes.batches(lengths[:count], 1) for count in range(1, len(lengths) + 1)]
+    lengths = [1 + 7 * i % 64 for i in range(batch_shapes.FEW_ROWS)]
+    planned = [batch_shapes.batches(lengths[:count], 1) for count in range(1, len(lengths) + 1)]
     assert {shape for batches in planned for _, shape in batches} == {(4, 32), (4, 128), (32, 32)}
     # Many of one length at once do not wait for each other.
-    assert [shape for _, shape in shapes.batches([9] * 32, 1)] == [(32, 32)]
-    for batches in (*planned, shapes.batches(lengths * 101, 1)):
+    assert [shape for _, shape in batch_shapes.batches([9] * 32, 1)] == [(32, 32)]
+    for batches in (*planned, batch_shapes.batches(lengths * 101, 1)):
         found = sorted(i for indexes, _ in batches for i in indexes)
         assert found == list(range(len(found)))
         assert all(lengths[i % 32] <= width for indexes, (_, width) in batches for i in indexes)
         assert all(len(indexes) <= rows for indexes, (rows, _) in batches)
     # A file has little padding, and one shape for each width but for its last, shortest rows.
-    *most, last = [shape for _, shape in shapes.batches(lengths * 101, 1)]
+    *most, last = [shape for _, shape in batch_shapes.batches(lengths * 101, 1)]
     assert len({width for _, width in most}) == len(set(most)) == 7
     assert last == (32, 8)
     for width in (90, 150, 300):
         assert all(
-            rows * width <= shapes.BATCH_POSITIONS for _, (rows, width) in shapes.batches([width] * 99, 1)
+            rows * width <= batch_shapes.BATCH_POSITIONS
+            for _, (rows, width) in batch_shapes.batches([width] * 99, 1)
         )
     # However long a row is, its batch has about as many positions as others, unless it is alone too long.
     for length in (1, 100, 1000, 10_000):
-        (_, (rows, width)), *_ = shapes.batches([length] * 8, 1)
-        assert rows * width <= shapes.BATCH_POSITIONS or rows == 1
+        (_, (rows, width)), *_ = batch_shapes.batches([length] * 8, 1)
+        assert rows * width <= batch_shapes.BATCH_POSITIONS or rows == 1
 
 
 def test_time_that_input_is_waited_for_is_no_progress(monkeypatch, capfd):

@@ -17,8 +17,8 @@ import pytest
 
 import run
 from transformer.config import Data
-from transformer.data import readers
-from transformer.data.grammar import sentences as grammar
+from transformer.data.sources import reader
+from transformer.data.sources.grammar import sentences
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = 'configs/wmt14_en_de.py'
@@ -48,7 +48,7 @@ needs_extra = pytest.mark.skipif(
 # Python's own modules warn of what TFDS and TensorFlow still use.
 quiet = pytest.mark.filterwarnings('ignore::DeprecationWarning')
 
-SENTENCES = [pair[:2] for pair in itertools.islice(grammar.sentence_pairs('dev'), 320)]
+SENTENCES = [pair[:2] for pair in itertools.islice(sentences.sentence_pairs('dev'), 320)]
 # English, German; only a newline ends a line, and TFDS leaves out a pair with an empty side.
 EUROPARL = [
     *SENTENCES[:120],
@@ -182,8 +182,8 @@ def prepared(tmp_path_factory):
 
 def pairs(folder, split: str, **changes) -> list[tuple[str, str]]:
     data = Data(dir=str(folder), **changes)
-    reading = readers.Reading({'source': data.source_language, 'target': data.target_language}, ())
-    return sorted(row.texts for row in readers.rows(data, reading, split, readers.Report()))
+    reading = reader.Reading({'source': data.source_language, 'target': data.target_language}, ())
+    return sorted(row.texts for row in reader.rows(data, reading, split, reader.Report()))
 
 
 @needs_extra

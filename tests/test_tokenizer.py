@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import sentencepiece
 
+from transformer.config import ConfigError
 from transformer.data import tokenizer
 from transformer.data.tokenizer import ByteTokenizer, Tokenizer
-from transformer.options import ConfigError
-from transformer.symbols import EOS, PAD, UNK
+from transformer.tokens import EOS, PAD, UNK
 
 SENTENCES = [
     f'{who} {does} {what} {where}.'

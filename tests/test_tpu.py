@@ -9,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from experiments import benchmark, compiled, programs, sweep, tpu, traffic
+from experiments import benchmark, sweep
+from experiments.compiled import hlo, lower, tpu, traffic
 from transformer import config as configs
-from transformer.options import ConfigError
+from transformer.config import ConfigError
 
 ROWS, WIDTH, TRIPS = 8, 32, 5
 KNOWN = r'"known_trip_count":\{"n":"\d+"\},?'
@@ -24,12 +25,12 @@ def text_of(function, *shapes: tuple[int, ...]) -> str:
 
 
 def moved(text: str) -> int:
-    program = compiled.parse(text)
+    program = hlo.parse(text)
     return sum(each.moved for each in traffic.ran(program, program.entry))
 
 
 def trips(text: str) -> list[int | None]:
-    program = compiled.parse(text)
+    program = hlo.parse(text)
     return [i.trips for each in program.computations.values() for i in each.values() if i.is_loop]
 
 
@@ -143,7 +144,7 @@ def test_rematerialisation_needs_less_memory():
     config = configs.resolve(configs.config_dict({**benchmark.TPU_SIZES, **small}))
 
     def temporaries(remat: bool) -> int:
-        program = programs.update(configs.replace(config, {'model.remat': remat}), tpu.devices_of('v5e:1x1'))
+        program = lower.update(configs.replace(config, {'model.remat': remat}), tpu.devices_of('v5e:1x1'))
         return program.compile().memory_analysis().temp_size_in_bytes
 
     # Of two layers in each stack what one computes is in memory at a time.

@@ -12,18 +12,21 @@ import optax
 import pytest
 from etils import epath
 
-from experiments import programs
+from experiments.compiled import lower
 from transformer import config as configs
-from transformer import losses, parallel, training
+from transformer import parallel
 from transformer.config import OPTIONS, Config, config_dict, resolve
+from transformer.config.declare import has_meaning
 from transformer.data.batches import Batches
 from transformer.nn import models
-from transformer.options import has_meaning
 from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.fingerprint import fingerprint
-from transformer.symbols import Batch, Tokens
+from transformer.runs.hashes import fingerprint
 from transformer.tasks.task import sums as sums_of
+from transformer.tokens import Batch, Tokens
+from transformer.training import loop, losses
+from transformer.training.loop import Progress, Stopped, train
+from transformer.training.step import TrainState, dropout_key, gradients, initial_state, train_step
 
 SMALL = {
     'model.N': 1,
@@ -91,14 +94,14 @@ def use_devices(monkeypatch):
 
 @functools.cache
 def initial_params(config: Config) -> dict:
-    return jax.device_get(training.initial_state(config).params)
+    return jax.device_get(initial_state(config).params)
 
 
 def gradients_of(config: Config) -> tuple[dict, dict]:
     """Gradients and sums of all devices at a step in the middle of training."""
 
     def step(params, batch):
-        found = training.gradients(config, sums_of(config), params, batch, jnp.int32(7))
+        found = gradients(config, sums_of(config), params, batch, jnp.int32(7))
         return parallel.sum_over_devices(found)
 
     params = initial_params(configs.replace(config, {'train.accumulate': 1}))
@@ -155,7 +158,7 @@ def test_every_layer_is_rematerialised(use_devices, kind, layers):
     use_devices(1)
     config = configs.replace(config_of(kind), {'model.N': layers})
     barriers = [
-        programs.update(configs.replace(config, {'model.remat': remat}), parallel.devices())
+        lower.update(configs.replace(config, {'model.remat': remat}), parallel.devices())
         .as_text()
         .count('optimization_barrier')
         for remat in (False, True)
@@ -177,15 +180,15 @@ def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(
         return asked[-1]
 
     fake = types.SimpleNamespace(**vars(parallel) | {'map_update': map_update})
-    monkeypatch.setattr(training, 'parallel', fake)
+    monkeypatch.setattr(loop, 'parallel', fake)
     place = lambda step: parallel.to_devices(batch_of(step, config), 8)
-    monkeypatch.setattr(training, 'prefetch', lambda *_, **__: map(place, range(3)))
+    monkeypatch.setattr(loop, 'prefetch', lambda *_, **__: map(place, range(3)))
 
-    def trained(remat: bool) -> training.TrainState:
+    def trained(remat: bool) -> TrainState:
         changed, folder = configs.replace(config, {'model.remat': remat}), epath.Path(tmp_path / str(remat))
         checkpoints = Checkpoints(folder / 'checkpoints', 1)
         order = object.__new__(Batches)
-        state, _ = training.train(changed, sums_of(changed), order, checkpoints, folder, {})
+        state, _ = train(changed, sums_of(changed), order, checkpoints, folder, {})
         checkpoints.close()
         return state
 
@@ -210,7 +213,7 @@ def gradients_on_one_device(kind: str, prng: str) -> tuple[dict, dict]:
 
 
 def mapped_update(config: Config):
-    return parallel.map_update(functools.partial(training.train_step, config, sums_of(config)))
+    return parallel.map_update(functools.partial(train_step, config, sums_of(config)))
 
 
 # Everything that may be chosen beside the paper's way of training.
@@ -226,7 +229,7 @@ CHOICES = {
 
 def losses_of(config: Config, steps: int = 20) -> list[float]:
     """The loss of every step, and at the end a number of the parameters that would be evaluated."""
-    state = parallel.replicate(training.initial_state(config))
+    state = parallel.replicate(initial_state(config))
     update, losses = mapped_update(config), []
     for step in range(steps):
         batch = parallel.to_devices(batch_of(step, config), config.train.microbatches)
@@ -281,9 +284,9 @@ def trainings(monkeypatch, use_devices, tmp_path):
         return stopping_update()(state, batch)
 
     fake = types.SimpleNamespace(**vars(parallel) | {'map_update': lambda _, remat: update})
-    monkeypatch.setattr(training, 'parallel', fake)
+    monkeypatch.setattr(loop, 'parallel', fake)
     monkeypatch.setattr(
-        training,
+        loop,
         'prefetch',
         lambda _, start, stop, *__, **___: (parallel.to_devices(batch_of(k), 8) for k in range(start, stop)),
     )
@@ -296,7 +299,7 @@ def trainings(monkeypatch, use_devices, tmp_path):
             return dev(DEV[now['step']])
 
         try:
-            state, done = training.train(
+            state, done = train(
                 config,
                 sums_of(config),
                 object.__new__(Batches),
@@ -306,7 +309,7 @@ def trainings(monkeypatch, use_devices, tmp_path):
                 lambda: 15 if now['step'] in signals else None,
             )
             return fingerprint(state), dataclasses.replace(done, seconds=0.0), checkpoints.best()
-        except training.Stopped:
+        except Stopped:
             return None
         finally:
             checkpoints.close()
@@ -345,7 +348,7 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     use_devices(1)
     config, other = config_of(), config_of(seed=1)
     keys = [
-        jax.random.key_data(training.dropout_key(c, jnp.int32(step))).tolist()
+        jax.random.key_data(dropout_key(c, jnp.int32(step))).tolist()
         for c in (config, other)
         for step in (0, 1)
     ]
@@ -353,11 +356,11 @@ def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     # One microbatch twice: dropout draws each time anew, so the sum is not twice one of them.
     rows = jax.tree.map(lambda x: np.tile(x[:2], (2, 1)), batch_of(0))
     both = parallel.to_devices(rows, 2)
-    params = training.initial_state(config).params
+    params = initial_state(config).params
 
     def losses(params, batch):
         one = lambda i: jax.tree.map(lambda x: x[i : i + 1], batch)
-        loss = lambda rows: training.gradients(config, sums_of(config), params, rows, jnp.int32(0))[1]['loss']
+        loss = lambda rows: gradients(config, sums_of(config), params, rows, jnp.int32(0))[1]['loss']
         return parallel.sum_over_devices((loss(one(0)), loss(one(1)), loss(batch)))
 
     first, second, together = map(float, parallel.map_sums(losses)(params, both))
@@ -383,18 +386,18 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
         return {'dev_loss': 1.0}
 
     # The module's own clock: the checkpointer's threads read the real one meanwhile.
-    monkeypatch.setattr(training, 'time', types.SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(loop, 'time', types.SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(
-        training, 'parallel', types.SimpleNamespace(**vars(parallel) | {'map_update': map_update})
+        loop, 'parallel', types.SimpleNamespace(**vars(parallel) | {'map_update': map_update})
     )
     monkeypatch.setattr(
-        training, 'prefetch', lambda *_, **__: (parallel.to_devices(batch_of(k), 8) for k in range(8))
+        loop, 'prefetch', lambda *_, **__: (parallel.to_devices(batch_of(k), 8) for k in range(8))
     )
     checkpoints = Checkpoints(epath.Path(tmp_path / 'checkpoints'), 1)
     batches = object.__new__(Batches)
     sums = sums_of(config)
     told = []
-    _, done = training.train(
+    _, done = train(
         config,
         sums,
         batches,
@@ -413,7 +416,7 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
     speeds = [line['tokens_per_second'] for line in lines]
     assert speeds == [(counts[k] + counts[k + 1]) / 20 for k in (0, 2, 4, 6)]
     # With what the last evaluation took, also in the checkpoint.
-    assert done == training.Progress(step=8, tokens=sum(counts), seconds=2080.0)
+    assert done == Progress(step=8, tokens=sum(counts), seconds=2080.0)
     assert (
         json.loads((tmp_path / 'checkpoints' / '8' / 'meta' / 'metadata').read_text())['content']['meta'][
             'seconds'
@@ -434,7 +437,7 @@ def test_an_update_is_adam_on_the_mean_gradient(use_devices):
     use_devices(1)
     config = config_of()
     gradient, sums = gradients_on_one_device('transformer', 'threefry')
-    state = training.initial_state(config)
+    state = initial_state(config)
     before = jax.device_get(state.params)
     state = parallel.replicate(state._replace(step=jnp.int32(7)))
     update = mapped_update(config)

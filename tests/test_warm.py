@@ -11,9 +11,10 @@ from etils import epath
 
 import run
 import transformer
-from transformer import arguments, cli
-from transformer.runs import restore, warm, workdir
-from transformer.runs.fingerprint import fingerprint, named_leaves
+from transformer.cli import flags as arguments
+from transformer.cli import main
+from transformer.runs import restore, warm_start, workdir
+from transformer.runs.hashes import fingerprint, named_leaves
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = {
@@ -119,7 +120,7 @@ def test_what_agrees_in_name_shape_and_type_is_taken():
     own, other = tree(a=(2, 3), b=(4,), c=(5,), e=(6,)), tree(a=(2, 3), b=(7,), d=(5,), e=(6,))
     other['e']['kernel'] = other['e']['kernel'].astype(np.float16)
     other['a']['kernel'] += 1
-    taken, left = warm.compared(own, other)
+    taken, left = warm_start.compared(own, other)
     assert taken == ['a/kernel']
     assert left == {
         'b/kernel': 'float32 (7,) there, float32 (4,) here',
@@ -127,11 +128,11 @@ def test_what_agrees_in_name_shape_and_type_is_taken():
         'd/kernel': 'only in the other run',
         'e/kernel': 'float16 (6,) there, float32 (6,) here',
     }
-    merged = named_leaves(warm.merged(own, other, taken))
+    merged = named_leaves(warm_start.merged(own, other, taken))
     assert list(merged) == ['a/kernel', 'b/kernel', 'c/kernel', 'e/kernel']
     assert merged['a/kernel'].all() and not merged['b/kernel'].any()
     record = {'workdir': 'w', 'checkpoint': 'best', 'steps': [3], 'taken': taken, 'left': left}
-    assert list(warm.describe(record | {'left': left | {'x': left['b/kernel']}})) == [
+    assert list(warm_start.describe(record | {'left': left | {'x': left['b/kernel']}})) == [
         'starts from w, checkpoint best (step 3): 1 arrays taken, 5 left out',
         '  float32 (7,) there, float32 (4,) here: b/kernel and 1 more',
         '  only in the new model: c/kernel',
@@ -141,7 +142,7 @@ def test_what_agrees_in_name_shape_and_type_is_taken():
 
 
 def test_the_default_work_directory_names_the_start():
-    call = cli.parse(['run.py', '--init_from=runs/news:300'])
+    call = main.parse(['run.py', '--init_from=runs/news:300'])
     assert arguments.work_directory(call) == 'runs/tiny-init=news_300'
 
 
@@ -161,7 +162,7 @@ def test_a_warm_start_is_recorded_and_keeps_the_tokenizer(origin, warmed):
 def test_the_other_run_is_found_from_any_folder(origin, tmp_path, monkeypatch):
     monkeypatch.chdir(origin.parent)
     config = workdir.read_config(epath.Path(origin))
-    found = warm.start(config, f'{origin.name}:1', epath.Path(tmp_path / 'new'))
+    found = warm_start.start(config, f'{origin.name}:1', epath.Path(tmp_path / 'new'))
     assert found.record['workdir'] == str(origin)
 
 

@@ -25,9 +25,9 @@ def load(workdir, checkpoint: str = 'scored'):
     Raises:
       ConfigError: it is not a work directory, or holds no such checkpoint.
     """
-    from transformer import commands
+    from transformer.actions.load import load
 
-    return commands.load(workdir, checkpoint)
+    return load(workdir, checkpoint)
 
 
 def train(config, workdir, on_metrics=None, init_from=None) -> dict:
@@ -49,6 +49,6 @@ def train(config, workdir, on_metrics=None, init_from=None) -> dict:
       ConfigError: a mistake of the user's; nothing was changed.
       NonFiniteError, Stopped: as `training.train`.
     """
-    from transformer import commands
+    from transformer.actions.train import train
 
-    return commands.train(config, workdir, on_metrics, init_from)
+    return train(config, workdir, on_metrics, init_from)

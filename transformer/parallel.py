@@ -14,8 +14,8 @@ import numpy as np
 from jax.experimental import multihost_utils
 from jaxtyping import Array, Int
 
-from transformer.options import ConfigError
-from transformer.symbols import Batch
+from transformer.config import ConfigError
+from transformer.tokens import Batch
 
 AXIS = 'data'
 # Batches that `map_rows` has in progress on CPUs. The steps of a small model keep one core busy, so another

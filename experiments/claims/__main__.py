@@ -15,13 +15,15 @@ from collections.abc import Sequence
 
 import matplotlib
 
-from experiments import command, formats
+from experiments import command
 from experiments.claims import CLAIMS
 from experiments.claims.claim import Claim
-from experiments.formats import Column
-from transformer import figures, files
-from transformer.arguments import Call, Command, Flag
-from transformer.options import ConfigError
+from experiments.rendering import formats
+from experiments.rendering.formats import Column
+from transformer import files
+from transformer.cli.flags import Call, Command, Flag
+from transformer.config import ConfigError
+from transformer.inference import heat_maps
 from transformer.runs import process
 
 matplotlib.use('agg')
@@ -74,7 +76,7 @@ def measured(name: str, claim: Claim, folder: pathlib.Path) -> dict[str, object]
         1, claim.panels, figsize=(5.2 * claim.panels, 3.6), squeeze=False, layout='constrained'
     )
     claim.draw(axes[0], found)
-    figures.write(figure, folder / f'{name}.png', dpi=DPI)
+    heat_maps.write(figure, folder / f'{name}.png', dpi=DPI)
     plt.close(figure)
     files.write_text(folder / f'{name}.json', formats.json_text(result))
     return result

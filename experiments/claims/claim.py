@@ -8,13 +8,14 @@ import jax
 import numpy as np
 
 from transformer import config as configs
-from transformer import parallel, training
+from transformer import parallel
 from transformer.config import Config
-from transformer.data.corpus import Prepared
+from transformer.data.dataset import Prepared
 from transformer.nn import models
 from transformer.runs import process
-from transformer.symbols import Batch
 from transformer.tasks.task import sums, task_of
+from transformer.tokens import Batch
+from transformer.training.step import initial_state, train_step
 
 # What a claim's measurement found with one seed; JSON.
 Found = Mapping[str, object]
@@ -79,7 +80,7 @@ def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
 
     Dropout, if there is any, is drawn by the seed of the config.
     """
-    first = training.initial_state(configs.replace(config, {'train.seed': seed}))
+    first = initial_state(configs.replace(config, {'train.seed': seed}))
     state, update = parallel.replicate(first), _update(config)
     for batch in batches:
         state, _ = update(state, parallel.to_devices(batch, config.train.microbatches))
@@ -89,7 +90,7 @@ def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
 @functools.cache
 def _update(config: Config) -> Callable:
     """The program of an update, which several seeds share."""
-    return parallel.map_update(functools.partial(training.train_step, config, sums(config)))
+    return parallel.map_update(functools.partial(train_step, config, sums(config)))
 
 
 def by_training(judge: Callable[[Found], Verdict]) -> Callable[[Sequence[Found]], Verdict]:

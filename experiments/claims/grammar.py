@@ -17,17 +17,17 @@ from configs import tiny
 from experiments.claims.claim import prepared, train
 from transformer import config as configs
 from transformer.config import Config
-from transformer.data.grammar.inflection import IT
-from transformer.data.grammar.scenes import minimal_pair
-from transformer.data.grammar.sentences import sentence_pairs
-from transformer.data.grammar.syntax import Sentence, english, german
+from transformer.data.sources.grammar.inflection import IT
+from transformer.data.sources.grammar.scenes import minimal_pair
+from transformer.data.sources.grammar.sentences import sentence_pairs
+from transformer.data.sources.grammar.syntax import Sentence, english, german
 from transformer.data.tokenizer import AnyTokenizer
+from transformer.inference import batch_shapes
+from transformer.inference.attention import places
 from transformer.nn import models
 from transformer.runs.restore import Trained
-from transformer.symbols import EOS, PAD, Batch, Tokens
-from transformer.tasks import shapes
-from transformer.tasks.contract import places
 from transformer.tasks.translation import task as translation
+from transformer.tokens import EOS, PAD, Batch, Tokens
 
 SEEDS = 2  # trained with the seeds 0, as `make run` does, and 1
 PAIRS = 150
@@ -120,7 +120,7 @@ def questions() -> Questions:
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tokens:
     """A sentence a row."""
-    tokens, segments = shapes.padded(rows, (len(rows), ROOM))
+    tokens, segments = batch_shapes.padded(rows, (len(rows), ROOM))
     return Tokens(tokens, segments, np.tile(np.arange(ROOM, dtype=np.int32), (len(rows), 1)))
 
 

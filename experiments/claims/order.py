@@ -9,7 +9,7 @@ import numpy as np
 from experiments.claims.claim import Claim, Found, Verdict, config_of, spread, train
 from transformer.config import Config
 from transformer.nn import models
-from transformer.symbols import Batch, Tokens
+from transformer.tokens import Batch, Tokens
 
 LENGTH, ROWS, SEEDS = 8, 64, 3
 UPDATES, TESTED = 300, 1024

@@ -4,8 +4,8 @@ import functools
 import statistics
 from collections.abc import Callable, Sequence
 
-from experiments import plan
 from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
+from experiments.sweeps import cost
 from transformer.config import Config
 
 LENGTHS, POSITIONS = (16, 64, 256), 2048
@@ -36,7 +36,7 @@ def config(name: str, length: int) -> Config:
 @functools.cache
 def timer(name: str, length: int) -> Callable[[int], float]:
     """Times updates, compiled once."""
-    return plan.timer(config(name, length))
+    return cost.timer(config(name, length))
 
 
 def measure(seed: int) -> Found:

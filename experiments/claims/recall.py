@@ -9,7 +9,7 @@ import numpy as np
 from experiments.claims.claim import Claim, Found, Verdict, config_of, spread, train
 from transformer.config import Config
 from transformer.nn import models
-from transformer.symbols import Batch, Tokens
+from transformer.tokens import Batch, Tokens
 
 LAGS, SEEDS = (5, 20, 80), 3
 UPDATES, ROWS, TESTED = 200, 32, 256

@@ -2,15 +2,17 @@
 
 import functools
 
-from experiments import scales, tables
 from experiments.claims.claim import prepared, train
+from experiments.tables import rows as tables
+from experiments.tables import scales
 from transformer import config as configs
-from transformer import evaluate, parallel
+from transformer import parallel
 from transformer.config import Config
-from transformer.data.corpus import Prepared
+from transformer.data.dataset import Prepared
 from transformer.runs.restore import Trained
 from transformer.tasks.task import sums
 from transformer.tasks.translation import task as translation
+from transformer.training import split_sums
 
 UPDATES, SEEDS = 300, 3
 
@@ -41,5 +43,5 @@ def means(row: str, seed: int) -> dict[str, float]:
     """Perplexity and the share of pieces predicted right, on dev."""
     model = trained(row, seed)
     batches = translation.batches(model.config, corpus(), 'dev')
-    found = evaluate.means(sums(model.config), model.params, batches)
+    found = split_sums.means(sums(model.config), model.params, batches)
     return {key: found[key] for key in ('perplexity', 'accuracy')}

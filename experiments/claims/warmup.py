@@ -9,10 +9,11 @@ import numpy as np
 import optax
 
 from experiments.claims.claim import Claim, Found, Verdict, config_of, prepared, spread
-from transformer import optim, training
 from transformer.config import Config, replace
-from transformer.tasks import language
+from transformer.tasks.language import task
 from transformer.tasks.task import sums
+from transformer.training import optim
+from transformer.training.step import initial_state
 
 NORMS = ('post', 'pre')
 RATES, WARMUPS = (0.001, 0.003, 0.01, 0.03), (1, 50)
@@ -64,7 +65,7 @@ def measure(seed: int) -> Found:
     found = {}
     for norm in NORMS:
         config = config_of(MODEL | {'model.norm': norm, 'train.seed': seed})
-        order = language.batches(config, prepared(config_of(MODEL)), 'train')
+        order = task.batches(config, prepared(config_of(MODEL)), 'train')
         schedules = np.stack(
             [
                 rates(replace(config, {'train.peak_lr': rate, 'train.warmup_steps': warmup}))
@@ -72,7 +73,7 @@ def measure(seed: int) -> Found:
                 for rate in RATES
             ]
         )
-        first = training.initial_state(config)
+        first = initial_state(config)
         copies = lambda x: jnp.broadcast_to(x, (len(schedules), *x.shape)).copy()
         params, state = jax.tree.map(copies, (first.params, first.optimizer))
         update, losses = _update(replace(config, {'train.seed': 0})), []

@@ -10,12 +10,13 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from experiments import command, runs
+from experiments import command
 from experiments.complexity import charts, layers, measure, tables
 from experiments.complexity.measure import GIB, Scope
+from experiments.sweeps import runs
 from transformer import files
-from transformer.arguments import Call, Command, Flag
-from transformer.options import ConfigError
+from transformer.cli.flags import Call, Command, Flag
+from transformer.config import ConfigError
 from transformer.runs import process
 
 RESULT = 'complexity.json'

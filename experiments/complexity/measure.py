@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.stages import Compiled
 
-from experiments import compiled
+from experiments.compiled import hlo
 from experiments.complexity import layers, paths
 from experiments.complexity.layers import Layer
 
@@ -112,11 +112,11 @@ def _costs(layer: Layer, limit: int, timed: bool) -> dict[str, Record]:
     costs = {}
     for name, passes in layers.PASSES.items():
         program = jax.jit(passes(layer)).lower(layer.arrays, segments, outputs).compile()
-        found, needed = compiled.parse(program.as_text()), compiled.needed_bytes(program)
+        found, needed = hlo.parse(program.as_text()), hlo.needed_bytes(program)
         costs[name] = {
-            'flops': compiled.flops(found),
-            'steps': compiled.steps(found),
-            'temporary': compiled.temporary_bytes(program),
+            'flops': hlo.flops(found),
+            'steps': hlo.steps(found),
+            'temporary': hlo.temporary_bytes(program),
             'needed': needed,
         }
         if timed:
@@ -126,7 +126,7 @@ def _costs(layer: Layer, limit: int, timed: bool) -> dict[str, Record]:
 
 def _seconds(program: Compiled, layer: Layer, outputs: jax.ShapeDtypeStruct) -> float:
     arrays, gradient = layers.random((layer.arrays, outputs))
-    return compiled.seconds(program, arrays, jnp.ones((1, layer.length), jnp.int32), gradient)
+    return hlo.seconds(program, arrays, jnp.ones((1, layer.length), jnp.int32), gradient)
 
 
 def exponents(records: Sequence[Mapping], symbols: Sequence[str], key: str) -> dict[str, float]:

@@ -3,10 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from experiments import formats
 from experiments.complexity import layers, measure
 from experiments.complexity.measure import GIB, Record
-from experiments.formats import Column
+from experiments.rendering import formats
+from experiments.rendering.formats import Column
 
 # What a heading says of a pass.
 PASSES = {'forward': '', 'both': ', both passes'}

@@ -20,22 +20,24 @@ import numpy as np
 from etils import epath
 from matplotlib.figure import Figure
 
-from experiments import command, runs
+from experiments import command
 from experiments.figures import attention, plots
-from transformer import arguments, figures, files
+from experiments.sweeps import runs
 from transformer import config as configs
-from transformer.arguments import Call, Command, Flag
-from transformer.config import Config
+from transformer import files
+from transformer.cli.flags import Call, Command, Flag
+from transformer.config import Config, ConfigError
+from transformer.config.files import read_config_file
+from transformer.inference import attention as attentions
+from transformer.inference import heat_maps
 from transformer.nn import positions
-from transformer.options import ConfigError
 from transformer.runs import restore, workdir
-from transformer.tasks import contract
 from transformer.tasks.task import task_of
 
 KINDS = {
-    'encoder': contract.ENCODER_SELF_ATTENTION,
-    'cross': contract.CROSS_ATTENTION,
-    'decoder': contract.DECODER_SELF_ATTENTION,
+    'encoder': attentions.ENCODER_SELF_ATTENTION,
+    'cross': attentions.CROSS_ATTENTION,
+    'decoder': attentions.DECODER_SELF_ATTENTION,
 }
 DPI = 150
 
@@ -132,7 +134,7 @@ def _config(path: str) -> Config:
         return workdir.read_config(epath.Path(path))
     if not os.path.isfile(path):
         raise ConfigError(f'{path}: no such config file or work directory')
-    return configs.resolve(arguments.read_config_file(path))
+    return configs.resolve(read_config_file(path))
 
 
 def _folder(call: Call) -> pathlib.Path:
@@ -165,8 +167,8 @@ def _place(words: Sequence[str], word: str | None) -> int | None:
 def _write(path: pathlib.Path, figure: Figure) -> None:
     """Writes a figure as PNG and SVG, and closes it. The same figure gives the same files."""
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures'}):
-        figures.write(figure, path.with_suffix('.svg'), metadata={'Date': None})
-    figures.write(figure, path.with_suffix('.png'), dpi=DPI)
+        heat_maps.write(figure, path.with_suffix('.svg'), metadata={'Date': None})
+    heat_maps.write(figure, path.with_suffix('.png'), dpi=DPI)
     matplotlib.pyplot.close(figure)
     print(path.with_suffix('.svg'), path.with_suffix('.png'), sep='\n')
 

@@ -10,7 +10,11 @@ from typing import NamedTuple
 import matplotlib
 import numpy as np
 
-from transformer.tasks.contract import START_MARK, Attended, words_of
+from transformer.inference.attention import (
+    START_MARK,
+    Attended,
+    words_of,
+)
 
 matplotlib.use('agg')
 from matplotlib import pyplot as plt

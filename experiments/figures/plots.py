@@ -8,8 +8,8 @@ import matplotlib
 import numpy as np
 from jaxtyping import Float
 
-from transformer import optim
 from transformer.config import Config
+from transformer.training import optim
 
 matplotlib.use('agg')
 from matplotlib import pyplot as plt

@@ -8,9 +8,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
 from transformer.config import Data
-from transformer.data.corpus import Corpus, Field
+from transformer.data.dataset import Corpus, Field
 from transformer.data.rows import Rows, bucketed, packed, permutation, random_bits, rows_per_batch, spans
-from transformer.symbols import Tokens
+from transformer.tokens import Tokens
 
 
 class _Order:

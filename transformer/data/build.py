@@ -12,12 +12,13 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer import files
-from transformer.config import Data
-from transformer.data import readers, text_files, tokenizer
-from transformer.data.lock import left_out
-from transformer.data.readers import Reading
+from transformer.config import ConfigError, Data
+from transformer.data import tokenizer
+from transformer.data.manifest import left_out
+from transformer.data.sources import reader
+from transformer.data.sources import text as text_files
+from transformer.data.sources.reader import Reading
 from transformer.data.tokenizer import AnyTokenizer
-from transformer.options import ConfigError
 
 LOCK = 'data.lock.json'
 JOURNAL = 'journal.json'
@@ -131,12 +132,12 @@ def _check_scored_splits(data: Data, reading: Reading, origins: dict[str, list[d
         for origin in files_read:
             if not origin['lines']:
                 raise ConfigError(f'data.{split}: {origin["name"]} is empty')
-        for _ in readers.rows(data, reading, split, readers.Report()):
+        for _ in reader.rows(data, reading, split, reader.Report()):
             pass
 
 
 def _number(data: Data, reading: Reading, split: str, origins: list[dict]) -> int:
-    return readers.count(data, reading, split, [text_files.Origin(**origin) for origin in origins])
+    return reader.count(data, reading, split, [text_files.Origin(**origin) for origin in origins])
 
 
 def _learned(data: Data, reading: Reading, origins: list[dict], progress: Progress) -> AnyTokenizer:
@@ -182,7 +183,7 @@ def _tokenizer_model(
 
 def _sentences(data: Data, reading: Reading) -> Iterator[tuple[str, ...]]:
     """The texts of each training row, or each line of whole files."""
-    for row in readers.rows(data, reading, 'train', readers.Report()):
+    for row in reader.rows(data, reading, 'train', reader.Report()):
         if data.documents == 'files':
             for text in row.texts:
                 yield from ((line,) for line in text.removesuffix('\n').split('\n'))
@@ -203,8 +204,8 @@ def _write_split(
     state = journal.splits.setdefault(split, {'read': 0, 'counts': {}, 'first': {}, 'complete': False})
     if state['complete']:
         return
-    report = readers.Report()
-    rows = readers.rows(data, reading, split, report)
+    report = reader.Report()
+    rows = reader.rows(data, reading, split, report)
     for _ in itertools.islice(rows, state['read']):
         pass
     # The journal holds what was dropped before; the report counts on from it.
@@ -247,7 +248,7 @@ def encode(data: Data, pieces: AnyTokenizer, texts: list[str]) -> list[Ids]:
 
 
 def _without_long(
-    chunk: list[readers.Row], ids: list[list[Ids]], longest: int, report: readers.Report
+    chunk: list[reader.Row], ids: list[list[Ids]], longest: int, report: reader.Report
 ) -> list[list[Ids]]:
     kept = []
     for index, (row, *fields) in enumerate(zip(chunk, *ids, strict=True)):

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from transformer.data.batches import Batches, Running, Windows
-from transformer.symbols import Batch
+from transformer.tokens import Batch
 
 Placed = TypeVar('Placed')
 

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt64
 
 from transformer.config import Data
-from transformer.data.corpus import Corpus
+from transformer.data.dataset import Corpus
 
 BUCKETS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 

@@ -16,9 +16,8 @@ from google.protobuf.message import DecodeError
 from jaxtyping import Int
 from sentencepiece import sentencepiece_model_pb2
 
-from transformer.config import Data
-from transformer.options import ConfigError
-from transformer.symbols import EOS, PAD, UNK
+from transformer.config import ConfigError, Data
+from transformer.tokens import EOS, PAD, UNK
 
 # The content of `tokenizer.model` where the pieces are bytes: no SentencePiece model begins so.
 BYTES = b'{"tokenizer": "bytes"}\n'

@@ -7,9 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer import products
 from transformer.config import Model
-from transformer.nn import masks
+from transformer.nn import masks, matmul
 from transformer.nn.layers import glorot_uniform
 
 
@@ -35,7 +34,7 @@ def scores(
     """v^T tanh(W_a s + U_a h) where there is a v (additive, concat), otherwise s^T (W_a h) (dot, general)."""
     if weights.vector is None:
         return jnp.einsum('BQD,BSD->BQS', query, keys, preferred_element_type=jnp.float32)
-    projected = products.product(query, weights.query)
+    projected = matmul.product(query, weights.query)
     inner = jnp.tanh(projected[:, :, None] + keys[:, None])
     return jnp.einsum('BQSD,D->BQS', inner, weights.vector, preferred_element_type=jnp.float32)
 
@@ -65,7 +64,7 @@ def attentional(
 ) -> Float[Array, '*B D']:
     """tanh(W_c [c; h]), from which the next piece is predicted (Luong et al. 2015, eq. 5)."""
     both = jnp.concatenate([context, state], axis=-1)
-    return jnp.tanh(products.product(both, weights.combine))
+    return jnp.tanh(matmul.product(both, weights.combine))
 
 
 class Alignment(nn.Module):
@@ -97,7 +96,7 @@ class Alignment(nn.Module):
         if self.model.alignment == 'dot':
             return Aligned(outputs, outputs, segments)
         kernel = self.memory_kernel.astype(outputs.dtype)
-        return Aligned(products.product(outputs, kernel), outputs, segments)
+        return Aligned(matmul.product(outputs, kernel), outputs, segments)
 
     def keep(self, attention: Float[Array, 'B T S']) -> None:
         """Keeps what was attended to for figures, as one head."""

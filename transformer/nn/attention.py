@@ -6,8 +6,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer import products
 from transformer.config import Model
+from transformer.nn import matmul
 from transformer.nn.kernels.full import FULL
 from transformer.nn.kernels.kernel import Kernel, State
 from transformer.nn.kernels.table import self_attention
@@ -37,7 +37,7 @@ class MultiHeadAttention(nn.Module):
             use_bias=m.biases == 'all',
             dtype=jnp.dtype(m.dtype),
             kernel_init=glorot_uniform(),
-            dot_general=products.dot_general,
+            dot_general=matmul.dot_general,
         )
         self.dropout = Dropout(m.P_drop_attention)
         if self.kind == 'self':
@@ -50,7 +50,7 @@ class MultiHeadAttention(nn.Module):
             use_bias=m.biases == 'all',
             dtype=jnp.dtype(m.dtype),
             kernel_init=glorot_uniform(fused if m.init == 't2t' else None),
-            dot_general=products.dot_general,
+            dot_general=matmul.dot_general,
         )
 
     def _attend(

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer import products
 from transformer.config import Model
+from transformer.nn import matmul
 from transformer.nn.layers import Dropout, glorot_uniform
 
 # What a cell remembers, arrays of float32 that end in U; its output is the first of them.
@@ -102,7 +102,7 @@ def drop(x: Float[Array, '*B U'], factors: Float[Array, '*B U'] | None) -> Float
 def project(weights: Weights, x: Float[Array, '*B D']) -> Float[Array, '*B G']:
     """W x + b, the part of a cell's products that does not depend on its state."""
     bias = jnp.expand_dims(weights.bias, range(x.ndim - 1))
-    return products.product(x, weights.inputs) + bias
+    return matmul.product(x, weights.inputs) + bias
 
 
 def advance(
@@ -167,7 +167,7 @@ def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -
     carries, backward, multiplied = jax.vjp(scan, jax.lax.stop_gradient(row), has_aux=True)
     width, parts = kernel.shape[0], []
     for (first, last), x in sorted(multiplied.items()):
-        parts.append(products.product(x, kernel[:, first * width : last * width]))
+        parts.append(matmul.product(x, kernel[:, first * width : last * width]))
     return _differentiable(carries, backward, row, jnp.concatenate(parts, axis=-1))
 
 

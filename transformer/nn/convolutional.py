@@ -16,14 +16,13 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer import products
 from transformer.config import Model
-from transformer.nn import masks
+from transformer.nn import masks, matmul
 from transformer.nn.kernels.kernel import masked_softmax
 from transformer.nn.layers import Dropout
-from transformer.nn.pieces import PairPieces, TextPieces, places, shift_right
 from transformer.nn.positions import InputPositions
-from transformer.symbols import START, Batch, Tokens
+from transformer.nn.text_models import PairPieces, TextPieces, places, shift_right
+from transformer.tokens import START, Batch, Tokens
 
 # The sum of two terms of one variance keeps it with this factor (§3.4).
 HALF_VARIANCE = 0.5**0.5
@@ -56,7 +55,7 @@ class PromptedState(NamedTuple):
 def linear(model: Model, width: int, gain: float = 1.0) -> nn.Dense:
     """A linear map whose fresh output has `gain` times the variance of its input (§3.5)."""
     initial = nn.initializers.variance_scaling(gain, 'fan_in', 'normal')
-    dtype, dot_general = jnp.dtype(model.dtype), products.dot_general
+    dtype, dot_general = jnp.dtype(model.dtype), matmul.dot_general
     return nn.Dense(width, dtype=dtype, kernel_init=initial, dot_general=dot_general)
 
 

@@ -14,7 +14,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Config
 from transformer.nn import models
-from transformer.symbols import Batch, Tokens
+from transformer.tokens import Batch, Tokens
 
 Params = models.Params | tuple[models.Params, ...]
 

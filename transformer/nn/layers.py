@@ -8,10 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer import products
 from transformer.config import Model
+from transformer.nn import matmul
 from transformer.nn.kernels.kernel import KEEP_ALL
-from transformer.symbols import PAD
+from transformer.tokens import PAD
 
 
 def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
@@ -124,7 +124,7 @@ class FeedForward(nn.Module):
                 use_bias=m.biases != 'none',
                 dtype=jnp.dtype(m.dtype),
                 kernel_init=glorot_uniform(),
-                dot_general=products.dot_general,
+                dot_general=matmul.dot_general,
                 name=name,
             )
 
@@ -156,7 +156,7 @@ class Embedding(nn.Module):
 
     def logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
         """x times the transposed matrix, without a bias, in float32."""
-        return products.logits(x, self.matrix())
+        return matmul.logits(x, self.matrix())
 
     def matrix(self) -> Float[Array, 'V D']:
         """The matrix in the type of the computation."""

@@ -23,11 +23,11 @@ from transformer.config import Config
 from transformer.nn.convolutional import convolutional_model
 from transformer.nn.kernels.kernel import State as LayerState
 from transformer.nn.layers import Dropout
-from transformer.nn.pieces import PairPieces, TextPieces, places, shift_right
 from transformer.nn.positions import InputPositions
 from transformer.nn.recurrent import recurrent_model
 from transformer.nn.stacks import Decoder, Encoder, Memory
-from transformer.symbols import START, Batch, Tokens
+from transformer.nn.text_models import PairPieces, TextPieces, places, shift_right
+from transformer.tokens import START, Batch, Tokens
 
 Params = dict[str, object]
 

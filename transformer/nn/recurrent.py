@@ -16,8 +16,8 @@ from transformer.config import Model
 from transformer.nn import alignment, cells
 from transformer.nn.alignment import Aligned, Alignment, AlignmentWeights
 from transformer.nn.cells import Carry, Factors, RecurrentLayer, SegmentDropout, Weights
-from transformer.nn.pieces import PairPieces, TextPieces, shift_right
-from transformer.symbols import START, Batch, Tokens
+from transformer.nn.text_models import PairPieces, TextPieces, shift_right
+from transformer.tokens import START, Batch, Tokens
 
 
 class Reading(NamedTuple):

@@ -16,7 +16,7 @@ import math
 import os
 import shutil
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -26,9 +26,8 @@ from absl import logging
 from etils import epath
 
 from transformer import files
-from transformer.options import ConfigError
-from transformer.runs import retention
-from transformer.runs.fingerprint import add_leaf, fingerprint, folder_sha256, named_leaves
+from transformer.config import ConfigError
+from transformer.runs.hashes import add_leaf, fingerprint, folder_sha256, named_leaves
 
 # Orbax warns in normal use (of a read-only folder) and logs the traceback of what it raises anyway.
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
@@ -149,7 +148,7 @@ class Checkpoints:
 
     def best(self) -> int | None:
         """The step of the lowest cost, the earliest if several share it; None if no step has one."""
-        return retention.best(self._costs(self.steps()))
+        return best_step(self._costs(self.steps()))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
         """Reads and verifies a step as numpy arrays, which jit and pmap may take and donate.
@@ -328,8 +327,8 @@ class Checkpoints:
 
     def _should_preserve(self, checkpoints, *, context) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
-        kept = retention.kept(steps, self._costs(steps), self._keep, self._average)
-        return [step in kept for step in steps]
+        retained = retained_steps(steps, self._costs(steps), self._keep, self._average)
+        return [step in retained for step in steps]
 
     def _costs(self, steps: Iterable[int]) -> dict[int, float | None]:
         costs = {}
@@ -347,3 +346,37 @@ def _unexpected(step: int, item: str) -> DamagedCheckpoint:
 
 def _shapes(tree):
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
+
+
+def retained_steps(
+    steps: Iterable[int], costs: Mapping[int, float | None], keep: int, average: tuple[int, int]
+) -> set[int]:
+    """The steps that remain: the latest, the best, and those that will be averaged.
+
+    Args:
+      costs: of steps, the number that is lowest for the best one, as the dev loss; None or a missing step
+        means that it is not known.
+      keep: how many of the latest steps remain, at least 1.
+      average: (last, every): of the steps that are multiples of `every`, the latest `last` remain; with the
+        latest step, all that `averaged_steps` needs.
+    """
+    last, every = average
+    ascending = sorted(steps)
+    averaged = [step for step in ascending if step % every == 0][-last:] if last else []
+    lowest = best_step({step: costs.get(step) for step in ascending})
+    return {*ascending[-keep:], *averaged} | ({lowest} if lowest is not None else set())
+
+
+def averaged_steps(newest: int, last: int, every: int) -> list[int]:
+    """The steps of the `last` checkpoints to average (§6.1): the newest, and multiples of `every` before it.
+
+    A training saves its last update whatever its number, and the released code averages what was saved last.
+    """
+    before = (newest - 1) // every * every
+    return [*range(before - (last - 2) * every, before + 1, every), newest]
+
+
+def best_step(costs: Mapping[int, float | None]) -> int | None:
+    """The step of the lowest cost, the earliest if several share it; None if no cost is known."""
+    known = [(cost, step) for step, cost in costs.items() if cost is not None]
+    return min(known)[1] if known else None

@@ -10,11 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from transformer import accounting, files, parallel
-from transformer.config import Config
-from transformer.data import lock as locks
-from transformer.nn import models
-from transformer.options import ConfigError
+from transformer import files, parallel
+from transformer.config import Config, ConfigError
+from transformer.data import manifest
+from transformer.nn import cost, models
 
 # It imports PyTorch where that is installed, which takes a second: so it is imported at the first write.
 with epy.lazy_imports():
@@ -30,14 +29,14 @@ _BAR, _TIME = 10, 9
 OnMetrics = Callable[[int, dict[str, float]], object]
 
 
-def header(config: Config, workdir: epath.Path, lock: locks.Lock) -> list[str]:
+def header(config: Config, workdir: epath.Path, lock: manifest.Lock) -> list[str]:
     """Lines that say, before a training begins, what is trained, on what, and where."""
     devices, (_, processes) = parallel.devices(), parallel.process()
     kinds = ', '.join(sorted({device.device_kind for device in devices}))
-    parameters = accounting.parameters(models.parameter_shapes(config))
+    parameters = cost.parameters(models.parameter_shapes(config))
     return [
         f'devices: {len(devices)} ({kinds}), processes: {processes}, parameters: {parameters:,}',
-        f'corpus: {_corpus(config)}: {locks.size(lock, "train")}',
+        f'corpus: {_corpus(config)}: {manifest.size(lock, "train")}',
         f'work directory: {workdir}',
     ]
 

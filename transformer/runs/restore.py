@@ -12,13 +12,12 @@ from etils import epath
 
 from transformer import config as configs
 from transformer import parallel
-from transformer.config import Config
+from transformer.config import Config, ConfigError
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import ensemble, models
-from transformer.options import ConfigError
-from transformer.runs import retention, workdir
+from transformer.runs import checkpoint, workdir
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
-from transformer.runs.fingerprint import named_leaves
+from transformer.runs.hashes import named_leaves
 
 # The folder in a work directory that holds the mean of checkpoints.
 AVERAGE = 'average'
@@ -169,7 +168,7 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
 
     Args:
       last: how many; `train.average_last` if None.
-      every: updates between two of them, as for `retention.averaged`; `train.average_every` if None.
+      every: updates between two of them, as for `checkpoint.averaged_steps`; `train.average_every` if None.
 
     Returns:
       The steps averaged.
@@ -190,7 +189,7 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
         held = checkpoints.steps()
         # Where there are too few, the first that could be averaged are missing.
         newest = max(held) if max(held) > (last - 1) * every else last * every
-        wanted = retention.averaged(newest, last, every)
+        wanted = checkpoint.averaged_steps(newest, last, every)
         if missing := sorted(set(wanted) - set(held)):
             raise ConfigError(
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '

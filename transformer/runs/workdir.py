@@ -9,13 +9,13 @@ from etils import epath
 
 from transformer import config as configs
 from transformer import files
-from transformer.config import Config
-from transformer.data import corpus, given
+from transformer.config import Config, ConfigError
+from transformer.data import cache as corpus_cache
+from transformer.data import text_input
 from transformer.data import tokenizer as tokenizers
-from transformer.data.corpus import Prepared
+from transformer.data.dataset import Prepared
 from transformer.data.tokenizer import AnyTokenizer
-from transformer.options import ConfigError
-from transformer.runs import ownership, process
+from transformer.runs import owner, process
 
 # What `claim` writes before config.json; if it is killed, these files may be there without one.
 _FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json', 'init_from.json')
@@ -156,12 +156,12 @@ def read_tokenizer(workdir: epath.Path) -> AnyTokenizer:
 
 def given_tokenizer(workdir: epath.Path) -> AnyTokenizer | None:
     """The tokenizer of a work directory that was given to its corpus, not learned from it."""
-    return read_tokenizer(workdir) if corpus.GIVEN in read_lock(workdir) else None
+    return read_tokenizer(workdir) if corpus_cache.GIVEN in read_lock(workdir) else None
 
 
 def keep_data(workdir: epath.Path, prepared: Prepared) -> None:
     """Copies what an evaluation reads of the data: every split but train."""
-    given.keep(workdir / _DATA, prepared)
+    text_input.keep(workdir / _DATA, prepared)
 
 
 def read_data(workdir: epath.Path) -> Prepared | None:
@@ -170,7 +170,7 @@ def read_data(workdir: epath.Path) -> Prepared | None:
     Raises:
       ConfigError: as `read_tokenizer`.
     """
-    return given.kept(workdir / _DATA, read_lock(workdir), read_tokenizer(workdir))
+    return text_input.kept(workdir / _DATA, read_lock(workdir), read_tokenizer(workdir))
 
 
 def read_result(workdir: epath.Path) -> dict[str, object]:
@@ -193,7 +193,7 @@ def update_result(
 
     Processes do so one after the other, so that none loses what another one adds.
     """
-    with ownership.alone(workdir / '.result.lock'):
+    with owner.alone(workdir / '.result.lock'):
         result = change(read_result(workdir))
         files.write_json(workdir / 'result.json', result)
     return result

@@ -1,21 +1,13 @@
 """The contract of a task: what training, evaluation and the command line ask of it."""
 
 import functools
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
 
 from transformer.config import Config
-from transformer.options import ConfigError
-
-START_MARK = '·'  # in figures, the start token
-# The three kinds of attention, as §3.2.3 has them.
-ENCODER_SELF_ATTENTION = 'encoder self-attention'
-CROSS_ATTENTION = 'encoder-decoder attention'
-DECODER_SELF_ATTENTION = 'decoder self-attention'
 
 
 class Hypothesis(NamedTuple):
@@ -35,25 +27,6 @@ class Likelihood(NamedTuple):
     def total(self) -> float:
         """log p of the text."""
         return float(np.sum(self.logp, dtype=np.float64))
-
-
-class Attended(NamedTuple):
-    """One kind of attention of a model in one sentence: of which layers and heads, from what to what."""
-
-    name: str
-    weights: Float[np.ndarray, 'N H Q K']
-    queries: list[str]
-    keys: list[str]
-
-
-class View(NamedTuple):
-    """One kind of attention in one sentence, and the queries that a figure looks at; all of them if None."""
-
-    title: str
-    weights: Float[np.ndarray, 'N H Q K']
-    queries: list[str]
-    keys: list[str]
-    looked_at: list[int] | None
 
 
 class Evaluation(NamedTuple):
@@ -116,46 +89,3 @@ def bound(sums: Callable, config: Config) -> Callable:
     Programs that were compiled for it are thus found again.
     """
     return functools.partial(sums, config)
-
-
-def title(stack: str, word: str | None, sentence: str) -> str:
-    """The title of a view: a line that says what is looked at, and the sentence."""
-    looked_at = f'"{word}"' if word else 'all words'
-    return f'{stack}: {looked_at}\n{sentence}'
-
-
-def has_word(pieces: Sequence[str], word: str) -> bool:
-    """Whether a sentence, written as `Tokenizer.pieces` does, has a word."""
-    return any(found == word for found, _ in words_of(pieces))
-
-
-def places(pieces: Sequence[str], word: str | None) -> list[int] | None:
-    """Which pieces of a sentence, written as `Tokenizer.pieces` does, are those of a word; None for none.
-
-    Raises:
-      ConfigError: the sentence lacks the word.
-    """
-    if not word:
-        return None
-    words = words_of(pieces)
-    for found, where in words:
-        if found == word:
-            return where
-    raise ConfigError(f'--word={word}: not a word of {" ".join(found for found, _ in words if found)!r}')
-
-
-def last_word(pieces: Sequence[str]) -> str:
-    """The last word that has a letter or digit; empty if none has."""
-    words = [word for word, _ in words_of(pieces) if re.match(r'\w', word)]
-    return words[-1] if words else ''
-
-
-def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Words and punctuation, each with the places of its pieces."""
-    found: list[tuple[str, list[int]]] = []
-    for i, piece in enumerate(pieces):
-        if piece.startswith('▁') or not re.match(r'\w', piece) or not found:
-            found.append(('', []))
-        word, where = found[-1]
-        found[-1] = word + piece.lstrip('▁'), [*where, i]
-    return found

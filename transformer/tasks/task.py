@@ -3,13 +3,13 @@
 from collections.abc import Callable
 
 from transformer.config import Config
-from transformer.tasks import language
 from transformer.tasks.contract import Task, bound
+from transformer.tasks.language import task
 from transformer.tasks.translation import task as translation
 
 TASKS: dict[str, Task] = {
     'translation': translation.TASK,
-    'language': language.TASK,
+    'language': task.TASK,
 }
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.config import Model
-from transformer.hypotheses import Cache
+from transformer.nn.cache import Cache
 
 # What one layer remembers of earlier positions: arrays with first axis R, that of hypotheses, and caches.
 State = dict[str, Array | Cache]

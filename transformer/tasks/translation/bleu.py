@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from absl import logging
 from etils import epy
 
-from transformer.options import ConfigError
+from transformer.config import ConfigError
 
 # Half a second, which a program that only translates does not wait for.
 with epy.lazy_imports():

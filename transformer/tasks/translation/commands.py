@@ -3,8 +3,9 @@
 from absl import logging
 from etils import epath
 
-from transformer.data import corpus, text_files
-from transformer.options import ConfigError
+from transformer.config import ConfigError
+from transformer.data.dataset import Prepared
+from transformer.data.sources import text
 from transformer.runs import restore, workdir
 from transformer.tasks.translation import bleu, diagnose
 
@@ -27,7 +28,7 @@ def run_scoring(
     for flag, file in (('hypotheses', hypotheses), ('references', references)):
         if not file:
             raise ConfigError(f'--{flag}: missing; score needs the file')
-        sides.append(list(text_files.lines(epath.Path(file))))
+        sides.append(list(text.lines(epath.Path(file))))
     if len(sides[0]) != len(sides[1]) or not sides[0]:
         raise ConfigError(f'{hypotheses} has {len(sides[0])} lines, {references} has {len(sides[1])}')
     if not tokenized and all(bleu.looks_tokenized(side) for side in sides):
@@ -36,7 +37,7 @@ def run_scoring(
 
 
 def run_diagnosis(
-    folder: epath.Path, prepared: corpus.Prepared, split: str, changes: dict[str, object] | None = None
+    folder: epath.Path, prepared: Prepared, split: str, changes: dict[str, object] | None = None
 ) -> list[diagnose.Finding]:
     """What `diagnose.findings` finds in what the training scored of a split, else in its last evaluation.
 

@@ -11,60 +11,60 @@ from absl import logging
 from etils import epath
 from jaxtyping import Array
 
-from transformer import evaluate as evaluation
-from transformer import losses
-from transformer.config import Config, Data
-from transformer.data import corpus, given, readers
+from transformer.config import Config, ConfigError, Data
+from transformer.data import cache as corpus_cache
+from transformer.data import text_input
 from transformer.data.batches import Batches
-from transformer.data.grammar import sentences as grammar
-from transformer.introspect import attention, one_row
-from transformer.nn import ensemble
-from transformer.options import ConfigError
-from transformer.runs.restore import Trained
-from transformer.symbols import Batch
-from transformer.tasks import generation, likelihood
-from transformer.tasks.contract import (
+from transformer.data.dataset import Prepared
+from transformer.data.sources import reader
+from transformer.data.sources.grammar import sentences as grammar
+from transformer.inference import generate, likelihood
+from transformer.inference.attention import (
     CROSS_ATTENTION,
     DECODER_SELF_ATTENTION,
     ENCODER_SELF_ATTENTION,
     START_MARK,
     Attended,
-    Likelihood,
-    Task,
     View,
-    bound,
+    attention,
     has_word,
+    one_row,
     places,
     title,
 )
+from transformer.nn import ensemble
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Likelihood, Task, bound
 from transformer.tasks.translation import bleu, compare
 from transformer.tasks.translation.translate import Translator, cut
+from transformer.tokens import Batch
+from transformer.training import losses, split_sums
 
 ANIMAL = "The animal didn't cross the street because it was too {}."
 LONGEST = 1024
 PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
 
 
-def reading(data: Data) -> readers.Reading:
+def reading(data: Data) -> reader.Reading:
     """Two sides, each in its language."""
     options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
     if data.tokenizer != 'bpe':
         options += ('tokenizer',)
     if data.vocabulary != 'joint':
         options += ('vocabulary',)
-    return readers.Reading({'source': data.source_language, 'target': data.target_language}, options)
+    return reader.Reading({'source': data.source_language, 'target': data.target_language}, options)
 
 
-def prepare(config: Config, cache: epath.PathLike, progress: corpus.Progress, **how) -> corpus.Prepared:
+def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Prepared:
     """The sentence pairs of every split; `how` are the keywords of `corpus.prepare`."""
-    return corpus.prepare(config.data, reading(config.data), cache, progress, **how)
+    return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
-def batches(config: Config, prepared: corpus.Prepared, split: str) -> Batches:
+def batches(config: Config, prepared: Prepared, split: str) -> Batches:
     """Pairs of about one length, or several to a row; outside training very long ones are cut, and told."""
     train, pairs = config.train, prepared.splits[split]
     if split != 'train':
-        pairs = given.cut_and_told(pairs, longest_read(config), split)
+        pairs = text_input.cut_and_told(pairs, longest_read(config), split)
     return Batches(pairs, config.data, train.microbatches, train.seed, split == 'train')
 
 
@@ -79,17 +79,17 @@ def decoding(config: Config, split: str) -> dict[str, object]:
     return dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
 
 
-def evaluate(trained: Trained, prepared: corpus.Prepared, split: str) -> tuple[dict[str, object], list[str]]:
+def evaluate(trained: Trained, prepared: Prepared, split: str) -> tuple[dict[str, object], list[str]]:
     """Loss, perplexity, every BLEU, sacreBLEU by the length of the source, and the translations."""
     config, texts = trained.config, prepared.texts(split)
     decode = decoding(config, split)
     translator = Translator(trained, functools.partial(warn_of_cut, split=split))
     translations = translator.translate(texts['source'], **decode)
     whole = prepared.splits[split]
-    read, number_cut = given.cut(whole, longest_read(config))
+    read, number_cut = text_input.cut(whole, longest_read(config))
     train = config.train
     rows = Batches(read, config.data, train.microbatches, train.seed, False)
-    likelihood = evaluation.means(bound(sums, config), trained.params, rows)
+    likelihood = split_sums.means(bound(sums, config), trained.params, rows)
     scores = {
         'decode': decode,
         **likelihood,
@@ -126,7 +126,7 @@ def likelihoods(
     trained: Trained,
     pairs: Sequence[tuple[str, str]],
     numbers: Sequence[int],
-    on_done: generation.OnDone = lambda pairs: None,
+    on_done: generate.OnDone = lambda pairs: None,
 ) -> list[Likelihood]:
     """log p of each pair's target given its source. An empty text is its end alone.
 
@@ -166,7 +166,7 @@ def pronoun_accuracy(translations: Sequence[str]) -> float:
     return sum(right) / len(right)
 
 
-def dev_scores(trained: Trained, prepared: corpus.Prepared) -> dict[str, float]:
+def dev_scores(trained: Trained, prepared: Prepared) -> dict[str, float]:
     """sacreBLEU on dev."""
     texts, (_, language) = prepared.texts('dev'), _languages(trained.config)
     translations = Translator(trained).translate(texts['source'])
@@ -187,7 +187,7 @@ def describe(scores: dict[str, object]) -> list[str]:
     return lines
 
 
-def examples(trained: Trained, prepared: corpus.Prepared) -> list[str]:
+def examples(trained: Trained, prepared: Prepared) -> list[str]:
     """Translations of the first sentences of the test; of the grammar's model the paper's two as well."""
     sentences = prepared.texts('test')['source'][:4]
     sentences = [*pictured(prepared), *sentences]
@@ -196,7 +196,7 @@ def examples(trained: Trained, prepared: corpus.Prepared) -> list[str]:
     return [line for source, translation in pairs for line in (f'  {source}', f'    {translation}')]
 
 
-def pictured(prepared: corpus.Prepared) -> list[str]:
+def pictured(prepared: Prepared) -> list[str]:
     """The paper's own example, for a model of the grammar."""
     return [ANIMAL.format('tired'), ANIMAL.format('wide')] if 'pronoun' in prepared.splits else []
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 
+from transformer.inference import generate
 from transformer.runs.restore import Trained
-from transformer.symbols import EOS
-from transformer.tasks import generation
 from transformer.tasks.contract import Hypothesis
+from transformer.tokens import EOS
 
 
 class Translator:
@@ -38,7 +38,7 @@ class Translator:
         samples: int = 1,
         first: int = 0,
         seed: int | None = None,
-        on_done: generation.OnDone = lambda sentences: None,
+        on_done: generate.OnDone = lambda sentences: None,
         **options,
     ) -> list[list[Hypothesis]]:
         """The `best` best translations of each sentence, or `samples` samples; an empty one stays empty.
@@ -52,18 +52,18 @@ class Translator:
           ConfigError: an option is impossible or does not go with the kind of search, or the sentences
             are not a list of texts.
         """
-        generation.check_texts(sentences, 'sentences')
-        settings = generation.settings_of(self.trained.config, options)
-        generation.check_counts(settings, best, samples, seed)
+        generate.check_texts(sentences, 'sentences')
+        settings = generate.settings_of(self.trained.config, options)
+        generate.check_counts(settings, best, samples, seed)
         results = [[Hypothesis('', 0.0)] * max(best, samples) for _ in sentences]
         tokens = self._encode(sentences, settings.max_source_len, first)
         places = [(i, k) for i, pieces in enumerate(tokens) if pieces for k in range(samples)]
-        found = generation.search(
+        found = generate.search(
             self.trained,
-            generation.Asked(settings, best, extend=False),
+            generate.Asked(settings, best, extend=False),
             [tokens[i] for i, _ in places],
             [(first + i) * samples + k for i, k in places],
-            generation.sampling_key(self.trained.config, seed),
+            generate.sampling_key(self.trained.config, seed),
             lambda rows: on_done(rows / samples),
         )
         decode = self.trained.tokenizer.of('target').decode

@@ -1,0 +1,1 @@
+"""Compiled programs: FLOPs, memory and cycles by the compiler's own text."""

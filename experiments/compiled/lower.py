@@ -1,0 +1,49 @@
+"""The programs of a config before they are compiled: an update, and the search of some sentences."""
+
+import functools
+
+import jax
+from jax.stages import Lowered
+
+from experiments.speed import updates
+from transformer import parallel
+from transformer.config import Config, ConfigError
+from transformer.inference import generate
+from transformer.nn import cost, models
+from transformer.tokens import Batch
+from transformer.training.step import initial_state
+
+
+def update(config: Config, devices: list[jax.Device], batch: Batch | None = None) -> Lowered:
+    """A training's update with a batch of these shapes, or of full rows, for some devices.
+
+    Raises:
+      ConfigError: the devices cannot share the microbatches.
+    """
+    count, microbatches = len(devices), config.train.microbatches
+    if microbatches % (count * config.train.accumulate):
+        raise ConfigError(
+            f'train.microbatches={microbatches}: must be a multiple of the {count} devices times '
+            f'train.accumulate={config.train.accumulate}'
+        )
+    mapped = parallel.map_update(updates.step(config), devices).mapped
+    state = jax.eval_shape(functools.partial(initial_state, config))
+    split = lambda x: jax.ShapeDtypeStruct(
+        (count, microbatches // count, x.shape[0] // microbatches, *x.shape[1:]), x.dtype
+    )
+    batch = jax.tree.map(split, batch or updates.full_batch(config))
+    with jax.default_matmul_precision(config.train.matmul_precision):
+        return mapped.lower(state, batch)
+
+
+def search(config: Config, rows: int, devices: list[jax.Device]) -> Lowered:
+    """The search of rows on each device as long as a full row of a training, for some devices."""
+    asked = generate.Asked(config.decode, 1, config.model.N_decoder is None)
+    function = functools.partial(generate.search_rows, config, asked, config.data.pieces)
+    mapped = parallel.rows_program(function, devices)
+    tokens, segments, _ = models.blank(config, rows, cost.row_length(config)).popitem()[1]
+    inputs = {'tokens': tokens, 'segments': segments, 'number': tokens[:, 0]}
+    inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((len(devices), *x.shape), x.dtype), inputs)
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    with jax.default_matmul_precision(config.train.matmul_precision):
+        return mapped.lower(models.parameter_shapes(config), key, inputs)

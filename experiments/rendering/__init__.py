@@ -1,0 +1,1 @@
+"""Tables as text, Markdown, LaTeX, CSV, JSON and HTML."""

@@ -1,0 +1,1 @@
+"""Reports: what the runs reached, their differences, and the columns of a table."""

@@ -1,0 +1,134 @@
+"""Models of other libraries whose speed ours is compared with; they need the extra `bench`."""
+
+import os
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from experiments.speed.interleaved import Run
+from transformer.config import Config
+from transformer.tokens import PAD, Batch
+
+
+class Seq2Seq(nn.Module):
+    """PyTorch's nn.LSTM as encoder and decoder, global attention with the score "general", one embedding.
+
+    The model of `model.kind=recurrent` without input feeding: the same products, and dropout in the same
+    places. It has no masks, since its rows have no padding and one sentence each. Rows are time-major, as
+    nn.LSTM reads them fastest.
+    """
+
+    def __init__(self, config: Config):
+        super().__init__()
+        m = config.model
+        self.scale, self.dropout_embedding = m.d_model**0.5, nn.Dropout(m.P_drop_embedding)
+        self.embedding = nn.Embedding(m.vocab_size, m.d_model)
+        nn.init.normal_(self.embedding.weight, std=m.d_model**-0.5)
+        self.encoder = nn.LSTM(m.d_model, m.d_model, m.N, dropout=m.P_drop)
+        self.decoder = nn.LSTM(m.d_model, m.d_model, m.N_decoder, dropout=m.P_drop)
+        self.keys = nn.Linear(m.d_model, m.d_model, bias=False)
+        self.combine = nn.Linear(2 * m.d_model, m.d_model, bias=False)
+        self.dropout = nn.Dropout(m.P_drop)
+
+    def forward(self, source: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """The logits [T B V] of every target token, given the source [S B] and the tokens before it [T B]."""
+        embed = lambda tokens: self.dropout_embedding(self.embedding(tokens) * self.scale)
+        memory, state = self.encoder(embed(source))
+        # nn.LSTM drops nothing after its last layer.
+        memory = self.dropout(memory).transpose(0, 1)
+        output, _ = self.decoder(embed(before), state)
+        output = self.dropout(output).transpose(0, 1)
+        attention = torch.softmax(output @ self.keys(memory).transpose(1, 2), dim=-1)
+        both = torch.cat([attention @ memory, output], dim=-1)
+        attentional = self.dropout(torch.tanh(self.combine(both)))
+        return attentional @ self.embedding.weight.T
+
+
+class Transformer(nn.Module):
+    """PyTorch's nn.Transformer with one embedding: the paper's model, with the same products and dropout.
+
+    Its rows have one sentence each. The padding of a source is masked; that of a target comes last, so
+    that it needs no mask. Its decoder's last layer is followed by one more LayerNorm, as is its encoder's,
+    which nn.Transformer cannot leave out.
+    """
+
+    def __init__(self, config: Config):
+        super().__init__()
+        m, length = config.model, config.data.row_len
+        self.scale, self.dropout = m.d_model**0.5, nn.Dropout(m.P_drop_embedding)
+        self.embedding = nn.Embedding(m.vocab_size, m.d_model)
+        nn.init.normal_(self.embedding.weight, std=m.d_model**-0.5)
+        self.layers = nn.Transformer(m.d_model, m.h, m.N, m.N_decoder, m.d_ff, m.P_drop, batch_first=True)
+        # nn.Transformer has one rate for all; the paper drops neither weights nor hidden units.
+        for module in self.layers.modules():
+            if isinstance(module, nn.MultiheadAttention):
+                module.dropout = m.P_drop_attention
+            elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
+                module.dropout.p = m.P_drop_relu
+        # Which numbers they are does not change what they cost.
+        self.register_buffer('positions', torch.zeros(length, m.d_model))
+        self.register_buffer('future', nn.Transformer.generate_square_subsequent_mask(length))
+
+    def forward(
+        self, source: torch.Tensor, before: torch.Tensor, unread: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The logits [B T V] of every target token.
+
+        Args:
+          source: [B S]; where `unread` [B S] is true, padding.
+          before: [B T], the tokens before each of the target.
+        """
+        embed = lambda tokens: self.dropout(
+            self.embedding(tokens) * self.scale + self.positions[: tokens.shape[1]]
+        )
+        length = before.shape[1]
+        x = self.layers(
+            embed(source),
+            embed(before),
+            tgt_mask=self.future[:length, :length],
+            src_key_padding_mask=unread,
+            memory_key_padding_mask=unread,
+            tgt_is_causal=True,
+        )
+        return x @ self.embedding.weight.T
+
+
+def updates(config: Config, batches: Sequence[Batch], kind: str) -> Run:
+    """Passes through batches, an update of `Seq2Seq` or `Transformer` with each, on all processors.
+
+    Args:
+      kind: the type of the computation; bfloat16 is PyTorch's autocast.
+    """
+    torch.set_num_threads(os.cpu_count())
+    torch.manual_seed(config.train.seed)
+    recurrent, train = config.model.kind == 'recurrent', config.train
+    model = (Seq2Seq if recurrent else Transformer)(config).train()
+    adam = torch.optim.Adam(model.parameters(), 1e-4, (train.beta1, train.beta2), train.adam_eps, fused=True)
+    placed = [place(batch, recurrent) for batch in batches]
+
+    def run(passes: int) -> None:
+        for batch in placed * passes:
+            adam.zero_grad(set_to_none=True)
+            loss(model, batch, kind, train.eps_ls).backward()
+            adam.step()
+
+    return run
+
+
+def place(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
+    """What a model reads of a batch, and the target."""
+    tokens = (batch[side].tokens for side in ('source', 'target'))
+    source, target = (torch.tensor(side.T if time_major else side, dtype=torch.long) for side in tokens)
+    unread = torch.tensor(batch['source'].segments == 0)
+    # The last token stands for the start, which costs the same.
+    before = target.roll(1, 0 if time_major else 1)
+    return source, before, *([unread] if unread.any() else []), target
+
+
+def loss(model: nn.Module, batch: tuple[torch.Tensor, ...], kind: str, eps_ls: float) -> torch.Tensor:
+    """The mean cross-entropy of the target's tokens, of what `place` gave."""
+    *read, target = batch
+    with torch.autocast('cpu', torch.bfloat16, enabled=kind == 'bfloat16'):
+        logits = model(*read).flatten(0, 1)
+        return nn.functional.cross_entropy(logits, target.flatten(), ignore_index=PAD, label_smoothing=eps_ls)

@@ -1,0 +1,49 @@
+"""Updates outside of a training: their batches, and the step that makes them."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+
+from experiments.speed import interleaved
+from transformer import parallel
+from transformer.config import Config
+from transformer.data.rows import rows_per_batch
+from transformer.nn import cost, models
+from transformer.tasks.task import sums
+from transformer.tokens import UNK, Batch
+from transformer.training.step import initial_state, train_step
+
+
+def full_batch(config: Config) -> Batch:
+    """A batch of the config's size without any padding."""
+    length = cost.row_length(config)
+    return models.blank(config, rows_per_batch(config.data, length, config.train.microbatches), length)
+
+
+def random_batch(config: Config) -> Batch:
+    """`full_batch` of random pieces, one sentence in each row."""
+    draw = np.random.default_rng(config.train.seed)
+    drawn = lambda tokens: draw.integers(UNK + 1, config.data.pieces, tokens.shape, np.int32)
+    return {side: tokens._replace(tokens=drawn(tokens.tokens)) for side, tokens in full_batch(config).items()}
+
+
+def step(config: Config) -> Callable:
+    """`(state, batch) -> (state, sums)` on one device, to be mapped over devices."""
+    return functools.partial(train_step, config, sums(config))
+
+
+def of(config: Config, batches: Sequence[Batch]) -> interleaved.Run:
+    """Passes through batches: updates as a training makes them, without the reading of batches."""
+    update = parallel.map_update(step(config), remat=config.model.remat)
+    placed = [parallel.to_devices(batch, config.train.microbatches) for batch in batches]
+    state = parallel.replicate(initial_state(config))
+
+    def run(passes: int) -> None:
+        nonlocal state
+        for batch in placed * passes:
+            state, _ = update(state, batch)
+        jax.block_until_ready(state)
+
+    return run

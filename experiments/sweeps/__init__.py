@@ -1,0 +1,1 @@
+"""Sweeps: the runs of a table, how they are launched, and what they cost."""

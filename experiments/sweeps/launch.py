@@ -1,0 +1,254 @@
+"""Executes the runs of a sweep, each as a process of run.py, on this machine or on SLURM."""
+
+import contextlib
+import itertools
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import types
+from collections.abc import Iterator, Mapping, Sequence
+from typing import IO
+
+import submitit
+
+from experiments.sweeps.runs import Run, State, is_done, is_locked, state
+from experiments.tables.user_files import ROOT
+from transformer import files
+from transformer.config import ConfigError
+from transformer.runs.owner import try_lock
+
+LAUNCHERS = ('local', 'slurm')
+# Seconds from the signal that asks a run to stop to the end of its job.
+_TIME_TO_SAVE = 120
+_AS_IT_IS: Mapping[str, str | None] = types.MappingProxyType({})
+
+
+class Job:
+    """What the launcher executes: run.py in a process of its own, watched."""
+
+    def __init__(
+        self, run: Run, environment: Mapping[str, str | None] = _AS_IT_IS, cores: Sequence[int] = ()
+    ):
+        """Takes the run and what it is started in.
+
+        Args:
+          environment: variables to set in the environment of the process, and with None those to remove.
+          cores: the CPU cores that it may use; none named: those of the launcher.
+        """
+        self._run, self._environment, self._cores = run, environment, cores
+        self._process_id: int | None = None
+
+    def __call__(self) -> None:
+        """Trains, unless another process does or has done so, and writes to the run's json how it ended.
+
+        Raises:
+          RuntimeError: it did not end well.
+        """
+        run = self._run
+        with run.file('lock').open('a') as lock:
+            if not try_lock(lock) or is_done(run):
+                return
+            run.file('json').unlink(missing_ok=True)
+            start, step = time.monotonic(), state(run, set()).step
+            with run.file('log').open('ab') as log:
+                began = log.tell()
+                status = self._execute(log, lock)
+            error = _error(status, run.file('log'), began)
+            ended = {'options': run.options, 'status': status, 'error': error}
+            ended |= {'from_step': step, 'seconds': round(time.monotonic() - start, 1)}
+            files.write_json(run.file('json'), ended)
+        if status:
+            raise RuntimeError(f'{run.name}: {error}')
+
+    def checkpoint(self) -> submitit.helpers.DelayedSubmission:
+        """Lets the run save before a preemption or the time limit ends its job.
+
+        Returns:
+          The job to queue again.
+        """
+        if self._process_id is not None:
+            os.kill(self._process_id, signal.SIGTERM)
+            # This interrupts the wait for the same process, which is left to collect it.
+            os.waitid(os.P_PID, self._process_id, os.WEXITED | os.WNOWAIT)
+        return submitit.helpers.DelayedSubmission(self)
+
+    def _execute(self, log: IO[bytes], lock: IO[str]) -> int:
+        environment = {**os.environ, **self._environment}
+        # SLURM sends its warning to every process of the job; here `checkpoint` passes it on. A session of
+        # its own keeps Ctrl-C from reaching the run twice.
+        process, asked = None, False
+
+        def stop(*_) -> None:
+            nonlocal asked
+            if process and not asked:
+                process.terminate()
+            asked = True
+
+        # At Ctrl-C two SIGINTs come, of the terminal and of the launcher. Python's usual handler would raise
+        # an exception at each: the second may come while `wait` holds a lock, which then stays locked.
+        before = signal.signal(signal.SIGINT, stop)
+        try:
+            process = subprocess.Popen(
+                ['sh', '-c', 'trap "" USR2; exec "$@"', 'sh', *self._run.command()],
+                cwd=ROOT,
+                env={key: value for key, value in environment.items() if value is not None},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                # The lock is held as long as this process or the run lives.
+                pass_fds=[lock.fileno()],
+            )
+            if self._cores:
+                # Before it has begun Python, which counts the cores that it has.
+                os.sched_setaffinity(process.pid, self._cores)
+            self._process_id = process.pid
+            if asked:
+                process.terminate()
+            return process.wait()
+        except BaseException:
+            # The end of the job after `checkpoint`: no process is left over.
+            if process:
+                process.terminate()
+                process.wait()
+            raise
+        finally:
+            self._process_id = None
+            signal.signal(signal.SIGINT, before)
+
+
+def _error(status: int, log: pathlib.Path, began: int) -> str:
+    """Why a process failed, in one line; empty if it ended well.
+
+    Args:
+      began: the size of the log when the process started.
+    """
+    if status == 0:
+        return ''
+    if status < 0:
+        hint = ' (by the system where memory ran out)' if status == -signal.SIGKILL else ''
+        return f'killed by {signal.Signals(-status).name}{hint}'
+    with log.open('rb') as file:
+        file.seek(began)
+        lines = [line for line in file.read().decode(errors='replace').splitlines() if line.strip()]
+    told = [line for line in lines if re.match(r'error: |[\w.]+(Error|Exception)\b', line)]
+    return (told or lines or [f'exit status {status}'])[-1].removeprefix('error: ').strip()
+
+
+def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
+    """Executes runs, at most `parallel` at a time, and yields each run's state when it has ended.
+
+    Concurrent runs divide the CPU cores, so that they do not wait for each other.
+
+    Args:
+      gpus: how many each run has; with 0 all runs see what this process sees.
+
+    Raises:
+      ConfigError: CUDA_VISIBLE_DEVICES has fewer GPUs.
+    """
+    devices, cores = [_devices(slot, gpus) for slot in range(parallel)], _cores(parallel, len(runs))
+    executor = submitit.AutoExecutor(workdir / 'jobs' / 'submitit', cluster='local')
+    executor.update_parameters(timeout_min=10 * 365 * 24 * 60)
+    waiting, active = list(runs), {}
+    try:
+        while waiting or active:
+            for slot in range(parallel):
+                if slot not in active and waiting:
+                    run = waiting.pop(0)
+                    with _errors_to(workdir / 'jobs' / 'launcher.log'):
+                        job = Job(run, devices[slot], cores[slot])
+                        active[slot] = run, executor.submit(job)
+            time.sleep(0.2)
+            for slot, (run, job) in list(active.items()):
+                # A killed job may leave its run alive.
+                if job.done() and not is_locked(run.file('lock')):
+                    del active[slot]
+                    yield state(run, set())
+    finally:
+        for _, job in active.values():
+            job.cancel()
+        while any(is_locked(run.file('lock')) for run, _ in active.values()):
+            time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def _errors_to(file: pathlib.Path) -> Iterator[None]:
+    """Sends the errors of processes started in this context to a file: how Ctrl-C ends them is no news."""
+    terminal = os.dup(sys.__stderr__.fileno())
+    try:
+        with file.open('a') as log:
+            os.dup2(log.fileno(), sys.__stderr__.fileno())
+            yield
+    finally:
+        os.dup2(terminal, sys.__stderr__.fileno())
+        os.close(terminal)
+
+
+def _cores(parallel: int, runs: int) -> list[Sequence[int]]:
+    """The CPU cores of each slot, side by side; none named where they cannot be told apart."""
+    if not hasattr(os, 'sched_getaffinity'):
+        return [()] * parallel
+    known = sorted(os.sched_getaffinity(0))
+    count = max(min(parallel, runs, len(known)), 1)
+    edges = [share * len(known) // count for share in range(count + 1)]
+    shares = [known[start:end] for start, end in itertools.pairwise(edges)]
+    return [shares[slot % count] for slot in range(parallel)]
+
+
+def _devices(slot: int, gpus: int) -> dict[str, str | None]:
+    """The GPUs that a run sees: those of its slot, or with `gpus` 0 those of the launching process."""
+    name = 'CUDA_VISIBLE_DEVICES'
+    visible = os.environ.get(name)
+    if not gpus:
+        # Without this the launcher hides all GPUs from a job that asks for none.
+        return {name: visible}
+    wanted = range(slot * gpus, (slot + 1) * gpus)
+    # Where it is not set, GPUs are numbered from 0. Set to nothing, it hides all.
+    known = [str(i) for i in range(wanted.stop)]
+    if visible is not None:
+        known = [part for part in visible.split(',') if part]
+    if len(known) < wanted.stop:
+        raise ConfigError(
+            f'--gpus={gpus}: {slot + 1} runs at a time need {wanted.stop}, {name} is {visible!r}'
+        )
+    return {name: ','.join(known[i] for i in wanted)}
+
+
+def check_slurm() -> None:
+    """Raises ConfigError where there is no SLURM."""
+    if not shutil.which('sbatch'):
+        raise ConfigError('--launcher=slurm: there is no sbatch on this machine')
+
+
+def on_slurm(
+    runs: Sequence[Run], workdir: pathlib.Path, parallel: int, resources: Mapping[str, object]
+) -> dict[str, str]:
+    """Submits runs as one job array, whose jobs are queued again when preempted or out of time.
+
+    Args:
+      parallel: how many jobs may run at a time.
+      resources: parameters of submitit's executor.
+
+    Returns:
+      The job of each run, by the run's name.
+
+    Raises:
+      ConfigError: SLURM refuses.
+    """
+    executor = submitit.AutoExecutor(
+        workdir / 'jobs' / 'submitit', cluster='slurm', slurm_max_num_timeout=1000
+    )
+    executor.update_parameters(
+        slurm_array_parallelism=parallel, slurm_signal_delay_s=_TIME_TO_SAVE, **resources
+    )
+    try:
+        with executor.batch():
+            jobs = [executor.submit(Job(run)) for run in runs]
+    except submitit.core.utils.FailedJobError as error:
+        raise ConfigError(f'--launcher=slurm: {str(error).strip().splitlines()[-1]}') from None
+    return {run.name: job.job_id for run, job in zip(runs, jobs, strict=True)}

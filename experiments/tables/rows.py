@@ -1,0 +1,342 @@
+"""Tables as data: their rows, and the scores that a report prints of them.
+
+A row is a difference from a base model, with the numbers that the paper prints for it. A new ablation is one
+more line in a table, a new score one more `Measure`. scales.py says what rows become at smaller scales.
+"""
+
+import dataclasses
+import functools
+import re
+from typing import NamedTuple
+
+from experiments.tables import user_files
+from transformer import config as configs
+from transformer.config import Config, ConfigError, declare
+
+# The options that plans and reports show in columns of their own.
+OPTIONS = (
+    'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
+    'train.eps_ls', 'train.steps',
+)  # fmt: skip
+
+NONE = '-'  # what tables print where an option has no value
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """One row of a table.
+
+    Attributes:
+      changes: its difference from base, such as `{'model.h': 4}`, in numbers of `scale`.
+      paper: what the paper prints, as far as it does: PPL and BLEU (of Table 3, on newstest2013), EN-DE
+        and EN-FR (BLEU of Table 2, on newstest2014), params (in millions) and FLOPs.
+      source: where the row comes from.
+      scale: the scale that it is written for; at any other it is in proportion. None: its numbers hold at
+        every scale.
+      only_at_scale: further changes, at that scale alone.
+    """
+
+    name: str
+    changes: dict[str, object]
+    paper: dict[str, float] = dataclasses.field(default_factory=dict)
+    source: str = ''
+    scale: str | None = None
+    only_at_scale: dict[str, object] = dataclasses.field(default_factory=dict)
+
+
+class Measure(NamedTuple):
+    """A score of a run that a report prints.
+
+    Attributes:
+      name: the heading of its columns.
+      meaning: what it is, in words.
+      path: where it stands among a split's scores in result.json, such as `bleu.sacrebleu.score`.
+      decimals: of our numbers.
+      paper: what `Row.paper` calls the paper's number; the first that a row has counts.
+      paper_decimals: of the paper's numbers.
+      significance: whether to test differences from base by paired bootstrap over the translations too,
+        which only a score of `bleu` allows. One measure of a table at most.
+    """
+
+    name: str
+    meaning: str
+    path: str
+    decimals: int
+    paper: tuple[str, ...] = ()
+    paper_decimals: int = 2
+    significance: bool = False
+
+
+class Table(NamedTuple):
+    """Rows, and what a report prints of them.
+
+    Attributes:
+      split: what was scored: dev or test.
+      measures: the scores, in the order of their columns.
+      citation: where the numbers in `Row.paper` are printed.
+      base: the row that the others are compared with, as far as they are of its languages.
+      speed: whether to print how many tokens a second each row was trained with.
+    """
+
+    rows: tuple[Row, ...]
+    split: str
+    measures: tuple[Measure, ...]
+    citation: str = ''
+    base: str = 'base'
+    speed: bool = False
+
+
+def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None) -> Row:
+    paper = {'PPL': ppl, 'BLEU': bleu} | ({'params': params} if params else {})
+    section = name if name in ('base', 'big') else f'({name[0]})'
+    return Row(name, changes, paper, f'Table 3, {section}', 'paper')
+
+
+def _row2(name: str, changes: dict, only: dict, paper: dict[str, float]) -> Row:
+    return Row(name, changes, paper, 'Table 2', 'paper', only)
+
+
+# Three times the updates of base are a part of what it is, at every scale.
+_BIG = {
+    'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16, 'model.P_drop': 0.3, 'train.steps': 300_000,
+}  # fmt: skip
+
+TABLE_3 = (
+    _row3('base', {}, 4.92, 25.8, 65),
+    _row3('A1', {'model.h': 1}, 5.29, 24.9),
+    _row3('A2', {'model.h': 4}, 5.00, 25.5),
+    _row3('A3', {'model.h': 16}, 4.91, 25.8),
+    _row3('A4', {'model.h': 32}, 5.01, 25.4),
+    _row3('B1', {'model.d_k': 16}, 5.16, 25.1, 58),
+    _row3('B2', {'model.d_k': 32}, 5.01, 25.4, 60),
+    _row3('C1', {'model.N': 2}, 6.11, 23.7, 36),
+    _row3('C2', {'model.N': 4}, 5.19, 25.3, 50),
+    _row3('C3', {'model.N': 8}, 4.88, 25.5, 80),
+    _row3('C4', {'model.d_model': 256}, 5.75, 24.5, 28),
+    _row3('C5', {'model.d_model': 1024}, 4.66, 26.0, 168),
+    _row3('C6', {'model.d_ff': 1024}, 5.12, 25.4, 53),
+    _row3('C7', {'model.d_ff': 4096}, 4.75, 26.2, 90),
+    _row3('D1', {'model.P_drop': 0.0}, 5.77, 24.6),
+    _row3('D2', {'model.P_drop': 0.2}, 4.95, 25.5),
+    _row3('D3', {'train.eps_ls': 0.0}, 4.67, 25.3),
+    _row3('D4', {'train.eps_ls': 0.2}, 5.47, 25.7),
+    _row3('E', {'model.positions': 'learned'}, 4.92, 25.7),
+    _row3('big', _BIG, 4.33, 26.4, 213),
+)
+
+_FRENCH = {'data.target_language': 'fr'}
+_FRENCH_WMT = {'data.name': 'wmt14_translate/fr-en', 'data.pieces': 32_000, 'model.vocab_size': 32_000}
+_AVERAGE_5 = {'train.average_last': 5, 'train.average_every': 1500}
+_AVERAGE_20 = {'train.average_last': 20, 'train.average_every': 600, 'train.checkpoint_every': 600}
+
+TABLE_2 = (
+    _row2('base-en-de', {}, _AVERAGE_5, {'EN-DE': 27.3, 'FLOPs': 3.3e18}),
+    _row2('big-en-de', _BIG, _AVERAGE_20, {'EN-DE': 28.4, 'FLOPs': 2.3e19}),
+    _row2('base-en-fr', _FRENCH, _AVERAGE_5 | _FRENCH_WMT, {'EN-FR': 38.1, 'FLOPs': 3.3e18}),
+    _row2(
+        'big-en-fr',
+        _BIG | _FRENCH | {'model.P_drop': 0.1},
+        _AVERAGE_20 | _FRENCH_WMT,
+        {'EN-FR': 41.8, 'FLOPs': 2.3e19},
+    ),
+)
+
+_further = functools.partial(Row, scale='paper')
+FURTHER = (
+    _further('pre-norm', {'model.norm': 'pre'}, source='T2T, October 2017'),
+    _further('rmsnorm', {'model.norm_type': 'rmsnorm'}, source='Zhang & Sennrich 2019'),
+    _further('no-positions', {'model.positions': 'none'}),
+    _further('rotary', {'model.positions': 'rotary'}, source='Su et al. 2021'),
+    _further('relative', {'model.positions': 'relative'}, source='Shaw et al. 2018'),
+    _further('t2t-sinusoid', {'model.sinusoid': 't2t'}, source='§3.5 against T2T-2017'),
+    _further('untied', {'model.tie_embeddings': 'none'}, source='§3.4'),
+    _further('tied-decoder', {'model.tie_embeddings': 'decoder'}, source='§3.4'),
+    _further('gelu', {'model.activation': 'gelu'}, source='Hendrycks & Gimpel 2016'),
+    _further('swiglu', {'model.activation': 'swiglu'}, source='Shazeer 2020'),
+    _further('ffn-biases', {'model.biases': 'ffn'}, source='§3.2.2 against T2T-2017'),
+    _further('no-biases', {'model.biases': 'none'}),
+    _further('xavier', {'model.init': 'xavier'}, source='T2T-2017 fuses kernels'),
+    _further('attention-dropout', {'model.P_drop_attention': 0.1, 'model.P_drop_relu': 0.1}, source='T2T v2'),
+    _further('no-embedding-dropout', {'model.P_drop_embedding': 0.0}, source='§5.4'),
+    _further('warmup-half', {'train.warmup_steps': 2000}, source='§5.3'),
+    _further('warmup-double', {'train.warmup_steps': 8000}, source='T2T v2'),
+    _further('adam-b2-0.999', {'train.beta2': 0.999}, source='§5.3 against the usual default'),
+)
+
+
+def _language(name: str, changes: dict, source: str = '') -> Row:
+    return Row(name, changes, source=source, scale='language')
+
+
+LANGUAGE = (
+    _language('base', {}),
+    _language('one-head', {'model.h': 1}),
+    _language('no-positions', {'model.positions': 'none'}),
+    _language('learned', {'model.positions': 'learned'}),
+    _language('sinusoidal', {'model.positions': 'sinusoidal'}, '§3.5'),
+    _language('relative', {'model.positions': 'relative'}, 'Shaw et al. 2018'),
+    _language('post-norm', {'model.norm': 'post'}, '§3.1'),
+    _language('relu', {'model.activation': 'relu'}, '§3.3'),
+)
+
+
+def _architecture(name: str, source: str, changes: dict) -> Row:
+    return Row(name, changes, source=source, scale='captions')
+
+
+_RECURRENT = {'model.kind': 'recurrent', 'model.P_drop': 0.2, 'train.clip_norm': 1.0}
+_LUONG = {'model.reverse_source': True, 'model.alignment': 'general', 'model.input_feeding': True}
+# About equal numbers of parameters: the widths are those that come nearest.
+ARCHITECTURES = (
+    _architecture('transformer', 'Vaswani et al. 2017', {'model.h': 4, 'model.d_ff': 256}),
+    _architecture(
+        'lstm-attention',
+        'Luong et al. 2015',
+        _RECURRENT | _LUONG | {'model.cell': 'lstm', 'model.N': 2, 'model.d_model': 174},
+    ),
+    _architecture(
+        'gru-attention',
+        'Bahdanau et al. 2015',
+        _RECURRENT
+        | {
+            'model.cell': 'gru',
+            'model.N': 1,
+            'model.d_model': 238,
+            'model.bidirectional': True,
+            'model.alignment': 'additive',
+        },
+    ),
+    _architecture(
+        'lstm',
+        'Sutskever et al. 2014',
+        _RECURRENT | {'model.cell': 'lstm', 'model.N': 4, 'model.d_model': 142, 'model.reverse_source': True},
+    ),
+    _architecture(
+        'rnn-attention',
+        'Elman 1990, Luong et al. 2015',
+        _RECURRENT | _LUONG | {'model.cell': 'rnn_tanh', 'model.N': 2, 'model.d_model': 274},
+    ),
+    _architecture(
+        'convolutional',
+        'Gehring et al. 2017',
+        {
+            'model.kind': 'convolutional',
+            'model.N': 4,
+            'model.d_model': 148,
+            'model.positions': 'learned',
+            'model.max_len': 178,
+            'model.P_drop': 0.2,
+            'train.clip_norm': 1.0,
+        },
+    ),
+)
+
+_PERPLEXITY = Measure('PPL', 'perplexity', 'perplexity', 3, ('PPL',))
+# Table 3 has a BLEU close to sacreBLEU's, Table 2 one of its own.
+_SACREBLEU = Measure('BLEU', 'sacreBLEU', 'bleu.sacrebleu.score', 2, ('BLEU',), 1, significance=True)
+_PAPERS_BLEU = Measure(
+    'BLEU',
+    "the paper's BLEU (Moses, quotes normalized, compounds split)",
+    'bleu.paper.score',
+    2,
+    ('EN-DE', 'EN-FR'),
+    1,
+    significance=True,
+)
+_OF_LANGUAGE = (
+    _PERPLEXITY,
+    Measure('PPL/word', 'perplexity per word', 'word.perplexity', 3),
+    Measure('bits/byte', 'bits per byte', 'bits_per_byte', 4),
+    Measure('grammatical', 'share of grammatical samples', 'grammatical', 3),
+)
+
+# By the words of the source: whether what a model keeps of a long sentence is enough.
+_BY_LENGTH = tuple(
+    Measure(f'BLEU {group}', f'sacreBLEU of sources of {group} words', f'bleu_by_length.{group}.score', 1)
+    for group in ('1-9', '10-14', '15-19', '20-29')
+)
+
+# What a report of runs that belong to no table prints, by their task.
+MEASURES = {'translation': (_PERPLEXITY, _SACREBLEU), 'language': _OF_LANGUAGE}
+_PAPER = 'Vaswani et al. 2017'
+TABLES = {
+    '2': Table(TABLE_2, 'test', (_PERPLEXITY, _PAPERS_BLEU), f'{_PAPER}, Table 2', base='base-en-de'),
+    '3': Table(TABLE_3, 'dev', (_PERPLEXITY, _SACREBLEU), f'{_PAPER}, Table 3'),
+    # With base, because these rows too are differences from it.
+    'further': Table((TABLE_3[0], *FURTHER), 'dev', (_PERPLEXITY, _SACREBLEU), f'{_PAPER}, Table 3'),
+    'language': Table(LANGUAGE, 'dev', _OF_LANGUAGE),
+    'architectures': Table(
+        ARCHITECTURES,
+        'test',
+        (_PERPLEXITY, _SACREBLEU, *_BY_LENGTH),
+        base='transformer',
+        speed=True,
+    ),
+}
+
+
+def table(name: str) -> Table:
+    """The table of a name, or the `TABLE` of a file.
+
+    Raises:
+      ConfigError: there is no such table, or its file is wrong.
+    """
+    if user_files.is_file(name):
+        return _checked(user_files.table(name), name)
+    if name not in TABLES:
+        raise ConfigError(f'--table={name}: choose one of {", ".join(TABLES)}, or a file such as mine.py')
+    return TABLES[name]
+
+
+def _checked(found: object, file: str) -> Table:
+    """A file's table; what it holds is checked here, and what its rows change where they are used."""
+    if not isinstance(found, Table) or not found.rows or not found.measures:
+        raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows and measures')
+    for kind, parts in ((Row, found.rows), (Measure, found.measures)):
+        wrong = [part for part in parts if not isinstance(part, kind)]
+        if wrong:
+            raise ConfigError(f'{file}: {wrong[0]!r}: not a {kind.__name__}')
+        names = [part.name for part in parts]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise ConfigError(f'{file}: two {kind.__name__.lower()}s are called {twice[0]!r}')
+    for row in found.rows:
+        if not re.fullmatch(r'\w[\w.+-]*', row.name):
+            raise ConfigError(f'{file}: row {row.name!r}: a name of letters, digits, "_", ".", "+" and "-"')
+    tested = [measure for measure in found.measures if measure.significance]
+    if len(tested) > 1 or not all(measure.path.startswith('bleu.') for measure in tested):
+        raise ConfigError(f'{file}: significance: for one measure only, with a path that begins with "bleu."')
+    return found
+
+
+def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
+    """Rows of a table, in its order.
+
+    Args:
+      wanted: their names, comma-separated; all rows if not given.
+
+    Raises:
+      ConfigError: there is no such table or row.
+    """
+    found = table(name).rows
+    if not wanted:
+        return found
+    known = [row.name for row in found]
+    for row in wanted.split(','):
+        if row not in known:
+            raise ConfigError(f'--rows={row}: table {name} has {", ".join(known)}')
+    return tuple(row for row in found if row.name in wanted.split(','))
+
+
+def value_of(config: Config, key: str) -> object:
+    """The value of an option; None where it means nothing beside the others."""
+    flat = configs.flatten(config)
+    return flat[key] if declare.has_meaning(configs.OPTIONS, flat, key) else None
+
+
+def shown(key: str, value: object) -> str:
+    """A value of an option, as tables print it."""
+    if value is None:
+        return NONE
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    return f'{value / 1000:g}K' if key == 'train.steps' else f'{value:g}'

@@ -1,0 +1,1 @@
+"""What Python and the command line both call: train, evaluate, compare, load. Nothing here prints."""

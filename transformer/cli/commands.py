@@ -1,0 +1,216 @@
+"""The commands of run.py and their flags: what each takes, and its help."""
+
+from transformer.cli import run
+from transformer.cli.flags import Command, Flag
+
+USAGE = """\
+Trains, evaluates and uses the Transformer of "Attention Is All You Need", and
+models of its parts.
+
+    {program} [COMMAND] [--config=FILE] [--config.GROUP.OPTION=VALUE ...]
+        [--workdir=FOLDER] [--FLAG=VALUE ...]
+
+Commands (the default is train; `{program} COMMAND --help` tells more):
+{commands}
+
+--config names a config file (default: {default}). Every option
+of it can be changed, for example with --config.model.h=4; `{program}
+config` shows them all with their sections of the paper.
+
+Examples:
+    {program}
+    {program} --config.model.positions=none
+    {program} --config=configs/multi30k.py --config.data.dir=FOLDER
+    {program} evaluate --workdir=runs/multi30k
+    echo "A dog runs." | {program} translate --workdir=runs/multi30k
+
+Exit status: 0 done, 2 a mistake in the call or its data or a system error,
+3 a loss or gradient is not finite, 130 and 143 stopped by Ctrl-C and SIGTERM
+(what was trained is saved; the same command resumes).
+"""
+FLAGS = {
+    'config': Flag(str, None, 'config file, or the config.json of a work directory', 'FILE'),
+    'workdir': Flag(str, None, 'work directory (default: runs/<config and changes>)', 'FOLDER'),
+    'init_from': Flag(
+        str,
+        None,
+        'another work directory, whose parameters and tokenizer the training starts from',
+        'FOLDER[:CHECKPOINT]',
+    ),
+    'checkpoint': Flag(
+        str,
+        'scored',
+        'scored (what the training scored at its end: the average if it makes one, which average makes anew, '
+        'else train.scored), '
+        'best (on dev), latest, average, or a step',
+        'NAME',
+    ),
+    'split': Flag(str, 'test', 'split of the data; for evaluate also several, separated by commas', 'NAME'),
+    'source': Flag(str, None, 'instead of a split: sentences to translate, one a line', 'FILE'),
+    'reference': Flag(str, None, 'with --source: their translations, one a line', 'FILE'),
+    'text': Flag(str, None, 'for a language model, instead of a split: documents, one a line', 'FILE'),
+    'show': Flag(int, 5, 'how many of the sentences that differ most to print', 'N', least=0),
+    'last': Flag(int, None, 'how many checkpoints (default: train.average_last)', 'N', least=1),
+    'every': Flag(int, None, 'updates between two of them (default: train.average_every)', 'N', least=1),
+    'nbest': Flag(int, 1, 'how many hypotheses to write for each line', 'N', least=1),
+    'scores': Flag(bool, False, 'append a tab and the score'),
+    'prompt': Flag(str, None, 'the text to continue (default: each line of standard input)', 'TEXT'),
+    'samples': Flag(
+        int, 1, 'with --config.decode.method=sample: texts for each line', 'N', least=1, most=10_000
+    ),
+    'seed': Flag(int, None, 'seed of the sampling (default: train.seed)', 'N', least=0, most=2**31 - 1),
+    'diff': Flag(bool, False, "only what differs from the paper's base"),
+    'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
+    'hypotheses': Flag(str, None, 'translations, one a line', 'FILE'),
+    'references': Flag(str, None, 'references, one a line', 'FILE'),
+    'languages': Flag(str, 'en-de', 'translated from and into', 'A-B'),
+    'tokenized': Flag(bool, False, 'both files are tokenized already'),
+    'contrast': Flag(
+        bool,
+        False,
+        'wrong texts follow the right one; tell how often it is likelier than all of them. A first line may '
+        'name the columns: source, target (or text), contrast, kind',
+    ),
+    'kinds': Flag(bool, False, 'with --contrast and no such first line: the first column is the kind'),
+    'pieces': Flag(bool, False, 'append log p of every piece'),
+    'json': Flag(bool, False, 'print JSON'),
+    'sentence': Flag(
+        str,
+        None,
+        "the sentence (default: the paper's example; for a language model a sample of its own)",
+        'TEXT',
+    ),
+    'word': Flag(
+        str,
+        None,
+        'the word that attends (default: "it", or all words if the sentence has no "it"; the last word for '
+        'a language model)',
+        'WORD',
+    ),
+    'target_word': Flag(
+        str, None, 'the word of the translation (default: a pronoun, else the last word)', 'WORD'
+    ),
+    'distributed': Flag(bool, False, 'this process is one of several, as on SLURM or a TPU pod'),
+}
+PLACE = ('config', 'workdir')
+MODEL = (*PLACE, 'checkpoint', 'distributed')
+FILES = ('source', 'reference', 'text')
+ENSEMBLE = (
+    'Several checkpoints, separated by commas, are an ensemble, which uses the mean of their '
+    'probabilities: --checkpoint=750,1000 or --checkpoint=best,FOLDER:best.'
+)
+COMMANDS = {
+    'train': Command(
+        'Train, or resume, then evaluate.',
+        run.run_train,
+        (*PLACE, 'init_from', 'distributed'),
+        ('',),
+        (
+            '{}                                # the grammar: minutes on a CPU',
+            '{} --config.model.positions=none  # the same, ablated',
+            '{} --config=configs/multi30k.py --config.data.dir=FOLDER',
+            '{} --config=configs/gpt_grammar.py  # a language model',
+            '{} --config=FILE --init_from=runs/multi30k  # fine-tuning',
+        ),
+    ),
+    'prepare': Command(
+        'Make the corpus that train reads; download its TFDS dataset first.',
+        run.run_prepare,
+        ('config',),
+        ('',),
+        ('{} prepare --config=FILE --config.data.dir=FOLDER',),
+    ),
+    'evaluate': Command(
+        'Loss, perplexity and the other scores of a trained model.',
+        run.run_evaluate,
+        (*MODEL, 'split', *FILES),
+        ('decode.', 'data.dir', 'data.stride', 'train.accumulate'),
+        (
+            '{} evaluate --workdir=FOLDER --split=dev,test',
+            '{} evaluate --workdir=FOLDER --source=FILE --reference=FILE',
+            '{} evaluate --workdir=FOLDER --config.decode.beam=8',
+        ),
+        note=ENSEMBLE,
+    ),
+    'compare': Command(
+        'Two models on the same texts: scores, their differences, and the sentences that differ most. '
+        'A and B are work directories: FOLDER or FOLDER:CHECKPOINT.',
+        run.run_compare,
+        ('split', *FILES, 'show', 'json'),
+        ('decode.', 'data.stride', 'train.accumulate'),
+        (
+            '{} compare FOLDER FOLDER --split=test',
+            '{} compare FOLDER:best FOLDER:3000 --source=FILE --reference=FILE',
+        ),
+        ('A', 'B'),
+    ),
+    'average': Command(
+        'Average the last checkpoints; then --checkpoint=average uses the mean.',
+        run.run_average,
+        (*PLACE, 'last', 'every', 'distributed'),
+        (),
+        ('{} average --workdir=FOLDER --last=5 --every=1500',),
+    ),
+    'translate': Command(
+        'Translate standard input to standard output, line by line.',
+        run.run_translate,
+        (*MODEL, 'nbest', 'samples', 'seed', 'scores', 'json'),
+        ('decode.',),
+        (
+            'echo "A dog runs." | {} translate --workdir=FOLDER',
+            '{} translate --workdir=FOLDER --nbest=3 --scores < FILE',
+        ),
+        note=ENSEMBLE,
+    ),
+    'generate': Command(
+        'Continue a text, or each line of standard input, with a language model.',
+        run.run_generate,
+        (*MODEL, 'prompt', 'samples', 'seed', 'nbest', 'scores', 'json'),
+        ('decode.',),
+        (
+            '{} generate --workdir=FOLDER --prompt="Der Hund" --samples=5',
+            '{} generate --workdir=FOLDER --config.decode.method=beam < FILE',
+        ),
+        note=ENSEMBLE,
+    ),
+    'score-pairs': Command(
+        'Log p of given texts, a line each: source TAB target; with --contrast source TAB right TAB wrong '
+        '(TAB wrong ...). For a language model the source is left out.',
+        run.run_score_pairs,
+        (*MODEL, 'pieces', 'contrast', 'kinds', 'json'),
+        ('decode.max_source_len', 'decode.extra_len', 'data.stride'),
+        (
+            '{} score-pairs --workdir=FOLDER --pieces < FILE',
+            '{} score-pairs --workdir=FOLDER --contrast --kinds < FILE',
+        ),
+        note=ENSEMBLE,
+    ),
+    'config': Command(
+        "Print the resolved config, or what differs from the paper's base.",
+        run.run_config,
+        ('config', 'diff', 'markdown'),
+        ('',),
+        ('{} config --config=configs/big.py --diff',),
+    ),
+    'score': Command(
+        'Scores of a file of translations against a file of references.',
+        run.run_score,
+        ('hypotheses', 'references', 'languages', 'tokenized', 'json'),
+        (),
+        ('{} score --hypotheses=FILE --references=FILE --languages=en-de',),
+    ),
+    'diagnose': Command(
+        'Why a BLEU is low or cannot be compared.',
+        run.run_diagnose,
+        (*PLACE, 'split'),
+        ('data.dir',),
+        ('{} diagnose --workdir=FOLDER',),
+    ),
+    'figure': Command(
+        'Draw the attention of a sentence.',
+        run.run_figure,
+        (*MODEL, 'sentence', 'word', 'target_word'),
+        (),
+        ('{} figure --workdir=FOLDER --sentence="The cat sees it."',),
+    ),
+}

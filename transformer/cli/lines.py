@@ -1,0 +1,265 @@
+"""Texts from a stream to a stream: lines are answered while they come."""
+
+import collections
+import contextlib
+import functools
+import json
+import os
+import stat
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import BinaryIO
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+from transformer.config import ConfigError
+
+# Lines that a model gets at once.
+CHUNK = 10_000
+# Seconds in which lines that come one after the other are taken together.
+PAUSE = 0.05
+# Seconds after which progress is shown, and between two lines of it where no bar can be drawn.
+PATIENCE, EVERY = 2.0, 30.0
+_BLOCK = 1 << 16
+_BYTE_ORDER_MARK = b'\xef\xbb\xbf'
+
+
+class Lines:
+    """The lines of a stream as texts, in lists of as many as are there, at most `CHUNK`.
+
+    A thread reads ahead, so that no answer waits for a line that has not come yet. Only a newline ends a
+    line; the last line needs none. A carriage return before the newline and a byte order mark before the
+    first line are left out. Invalid UTF-8 becomes U+FFFD.
+
+    Args:
+      on_wait: called whenever the next line has not come yet.
+    """
+
+    def __init__(self, stream: BinaryIO, on_wait: Callable[[], None] = lambda: None):
+        self.total = _count(stream)
+        self._stream = stream  # is closed where nothing holds it
+        self._on_wait = on_wait
+        self._ready: collections.deque[bytes] = collections.deque()
+        self._changed = threading.Condition()
+        self._ended = False
+        self._error: OSError | None = None
+        # As a daemon, which may be left behind while it waits for input.
+        threading.Thread(target=self._fill, args=(_reading(stream),), daemon=True).start()
+
+    def __iter__(self) -> Iterator[list[str]]:
+        chunk = self._take()
+        if chunk:
+            chunk[0] = chunk[0].removeprefix(_BYTE_ORDER_MARK)
+        while chunk:
+            yield [line.removesuffix(b'\r').decode('utf-8', 'replace') for line in chunk]
+            chunk = self._take()
+
+    def wait(self, seconds: float) -> bool:
+        """Waits for a line or the end, at most some seconds; returns whether one of them has come."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._ready or self._ended, seconds)
+
+    def _take(self) -> list[bytes]:
+        """The lines that are there, at least one; none at the end."""
+        with self._changed:
+            if not self._ready and not self._ended:
+                self._on_wait()
+            self._changed.wait_for(lambda: self._ready or self._ended)
+            # Whoever writes many lines may not have written all of them yet.
+            self._changed.wait_for(lambda: len(self._ready) >= CHUNK or self._ended, PAUSE)
+            if self._error and not self._ready:
+                raise self._error
+            taken = [self._ready.popleft() for _ in range(min(CHUNK, len(self._ready)))]
+            self._changed.notify_all()
+            return taken
+
+    def _fill(self, read: Callable[[], bytes]) -> None:
+        """Reads lines until the end; in the thread."""
+        begun: list[bytes] = []  # the parts of a line that has not ended
+        try:
+            while block := read():
+                *whole, last = block.split(b'\n')
+                if whole:
+                    self._add([b''.join([*begun, whole[0]]), *whole[1:]])
+                    begun = []
+                begun.append(last)
+            if rest := b''.join(begun):
+                self._add([rest])
+        except OSError as error:
+            self._error = error
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+
+    def _add(self, lines: list[bytes]) -> None:
+        with self._changed:
+            # No further ahead than this: an endless input must not fill the memory.
+            self._changed.wait_for(lambda: len(self._ready) < CHUNK)
+            self._ready.extend(lines)
+            self._changed.notify_all()
+
+
+def _reading(stream: BinaryIO) -> Callable[[], bytes]:
+    """Reads what is there, and waits only where nothing is."""
+    try:
+        # Not through the stream, whose lock a thread that waits would hold when Python ends.
+        return functools.partial(os.read, stream.fileno(), _BLOCK)
+    except OSError:
+        # It lives in memory.
+        return functools.partial(stream.read1, _BLOCK)
+
+
+def _count(stream: BinaryIO) -> int | None:
+    """How many lines a file has from where it is read; None where that is not known before the end."""
+    try:
+        file = stream.fileno()
+    except OSError:
+        return None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        return None
+    place, count, end = os.lseek(file, 0, os.SEEK_CUR), 0, b'\n'
+    while block := os.pread(file, 1 << 20, place):
+        place, count, end = place + len(block), count + block.count(b'\n'), block[-1:]
+    return count + (end != b'\n')
+
+
+def standard_input() -> Lines:
+    """The lines of standard input; on a terminal with a prompt on standard error.
+
+    Raises:
+      ConfigError: it is closed.
+    """
+    if sys.stdin is None:
+        raise ConfigError('standard input is closed; it must give the texts, one a line')
+    on_terminal = sys.stdin.isatty() and sys.stderr.isatty()
+    return Lines(sys.stdin.buffer, _prompt if on_terminal else lambda: None)
+
+
+def standard_output() -> BinaryIO:
+    """Standard output, for bytes.
+
+    Raises:
+      ConfigError: it is closed.
+    """
+    if sys.stdout is None:
+        raise ConfigError('standard output is closed; it takes the answers')
+    return sys.stdout.buffer
+
+
+def _prompt() -> None:
+    print('> ', end='', file=sys.stderr, flush=True)
+
+
+class Progress:
+    """Shows on standard error how many lines of a long input are done: a bar, or a line now and then.
+
+    Args:
+      total: the number of lines, if it is known.
+      quiet: whether to show nothing, as where lines are typed.
+    """
+
+    def __init__(self, total: int | None = None, *, quiet: bool = False):
+        self._console = Console(stderr=True, quiet=quiet)
+        self._draws = self._console.is_interactive and not quiet
+        self._bar = Bar(
+            TextColumn('line'),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeRemainingColumn(),
+            console=self._console,
+            transient=True,
+            disable=not self._draws,
+        )
+        self._task = self._bar.add_task('', total=total)
+        self._total = total
+        self._done = 0.0
+        self._shown = self._waits = time.monotonic()
+
+    def resume(self) -> None:
+        """Ends a wait for input, whose time does not count."""
+        self._shown += time.monotonic() - self._waits
+
+    def add(self, lines: float) -> None:
+        """Counts lines that were translated; parts of a line where it gets several texts."""
+        self._show(self._done + lines)
+
+    def _show(self, done: float) -> None:
+        self._done, now = done, time.monotonic()
+        self._bar.update(self._task, completed=done)
+        if self._draws:
+            if now - self._shown >= PATIENCE:
+                self._bar.start()
+        elif now - self._shown >= EVERY:
+            self._shown = now
+            of = '' if self._total is None else f' of {self._total:,}'
+            self._console.print(f'{round(done):,}{of} lines done', highlight=False, soft_wrap=True)
+
+    @contextlib.contextmanager
+    def paused(self, done: int) -> Iterator[None]:
+        """Within this context, for output to the same terminal, no bar is drawn. `done` lines are done."""
+        self._bar.stop()
+        yield
+        self._show(done)
+        self._waits = time.monotonic()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._bar.stop()
+
+
+def write(
+    writer,
+    chunks: Iterable[list[str]],
+    output: BinaryIO,
+    *,
+    scores: bool = False,
+    as_json: bool = False,
+    numbered: bool = True,
+    separator: str | None = None,
+    progress: Progress | None = None,
+    comes: Callable[[float], bool] = lambda seconds: True,
+    **options,
+) -> None:
+    """Writes what a model makes of every text, in order.
+
+    With `scores` a tab and the score follow each. With `as_json` each is an object with `line`, `text`
+    and `score`.
+
+    Args:
+      writer: a `Translator` or a `Generator`; `options` are those of its `hypotheses`.
+      numbered: where a text gets several, whether its number, counted from 0, and a tab stand before each.
+      separator: a line between two texts, where they may have several lines.
+      comes: whether the first text comes within some seconds. While it does not, what answers a short
+        text is made ready.
+
+    Raises:
+      ConfigError: an option is impossible.
+    """
+    # Before the first text comes, so that a mistake is told at once.
+    writer.hypotheses([], **options)
+    if not comes(PAUSE):
+        writer.hypotheses(['.'], **options)
+    first = 0
+    with progress or Progress(quiet=True) as progress:
+        for chunk in chunks:
+            progress.resume()
+            answers = writer.hypotheses(chunk, first=first, on_done=progress.add, **options)
+            with progress.paused(first + len(chunk)):
+                for i, found in enumerate(answers, start=first):
+                    for rank, (text, score) in enumerate(found):
+                        if as_json:
+                            told = json.dumps({'line': i, 'text': text, 'score': score}, ensure_ascii=False)
+                        else:
+                            told = f'{i}\t{text}' if numbered and len(found) > 1 else text
+                            told += f'\t{score:.4f}' if scores else ''
+                            if separator and i + rank:
+                                told = f'{separator}\n{told}'
+                        output.write(f'{told}\n'.encode())
+                output.flush()
+            first += len(chunk)

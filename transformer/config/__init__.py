@@ -1,0 +1,31 @@
+"""Configs: every option, config files, and the frozen `Config` that the rest of the package reads.
+
+A config file imports `config_dict` from here. declare.py has the machinery of options, options.py has the
+options, resolve.py derives and checks values, files.py reads and writes files.
+"""
+
+from transformer.config.declare import ConfigError
+from transformer.config.files import from_json, to_json
+from transformer.config.options import OPTIONS, Config, Data, Decode, Model, Train
+from transformer.config.resolve import (
+    BUCKETED_POSITIONS,
+    BYTE_PIECES,
+    FLASH,
+    PAPER_TOKENS,
+    SERVES,
+    check_devices,
+    check_platform,
+    config_dict,
+    derivable,
+    differences,
+    flatten,
+    portable,
+    replace,
+    resolve,
+)
+
+__all__ = [
+    'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'Model',
+    'OPTIONS', 'PAPER_TOKENS', 'SERVES', 'Train', 'check_devices', 'check_platform', 'config_dict',
+    'derivable', 'differences', 'flatten', 'from_json', 'portable', 'replace', 'resolve', 'to_json',
+]  # fmt: skip

@@ -1,0 +1,61 @@
+"""Config files, Python or JSON, and the lock file beside one."""
+
+import dataclasses
+import json
+import os
+
+import ml_collections
+
+from transformer.config.declare import ConfigError
+from transformer.config.options import Config
+from transformer.config.resolve import config_dict, derivable, resolve
+
+
+def to_json(config: Config) -> str:
+    """The config as JSON text, one option a line."""
+    return json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + '\n'
+
+
+def from_json(text: str) -> Config:
+    """The config that `to_json` wrote.
+
+    Raises:
+      ConfigError: the text is no config of this version.
+    """
+    try:
+        groups = json.loads(text)
+        flat = {f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()}
+    except (ValueError, AttributeError):
+        raise ConfigError('config.json: not a config') from None
+    return resolve(config_dict(flat))
+
+
+def read_config_file(path: str) -> ml_collections.ConfigDict:
+    """What a config file defines: a Python file, or the config.json of a work directory.
+
+    Raises:
+      ConfigError: the file is wrong.
+    """
+    try:
+        if path.endswith('.json'):
+            with open(path, encoding='utf-8') as file:
+                return derivable(from_json(file.read()))
+        defined = {'__name__': 'config_file', '__file__': path}
+        with open(path, 'rb') as file:
+            exec(compile(file.read(), path, 'exec'), defined)
+        if 'get_config' not in defined:
+            raise ConfigError('defines no get_config()')
+        config = defined['get_config']()
+        if not isinstance(config, ml_collections.ConfigDict):
+            raise ConfigError('get_config() returns no config; it must end with return config_dict({...})')
+        return config
+    except ConfigError as error:
+        raise ConfigError(f'{path}: {error}') from None
+    except Exception as error:
+        # A config file is a program: whatever it raises is told as its own mistake.
+        raise ConfigError(f'{path}: {type(error).__name__}: {error}') from error
+
+
+def lock_beside(file: str) -> str:
+    """Where a lock file beside a config file would be."""
+    return os.path.splitext(file)[0] + '.lock.json'

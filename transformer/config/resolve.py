@@ -1,0 +1,359 @@
+"""A config: from the differences that a config file returns to frozen dataclasses, and to JSON.
+
+groups.py declares the options. A config file returns `config_dict({...})` with its differences. `resolve`
+checks all of it and returns frozen dataclasses, so that code downstream never sees an invalid or missing
+value.
+"""
+
+import contextlib
+import dataclasses
+
+import ml_collections
+from ml_collections import config_dict as mlc
+
+from transformer.config import declare
+from transformer.config.declare import ConfigError, check_meaning, check_name, check_value, has_meaning
+from transformer.config.options import OPTIONS, Config, Data, Model, Train
+
+# The platforms that have a fused kernel of attention.
+FLASH = ('gpu', 'tpu')
+BYTE_PIECES = 256 + 3  # with padding, the end and the unknown piece
+# "Approximately 25000" tokens a side (§5.1). Bucketed rows end in padding, so that they take more positions:
+# in the released code 4,096 on each of 8 GPUs.
+PAPER_TOKENS = 25_000
+BUCKETED_POSITIONS = 8 * 4096
+# The tasks that each kind of model can do.
+SERVES = {
+    'transformer': ('translation',),
+    'decoder': ('language',),
+    'recurrent': ('translation', 'language'),
+    'convolutional': ('translation', 'language'),
+}
+
+
+def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
+    """The value of every option by its dotted name, in the order of declaration."""
+    return {key: getattr(getattr(config, key.split('.')[0]), key.split('.')[1]) for key in OPTIONS}
+
+
+def config_dict(changes: dict[str, object] | None = None) -> ml_collections.ConfigDict:
+    """The paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file.
+
+    Raises:
+      ConfigError: an unknown option.
+    """
+    values = {}
+    for key, field in OPTIONS.items():
+        group, name = key.split('.')
+        empty = field.default is None
+        default = mlc.placeholder(declare.plain_type(field)) if empty else field.default
+        values.setdefault(group, {})[name] = default
+    config = ml_collections.ConfigDict(values)
+    for key, value in (changes or {}).items():
+        check_name(OPTIONS, key)
+        group, name = key.split('.')
+        config[group][name] = check_value(OPTIONS, key, value)
+    return config
+
+
+def resolve(config: ml_collections.ConfigDict) -> Config:
+    """The frozen config, with every derived value filled in.
+
+    Raises:
+      ConfigError: a value, or a combination of values, is impossible.
+    """
+    groups, known = {}, [group.name for group in dataclasses.fields(Config)]
+    for name in config:
+        if name not in known:
+            check_name(OPTIONS, name)  # an option without its group
+    for group in dataclasses.fields(Config):
+        if group.name not in config:
+            raise ConfigError(f'{group.name}: missing from the config; start from config_dict()')
+        for name in config[group.name]:
+            check_name(OPTIONS, f'{group.name}.{name}')
+        names = [f.name for f in dataclasses.fields(group.type)]
+        values = {n: check_value(OPTIONS, f'{group.name}.{n}', config[group.name].get(n)) for n in names}
+        groups[group.name] = group.type(**values)
+    given = Config(**groups)
+    check_meaning(OPTIONS, flatten(given))
+    resolved = Config(
+        model=_derive_model(given),
+        data=_derive_data(given),
+        train=_derive_train(given),
+        decode=given.decode,
+    )
+    _check_combinations(resolved)
+    return resolved
+
+
+def _derive_model(given: Config) -> Model:
+    model, values = given.model, flatten(given)
+    heads, head = has_meaning(OPTIONS, values, 'model.h'), model.d_model // model.h
+    if heads and model.d_model % model.h and (model.d_k is None or model.d_v is None):
+        raise ConfigError(
+            f'model.h={model.h}: d_model={model.d_model} is not divisible by it; give d_k and d_v'
+        )
+    two_stacks = has_meaning(OPTIONS, values, 'model.N_decoder')
+    return dataclasses.replace(
+        model,
+        N_decoder=(model.N_decoder or model.N) if two_stacks else None,
+        d_k=(model.d_k or head) if heads else None,
+        d_v=(model.d_v or head) if heads else None,
+        P_drop_embedding=model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding,
+    )
+
+
+def _derive_data(given: Config) -> Data:
+    data, stride = given.data, given.data.stride
+    row_len = data.row_len or data.max_len
+    batch = BUCKETED_POSITIONS if data.batching == 'bucketed' else PAPER_TOKENS
+    if has_meaning(OPTIONS, flatten(given), 'data.stride'):
+        stride = stride or row_len
+        if stride > row_len:
+            raise ConfigError(f'data.stride={stride}: more than a window, data.row_len={row_len}')
+    return dataclasses.replace(data, row_len=row_len, stride=stride, batch_tokens=data.batch_tokens or batch)
+
+
+def _derive_train(given: Config) -> Train:
+    train = given.train
+    decays = has_meaning(OPTIONS, flatten(given), 'train.decay_steps')
+    by_dev = train.patience > 0 or train.best_by == 'bleu'
+    return dataclasses.replace(
+        train,
+        scored=train.scored or ('best' if by_dev else 'latest'),
+        average_every=train.average_every or train.checkpoint_every,
+        decay_steps=(train.decay_steps or train.steps) if decays else None,
+    )
+
+
+def _check_combinations(config: Config) -> None:
+    model, train, decode = config.model, config.train, config.decode
+    if train.task not in SERVES[model.kind]:
+        kinds = ', '.join(kind for kind, tasks in SERVES.items() if train.task in tasks)
+        raise ConfigError(f'train.task={train.task!r}: needs model.kind={kinds}, not {model.kind!r}')
+    if model.N_decoder is None and model.tie_embeddings == 'decoder':
+        raise ConfigError(
+            "model.tie_embeddings='decoder': a language model has one embedding to tie to the softmax; "
+            'choose all or none'
+        )
+    _check_widths(config)
+    _check_attention(model)
+    _check_data(config)
+    if train.microbatches % train.accumulate:
+        raise ConfigError(
+            f'train.accumulate={train.accumulate}: must divide train.microbatches={train.microbatches}'
+        )
+    _check_schedule(train)
+    _check_averaging(train)
+    _check_best(train)
+    if decode.top_k and decode.top_k > model.vocab_size:
+        raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
+    if not 2 * decode.beam <= model.vocab_size:
+        raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds model.vocab_size={model.vocab_size}')
+
+
+def _check_widths(config: Config) -> None:
+    model = config.model
+    positions = has_meaning(OPTIONS, flatten(config), 'model.positions')
+    if positions and model.positions == 'sinusoidal' and model.d_model % 2:
+        raise ConfigError(f'model.d_model={model.d_model}: must be even for sinusoidal positions')
+    if model.kind == 'convolutional' and model.positions in ('rotary', 'relative'):
+        raise ConfigError(
+            f"model.positions={model.positions!r}: enters self-attention, which model.kind='convolutional' "
+            'does not have; choose sinusoidal, learned or none'
+        )
+    if model.positions == 'rotary' and model.d_k % 2:
+        raise ConfigError(f'model.d_k={model.d_k}: must be even for rotary positions')
+    if model.bidirectional and model.d_model % 2:
+        raise ConfigError(f'model.d_model={model.d_model}: must be even for model.bidirectional=True')
+
+
+def _check_attention(model: Model) -> None:
+    """What kernels other than full attention cannot have."""
+    said = f'model.attention={model.attention!r}'
+    if model.attention != 'full' and model.positions == 'relative':
+        raise ConfigError(f"{said}: positions='relative' adds to all n x n logits, which only 'full' holds")
+    if model.attention in ('linear', 'chunked', 'flash') and model.P_drop_attention:
+        raise ConfigError(
+            f'{said}: holds no weights that model.P_drop_attention={model.P_drop_attention} could drop; '
+            'choose full, local or sparse'
+        )
+    if model.attention == 'flash' and model.d_k != model.d_v:
+        raise ConfigError(f'{said}: needs model.d_k={model.d_k} equal to model.d_v={model.d_v}')
+
+
+def _check_data(config: Config) -> None:
+    model, data, train = config.model, config.data, config.train
+    if model.vocab_size < data.pieces:
+        raise ConfigError(f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}')
+    if data.vocabulary == 'separate' and model.tie_embeddings == 'all':
+        raise ConfigError(
+            "model.tie_embeddings='all': with data.vocabulary='separate' source and target share no pieces; "
+            'choose decoder or none'
+        )
+    if data.vocabulary == 'separate' and data.tokenizer == 'bytes':
+        raise ConfigError("data.vocabulary='separate': data.tokenizer='bytes' is the same for both sides")
+    if data.tokenizer == 'bytes' and data.pieces != BYTE_PIECES:
+        raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer=bytes has {BYTE_PIECES}')
+    if data.batching == 'running' and train.task != 'language':
+        raise ConfigError(f'data.batching=running: needs train.task=language, not {train.task!r}')
+    if data.documents == 'files' and data.batching != 'running':
+        raise ConfigError(f'data.documents=files: needs data.batching=running, not {data.batching!r}')
+    if data.documents == 'files' and data.source != 'text':
+        raise ConfigError(f'data.documents=files: needs data.source=text, not {data.source!r}')
+    running = data.batching == 'running'
+    if not running and data.row_len < data.max_len:
+        raise ConfigError(f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}')
+    _check_positions(config)
+    row = data.max_len if data.batching == 'bucketed' else data.row_len
+    if data.batch_tokens < row * train.microbatches:
+        raise ConfigError(
+            f'data.batch_tokens={data.batch_tokens}: less than one row of {row} positions in each of '
+            f'train.microbatches={train.microbatches}; needs {row * train.microbatches}'
+        )
+    if data.source == 'tfds' and data.name is None:
+        raise ConfigError('data.name: missing; source=tfds needs a dataset, such as wmt14_translate/de-en')
+    if train.task == 'language' and data.language is None and data.source != 'text':
+        raise ConfigError(f'data.language: missing; data.source={data.source} needs it, for example de')
+    if train.task == 'translation' and data.source_language == data.target_language:
+        raise ConfigError(f'data.target_language={data.target_language!r}: equals data.source_language')
+
+
+def _check_positions(config: Config) -> None:
+    """A learned position needs a row of its table."""
+    data, decode = config.data, config.decode
+    longest, which = max(
+        (data.row_len, 'data.row_len'),
+        (data.max_len if data.batching != 'running' else 0, 'data.max_len'),
+        (decode.max_source_len + decode.extra_len, 'decode.max_source_len + decode.extra_len'),
+    )
+    if config.model.positions == 'learned' and config.model.max_len < longest:
+        raise ConfigError(
+            f'model.max_len={config.model.max_len}: learned positions need {longest}, the {which}'
+        )
+
+
+def _check_averaging(train: Train) -> None:
+    if train.average_last and train.average_every % train.checkpoint_every:
+        raise ConfigError(
+            f'train.average_every={train.average_every}: must be a multiple of '
+            f'train.checkpoint_every={train.checkpoint_every}'
+        )
+    # The last update is averaged whatever its number.
+    before_last = (train.average_last - 1) * train.average_every
+    if before_last >= train.steps:
+        raise ConfigError(
+            f'train.average_last={train.average_last}: train.steps={train.steps} make too few checkpoints '
+            f'{train.average_every} updates apart; 0 averages none'
+        )
+    if train.average_last and train.ema:
+        raise ConfigError(
+            f'train.average_last={train.average_last}: means nothing with train.ema={train.ema}, which '
+            'averages parameters itself; choose one of them'
+        )
+
+
+def _check_schedule(train: Train) -> None:
+    if train.decay_steps is None:
+        return
+    if train.decay_steps <= train.warmup_steps:
+        raise ConfigError(
+            f'train.warmup_steps={train.warmup_steps}: must be less than '
+            f'train.decay_steps={train.decay_steps} (train.steps if not given), '
+            f'so that the {train.schedule} schedule can fall'
+        )
+    if train.decay_steps < train.steps:
+        raise ConfigError(
+            f'train.steps={train.steps}: more than train.decay_steps={train.decay_steps}, after which the '
+            'learning rate is 0'
+        )
+
+
+def _check_best(train: Train) -> None:
+    """What decides the best checkpoint and early stopping is known of checkpoints."""
+    if train.best_by == 'bleu' and train.task != 'translation':
+        raise ConfigError(f"train.best_by='bleu': needs train.task=translation, not {train.task!r}")
+    if train.best_by == 'bleu' and not train.bleu_every:
+        raise ConfigError("train.best_by='bleu': needs train.bleu_every, which is 0: no BLEU is computed")
+    name = 'train.bleu_every' if train.best_by == 'bleu' else 'train.eval_every'
+    every = train.bleu_every if train.best_by == 'bleu' else train.eval_every
+    # Each asks for the best one.
+    causes = {
+        'train.patience': train.patience,
+        "train.best_by='bleu'": train.best_by == 'bleu',
+        "train.scored='best'": train.scored == 'best',
+    }
+    cause = next((cause for cause, given in causes.items() if given), None)
+    if cause and every % train.checkpoint_every:
+        raise ConfigError(
+            f'{name}={every}: must be a multiple of train.checkpoint_every={train.checkpoint_every} '
+            f'with {cause}, so that what is evaluated is kept'
+        )
+    # The first evaluation is the best so far.
+    earliest = min((train.patience + 1) * every, train.steps)
+    if train.patience and (train.average_last - 1) * train.average_every >= earliest:
+        raise ConfigError(
+            f'train.average_last={train.average_last}: train.patience={train.patience} may stop at step '
+            f'{earliest}, with too few checkpoints {train.average_every} updates apart'
+        )
+
+
+def check_devices(config: Config, devices: int) -> None:
+    """Raises ConfigError where the microbatches do not divide among the devices."""
+    parts = devices * config.train.accumulate
+    if config.train.microbatches % parts:
+        raise ConfigError(
+            f'train.microbatches={config.train.microbatches}: must be a multiple of '
+            f'{devices} devices x train.accumulate={config.train.accumulate}'
+        )
+
+
+def check_platform(config: Config, platform: str) -> None:
+    """Raises ConfigError where the devices (cpu, gpu, tpu) lack what the config asks for."""
+    if config.model.attention == 'flash' and platform not in FLASH:
+        raise ConfigError(
+            f"model.attention='flash': a {platform} has no such kernel; 'chunked' computes the same and "
+            'needs as little memory'
+        )
+
+
+def portable(config: Config, platform: str) -> Config:
+    """The config of a trained model with what the devices lack replaced by what computes the same."""
+    if config.model.attention == 'flash' and platform not in FLASH:
+        return replace(config, {'model.attention': 'chunked'})
+    return config
+
+
+def derivable(config: Config) -> ml_collections.ConfigDict:
+    """A resolved config as a config file would give it: what follows from other options is derived anew.
+
+    So that a change of `model.h` also changes `model.d_k`, unless that was set to something else.
+    """
+    values = flatten(config)
+    for key, field in OPTIONS.items():
+        if field.default is None and values[key] is not None:
+            # Together with others it may be needed: without it the config may be impossible.
+            with contextlib.suppress(ConfigError):
+                without = values | {key: None}
+                values = without if resolve(config_dict(without)) == config else values
+    return config_dict(values)
+
+
+def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tuple[object, object]]:
+    """The options in which two configs differ, with both values.
+
+    Args:
+      free: whether options count that do not change what is learned.
+    """
+    before, after = flatten(old), flatten(new)
+    keys = [key for key in OPTIONS if free or not OPTIONS[key].metadata['free']]
+    return {key: (before[key], after[key]) for key in keys if before[key] != after[key]}
+
+
+def replace(config: Config, changes: dict[str, object]) -> Config:
+    """The config with `changes`, such as `{'decode.beam': 1}`, checked again.
+
+    Raises:
+      ConfigError: as `resolve`.
+    """
+    return resolve(config_dict({**flatten(config), **changes}))

@@ -1,0 +1,1 @@
+"""Readers of text: files, TFDS, and the embedded grammar."""

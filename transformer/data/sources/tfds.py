@@ -1,0 +1,135 @@
+"""Datasets of TFDS: reading one needs no TensorFlow, downloading one needs the extra `prepare`.
+
+Every function takes the languages that are read by the option that sets each, such as
+`{'data.source_language': 'en', 'data.target_language': 'de'}`: the names of features of the dataset.
+"""
+
+import importlib.util
+from collections.abc import Iterator
+
+from etils import epath, epy
+
+from transformer.config import ConfigError, Data
+
+# Imported at its first use: the import takes a second, and other sources do not need it.
+with epy.lazy_imports():
+    import tensorflow_datasets as tfds
+
+FORMAT = 'array_record'
+
+_FETCHED = 1000  # rows that are read at once
+
+Languages = dict[str, str | None]
+
+
+def prepare(data: Data, languages: Languages) -> None:
+    """Downloads and prepares the dataset unless that was done; finished downloads are used again.
+
+    Raises:
+      ConfigError: TensorFlow is missing, TFDS has no such dataset, or it cannot be made.
+      OSError: no connection, or no space.
+    """
+    if _prepared(data) is not None:
+        return
+    if importlib.util.find_spec('tensorflow') is None:
+        raise ConfigError(f"{_missing(data)}; downloading it needs TensorFlow: pip install '.[prepare]'")
+    try:
+        builder = tfds.builder(data.name, data_dir=data.dir, file_format=FORMAT)
+    except (ValueError, AssertionError) as error:
+        reason = str(error).partition('\n')[0]
+        raise ConfigError(f'data.name={data.name!r}: TFDS cannot make it: {reason}') from None
+    _check_languages(data, languages, builder)
+    download = tfds.download
+    try:
+        # The prepared copies that TFDS keeps in its bucket have another format.
+        builder.download_and_prepare(download_config=download.DownloadConfig(try_download_gcs=False))
+    except (
+        # What a builder raises where files are missing or do not fit together.
+        AssertionError,
+        ImportError,
+        download.DownloadError,
+        download.download_manager.NonMatchingChecksumError,
+        download.extractor.ExtractError,
+    ) as error:
+        raise ConfigError(f'data.name={data.name!r}: TFDS cannot make it: {error}') from error
+
+
+def description(data: Data, languages: Languages) -> dict[str, object]:
+    """The dataset's name and version and, for a WMT set, the corpora of each split.
+
+    Raises:
+      ConfigError: it is not prepared.
+    """
+    builder = _open(data, languages)
+    name = '/'.join(filter(None, (builder.name, builder.builder_config_name)))
+    found = {'name': name, 'version': str(builder.version)}
+    # The prepared files do not name the corpora; the code that makes WMT sets does.
+    subsets = getattr(tfds.builder(name, data_dir=data.dir), 'subsets', None)
+    if subsets:
+        found['corpora'] = {str(split): corpora for split, corpora in subsets.items()}
+    return found
+
+
+def texts(data: Data, languages: Languages, split: str) -> Iterator[tuple[str, ...]]:
+    """The rows of a split, in the order of the files, each with its text in every language.
+
+    Raises:
+      ConfigError: the dataset is not prepared as array_record, or has no such split or language.
+    """
+    source = _open(data, languages, split).as_data_source(split=getattr(data, split))
+    for start in range(0, len(source), _FETCHED):
+        for row in source.__getitems__(range(start, min(start + _FETCHED, len(source)))):
+            yield tuple(row[language].decode().replace('\n', ' ') for language in languages.values())
+
+
+def files(data: Data, languages: Languages, split: str) -> Iterator[tuple[epath.Path, int, int]]:
+    """The files of a split, each with the number of its first row that is read and of rows read.
+
+    Raises:
+      ConfigError: as `texts`.
+    """
+    for part in _open(data, languages, split).info.splits[getattr(data, split)].file_instructions:
+        yield epath.Path(part.filename), part.skip, part.take
+
+
+def _prepared(data: Data):
+    """The builder that reads the prepared dataset, or None where it is not prepared."""
+    try:
+        return tfds.core.read_only_builder.builder_from_files(data.name, data_dir=data.dir)
+    except tfds.core.DatasetNotFoundError:
+        return None
+
+
+def _open(data: Data, languages: Languages, split: str | None = None):
+    """The builder of the prepared dataset, after checks of its format, languages and, if given, split."""
+    builder = _prepared(data)
+    if builder is None:
+        raise ConfigError(f'{_missing(data)}; this prepares it: python run.py prepare --config=...')
+    if builder.info.file_format is not tfds.core.FileFormat.ARRAY_RECORD:
+        raise ConfigError(
+            f'data.name={data.name!r}: prepared in {_where(data)} as {builder.info.file_format.value}; '
+            f'needs {FORMAT}'
+        )
+    _check_languages(data, languages, builder)
+    if split is not None:
+        try:
+            builder.info.splits[getattr(data, split)]
+        except ValueError:
+            choices = ', '.join(builder.info.splits)
+            raise ConfigError(f'data.{split}={getattr(data, split)!r}: {data.name} has {choices}') from None
+    return builder
+
+
+def _check_languages(data: Data, languages: Languages, builder) -> None:
+    known = list(builder.info.features)
+    for name, language in languages.items():
+        if language not in known:
+            raise ConfigError(f'{name}={language!r}: {data.name} has {", ".join(known)}')
+
+
+def _where(data: Data) -> str:
+    return 'data.dir' if data.dir is None else f'data.dir={data.dir!r}'
+
+
+def _missing(data: Data) -> str:
+    return f'data.name={data.name!r}: not prepared in {_where(data)}'

@@ -1,0 +1,1 @@
+"""Using a trained model: search, likelihood of given texts, attention weights."""

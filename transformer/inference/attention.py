@@ -1,0 +1,121 @@
+"""What a model attends to."""
+
+import functools
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from transformer.config import Config, ConfigError
+from transformer.nn import models
+from transformer.nn.ensemble import Params
+from transformer.tokens import Batch, Tokens
+
+START_MARK = '·'  # in figures, the start token
+# The three kinds of attention, as §3.2.3 has them.
+ENCODER_SELF_ATTENTION = 'encoder self-attention'
+CROSS_ATTENTION = 'encoder-decoder attention'
+DECODER_SELF_ATTENTION = 'decoder self-attention'
+
+
+class Attended(NamedTuple):
+    """One kind of attention of a model in one sentence: of which layers and heads, from what to what."""
+
+    name: str
+    weights: Float[np.ndarray, 'N H Q K']
+    queries: list[str]
+    keys: list[str]
+
+
+class View(NamedTuple):
+    """One kind of attention in one sentence, and the queries that a figure looks at; all of them if None."""
+
+    title: str
+    weights: Float[np.ndarray, 'N H Q K']
+    queries: list[str]
+    keys: list[str]
+    looked_at: list[int] | None
+
+
+def one_row(tokens: list[int]) -> Tokens:
+    """A batch of one row, which holds one sentence."""
+    row = np.asarray(tokens, np.int32)[None]
+    return Tokens(row, np.ones_like(row), np.arange(len(tokens), dtype=np.int32)[None])
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _intermediates(config: Config, params: Params, batch: Batch):
+    model = models.build(config)
+    _, kept = model.apply({'params': params}, batch, train=False, mutable=['intermediates'])
+    return kept.get('intermediates')  # none where nothing was kept
+
+
+def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[np.ndarray, 'N H Q K']]:
+    """The attention weights of the first row of a batch, by layer (N) and head (H).
+
+    Returns:
+      The weights of every kind of attention that the model has, as `encoder/self_attention`,
+      `decoder/self_attention` and `decoder/cross_attention`. A recurrent decoder has one attention for
+      all its layers, with one head; a convolutional one has one head in each layer.
+
+    Raises:
+      ConfigError: the model attends to nothing, or the parameters are those of an ensemble.
+    """
+    if isinstance(params, tuple):
+        raise ConfigError('attention can be shown of one checkpoint, not of an ensemble')
+    with jax.default_matmul_precision(config.train.matmul_precision):
+        kept = _intermediates(config, params, batch)
+    if not kept:
+        raise ConfigError(f'model.kind={config.model.kind!r}: this model has no attention to look at')
+    found: dict[str, dict[int, np.ndarray]] = {}
+    for path, weights in jax.tree_util.tree_leaves_with_path(kept):
+        name = jax.tree_util.keystr(path, simple=True, separator='/')
+        stack, layer, kind = re.match(r'(\w+)/(?:layer_(\d+)/)?(\w+)/', name).groups()
+        found.setdefault(f'{stack}/{kind}', {})[int(layer or 0)] = np.asarray(weights[0])
+    return {name: np.stack([layers[n] for n in sorted(layers)]) for name, layers in found.items()}
+
+
+def title(stack: str, word: str | None, sentence: str) -> str:
+    """The title of a view: a line that says what is looked at, and the sentence."""
+    looked_at = f'"{word}"' if word else 'all words'
+    return f'{stack}: {looked_at}\n{sentence}'
+
+
+def has_word(pieces: Sequence[str], word: str) -> bool:
+    """Whether a sentence, written as `Tokenizer.pieces` does, has a word."""
+    return any(found == word for found, _ in words_of(pieces))
+
+
+def places(pieces: Sequence[str], word: str | None) -> list[int] | None:
+    """Which pieces of a sentence, written as `Tokenizer.pieces` does, are those of a word; None for none.
+
+    Raises:
+      ConfigError: the sentence lacks the word.
+    """
+    if not word:
+        return None
+    words = words_of(pieces)
+    for found, where in words:
+        if found == word:
+            return where
+    raise ConfigError(f'--word={word}: not a word of {" ".join(found for found, _ in words if found)!r}')
+
+
+def last_word(pieces: Sequence[str]) -> str:
+    """The last word that has a letter or digit; empty if none has."""
+    words = [word for word, _ in words_of(pieces) if re.match(r'\w', word)]
+    return words[-1] if words else ''
+
+
+def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
+    """Words and punctuation, each with the places of its pieces."""
+    found: list[tuple[str, list[int]]] = []
+    for i, piece in enumerate(pieces):
+        if piece.startswith('▁') or not re.match(r'\w', piece) or not found:
+            found.append(('', []))
+        word, where = found[-1]
+        found[-1] = word + piece.lstrip('▁'), [*where, i]
+    return found

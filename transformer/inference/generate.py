@@ -1,0 +1,195 @@
+"""Searches what follows many rows of pieces, and checks what is asked of a search."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int
+
+from transformer import parallel
+from transformer.config import Config, ConfigError, Decode, replace
+from transformer.inference import batch_shapes
+from transformer.inference import search as decode
+from transformer.nn import ensemble
+from transformer.runs.restore import Trained
+from transformer.tokens import PAD, UNK, Tokens
+
+# What a sample's number and seed may be at most.
+MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
+# The rooms of a search: the longest output divided by each of these.
+ROOMS = (3, 1)
+
+# Gets how many more texts are done, parts of them counted.
+OnDone = Callable[[float], None]
+
+
+class Asked(NamedTuple):
+    """What is asked of a search, apart from the rows.
+
+    settings: options of decoding. best: hypotheses for each row. extend: whether outputs have at most
+    `extra_len` pieces; otherwise they may have as many as their row, and `extra_len` more.
+    """
+
+    settings: Decode
+    best: int
+    extend: bool
+
+
+class Found(NamedTuple):
+    """The hypotheses of one row, best first."""
+
+    tokens: Int[np.ndarray, 'W L']
+    scores: Float[np.ndarray, 'W']
+
+
+def settings_of(config: Config, options: dict[str, object]) -> Decode:
+    """The config's options of decoding with changes, as `{'beam': 1}`.
+
+    Raises:
+      ConfigError: there is no such option, or its value is impossible.
+    """
+    known = {field.name for field in dataclasses.fields(Decode)}
+    unknown = sorted(set(options) - known)
+    if unknown:
+        raise ConfigError(f'{unknown[0]}: no such option; choose among {", ".join(sorted(known))}')
+    return replace(config, {f'decode.{k}': v for k, v in options.items()}).decode
+
+
+def check_texts(texts: Sequence[object], argument: str) -> None:
+    """Raises ConfigError where the texts are one text, which would be read letter by letter, or no texts."""
+    if isinstance(texts, str):
+        raise ConfigError(f'{argument}={_shortened(texts)}: a list of texts is expected, not one text')
+    for i, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise ConfigError(f'{argument}[{i}]={_shortened(text)}: expected str, got {type(text).__name__}')
+
+
+def _shortened(value: object) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else shown[:40] + '...'
+
+
+def check_counts(settings: Decode, best: object, samples: object, seed: object) -> None:
+    """Raises ConfigError where a search cannot give as many hypotheses or samples, or ignores the seed."""
+    method, sampling = settings.method, '--config.decode.method=sample'
+    for name, value, low, high in (
+        ('nbest', best, 1, None),
+        ('samples', samples, 1, MOST_SAMPLES),
+        ('seed', 0 if seed is None else seed, 0, MOST_SEED),
+    ):
+        if type(value) is not int:
+            raise ConfigError(f'{name}={value!r}: expected int, got {type(value).__name__}')
+        if value < low or (high is not None and value > high):
+            bounds = f'at least {low}' if high is None else f'from {low} to {high}'
+            raise ConfigError(f'{name}={value}: must be {bounds}')
+    if best > 1 and method != 'beam':
+        instead = 'set --samples' if method == 'sample' else f'set {sampling} and --samples'
+        raise ConfigError(
+            f'nbest={best}: decode.method={method} finds only one; set --config.decode.method=beam, or for '
+            f'different samples {instead}={best}'
+        )
+    if method == 'beam' and best > settings.beam:
+        raise ConfigError(
+            f'nbest={best}: decode.beam={settings.beam} finds only {settings.beam}; set '
+            f'--config.decode.beam={best}'
+        )
+    if samples > 1 and method != 'sample':
+        raise ConfigError(f'samples={samples}: decode.method={method} gives only one; set {sampling}')
+    if seed is not None and method != 'sample':
+        raise ConfigError(
+            f'seed={seed}: decode.method={method} draws nothing at random; a seed is for sampling: set '
+            f'{sampling}'
+        )
+
+
+def sampling_key(config: Config, seed: int | None) -> Array:
+    """The key of a seed; that of `train.seed` if it is none."""
+    return jax.random.key(config.train.seed if seed is None else seed)
+
+
+def search(
+    trained: Trained,
+    asked: Asked,
+    rows: Sequence[list[int]],
+    numbers: Sequence[int],
+    key: Array,
+    on_done: OnDone = lambda rows: None,
+) -> list[Found]:
+    """Searches what follows each row of pieces.
+
+    Args:
+      rows: sentences to translate, or prompts to continue.
+      numbers: of the rows; what is sampled for a row depends on its number, not on other rows.
+      key: of the sampling.
+      on_done: gets the number of rows of every batch that is done.
+    """
+    results: list[Found | None] = [None] * len(rows)
+    planned = batch_shapes.batches([len(row) for row in rows], parallel.local_devices())
+
+    def batch(indexes: list[int], shape: tuple[int, int]) -> dict[str, np.ndarray]:
+        tokens, segments = batch_shapes.padded([rows[i] for i in indexes], shape)
+        number = np.array([numbers[i] for i in indexes] + [-1] * (shape[0] - len(indexes)), np.int32)
+        return {'tokens': tokens, 'segments': segments, 'number': number}
+
+    program = _program(trained.config, asked, trained.tokenizer.size)
+    batches = [batch(*one) for one in planned]
+    with contextlib.closing(program(trained.params, key, batches)) as searched:
+        for (indexes, _), found in zip(planned, searched, strict=True):
+            for row, i in enumerate(indexes):
+                results[i] = Found(found.tokens[row], found.scores[row])
+            on_done(len(indexes))
+    return results
+
+
+@functools.lru_cache(maxsize=8)
+def _program(config: Config, asked: Asked, pieces: int) -> Callable:
+    """`(params, key, batches of rows) -> Hypotheses of each`, compiled once for each shape."""
+    search = functools.partial(search_rows, config, asked, pieces)
+    return parallel.map_rows(search, config.train.matmul_precision)
+
+
+def search_rows(
+    config: Config,
+    asked: Asked,
+    pieces: int,
+    params: ensemble.Params,
+    key: Array,
+    rows: dict[str, Int[Array, 'B ...']],
+) -> decode.Hypotheses:
+    """Searches one device's rows: `tokens` and `segments` [B S], `number` [B], -1 where there is no row.
+
+    Args:
+      pieces: how many the tokenizer has; rows of the embedding beyond them are never written.
+      key: of the sampling; with a row's number it makes the row's own key.
+    """
+    settings, width = asked.settings, rows['tokens'].shape[1]
+    positions = jnp.broadcast_to(jnp.arange(width), rows['tokens'].shape)
+    lengths = jnp.sum(rows['segments'], axis=1)
+    counted = jnp.zeros_like(lengths) if asked.extend else lengths
+    max_len = settings.extra_len + (0 if asked.extend else width)
+    # A row that only fills up the batch is done after one step.
+    limits = jnp.where(rows['number'] >= 0, counted + settings.extra_len, 1)
+    memory = ensemble.encode(config, params, Tokens(rows['tokens'], rows['segments'], positions))
+    # The first steps need not attend to room for the last ones. But a line that comes alone waits longer for
+    # the program of a second room than it gains by it.
+    alone = lengths.shape[0] <= batch_shapes.SMALL and width <= batch_shapes.NARROW * batch_shapes.WIDER
+    parts = ROOMS[-1:] if alone else ROOMS
+    sizes = sorted({math.ceil(max_len / part) for part in parts})
+    rooms = [decode.Room(size, *ensemble.start(config, params, memory, size)) for size in sizes]
+    step = functools.partial(ensemble.step, config, params)
+    vocabulary = jnp.arange(config.model.vocab_size)
+    allowed = (vocabulary < pieces) & (vocabulary != PAD) & (vocabulary != UNK)
+    common = (step, rooms, limits, allowed)
+    if settings.method == 'beam':
+        return decode.beam_search(*common, beam=settings.beam, alpha=settings.alpha, best=asked.best)
+    if settings.method == 'greedy':
+        return decode.sample(*common, decode.likeliest)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows['number'])
+    choose = decode.drawn(settings.temperature, settings.top_k, settings.top_p)
+    return decode.sample(*common, choose, keys)

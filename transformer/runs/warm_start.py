@@ -1,0 +1,155 @@
+"""Warm start: a training that starts from the parameters and the tokenizer of another run."""
+
+import os
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import jax
+from etils import epath
+
+from transformer.config import Config, ConfigError
+from transformer.data import tokenizer as tokenizers
+from transformer.data.tokenizer import AnyTokenizer
+from transformer.nn import models
+from transformer.runs import restore, workdir
+from transformer.runs.hashes import fingerprint, named_leaves
+
+
+class Start(NamedTuple):
+    """The other run that a training starts from.
+
+    record: what init_from.json and result.json say of it: `workdir`, `checkpoint`, `steps` and
+    `params_sha256`; `taken`, the names of the parameters that come from it; `left`, the reason by
+    name for those that were not taken, its own and the new model's.
+    """
+
+    record: dict[str, object]
+    tokenizer: AnyTokenizer
+
+
+def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | None:
+    """What the training of a work directory starts from; None for parameters drawn by `train.seed`.
+
+    Args:
+      init_from: another work directory, or `WORKDIR:CHECKPOINT`; if None, a work directory that exists
+        goes on as it began.
+
+    Raises:
+      ConfigError: there is no such run, its tokenizer is not what the config asks for, it shares no
+        parameter with the new model, or the work directory began otherwise.
+    """
+    exists = (folder / 'config.json').exists()
+    if init_from is None:
+        record = workdir.read_start(folder) if exists else None
+        return Start(record, workdir.read_tokenizer(folder)) if record else None
+    found = _read(config, init_from)
+    if exists:
+        workdir.check_start(folder, found.record)
+    return found
+
+
+def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
+    """The parameters before the first update: those of the other run, the rest fresh.
+
+    Args:
+      record: of a `Start`.
+      fresh: the new model's, as its seed draws them.
+
+    Raises:
+      ConfigError: the other run's parameters cannot be read, or have changed.
+    """
+    choice = 'average' if record['checkpoint'] == 'average' else str(*record['steps'])
+    folder = epath.Path(record['workdir'])
+    other = _params(workdir.read_config(folder), folder, choice)[0]
+    if fingerprint(other) != record['params_sha256']:
+        raise ConfigError(
+            f'--init_from={record["workdir"]}: its checkpoint {choice} has changed since the start'
+        )
+    return merged(fresh, other, record['taken'])
+
+
+def compared(own, other) -> tuple[list[str], dict[str, str]]:
+    """What a model can take from another: leaves of the same name, shape and type.
+
+    Args:
+      own, other: trees of arrays, or of shapes and types.
+
+    Returns:
+      The names of the leaves taken, and the reason for every leaf of either tree that is not.
+    """
+    here, there = named_leaves(own), named_leaves(other)
+    left = {}
+    for name in sorted(here.keys() | there.keys()):
+        if name not in there:
+            left[name] = 'only in the new model'
+        elif name not in here:
+            left[name] = 'only in the other run'
+        elif _form(here[name]) != _form(there[name]):
+            left[name] = f'{_form(there[name])} there, {_form(here[name])} here'
+    return sorted(here.keys() - left.keys()), left
+
+
+def merged(own, other, taken: list[str]):
+    """The tree `own` with the leaves named in `taken` from the tree `other`."""
+    there = named_leaves(other)
+    leaves = {**named_leaves(own), **{name: there[name] for name in taken}}
+    return jax.tree.unflatten(jax.tree.structure(own), leaves.values())
+
+
+def describe(record: dict[str, object]) -> Iterator[str]:
+    """Yields what a training starts from, line by line; what was left out is grouped by its reason."""
+    steps = ', '.join(map(str, record['steps']))
+    yield (
+        f'starts from {record["workdir"]}, checkpoint {record["checkpoint"]} (step {steps}): '
+        f'{len(record["taken"])} arrays taken, {len(record["left"])} left out'
+    )
+    groups: dict[str, list[str]] = {}
+    for name, reason in record['left'].items():
+        groups.setdefault(reason, []).append(name)
+    for reason, names in groups.items():
+        more = f' and {len(names) - 1} more' if len(names) > 1 else ''
+        yield f'  {reason}: {names[0]}{more}'
+
+
+def _form(leaf) -> str:
+    return f'{leaf.dtype.name} {leaf.shape}'
+
+
+def _read(config: Config, init_from: str) -> Start:
+    folder, choice = restore.parsed(init_from)
+    other = workdir.read_config(epath.Path(folder))
+    taken, left = compared(models.parameter_shapes(config), models.parameter_shapes(other))
+    if not taken:
+        raise ConfigError(
+            f'--init_from={init_from}: no parameter has the name and shape of one of the new model; '
+            f'first: {"; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:1])}'
+        )
+    tokenizer = workdir.read_tokenizer(epath.Path(folder))
+    for option, ours, theirs in (
+        ('data.tokenizer', config.data.tokenizer, other.data.tokenizer),
+        ('data.vocabulary', config.data.vocabulary, other.data.vocabulary),
+        ('data.pieces', config.data.pieces, tokenizer.size),
+    ):
+        if ours != theirs:
+            raise ConfigError(
+                f'{option}={ours!r}: --init_from={init_from} brings its tokenizer, which has {theirs!r}'
+            )
+    named = config.data.tokenizer_model
+    if named and tokenizers.read_given(config.data, ('source', 'target')).sha256 != tokenizer.sha256:
+        raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
+    params, origin = _params(other, epath.Path(folder), choice or 'scored')
+    record = {
+        # It is read again when the training resumes, which may be from another folder.
+        'workdir': folder if '://' in folder else os.path.abspath(folder),
+        'checkpoint': origin.name,
+        'steps': origin.steps,
+        'params_sha256': fingerprint(params),
+        'taken': taken,
+        'left': left,
+    }
+    return Start(record, tokenizer)
+
+
+def _params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, restore.Origin]:
+    params, origin = restore.restore_params(config, folder, choice)
+    return jax.device_get(params), origin

@@ -1,0 +1,1 @@
+"""Language modelling: predict each piece of a text from those before it."""

@@ -1,0 +1,227 @@
+"""The training step and the loop around it."""
+
+import dataclasses
+import functools
+import math
+import time
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.numpy as jnp
+from etils import epath
+
+from transformer import parallel
+from transformer.config import Config
+from transformer.data.batches import Batches, Running
+from transformer.data.prefetch import prefetch
+from transformer.nn import models
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.metrics import Metrics, OnMetrics
+from transformer.training import losses, optim
+from transformer.training.step import Sums, TrainState, initial_state, started_state, train_step
+
+
+class NonFiniteError(ArithmeticError):
+    """The loss or the gradient of a step is not finite."""
+
+
+class Stopped(Exception):
+    """A signal ended the training; everything is saved."""
+
+    def __init__(self, signal_number: int, step: int):
+        super().__init__(f'stopped by signal {signal_number} at step {step}, which is saved')
+        self.signal_number = signal_number
+
+
+@dataclasses.dataclass(frozen=True)
+class Progress:
+    """What a training has cost so far, and how it goes, as its checkpoints keep it.
+
+    `tokens` is the sum of all weights. `best` is the lowest of the costs that `train.patience` looks at, one
+    every so many updates; `stale` is the number of them since then.
+    """
+
+    step: int = 0
+    tokens: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    stale: int = 0
+
+    def judged(self, cost: float | None) -> 'Progress':
+        """The progress after an evaluation; a cost that is not a finite number is no better than any."""
+        if cost is not None and math.isfinite(cost) and (self.best is None or cost < self.best):
+            return dataclasses.replace(self, best=cost, stale=0)
+        return dataclasses.replace(self, stale=self.stale + 1)
+
+    def is_over(self, config: Config) -> bool:
+        """Whether the training has made all its steps, or has run out of patience."""
+        return self.step >= config.train.steps or 0 < config.train.patience <= self.stale
+
+
+def train(
+    config: Config,
+    sums: Sums,
+    batches: Batches | Running,
+    checkpoints: Checkpoints,
+    workdir: epath.Path | None,
+    on_eval: dict[int, list[Callable[[models.Params], dict[str, float]]]],
+    stop_signal: Callable[[], int | None] = lambda: None,
+    on_metrics: OnMetrics | None = None,
+    header: Sequence[str] = (),
+    start: Callable[[models.Params], models.Params] | None = None,
+) -> tuple[TrainState, Progress]:
+    """Trains from the newest checkpoint, or from the start, to the last step or the end of patience.
+
+    Args:
+      workdir: where metrics go; None in the processes that do not write.
+      on_eval: maps an interval in steps to callbacks, which get the parameters at its multiples and
+        after step `train.steps`. Their numbers become metrics, and the one that `train.best_by` names
+        decides which checkpoint is the best and when `train.patience` ends.
+      stop_signal: gives the number of the signal that asks for an end, or None.
+      on_metrics, header: as for `Metrics`.
+      start: maps the parameters that the seed gives to those of the first step; used if there is no
+        checkpoint.
+
+    Returns:
+      The state after the last step, and what the training has cost. A training that is over already stays
+      as it is, also if it has made more steps than asked for.
+
+    Raises:
+      NonFiniteError: names the step and the last good checkpoint.
+      Stopped: a signal came; the state is saved.
+    """
+    state, done = _restore(config, checkpoints, start)
+    saved = done
+    update = parallel.map_update(functools.partial(train_step, config, sums), remat=config.model.remat)
+    end = done.step if done.is_over(config) else config.train.steps
+    if 0 < done.step < end:
+        header = [*header, f'resuming from step {done.step} of {end}']
+    with Metrics(workdir, done.step, end, on_metrics, header) as metrics:
+        window = _Window(config, checkpoints, done)
+        put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
+        for batch in prefetch(batches, done.step, end, put, process=parallel.process()):
+            state, found = update(state, batch)
+            step = window.add(found)
+            metrics.advance(step)
+            last = step == config.train.steps
+            # All processes stop together, at the signal that any of them got.
+            signal_number = parallel.greatest(stop_signal() or 0)
+            stopping = signal_number > 0
+            saving = stopping or last or step % config.train.checkpoint_every == 0
+            due = [every for every in on_eval if last or step % every == 0]
+            scores = {}
+            reporting = saving or due or step % config.train.log_every == 0
+            if reporting:
+                numbers = window.close()
+                for function in (f for every in due for f in on_eval[every]):
+                    scores |= function(state.evaluated())
+                metrics.write(step, numbers | scores)
+            cost, over = _cost(config, scores), last
+            if step % _interval(config) == 0:
+                over |= window.judge(cost)
+            if saving:
+                saved = window.progress()
+                meta = dataclasses.asdict(saved)
+                checkpoints.save(step, state.params, state.optimizer, meta, cost, state.ema)
+            if reporting:
+                window.restart()
+            if over:
+                break
+            if stopping:
+                checkpoints.wait()
+                raise Stopped(signal_number, step)
+        checkpoints.wait()
+        # The last step is always saved.
+        return state, saved
+
+
+def _cost(config: Config, scores: dict[str, float]) -> float | None:
+    """The number that is lowest for the best checkpoint, if it is among the scores."""
+    if config.train.best_by == 'bleu':
+        return -scores['dev_bleu'] if 'dev_bleu' in scores else None
+    return scores.get('dev_loss')
+
+
+def _interval(config: Config) -> int:
+    """The updates between two of these numbers."""
+    return config.train.bleu_every if config.train.best_by == 'bleu' else config.train.eval_every
+
+
+def _restore(
+    config: Config, checkpoints: Checkpoints, start: Callable[[models.Params], models.Params] | None
+) -> tuple[TrainState, Progress]:
+    like = jax.eval_shape(functools.partial(initial_state, config))
+    items = {'params': like.params, 'optimizer': like.optimizer}
+    if config.train.ema:
+        items['ema'] = like.ema
+    saved = checkpoints.restore_newest(items) if parallel.is_primary() else None
+    # All processes go on from the step that the first one found whole.
+    step = parallel.greatest(saved.step if saved else 0)
+    if step and saved is None:
+        saved = checkpoints.restore(step, items)
+    if saved is None:
+        first = started_state(config, start) if start else initial_state(config)
+        return parallel.replicate(first), Progress()
+    state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer, saved.ema)
+    return parallel.replicate(state), Progress(**saved.meta)
+
+
+class _Window:
+    """The sums of the steps since the last report."""
+
+    def __init__(self, config: Config, checkpoints: Checkpoints, done: Progress):
+        self._config, self._checkpoints, self._done = config, checkpoints, done
+        self._pending: list[losses.Sums] = []
+        self._began = self._counted = time.monotonic()
+
+    def add(self, sums: losses.Sums) -> int:
+        """Takes the sums of the next step and returns its number."""
+        self._pending.append(sums)
+        return self._done.step + len(self._pending)
+
+    def restart(self) -> None:
+        """Keeps what was done since `close` out of the speed, but not out of the seconds."""
+        self._began = time.monotonic()
+
+    def progress(self) -> Progress:
+        """What was done until the last `close`, with the seconds until now."""
+        since = time.monotonic() - self._counted
+        return dataclasses.replace(self._done, seconds=self._done.seconds + since)
+
+    def judge(self, cost: float | None) -> bool:
+        """Takes what an evaluation found; returns whether the training is over, for all processes alike."""
+        self._done = self._done.judged(cost)
+        return bool(parallel.greatest(int(self._done.is_over(self._config))))
+
+    def close(self) -> dict[str, float]:
+        """The means over the window's tokens, its speed and its last learning rate.
+
+        Raises:
+          NonFiniteError: a step's loss or gradient is not finite.
+        """
+        rows = [{k: float(v) for k, v in sums.items()} for sums in jax.device_get(self._pending)]
+        for offset, row in enumerate(rows, start=1):
+            if not (math.isfinite(row['loss']) and math.isfinite(row['gradient_norm'])):
+                self._checkpoints.wait()
+                good = self._checkpoints.latest()
+                where = 'there is no checkpoint yet' if good is None else f'last good checkpoint: {good}'
+                what = 'gradient' if math.isfinite(row['loss']) else 'loss'
+                raise NonFiniteError(f'{what} is not finite at step {self._done.step + offset}; {where}')
+        total = {key: sum(row[key] for row in rows) for key in rows[0]}
+        now = time.monotonic()
+        seconds, self._pending = now - self._began, []
+        tokens = total['weight']
+        self._done = dataclasses.replace(
+            self._done,
+            step=self._done.step + len(rows),
+            tokens=self._done.tokens + int(tokens),
+            seconds=self._done.seconds + now - self._counted,
+        )
+        self._began = self._counted = now
+        return {
+            **losses.training_means(total),
+            'gradient_norm': rows[-1]['gradient_norm'],
+            'tokens_per_second': tokens / seconds,
+            'learning_rate': float(optim.learning_rate(self._config, self._done.step)),
+            'seconds': round(self._done.seconds, 3),
+        }

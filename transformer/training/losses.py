@@ -1,0 +1,164 @@
+"""Label-smoothed cross-entropy, as sums: they are added over all devices and divided once, at the end."""
+
+import functools
+import math
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int
+
+from transformer.nn import matmul
+
+Sums = dict[str, Float[Array, '']]
+NAMES = ('loss', 'nll', 'correct', 'weight')
+# The most logits of a chunk: 192 MiB of float32.
+CHUNK_LOGITS = 3 * 2**24
+
+
+def cross_entropy_sums(
+    logits: Float[Array, '*B V'], target: Int[Array, '*B'], weights: Float[Array, '*B'], eps_ls: float
+) -> Sums:
+    """Weighted sums over target tokens (§5.4).
+
+    The label puts 1 - eps on the gold token and eps/(V - 1) on every other one. Its entropy, the lowest
+    value that any model can reach, is subtracted.
+
+    Returns:
+      `loss`, the smoothed cross-entropy in nats; `nll`, the same without smoothing; `correct`, the weight
+      of the tokens whose likeliest prediction is right; `weight`, that of all tokens.
+    """
+    size = logits.shape[-1]
+    gold_logit, normalizer = _gold(logits, target)
+    gold = gold_logit - normalizer
+    smoothed = -gold
+    if eps_ls > 0:
+        others = jnp.sum(logits, axis=-1) - size * normalizer - gold
+        rest = eps_ls / (size - 1)
+        entropy = -sum(n * p * math.log(p) for n, p in ((1, 1 - eps_ls), (size - 1, rest)))
+        smoothed = -(1 - eps_ls) * gold - rest * others - entropy
+    correct = gold_logit >= jnp.max(logits, axis=-1)
+    return {
+        'loss': jnp.sum(weights * smoothed),
+        'nll': -jnp.sum(weights * gold),
+        'correct': jnp.sum(weights * correct),
+        'weight': jnp.sum(weights),
+    }
+
+
+def cross_entropy_sums_of_product(
+    x: Float[Array, 'B T D'],
+    table: Float[Array, 'V D'],
+    target: Int[Array, 'B T'],
+    weights: Float[Array, 'B T'],
+    eps_ls: float,
+) -> Sums:
+    """`cross_entropy_sums` of the logits x tableᵀ, of which only a part is ever in memory.
+
+    Of all sums `loss` alone has a gradient.
+    """
+    flat = x.reshape(-1, x.shape[-1]), table, target.reshape(-1), weights.reshape(-1)
+    return _by_chunks(eps_ls, *flat)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _by_chunks(
+    eps_ls: float,
+    x: Float[Array, 'N D'],
+    table: Float[Array, 'V D'],
+    target: Int[Array, 'N'],
+    weights: Float[Array, 'N'],
+) -> Sums:
+    def add(total, chunk):
+        rows, *labels = chunk
+        found = cross_entropy_sums(matmul.logits(rows, table), *labels, eps_ls)
+        return jax.tree.map(jnp.add, total, found), None
+
+    chunks = _chunks(table.shape[0], x, target, weights)
+    return jax.lax.scan(add, dict.fromkeys(NAMES, jnp.float32(0)), chunks)[0]
+
+
+def _chunks_forward(eps_ls, x, table, target, weights):
+    """The sums, and the gradients of `loss`.
+
+    They are computed while a chunk's logits are at hand: these are made once, and not kept.
+    """
+
+    def add(carry, chunk):
+        total, of_table = carry
+        rows, *labels = chunk
+
+        def loss(scores):
+            found = cross_entropy_sums(scores, *labels, eps_ls)
+            return found['loss'], found
+
+        (_, found), slope = jax.value_and_grad(loss, has_aux=True)(matmul.logits(rows, table))
+        slope = slope.astype(x.dtype)
+        of_table += jax.lax.dot_general(
+            slope, rows, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32
+        )
+        return (jax.tree.map(jnp.add, total, found), of_table), slope @ table
+
+    empty = dict.fromkeys(NAMES, jnp.float32(0)), jnp.zeros(table.shape, jnp.float32)
+    (total, of_table), of_x = jax.lax.scan(add, empty, _chunks(table.shape[0], x, target, weights))
+    return total, (of_x.reshape(x.shape), of_table)
+
+
+def _chunks_backward(eps_ls, gradients, cotangents):
+    of_x, of_table = gradients
+    scale = cotangents['loss']
+    return (of_x * scale).astype(of_x.dtype), (of_table * scale).astype(of_x.dtype), None, None
+
+
+_by_chunks.defvjp(_chunks_forward, _chunks_backward)
+
+
+def _chunks(size: int, *arrays: Array) -> list[Array]:
+    """Arrays [N ...] in as few chunks [C, N/C ...] as keep V·N/C, the logits of a chunk, small."""
+    rows, most = arrays[0].shape[0], max(CHUNK_LOGITS // size, 1)
+    count = next(c for c in range(1, rows + 1) if rows % c == 0 and rows // c <= most)
+    return [array.reshape(count, rows // count, *array.shape[1:]) for array in arrays]
+
+
+def log_likelihoods(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> Float[Array, '*B']:
+    """log p of every target token; their negative sum is `nll`."""
+    gold_logit, normalizer = _gold(logits, target)
+    return gold_logit - normalizer
+
+
+def _gold(
+    logits: Float[Array, '*B V'], target: Int[Array, '*B']
+) -> tuple[Float[Array, '*B'], Float[Array, '*B']]:
+    """The logit of every target token, and the logarithm by which it is normalised."""
+    # A sum and no look-up: it reads the logits in the same pass as the sum of their exponentials.
+    pieces = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
+    is_gold = pieces == target[..., None]
+    return jnp.sum(jnp.where(is_gold, logits, 0.0), axis=-1), jax.nn.logsumexp(logits, axis=-1)
+
+
+def means(sums: dict[str, float]) -> dict[str, float]:
+    """Means per unit of weight: `loss` and, where the sums are known, `perplexity` and `accuracy`."""
+    found = {'loss': sums['loss'] / sums['weight']}
+    if 'nll' in sums:
+        found['perplexity'] = perplexity(sums['nll'] / sums['weight'])
+    if 'correct' in sums:
+        found['accuracy'] = sums['correct'] / sums['weight']
+    return found
+
+
+def training_means(sums: dict[str, float]) -> dict[str, float]:
+    """As `means`, of sums whose `loss` may be smoothed.
+
+    Here `loss` is without label smoothing, on one scale with that of dev, and fits the perplexity;
+    `objective` is what the training minimises.
+    """
+    found = means(sums)
+    unsmoothed = sums.get('nll', sums['loss']) / sums['weight']
+    return {'loss': unsmoothed, 'objective': found.pop('loss'), **found}
+
+
+def perplexity(nats: float) -> float:
+    """e to the mean negative log likelihood; infinity where that is too large for a double."""
+    try:
+        return math.exp(nats)
+    except OverflowError:
+        return math.inf

@@ -1,0 +1,42 @@
+"""How well a model fits a split: the means of a task's sums over all its batches."""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from transformer import parallel
+from transformer.data.batches import Batches, Running, Windows
+from transformer.data.prefetch import prefetch
+from transformer.nn.ensemble import Params
+from transformer.tokens import Batch
+from transformer.training import losses
+
+Sums = Callable[[Params, Batch, None], losses.Sums]
+
+
+def evaluation_step(sums: Sums, params: Params, batch: Batch) -> losses.Sums:
+    """The sums of this device's microbatches [M, rows, ...], without dropout; to be mapped over devices."""
+    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+    return parallel.sum_over_devices(sums(params, rows, None))
+
+
+@functools.lru_cache(maxsize=4)
+def _mapped_step(sums: Sums):
+    return parallel.map_sums(functools.partial(evaluation_step, sums))
+
+
+def total(sums: Sums, params: Params, batches: Batches | Running | Windows) -> dict[str, float]:
+    """A task's sums over all batches of a split."""
+    put = functools.partial(parallel.to_devices, microbatches=batches.microbatches)
+    step, found = _mapped_step(sums), None
+    for batch in prefetch(batches, 0, batches.steps_per_epoch, put, process=parallel.process()):
+        new = step(params, batch)
+        found = new if found is None else jax.tree.map(jnp.add, found, new)
+    return {name: float(value) for name, value in found.items()}
+
+
+def means(sums: Sums, params: Params, batches: Batches | Running | Windows) -> dict[str, float]:
+    """Loss in nats, perplexity and share predicted right, per token of a split (or other unit of weight)."""
+    return losses.means(total(sums, params, batches))

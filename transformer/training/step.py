@@ -1,0 +1,106 @@
+"""One update: the gradients of the microbatches of a device, and Adam's step from their sum."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jaxtyping import Array, Int
+
+from transformer import parallel
+from transformer.config import Config
+from transformer.nn import models
+from transformer.tokens import Batch
+from transformer.training import dropout_keys, losses, optim
+
+# A task's sums of a microbatch, as `Task.sums` for one config.
+Sums = Callable[[models.Params, Batch, Array | None], losses.Sums]
+
+
+class TrainState(NamedTuple):
+    """Everything that an update changes; `ema` is the moving average of the parameters, if there is one."""
+
+    step: Int[Array, '']
+    params: models.Params
+    optimizer: optax.OptState
+    ema: models.Params | None = None
+
+    def evaluated(self) -> models.Params:
+        """The parameters that are evaluated."""
+        return self.params if self.ema is None else self.ema
+
+
+def initial_state(config: Config) -> TrainState:
+    """The state before the first update, a function of the config's seed."""
+
+    def create(key):
+        params = models.initialize(config, key)
+        average = params if config.train.ema else None
+        return TrainState(jnp.int32(0), params, optim.adam(config).init(params), average)
+
+    # Always threefry, so that `train.prng` changes the dropout masks and nothing else.
+    return jax.jit(create)(jax.random.key(config.train.seed, impl='threefry2x32'))
+
+
+def started_state(config: Config, start: Callable[[models.Params], models.Params]) -> TrainState:
+    """The state before the first update of other parameters: `start` of those that the seed gives."""
+    params = start(jax.device_get(initial_state(config).params))
+    # A copy, because an update takes the memory of both.
+    average = jax.tree.map(jnp.array, params) if config.train.ema else None
+    return TrainState(jnp.int32(0), params, jax.jit(optim.adam(config).init)(params), average)
+
+
+def dropout_key(config: Config, step: Int[Array, '']) -> Array:
+    """The key of a step: a function of (seed, step) alone."""
+    kind = {'threefry': 'threefry2x32', 'rbg': 'rbg'}[config.train.prng]
+    return jax.random.fold_in(jax.random.key(config.train.seed, impl=kind), step)
+
+
+def gradients(
+    config: Config, sums: Sums, params: models.Params, batch: Batch, step: Int[Array, '']
+) -> tuple[models.Params, losses.Sums]:
+    """Gradients and sums over the microbatches [M, rows, ...] of one device.
+
+    The loss differentiated is the sum of the microbatches' losses, each with the dropout key of its
+    place in the whole batch: neither devices nor accumulation change what is computed.
+    """
+    key = dropout_key(config, step)
+    count = jax.tree.leaves(batch)[0].shape[0]
+    index = parallel.device_index() * count + jnp.arange(count)
+
+    def chunk_loss(params, rows, indexes):
+        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
+        found = sums(params, rows, dropout_keys.of_microbatches(key, indexes))
+        return found['loss'], found
+
+    def add_chunk(total, chunk):
+        (_, found), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
+        return jax.tree.map(jnp.add, total, (gradient, found)), None
+
+    chunks = config.train.accumulate
+    split = lambda x: x.reshape(chunks, count // chunks, *x.shape[1:])
+    sequence = jax.tree.map(split, (batch, index))
+    first = jax.tree.map(lambda x: x[0], sequence)
+    nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(chunk_loss, params, *first)[1])
+    empty = (jax.tree.map(jnp.zeros_like, params), nothing)
+    return jax.lax.scan(add_chunk, empty, sequence)[0]
+
+
+def train_step(config: Config, sums: Sums, state: TrainState, batch: Batch) -> tuple[TrainState, losses.Sums]:
+    """One update from this device's microbatches [M, rows, ...]; to be mapped over devices.
+
+    Returns:
+      The new state, and the sums of all devices with the norm of the gradient of the mean loss.
+    """
+    gradient, found = gradients(config, sums, state.params, batch, state.step)
+    gradient, found = parallel.sum_over_devices((gradient, found))
+    # A batch of empty rows alone has no weight.
+    gradient = jax.tree.map(lambda g: g / jnp.maximum(found['weight'], 1.0), gradient)
+    updates, optimizer = optim.adam(config).update(gradient, state.optimizer, state.params)
+    params = optax.apply_updates(state.params, updates)
+    found = {**found, 'gradient_norm': optax.tree.norm(gradient)}
+    step, ema = state.step + 1, state.ema
+    if config.train.ema:
+        ema = optim.moving_average(config, ema, params, step)
+    return TrainState(step, params, optimizer, ema), found
