@@ -14,7 +14,7 @@ from transformer import config as configs
 from transformer.actions import data as corpora
 from transformer.config import Data
 from transformer.data.batches import Batches, Running, Windows, fill
-from transformer.data.dataset import Corpus, Field, Prepared
+from transformer.data.dataset import Dataset, Ragged, Split
 from transformer.data.prefetch import prefetch
 from transformer.data.rows import BUCKETS, bucket_widths, patterns, rows_per_batch
 from transformer.data.tokenizer import ByteTokenizer
@@ -28,14 +28,14 @@ MODES = ('packed', 'bucketed')
 
 def corpus_of(source_lengths, target_lengths):
     """Pair i is [100 + i, 100 + i, ..., 1] on both sides; tokens are never padding."""
-    return Corpus({'source': field_of(source_lengths), 'target': field_of(target_lengths)})
+    return Split({'source': field_of(source_lengths), 'target': field_of(target_lengths)})
 
 
 def field_of(lengths):
     ends = np.cumsum(lengths)
     tokens = np.repeat(100 + np.arange(len(lengths)), lengths)
     tokens[ends - 1] = 1
-    return Field(tokens.astype(np.int32), np.concatenate([[0], ends]))
+    return Ragged(tokens.astype(np.int32), np.concatenate([[0], ends]))
 
 
 def drawn_corpus(pairs, median=12, spread=0.5, longest=60, seed=0):
@@ -285,9 +285,9 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
     small |= {} if task == 'translation' else {'data.source': 'text', 'data.name': None}
     config = configs.resolve(configs.config_dict(small))
     fields = {'source': field_of([5, 90, 60]), 'target': field_of([70, 7, 60])}
-    pairs = Corpus(fields if task == 'translation' else {'text': fields['target']})
-    prepared = Prepared(pathlib.Path(), ByteTokenizer(), {'dev': pairs}, {})
-    made = task_of(config).batches(config, prepared, 'dev')
+    pairs = Split(fields if task == 'translation' else {'text': fields['target']})
+    dataset = Dataset(pathlib.Path(), ByteTokenizer(), {'dev': pairs}, {})
+    made = task_of(config).batches(config, dataset, 'dev')
     batches = [made.batch(step) for step in range(made.steps_per_epoch)]
     assert max(tokens.positions.max() for batch in batches for tokens in batch.values()) == 59
     cut, whole = (2, 127) if task == 'translation' else (1, 127)
@@ -297,7 +297,7 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
     # Sinusoids reach on.
     caplog.clear()
     sinusoidal = configs.replace(config, {'model.positions': 'sinusoidal', 'model.max_len': 512})
-    made = task_of(sinusoidal).batches(sinusoidal, prepared, 'dev')
+    made = task_of(sinusoidal).batches(sinusoidal, dataset, 'dev')
     assert not caplog.text and max(max(shape[1:]) for shape in made.shapes) >= 70
 
 
@@ -428,7 +428,7 @@ def test_prefetch_raises_what_its_thread_met(corpus):
 def text_of(lengths):
     """A one-field corpus; token t of its running text is 10 + t."""
     ends = np.cumsum(lengths)
-    return Corpus({'text': Field(10 + np.arange(ends[-1]), np.concatenate([[0], ends]))})
+    return Split({'text': Ragged(10 + np.arange(ends[-1]), np.concatenate([[0], ends]))})
 
 
 @pytest.mark.parametrize('mode', MODES)
@@ -456,7 +456,7 @@ def test_one_field(mode):
 def test_three_fields():
     draw = np.random.default_rng(0)
     lengths = draw.integers(1, 30, (3, 200))
-    corpus = Corpus({name: field_of(side) for name, side in zip('abc', lengths, strict=True)})
+    corpus = Split({name: field_of(side) for name, side in zip('abc', lengths, strict=True)})
     for mode in MODES:
         made = Batches(corpus, data(mode), 2, 0, True)
         found = {name: [] for name in 'abc'}

@@ -538,7 +538,7 @@ jax.distributed.initialize(f'127.0.0.1:{port}', 2, rank)
 import numpy as np
 from jax.experimental import multihost_utils
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.fingerprint import fingerprint
+from transformer.runs.hashes import fingerprint
 
 def update(state, batch):
     return state + jax.lax.psum(batch.sum(), 'data')

@@ -505,7 +505,7 @@ def changed_tiny(changes):
 
 def test_questions_come_in_pairs_that_differ_in_what_it_means(translator):
     found = grammar.questions()
-    source, target = (translator.tokenizer.of(side) for side in ('source', 'target'))
+    source, target = (translator.codec.of(side) for side in ('source', 'target'))
     text = lambda side, tokens: side.decode([int(token) for token in tokens if token > 1])
     assert len(found.asked) == 10 and len(found.pronouns) <= 3
     seen = {source for source, _ in sentence_pairs('train')}

@@ -71,9 +71,9 @@ def content(folder):
 
 
 def test_arrays_hold_the_pieces_of_every_pair(data, tmp_path):
-    prepared = prepare(data, tmp_path / 'cache')
-    pieces = prepared.tokenizer
-    train, dev = prepared.splits['train'], prepared.splits['dev']
+    dataset = prepare(data, tmp_path / 'cache')
+    pieces = dataset.codec
+    train, dev = dataset.splits['train'], dataset.splits['dev']
     assert len(train) == 6
     for i in range(6):
         source, target = train.example(i).values()
@@ -89,21 +89,21 @@ def test_arrays_hold_the_pieces_of_every_pair(data, tmp_path):
 
 
 def test_raw_texts_are_kept_as_they_came(data, tmp_path):
-    prepared = prepare(data, tmp_path / 'cache')
-    assert prepared.texts('dev') == {'source': DEV[0], 'target': DEV[1]}
-    assert prepared.texts('test') == {'source': ENGLISH[:2], 'target': GERMAN[:2]}
-    assert prepared.raw('test', 'target') == ''.join(f'{line}\n' for line in GERMAN[:2]).encode()
-    assert {path.stem for path in prepared.folder.glob('*.txt')} == {
+    dataset = prepare(data, tmp_path / 'cache')
+    assert dataset.texts('dev') == {'source': DEV[0], 'target': DEV[1]}
+    assert dataset.texts('test') == {'source': ENGLISH[:2], 'target': GERMAN[:2]}
+    assert dataset.raw('test', 'target') == ''.join(f'{line}\n' for line in GERMAN[:2]).encode()
+    assert {path.stem for path in dataset.folder.glob('*.txt')} == {
         *('dev.source', 'dev.target', 'test.source', 'test.target')
     }
 
 
 def test_lock_file_counts(data, tmp_path, caplog):
-    prepared = prepare(data, tmp_path / 'cache')
-    lock = json.loads((prepared.folder / 'data.lock.json').read_text())
+    dataset = prepare(data, tmp_path / 'cache')
+    lock = json.loads((dataset.folder / 'data.lock.json').read_text())
     assert lock.pop('lock_sha256')
-    assert lock == prepared.lock
-    train = prepared.splits['train']
+    assert lock == dataset.manifest
+    train = dataset.splits['train']
     assert lock['splits']['train'] == {
         'pairs': 6,
         'source_tokens': sum(len(train.example(i)['source']) for i in range(6)),
@@ -116,16 +116,16 @@ def test_lock_file_counts(data, tmp_path, caplog):
     assert lock['splits']['dev']['pairs'] == 3
     assert lock['splits']['dev']['dropped'] == {}
     assert [(f['name'], f['lines']) for f in lock['files']['dev']] == [('dev.en', 3), ('dev.de', 3)]
-    assert lock['tokenizer_sha256'] == prepared.tokenizer.sha256
-    assert set(lock['checksums']) | {'data.lock.json'} == set(content(prepared.folder))
-    drops = (prepared.folder / 'drops.tsv').read_text()
+    assert lock['tokenizer_sha256'] == dataset.codec.sha256
+    assert set(lock['checksums']) | {'data.lock.json'} == set(content(dataset.folder))
+    drops = (dataset.folder / 'drops.tsv').read_text()
     assert sorted(drops.splitlines()) == [
         'empty\ttrain.de\t9',
         'empty\ttrain.en\t7',
         'long\ttrain.de\t10',
         'long\ttrain.en\t8',
     ]
-    listed = prepared.folder / 'drops.tsv'
+    listed = dataset.folder / 'drops.tsv'
     assert f'data.train: left out 2 empty, 2 long; they are listed in {listed}' in caplog.text
 
 
@@ -165,17 +165,17 @@ def test_grammar_has_a_pronoun_split(tmp_path, monkeypatch):
     english_german = list(zip(ENGLISH, GERMAN, strict=True))
     monkeypatch.setattr(reader.sentences, 'sentence_pairs', lambda split: english_german)
     data = Data(source='grammar', pieces=300)
-    prepared = prepare(data, tmp_path)
-    assert list(prepared.splits) == ['train', 'dev', 'test', 'pronoun']
-    assert prepared.texts('pronoun') == {'source': ENGLISH, 'target': GERMAN}
+    dataset = prepare(data, tmp_path)
+    assert list(dataset.splits) == ['train', 'dev', 'test', 'pronoun']
+    assert dataset.texts('pronoun') == {'source': ENGLISH, 'target': GERMAN}
     # The pronouns that it counts are German.
     back = dataclasses.replace(data, source_language='de', target_language='en')
     backwards = prepare(back, tmp_path)
     assert list(backwards.splits) == ['train', 'dev', 'test']
     assert backwards.texts('test') == {'source': GERMAN, 'target': ENGLISH}
-    assert prepared.lock['versions']['grammar'] == reader.sentences.VERSION
+    assert dataset.manifest['versions']['grammar'] == reader.sentences.VERSION
     monkeypatch.setattr(reader.sentences, 'VERSION', reader.sentences.VERSION + 1)
-    assert prepare(data, tmp_path).folder != prepared.folder
+    assert prepare(data, tmp_path).folder != dataset.folder
 
 
 def test_the_hash_of_the_grammar_is_remembered(tmp_path, monkeypatch):
@@ -184,24 +184,29 @@ def test_the_hash_of_the_grammar_is_remembered(tmp_path, monkeypatch):
     data = Data(source='grammar', pieces=300)
     first = prepare(data, tmp_path)
     asked.clear()
-    assert prepare(data, tmp_path).lock == first.lock and asked == []
+    assert prepare(data, tmp_path).manifest == first.manifest and asked == []
     # For other languages, by other code, and where its file is damaged it is found again.
     back = dataclasses.replace(data, source_language='de', target_language='en')
-    assert prepare(back, tmp_path).lock['files']['dev'] != first.lock['files']['dev'] and asked
+    assert prepare(back, tmp_path).manifest['files']['dev'] != first.manifest['files']['dev'] and asked
     asked.clear()
     remembered = set((tmp_path / 'grammar').iterdir())
     for file, damage in zip(remembered, ('[{}]', '[]', '{', 'null', '[1]', '[{}, {}]', ''), strict=False):
         file.write_text(damage)
-    assert prepare(data, tmp_path).lock == first.lock and sorted(asked) == ['dev', 'pronoun', 'test', 'train']
+    assert prepare(data, tmp_path).manifest == first.manifest and sorted(asked) == [
+        'dev',
+        'pronoun',
+        'test',
+        'train',
+    ]
     asked.clear()
     monkeypatch.setattr(reader.sentences, 'code_sha256', lambda: 'other')
-    assert prepare(data, tmp_path).lock == first.lock and asked
+    assert prepare(data, tmp_path).manifest == first.manifest and asked
     assert set((tmp_path / 'grammar').iterdir()) > remembered
     # A cache that cannot be written still holds the corpus.
     asked.clear()
     monkeypatch.setattr(reader.sentences, 'code_sha256', lambda: 'third')
     monkeypatch.setattr(reader.files, 'write_json', lambda *_: (_ for _ in ()).throw(PermissionError()))
-    assert prepare(data, tmp_path).lock == first.lock and asked
+    assert prepare(data, tmp_path).manifest == first.manifest and asked
 
 
 def test_small_chunks_give_the_same_files(data, tmp_path, monkeypatch):
@@ -252,12 +257,12 @@ def test_the_first_training_pairs(data, tmp_path):
     """So many are read, told as progress, and in the lock file with what is dropped of them."""
     seen = []
     few = changed(data, train_pairs=7)
-    prepared = prepare(few, tmp_path / 'cache', progress=lambda *told: seen.append(told))
-    made = prepared.lock['splits']['train']
+    dataset = prepare(few, tmp_path / 'cache', progress=lambda *told: seen.append(told))
+    made = dataset.manifest['splits']['train']
     assert made['pairs'] + sum(drop['count'] for drop in made['dropped'].values()) == 7
     assert made['dropped']['empty']['count'] == 1
     assert {total for stage, _, total in seen if stage == 'train'} == {7}
-    assert len(prepared.splits['dev']) == len(DEV[0])
+    assert len(dataset.splits['dev']) == len(DEV[0])
 
 
 def test_second_time_only_reads(data, tmp_path, monkeypatch):
@@ -265,7 +270,7 @@ def test_second_time_only_reads(data, tmp_path, monkeypatch):
     for name in ('_build', '_alone'):
         monkeypatch.setattr(corpus_cache, name, None)
     second = prepare(data, tmp_path / 'cache')
-    assert second.lock == first.lock
+    assert second.manifest == first.manifest
     assert second.splits['dev'].example(1)['source'].tolist() == (
         first.splits['dev'].example(1)['source'].tolist()
     )
@@ -364,9 +369,9 @@ def test_after_an_accident_it_goes_on(data, tmp_path, monkeypatch, error):
     (unfinished,) = cache.iterdir()
     assert unfinished.name.startswith('.')
     monkeypatch.setattr(build.tokenizer, 'train', None)
-    prepared = prepare(data, cache)
-    assert content(prepared.folder) == whole
-    assert list(cache.iterdir()) == [prepared.folder]
+    dataset = prepare(data, cache)
+    assert content(dataset.folder) == whole
+    assert list(cache.iterdir()) == [dataset.folder]
 
 
 def test_whatever_was_written_last_it_goes_on(data, tmp_path, monkeypatch):
@@ -389,9 +394,9 @@ def test_whatever_was_written_last_it_goes_on(data, tmp_path, monkeypatch):
         calls, last = 0, number
         with pytest.raises(KeyboardInterrupt):
             prepare(data, cache)
-        prepared = prepare(data, cache)
-        assert content(prepared.folder) == whole
-        assert list(cache.iterdir()) == [prepared.folder]
+        dataset = prepare(data, cache)
+        assert content(dataset.folder) == whole
+        assert list(cache.iterdir()) == [dataset.folder]
 
 
 def test_interrupted_between_lock_file_and_journal(data, tmp_path, monkeypatch):
@@ -429,8 +434,8 @@ def test_a_damaged_beginning_is_made_again(data, tmp_path, monkeypatch, name, da
 KILLED = """
 import os, signal, sys
 from transformer.config import Data
-from transformer.data import build, corpus
-from transformer.data.readers import Reading
+from transformer.data import build, cache as corpus_cache
+from transformer.data.sources.reader import Reading
 
 folder, cache, moment, done = sys.argv[1:]
 build._CHUNK = 4
@@ -441,7 +446,7 @@ def progress(stage, units, total):
         os.kill(os.getpid(), signal.SIGKILL)
 
 options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
-corpus.prepare(data, Reading({'source': 'en', 'target': 'de'}, options), cache, progress=progress)
+corpus_cache.prepare(data, Reading({'source': 'en', 'target': 'de'}, options), cache, progress=progress)
 """
 
 
@@ -470,10 +475,10 @@ def test_killed_and_restarted(data, tmp_path, monkeypatch, moment, trained, enco
     }
     monkeypatch.setattr(build.tokenizer, 'train', spies['train'])
     monkeypatch.setattr(tokenizer.Tokenizer, 'encode_batch', spies['encode_batch'])
-    prepared = prepare(data, tmp_path / 'cache')
+    dataset = prepare(data, tmp_path / 'cache')
     assert (calls.count('train'), calls.count('encode')) == (trained, encoded)
-    assert content(prepared.folder) == content(undisturbed.folder)
-    assert list((tmp_path / 'cache').iterdir()) == [prepared.folder]
+    assert content(dataset.folder) == content(undisturbed.folder)
+    assert list((tmp_path / 'cache').iterdir()) == [dataset.folder]
 
 
 def test_progress_counts_every_stage(data, tmp_path, monkeypatch):
@@ -493,8 +498,8 @@ def test_threads_change_nothing(data, tmp_path, monkeypatch):
     found = []
     for threads in (1, 3):
         monkeypatch.setattr(os, 'cpu_count', lambda: threads)
-        prepared = prepare(data, tmp_path / str(threads))
-        found.append(content(prepared.folder))
+        dataset = prepare(data, tmp_path / str(threads))
+        found.append(content(dataset.folder))
     assert found[0] == found[1]
 
 
@@ -508,8 +513,8 @@ def test_unfinished_folders_do_not_gather(data, tmp_path):
     for name in names[:3]:
         os.utime(cache / name, (0, time.time() - week - 60))
     os.utime(cache / names[3], (0, time.time() - week + 60))
-    prepared = prepare(data, cache)
-    assert {path.name for path in cache.iterdir()} == {prepared.folder.name, names[3]}
+    dataset = prepare(data, cache)
+    assert {path.name for path in cache.iterdir()} == {dataset.folder.name, names[3]}
 
 
 def test_a_cache_that_cannot_be_a_folder(data, tmp_path):
@@ -534,7 +539,7 @@ def test_processes_wait_for_each_other(data, tmp_path, monkeypatch, caplog):
     write = build.write
     monkeypatch.setattr(build, 'write', lambda *args: (calls.append(1), write(*args)))
     first, second = prepare_twice_at_once(data, tmp_path / 'cache')
-    assert first.lock == second.lock
+    assert first.manifest == second.manifest
     assert len(calls) == 1
     assert 'waiting for another process' in caplog.text
 
@@ -548,7 +553,7 @@ def test_without_locks_both_end_well(data, tmp_path, monkeypatch):
     monkeypatch.setattr(corpus_cache.fcntl, 'flock', refuses)
     monkeypatch.setattr(build, 'write', lambda *args: (write(*args), meet.wait(20)))
     first, second = prepare_twice_at_once(data, tmp_path / 'cache')
-    assert first.lock == second.lock
+    assert first.manifest == second.manifest
     assert list((tmp_path / 'cache').iterdir()) == [first.folder]
 
 
@@ -573,9 +578,9 @@ def test_a_faster_process_wins(data, tmp_path, monkeypatch):
         return rename(path, target)
 
     monkeypatch.setattr(pathlib.Path, 'rename', after_another)
-    prepared = prepare(data, tmp_path / 'cache')
-    assert len(prepared.splits['train']) == 6
-    assert list((tmp_path / 'cache').iterdir()) == [prepared.folder]
+    dataset = prepare(data, tmp_path / 'cache')
+    assert len(dataset.splits['train']) == 6
+    assert list((tmp_path / 'cache').iterdir()) == [dataset.folder]
 
 
 def test_a_rename_that_fails_is_told(data, tmp_path, monkeypatch):
@@ -629,25 +634,25 @@ def bytes_of(text):
 
 
 def test_a_file_is_a_document(text, tmp_path, caplog):
-    prepared = prepare_text(text, tmp_path / 'cache')
+    dataset = prepare_text(text, tmp_path / 'cache')
     half = VERSE[0][9:]
     assert len(VERSE[0]) == 19
     documents = {'train': VERSE, 'dev': VERSE[1:], 'test': (half, VERSE[1])}
     for split, expected in documents.items():
-        made = prepared.splits[split]
+        made = dataset.splits[split]
         assert [made.example(i)['text'].tolist() for i in range(len(made))] == list(map(bytes_of, expected))
         assert list(made.fields) == ['text']
-        assert prepared.lock['splits'][split] == {
+        assert dataset.manifest['splits'][split] == {
             'pairs': len(expected),
             'text_tokens': sum(len(bytes_of(document)) for document in expected),
             'dropped': {},
         }
-    assert prepared.texts('dev') == {'text': [VERSE[1]]}
-    assert prepared.texts('test') == {'text': [half, VERSE[1]]}
-    assert prepared.raw('test', 'text') == (half + VERSE[1]).encode()
-    assert not list(prepared.folder.glob('train*.txt'))
-    assert prepared.tokenizer.size == 259
-    assert [(f['name'], f['lines']) for f in prepared.lock['files']['test']] == [
+    assert dataset.texts('dev') == {'text': [VERSE[1]]}
+    assert dataset.texts('test') == {'text': [half, VERSE[1]]}
+    assert dataset.raw('test', 'text') == (half + VERSE[1]).encode()
+    assert not list(dataset.folder.glob('train*.txt'))
+    assert dataset.codec.size == 259
+    assert [(f['name'], f['lines']) for f in dataset.manifest['files']['test']] == [
         ('a.txt[50%:]', 3),
         ('b.txt', 3),
     ]
@@ -686,11 +691,11 @@ def test_whole_files_in_learned_pieces(text, tmp_path, monkeypatch):
     monkeypatch.setattr(tokenizer, 'train', spy)
     seen = []
     bpe = changed(text, tokenizer='bpe', pieces=290)
-    prepared = prepare_text(bpe, tmp_path / 'cache', progress=lambda *told: seen.append(told))
+    dataset = prepare_text(bpe, tmp_path / 'cache', progress=lambda *told: seen.append(told))
     assert learned == ['Ein Vögel-\r', '', 'chen 😀', '', '  of two', 'lines']
     assert seen[:3] == [('tokenizer', done, 7) for done in (0, 6, 7)]
-    made = prepared.splits['train']
-    assert [prepared.tokenizer.decode(made.example(i)['text']) for i in range(2)] == list(VERSE)
+    made = dataset.splits['train']
+    assert [dataset.codec.decode(made.example(i)['text']) for i in range(2)] == list(VERSE)
     assert all(made.example(i)['text'].tolist().count(1) == 1 for i in range(2))
     # So many files, not lines; the first has three.
     learned.clear()
@@ -705,39 +710,39 @@ def test_whole_files_in_learned_pieces(text, tmp_path, monkeypatch):
 def test_a_language_model_of_lines(data, tmp_path):
     """One sentence a document; long ones are left out unless the text is cut into rows anyway."""
     lines = changed(data, language='de', max_len=30)
-    prepared = prepare_text(lines, tmp_path / 'cache')
-    train = prepared.splits['train']
-    decoded = [prepared.tokenizer.decode(train.example(i)['text']) for i in range(len(train))]
+    dataset = prepare_text(lines, tmp_path / 'cache')
+    train = dataset.splits['train']
+    decoded = [dataset.codec.decode(train.example(i)['text']) for i in range(len(train))]
     assert decoded == [*GERMAN, 'x', 'y']
-    assert prepared.lock['splits']['train']['dropped'] == {
+    assert dataset.manifest['splits']['train']['dropped'] == {
         'empty': {'count': 1, 'first': ['train.de:9']},
         'long': {'count': 1, 'first': ['train.de:10']},
     }
-    assert prepared.texts('dev') == {'text': DEV[1]}
-    assert prepared.raw('dev', 'text') == ''.join(f'{line}\n' for line in DEV[1]).encode()
+    assert dataset.texts('dev') == {'text': DEV[1]}
+    assert dataset.raw('dev', 'text') == ''.join(f'{line}\n' for line in DEV[1]).encode()
     cut = prepare_text(changed(lines, batching='running'), tmp_path / 'cache')
     assert len(cut.splits['train']) == 9
-    assert list(cut.lock['splits']['train']['dropped']) == ['empty']
+    assert list(cut.manifest['splits']['train']['dropped']) == ['empty']
 
 
 def test_bytes_need_no_learning(data, tmp_path):
     seen = []
     options = changed(data, tokenizer='bytes', pieces=259, language='en')
-    prepared = prepare_text(options, tmp_path / 'cache', progress=lambda *told: seen.append(told))
+    dataset = prepare_text(options, tmp_path / 'cache', progress=lambda *told: seen.append(told))
     assert {stage for stage, *_ in seen} == {'train', 'dev', 'test'}
-    assert prepared.splits['dev'].example(0)['text'].tolist() == [1]
-    assert prepared.splits['test'].example(0)['text'].tolist() == bytes_of(ENGLISH[0])
-    assert prepared.lock['tokenizer_sha256'] == prepared.tokenizer.sha256
+    assert dataset.splits['dev'].example(0)['text'].tolist() == [1]
+    assert dataset.splits['test'].example(0)['text'].tolist() == bytes_of(ENGLISH[0])
+    assert dataset.manifest['tokenizer_sha256'] == dataset.codec.sha256
     again = prepare_text(options, tmp_path / 'cache', progress=lambda *told: pytest.fail('nothing is made'))
-    assert again.tokenizer.decode(again.splits['test'].example(1)['text']) == ENGLISH[1]
+    assert again.codec.decode(again.splits['test'].example(1)['text']) == ENGLISH[1]
 
 
 def test_a_grammar_of_one_language(tmp_path, monkeypatch):
     english_german = list(zip(ENGLISH, GERMAN, strict=True))
     monkeypatch.setattr(reader.sentences, 'sentence_pairs', lambda split: english_german)
-    prepared = prepare_text(Data(source='grammar', language='de', pieces=290), tmp_path)
-    assert list(prepared.splits) == ['train', 'dev', 'test']
-    assert prepared.texts('test') == {'text': GERMAN}
+    dataset = prepare_text(Data(source='grammar', language='de', pieces=290), tmp_path)
+    assert list(dataset.splits) == ['train', 'dev', 'test']
+    assert dataset.texts('test') == {'text': GERMAN}
 
 
 def test_what_determines_a_text(text, tmp_path):
@@ -769,19 +774,21 @@ def test_damage_to_the_offsets_of_files_is_mended(text, tmp_path):
 def test_a_tokenizer_that_is_given(data, tmp_path, monkeypatch):
     learned = prepare(data, tmp_path / 'learned')
     monkeypatch.setattr(build.tokenizer, 'train', None)
-    given = prepare(data, tmp_path / 'given', given=learned.tokenizer)
-    assert given.lock['given_tokenizer_sha256'] == given.lock['tokenizer_sha256'] == learned.tokenizer.sha256
-    assert 'given_tokenizer_sha256' not in learned.lock
+    given = prepare(data, tmp_path / 'given', given=learned.codec)
+    assert (
+        given.manifest['given_tokenizer_sha256'] == given.manifest['tokenizer_sha256'] == learned.codec.sha256
+    )
+    assert 'given_tokenizer_sha256' not in learned.manifest
     assert given.folder.name != learned.folder.name
-    assert {name: given.lock['checksums'][name] for name in learned.lock['checksums']} == (
-        learned.lock['checksums']
+    assert {name: given.manifest['checksums'][name] for name in learned.manifest['checksums']} == (
+        learned.manifest['checksums']
     )
     # The same from a file; the folder is found again.
-    (tmp_path / 'own.model').write_bytes(learned.tokenizer.model)
+    (tmp_path / 'own.model').write_bytes(learned.codec.model)
     from_file = changed(data, tokenizer_model=str(tmp_path / 'own.model'))
     again = prepare(from_file, tmp_path / 'given')
-    same = tokenizer.with_symbols_first(learned.tokenizer.model)
-    assert again.tokenizer.model == same
+    same = tokenizer.with_symbols_first(learned.codec.model)
+    assert again.codec.model == same
     assert prepare(from_file, tmp_path / 'given').folder == again.folder
     with pytest.raises(ConfigError, match='data.pieces=290: data.tokenizer_model=.*own.model has 300 pieces'):
         prepare(changed(from_file, pieces=290), tmp_path / 'given')
@@ -815,17 +822,17 @@ def test_separate_vocabularies_are_learned_each_from_its_side(data, tmp_path):
     made = prepare(changed(data, vocabulary='separate', pieces=290), tmp_path / 'cache')
     for field, side in (('source', 0), ('target', 1)):
         texts = [pair[side] for pair in zip(*TRAIN, strict=True) if all(text.strip() for text in pair)]
-        assert made.tokenizer.of(field).model == tokenizer.train(texts, 290)
+        assert made.codec.of(field).model == tokenizer.train(texts, 290)
         example = made.splits['test'].example(1)[field]
-        assert made.tokenizer.of(field).decode(example) == (ENGLISH, GERMAN)[side][1]
-    again = tokenizer.read(made.tokenizer.model)
-    assert again.sha256 == made.lock['tokenizer_sha256'] and again.size == 290
+        assert made.codec.of(field).decode(example) == (ENGLISH, GERMAN)[side][1]
+    again = tokenizer.read(made.codec.model)
+    assert again.sha256 == made.manifest['tokenizer_sha256'] and again.size == 290
     assert again.of('source').sha256 != again.of('target').sha256
     with pytest.raises(RuntimeError):
-        tokenizer.read(made.tokenizer.model[:-9])
+        tokenizer.read(made.codec.model[:-9])
     # The same from two files, without learning.
     for field in ('source', 'target'):
-        (tmp_path / field).write_bytes(made.tokenizer.of(field).model)
+        (tmp_path / field).write_bytes(made.codec.of(field).model)
     both = f'{tmp_path / "source"},{tmp_path / "target"}'
     given = changed(data, vocabulary='separate', pieces=290, tokenizer_model=both)
     assert prepare(given, tmp_path / 'cache').splits['train'].example(0)['target'].tolist() == (

@@ -11,8 +11,8 @@ import pytest
 CHILD = """
 import resource
 import numpy as np
-from transformer import heap
-heap.keep_freed_memory()
+from transformer.cli import memory
+memory.keep_freed_memory()
 np.ones(2**24)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 np.ones(2**24)
@@ -36,9 +36,9 @@ def test_garbage_is_looked_for_rarely_and_not_at_the_end():
     program = """
 import atexit, gc
 atexit.register(lambda: print(gc.get_freeze_count() > 1000))
-from transformer import heap
-heap.collect_rarely()
-print(gc.get_threshold() == heap.GARBAGE, gc.isenabled())
+from transformer.cli import memory
+memory.collect_rarely()
+print(gc.get_threshold() == memory.GARBAGE, gc.isenabled())
 """
     found = subprocess.run([sys.executable, '-c', program], capture_output=True, text=True, check=True)
     assert found.stdout == 'True True\nTrue\n'

@@ -21,8 +21,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 HOLD = """
 import sys, time
 from etils import epath
-from transformer.runs import ownership
-with ownership.owned(epath.Path(sys.argv[1])):
+from transformer.runs import owner
+with owner.owned(epath.Path(sys.argv[1])):
     print('held', flush=True)
     time.sleep(60)
 """

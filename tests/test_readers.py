@@ -357,47 +357,47 @@ def tfds_data(folder, **changes):
     return Data(**{'source': 'tfds', 'dir': str(folder), 'name': 'tiny_translate/de-en', **changes})
 
 
-def test_tfds_in_both_directions(prepared, monkeypatch):
+def test_tfds_in_both_directions(dataset, monkeypatch):
     monkeypatch.setattr(tfds_source, '_FETCHED', 2)
-    forth = pairs(tfds_data(prepared))
+    forth = pairs(tfds_data(dataset))
     assert sorted(forth) == [(f'green {i}', f'grün {i}') for i in range(5)]
-    back = pairs(tfds_data(prepared, **GERMAN_TO_ENGLISH))
+    back = pairs(tfds_data(dataset, **GERMAN_TO_ENGLISH))
     assert back == [(german, english) for english, german in forth]
-    assert len(pairs(tfds_data(prepared), 'dev')) == 2
-    assert pairs(tfds_data(prepared, train='train[1:3]')) == forth[1:3]
+    assert len(pairs(tfds_data(dataset), 'dev')) == 2
+    assert pairs(tfds_data(dataset, train='train[1:3]')) == forth[1:3]
 
 
-def test_tfds_in_one_language(prepared):
-    data = tfds_data(prepared, language='de')
+def test_tfds_in_one_language(dataset):
+    data = tfds_data(dataset, language='de')
     assert sorted(texts(data)) == [f'grün {i}' for i in range(5)]
     with pytest.raises(ConfigError) as error:
-        texts(tfds_data(prepared, language='fr'))
+        texts(tfds_data(dataset, language='fr'))
     assert message(error) == "data.language='fr': tiny_translate/de-en has de, en"
 
 
-def test_tfds_origins_are_the_files(prepared):
-    (origin,) = origins(tfds_data(prepared))
-    file = prepared / 'tiny_translate/de-en/1.0.0/tiny_translate-train.array_record-00000-of-00001'
+def test_tfds_origins_are_the_files(dataset):
+    (origin,) = origins(tfds_data(dataset))
+    file = dataset / 'tiny_translate/de-en/1.0.0/tiny_translate-train.array_record-00000-of-00001'
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     assert origin == (f'{file.name}[0:5]', 5, digest)
-    (part,) = origins(tfds_data(prepared, train='train[1:3]'))
+    (part,) = origins(tfds_data(dataset, train='train[1:3]'))
     assert part == (f'{file.name}[1:3]', 2, digest)
 
 
-def test_tfds_facts_are_name_and_version(prepared):
-    data = tfds_data(prepared)
+def test_tfds_facts_are_name_and_version(dataset):
+    data = tfds_data(dataset)
     assert reader.facts(data, both(data)) == {'dataset': {'name': 'tiny_translate/de-en', 'version': '1.0.0'}}
     assert reader.facts(Data(source='text'), both(data)) == {}
     # There is nothing to download.
     reader.prepare(data, both(data))
 
 
-def test_tfds_errors(prepared, tmp_path):
+def test_tfds_errors(dataset, tmp_path):
     cases = [
         (tfds_data(tmp_path), "data.name='tiny_translate/de-en': not prepared in data.dir="),
         (tfds_data(prepared, name='no/de-en'), "data.name='no/de-en': not prepared in"),
-        (tfds_data(prepared, target_language='fr'), "data.target_language='fr': tiny_translate"),
-        (tfds_data(prepared, train='dev'), "data.train='dev': tiny_translate/de-en has train, v"),
+        (tfds_data(dataset, target_language='fr'), "data.target_language='fr': tiny_translate"),
+        (tfds_data(dataset, train='dev'), "data.train='dev': tiny_translate/de-en has train, v"),
     ]
     for data, expected in cases:
         with pytest.raises(ConfigError) as error:
@@ -405,10 +405,10 @@ def test_tfds_errors(prepared, tmp_path):
         assert message(error).startswith(expected)
 
 
-def test_tfds_prepared_in_another_format(prepared, tmp_path):
+def test_tfds_prepared_in_another_format(dataset, tmp_path):
     version = tmp_path / 'tiny_translate/de-en/1.0.0'
     version.mkdir(parents=True)
-    for file in (prepared / 'tiny_translate/de-en/1.0.0').iterdir():
+    for file in (dataset / 'tiny_translate/de-en/1.0.0').iterdir():
         (version / file.name).write_bytes(file.read_bytes())
     info = json.loads((version / 'dataset_info.json').read_text())
     info['fileFormat'] = 'tfrecord'

@@ -155,7 +155,7 @@ def test_a_warm_start_is_recorded_and_keeps_the_tokenizer(origin, warmed):
     assert record == json.loads((warmed / 'init_from.json').read_text())
     assert (warmed / 'tokenizer.model').read_bytes() == (origin / 'tokenizer.model').read_bytes()
     lock = workdir.read_lock(epath.Path(warmed))
-    assert lock['given_tokenizer_sha256'] == lock['tokenizer_sha256'] == there.tokenizer.sha256
+    assert lock['given_tokenizer_sha256'] == lock['tokenizer_sha256'] == there.codec.sha256
     assert 'init_from' not in result_of(origin)
 
 
@@ -242,7 +242,7 @@ def test_separate_vocabularies_train_translate_and_start_another(texts, tmp_path
     assert train(tmp_path / 'a', texts[0], **SEPARATE, **{'train.steps': 1}) == 0
     assert train(tmp_path / 'b', texts[1], f'--init_from={tmp_path / "a"}', **SEPARATE) == 0
     assert result_of(tmp_path / 'b')['init_from']['left'] == {}
-    there, here = (restore.load(tmp_path / name)[0].tokenizer for name in ('a', 'b'))
+    there, here = (restore.load(tmp_path / name)[0].codec for name in ('a', 'b'))
     assert there.sha256 == here.sha256
     assert there.of('source').encode('seven eight') != there.of('target').encode('seven eight')
     for command in (['evaluate', '--split=dev'], ['diagnose', '--split=dev']):

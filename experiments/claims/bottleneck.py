@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, prepared, spread, train
+from experiments.claims.claim import Claim, Found, Verdict, config_of, spread, train
 from transformer.runs.restore import Trained
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation import task as translation
@@ -45,7 +45,7 @@ def measure(seed: int) -> Found:
         order = translation.batches(config_of(BASE | changes | {'train.seed': seed}), corpus, 'train')
         params = train(config, map(order.batch, range(UPDATES)), seed)
         texts = corpus.texts('test')
-        written = Translator(Trained(config, params, corpus.tokenizer)).translate(texts['source'])
+        written = Translator(Trained(config, params, corpus.codec)).translate(texts['source'])
         groups = bleu.by_length(texts['source'], written, texts['target'], config.data.target_language)
         found[name] = {group: scores['score'] for group, scores in groups.items()}
     return found

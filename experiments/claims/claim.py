@@ -10,7 +10,7 @@ import numpy as np
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config
-from transformer.data.dataset import Prepared
+from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import process
 from transformer.tasks.task import sums, task_of
@@ -70,7 +70,7 @@ def config_of(changes: Mapping[str, object]) -> Config:
 
 
 @functools.cache
-def prepared(config: Config) -> Prepared:
+def prepared(config: Config) -> Dataset:
     """The corpus of a config, in the user's cache."""
     return task_of(config).prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
 

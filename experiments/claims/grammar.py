@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Bool, Float, Int
 
 from configs import tiny
-from experiments.claims.claim import prepared, train
+from experiments.claims.claim import train
 from transformer import config as configs
 from transformer.config import Config
 from transformer.data.sources.grammar.inflection import IT
@@ -47,13 +47,13 @@ def trained(seed: int) -> Trained:
     corpus = prepared(config)
     order = translation.batches(config, corpus, 'train')
     params = train(config, map(order.batch, range(config.train.steps)), seed - 1)
-    return Trained(config, params, corpus.tokenizer)
+    return Trained(config, params, corpus.codec)
 
 
 @functools.cache
 def _tokenizer() -> AnyTokenizer:
     """That of the corpus, which all seeds share."""
-    return trained(1).tokenizer
+    return trained(1).codec
 
 
 def _batch(sentences: Sequence[Sentence]) -> Batch:

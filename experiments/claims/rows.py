@@ -2,13 +2,13 @@
 
 import functools
 
-from experiments.claims.claim import prepared, train
+from experiments.claims.claim import train
 from experiments.tables import rows as tables
 from experiments.tables import scales
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config
-from transformer.data.dataset import Prepared
+from transformer.data.dataset import Dataset
 from transformer.runs.restore import Trained
 from transformer.tasks.task import sums
 from transformer.tasks.translation import task as translation
@@ -25,7 +25,7 @@ def config_of(row: str) -> Config:
     return scales.config(found, 'grammar', changes)
 
 
-def corpus() -> Prepared:
+def corpus() -> Dataset:
     """The grammar's, which all rows share."""
     return prepared(config_of('base'))
 
@@ -36,7 +36,7 @@ def trained(row: str, seed: int) -> Trained:
     config = config_of(row)
     order = translation.batches(configs.replace(config, {'train.seed': seed}), corpus(), 'train')
     params = train(config, map(order.batch, range(UPDATES)), seed)
-    return Trained(config, params, corpus().tokenizer)
+    return Trained(config, params, corpus().codec)
 
 
 def means(row: str, seed: int) -> dict[str, float]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, prepared, spread
+from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
 from transformer.config import Config, replace
 from transformer.tasks.language import task
 from transformer.tasks.task import sums

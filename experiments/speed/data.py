@@ -13,7 +13,7 @@ from experiments.speed.printing import tell
 from transformer import config as configs
 from transformer.config import Config, Data
 from transformer.data.batches import Batches, fill
-from transformer.data.dataset import Corpus, Prepared
+from transformer.data.dataset import Dataset, Split
 from transformer.data.prefetch import prefetch
 from transformer.runs.metrics import Stages
 from transformer.tasks.translation import task as translation
@@ -28,7 +28,7 @@ def peak_memory() -> float:
     return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 2**20
 
 
-def prepare(data: Data, cache: pathlib.Path) -> Prepared:
+def prepare(data: Data, cache: pathlib.Path) -> Dataset:
     """Prepares a corpus and prints what that took."""
     began, ended = {}, {}
     with Stages() as stages:
@@ -38,9 +38,9 @@ def prepare(data: Data, cache: pathlib.Path) -> Prepared:
             began.setdefault(stage, ended[stage])
             stages(stage, done, total)
 
-        prepared = translation.prepare(Config(data=data), cache, progress)
+        dataset = translation.prepare(Config(data=data), cache, progress)
         finished = time.perf_counter()
-    train, seconds = prepared.splits['train'], ended['train'] - began['train']
+    train, seconds = dataset.splits['train'], ended['train'] - began['train']
     tokens = sum(len(field.tokens) for field in train.fields.values())
     tell('training the tokenizer', ended['tokenizer'] - began['tokenizer'], 's')
     tell('tokenising', len(train) / seconds, 'pairs/s')
@@ -49,10 +49,10 @@ def prepare(data: Data, cache: pathlib.Path) -> Prepared:
     tell('peak memory of preparing', peak_memory(), 'GiB', most=4)
     lengths = np.percentile(train.fields['source'].lengths, (5, 50, 95, 100)).astype(int).tolist()
     print(f'  {len(train):,} pairs of {tokens:,} tokens; sources at 5, 50, 95, 100 %: {lengths}')
-    return prepared
+    return dataset
 
 
-def plan_and_read(train: Corpus, data: Data) -> None:
+def plan_and_read(train: Split, data: Data) -> None:
     """Plans an epoch, reads batches as a training does, and prints what that took."""
     start = time.perf_counter()
     batches = Batches(train, data, 8, 0, True)

@@ -91,4 +91,4 @@ def read(trained: Trained, file: str) -> list[list[int]]:
         sentences = [line for lines in texts.Lines(stream) for line in lines if line.strip()]
     if not sentences:
         raise ConfigError(f'--input={file}: holds no sentence')
-    return trained.tokenizer.of('source').encode_batch(sentences)
+    return trained.codec.of('source').encode_batch(sentences)

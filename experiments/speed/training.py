@@ -15,7 +15,7 @@ from transformer.actions import data as corpora
 from transformer.cli.terminal import folded
 from transformer.config import Config, ConfigError
 from transformer.data.batches import Batches
-from transformer.data.dataset import Corpus, Field
+from transformer.data.dataset import Ragged, Split
 from transformer.inference import batch_shapes
 from transformer.tokens import Batch, Tokens
 
@@ -48,7 +48,7 @@ def corpus(config: Config) -> Work:
       ConfigError: the corpus cannot be read.
     """
     fields = corpora.of_config(config).splits['train'].fields
-    pairs = Corpus({name: Field(field.tokens, field.offsets[: PAIRS + 1]) for name, field in fields.items()})
+    pairs = Split({name: Ragged(field.tokens, field.offsets[: PAIRS + 1]) for name, field in fields.items()})
     order = Batches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
     ours = list(map(order.batch, range(order.steps_per_epoch)))
     theirs = padded(pairs, config.data.batch_tokens)
@@ -56,7 +56,7 @@ def corpus(config: Config) -> Work:
     return Work(what, ours, theirs)
 
 
-def padded(pairs: Corpus, positions: int) -> list[Batch]:
+def padded(pairs: Split, positions: int) -> list[Batch]:
     """Pairs of similar lengths in batches with at most so many positions of the longer field."""
     lengths = np.array([field.lengths for field in pairs.fields.values()])
     longest = lengths.max(axis=0)

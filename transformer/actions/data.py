@@ -6,13 +6,13 @@ from etils import epath
 
 from transformer import parallel
 from transformer.config import Config, ConfigError
-from transformer.data.dataset import Prepared
+from transformer.data.dataset import Dataset
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.runs import metrics, process, restore, workdir
 from transformer.tasks.task import task_of
 
 
-def of_config(config: Config, *, download: bool = False, given: AnyTokenizer | None = None) -> Prepared:
+def of_config(config: Config, *, download: bool = False, given: AnyTokenizer | None = None) -> Dataset:
     """The corpus of a config; the first process shows the progress of what has to be made.
 
     Args:
@@ -23,7 +23,7 @@ def of_config(config: Config, *, download: bool = False, given: AnyTokenizer | N
         return task_of(config).prepare(config, cache, stages, download=download, given=given)
 
 
-def of_workdir(folder: epath.Path, changes: Mapping[str, object] | None = None) -> Prepared:
+def of_workdir(folder: epath.Path, changes: Mapping[str, object] | None = None) -> Dataset:
     """The data of a work directory: its own copy of dev and test, or the corpus where it has none.
 
     Args:
@@ -35,9 +35,9 @@ def of_workdir(folder: epath.Path, changes: Mapping[str, object] | None = None) 
     if 'data.dir' not in (changes or {}) and (kept := workdir.read_data(folder)):
         return kept
     config = restore.changed(workdir.read_config(folder), changes or {})
-    prepared = of_config(config, given=workdir.given_tokenizer(folder))
-    workdir.check_same(folder, config, prepared.lock)
-    return prepared
+    dataset = of_config(config, given=workdir.given_tokenizer(folder))
+    workdir.check_same(folder, config, dataset.manifest)
+    return dataset
 
 
 def check_split(folder: epath.Path, split: str) -> None:

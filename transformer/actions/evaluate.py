@@ -9,7 +9,7 @@ from transformer import parallel
 from transformer.actions import data as corpora
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
-from transformer.data.dataset import Prepared
+from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import process, restore, workdir
 from transformer.runs.restore import Trained
@@ -35,9 +35,9 @@ def run_evaluation(
     check_evaluation(folder, choice, changes)
     for split in splits:
         corpora.check_split(folder, split)
-    prepared = corpora.of_workdir(folder, changes)
-    trained, origin = restore.load_and_tell(folder, choice, changes, prepared.tokenizer)
-    return [_recorded(folder, trained, origin, prepared, split, split, {'split': split}) for split in splits]
+    dataset = corpora.of_workdir(folder, changes)
+    trained, origin = restore.load_and_tell(folder, choice, changes, dataset.codec)
+    return [_recorded(folder, trained, origin, dataset, split, split, {'split': split}) for split in splits]
 
 
 def check_evaluation(folder: epath.Path, choice: str, changes: Mapping[str, object] | None) -> Config:
@@ -68,11 +68,11 @@ def run_file_evaluation(
     """
     config = check_evaluation(folder, choice, changes)
     check_fields(folder, paths)
-    prepared = text_input.read(paths, config.data, workdir.read_tokenizer(folder))
-    trained, origin = restore.load_and_tell(folder, choice, changes, prepared.tokenizer)
+    dataset = text_input.read(paths, config.data, workdir.read_tokenizer(folder))
+    trained, origin = restore.load_and_tell(folder, choice, changes, dataset.codec)
     files = text_input.identity(paths)
     of = text_input.name_of(files)
-    return _recorded(folder, trained, origin, prepared, text_input.SPLIT, of, {'files': files})
+    return _recorded(folder, trained, origin, dataset, text_input.SPLIT, of, {'files': files})
 
 
 def check_fields(folder: epath.Path, paths: Mapping[str, str]) -> None:
@@ -86,7 +86,7 @@ def _recorded(
     folder: epath.Path,
     trained: Trained,
     origin: restore.Origin,
-    prepared: Prepared,
+    dataset: Dataset,
     split: str,
     of: str,
     what: dict[str, object],
@@ -97,7 +97,7 @@ def _recorded(
       of: what its name begins with.
       what: says in its entry what was scored.
     """
-    scores, lines = scores_of(trained, origin, prepared, split)
+    scores, lines = scores_of(trained, origin, dataset, split)
     entry = what | scores
     found = Evaluation(workdir.evaluation_name(folder, trained.config, of, entry), entry, lines)
     if parallel.is_primary():
@@ -106,10 +106,10 @@ def _recorded(
 
 
 def scores_of(
-    trained: Trained, origin: restore.Origin, prepared: Prepared, split: str
+    trained: Trained, origin: restore.Origin, dataset: Dataset, split: str
 ) -> tuple[dict[str, object], list[str]]:
     """What result.json says of an evaluation, and the lines that the model wrote."""
     with process.precision(trained.config):
-        scores, lines = task_of(trained.config).evaluate(trained, prepared, split)
+        scores, lines = task_of(trained.config).evaluate(trained, dataset, split)
     made_by = {'checkpoint': origin.name, 'steps': origin.steps, 'tokens': origin.tokens}
     return made_by | scores, lines

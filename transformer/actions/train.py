@@ -21,7 +21,7 @@ from transformer.config.files import lock_beside, read_config_file
 from transformer.data import cache as corpus_cache
 from transformer.data import manifest
 from transformer.data.batches import Batches, Running, Windows
-from transformer.data.dataset import Prepared
+from transformer.data.dataset import Dataset
 from transformer.nn import cost, models
 from transformer.runs import metrics, owner, process, restore, warm_start, workdir
 from transformer.runs.checkpoint import Checkpoints
@@ -45,10 +45,10 @@ def run_preparation(config: Config, lock_file: str) -> list[str]:
       ConfigError: bad data, or a dataset that cannot be had.
     """
     expected = manifest.expected(lock_file)
-    prepared = corpora.of_config(config, download=True)
-    report = [*manifest.describe(prepared.lock), f'lock file: {prepared.folder / corpus_cache.LOCK}']
+    dataset = corpora.of_config(config, download=True)
+    report = [*manifest.describe(dataset.manifest), f'lock file: {dataset.folder / corpus_cache.LOCK}']
     if expected is not None:
-        report += manifest.differences(prepared.lock, expected, lock_file) or [f'all as {lock_file} says']
+        report += manifest.differences(dataset.manifest, expected, lock_file) or [f'all as {lock_file} says']
     return report
 
 
@@ -57,7 +57,7 @@ class Finished(NamedTuple):
 
     result: dict[str, object]
     trained: Trained
-    prepared: Prepared
+    dataset: Dataset
 
 
 def run_training(
@@ -83,31 +83,31 @@ def run_training(
     owner.check_free(folder)
     expected = manifest.expected(lock_file)
     start = warm_start.start(config, init_from, folder)
-    prepared = corpora.of_config(config, given=start.tokenizer if start else None)
+    dataset = corpora.of_config(config, given=start.codec if start else None)
     if expected is not None and parallel.is_primary():
-        for difference in manifest.differences(prepared.lock, expected, lock_file):
+        for difference in manifest.differences(dataset.manifest, expected, lock_file):
             logging.warning('%s', difference)
     # Made first, so that bad data changes nothing.
     task = task_of(config)
-    batches = {split: task.batches(config, prepared, split) for split in ('train', 'dev')}
+    batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
     if parallel.is_primary():
-        workdir.check_claim(folder, config, prepared.lock, start.record if start else None)
+        workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
     with owner.owned(folder):
-        return _train(config, folder, prepared, batches, on_metrics, start)
+        return _train(config, folder, dataset, batches, on_metrics, start)
 
 
 def _train(
     config: Config,
     folder: epath.Path,
-    prepared: Prepared,
+    dataset: Dataset,
     batches: dict[str, Batches | Running | Windows],
     on_metrics: metrics.OnMetrics | None,
     start: warm_start.Start | None,
 ) -> Finished:
     """Trains and evaluates in a work directory that this process owns."""
     if parallel.is_primary():
-        workdir.claim(folder, config, prepared.tokenizer, prepared.lock, start.record if start else None)
-        workdir.keep_data(folder, prepared)
+        workdir.claim(folder, config, dataset.codec, dataset.manifest, start.record if start else None)
+        workdir.keep_data(folder, dataset)
     parallel.wait_for_all()
     averaging = (config.train.average_last, config.train.average_every)
     checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
@@ -119,11 +119,11 @@ def _train(
                 batches['train'],
                 checkpoints,
                 folder if parallel.is_primary() else None,
-                _on_eval(config, prepared, batches['dev']),
+                _on_eval(config, dataset, batches['dev']),
                 stop_signal,
                 on_metrics,
                 [
-                    *metrics.header(config, folder, prepared.lock),
+                    *metrics.header(config, folder, dataset.manifest),
                     *(warm_start.describe(start.record) if start else ()),
                 ],
                 functools.partial(warm_start.first_params, start.record) if start else None,
@@ -133,10 +133,10 @@ def _train(
     if parallel.is_primary():
         _record(config, folder, state.params, done)
     parallel.wait_for_all()
-    trained, origin = restore.load(folder, tokenizer=prepared.tokenizer)
+    trained, origin = restore.load(folder, tokenizer=dataset.codec)
     if parallel.is_primary() and done.step != config.train.steps:
         logging.warning('%s: %s', folder, _why_it_ended(config, done, origin))
-    return Finished(_score_training(folder, trained, origin, prepared), trained, prepared)
+    return Finished(_score_training(folder, trained, origin, dataset), trained, dataset)
 
 
 def _record(config: Config, folder: epath.Path, params: models.Params, done: Progress) -> None:
@@ -179,7 +179,7 @@ def _why_it_ended(config: Config, done: Progress, origin: restore.Origin) -> str
     )
 
 
-def _on_eval(config: Config, prepared: Prepared, dev) -> dict[int, list[Callable]]:
+def _on_eval(config: Config, dataset: Dataset, dev) -> dict[int, list[Callable]]:
     """The numbers of dev that training reports, by interval in steps."""
 
     def dev_means(params: models.Params) -> dict[str, float]:
@@ -187,7 +187,7 @@ def _on_eval(config: Config, prepared: Prepared, dev) -> dict[int, list[Callable
         return {f'dev_{name}': value for name, value in scores.items()}
 
     def dev_scores(params: models.Params) -> dict[str, float]:
-        return task_of(config).dev_scores(Trained(config, params, prepared.tokenizer), prepared)
+        return task_of(config).dev_scores(Trained(config, params, dataset.codec), dataset)
 
     due = {config.train.eval_every: [dev_means]}
     if config.train.bleu_every:
@@ -196,12 +196,12 @@ def _on_eval(config: Config, prepared: Prepared, dev) -> dict[int, list[Callable
 
 
 def _score_training(
-    folder: epath.Path, trained: Trained, origin: restore.Origin, prepared: Prepared
+    folder: epath.Path, trained: Trained, origin: restore.Origin, dataset: Dataset
 ) -> dict[str, object]:
     """Scores every split but train at the end of a training. Returns the contents of result.json."""
     result = workdir.read_result(folder)
-    for split in (split for split in prepared.splits if split != 'train'):
-        scores, lines = scores_of(trained, origin, prepared, split)
+    for split in (split for split in dataset.splits if split != 'train'):
+        scores, lines = scores_of(trained, origin, dataset, split)
         add = functools.partial(_with_scores, split, scores)
         result = add(result)
         if parallel.is_primary():

@@ -34,7 +34,7 @@ def train(config: Config, folder, lock: str, init_from: str | None = None) -> in
     from transformer.training.loop import NonFiniteError, Stopped
 
     try:
-        result, trained, prepared = run_training(config, folder, lock, init_from=init_from)
+        result, trained, dataset = run_training(config, folder, lock, init_from=init_from)
     except NonFiniteError as error:
         print(f'error: {error}', file=sys.stderr)
         return 3
@@ -43,9 +43,9 @@ def train(config: Config, folder, lock: str, init_from: str | None = None) -> in
         return 128 + stopped.signal_number
     print_scores(config, result['scores'])
     if parallel.is_primary():
-        for line in task_of(config).examples(trained, prepared):
+        for line in task_of(config).examples(trained, dataset):
             print(line)
-        if sentences := task_of(config).pictured(prepared):
+        if sentences := task_of(config).pictured(dataset):
             draw_pictured(folder, trained, sentences)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
     return 0
@@ -251,8 +251,8 @@ def run_diagnose(call: Call) -> None:
     folder, split = opened(call), call.flags.split
     check_task(folder, 'translation')
     corpora.check_split(folder, split)
-    prepared = corpora.of_workdir(folder, call.changes)
-    found = run_diagnosis(folder, prepared, split, call.changes)
+    dataset = corpora.of_workdir(folder, call.changes)
+    found = run_diagnosis(folder, dataset, split, call.changes)
     for seen, matters, change in found:
         print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
     print(f'{folder}: findings on {split}: {len(found)}')

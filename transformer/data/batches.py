@@ -8,7 +8,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
 from transformer.config import Data
-from transformer.data.dataset import Corpus, Field
+from transformer.data.dataset import Ragged, Split
 from transformer.data.rows import Rows, bucketed, packed, permutation, random_bits, rows_per_batch, spans
 from transformer.tokens import Tokens
 
@@ -77,7 +77,7 @@ class Batches:
     bucket, and of the batches. Without `train` there is one epoch, in a fixed order.
     """
 
-    def __init__(self, corpus: Corpus, data: Data, microbatches: int, seed: int, train: bool):
+    def __init__(self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool):
         self.corpus = corpus
         self.microbatches = microbatches
         self.groups: list[Rows] = (
@@ -130,7 +130,7 @@ class Running:
     row ends in padding, and one batch, in training not always the epoch's last, in empty rows.
     """
 
-    def __init__(self, corpus: Corpus, data: Data, microbatches: int, seed: int, train: bool):
+    def __init__(self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool):
         self.microbatches = microbatches
         ((self._name, self._text),) = corpus.fields.items()
         self._seed = seed
@@ -196,7 +196,7 @@ class Windows:
       stride: from 1 to `data.row_len`.
     """
 
-    def __init__(self, corpus: Corpus, data: Data, microbatches: int, stride: int):
+    def __init__(self, corpus: Split, data: Data, microbatches: int, stride: int):
         self.microbatches = microbatches
         ((self._name, self._text),) = corpus.fields.items()
         lengths, row_len = self._text.lengths, data.row_len
@@ -285,7 +285,7 @@ def _masked(
     return Tokens(*(np.where(real, each, 0).astype(np.int32) for each in (tokens, segments, positions)))
 
 
-def _lay(field: Field, members: Int[np.ndarray, ' n'], counts: Int[np.ndarray, ' R'], width: int) -> Tokens:
+def _lay(field: Ragged, members: Int[np.ndarray, ' n'], counts: Int[np.ndarray, ' R'], width: int) -> Tokens:
     """Rows of a field; each takes as many of the next `members` as its count says."""
     first = np.cumsum(counts) - counts
     row = np.repeat(np.arange(len(counts)), counts)

@@ -19,7 +19,7 @@ from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import build, tokenizer
 from transformer.data.build import LOCK, Progress
-from transformer.data.dataset import Corpus, Field, Prepared
+from transformer.data.dataset import Dataset, Ragged, Split
 from transformer.data.manifest import left_out
 from transformer.data.sources import reader
 from transformer.data.sources.reader import Reading
@@ -51,7 +51,7 @@ def prepare(
     *,
     download: bool = False,
     given: AnyTokenizer | None = None,
-) -> Prepared:
+) -> Dataset:
     """Returns the splits of the data, from the cache if they are there and undamaged, else made.
 
     The folder's name is a hash of what determines its content: the options of the reading, the content
@@ -136,7 +136,7 @@ def _wait_for_lock(handle: int, folder: pathlib.Path) -> bool:
     return True
 
 
-def _open(folder: pathlib.Path, reading: Reading, level: int) -> Prepared | None:
+def _open(folder: pathlib.Path, reading: Reading, level: int) -> Dataset | None:
     """The content of a cache folder, or None where there is none or it is damaged, which is logged."""
     if not folder.exists():
         return None
@@ -147,7 +147,7 @@ def _open(folder: pathlib.Path, reading: Reading, level: int) -> Prepared | None
         return None
 
 
-def _read(folder: pathlib.Path, reading: Reading) -> Prepared:
+def _read(folder: pathlib.Path, reading: Reading) -> Dataset:
     try:
         lock = json.loads((folder / LOCK).read_bytes())
     except ValueError:
@@ -159,18 +159,18 @@ def _read(folder: pathlib.Path, reading: Reading) -> Prepared:
         if files.sha256(folder / name) != digest:
             raise _Damaged(f'{folder / name} is damaged')
     dtype = np.dtype(lock['dtype'])
-    return Prepared(
+    return Dataset(
         folder=folder,
-        tokenizer=tokenizer.read((folder / build.MODEL).read_bytes()),
+        codec=tokenizer.read((folder / build.MODEL).read_bytes()),
         splits={split: _map(folder, reading, split, dtype) for split in lock['splits']},
-        lock=lock,
+        manifest=lock,
     )
 
 
-def _map(folder: pathlib.Path, reading: Reading, split: str, dtype: np.dtype) -> Corpus:
-    return Corpus(
+def _map(folder: pathlib.Path, reading: Reading, split: str, dtype: np.dtype) -> Split:
+    return Split(
         {
-            field: Field(
+            field: Ragged(
                 np.memmap(folder / f'{split}.{field}.bin', dtype, mode='r'),
                 np.memmap(folder / f'{split}.{field}_offsets.bin', '<i8', mode='r'),
             )
@@ -187,7 +187,7 @@ def _build(
     alone: bool,
     progress: Progress,
     given: AnyTokenizer | None,
-) -> Prepared:
+) -> Dataset:
     """Makes a folder, or finishes what an earlier process began.
 
     On a disk that machines share, each machine has its own unfinished folder, because a lock may hold
@@ -211,7 +211,7 @@ def _build(
             # The error of a full disk names no file.
             error.filename = error.filename or str(folder.parent)
         raise
-    for split, made in published.lock['splits'].items():
+    for split, made in published.manifest['splits'].items():
         if counts := {rule: drop['count'] for rule, drop in made['dropped'].items()}:
             dropped, listed = left_out(counts), published.folder / build.DROPS
             log.warning('data.%s: left out %s; they are listed in %s', split, dropped, listed)
@@ -227,7 +227,7 @@ def _remove_stale(unfinished: pathlib.Path) -> None:
                 shutil.rmtree(path, ignore_errors=True)
 
 
-def _publish(unfinished: pathlib.Path, folder: pathlib.Path, reading: Reading) -> Prepared:
+def _publish(unfinished: pathlib.Path, folder: pathlib.Path, reading: Reading) -> Dataset:
     """Gives the finished folder its name, unless an undamaged folder has it; a damaged one is removed."""
     if folder.exists() and not _open(folder, reading, logging.DEBUG):
         damaged = unfinished.with_name(f'{unfinished.name}.damaged')

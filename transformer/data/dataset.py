@@ -12,7 +12,7 @@ from transformer.data.tokenizer import AnyTokenizer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Field:
+class Ragged:
     """One side of a split's examples: example i is `tokens[offsets[i]:offsets[i + 1]]`, EOS included."""
 
     tokens: Integer[np.ndarray, ' tokens']
@@ -25,10 +25,10 @@ class Field:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Corpus:
+class Split:
     """One split in pieces, by field."""
 
-    fields: dict[str, Field]
+    fields: dict[str, Ragged]
 
     def __len__(self) -> int:
         field, *_ = self.fields.values()
@@ -42,13 +42,13 @@ class Corpus:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Prepared:
+class Dataset:
     """What a run reads of its data: the tokenizer, the splits and the lock file's content."""
 
     folder: files.Path
-    tokenizer: AnyTokenizer
-    splits: dict[str, Corpus]
-    lock: dict
+    codec: AnyTokenizer
+    splits: dict[str, Split]
+    manifest: dict
 
     def texts(self, split: str) -> dict[str, list[str]]:
         """The raw texts of every field of dev, test or pronoun, one per example, as they came."""

@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt64
 
 from transformer.config import Data
-from transformer.data.dataset import Corpus
+from transformer.data.dataset import Split
 
 BUCKETS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
@@ -51,7 +51,7 @@ def spans(starts: Int[np.ndarray, ' n'], lengths: Int[np.ndarray, ' n']) -> Int[
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
 
-def bucketed(corpus: Corpus, data: Data, microbatches: int) -> list[Rows]:
+def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
     """Lays out one example a row, in one group for each bucket that is not empty (§5.1).
 
     The longest field of an example decides its bucket; all fields of a bucket have its width.
@@ -80,7 +80,7 @@ def bucket_widths(max_len: int, longest: int) -> list[int]:
     return [*inner, max_len, *outer[:needed]]
 
 
-def packed(corpus: Corpus, data: Data, microbatches: int, seed: int) -> list[Rows]:
+def packed(corpus: Split, data: Data, microbatches: int, seed: int) -> list[Rows]:
     """Lays out several examples a row, in one group; the seed draws which of equal lengths share one.
 
     The last field is `data.row_len` wide. The others have the width at which all fields fill up
@@ -113,7 +113,7 @@ def packed(corpus: Corpus, data: Data, microbatches: int, seed: int) -> list[Row
     return [Rows(ordered, offsets, widths, per_batch)]
 
 
-def _packed_widths(corpus: Corpus, row_len: int) -> dict[str, int]:
+def _packed_widths(corpus: Split, row_len: int) -> dict[str, int]:
     *_, last = corpus.fields.values()
     width = max(row_len, int(last.lengths.max()))
     return {
@@ -169,7 +169,7 @@ def _fill_row(
     start = 0
     while start < len(rank):
         window = slice(start, start + _CANDIDATES)
-        # Field by field: on arrays this short, operations on all fields at once take twice the time.
+        # Ragged by field: on arrays this short, operations on all fields at once take twice the time.
         fits = left[window] > 0
         for field, space in zip(lengths, room, strict=True):
             fits &= field[window] <= space

@@ -10,7 +10,7 @@ from etils import epath
 from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import build
-from transformer.data.dataset import Corpus, Field, Prepared
+from transformer.data.dataset import Dataset, Ragged, Split
 from transformer.data.rows import spans
 from transformer.data.sources import text
 from transformer.data.tokenizer import AnyTokenizer
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Given(Prepared):
+class Given(Dataset):
     """Texts that were given, as the one split `SPLIT`."""
 
     given: Mapping[str, Sequence[str]]
@@ -67,17 +67,17 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenize
         for field, texts in found.items()
     }
     folder = epath.Path(next(iter(paths.values()))).parent
-    return Given(folder, tokenizer, {SPLIT: Corpus(fields)}, {}, found, contents)
+    return Given(folder, tokenizer, {SPLIT: Split(fields)}, {}, found, contents)
 
 
-def _field(ids: Sequence[build.Ids], tokenizer: AnyTokenizer) -> Field:
+def _field(ids: Sequence[build.Ids], tokenizer: AnyTokenizer) -> Ragged:
     dtype = build.dtype_of(tokenizer)
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     tokens = np.concatenate([np.empty(0, dtype), *(np.asarray(each, dtype) for each in ids)])
-    return Field(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    return Ragged(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
-def cut(corpus: Corpus, longest: int) -> tuple[Corpus, int]:
+def cut(corpus: Split, longest: int) -> tuple[Split, int]:
     """The examples with at most the first `longest` pieces of each field, and how many were longer."""
     fields = {}
     long = np.zeros(len(corpus), bool)
@@ -85,11 +85,11 @@ def cut(corpus: Corpus, longest: int) -> tuple[Corpus, int]:
         long |= field.lengths > longest
         lengths = np.minimum(field.lengths, longest)
         tokens = field.tokens[spans(np.asarray(field.offsets[:-1]), lengths)]
-        fields[name] = Field(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-    return (Corpus(fields), int(long.sum())) if long.any() else (corpus, 0)
+        fields[name] = Ragged(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    return (Split(fields), int(long.sum())) if long.any() else (corpus, 0)
 
 
-def cut_and_told(corpus: Corpus, longest: int, split: str) -> Corpus:
+def cut_and_told(corpus: Split, longest: int, split: str) -> Split:
     """As `cut`; a warning says of how many examples of a split the loss is not whole."""
     found, number = cut(corpus, longest)
     if number:
@@ -99,20 +99,20 @@ def cut_and_told(corpus: Corpus, longest: int, split: str) -> Corpus:
     return found
 
 
-def keep(folder: epath.Path, prepared: Prepared) -> None:
+def keep(folder: epath.Path, dataset: Dataset) -> None:
     """Copies the text and the pieces of every split but train, so that evaluations need no corpus.
 
     Args:
       folder: of the copy.
     """
     folder.mkdir(exist_ok=True)
-    for name in _kept(prepared.lock):
-        content = (prepared.folder / name).read_bytes()
+    for name in _kept(dataset.manifest):
+        content = (dataset.folder / name).read_bytes()
         if not (folder / name).exists() or (folder / name).read_bytes() != content:
             files.write_bytes(folder / name, content)
 
 
-def kept(folder: epath.Path, lock: dict, tokenizer: AnyTokenizer) -> Prepared | None:
+def kept(folder: epath.Path, lock: dict, tokenizer: AnyTokenizer) -> Dataset | None:
     """What `keep` copied; None where a file is missing or not what the lock file says."""
     for name in _kept(lock):
         file = folder / name
@@ -121,16 +121,16 @@ def kept(folder: epath.Path, lock: dict, tokenizer: AnyTokenizer) -> Prepared | 
         if files.sha256(file) != lock['checksums'][name]:
             log.warning('%s is damaged: the corpus is used instead', file)
             return None
-    splits: dict[str, dict[str, Field]] = {}
+    splits: dict[str, dict[str, Ragged]] = {}
     for name in _kept(lock):
         split, _, field = name.removesuffix('_offsets.bin').partition('.')
         if name.endswith('_offsets.bin') and not field.endswith('_text'):
-            splits.setdefault(split, {})[field] = Field(
+            splits.setdefault(split, {})[field] = Ragged(
                 np.frombuffer((folder / f'{split}.{field}.bin').read_bytes(), np.dtype(lock['dtype'])),
                 np.frombuffer((folder / name).read_bytes(), '<i8'),
             )
     order = [split for split in lock['splits'] if split in splits]
-    return Prepared(folder, tokenizer, {split: Corpus(splits[split]) for split in order}, lock)
+    return Dataset(folder, tokenizer, {split: Split(splits[split]) for split in order}, lock)
 
 
 def _kept(lock: dict) -> list[str]:

@@ -137,7 +137,7 @@ def search(
         number = np.array([numbers[i] for i in indexes] + [-1] * (shape[0] - len(indexes)), np.int32)
         return {'tokens': tokens, 'segments': segments, 'number': number}
 
-    program = _program(trained.config, asked, trained.tokenizer.size)
+    program = _program(trained.config, asked, trained.codec.size)
     batches = [batch(*one) for one in planned]
     with contextlib.closing(program(trained.params, key, batches)) as searched:
         for (indexes, _), found in zip(planned, searched, strict=True):

@@ -28,7 +28,7 @@ class Trained(NamedTuple):
 
     config: Config
     params: ensemble.Params
-    tokenizer: AnyTokenizer
+    codec: AnyTokenizer
 
 
 class Origin(NamedTuple):

@@ -24,7 +24,7 @@ class Start(NamedTuple):
     """
 
     record: dict[str, object]
-    tokenizer: AnyTokenizer
+    codec: AnyTokenizer
 
 
 def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | None:

@@ -13,7 +13,7 @@ from transformer.config import Config, ConfigError
 from transformer.data import cache as corpus_cache
 from transformer.data import text_input
 from transformer.data import tokenizer as tokenizers
-from transformer.data.dataset import Prepared
+from transformer.data.dataset import Dataset
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.runs import owner, process
 
@@ -159,12 +159,12 @@ def given_tokenizer(workdir: epath.Path) -> AnyTokenizer | None:
     return read_tokenizer(workdir) if corpus_cache.GIVEN in read_lock(workdir) else None
 
 
-def keep_data(workdir: epath.Path, prepared: Prepared) -> None:
+def keep_data(workdir: epath.Path, dataset: Dataset) -> None:
     """Copies what an evaluation reads of the data: every split but train."""
-    text_input.keep(workdir / _DATA, prepared)
+    text_input.keep(workdir / _DATA, dataset)
 
 
-def read_data(workdir: epath.Path) -> Prepared | None:
+def read_data(workdir: epath.Path) -> Dataset | None:
     """The work directory's own copy of every split but train; None where it has none or it is damaged.
 
     Raises:

@@ -41,18 +41,18 @@ class Task(NamedTuple):
     """What a model is trained to do. Every function but `sums` runs on the host.
 
     prepare: `(config, cache, progress, download=..., given=...)` to the tokenised fields of every split,
-      `corpus.Prepared`; the last two are those of `corpus.prepare`.
-    batches: `(config, prepared, split)` to the batches of a split, by step.
+      `corpus.Dataset`; the last two are those of `corpus.prepare`.
+    batches: `(config, dataset, split)` to the batches of a split, by step.
     sums: `(config, params, batch, key)` to the sums over a batch: `loss` and `weight`, by which it is
       divided, and whatever else adds up. It is traced. Without a key there is no dropout and no label
       smoothing.
     decoding: `(config, split)` to the options of decoding with which `evaluate` scores the split, by name.
-    evaluate: `(trained, prepared, split)` to scores (JSON) and the lines of a text file.
-    dev_scores: `(trained, prepared)` to further numbers of dev, every `train.bleu_every` updates.
+    evaluate: `(trained, dataset, split)` to scores (JSON) and the lines of a text file.
+    dev_scores: `(trained, dataset)` to further numbers of dev, every `train.bleu_every` updates.
     describe: the scores of `evaluate` to lines for people.
     compare: `(config, evaluation, evaluation, texts, show)` of the same texts to a report (JSON) and
       lines for people, with at most `show` examples.
-    examples: `(trained, prepared)` to lines that show what was learned.
+    examples: `(trained, dataset)` to lines that show what was learned.
     writer: `trained` to the object that `transformer.load` gives. Its `hypotheses(texts, first=...,
       on_done=..., ...)` gives a list of `Hypothesis` for each text. `first` is the number of the first
       text; `on_done` gets how many more texts are done.

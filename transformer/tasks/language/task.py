@@ -15,7 +15,7 @@ from transformer.config import Config, ConfigError, Data, Decode
 from transformer.data import cache as corpus_cache
 from transformer.data import text_input
 from transformer.data.batches import Batches, Running, Windows
-from transformer.data.dataset import Prepared
+from transformer.data.dataset import Dataset
 from transformer.data.sources import reader
 from transformer.inference import generate as generation
 from transformer.inference import likelihood
@@ -51,18 +51,18 @@ def reading(data: Data) -> reader.Reading:
     return reader.Reading({'text': data.language}, options)
 
 
-def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Prepared:
+def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Dataset:
     """The documents of every split; `how` are the keywords of `corpus.prepare`."""
     return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
-def batches(config: Config, prepared: Prepared, split: str) -> Batches | Running | Windows:
+def batches(config: Config, dataset: Dataset, split: str) -> Batches | Running | Windows:
     """Documents in rows, or rows cut from the running text; outside training, windows side by side.
 
     Learned positions end with their table: outside training longer documents in rows are cut, and told.
     """
     data, train, training = config.data, config.train, split == 'train'
-    split_corpus = prepared.splits[split]
+    split_corpus = dataset.splits[split]
     if data.batching != 'running':
         if config.model.positions == 'learned' and not training:
             split_corpus = text_input.cut_and_told(split_corpus, config.model.max_len, split)
@@ -84,7 +84,7 @@ def decoding(config: Config, split: str) -> dict[str, object]:
     return dataclasses.asdict(config.decode) | SAMPLING
 
 
-def evaluate(trained: Trained, prepared: Prepared, split: str) -> tuple[dict[str, object], list[str]]:
+def evaluate(trained: Trained, dataset: Dataset, split: str) -> tuple[dict[str, object], list[str]]:
     """Loss and perplexity in several units, and sampled texts.
 
     Every document is read in windows of `data.row_len` pieces, `data.stride` pieces apart; `context`
@@ -94,11 +94,11 @@ def evaluate(trained: Trained, prepared: Prepared, split: str) -> tuple[dict[str
     the share of `JUDGED` sampled texts that are.
     """
     config, data = trained.config, trained.config.data
-    windows = Windows(prepared.splits[split], data, config.train.microbatches, data.stride)
+    windows = Windows(dataset.splits[split], data, config.train.microbatches, data.stride)
     total = split_sums.total(bound(sums, config), trained.params, windows)
-    raw = prepared.raw(split, 'text')
+    raw = dataset.raw(split, 'text')
     # Document by document: the last word of one and the first of the next are two.
-    words, size = sum(len(text.split()) for text in prepared.texts(split)['text']), len(raw)
+    words, size = sum(len(text.split()) for text in dataset.texts(split)['text']), len(raw)
     least, mean = windows.context()
     judge = reader.judge(data, reading(data))
     samples = _samples(trained, JUDGED if judge else SHOWN)
@@ -123,9 +123,9 @@ def _samples(trained: Trained, count: int) -> list[str]:
     return [hypothesis.text for hypothesis in found[0]]
 
 
-def dev_scores(trained: Trained, prepared: Prepared) -> dict[str, float]:
+def dev_scores(trained: Trained, dataset: Dataset) -> dict[str, float]:
     """Nothing beside the likelihood."""
-    del trained, prepared
+    del trained, dataset
     return {}
 
 
@@ -165,9 +165,9 @@ def compare(
     return {'scores': scores}, comparison.table(scores, measures)
 
 
-def examples(trained: Trained, prepared: Prepared) -> list[str]:
+def examples(trained: Trained, dataset: Dataset) -> list[str]:
     """Three samples."""
-    del prepared
+    del dataset
     samples = _samples(trained, 3)
     return [f'  {line}' for sample in samples for line in [*sample.split('\n'), '']][:-1]
 
@@ -183,7 +183,7 @@ def likelihoods(
     A window begins every `data.stride` pieces, and scores those that no earlier one has reached.
     """
     del numbers
-    data, tokenizer = trained.config.data, trained.tokenizer
+    data, tokenizer = trained.config.data, trained.codec
     encoded = tokenizer.encode_batch([text for (text,) in texts])
     windows, owners = [], []
     for i, tokens in enumerate(encoded):
@@ -227,13 +227,13 @@ def attended(trained: Trained, sentence: str | None) -> tuple[str, str, list[Att
     config = trained.config
     if sentence is None:
         sentence = _samples(trained, 1)[0]
-    tokens = trained.tokenizer.encode(sentence)
+    tokens = trained.codec.encode(sentence)
     if len(tokens) > config.data.row_len:
         logging.warning(
             'only the first %d of %d pieces are drawn (data.row_len)', config.data.row_len, len(tokens)
         )
     tokens = tokens[: config.data.row_len]
-    pieces = trained.tokenizer.pieces(tokens)
+    pieces = trained.codec.pieces(tokens)
     [weights] = attention(config, trained.params, {'text': one_row(tokens)}).values()
     # The query at a position has read the piece before that position.
     read = [START_MARK, *pieces[:-1]]
@@ -302,7 +302,7 @@ class Generator:
         """Prompts without an end; of one that is too long its last pieces."""
         encoded = [
             tokens[:-1] if prompt else []
-            for tokens, prompt in zip(self.trained.tokenizer.encode_batch(prompts), prompts, strict=True)
+            for tokens, prompt in zip(self.trained.codec.encode_batch(prompts), prompts, strict=True)
         ]
         for i, tokens in enumerate(encoded):
             if len(tokens) > settings.max_source_len:
@@ -312,7 +312,7 @@ class Generator:
 
     def _text(self, prompt: list[int], tokens: list[int], score: float) -> Hypothesis:
         # Together, since a piece alone may lose the blank before it or be a part of a character.
-        return Hypothesis(self.trained.tokenizer.decode(prompt + tokens), score)
+        return Hypothesis(self.trained.codec.decode(prompt + tokens), score)
 
     def _beams(self, settings, best, rows, numbers, key, on_done) -> list[list[tuple[list[int], float]]]:
         window = self.trained.config.data.row_len
@@ -383,5 +383,5 @@ TASK = Task(
     likelihoods=likelihoods,
     attended=attended,
     views=views,
-    pictured=lambda prepared: [],
+    pictured=lambda dataset: [],
 )

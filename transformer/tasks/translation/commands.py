@@ -4,7 +4,7 @@ from absl import logging
 from etils import epath
 
 from transformer.config import ConfigError
-from transformer.data.dataset import Prepared
+from transformer.data.dataset import Dataset
 from transformer.data.sources import text
 from transformer.runs import restore, workdir
 from transformer.tasks.translation import bleu, diagnose
@@ -37,12 +37,12 @@ def run_scoring(
 
 
 def run_diagnosis(
-    folder: epath.Path, prepared: Prepared, split: str, changes: dict[str, object] | None = None
+    folder: epath.Path, dataset: Dataset, split: str, changes: dict[str, object] | None = None
 ) -> list[diagnose.Finding]:
     """What `diagnose.findings` finds in what the training scored of a split, else in its last evaluation.
 
     Args:
-      prepared: the data of the work directory.
+      dataset: the data of the work directory.
       changes: as for `scoring.run_evaluation`.
 
     Raises:
@@ -58,8 +58,8 @@ def run_diagnosis(
     if not named:
         raise ConfigError(f'--split={split}: {folder} has no scores of it; run evaluate first')
     name, scores = named[-1]
-    workdir.check_same(folder, config, prepared.lock)
+    workdir.check_same(folder, config, dataset.manifest)
     translations = workdir.read_lines(folder, name)
-    texts = prepared.texts(split)
+    texts = dataset.texts(split)
     sides = (texts['source'], texts['target'], translations)
-    return diagnose.findings(diagnose.Evidence(config, split, scores, *sides, prepared.tokenizer))
+    return diagnose.findings(diagnose.Evidence(config, split, scores, *sides, dataset.codec))

@@ -171,7 +171,7 @@ def _copies(e: Evidence) -> Iterator[Finding]:
 def _truncation(e: Evidence) -> Iterator[Finding]:
     extra, longest = (e.scores['decode'][name] for name in ('extra_len', 'max_source_len'))
     sides = (('source', e.sources), ('target', e.translations))
-    lengths = [list(map(len, e.tokenizer.of(field).encode_batch(texts))) for field, texts in sides]
+    lengths = [list(map(len, e.codec.of(field).encode_batch(texts))) for field, texts in sides]
     # The last piece is the end, which a hypothesis that was cut does not have.
     cut = e.share(lambda s, t: t > min(s, longest) + extra, *lengths)
     if cut > 0.005:

@@ -15,7 +15,7 @@ from transformer.config import Config, ConfigError, Data
 from transformer.data import cache as corpus_cache
 from transformer.data import text_input
 from transformer.data.batches import Batches
-from transformer.data.dataset import Prepared
+from transformer.data.dataset import Dataset
 from transformer.data.sources import reader
 from transformer.data.sources.grammar import sentences as grammar
 from transformer.inference import generate, likelihood
@@ -55,14 +55,14 @@ def reading(data: Data) -> reader.Reading:
     return reader.Reading({'source': data.source_language, 'target': data.target_language}, options)
 
 
-def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Prepared:
+def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Dataset:
     """The sentence pairs of every split; `how` are the keywords of `corpus.prepare`."""
     return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
-def batches(config: Config, prepared: Prepared, split: str) -> Batches:
+def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Pairs of about one length, or several to a row; outside training very long ones are cut, and told."""
-    train, pairs = config.train, prepared.splits[split]
+    train, pairs = config.train, dataset.splits[split]
     if split != 'train':
         pairs = text_input.cut_and_told(pairs, longest_read(config), split)
     return Batches(pairs, config.data, train.microbatches, train.seed, split == 'train')
@@ -79,13 +79,13 @@ def decoding(config: Config, split: str) -> dict[str, object]:
     return dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
 
 
-def evaluate(trained: Trained, prepared: Prepared, split: str) -> tuple[dict[str, object], list[str]]:
+def evaluate(trained: Trained, dataset: Dataset, split: str) -> tuple[dict[str, object], list[str]]:
     """Loss, perplexity, every BLEU, sacreBLEU by the length of the source, and the translations."""
-    config, texts = trained.config, prepared.texts(split)
+    config, texts = trained.config, dataset.texts(split)
     decode = decoding(config, split)
     translator = Translator(trained, functools.partial(warn_of_cut, split=split))
     translations = translator.translate(texts['source'], **decode)
-    whole = prepared.splits[split]
+    whole = dataset.splits[split]
     read, number_cut = text_input.cut(whole, longest_read(config))
     train = config.train
     rows = Batches(read, config.data, train.microbatches, train.seed, False)
@@ -136,7 +136,7 @@ def likelihoods(
     Args:
       numbers: of the pairs' lines, for the warnings.
     """
-    decode, tokenizer = trained.config.decode, trained.tokenizer
+    decode, tokenizer = trained.config.decode, trained.codec
     sources = tokenizer.of('source').encode_batch([source for source, _ in pairs])
     targets = tokenizer.of('target').encode_batch([target for _, target in pairs])
     longest = decode.max_source_len + decode.extra_len
@@ -166,9 +166,9 @@ def pronoun_accuracy(translations: Sequence[str]) -> float:
     return sum(right) / len(right)
 
 
-def dev_scores(trained: Trained, prepared: Prepared) -> dict[str, float]:
+def dev_scores(trained: Trained, dataset: Dataset) -> dict[str, float]:
     """sacreBLEU on dev."""
-    texts, (_, language) = prepared.texts('dev'), _languages(trained.config)
+    texts, (_, language) = dataset.texts('dev'), _languages(trained.config)
     translations = Translator(trained).translate(texts['source'])
     return {'dev_bleu': bleu.sacre_bleu(translations, texts['target'], language)}
 
@@ -187,18 +187,18 @@ def describe(scores: dict[str, object]) -> list[str]:
     return lines
 
 
-def examples(trained: Trained, prepared: Prepared) -> list[str]:
+def examples(trained: Trained, dataset: Dataset) -> list[str]:
     """Translations of the first sentences of the test; of the grammar's model the paper's two as well."""
-    sentences = prepared.texts('test')['source'][:4]
-    sentences = [*pictured(prepared), *sentences]
+    sentences = dataset.texts('test')['source'][:4]
+    sentences = [*pictured(dataset), *sentences]
     translations = Translator(trained).translate(sentences)
     pairs = zip(sentences, translations, strict=True)
     return [line for source, translation in pairs for line in (f'  {source}', f'    {translation}')]
 
 
-def pictured(prepared: Prepared) -> list[str]:
+def pictured(dataset: Dataset) -> list[str]:
     """The paper's own example, for a model of the grammar."""
-    return [ANIMAL.format('tired'), ANIMAL.format('wide')] if 'pronoun' in prepared.splits else []
+    return [ANIMAL.format('tired'), ANIMAL.format('wide')] if 'pronoun' in dataset.splits else []
 
 
 def views(trained: Trained, sentence: str | None, word: str | None, target_word: str | None) -> list[View]:
@@ -252,7 +252,7 @@ def attended(trained: Trained, sentence: str | None) -> tuple[str, str, list[Att
     sentence = ANIMAL.format('tired') if sentence is None else sentence
     # Cut as for a search, beyond which learned positions have no row.
     translation = Translator(trained, warn_of_cut).translate([sentence])[0]
-    sides = trained.tokenizer.of('source'), trained.tokenizer.of('target')
+    sides = trained.codec.of('source'), trained.codec.of('target')
     decode = trained.config.decode
     longest = decode.max_source_len, decode.max_source_len + decode.extra_len
     ids = [

@@ -66,7 +66,7 @@ class Translator:
             generate.sampling_key(self.trained.config, seed),
             lambda rows: on_done(rows / samples),
         )
-        decode = self.trained.tokenizer.of('target').decode
+        decode = self.trained.codec.of('target').decode
         for (i, k), row in zip(places, found, strict=True):
             texts = [decode(pieces.tolist(), one_line=True) for pieces in row.tokens]
             pairs = zip(texts, row.scores.tolist(), strict=True)
@@ -76,7 +76,7 @@ class Translator:
     def _encode(self, sentences: Sequence[str], longest: int, first: int) -> list[list[int]]:
         # Blanks are nothing.
         texts = [sentence if sentence.strip() else '' for sentence in sentences]
-        encoded = self.trained.tokenizer.of('source').encode_batch(texts)
+        encoded = self.trained.codec.of('source').encode_batch(texts)
         for i, tokens in enumerate(encoded):
             if len(tokens) > longest:
                 self.on_cut(first + i, len(tokens))
