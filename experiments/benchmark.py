@@ -31,7 +31,6 @@ import jax
 import numpy as np
 from etils import epath
 
-from experiments import command
 from experiments.compiled import compile_time, tpu
 from experiments.compiled import lower as programs
 from experiments.speed import data as pipeline
@@ -43,13 +42,14 @@ from experiments.tables import scales
 from transformer import config as configs
 from transformer import parallel
 from transformer.cli import flags as arguments
-from transformer.cli.flags import Call, Command, Flag
-from transformer.cli.terminal import folded
+from transformer.cli.flags import Call, Command, Flag, Program, parse_changes
+from transformer.cli.main import run_program
 from transformer.config import Config, ConfigError
 from transformer.nn import cost as accounting
 from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.workdir import Run
 from transformer.training import optim
 
 REPLICAS, REPLICA_UPDATES = 3, 20
@@ -113,7 +113,7 @@ def benchmark_average() -> None:
             pool.submit(save_checkpoints, folder, config, 5).result()
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         start = time.perf_counter()
-        restore.average(epath.Path(folder), 5, 1)
+        restore.average(Run.open(epath.Path(folder)), 5, 1)
         tell('averaging five checkpoints', time.perf_counter() - start, 's')
         peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
         tell('one checkpoint', checkpoint, 'GiB')
@@ -216,7 +216,7 @@ def benchmark_decode(call: Call) -> None:
     if (flags.workdir is None) != (flags.input is None):
         raise ConfigError('--workdir and --input: give both, or none')
     if flags.workdir is not None:
-        trained, origin = restore.load(flags.workdir)
+        trained, origin = restore.load(Run.open(flags.workdir))
         rows = search.read(trained, flags.input)
         what = f'{flags.workdir}, {origin}, {len(rows)} sentences of {flags.input}'
     else:
@@ -249,7 +249,7 @@ def benchmark_decode(call: Call) -> None:
 def benchmark_tpu(call: Call) -> None:
     """Compiles an update and a search for TPUs, and prints what they cost on each device."""
     check_report(call.flags.output)
-    file, changes = call.flags.config, {**TPU_SIZES, **command.changes(call.flags.set)}
+    file, changes = call.flags.config, {**TPU_SIZES, **parse_changes(call.flags.set)}
     if not os.path.isfile(file):
         raise ConfigError(f'--config={file}: no such file')
     config, found = arguments.config(call._replace(file=file, changes=changes)), {}
@@ -340,7 +340,7 @@ FLAGS = {
 
 def main(argv: Sequence[str]) -> int:
     """Runs one benchmark. Returns the exit status."""
-    return command.run(argv, 'benchmark', __doc__, COMMANDS, FLAGS)
+    return run_program(argv, Program('python -m experiments.benchmark', __doc__, COMMANDS, FLAGS))
 
 
 if __name__ == '__main__':

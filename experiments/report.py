@@ -13,7 +13,6 @@ from collections.abc import Callable, Sequence
 
 from absl import flags
 
-from experiments import command
 from experiments.rendering import formats
 from experiments.rendering.formats import Column
 from experiments.reports import differences, numbers, results, sensitivity
@@ -25,7 +24,8 @@ from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer import config as configs
 from transformer import files
-from transformer.cli.flags import Call, Command, Flag
+from transformer.cli.flags import Call, Command, Flag, Program
+from transformer.cli.main import run_program
 from transformer.config import ConfigError
 
 
@@ -419,7 +419,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str]) -> int:
     """Prints a report. Returns the exit status."""
-    return command.run(argv, 'report', __doc__, COMMANDS, FLAGS)
+    return run_program(argv, Program('python -m experiments.report', __doc__, COMMANDS, FLAGS))
 
 
 if __name__ == '__main__':

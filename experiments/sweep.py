@@ -17,12 +17,12 @@ from collections.abc import Sequence
 from absl import flags
 from tabulate import tabulate
 
-from experiments import command
 from experiments.compiled import tpu
 from experiments.sweeps import cost, launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
-from transformer.cli.flags import Call, Command, Flag
+from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_pairs
+from transformer.cli.main import run_program
 from transformer.config import ConfigError
 
 
@@ -102,7 +102,7 @@ def _resources(values: flags.FlagValues) -> dict[str, object]:
     if values.gpus:
         found['gpus_per_node'] = values.gpus
     if values.sbatch:
-        found['slurm_additional_parameters'] = command.pairs('sbatch', values.sbatch)
+        found['slurm_additional_parameters'] = parse_pairs('sbatch', values.sbatch)
     return found
 
 
@@ -129,7 +129,7 @@ def _workdir(values: flags.FlagValues) -> pathlib.Path:
 
 def _different(values: flags.FlagValues) -> dict[str, object]:
     """What the flags --set change in the base of the scale."""
-    found = command.changes(values.set)
+    found = parse_changes(values.set)
     if 'train.seed' in found:
         raise ConfigError('--set=train.seed: a sweep sets it; --seeds says which seeds')
     return found
@@ -251,7 +251,7 @@ COMMANDS = {
 
 def main(argv: Sequence[str]) -> int:
     """Executes one command. Returns the exit status."""
-    return command.run(argv, 'sweep', __doc__, COMMANDS, FLAGS)
+    return run_program(argv, Program('python -m experiments.sweep', __doc__, COMMANDS, FLAGS))
 
 
 if __name__ == '__main__':

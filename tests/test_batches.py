@@ -18,7 +18,7 @@ from transformer.data.dataset import Dataset, Ragged, Split
 from transformer.data.prefetch import prefetch
 from transformer.data.rows import BUCKETS, bucket_widths, patterns, rows_per_batch
 from transformer.data.tokenizer import ByteTokenizer
-from transformer.tasks.task import task_of
+from transformer.tasks import task_of
 
 # 10,000 training pairs of WMT 2014.
 WMT = pathlib.Path(os.environ.get('TRANSFORMER_TEST_DATA', 'none')) / 'wmt14_train_sample_en-de'

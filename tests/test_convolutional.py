@@ -125,7 +125,7 @@ def test_the_equations_in_numpy(changes):
     params = random_params(config)
     batch = {'source': packed(SOURCES), 'target': packed(TARGETS)}
     run = lambda params: models.build(config).apply({'params': params}, batch, train=False)
-    found, shown = jax.jit(run)(params)[0], attention.attention(config, params, batch)
+    found, shown = jax.jit(run)(params)[0], attention.attention_weights(config, params, batch)
     assert np.isfinite(found).all() and set(shown) == {'decoder/cross_attention'}
     first, first_source = 0, 0
     for source, target in zip(SOURCES, TARGETS, strict=True):

@@ -11,7 +11,7 @@ from transformer import parallel
 from transformer.config import config_dict, resolve
 from transformer.inference import generate
 from transformer.nn import models
-from transformer.tasks.task import sums as sums_of
+from transformer.tasks import sums_of
 from transformer.tokens import Tokens
 from transformer.training.step import initial_state, train_step
 

@@ -4,71 +4,26 @@ import json
 
 import numpy as np
 import pytest
-from etils import epath
-from matplotlib import image
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 
 from experiments.figures import __main__ as command
-from experiments.figures import attention, plots
+from experiments.figures import plots
 from transformer import config as configs
+from transformer import files as written
 from transformer.config import ConfigError
 from transformer.inference import attention as attentions
-from transformer.inference import heat_maps
-from transformer.inference.attention import Attended, View
+from transformer.inference import attention_figures
+from transformer.inference.attention import Attended, Attention
 from transformer.nn import positions
 
 PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
 
 
-def view(queries: int, keys: int, looked_at: list[int] | None, sentence: str = 'Two dogs ran.') -> View:
-    """Of two layers with three heads; the query at i attends to the key at i, or the last one."""
-    weights = np.zeros((2, 3, queries, keys))
-    for i in range(queries):
-        weights[:, :, i, min(i, keys - 1)] = 1.0
-    names = [f'▁{i}' for i in range(max(queries, keys))]
-    title = attentions.title('encoder', 'dogs' if looked_at else None, sentence)
-    return View(title, weights, names[:queries], names[:keys], looked_at)
-
-
-def size(path) -> tuple[int, int]:
-    height, width, _ = image.imread(path).shape
-    return width, height
-
-
-def test_a_word_has_a_row_for_each_head_and_all_words_one_each():
-    at_word, everything = heat_maps.Map(view(5, 4, [1, 2])), heat_maps.Map(view(5, 4, None))
-    assert at_word.rows.shape == (2 * 3 + 1, 4) and at_word.labels[-1] == 'mean'
-    np.testing.assert_allclose(at_word.rows, np.tile([0, 0.5, 0.5, 0], (7, 1)))
-    np.testing.assert_array_equal(everything.rows, np.eye(4)[[0, 1, 2, 3, 3]])
-    assert everything.labels == ['0', '1', '2', '3', '4']
-
-
-def test_long_sentences_stand_below_each_other_and_their_text_is_whole(tmp_path):
-    folder = epath.Path(tmp_path)
-    short = size(heat_maps.draw_attention(folder, [[view(4, 4, None), view(4, 4, None)]], 'short'))
-    # With what TeX would take for a formula, and a text far longer than its picture is wide.
-    long = [view(40, 40, None, 'word $x_ ' * 100) for _ in range(2)]
-    wide = size(heat_maps.draw_attention(folder, [long], 'long'))
-    assert wide[0] < 2 * 40 * 0.42 * heat_maps.DPI and wide[1] > 2 * 40 * 0.24 * heat_maps.DPI
-    assert short[0] > short[1]
-
-
-def test_a_figure_does_not_replace_another(tmp_path):
-    folder, names = epath.Path(tmp_path), []
-    (tmp_path / 'figures').mkdir()
-    for views in ([view(4, 4, [1])], [view(4, 4, [1])], [view(4, 4, None)], [view(4, 4, None, '我 们/..')]):
-        names.append(heat_maps.free_name(folder, views))
-        (tmp_path / 'figures' / f'{names[-1]}.png').touch()
-    assert names == ['dogs-two-dogs-ran', 'dogs-two-dogs-ran-2', 'all-words-two-dogs-ran', 'all-words-我-们']
-
-
 def test_words_in_pieces():
     assert attentions.places(PIECES, 'dogs') == [1, 2]
-    assert attentions.places(PIECES, None) is None
     assert attentions.has_word(PIECES, 'dogs') and not attentions.has_word(PIECES, 'it')
-    with pytest.raises(ConfigError, match="--word=it: not a word of 'Two dogs ran .'"):
-        attentions.places(PIECES, 'it')
+    assert attentions.last_word(PIECES) == 'ran' and attentions.last_word(['▁?']) is None
 
 
 def seen(queries: list[str], keys: list[str], *, causal: bool = False, heads: int = 3) -> Attended:
@@ -83,20 +38,21 @@ def seen(queries: list[str], keys: list[str], *, causal: bool = False, heads: in
 def test_words_get_the_sum_and_give_the_mean_of_their_pieces():
     pieces, words = ['▁Two', '▁dog', 's', '▁', '.', '</s>'], ['Two', 'dogs', '␣', '.', '</s>']
     given = seen(pieces, ['·', *pieces[:-1]])
-    found = attention.by_words(given)
+    found = attentions.by_words(given)
     assert (found.queries, found.keys) == (words, ['·', *words[:-1]])
     w = given.weights
     np.testing.assert_allclose(found.weights[:, :, 0, 2], w[:, :, 0, 2] + w[:, :, 0, 3])
     np.testing.assert_allclose(found.weights[:, :, 1, 0], (w[:, :, 1, 0] + w[:, :, 2, 0]) / 2)
     np.testing.assert_allclose(found.weights.sum(-1), 1.0)
     # The start is a word of its own, also before a piece that continues a word.
-    assert attention.by_words(seen(['·', 'a', 'b'], ['·', 'a', 'b'])).keys == ['·', 'ab']
+    assert attentions.by_words(seen(['·', 'a', 'b'], ['·', 'a', 'b'])).keys == ['·', 'ab']
 
 
-@pytest.mark.parametrize('query', [None, 1])
+@pytest.mark.parametrize('query', [None, 'cat'])
 def test_lines_have_the_colour_of_their_head_and_are_as_strong_as_their_weight(query):
     given = seen(['The', 'cat', 'ran'], ['Die', 'Katze'])
-    figure = attention.draw_lines(given, 1, [0, 2], query)
+    figure = attention_figures.draw_lines([[given._replace(word=query)]], 1, [0, 2])
+    query = None if query is None else given.queries.index(query)
     lines = [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]
     assert len(lines) == 2
     for head, drawn in zip([0, 2], lines, strict=True):
@@ -106,37 +62,47 @@ def test_lines_have_the_colour_of_their_head_and_are_as_strong_as_their_weight(q
         expected = {
             ((q, 1.0), (k, 0.0)): weight
             for (q, k), weight in np.ndenumerate(given.weights[1, head])
-            if weight >= attention.LEAST and query in (None, q)
+            if weight >= attention_figures.LEAST and query in (None, q)
         }
         assert ends.keys() == expected.keys() and expected
         for end, weight in expected.items():
-            np.testing.assert_allclose(ends[end], to_rgba(attention.colours(3)[head], weight))
+            np.testing.assert_allclose(ends[end], to_rgba(attention_figures.head_colours(3)[head], weight))
     [legend] = figure.legends
     named = {text.get_text(): to_rgba(line.get_color()) for text, line in zip(
         legend.get_texts(), legend.get_lines(), strict=True
     )}  # fmt: skip
-    assert named == {f'head {head + 1}': to_rgba(attention.colours(3)[head]) for head in (0, 2)}
+    assert named == {f'head {head + 1}': to_rgba(attention_figures.head_colours(3)[head]) for head in (0, 2)}
     boxes = figure.axes[0].patches
     assert len(boxes) == (0 if query is None else 4)
     if query is not None:
         np.testing.assert_allclose([b.get_facecolor()[3] for b in boxes], given.weights[1, [0, 2], 1].ravel())
 
 
+def test_panels_are_of_the_kinds_whose_word_is_looked_at():
+    words = ['▁The', '▁cat', '▁ran']
+    kinds = [seen(words, words), seen(words, words)._replace(word='cat')]
+    for chosen, count in ((kinds, 1), (kinds[:1], 1), (kinds[:1] * 2, 2)):
+        drawn = attention_figures.draw_focus([Attention('The cat ran', '', chosen)] * 2)
+        assert len([axis for axis in drawn.axes if axis.get_title('left')]) == 2 * count
+    with pytest.raises(ConfigError, match='--word=dog'):
+        attention_figures.draw_focus([Attention('', '', [kinds[0]._replace(word='dog')])])
+
+
 def test_a_head_that_attends_evenly_to_many_words_has_no_lines():
     words = [f'word{i}' for i in range(60)]
-    even = seen(words, words)
-    figure = attention.draw_lines(even._replace(weights=np.full((1, 2, 60, 60), 1 / 60)), 0, [0, 1], 3)
+    even = seen(words, words)._replace(weights=np.full((1, 2, 60, 60), 1 / 60), word='word3')
+    figure = attention_figures.draw_lines([[even]])
     assert not [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]
 
 
 def test_every_head_has_a_colour_of_its_own():
     for heads in (1, 8, 10, 16, 20, 33):
-        assert len(set(attention.colours(heads))) == heads
+        assert len(set(attention_figures.head_colours(heads))) == heads
 
 
 def test_all_heads_as_a_grid():
     given = seen(['a', 'b', 'c'], ['a', 'b'])
-    figure = attention.draw_heads(given)
+    figure = attention_figures.draw_heads(given)
     maps = [axis.images[0].get_array() for axis in figure.axes]
     np.testing.assert_allclose(np.square(maps), given.weights.reshape(6, 3, 2))
 
@@ -144,7 +110,7 @@ def test_all_heads_as_a_grid():
 SENTENCE = 'The </script> cat & the Donaudampfschifffahrtsgesellschaft saw <b>it</b>.'
 
 
-FIRST = attention.Choice(kind=0, layer=1, heads=[0, 1, 2], word=None)
+FIRST = attention_figures.Choice(kind=0, layer=1, heads=[0, 1, 2], word=None)
 
 
 @pytest.fixture
@@ -157,7 +123,7 @@ def page_file(tmp_path):
         seen(written, ['·', *written[:-1]], causal=True, heads=12)._replace(name='decoder self-attention'),
     ]
     file = tmp_path / 'attention.html'
-    file.write_text(attention.page(SENTENCE, 'Die <i>Katze</i>', 'a model', kinds, FIRST))
+    file.write_text(attention_figures.page(Attention(SENTENCE, 'Die <i>Katze</i>', kinds), 'a model', FIRST))
     return file, kinds
 
 
@@ -169,7 +135,7 @@ def test_the_page_of_attention(page_file, opened, width):
     choose = lambda name: page.get_by_role('button', name=name, exact=True)
     fits = lambda: page.evaluate('document.documentElement.scrollWidth') <= width
     count = lambda: page.locator('#drawn line').count()
-    strong = lambda weights: int((np.rint(1000 * weights) >= 1000 * attention.LEAST).sum())
+    strong = lambda weights: int((np.rint(1000 * weights) >= 1000 * attention_figures.LEAST).sum())
     words = lambda side: page.locator(f'#{side} li').all_inner_texts()
     # At first the last layer of the first kind, with all heads and words.
     assert fits() and words('queries') == kinds[0].queries and count() == strong(kinds[0].weights[1])
@@ -221,11 +187,11 @@ def test_the_page_of_attention(page_file, opened, width):
 
 def test_the_page_of_attention_by_touch_and_as_it_was_asked_for(page_file, opened):
     file, kinds = page_file
-    first = attention.Choice(kind=1, layer=0, heads=[2], word=3)
-    file.write_text(attention.page(SENTENCE, 'Die <i>Katze</i>', 'a model', kinds, first))
+    first = attention_figures.Choice(kind=1, layer=0, heads=[2], word=3)
+    file.write_text(attention_figures.page(Attention(SENTENCE, 'Die <i>Katze</i>', kinds), 'a model', first))
     page = opened(file, 390, 844, has_touch=True)
     count = lambda: page.locator('#drawn line').count()
-    strong = lambda weights: int((np.rint(1000 * weights) >= 1000 * attention.LEAST).sum())
+    strong = lambda weights: int((np.rint(1000 * weights) >= 1000 * attention_figures.LEAST).sum())
     word = page.get_by_role('button', name='Wort3', exact=True)
     assert count() == strong(kinds[1].weights[0, 2, 3]) and word.get_attribute('aria-pressed') == 'true'
     word.tap()
@@ -276,7 +242,7 @@ def test_a_picture_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path):
 
     (tmp_path / 'curves.png').write_bytes(b'earlier')
     with pytest.raises(OSError, match='no font'):
-        heat_maps.write(Broken(), tmp_path / 'curves.png')
+        written.write_figure(tmp_path / 'curves.png', Broken())
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {'curves.png': b'earlier'}
 
 
@@ -290,7 +256,7 @@ def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
         (['positions', str(tmp_path)], f'{tmp_path}'),
         (['attention', f'--workdir={tmp_path}'], f'{tmp_path}'),
         (['attention', '--attention=both'], '--attention'),
-        (['attention', '--sentence= '], '--sentence: there is nothing in it'),
+        (['attention', '--sentence= '], '--sentence'),
     ):
         assert command.main(['figures', f'--output={tmp_path / "drawn"}', *argv]) == 2
         error = capsys.readouterr().err

@@ -23,6 +23,7 @@ ORDER = (
     'actions',
     'cli',
     '__init__',
+    '__main__',
 )
 # What these may import of ours, where that is less than all rooms before them.
 ONLY = {
@@ -32,6 +33,7 @@ ONLY = {
     'data': {'tokens', 'files', 'config'},
     'parallel': {'tokens', 'config'},
     '__init__': {'actions'},
+    '__main__': {'cli'},
 }
 FENCES = {
     'orbax': {'transformer/runs/checkpoint.py'},

@@ -10,17 +10,17 @@ import sys
 import jax
 import numpy as np
 import pytest
-from etils import epath
 
 import run
 from transformer import config as configs
-from transformer.actions.compare import Side, _not_alike
+from transformer.actions.compare import Side, incomparable
+from transformer.actions.load import load
 from transformer.config import ConfigError
 from transformer.nn import models
 from transformer.runs import restore
-from transformer.tasks import contract
+from transformer.runs.workdir import Run
+from transformer.tasks import contract, sums_of
 from transformer.tasks.language import task
-from transformer.tasks.task import sums
 from transformer.tokens import Tokens
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -81,7 +81,7 @@ def generate(monkeypatch, capfdbinary, workdir, *argv: str, lines: bytes = b'') 
 def test_scores_in_every_unit(trained, song):
     """Each byte's probability is computed alone, from the bytes that its window shows."""
     scores = json.loads((trained / 'result.json').read_text())['scores']['test']
-    trained_model, _ = restore.load(trained)
+    trained_model, _ = restore.load(Run.open(trained))
     text = TEXT[len(TEXT) * 90 // 100 :].encode()
     tokens = [byte + 3 for byte in text] + [1]
     nats = 0.0
@@ -197,10 +197,10 @@ def test_samples_depend_on_the_seed_and_the_prompt_alone(monkeypatch, capfdbinar
 
 def test_a_sample_is_drawn_from_the_model(trained):
     """The likelihood that is reported is that of the text, read by the full pass; longer than a row."""
-    model, _ = restore.load(trained)
+    model, _ = restore.load(Run.open(trained))
     config = configs.replace(model.config, {'decode.extra_len': 8})
     prompt = '99 bo'
-    found = task.Generator(model._replace(config=config)).hypotheses([prompt], samples=4, seed=3)
+    found = task.hypotheses(model._replace(config=config), [prompt], samples=4, seed=3)
     for text, score in found[0]:
         assert text.startswith(prompt)
         tokens = [byte + 3 for byte in text.encode()]
@@ -219,29 +219,29 @@ def test_a_sample_is_drawn_from_the_model(trained):
 
 
 def test_texts_longer_than_a_row_go_on(trained):
-    model, _ = restore.load(trained)
+    model, _ = restore.load(Run.open(trained))
     for method in ('sample', 'greedy'):
-        texts = task.Generator(model).generate(['1', '', 'a' * 40], method=method, extra_len=50)
+        texts = task.generate(model, ['1', '', 'a' * 40], method=method, extra_len=50)
         assert len(texts) == 3
         assert max(len(text.encode()) for text in texts) > 16
     with pytest.raises(ConfigError, match='extra_len'):
-        task.Generator(model).generate(['1'], method='beam', extra_len=50)
+        task.generate(model, ['1'], method='beam', extra_len=50)
 
 
 def test_a_continuation_does_not_depend_on_the_other_prompts(trained):
     """Not even where another one is too long for a row together with what follows."""
-    generator = task.Generator(restore.load(trained)[0])
+    model = load(trained)
     for method in ('sample', 'greedy'):
-        alone = generator.hypotheses(['12 b'], method=method, extra_len=12)
-        both = generator.hypotheses(['12 b', 'x' * 10], method=method, extra_len=12)
+        alone = model.hypotheses(['12 b'], method=method, extra_len=12)
+        both = model.hypotheses(['12 b', 'x' * 10], method=method, extra_len=12)
         assert both[:1] == alone
 
 
 def test_of_a_long_prompt_as_much_is_read_as_fits_into_a_row_with_what_follows(trained):
-    generator = task.Generator(restore.load(trained)[0])
+    model = load(trained)
     prompt = '0123456789abcdefghijklmnopqrstuvwxyz'
     for extra, read in ((3, 13), (8, 8), (12, 8)):
-        long, end = (generator.hypotheses([p], method='greedy', extra_len=extra)[0][0] for p in
+        long, end = (model.hypotheses([p], method='greedy', extra_len=extra)[0][0] for p in
                      (prompt, prompt[-read:]))  # fmt: skip
         first = 3 if extra == 3 else 8
         assert long.text[len(prompt) :][:first] == end.text[read:][:first]
@@ -256,38 +256,42 @@ def test_the_first_gradient_is_of_a_size(positions, norm):
         'model.d_model': 16, 'model.h': 2, 'model.d_ff': 16, 'model.vocab_size': 260, 'data.pieces': 260,
         'model.positions': positions, 'model.norm': norm,
     }))  # fmt: skip
-    batch = jax.tree.map(jax.numpy.asarray, models.blank(config, 4, 6))
+    batch = jax.tree.map(lambda x: jax.numpy.asarray(x)[None], models.blank(config, 4, 6))
     params = jax.jit(lambda key: models.initialize(config, key))(jax.random.key(0))
-    mean = lambda params: (lambda found: found['loss'] / found['weight'])(sums(config)(params, batch, None))
+    mean = lambda params: (lambda found: found['loss'] / found['weight'])(
+        sums_of(config)(params, batch, None)
+    )
     gradient = jax.jit(jax.grad(mean))(params)
     norm_of_gradient = math.sqrt(sum(float((g**2).sum()) for g in jax.tree.leaves(gradient)))
     assert 0.01 < norm_of_gradient < 100
 
 
 def test_beams_and_samples_that_do_not_go_together(trained):
-    generator = task.Generator(restore.load(trained)[0])
-    best = generator.hypotheses(['4'], method='beam', best=3, extra_len=6)[0]
+    model = load(trained)
+    best = model.hypotheses(['4'], method='beam', best=3, extra_len=6)[0]
     assert len(best) == 3
     assert [h.score for h in best] == sorted((h.score for h in best), reverse=True)
     # Room for nothing: the prompt as it is, however it is searched.
     for method in ('beam', 'greedy', 'sample'):
-        assert generator.generate(['4 4', ''], method=method, extra_len=0) == ['4 4', '']
+        assert model.generate(['4 4', ''], method=method, extra_len=0) == ['4 4', '']
     with pytest.raises(ConfigError, match=r'extra_len=12: .* prompt 2 \(\d+ pieces\)'):
-        generator.hypotheses(['4', '4 4 4 4 4 4'], method='beam', extra_len=12)
+        model.hypotheses(['4', '4 4 4 4 4 4'], method='beam', extra_len=12)
     with pytest.raises(ConfigError, match='samples=2'):
-        generator.hypotheses(['4'], method='greedy', samples=2)
+        model.hypotheses(['4'], method='greedy', samples=2)
     with pytest.raises(ConfigError, match='nbest=2'):
-        generator.hypotheses(['4'], method='sample', best=2)
+        model.hypotheses(['4'], method='sample', best=2)
 
 
 def test_a_long_prompt_keeps_its_end(trained):
     cut = []
-    generator = task.Generator(restore.load(trained)[0], lambda *told: cut.append(told))
+    model = load(trained)
     long, end = 'x' * 500 + ' 7 bottles', ' 7 bottles'
-    longest = generator.trained.config.decode.max_source_len
-    found = generator.generate([long], method='greedy', extra_len=4, max_source_len=10)
+    longest = model.trained.config.decode.max_source_len
+    found = model.generate(
+        [long], method='greedy', extra_len=4, max_source_len=10, on_cut=lambda *of: cut.append(of)
+    )
     assert cut == [(0, 510)] and longest > 10
-    assert found == generator.generate([end], method='greedy', extra_len=4)
+    assert found == model.generate([end], method='greedy', extra_len=4)
 
 
 def test_a_prompt_of_several_lines_and_texts_that_have_some(monkeypatch, capfdbinary, trained):
@@ -302,7 +306,7 @@ def test_a_prompt_of_several_lines_and_texts_that_have_some(monkeypatch, capfdbi
 @pytest.mark.parametrize(
     ('argv', 'parts'),
     [
-        (['translate'], ['train.task=language', 'translation']),
+        (['translate'], ['train.task=language', 'generate']),
         (['diagnose'], ['train.task=language']),
         (['generate', '--prompt=a', '--nbest=3'], ['nbest=3']),
         (['figure', '--sentence=one two', '--word=three'], ['three', 'one two']),
@@ -325,22 +329,24 @@ def test_what_a_language_model_cannot_do(capfd, monkeypatch, trained, argv, part
 
 def test_a_figure_of_its_heads(trained, capsys, caplog):
     call = ['run.py', 'figure', f'--workdir={trained}', '--sentence=12 bottles', '--word=bottles']
-    capsys.readouterr()
-    for name in ('bottles-12-bottles.png', 'bottles-12-bottles-2.png'):
+    drawn = []
+    for _ in range(2):
+        capsys.readouterr()
         assert run.main(call) == 0
-        assert capsys.readouterr().out == f'{trained}/figures/{name}: attention of decoder: "bottles"\n'
-        assert (trained / 'figures' / name).stat().st_size > 1000
-    model, _ = restore.load(trained)
-    (view,) = task.views(model, '12 bottles', 'bottles', None)
-    assert view.weights.shape == (1, 2, 11, 11)
-    assert task.views(model, 'Ja, 12 bottles!', None, None)[0].title.startswith('decoder: "bottles"')
-    # A text without a word, and one that is longer than a row.
-    (everything,) = task.views(model, '?! ' * 30, None, None)
-    assert everything.looked_at is None and everything.queries == everything.keys
+        drawn.append(pathlib.Path(capsys.readouterr().out.strip()))
+    # The same call draws the same file.
+    assert drawn[0] == drawn[1] and drawn[0].parent == trained / 'figures'
+    assert drawn[0].stat().st_size > 1000
+    model = load(trained)
+    [seen] = model.attention('12 bottles').kinds
+    assert seen.weights.shape == (1, 2, 11, 11) and seen.word == 'bottles'
+    np.testing.assert_allclose(seen.weights.sum(-1), 1.0, rtol=1e-5)
+    [last] = model.attention('Ja, 12 bottles!').kinds
+    assert last.word == 'bottles'
+    # A text without a word that is longer than a row.
+    [everything] = model.attention('?! ' * 30).kinds
+    assert everything.word is None and everything.queries == everything.keys
     assert len(everything.keys) == 16 and 'only the first 16 of 91 pieces are drawn' in caplog.text
-    # The queries are those that have just read the word.
-    assert ''.join(view.keys[i] for i in view.looked_at).endswith('bottles')
-    np.testing.assert_allclose(view.weights.sum(-1), 1.0, rtol=1e-5)
 
 
 def test_every_task_gives_loss_and_weight():
@@ -348,11 +354,11 @@ def test_every_task_gives_loss_and_weight():
         'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text', 'model.N': 1,
         'model.d_model': 16, 'model.h': 2, 'model.d_ff': 16, 'model.vocab_size': 260, 'data.pieces': 260,
     }))  # fmt: skip
-    batch = jax.tree.map(jax.numpy.asarray, models.blank(config, 2, 4))
+    batch = jax.tree.map(lambda x: jax.numpy.asarray(x)[None], models.blank(config, 2, 4))
     params = jax.jit(lambda key: models.initialize(config, key))(jax.random.key(0))
-    whole = sums(config)(params, batch, None)
+    whole = sums_of(config)(params, batch, None)
     assert float(whole['weight']) == 8.0
-    half = sums(config)(params, batch | {'weight': jax.numpy.full((2, 4), 0.5)}, None)
+    half = sums_of(config)(params, batch | {'weight': jax.numpy.full((1, 2, 4), 0.5)}, None)
     assert float(half['weight']) == 4.0
     assert float(half['loss']) == pytest.approx(float(whole['loss']) / 2, rel=1e-5)
 
@@ -370,21 +376,19 @@ def test_evaluates_and_compares_on_a_file(capfd, monkeypatch, trained, tmp_path)
     call = ['run.py', 'compare', f'{trained}:4', f'{trained}:2', '--text=mine.txt', '--json']
     assert run.main(call) == 0
     report = json.loads(capfd.readouterr().out)['scores']
-    found = report['bits per byte']
+    found = report['bits_per_byte']
     assert found['a'] != found['b'] and scores['bits_per_byte'] in (found['a'], found['b'])
-    # Both are known now; windows of another stride are told.
-    config = json.loads((trained / 'config.json').read_text())['data']
+    # Both are known now; windows of another stride are noted.
     again = json.loads((trained / 'result.json').read_text())
     assert [name.rpartition('.')[2] for name in again['evaluations']] == ['latest', '4', '2']
     with monkeypatch.context() as patched:
-        patched.setattr('transformer.actions.evaluate.run_file_evaluation', None)
+        patched.setattr('transformer.actions.compare.evaluate_files', None)
         assert run.main(call) == 0
     assert json.loads(capfd.readouterr().out)['notes'] == []
     _, *sides = [contract.Evaluation(name, entry, []) for name, entry in again['evaluations'].items()]
     sides[1].entry['context']['stride'] += 1
-    window, stride = config['row_len'], config['stride']
-    assert list(_not_alike((Side(epath.Path(trained), '4'),) * 2, sides)) == [
-        f'the two saw different contexts: windows of {window} pieces, {stride} new ones in each and windows '
-        f'of {window} pieces, {stride + 1} new ones in each'
-    ]
+    opened = Run.open(trained)
+    [note] = incomparable((Side(opened, '4'), Side(opened, '2')), sides)
+    stride = opened.config.data.stride
+    assert f'stride {stride} and {stride + 1}' in note
     (trained / 'result.json').write_text(before)

@@ -19,7 +19,7 @@ from transformer.config import ConfigError
 from transformer.data import tokenizer
 from transformer.nn import models
 from transformer.runs.restore import Trained
-from transformer.tasks.task import sums, task_of
+from transformer.tasks import sums_of, task_of
 from transformer.tokens import EOS, Tokens
 
 WIDTH = 12
@@ -105,7 +105,7 @@ def test_log_p_of_pairs_and_their_pieces(request, which):
         assert len(found.pieces) == len(pair[1].encode()) + 1 and found.pieces[-1] == '</s>'
         assert found.total == pytest.approx(expected(trained, *pair).sum(), rel=1e-5)
     # It is what the loss adds up, with all pairs in one batch as well as one by one.
-    total, loss = 0.0, jax.jit(sums(trained.config))
+    total, loss = 0.0, jax.jit(sums_of(trained.config))
     for source, target in given:
         rows = [[byte + 3 for byte in side.encode()] + [EOS] for side in (source, target)]
         batch = dict(zip(('source', 'target'), map(one_row, rows), strict=True))

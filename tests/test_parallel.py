@@ -24,15 +24,16 @@ import functools, jax, numpy as np
 from configs import tiny
 from transformer import config, parallel
 from transformer.runs import process
-from transformer.tasks import task
+from transformer import tasks
 from transformer.training import split_sums, step
 
 prepared_config = config.resolve(tiny.get_config())
-of = task.task_of(prepared_config)
+of = tasks.task_of(prepared_config)
 dataset = of.prepare(prepared_config, process.cache_folder() / 'corpora', lambda *_: None)
 dev = of.batches(prepared_config, dataset, 'dev')
 params = parallel.replicate(step.initial_state(prepared_config).params)
-found = {{split_sums.means(task.sums(prepared_config), params, dev)['loss'] for _ in range({EVALUATIONS})}}
+sums = tasks.sums_of(prepared_config)
+found = {{split_sums.means(sums, params, dev)['loss'] for _ in range({EVALUATIONS})}}
 assert len(found) == 1 and parallel.device_count() == 2
 print('ended')
 """

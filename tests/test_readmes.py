@@ -147,7 +147,7 @@ def test_calls_of_run_are_understood(page, monkeypatch):
     for words in calls_of_run(page):
         named = ['--config=configs/base.py' if word == FILE else word for word in words if word != ANY_OPTION]
         if '--help' not in words:
-            main.parse(['run.py', *named])
+            main.parse_run_py(['run.py', *named])
 
 
 @pytest.mark.parametrize('page', PAGES)
@@ -267,8 +267,8 @@ def test_the_task_that_is_shown():
         task = example('transformer/README.md', 'UNK', {})['TASK']
         tokens = jnp.full((40, 50), 7)
         batch = {side: Tokens(tokens, jnp.ones_like(tokens), tokens) for side in ('source', 'target')}
-        task.sums(None, None, batch, jax.random.key(0))
-        task.sums(None, None, batch, None)
+        tasks.sums_of(None, None, batch, jax.random.key(0))
+        tasks.sums_of(None, None, batch, None)
     trained, evaluated = seen
     assert evaluated is batch
     np.testing.assert_array_equal(trained['target'].tokens, tokens)

@@ -163,7 +163,7 @@ def test_the_equations_in_numpy(changes):
     if config.model.alignment == 'none':
         assert not kept
         return
-    shown = attention.attention(config, params, pair())
+    shown = attention.attention_weights(config, params, pair())
     assert set(shown) == {'decoder/cross_attention'}
     # One layer, one head.
     np.testing.assert_allclose(shown['decoder/cross_attention'][0, 0], alignment, rtol=1e-4, atol=1e-6)

@@ -226,7 +226,7 @@ def test_options_give_the_config():
         scale = 'grammar' if table.rows[0].scale == 'paper' else table.rows[0].scale
         for row in table.rows:
             call = ['run.py', *scales.options(row, scale, {'train.seed': 7})]
-            called = flags.config(main.parse(call))
+            called = flags.config(main.parse_run_py(call))
             config = scales.config(row, scale, {'train.seed': 7})
             assert called == config, (name, row.name)
 

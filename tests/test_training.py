@@ -22,7 +22,7 @@ from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
-from transformer.tasks.task import sums as sums_of
+from transformer.tasks import sums_of
 from transformer.tokens import Batch, Tokens
 from transformer.training import loop, losses
 from transformer.training.loop import Progress, Stopped, train

@@ -13,8 +13,9 @@ import run
 import transformer
 from transformer.cli import flags as arguments
 from transformer.cli import main
-from transformer.runs import restore, warm_start, workdir
+from transformer.runs import restore, warm_start
 from transformer.runs.hashes import fingerprint, named_leaves
+from transformer.runs.workdir import Run
 
 ROOT = pathlib.Path(__file__).parent.parent
 TINY = {
@@ -113,14 +114,14 @@ def test_a_folder_with_or_without_a_checkpoint(tmp_path, monkeypatch, word, part
     monkeypatch.chdir(tmp_path)
     for folder in ('a', 'b', 'b:c'):
         (tmp_path / folder).mkdir()
-    assert restore.parsed(word) == parts
+    assert restore.parse_checkpoint(word) == parts
 
 
 def test_what_agrees_in_name_shape_and_type_is_taken():
     own, other = tree(a=(2, 3), b=(4,), c=(5,), e=(6,)), tree(a=(2, 3), b=(7,), d=(5,), e=(6,))
     other['e']['kernel'] = other['e']['kernel'].astype(np.float16)
     other['a']['kernel'] += 1
-    taken, left = warm_start.compared(own, other)
+    taken, left = warm_start.compare_leaves(own, other)
     assert taken == ['a/kernel']
     assert left == {
         'b/kernel': 'float32 (7,) there, float32 (4,) here',
@@ -128,7 +129,7 @@ def test_what_agrees_in_name_shape_and_type_is_taken():
         'd/kernel': 'only in the other run',
         'e/kernel': 'float16 (6,) there, float32 (6,) here',
     }
-    merged = named_leaves(warm_start.merged(own, other, taken))
+    merged = named_leaves(warm_start.merge(own, other, taken))
     assert list(merged) == ['a/kernel', 'b/kernel', 'c/kernel', 'e/kernel']
     assert merged['a/kernel'].all() and not merged['b/kernel'].any()
     record = {'workdir': 'w', 'checkpoint': 'best', 'steps': [3], 'taken': taken, 'left': left}
@@ -142,33 +143,33 @@ def test_what_agrees_in_name_shape_and_type_is_taken():
 
 
 def test_the_default_work_directory_names_the_start():
-    call = main.parse(['run.py', '--init_from=runs/news:300'])
+    call = main.parse_run_py(['run.py', '--init_from=runs/news:300'])
     assert arguments.work_directory(call) == 'runs/tiny-init=news_300'
 
 
 def test_a_warm_start_is_recorded_and_keeps_the_tokenizer(origin, warmed):
     record = result_of(warmed)['init_from']
-    there, found = restore.load(origin, '1')
+    there, found = restore.load(Run.open(origin), '1')
     assert record['workdir'] == str(origin) and record['checkpoint'] == '1' and record['steps'] == [1]
     assert record['params_sha256'] == fingerprint(jax.device_get(there.params))
     assert record['taken'] == sorted(named_leaves(there.params)) and record['left'] == {}
     assert record == json.loads((warmed / 'init_from.json').read_text())
     assert (warmed / 'tokenizer.model').read_bytes() == (origin / 'tokenizer.model').read_bytes()
-    lock = workdir.read_lock(epath.Path(warmed))
+    lock = Run.open(epath.Path(warmed)).manifest
     assert lock['given_tokenizer_sha256'] == lock['tokenizer_sha256'] == there.codec.sha256
     assert 'init_from' not in result_of(origin)
 
 
 def test_the_other_run_is_found_from_any_folder(origin, tmp_path, monkeypatch):
     monkeypatch.chdir(origin.parent)
-    config = workdir.read_config(epath.Path(origin))
+    config = Run.open(epath.Path(origin)).config
     found = warm_start.start(config, f'{origin.name}:1', epath.Path(tmp_path / 'new'))
     assert found.record['workdir'] == str(origin)
 
 
 def test_it_starts_where_the_other_run_was_and_not_as_the_seed_says(origin, warmed, texts, tmp_path):
     # No update moves a parameter by more than the learning rate, about 2e-5 here.
-    start, first = (restore.load(folder, '1')[0].params for folder in (origin, warmed))
+    start, first = (restore.load(Run.open(folder), '1')[0].params for folder in (origin, warmed))
     away = [np.abs(a - b).max() for a, b in zip(*map(jax.tree.leaves, (start, first)), strict=True)]
     assert 0 < max(away) < 1e-3
 
@@ -242,7 +243,7 @@ def test_separate_vocabularies_train_translate_and_start_another(texts, tmp_path
     assert train(tmp_path / 'a', texts[0], **SEPARATE, **{'train.steps': 1}) == 0
     assert train(tmp_path / 'b', texts[1], f'--init_from={tmp_path / "a"}', **SEPARATE) == 0
     assert result_of(tmp_path / 'b')['init_from']['left'] == {}
-    there, here = (restore.load(tmp_path / name)[0].codec for name in ('a', 'b'))
+    there, here = (restore.load(Run.open(tmp_path / name))[0].codec for name in ('a', 'b'))
     assert there.sha256 == here.sha256
     assert there.of('source').encode('seven eight') != there.of('target').encode('seven eight')
     for command in (['evaluate', '--split=dev'], ['diagnose', '--split=dev']):

@@ -15,15 +15,17 @@ Axis letters, in annotations and einsum:
 def load(workdir, checkpoint: str = 'scored'):
     """The model of a work directory: `transformer.load('runs/tiny').translate(['The dog ...'])`.
 
+    Its methods are what its task can do: `translate`, `generate`, `likelihoods`, `attention`, ...
+
     Args:
       checkpoint: scored (what the training scored at its end), best, latest, average or a step; several,
-        as '100,200' or 'best,FOLDER:best', are an ensemble. The one that is used is told on standard error.
+        as '100,200' or 'best,FOLDER:best', are an ensemble. Standard error says which one is used.
 
     Returns:
-      A `Translator`, or a `Generator` where a language model was trained.
+      A `LoadedModel`.
 
     Raises:
-      ConfigError: it is not a work directory, or holds no such checkpoint.
+      ConfigError: it is not a work directory, or has no such checkpoint.
     """
     from transformer.actions.load import load
 
@@ -47,7 +49,7 @@ def train(config, workdir, on_metrics=None, init_from=None) -> dict:
 
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
-      NonFiniteError, Stopped: as `training.train`.
+      NonFiniteError, Stopped: as `training.loop.train`.
     """
     from transformer.actions.train import train
 

@@ -1,6 +1,7 @@
 """Files that are written whole or not at all, and hashes of their content."""
 
 import hashlib
+import io
 import json
 import os
 import pathlib
@@ -51,3 +52,14 @@ def sha256(path: Path) -> str:
 def json_sha256(content: object) -> str:
     """The SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
+
+
+def write_figure(path: Path, figure, **options: object) -> None:
+    """Writes a figure of matplotlib, whole or not at all, in the format that the name ends with.
+
+    Args:
+      options: of matplotlib's savefig, which itself cannot write to the cloud.
+    """
+    drawn = io.BytesIO()
+    figure.savefig(drawn, format=path.suffix.removeprefix('.'), **options)
+    write_bytes(path, drawn.getvalue())

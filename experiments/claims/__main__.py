@@ -15,15 +15,14 @@ from collections.abc import Sequence
 
 import matplotlib
 
-from experiments import command
 from experiments.claims import CLAIMS
 from experiments.claims.claim import Claim
 from experiments.rendering import formats
 from experiments.rendering.formats import Column
 from transformer import files
-from transformer.cli.flags import Call, Command, Flag
+from transformer.cli.flags import Call, Command, Flag, Program
+from transformer.cli.main import run_program
 from transformer.config import ConfigError
-from transformer.inference import heat_maps
 from transformer.runs import process
 
 matplotlib.use('agg')
@@ -76,7 +75,7 @@ def measured(name: str, claim: Claim, folder: pathlib.Path) -> dict[str, object]
         1, claim.panels, figsize=(5.2 * claim.panels, 3.6), squeeze=False, layout='constrained'
     )
     claim.draw(axes[0], found)
-    heat_maps.write(figure, folder / f'{name}.png', dpi=DPI)
+    files.write_figure(folder / f'{name}.png', figure, dpi=DPI)
     plt.close(figure)
     files.write_text(folder / f'{name}.json', formats.json_text(result))
     return result
@@ -162,7 +161,7 @@ FLAGS = {
 
 def main(argv: Sequence[str]) -> int:
     """Measures claims. Returns the exit status."""
-    return command.run(argv, 'claims', __doc__, COMMANDS, FLAGS)
+    return run_program(argv, Program('python -m experiments.claims', __doc__, COMMANDS, FLAGS))
 
 
 if __name__ == '__main__':

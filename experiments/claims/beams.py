@@ -7,7 +7,7 @@ import numpy as np
 from experiments.claims import rows
 from experiments.claims.claim import Claim, Found, Verdict, spread
 from transformer.tasks.translation import bleu
-from transformer.tasks.translation.translate import Translator
+from transformer.tasks.translation.translator import hypotheses
 
 SENTENCES = 100
 GREEDY, PAPER, LARGE = BEAMS = (1, 4, 64)
@@ -23,7 +23,7 @@ def measure(seed: int) -> Found:
     for alpha in ALPHAS:
         found[str(alpha)] = of_alpha = {}
         for beam in BEAMS:
-            ways = Translator(model).hypotheses(sources, beam=beam, alpha=alpha)
+            ways = hypotheses(model, sources, beam=beam, alpha=alpha)
             written = [way[0].text for way in ways]
             of_alpha[str(beam)] = {
                 'bleu': bleu.sacre_bleu(written, references, model.config.data.target_language),

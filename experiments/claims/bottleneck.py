@@ -6,7 +6,7 @@ from experiments.claims.claim import Claim, Found, Verdict, config_of, spread, t
 from transformer.runs.restore import Trained
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation import task as translation
-from transformer.tasks.translation.translate import Translator
+from transformer.tasks.translation.translator import translate
 
 UPDATES, SEEDS = 300, 3
 SHORT, LONG = '1-9', '15-19'  # groups of source words
@@ -45,7 +45,7 @@ def measure(seed: int) -> Found:
         order = translation.batches(config_of(BASE | changes | {'train.seed': seed}), corpus, 'train')
         params = train(config, map(order.batch, range(UPDATES)), seed)
         texts = corpus.texts('test')
-        written = Translator(Trained(config, params, corpus.codec)).translate(texts['source'])
+        written = translate(Trained(config, params, corpus.codec), texts['source'])
         groups = bleu.by_length(texts['source'], written, texts['target'], config.data.target_language)
         found[name] = {group: scores['score'] for group, scores in groups.items()}
     return found

@@ -13,7 +13,7 @@ from transformer.config import Config
 from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import process
-from transformer.tasks.task import sums, task_of
+from transformer.tasks import sums_of, task_of
 from transformer.tokens import Batch
 from transformer.training.step import initial_state, train_step
 
@@ -90,7 +90,7 @@ def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
 @functools.cache
 def _update(config: Config) -> Callable:
     """The program of an update, which several seeds share."""
-    return parallel.map_update(functools.partial(train_step, config, sums(config)))
+    return parallel.map_update(functools.partial(train_step, config, sums_of(config)))
 
 
 def by_training(judge: Callable[[Found], Verdict]) -> Callable[[Sequence[Found]], Verdict]:

@@ -10,7 +10,7 @@ from transformer import parallel
 from transformer.config import Config
 from transformer.data.dataset import Dataset
 from transformer.runs.restore import Trained
-from transformer.tasks.task import sums
+from transformer.tasks import sums_of
 from transformer.tasks.translation import task as translation
 from transformer.training import split_sums
 
@@ -43,5 +43,5 @@ def means(row: str, seed: int) -> dict[str, float]:
     """Perplexity and the share of pieces predicted right, on dev."""
     model = trained(row, seed)
     batches = translation.batches(model.config, corpus(), 'dev')
-    found = split_sums.means(sums(model.config), model.params, batches)
+    found = split_sums.means(sums_of(model.config), model.params, batches)
     return {key: found[key] for key in ('perplexity', 'accuracy')}

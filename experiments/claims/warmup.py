@@ -10,8 +10,8 @@ import optax
 
 from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
 from transformer.config import Config, replace
+from transformer.tasks import sums_of
 from transformer.tasks.language import task
-from transformer.tasks.task import sums
 from transformer.training import optim
 from transformer.training.step import initial_state
 
@@ -43,7 +43,7 @@ def _update(config: Config) -> Callable:
     unit = optim.adam(replace(config, {'train.peak_lr': 1.0, 'train.warmup_steps': 1}))
 
     def loss(params, batch):
-        found = sums(config)(params, batch, None)
+        found = sums_of(config)(params, batch, None)
         return found['loss'] / found['weight']
 
     def one(params, state, batch, rate):

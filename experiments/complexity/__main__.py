@@ -10,12 +10,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 
-from experiments import command
 from experiments.complexity import charts, layers, measure, tables
 from experiments.complexity.measure import GIB, Scope
 from experiments.sweeps import runs
 from transformer import files
-from transformer.cli.flags import Call, Command, Flag
+from transformer.cli.flags import Call, Command, Flag, Program
+from transformer.cli.main import run_program
 from transformer.config import ConfigError
 from transformer.runs import process
 
@@ -79,7 +79,7 @@ FLAGS = {
 
 def main(argv: Sequence[str]) -> int:
     """Runs the command. Returns the exit status."""
-    return command.run(argv, 'complexity', __doc__, COMMANDS, FLAGS)
+    return run_program(argv, Program('python -m experiments.complexity', __doc__, COMMANDS, FLAGS))
 
 
 if __name__ == '__main__':

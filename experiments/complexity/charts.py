@@ -11,7 +11,6 @@ from experiments.complexity import layers, tables
 from experiments.complexity.measure import Record
 from experiments.rendering import page
 from transformer import files
-from transformer.inference import heat_maps
 
 matplotlib.use('agg')
 from matplotlib import pyplot as plt
@@ -53,7 +52,7 @@ def write(found: Mapping, folder: pathlib.Path) -> None:
     }
     shown = []
     for name, figure in pictures.items():
-        heat_maps.write(figure, folder / f'{name}.png', dpi=DPI, pil_kwargs={'optimize': True})
+        files.write_figure(folder / f'{name}.png', figure, dpi=DPI, pil_kwargs={'optimize': True})
         shown.append(f'<h2>{name.capitalize()} against n</h2>')
         shown.append(f'<figure class="wide">{page.drawn(figure)}</figure>')
     first, *rest = tables.sections(found)

@@ -20,19 +20,21 @@ import numpy as np
 from etils import epath
 from matplotlib.figure import Figure
 
-from experiments import command
-from experiments.figures import attention, plots
+from experiments.figures import plots
 from experiments.sweeps import runs
 from transformer import config as configs
 from transformer import files
-from transformer.cli.flags import Call, Command, Flag
+from transformer.cli.flags import Call, Command, Flag, Program
+from transformer.cli.main import run_program
 from transformer.config import Config, ConfigError
 from transformer.config.files import read_config_file
 from transformer.inference import attention as attentions
-from transformer.inference import heat_maps
+from transformer.inference import attention_figures
+from transformer.inference.attention import by_words
 from transformer.nn import positions
-from transformer.runs import restore, workdir
-from transformer.tasks.task import task_of
+from transformer.runs import restore
+from transformer.runs.workdir import Run
+from transformer.tasks import verb_of
 
 KINDS = {
     'encoder': attentions.ENCODER_SELF_ATTENTION,
@@ -49,31 +51,28 @@ def draw_attention(call: Call) -> None:
       ConfigError: there is no such model, or it lacks what the flags name.
     """
     if call.flags.sentence is not None and not call.flags.sentence.strip():
-        raise ConfigError('--sentence: there is nothing in it')
-    trained, origin = restore.load_and_tell(epath.Path(call.flags.workdir), call.flags.checkpoint)
-    sentence, written, seen = task_of(trained.config).attended(trained, call.flags.sentence)
-    kinds = {each.name: attention.by_words(each) for each in seen}
+        raise ConfigError('--sentence: is empty')
+    run = Run.open(call.flags.workdir)
+    verb = verb_of(run.config, 'attention')
+    trained, origin = restore.load_and_report(run, call.flags.checkpoint)
+    seen = verb(trained, call.flags.sentence)
+    kinds = {kind.name: by_words(kind)._replace(word=call.flags.word) for kind in seen.kinds}
     name = KINDS[call.flags.attention] if call.flags.attention else next(iter(kinds))
     if name not in kinds:
         raise ConfigError(f'--attention={call.flags.attention}: this model has no {name}')
-    shown, place = kinds[name], list(kinds).index(name)
-    layers, heads, _, _ = shown.weights.shape
+    kind, place = kinds[name], list(kinds).index(name)
+    layers, heads, _, _ = kind.weights.shape
     [layer] = _numbered('layer', call.flags.layer or str(layers), layers, most=1)
-    named = _numbered('heads', call.flags.heads, heads) if call.flags.heads else list(range(heads))
-    query, folder = _place(shown.queries, call.flags.word), _folder(call)
-    files.write_text(
-        folder / 'attention.html',
-        attention.page(
-            sentence,
-            written,
-            f'{call.flags.workdir}, {origin}',
-            list(kinds.values()),
-            attention.Choice(place, layer, named, query),
-        ),
+    chosen = _numbered('heads', call.flags.heads, heads) if call.flags.heads else list(range(heads))
+    query, folder = attention_figures.place_of(kind.queries, kind.word), _folder(call)
+    first = attention_figures.Choice(place, layer, chosen, query)
+    page = attention_figures.page(
+        seen._replace(kinds=list(kinds.values())), f'{call.flags.workdir}, {origin}', first
     )
+    files.write_text(folder / 'attention.html', page)
     print(folder / 'attention.html')
-    _write(folder / 'lines', attention.draw_lines(shown, layer, named, query))
-    _write(folder / 'heads', attention.draw_heads(shown))
+    _write(folder / 'lines', attention_figures.draw_lines([[kind]], layer, chosen))
+    _write(folder / 'heads', attention_figures.draw_heads(kind))
 
 
 def draw_positions(call: Call) -> None:
@@ -89,7 +88,7 @@ def draw_positions(call: Call) -> None:
         table = positions.sinusoid(call.flags.length, m.d_model, m.sinusoid)
         title = f'sinusoids ({m.sinusoid}), d_model {m.d_model}'
     elif m.positions == 'learned' and os.path.isdir(path):
-        trained, origin = restore.load_and_tell(epath.Path(path))
+        trained, origin = restore.load_and_report(Run.open(path))
         leaves = jax.tree_util.tree_leaves_with_path(jax.device_get(trained.params))
         tables = {jax.tree_util.keystr(where, simple=True, separator='/'): leaf for where, leaf in leaves}
         name = next(name for name in tables if name.endswith('positions/table'))
@@ -131,7 +130,7 @@ def _named(call: Call) -> tuple[str, ...]:
 def _config(path: str) -> Config:
     """The config of a config file, or of a work directory."""
     if os.path.isdir(path):
-        return workdir.read_config(epath.Path(path))
+        return Run.open(epath.Path(path)).config
     if not os.path.isfile(path):
         raise ConfigError(f'{path}: no such config file or work directory')
     return configs.resolve(read_config_file(path))
@@ -156,19 +155,11 @@ def _numbered(flag: str, text: str, count: int, most: int | None = None) -> list
     return [number - 1 for number in dict.fromkeys(numbers)]
 
 
-def _place(words: Sequence[str], word: str | None) -> int | None:
-    if word is None:
-        return None
-    if word not in words:
-        raise ConfigError(f'--word={word}: not a word of {" ".join(words)!r}')
-    return list(words).index(word)
-
-
 def _write(path: pathlib.Path, figure: Figure) -> None:
     """Writes a figure as PNG and SVG, and closes it. The same figure gives the same files."""
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures'}):
-        heat_maps.write(figure, path.with_suffix('.svg'), metadata={'Date': None})
-    heat_maps.write(figure, path.with_suffix('.png'), dpi=DPI)
+        files.write_figure(path.with_suffix('.svg'), figure, metadata={'Date': None})
+    files.write_figure(path.with_suffix('.png'), figure, dpi=DPI)
     matplotlib.pyplot.close(figure)
     print(path.with_suffix('.svg'), path.with_suffix('.png'), sep='\n')
 
@@ -219,7 +210,7 @@ FLAGS = {
 
 def main(argv: Sequence[str]) -> int:
     """Draws. Returns the exit status."""
-    return command.run(argv, 'figures', __doc__, COMMANDS, FLAGS)
+    return run_program(argv, Program('python -m experiments.figures', __doc__, COMMANDS, FLAGS))
 
 
 if __name__ == '__main__':

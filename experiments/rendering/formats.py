@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tabulate import tabulate
 
-from transformer.cli.terminal import folded, terminal_width
+from transformer.cli.terminal import terminal_width
 
 # What narrow formats show first.
 ORDER = ('score', 'option', 'cost', 'text')

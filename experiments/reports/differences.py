@@ -16,6 +16,7 @@ from experiments.tables import rows as tables
 from transformer.actions import data as corpora
 from transformer.config import ConfigError
 from transformer.runs import workdir
+from transformer.runs.workdir import Run
 from transformer.tasks.translation import bleu
 
 # Of an interval, and of what counts as chance.
@@ -230,7 +231,7 @@ def references(folder: epath.PathLike, split: str) -> list[str]:
     """
     if not (epath.Path(folder) / 'config.json').exists():
         raise ConfigError(f'{epath.Path(folder).name} holds neither config nor data')
-    return corpora.of_workdir(epath.Path(folder)).texts(split)['target']
+    return corpora.of_run(Run.open(folder)).texts(split)['target']
 
 
 def disagree(tests: Sequence[tuple[float, float]]) -> bool:

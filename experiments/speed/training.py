@@ -12,7 +12,7 @@ from experiments.speed import interleaved, matrix_products, subprocesses, update
 from experiments.speed.printing import tell_ratios
 from transformer import parallel
 from transformer.actions import data as corpora
-from transformer.cli.terminal import folded
+from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError
 from transformer.data.batches import Batches
 from transformer.data.dataset import Ragged, Split
@@ -94,7 +94,7 @@ def measure(
         raise ConfigError(f'{parallel.platform()}: the peer runs on CPUs; set JAX_PLATFORMS=cpu')
     m = config.model
     what = f'updates of {model}, {work.what}, {m.vocab_size:,} pieces, dropout {m.P_drop}, {m.dtype}'
-    print(folded(f'{what}; {rounds} rounds of {count}, {os.cpu_count()} processors'))
+    print(fold(f'{what}; {rounds} rounds of {count}, {os.cpu_count()} processors'))
     sides = {'ours': updates.of(config, work.ours)}
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec('torch'):

@@ -11,7 +11,7 @@ from transformer import parallel
 from transformer.config import Config
 from transformer.data.rows import rows_per_batch
 from transformer.nn import cost, models
-from transformer.tasks.task import sums
+from transformer.tasks import sums_of
 from transformer.tokens import UNK, Batch
 from transformer.training.step import initial_state, train_step
 
@@ -31,7 +31,7 @@ def random_batch(config: Config) -> Batch:
 
 def step(config: Config) -> Callable:
     """`(state, batch) -> (state, sums)` on one device, to be mapped over devices."""
-    return functools.partial(train_step, config, sums(config))
+    return functools.partial(train_step, config, sums_of(config))
 
 
 def of(config: Config, batches: Sequence[Batch]) -> interleaved.Run:

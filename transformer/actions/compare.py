@@ -1,47 +1,45 @@
-"""What `compare` does, for any task."""
+"""Compares two trained models on the same data: scores, significance, and the examples that differ most."""
 
 import contextlib
-import dataclasses
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from etils import epath
-
 from transformer import config as configs
-from transformer.actions import data as corpora
-from transformer.actions.evaluate import (
-    check_evaluation,
-    check_fields,
-    run_evaluation,
-    run_file_evaluation,
-)
-from transformer.config import Config, ConfigError
+from transformer.actions import data as run_data
+from transformer.actions.evaluate import check_evaluation, check_fields, evaluate, evaluate_files
+from transformer.config import ConfigError
 from transformer.data import text_input
 from transformer.runs import restore, workdir
-from transformer.tasks.contract import Evaluation
-from transformer.tasks.task import task_of
+from transformer.runs.workdir import Run
+from transformer.tasks import task_of
+from transformer.tasks.contract import Evaluation, Measure
+
+NAMES = ('A', 'B')
+RESAMPLES = 1000  # of a paired bootstrap
 
 
 class Side(NamedTuple):
-    """One of two models that are compared."""
+    """One of two models that are compared: a work directory and the name of a checkpoint."""
 
-    folder: epath.Path
+    run: Run
     choice: str
 
 
-def run_comparison(
+def compare(
     sides: tuple[Side, Side],
     what: str | dict[str, str],
-    changes: dict[str, object] | None = None,
+    changes: Mapping[str, object] | None = None,
     show: int = 0,
 ) -> tuple[dict[str, object], list[str]]:
     """Compares two models on a split or on files.
 
-    What was evaluated in the same way before is used; the rest is evaluated and recorded.
+    An earlier evaluation of the same checkpoint with the same options is used; else it is evaluated and
+    recorded.
 
     Args:
-      what: a split, or files as for `run_file_evaluation`.
-      changes: as for `run_evaluation`, of both.
+      what: a split, or files as for `evaluate_files`.
+      changes: as for `evaluate`, of both.
       show: how many examples of what differs.
 
     Returns:
@@ -50,83 +48,161 @@ def run_comparison(
     Raises:
       ConfigError: a mistake of the user's, or the models cannot be compared.
     """
-    tasks = [workdir.read_config(side.folder).train.task for side in sides]
+    tasks = [side.run.config.train.task for side in sides]
     if tasks[0] != tasks[1]:
-        raise ConfigError(f'{sides[1].folder}: train.task={tasks[1]}, but {sides[0].folder} has {tasks[0]}')
-    for side in sides:
-        check_evaluation(side.folder, side.choice, changes)
-    first, second = (_texts(side.folder, what, changes) for side in sides)
-    if first != second:
         raise ConfigError(
-            f'{sides[0].folder} and {sides[1].folder} have different texts of {what}; name files instead'
+            f'{sides[1].run.folder}: train.task={tasks[1]}, but {sides[0].run.folder} has {tasks[0]}'
         )
-    found = [_evaluated(side, what, changes) for side in sides]
-    config = workdir.read_config(sides[0].folder)
-    report, lines = task_of(config).compare(config, *found, first, show)
-    named = [{'workdir': str(s.folder), **_made_by(one)} for s, one in zip(sides, found, strict=True)]
-    notes = list(_not_alike(sides, found))
-    told = [f'{name}: {side["workdir"]}, {side["name"]}' for name, side in zip('AB', named, strict=True)]
-    return {'a': named[0], 'b': named[1], 'notes': notes, **report}, [*told, *notes, *lines]
+    for side in sides:
+        check_evaluation(side.run, side.choice, changes)
+    texts, others = (_texts(side.run, what, changes) for side in sides)
+    if texts != others:
+        folders = ' and '.join(str(side.run.folder) for side in sides)
+        raise ConfigError(f'{folders} have different texts of {what}; name files instead')
+    evaluations = [_evaluation(side, what, changes) for side in sides]
+    config = sides[0].run.config
+    measures = task_of(config).measures
+    made_by = [
+        {'workdir': str(side.run.folder), 'name': one.name}
+        | {key: one.entry[key] for key in ('checkpoint', 'steps', 'decode') if key in one.entry}
+        for side, one in zip(sides, evaluations, strict=True)
+    ]
+    report = {
+        'a': made_by[0],
+        'b': made_by[1],
+        'notes': list(incomparable(sides, evaluations)),
+        'scores': score_differences(measures, *(one.entry for one in evaluations)),
+        'significance': list(_significance(config, measures, texts, *evaluations)),
+        'examples': _examples(measures, texts, evaluations[0].lines, evaluations[1].lines, show),
+    }
+    return report, list(_describe(report, measures))
 
 
-def _made_by(found: Evaluation) -> dict[str, object]:
-    return {'name': found.name} | {key: found.entry[key] for key in ('checkpoint', 'steps', 'decode')}
+def score_differences(
+    measures: Sequence[Measure], first: Mapping, second: Mapping
+) -> dict[str, dict[str, float]]:
+    """For each measure that both entries have: the two scores and the second minus the first."""
+    scores = {}
+    for measure in measures:
+        a, b = measure.value(first), measure.value(second)
+        if a is not None and b is not None:
+            scores[measure.name] = {'a': a, 'b': b, 'difference': b - a}
+    return scores
 
 
-def _not_alike(sides: tuple[Side, Side], found: Sequence[Evaluation]) -> Iterator[str]:
-    """Yields what makes scores of two models incomparable, or differ for another reason than the models."""
-    ours, theirs = (one.entry['decode'] for one in found)
-    if different := [name for name in ours if ours[name] != theirs.get(name)]:
-        shown = ', '.join(f'{name} {ours[name]} and {theirs.get(name)}' for name in different)
-        yield f'the two were decoded differently: {shown}'
-    contexts = [one.entry['context'] for one in found if 'context' in one.entry]
-    windows = [f'windows of {c["window"]} pieces, {c["stride"]} new ones in each' for c in contexts]
-    if len(set(windows)) > 1:
-        yield f'the two saw different contexts: {" and ".join(windows)}'
-    tokenizers = {workdir.read_lock(side.folder)['tokenizer_sha256'] for side in sides}
-    if len(tokenizers) > 1:
+def incomparable(sides: Sequence[Side], evaluations: Sequence[Evaluation]) -> Iterator[str]:
+    """Yields why the scores of two models cannot be compared, or differ for reasons beside the models."""
+    for key in ('decode', 'context'):
+        ours, theirs = (one.entry.get(key, {}) for one in evaluations)
+        differ = [name for name in ours if ours[name] != theirs.get(name)]
+        if differ:
+            values = ', '.join(f'{name} {ours[name]} and {theirs.get(name)}' for name in differ)
+            yield f'the two were evaluated with different options of {key}: {values}'
+    if len({side.run.codec.sha256 for side in sides}) > 1:
         yield 'the two have different tokenizers: loss and perplexity per piece cannot be compared'
 
 
+def _significance(
+    config, measures: Sequence[Measure], texts: Mapping, first: Evaluation, second: Evaluation
+) -> Iterator[dict[str, object]]:
+    """Yields the paired bootstrap of the first measure that has one."""
+    for measure in measures:
+        if measure.significance and measure.value(first.entry) is not None:
+            ((difference, p),) = measure.significance(config, texts, first.lines, [second.lines])
+            yield {'measure': measure.name, 'difference': difference, 'p': p, 'resamples': RESAMPLES}
+            return
+
+
+def _examples(
+    measures: Sequence[Measure], texts: Mapping, first: Sequence[str], second: Sequence[str], show: int
+) -> list[dict[str, object]]:
+    """The examples whose scores differ most, in the order of their difference; lines count from 0."""
+    measure = next((m for m in measures if m.of_lines), None)
+    differ = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
+    if measure is None or not show or not differ:
+        return []
+    chosen = {field: [lines[i] for i in differ] for field, lines in texts.items()}
+    a, b = (measure.of_lines(chosen, [lines[i] for i in differ]) for lines in (first, second))
+    rows = [
+        {
+            'line': line,
+            **{field: lines[i] for field, lines in chosen.items()},
+            'a': first[line],
+            'b': second[line],
+            measure.name: [a[i], b[i]],
+            'difference': b[i] - a[i],
+        }
+        for i, line in enumerate(differ)
+    ]
+    return sorted(rows, key=lambda row: (-abs(row['difference']), row['line']))[:show]
+
+
+def _describe(report: Mapping, measures: Sequence[Measure]) -> Iterator[str]:
+    """Yields a report as lines for people; its table is at most 80 columns wide."""
+    named = {measure.name: measure for measure in measures}
+    for name, side in zip(NAMES, (report['a'], report['b']), strict=True):
+        yield f'{name}: {side["workdir"]}, {side["name"]}'
+    yield from report['notes']
+    width = max((len(named[name].meaning) for name in report['scores']), default=0)
+    yield f'{"":<{width}}  {"A":>10}  {"B":>10}  {"B minus A":>10}'
+    for name, row in report['scores'].items():
+        measure = named[name]
+        a, b, difference = (
+            measure.format(row[key], sign) for key, sign in (('a', ''), ('b', ''), ('difference', '+'))
+        )
+        yield f'{measure.meaning:<{width}}  {a:>10}  {b:>10}  {difference:>10}'
+    for test in report['significance']:
+        measure = named[test['measure']]
+        yield (
+            f'paired bootstrap of {measure.meaning} over the sentences ({test["resamples"]:,} resamples, '
+            f'without differences between seeds): B minus A {measure.format(test["difference"], "+")}, '
+            f'p = {test["p"]:.3f}'
+        )
+    by_line = next((measure for measure in measures if measure.of_lines), None)
+    if report['examples']:
+        yield f'what differs most, by the {by_line.meaning} of A and B:'
+    for row in report['examples']:
+        a, b = row[by_line.name]
+        yield (
+            f'line {row["line"] + 1}: {by_line.format(a)} and {by_line.format(b)} '
+            f'({by_line.format(row["difference"], "+")})'
+        )
+        for key, text in row.items():
+            if isinstance(text, str):
+                yield f'  {key.upper() if key in ("a", "b") else key:<10} {text}'
+
+
 def _texts(
-    folder: epath.Path, what: str | dict[str, str], changes: dict[str, object] | None
+    run: Run, what: str | dict[str, str], changes: Mapping[str, object] | None
 ) -> dict[str, list[str]]:
     """The texts of a split, or of files."""
     if isinstance(what, str):
-        corpora.check_split(folder, what)
-        return corpora.of_workdir(folder, changes).texts(what)
-    check_fields(folder, what)
-    data = workdir.read_config(folder).data
-    return text_input.read(what, data, workdir.read_tokenizer(folder)).texts(text_input.SPLIT)
+        run_data.check_split(run, what)
+        return run_data.of_run(run, changes).texts(what)
+    check_fields(run, what)
+    return text_input.read(what, run.config.data, run.codec).texts(text_input.SPLIT)
 
 
-def _evaluated(side: Side, what: str | dict[str, str], changes: dict[str, object] | None) -> Evaluation:
+def _evaluation(side: Side, what: str | dict[str, str], changes: Mapping[str, object] | None) -> Evaluation:
     """The evaluation of a model that was made in this way before, else a new one."""
-    folder, config = side.folder, restore.changed(workdir.read_config(side.folder), changes or {})
-    origin = restore.origin(config, folder, side.choice)
-    for name, entry in _known(workdir.read_result(folder), what, config):
-        if (entry['checkpoint'], entry['steps']) == (origin.name, origin.steps):
+    run = side.run
+    config = restore.changed(run.config, changes or {})
+    origin, options = restore.origin(run, side.choice), configs.evaluation_options(config)
+    result, split = run.result(), what if isinstance(what, str) else None
+    of = split or text_input.name_of(text_input.identity(what))
+    name = workdir.evaluation_name(run, config, of, origin.name)
+    known = {name: result.get('evaluations', {}).get(name, {})}
+    if split in result.get('scores', {}):
+        own = result['scores'][split]
+        trained = configs.from_json(json.dumps(result['config']))
+        known = {
+            f'{split}.{own["checkpoint"]}': own | {'options': configs.evaluation_options(trained)}
+        } | known
+    for name, entry in known.items():
+        as_now = (entry.get('checkpoint'), entry.get('steps'), entry.get('options'))
+        if as_now == (origin.name, origin.steps, options):
             with contextlib.suppress(OSError):
-                lines = workdir.read_lines(folder, name)
-                return Evaluation(name, entry, lines)
-    if isinstance(what, str):
-        return run_evaluation(folder, [what], side.choice, changes)[0]
-    return run_file_evaluation(folder, what, side.choice, changes)
-
-
-def _known(
-    result: dict[str, object], what: str | dict[str, str], config: Config
-) -> Iterator[tuple[str, dict[str, object]]]:
-    """Yields what result.json has of a split or of files that was scored as a config says, with its name."""
-    named = isinstance(what, str)
-    split, of = (what, {'split': what}) if named else (text_input.SPLIT, {'files': text_input.identity(what)})
-    known = [(name, e) for name, e in result.get('evaluations', {}).items() if of.items() <= e.items()]
-    if named and (own := result.get('scores', {}).get(split)):
-        known.insert(0, (f'{split}.{own["checkpoint"]}', own))
-    wanted = {**task_of(config).decoding(config, split), 'stride': config.data.stride}
-    for name, entry in known:
-        # The entry tells how it was made, whatever its name or the config says.
-        made = dataclasses.asdict(configs.Decode()) | entry['decode']
-        made['stride'] = entry.get('context', {}).get('stride', config.data.stride)
-        if made == wanted:
-            yield name, entry
+                return Evaluation(name, entry, workdir.read_lines(run.folder, name))
+    if split:
+        return evaluate(run, [split], side.choice, changes)[0]
+    return evaluate_files(run, what, side.choice, changes)

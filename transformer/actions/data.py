@@ -1,47 +1,78 @@
-"""Where commands get their data from: the corpus of a config, or a work directory's own copy."""
+"""Prepares the data of a config, and finds the data of a work directory."""
 
+import os
 from collections.abc import Mapping
 
-from etils import epath
-
+from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError
+from transformer.data import cache as corpus_cache
+from transformer.data import manifest
 from transformer.data.dataset import Dataset
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.runs import metrics, process, restore, workdir
-from transformer.tasks.task import task_of
+from transformer.runs.workdir import Run
+from transformer.tasks import task_of
 
 
 def of_config(config: Config, *, download: bool = False, given: AnyTokenizer | None = None) -> Dataset:
-    """The corpus of a config; the first process shows the progress of what has to be made.
+    """The data of a config; the first process shows the progress of what has to be made.
 
     Args:
-      download, given: as for `corpus.prepare`.
+      download, given: as for `data.cache.prepare`.
     """
     with metrics.Stages(quiet=not parallel.is_primary()) as stages:
         cache = process.cache_folder() / 'corpora'
         return task_of(config).prepare(config, cache, stages, download=download, given=given)
 
 
-def of_workdir(folder: epath.Path, changes: Mapping[str, object] | None = None) -> Dataset:
-    """The data of a work directory: its own copy of dev and test, or the corpus where it has none.
+def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
+    """The data of a work directory: its own copy of dev and test, or all data where it has none.
 
     Args:
-      changes: with a data.dir the corpus is read from there.
+      changes: with a data.dir the data is read from there.
 
     Raises:
-      ConfigError: the corpus cannot be had, or is another one.
+      ConfigError: the data cannot be had, or is other data.
     """
-    if 'data.dir' not in (changes or {}) and (kept := workdir.read_data(folder)):
-        return kept
-    config = restore.changed(workdir.read_config(folder), changes or {})
-    dataset = of_config(config, given=workdir.given_tokenizer(folder))
-    workdir.check_same(folder, config, dataset.manifest)
+    if 'data.dir' not in (changes or {}) and (copy := run.copied_data()):
+        return copy
+    config = restore.changed(run.config, changes or {})
+    dataset = of_config(config, given=run.given_codec())
+    workdir.check_same(run, config, dataset.manifest)
     return dataset
 
 
-def check_split(folder: epath.Path, split: str) -> None:
+def check_split(run: Run, split: str) -> None:
     """Raises ConfigError where a work directory has no such split to evaluate; reads no data."""
-    scored = [name for name in workdir.read_lock(folder)['splits'] if name != 'train']
+    scored = [name for name in run.manifest['splits'] if name != 'train']
     if split not in scored:
         raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
+
+
+def prepare(config: Config, lock_file: str) -> list[str]:
+    """Makes the data that training reads, after downloading its dataset.
+
+    Args:
+      lock_file: what is expected of the data, if there is such a file.
+
+    Returns:
+      Lines that say what was made.
+
+    Raises:
+      ConfigError: bad data, or a dataset that cannot be had.
+    """
+    expected = manifest.expected(lock_file)
+    dataset = of_config(config, download=True)
+    report = [*manifest.describe(dataset.manifest), f'lock file: {dataset.folder / corpus_cache.LOCK}']
+    if expected is not None:
+        report += manifest.differences(dataset.manifest, expected, lock_file) or [f'all as {lock_file} says']
+    return report
+
+
+def with_absolute_folder(config: Config) -> Config:
+    """The config with the folder of its data as an absolute path, which holds in any folder."""
+    folder = config.data.dir
+    if folder is None or '://' in folder:
+        return config
+    return configs.replace(config, {'data.dir': os.path.abspath(folder)})

@@ -1,40 +1,41 @@
-"""Trained models as objects, and what commands check of a config or work directory before they begin."""
+"""Loads trained models as objects whose methods are the verbs of their task."""
 
-import os
+import functools
+from collections.abc import Mapping
 
 from etils import epath
 
-from transformer import config as configs
-from transformer.config import Config, ConfigError
-from transformer.runs import process, restore, workdir
-from transformer.tasks.task import task_of
+from transformer.runs import process, restore
+from transformer.runs.restore import Trained
+from transformer.runs.workdir import Run
+from transformer.tasks import task_of
 
 
-def load(folder: epath.PathLike, choice: str = 'scored', changes: dict[str, object] | None = None):
-    """The object of a work directory that writes texts: a `Translator` or a `Generator`.
+class LoadedModel:
+    """A trained model; its methods are what its task can do with it, such as `translate` or `generate`.
+
+    Attributes:
+      trained: config, parameters and codec.
+    """
+
+    def __init__(self, trained: Trained):
+        self.trained = trained
+        for name, verb in task_of(trained.config).verbs.items():
+            setattr(self, name, functools.partial(verb, trained))
+
+
+def load(
+    folder: epath.PathLike, choice: str = 'scored', changes: Mapping[str, object] | None = None
+) -> LoadedModel:
+    """The model of a work directory.
 
     Args:
-      choice, changes: as for `scoring.run_evaluation`.
+      choice: the checkpoint, as for `restore.load`.
+      changes: options that differ from the work directory's config, such as {'decode.beam': 8}.
 
     Raises:
-      ConfigError: it is not a work directory, or holds no such checkpoint.
+      ConfigError: it is not a work directory, or has no such checkpoint.
     """
-    folder = epath.Path(folder)
     process.keep_programs()
-    trained, _ = restore.load_and_tell(folder, choice, changes)
-    return task_of(trained.config).writer(trained)
-
-
-def local(config: Config) -> Config:
-    """The config with the folder of its data as an absolute path, which holds in any folder."""
-    folder = config.data.dir
-    if folder is None or '://' in folder:
-        return config
-    return configs.replace(config, {'data.dir': os.path.abspath(folder)})
-
-
-def check_task(folder: epath.Path, task: str) -> None:
-    """Raises ConfigError where a work directory is of another task."""
-    found = workdir.read_config(folder).train.task
-    if found != task:
-        raise ConfigError(f'{folder}: trained for train.task={found}, not {task}')
+    trained, _ = restore.load_and_report(Run.open(folder), choice, changes)
+    return LoadedModel(trained)

@@ -10,12 +10,9 @@ models of its parts.
     {program} [COMMAND] [--config=FILE] [--config.GROUP.OPTION=VALUE ...]
         [--workdir=FOLDER] [--FLAG=VALUE ...]
 
-Commands (the default is train; `{program} COMMAND --help` tells more):
-{commands}
-
---config names a config file (default: {default}). Every option
-of it can be changed, for example with --config.model.h=4; `{program}
-config` shows them all with their sections of the paper.
+--config names a config file (default: configs/tiny.py). Every option of it can
+be changed, for example with --config.model.h=4; `{program} config`
+shows them all with their sections of the paper. Without a command, it trains.
 
 Examples:
     {program}
@@ -28,6 +25,7 @@ Exit status: 0 done, 2 a mistake in the call or its data or a system error,
 3 a loss or gradient is not finite, 130 and 143 stopped by Ctrl-C and SIGTERM
 (what was trained is saved; the same command resumes).
 """
+
 FLAGS = {
     'config': Flag(str, None, 'config file, or the config.json of a work directory', 'FILE'),
     'workdir': Flag(str, None, 'work directory (default: runs/<config and changes>)', 'FOLDER'),
@@ -68,10 +66,9 @@ FLAGS = {
     'contrast': Flag(
         bool,
         False,
-        'wrong texts follow the right one; tell how often it is likelier than all of them. A first line may '
-        'name the columns: source, target (or text), contrast, kind',
+        'wrong texts follow the right one; report how often it is likelier than all of them. A first line '
+        'may name the columns: source, target (or text), contrast, kind',
     ),
-    'kinds': Flag(bool, False, 'with --contrast and no such first line: the first column is the kind'),
     'pieces': Flag(bool, False, 'append log p of every piece'),
     'json': Flag(bool, False, 'print JSON'),
     'sentence': Flag(
@@ -102,7 +99,7 @@ ENSEMBLE = (
 COMMANDS = {
     'train': Command(
         'Train, or resume, then evaluate.',
-        run.run_train,
+        run.train,
         (*PLACE, 'init_from', 'distributed'),
         ('',),
         (
@@ -115,14 +112,14 @@ COMMANDS = {
     ),
     'prepare': Command(
         'Make the corpus that train reads; download its TFDS dataset first.',
-        run.run_prepare,
+        run.prepare,
         ('config',),
         ('',),
         ('{} prepare --config=FILE --config.data.dir=FOLDER',),
     ),
     'evaluate': Command(
         'Loss, perplexity and the other scores of a trained model.',
-        run.run_evaluate,
+        run.evaluate,
         (*MODEL, 'split', *FILES),
         ('decode.', 'data.dir', 'data.stride', 'train.accumulate'),
         (
@@ -135,7 +132,7 @@ COMMANDS = {
     'compare': Command(
         'Two models on the same texts: scores, their differences, and the sentences that differ most. '
         'A and B are work directories: FOLDER or FOLDER:CHECKPOINT.',
-        run.run_compare,
+        run.compare,
         ('split', *FILES, 'show', 'json'),
         ('decode.', 'data.stride', 'train.accumulate'),
         (
@@ -146,14 +143,14 @@ COMMANDS = {
     ),
     'average': Command(
         'Average the last checkpoints; then --checkpoint=average uses the mean.',
-        run.run_average,
+        run.average,
         (*PLACE, 'last', 'every', 'distributed'),
         (),
         ('{} average --workdir=FOLDER --last=5 --every=1500',),
     ),
     'translate': Command(
         'Translate standard input to standard output, line by line.',
-        run.run_translate,
+        run.write_texts('translate'),
         (*MODEL, 'nbest', 'samples', 'seed', 'scores', 'json'),
         ('decode.',),
         (
@@ -164,7 +161,7 @@ COMMANDS = {
     ),
     'generate': Command(
         'Continue a text, or each line of standard input, with a language model.',
-        run.run_generate,
+        run.write_texts('generate', 'prompt'),
         (*MODEL, 'prompt', 'samples', 'seed', 'nbest', 'scores', 'json'),
         ('decode.',),
         (
@@ -176,39 +173,39 @@ COMMANDS = {
     'score-pairs': Command(
         'Log p of given texts, a line each: source TAB target; with --contrast source TAB right TAB wrong '
         '(TAB wrong ...). For a language model the source is left out.',
-        run.run_score_pairs,
-        (*MODEL, 'pieces', 'contrast', 'kinds', 'json'),
+        run.score_pairs,
+        (*MODEL, 'pieces', 'contrast', 'json'),
         ('decode.max_source_len', 'decode.extra_len', 'data.stride'),
         (
             '{} score-pairs --workdir=FOLDER --pieces < FILE',
-            '{} score-pairs --workdir=FOLDER --contrast --kinds < FILE',
+            '{} score-pairs --workdir=FOLDER --contrast < FILE',
         ),
         note=ENSEMBLE,
     ),
     'config': Command(
         "Print the resolved config, or what differs from the paper's base.",
-        run.run_config,
+        run.config,
         ('config', 'diff', 'markdown'),
         ('',),
         ('{} config --config=configs/big.py --diff',),
     ),
     'score': Command(
         'Scores of a file of translations against a file of references.',
-        run.run_score,
+        run.score,
         ('hypotheses', 'references', 'languages', 'tokenized', 'json'),
         (),
         ('{} score --hypotheses=FILE --references=FILE --languages=en-de',),
     ),
     'diagnose': Command(
         'Why a BLEU is low or cannot be compared.',
-        run.run_diagnose,
+        run.diagnose,
         (*PLACE, 'split'),
         ('data.dir',),
         ('{} diagnose --workdir=FOLDER',),
     ),
     'figure': Command(
         'Draw the attention of a sentence.',
-        run.run_figure,
+        run.figure,
         (*MODEL, 'sentence', 'word', 'target_word'),
         (),
         ('{} figure --workdir=FOLDER --sentence="The cat sees it."',),

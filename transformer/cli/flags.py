@@ -1,7 +1,4 @@
-"""How a call is read: its command, flags and changes of the config; and the help.
-
-Which commands and flags there are is cli.py's business.
-"""
+"""Reads the command line of a program: its command, flags, and changes of the config."""
 
 import os
 import re
@@ -21,8 +18,11 @@ _CHANGE = re.compile(r'--?config\.([^=]+)(?:=(.*))?', re.DOTALL)
 class Flag(NamedTuple):
     """A flag, declared once for all commands that take it.
 
-    value: what stands for its value in the help; a switch has none. least, most: bounds of a number.
-    choices: the values that a text may have; any if empty. many: whether it may be given several times.
+    Attributes:
+      value: stands for its value in the help; a switch has none.
+      least, most: bounds of a number.
+      choices: the values that a text may have; any if empty.
+      many: whether it may be given several times.
     """
 
     kind: type
@@ -36,12 +36,16 @@ class Flag(NamedTuple):
 
 
 class Command(NamedTuple):
-    """One command.
+    """One command of a program.
 
-    run: does what the call says; returns the exit status, 0 if None. flags: the names of those that it
-    takes. options: the options of the config that it takes, by name or as `decode.`, the beginning of
-    names; '' is all of them. words: what follows the command, by the name that the help gives it; the
-    last may hold "..." and be any number of words. note: what the help says after the flags.
+    Attributes:
+      run: does what the call says; returns the exit status, 0 if None.
+      flags: the names of those that it takes.
+      options: the options of the config that it takes, by name or by the beginning of names, such as
+        `decode.`; '' is all of them.
+      words: that follow the command, by their names in the help; the last may hold "..." and be any number
+        of words.
+      note: the end of its help.
     """
 
     summary: str
@@ -53,10 +57,30 @@ class Command(NamedTuple):
     note: str = ''
 
 
+class Program(NamedTuple):
+    """A program of the command line.
+
+    Attributes:
+      name: how the help calls it.
+      usage: what it does.
+      commands: by name; a program of one command has it under ''.
+      flags: of all commands. With a flag `config`, `--config.GROUP.OPTION=VALUE` changes the config.
+      default: the command where no word names one.
+    """
+
+    name: str
+    usage: str
+    commands: Mapping[str, Command]
+    flags: Mapping[str, Flag]
+    default: str = ''
+
+
 class Call(NamedTuple):
     """A call that was read.
 
-    file: the config file. changes: what the call changes in the config, by option.
+    Attributes:
+      file: the config file.
+      changes: of the config, by option.
     """
 
     command: str
@@ -66,52 +90,38 @@ class Call(NamedTuple):
     changes: dict[str, object]
 
 
-def parse(argv: Sequence[str], commands: Mapping[str, Command], known: Mapping[str, Flag]) -> Call:
-    """Reads a call of run.py; its first word names the command, 'train' if there is no word.
+def parse(argv: Sequence[str], program: Program) -> Call:
+    """Reads a call of a program.
 
     Raises:
       ConfigError: the call is wrong, or the command would ignore a part of it.
     """
-    rest, changes = _split(argv[1:])
-    call = read([argv[0], *rest], commands, known, 'train')
-    file = DEFAULT_CONFIG if call.flags.config is None else call.flags.config
-    call = call._replace(file=file, changes=changes)
-    _check_config(call, commands[call.command])
-    return call
-
-
-def read(
-    argv: Sequence[str], commands: Mapping[str, Command], known: Mapping[str, Flag], default: str = ''
-) -> Call:
-    """Reads a call without a config.
-
-    Args:
-      commands: by name; a program of one command has it under ''.
-      default: the command where no word names one.
-
-    Raises:
-      ConfigError: the call is wrong, or the command would ignore a part of it.
-    """
-    values = _define(known)
+    with_config = 'config' in program.flags
+    rest, changes = _split(argv[1:]) if with_config else (argv[1:], {})
+    values = _define(program.flags)
     try:
-        words = values(list(argv))[1:]
+        words = values([argv[0], *rest])[1:]
     except flags.Error as error:
         raise ConfigError(str(error).strip().splitlines()[0]) from None
-    name = default if set(commands) == {''} or not words else words.pop(0)
-    if name not in commands:
+    name = program.default if set(program.commands) == {''} or not words else words.pop(0)
+    if name not in program.commands:
         problem = f'{name!r}: no such command' if name else 'no command'
-        raise ConfigError(f'{problem}; choose one of {", ".join(commands)}')
-    command, told = commands[name], name or 'this program'
-    for flag in known:
+        raise ConfigError(f'{problem}; choose one of {", ".join(program.commands)}')
+    command, title = program.commands[name], name or 'this program'
+    for flag in program.flags:
         if values[flag].present and flag not in command.flags:
-            taken = ', '.join(f'--{flag}' for flag in command.flags)
-            raise ConfigError(f'--{flag}: {told} does not take it; it takes {taken}')
+            known = ', '.join(f'--{flag}' for flag in command.flags)
+            raise ConfigError(f'--{flag}: {title} does not take it; it takes {known}')
     several = bool(command.words) and '...' in command.words[-1]
     if len(words) != len(command.words) and not several:
         expected = ' and '.join(command.words) or 'only flags, which begin with --'
-        given = ', '.join(map(repr, words)) or 'nothing'
-        raise ConfigError(f'{given}: {told} takes {expected}')
-    return Call(name, tuple(words), values, '', {})
+        problem = ', '.join(map(repr, words)) or 'nothing'
+        raise ConfigError(f'{problem}: {title} takes {expected}')
+    if not with_config:
+        return Call(name, tuple(words), values, '', {})
+    call = Call(name, tuple(words), values, values.config or DEFAULT_CONFIG, changes)
+    _check_config(call, command)
+    return call
 
 
 def _check_config(call: Call, command: Command) -> None:
@@ -155,23 +165,23 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
     return rest, changes
 
 
-def _define(known: Mapping[str, Flag]) -> flags.FlagValues:
+def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
     values = flags.FlagValues()
-    for name, flag in known.items():
-        said = (name, flag.default, flag.meaning)
+    for name, flag in declared.items():
+        common = (name, flag.default, flag.meaning)
         bounds = {'lower_bound': flag.least, 'upper_bound': flag.most}
         if flag.kind is bool:
-            flags.DEFINE_boolean(*said, flag_values=values)
+            flags.DEFINE_boolean(*common, flag_values=values)
         elif flag.kind is int:
-            flags.DEFINE_integer(*said, **bounds, flag_values=values)
+            flags.DEFINE_integer(*common, **bounds, flag_values=values)
         elif flag.kind is float:
-            flags.DEFINE_float(*said, **bounds, flag_values=values)
+            flags.DEFINE_float(*common, **bounds, flag_values=values)
         elif flag.choices:
             flags.DEFINE_enum(name, flag.default, flag.choices, flag.meaning, flag_values=values)
         elif flag.many:
-            flags.DEFINE_multi_string(*said, flag_values=values)
+            flags.DEFINE_multi_string(*common, flag_values=values)
         else:
-            flags.DEFINE_string(*said, flag_values=values)
+            flags.DEFINE_string(*common, flag_values=values)
     return values
 
 
@@ -211,3 +221,28 @@ def work_directory(call: Call) -> str:
 def lock_file(call: Call) -> str:
     """Where a lock file beside the config file would say what its data must be."""
     return lock_beside(call.file)
+
+
+def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
+    """The values of a flag that may be given several times as OPTION=VALUE.
+
+    Raises:
+      ConfigError: one is not OPTION=VALUE.
+    """
+    pairs = {}
+    for word in words:
+        key, equals, value = word.partition('=')
+        if not equals:
+            raise ConfigError(f'--{flag}={word}: expected OPTION=VALUE')
+        pairs[key] = value
+    return pairs
+
+
+def parse_changes(words: Sequence[str]) -> dict[str, object]:
+    """The changes of a config that flags `--set=OPTION=VALUE` make, by option.
+
+    Raises:
+      ConfigError: one is not OPTION=VALUE, or there is no such option or value.
+    """
+    pairs = parse_pairs('set', words).items()
+    return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in pairs}

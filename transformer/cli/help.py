@@ -1,52 +1,55 @@
-"""The help of a program and of its commands."""
+"""The help of a program and of its commands, 80 columns wide."""
 
 import textwrap
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Sequence
 
-from transformer.cli.flags import Command, Flag
+from transformer.cli.flags import Command, Flag, Program
 
-WIDTH = 80  # of the help
+WIDTH = 80
 
 
-def help_of(program: str, name: str, command: Command, known: Mapping[str, Flag]) -> str:
-    """The help of one command."""
-    said = ' '.join(filter(None, (program, name, *command.words, '[--FLAG=VALUE ...]')))
-    lines = [f'    {said}', '', *_filled(command.summary)]
-    lines += ['', 'Flags:'] if command.flags else []
-    for flag in command.flags:
-        lines += _flag_lines(flag, known[flag])
-    if '' in command.options:
-        lines += ['', *_filled(f'Every option of the config: `{program} config` shows them.')]
-    elif command.options:
-        taken = ', '.join(f'{o}*' if o.endswith('.') else o for o in command.options)
-        lines += ['', *_filled(f'Options of the config, given as --config.GROUP.OPTION=VALUE: {taken}')]
-    if command.note:
-        lines += ['', *_filled(command.note)]
-    if command.examples:
-        lines += ['', 'Examples:', *(f'    {line.format(program)}' for line in command.examples)]
+def help_text(argv: Sequence[str], program: Program) -> str:
+    """The help of the command that a call names, else of the program."""
+    named = [word for word in argv[1:] if word in program.commands]
+    if named or '' in program.commands:
+        return _help_of_command(program, named[0] if named else '')
+    width = max(map(len, program.commands)) + 2
+    lines = [program.usage.strip(), '', f'Commands (`{program.name} COMMAND --help` says more):']
+    for name, command in program.commands.items():
+        lines += _wrap(command.summary, f'    {name:<{width}}', ' ' * (4 + width))
     return '\n'.join(lines) + '\n'
 
 
-def summaries(commands: Mapping[str, Command]) -> str:
-    """The commands, a paragraph each."""
-    width = max(map(len, commands)) + 2
-    lines = []
-    for name, command in commands.items():
-        lines += _filled(command.summary, f'    {name:<{width}}', ' ' * (4 + width))
-    return '\n'.join(lines)
+def _help_of_command(program: Program, name: str) -> str:
+    command: Command = program.commands[name]
+    call = ' '.join(filter(None, (program.name, name, *command.words, '[--FLAG=VALUE ...]')))
+    lines = [f'    {call}', '', *_wrap(command.summary)]
+    lines += ['', 'Flags:'] if command.flags else []
+    for flag in command.flags:
+        lines += _flag_lines(flag, program.flags[flag])
+    if '' in command.options:
+        lines += ['', *_wrap(f'Every option of the config: `{program.name} config` shows them.')]
+    elif command.options:
+        taken = ', '.join(f'{o}*' if o.endswith('.') else o for o in command.options)
+        lines += ['', *_wrap(f'Options of the config, given as --config.GROUP.OPTION=VALUE: {taken}')]
+    if command.note:
+        lines += ['', *_wrap(command.note)]
+    if command.examples:
+        lines += ['', 'Examples:', *(f'    {line.format(program.name)}' for line in command.examples)]
+    return '\n'.join(lines) + '\n'
 
 
 def _flag_lines(name: str, flag: Flag) -> Iterable[str]:
-    shown = f'    --{name}{f"={flag.value}" if flag.value else ""}'
+    usage = f'    --{name}{f"={flag.value}" if flag.value else ""}'
     meaning = f'{flag.meaning}: {", ".join(flag.choices)}' if flag.choices else flag.meaning
     default = '' if flag.default in (None, False, []) else f' (default: {flag.default})'
     column = 28
-    first = f'{shown:<{column}}' if len(shown) < column - 1 else None
-    told = _filled(meaning + default, first or ' ' * column, ' ' * column)
-    return told if first else [shown, *told]
+    first = f'{usage:<{column}}' if len(usage) < column - 1 else None
+    lines = _wrap(meaning + default, first or ' ' * column, ' ' * column)
+    return lines if first else [usage, *lines]
 
 
-def _filled(text: str, first: str = '', later: str = '') -> list[str]:
+def _wrap(text: str, first: str = '', later: str = '') -> list[str]:
     return textwrap.wrap(
         text,
         WIDTH,

@@ -214,7 +214,7 @@ class Progress:
 
 
 def write(
-    writer,
+    answer: Callable[..., list[list]],
     chunks: Iterable[list[str]],
     output: BinaryIO,
     *,
@@ -223,43 +223,43 @@ def write(
     numbered: bool = True,
     separator: str | None = None,
     progress: Progress | None = None,
-    comes: Callable[[float], bool] = lambda seconds: True,
+    arrives: Callable[[float], bool] = lambda seconds: True,
     **options,
 ) -> None:
-    """Writes what a model makes of every text, in order.
+    """Writes the answers of a model to every text, in order.
 
     With `scores` a tab and the score follow each. With `as_json` each is an object with `line`, `text`
     and `score`.
 
     Args:
-      writer: a `Translator` or a `Generator`; `options` are those of its `hypotheses`.
-      numbered: where a text gets several, whether its number, counted from 0, and a tab stand before each.
-      separator: a line between two texts, where they may have several lines.
-      comes: whether the first text comes within some seconds. While it does not, what answers a short
-        text is made ready.
+      answer: `(texts, first=, on_done=, **options) -> [[(text, score), ...], ...]`, best first.
+      numbered: where a text gets several answers, whether each begins with its number, from 0, and a tab.
+      separator: a line between two answers, where they may have several lines.
+      arrives: whether the first text arrives within some seconds. While it does not, the programs for a
+        short text are compiled.
 
     Raises:
       ConfigError: an option is impossible.
     """
-    # Before the first text comes, so that a mistake is told at once.
-    writer.hypotheses([], **options)
-    if not comes(PAUSE):
-        writer.hypotheses(['.'], **options)
+    # Before the first text arrives, so that a mistake is reported at once.
+    answer([], **options)
+    if not arrives(PAUSE):
+        answer(['.'], **options)
     first = 0
     with progress or Progress(quiet=True) as progress:
         for chunk in chunks:
             progress.resume()
-            answers = writer.hypotheses(chunk, first=first, on_done=progress.add, **options)
+            answers = answer(chunk, first=first, on_done=progress.add, **options)
             with progress.paused(first + len(chunk)):
-                for i, found in enumerate(answers, start=first):
-                    for rank, (text, score) in enumerate(found):
+                for i, several in enumerate(answers, start=first):
+                    for rank, (text, score) in enumerate(several):
                         if as_json:
-                            told = json.dumps({'line': i, 'text': text, 'score': score}, ensure_ascii=False)
+                            line = json.dumps({'line': i, 'text': text, 'score': score}, ensure_ascii=False)
                         else:
-                            told = f'{i}\t{text}' if numbered and len(found) > 1 else text
-                            told += f'\t{score:.4f}' if scores else ''
+                            line = f'{i}\t{text}' if numbered and len(several) > 1 else text
+                            line += f'\t{score:.4f}' if scores else ''
                             if separator and i + rank:
-                                told = f'{separator}\n{told}'
-                        output.write(f'{told}\n'.encode())
+                                line = f'{separator}\n{line}'
+                        output.write(f'{line}\n'.encode())
                 output.flush()
             first += len(chunk)

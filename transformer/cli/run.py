@@ -1,40 +1,44 @@
-"""What the commands of cli.py do with a call: they run it and print what comes of it."""
+"""The commands of run.py: each runs an action and prints its results."""
 
+import hashlib
 import json
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping
 
 from transformer import config as configs
 from transformer.cli import flags
 from transformer.cli.flags import Call
-from transformer.cli.terminal import folded
+from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError, declare
 
 
-def opened(call: Call):
+def join(call: Call):
     """The work directory of a call, in a process that is set up to use it."""
     from transformer.runs import process
 
     return process.start(flags.work_directory(call), distributed=call.flags.distributed)
 
 
-def run_train(call: Call) -> int:
-    """Trains, or resumes, then evaluates."""
-    from transformer.actions.load import local
+def open_run(call: Call):
+    """The work directory of a call, opened, in a process that is set up to use it."""
+    from transformer.runs.workdir import Run
 
-    config = local(flags.config(call))
-    return train(config, opened(call), flags.lock_file(call), call.flags.init_from)
+    return Run.open(join(call))
 
 
-def train(config: Config, folder, lock: str, init_from: str | None = None) -> int:
-    """Trains, shows what came of it, and returns the exit status."""
+def train(call: Call) -> int:
+    """Trains, or resumes, then evaluates; prints scores and examples, and returns the exit status."""
     from transformer import parallel
+    from transformer.actions.data import with_absolute_folder
     from transformer.actions.train import run_training
-    from transformer.tasks.task import task_of
+    from transformer.tasks import task_of
     from transformer.training.loop import NonFiniteError, Stopped
 
+    config = with_absolute_folder(flags.config(call))
+    folder, lock_file = join(call), flags.lock_file(call)
     try:
-        result, trained, dataset = run_training(config, folder, lock, init_from=init_from)
+        result, trained, dataset = run_training(config, folder, lock_file, init_from=call.flags.init_from)
     except NonFiniteError as error:
         print(f'error: {error}', file=sys.stderr)
         return 3
@@ -43,55 +47,56 @@ def train(config: Config, folder, lock: str, init_from: str | None = None) -> in
         return 128 + stopped.signal_number
     print_scores(config, result['scores'])
     if parallel.is_primary():
-        for line in task_of(config).examples(trained, dataset):
-            print(line)
-        if sentences := task_of(config).pictured(dataset):
-            draw_pictured(folder, trained, sentences)
+        if show := task_of(config).show:
+            shown = show(trained, dataset)
+            print('\n'.join(shown.lines))
+            for name, draw in shown.figures.items():
+                draw_after_training(folder / 'figures' / f'{name}.png', draw)
         print(f'{folder} holds config, checkpoints, metrics, translations and result.json')
     return 0
 
 
-def print_scores(config: Config, scores: dict[str, dict]) -> None:
-    """Scores by split or file, in lines that begin with it."""
+def print_scores(config: Config, scores: Mapping[str, Mapping]) -> None:
+    """Prints the scores of each split or file below its name."""
     from transformer import parallel
-    from transformer.tasks.task import task_of
+    from transformer.tasks import task_of
+    from transformer.tasks.contract import describe
 
     if parallel.is_primary():
-        for name, found in scores.items():
-            for line in task_of(config).describe(found):
-                print(f'{name}: {line}')
+        for name, entry in scores.items():
+            print(f'{name} (checkpoint {entry["checkpoint"]})')
+            for line in describe(task_of(config).measures, entry):
+                print(f'  {line}')
 
 
-def run_prepare(call: Call) -> None:
-    """Makes the corpus that training reads, and says what it is."""
-    from transformer.actions.load import local
-    from transformer.actions.train import run_preparation
+def prepare(call: Call) -> None:
+    """Makes the data that training reads, and prints what it is."""
+    from transformer.actions import data
 
-    config = local(flags.config(call))
-    for line in run_preparation(config, flags.lock_file(call)):
-        print(line)
+    config = data.with_absolute_folder(flags.config(call))
+    print('\n'.join(data.prepare(config, flags.lock_file(call))))
 
 
-def run_evaluate(call: Call) -> None:
+def evaluate(call: Call) -> None:
     """Evaluates a checkpoint and prints its scores."""
     from transformer import parallel
-    from transformer.actions.evaluate import run_evaluation, run_file_evaluation
-    from transformer.runs import workdir
+    from transformer.actions import evaluate as action
 
-    folder, choice, paths = opened(call), call.flags.checkpoint, given_files(call)
+    paths = named_files(call)
+    run, choice = open_run(call), call.flags.checkpoint
     if paths:
-        found = [run_file_evaluation(folder, paths, choice, call.changes)]
+        evaluations = [action.evaluate_files(run, paths, choice, call.changes)]
     else:
         splits = list(dict.fromkeys(call.flags.split.split(',')))
-        found = run_evaluation(folder, splits, choice, call.changes)
-    of = next(iter(paths.values()), None)
-    print_scores(workdir.read_config(folder), {of or one.entry['split']: one.entry for one in found})
+        evaluations = action.evaluate(run, splits, choice, call.changes)
+    file = next(iter(paths.values()), None)
+    print_scores(run.config, {file or one.entry['split']: one.entry for one in evaluations})
     if parallel.is_primary():
-        for one in found:
-            print(f'saved in {folder} as {one.name}')
+        for one in evaluations:
+            print(f'saved in {run.folder} as {one.name}')
 
 
-def given_files(call: Call) -> dict[str, str]:
+def named_files(call: Call) -> dict[str, str]:
     """The files that a call names instead of a split, by field; empty if none.
 
     Raises:
@@ -107,95 +112,95 @@ def given_files(call: Call) -> dict[str, str]:
     return paths
 
 
-def run_compare(call: Call) -> None:
+def compare(call: Call) -> None:
     """Compares two models."""
-    from transformer.actions.compare import Side, run_comparison
+    from transformer.actions import compare as action
     from transformer.runs import process, restore
+    from transformer.runs.workdir import Run
 
-    sides = []
+    sides, what = [], named_files(call) or call.flags.split
     for word in call.words:
-        folder, choice = restore.parsed(word)
-        sides.append(Side(process.start(folder, distributed=False), choice or 'scored'))
-    what = given_files(call) or call.flags.split
-    report, lines = run_comparison(tuple(sides), what, call.changes, call.flags.show)
+        folder, choice = restore.parse_checkpoint(word)
+        run = Run.open(process.start(folder, distributed=False))
+        sides.append(action.Side(run, choice or 'scored'))
+    report, lines = action.compare(tuple(sides), what, call.changes, call.flags.show)
     if call.flags.json:
         print(json.dumps(report, indent=2, ensure_ascii=False))
     else:
-        print('\n'.join(map(folded, lines)))
+        print('\n'.join(map(fold, lines)))
 
 
-def run_average(call: Call) -> None:
+def average(call: Call) -> None:
     """Averages the last checkpoints."""
-    from transformer.runs import owner, restore, workdir
+    from transformer.runs import owner, restore
 
-    folder = opened(call)
-    # A mistake in the name of the folder makes none.
-    workdir.read_config(folder)
-    with owner.owned(folder):
-        steps = restore.average(folder, call.flags.last, call.flags.every)
-    print(f'{folder}: average of the checkpoints {", ".join(map(str, steps))}')
+    run = open_run(call)
+    with owner.owned(run.folder):
+        steps = restore.average(run, call.flags.last, call.flags.every)
+    print(f'{run.folder}: average of the checkpoints {", ".join(map(str, steps))}')
 
 
-def run_translate(call: Call) -> None:
-    """Translates the lines of standard input."""
-    write_texts(call, 'translation')
+def write_texts(verb: str, text: str | None = None) -> Callable[[Call], None]:
+    """A command that writes what a model makes of each line of standard input.
+
+    Args:
+      verb: that the model's task must have.
+      text: the name of a flag that gives one text instead.
+    """
+
+    def command(call: Call) -> None:
+        from transformer.cli import lines as texts
+        from transformer.inference import generate
+        from transformer.runs import restore
+        from transformer.tasks import verb_of
+
+        values, run = call.flags, open_run(call)
+        # Whatever can be refused is refused before the model is loaded.
+        verb_of(run.config, verb)
+        settings = restore.changed(run.config, call.changes).decode
+        generate.check_counts(settings, values.nbest, values.samples, values.seed)
+        only = values[text].value if text else None
+        lines = texts.standard_input() if only is None else None
+        output = texts.standard_output()
+        trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
+        hypotheses = verb_of(run.config, 'hypotheses')
+        texts.write(
+            lambda chunk, **options: hypotheses(trained, chunk, **options),
+            [[only]] if lines is None else lines,
+            output,
+            scores=values.scores,
+            as_json=values.json,
+            numbered=lines is not None,
+            separator='---' if run.config.data.documents == 'files' else None,
+            progress=texts.Progress(lines.total if lines else 1, quiet=bool(lines) and sys.stdin.isatty()),
+            arrives=lines.wait if lines else lambda seconds: True,
+            best=values.nbest,
+            samples=values.samples,
+            seed=values.seed,
+        )
+
+    return command
 
 
-def run_generate(call: Call) -> None:
-    """Continues the prompt, or each line of standard input; writes prompts with what follows."""
-    write_texts(call, 'language', call.flags.prompt)
-
-
-def write_texts(call: Call, task: str, text: str | None = None) -> None:
-    """Writes what a model makes of a text, or of each line of standard input if it is none."""
-    from transformer.actions.load import check_task, load
-    from transformer.cli import lines as texts
-    from transformer.inference import generate
-    from transformer.runs import restore, workdir
-
-    values, folder = call.flags, opened(call)
-    # Whatever can be refused is refused before the model is loaded.
-    check_task(folder, task)
-    settings = restore.changed(workdir.read_config(folder), call.changes).decode
-    generate.check_counts(settings, values.nbest, values.samples, values.seed)
-    lines = texts.standard_input() if text is None else None
-    output = texts.standard_output()
-    writer = load(folder, values.checkpoint, call.changes)
-    texts.write(
-        writer,
-        [[text]] if lines is None else lines,
-        output,
-        scores=values.scores,
-        as_json=values.json,
-        numbered=lines is not None,
-        separator='---' if writer.trained.config.data.documents == 'files' else None,
-        progress=texts.Progress(lines.total if lines else 1, quiet=bool(lines) and sys.stdin.isatty()),
-        comes=lines.wait if lines else lambda seconds: True,
-        best=values.nbest,
-        samples=values.samples,
-        seed=values.seed,
-    )
-
-
-def run_score_pairs(call: Call) -> None:
+def score_pairs(call: Call) -> None:
     """Prints log p of given texts, and how often the right one is the likeliest."""
     from transformer.cli import lines as texts
     from transformer.cli import score_pairs
-    from transformer.runs import restore, workdir
+    from transformer.runs import restore
+    from transformer.tasks import verb_of
 
-    values, folder = call.flags, opened(call)
+    values, run = call.flags, open_run(call)
     # Whatever can be refused is refused before the model is loaded.
-    config = restore.changed(workdir.read_config(folder), call.changes)
-    score_pairs.columns(config, contrast=values.contrast, kinds=values.kinds)
+    verb_of(run.config, 'likelihoods')
+    restore.changed(run.config, call.changes)
     lines, output = texts.standard_input(), texts.standard_output()
-    trained, _ = restore.load_and_tell(folder, values.checkpoint, call.changes)
+    trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
     tally = score_pairs.write(
         trained,
         lines,
         output,
         texts.Progress(lines.total, quiet=sys.stdin.isatty()),
         contrast=values.contrast,
-        kinds=values.kinds,
         pieces=values.pieces,
         as_json=values.json,
     )
@@ -206,7 +211,7 @@ def run_score_pairs(call: Call) -> None:
         print('\n'.join(tally.describe()), file=sys.stderr)
 
 
-def run_config(call: Call) -> None:
+def config(call: Call) -> None:
     """Prints the resolved config, or the table of all options."""
     if call.flags.markdown:
         if call.flags.diff or call.flags.config is not None or call.changes:
@@ -227,83 +232,94 @@ def print_config(config: Config, *, diff: bool) -> None:
         field = configs.OPTIONS[key]
         section = f'{field.metadata["section"]}: ' if field.metadata['section'] else ''
         choices = ' '.join(declare.choices(field))
-        shown = f'{key} = {value}'
-        print(f'{shown:<40} # {section}{field.metadata["doc"]}{f" ({choices})" if choices else ""}')
+        option = f'{key} = {value}'
+        print(f'{option:<40} # {section}{field.metadata["doc"]}{f" ({choices})" if choices else ""}')
 
 
-def run_score(call: Call) -> None:
+def score(call: Call) -> None:
     """Prints the scores of two files."""
+    from transformer.actions.score_files import score_files
     from transformer.tasks.translation import bleu
-    from transformer.tasks.translation.commands import run_scoring
 
     values = call.flags
     files = (values.hypotheses, values.references, values.languages)
-    scores = run_scoring(*files, tokenized=values.tokenized)
+    scores = score_files(*files, tokenized=values.tokenized)
     print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
 
 
-def run_diagnose(call: Call) -> None:
-    """Prints what may be wrong with the BLEU of a split."""
-    from transformer.actions import data as corpora
-    from transformer.actions.load import check_task
-    from transformer.tasks.translation.commands import run_diagnosis
+def diagnose(call: Call) -> None:
+    """Prints what may be wrong with the scores of a split: the training's own, else the last evaluation's."""
+    from transformer.actions import data as run_data
+    from transformer.runs import restore, workdir
+    from transformer.runs.restore import Trained
+    from transformer.tasks import verb_of
 
-    folder, split = opened(call), call.flags.split
-    check_task(folder, 'translation')
-    corpora.check_split(folder, split)
-    dataset = corpora.of_workdir(folder, call.changes)
-    found = run_diagnosis(folder, dataset, split, call.changes)
-    for seen, matters, change in found:
+    run, split = open_run(call), call.flags.split
+    verb = verb_of(run.config, 'diagnose')
+    run_data.check_split(run, split)
+    result = run.result()
+    named = [(n, entry) for n, entry in result.get('evaluations', {}).items() if entry.get('split') == split]
+    if own := result.get('scores', {}).get(split):
+        named.append((f'{split}.{own["checkpoint"]}', own))
+    if not named:
+        raise ConfigError(f'--split={split}: {run.folder} has no scores of it; run evaluate first')
+    name, entry = named[-1]
+    trained = Trained(restore.changed(run.config, call.changes), None, run.codec)
+    dataset = run_data.of_run(run, call.changes)
+    findings = verb(trained, dataset, split, entry, workdir.read_lines(run.folder, name))
+    for seen, matters, change in findings:
         print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
-    print(f'{folder}: findings on {split}: {len(found)}')
+    print(f'{run.folder}: findings on {split}: {len(findings)}')
 
 
-def run_figure(call: Call) -> None:
+def figure(call: Call) -> None:
     """Draws the attention of a sentence."""
     from transformer.runs import restore
+    from transformer.tasks import verb_of
 
-    folder = opened(call)
-    if ',' in call.flags.checkpoint:
-        raise ConfigError(f'--checkpoint={call.flags.checkpoint}: figure shows one checkpoint, no ensemble')
-    trained, _ = restore.load_and_tell(folder, call.flags.checkpoint)
-    draw(folder, trained, [call.flags.sentence], call.flags.word, call.flags.target_word)
+    run, values = open_run(call), call.flags
+    if ',' in values.checkpoint:
+        raise ConfigError(f'--checkpoint={values.checkpoint}: figure shows one checkpoint, no ensemble')
+    attention = verb_of(run.config, 'attention')
+    draw_focus = attention_figures().draw_focus
+    trained, _ = restore.load_and_report(run, values.checkpoint)
+    words = {name: values[name].value for name in ('word', 'target_word') if values[name].present}
+    seen = attention(trained, values.sentence, **words)
+    # The same sentence and words of the same model give the same file.
+    focus = [f'{kind.name}: {kind.word}' for kind in seen.kinds]
+    digest = hashlib.sha256(json.dumps([seen.sentence, seen.output, focus]).encode()).hexdigest()[:8]
+    slug = re.sub(r'\W+', '-', seen.sentence.lower()).strip('-')[:50]
+    write_figure(run.folder / 'figures' / f'{slug}-{digest}.png', draw_focus([seen]))
 
 
-def draw_pictured(folder, trained, sentences: Sequence[str]) -> None:
-    """Draws what a task shows of its model after a training, always under the same name."""
-    try:
-        draw(folder, trained, sentences, name='attention')
-    except ConfigError as error:
-        # A model that has learned little may leave a word out; its training is done all the same.
-        print(f'no picture of its attention: {error}')
-
-
-def draw(
-    folder,
-    trained,
-    sentences: Sequence[str | None],
-    word: str | None = None,
-    target_word: str | None = None,
-    name: str | None = None,
-) -> None:
-    """Draws heat maps of the attention in sentences; None is the task's own choice.
-
-    Args:
-      name: of the picture; if None, one that no other picture has.
+def attention_figures():
+    """The module that draws attention.
 
     Raises:
-      ConfigError: matplotlib is missing, or a sentence lacks the word.
+      ConfigError: matplotlib is missing.
     """
-    from transformer.tasks.task import task_of
-
     try:
-        from transformer.inference import heat_maps
+        from transformer.inference import attention_figures
     except ModuleNotFoundError as error:
         if error.name != 'matplotlib':
             raise
         raise ConfigError('figures need matplotlib: pip install matplotlib') from None
-    views = task_of(trained.config).views
-    rows = [views(trained, sentence, word, target_word) for sentence in sentences]
-    shown = ', '.join(view.title.partition('\n')[0] for view in rows[0])
-    path = heat_maps.draw_attention(folder, rows, name or heat_maps.free_name(folder, rows[0]))
-    print(f'{path}: attention of {shown}')
+    return attention_figures
+
+
+def draw_after_training(path, draw: Callable) -> None:
+    """Draws what a task shows of its model; where that fails, the training is done all the same."""
+    try:
+        attention_figures()
+        write_figure(path, draw())
+    except ConfigError as error:
+        print(f'no {path.name}: {error}')
+
+
+def write_figure(path, figure) -> None:
+    """Writes a figure and prints its name."""
+    from transformer import files
+
+    path.parent.mkdir(exist_ok=True)
+    files.write_figure(path, figure, dpi=120)
+    print(path)

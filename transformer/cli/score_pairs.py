@@ -16,8 +16,8 @@ from transformer.cli.lines import Progress
 from transformer.config import Config, ConfigError
 from transformer.inference import likelihood
 from transformer.runs.restore import Trained
+from transformer.tasks import verb_of
 from transformer.tasks.contract import Likelihood
-from transformer.tasks.task import task_of
 
 CONTRAST, KIND = 'contrast', 'kind'
 
@@ -60,16 +60,10 @@ class Columns(NamedTuple):
         return Item(number, of.get(KIND), tuple(context), (scored, *wrong))
 
 
-def columns(config: Config, *, contrast: bool = False, kinds: bool = False) -> Columns:
-    """The columns of lines without a header.
-
-    Raises:
-      ConfigError: there are kinds but no contrasts.
-    """
-    if kinds and not contrast:
-        raise ConfigError('--kinds: means nothing without --contrast')
+def columns(config: Config, *, contrast: bool = False) -> Columns:
+    """The columns of lines without a header."""
     fields = likelihood.fields(config)
-    return Columns((KIND,) * kinds + fields + (CONTRAST,) * contrast, fields)
+    return Columns(fields + (CONTRAST,) * contrast, fields)
 
 
 def named_columns(config: Config, line: str, *, contrast: bool) -> Columns | None:
@@ -85,15 +79,13 @@ def named_columns(config: Config, line: str, *, contrast: bool) -> Columns | Non
     return Columns(names, fields) if is_header else None
 
 
-def items(
-    chunks: Iterable[list[str]], config: Config, *, contrast: bool, kinds: bool
-) -> Iterator[list[Item]]:
+def items(chunks: Iterable[list[str]], config: Config, *, contrast: bool) -> Iterator[list[Item]]:
     """Yields the items of lines.
 
     Raises:
       ConfigError: a line has other columns than it should; the items before it were yielded.
     """
-    known, first = columns(config, contrast=contrast, kinds=kinds), 0
+    known, first = columns(config, contrast=contrast), 0
     for chunk in chunks:
         lines = list(enumerate(chunk, start=first))
         if first == 0 and (header := named_columns(config, chunk[0], contrast=contrast)):
@@ -167,7 +159,6 @@ def write(
     progress: Progress,
     *,
     contrast: bool = False,
-    kinds: bool = False,
     pieces: bool = False,
     as_json: bool = False,
 ) -> Tally | None:
@@ -175,7 +166,6 @@ def write(
 
     Args:
       contrast: whether lines have wrong texts after the right one.
-      kinds: whether lines without a header begin with the kind of their error.
       pieces: whether log p of every piece follows.
       as_json: whether each line is an object, with `line`, `logp`, `pieces`, `kind` and `right`.
 
@@ -183,9 +173,9 @@ def write(
       ConfigError: a line has other columns than it should; the lines before it are answered.
     """
     tally, done = Tally(), 0
-    score = task_of(trained.config).likelihoods
+    score = verb_of(trained.config, 'likelihoods')
     with progress:
-        for found in items(chunks, trained.config, contrast=contrast, kinds=kinds):
+        for found in items(chunks, trained.config, contrast=contrast):
             progress.resume()
             examples = [(*item.context, text) for item in found for text in item.texts]
             numbers = [item.number for item in found for _ in item.texts]

@@ -23,7 +23,7 @@ def terminal_width() -> float:
     return math.inf
 
 
-def folded(line: str) -> str:
+def fold(line: str) -> str:
     """A line as several that fit into the terminal; those after the first are indented.
 
     What follows a label, as in `  source     Ein Hund`, stays in its column. Words stay whole, paths too.

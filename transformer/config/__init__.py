@@ -18,6 +18,7 @@ from transformer.config.resolve import (
     config_dict,
     derivable,
     differences,
+    evaluation_options,
     flatten,
     portable,
     replace,
@@ -27,5 +28,6 @@ from transformer.config.resolve import (
 __all__ = [
     'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'Model',
     'OPTIONS', 'PAPER_TOKENS', 'SERVES', 'Train', 'check_devices', 'check_platform', 'config_dict',
-    'derivable', 'differences', 'flatten', 'from_json', 'portable', 'replace', 'resolve', 'to_json',
+    'derivable', 'differences',
+    'evaluation_options', 'flatten', 'from_json', 'portable', 'replace', 'resolve', 'to_json',
 ]  # fmt: skip

@@ -357,3 +357,12 @@ def replace(config: Config, changes: dict[str, object]) -> Config:
       ConfigError: as `resolve`.
     """
     return resolve(config_dict({**flatten(config), **changes}))
+
+
+def evaluation_options(config: Config) -> dict[str, object]:
+    """The options that change how a trained model is evaluated."""
+    return {
+        key: value
+        for key, value in flatten(config).items()
+        if key.startswith('decode.') or key == 'data.stride'
+    }

@@ -1,4 +1,4 @@
-"""What a model attends to."""
+"""Attention weights of a trained model in a sentence, by pieces and by words."""
 
 import functools
 import re
@@ -15,6 +15,7 @@ from transformer.nn.ensemble import Params
 from transformer.tokens import Batch, Tokens
 
 START_MARK = '·'  # in figures, the start token
+BLANK = '␣'  # in figures, a word of blanks alone
 # The three kinds of attention, as §3.2.3 has them.
 ENCODER_SELF_ATTENTION = 'encoder self-attention'
 CROSS_ATTENTION = 'encoder-decoder attention'
@@ -22,22 +23,28 @@ DECODER_SELF_ATTENTION = 'decoder self-attention'
 
 
 class Attended(NamedTuple):
-    """One kind of attention of a model in one sentence: of which layers and heads, from what to what."""
+    """One kind of attention in one sentence.
+
+    Attributes:
+      name: the kind's, as §3.2.3 has them.
+      weights: of every layer (N) and head (H).
+      queries, keys: pieces, or words.
+      word: among the queries' words, the one that a figure looks at; all if None.
+    """
 
     name: str
     weights: Float[np.ndarray, 'N H Q K']
     queries: list[str]
     keys: list[str]
+    word: str | None = None
 
 
-class View(NamedTuple):
-    """One kind of attention in one sentence, and the queries that a figure looks at; all of them if None."""
+class Attention(NamedTuple):
+    """A sentence, what the model wrote to it (empty if nothing), and every kind of attention in them."""
 
-    title: str
-    weights: Float[np.ndarray, 'N H Q K']
-    queries: list[str]
-    keys: list[str]
-    looked_at: list[int] | None
+    sentence: str
+    output: str
+    kinds: list[Attended]
 
 
 def one_row(tokens: list[int]) -> Tokens:
@@ -53,7 +60,9 @@ def _intermediates(config: Config, params: Params, batch: Batch):
     return kept.get('intermediates')  # none where nothing was kept
 
 
-def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[np.ndarray, 'N H Q K']]:
+def attention_weights(
+    config: Config, params: Params, batch: Batch
+) -> dict[str, Float[np.ndarray, 'N H Q K']]:
     """The attention weights of the first row of a batch, by layer (N) and head (H).
 
     Returns:
@@ -78,36 +87,38 @@ def attention(config: Config, params: Params, batch: Batch) -> dict[str, Float[n
     return {name: np.stack([layers[n] for n in sorted(layers)]) for name, layers in found.items()}
 
 
-def title(stack: str, word: str | None, sentence: str) -> str:
-    """The title of a view: a line that says what is looked at, and the sentence."""
-    looked_at = f'"{word}"' if word else 'all words'
-    return f'{stack}: {looked_at}\n{sentence}'
+def by_words(seen: Attended) -> Attended:
+    """The same from words to words, where it is from pieces to pieces.
+
+    A word gets the sum of what its pieces get, and gives the mean of what they give (Clark et al. 2019,
+    section 4.1), so that the weights of a word still add up to one.
+    """
+    queries, keys = _words_after_start(seen.queries), _words_after_start(seen.keys)
+    summed = np.stack([seen.weights[..., places].sum(axis=-1) for _, places in keys], axis=-1)
+    weights = np.stack([summed[:, :, places].mean(axis=2) for _, places in queries], axis=2)
+    return Attended(seen.name, weights, [word for word, _ in queries], [word for word, _ in keys], seen.word)
+
+
+def _words_after_start(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
+    first = 1 if pieces[:1] == [START_MARK] else 0
+    words = [(word or BLANK, [first + place for place in where]) for word, where in words_of(pieces[first:])]
+    return [(START_MARK, [0]), *words] if first else words
 
 
 def has_word(pieces: Sequence[str], word: str) -> bool:
     """Whether a sentence, written as `Tokenizer.pieces` does, has a word."""
-    return any(found == word for found, _ in words_of(pieces))
+    return any(known == word for known, _ in words_of(pieces))
 
 
-def places(pieces: Sequence[str], word: str | None) -> list[int] | None:
-    """Which pieces of a sentence, written as `Tokenizer.pieces` does, are those of a word; None for none.
-
-    Raises:
-      ConfigError: the sentence lacks the word.
-    """
-    if not word:
-        return None
-    words = words_of(pieces)
-    for found, where in words:
-        if found == word:
-            return where
-    raise ConfigError(f'--word={word}: not a word of {" ".join(found for found, _ in words if found)!r}')
+def places(pieces: Sequence[str], word: str) -> list[int]:
+    """Which pieces of a sentence, written as `Tokenizer.pieces` does, are those of a word that it has."""
+    return next(where for known, where in words_of(pieces) if known == word)
 
 
-def last_word(pieces: Sequence[str]) -> str:
-    """The last word that has a letter or digit; empty if none has."""
+def last_word(pieces: Sequence[str]) -> str | None:
+    """The last word that has a letter or digit; None if none has."""
     words = [word for word, _ in words_of(pieces) if re.match(r'\w', word)]
-    return words[-1] if words else ''
+    return words[-1] if words else None
 
 
 def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -61,13 +61,19 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
     return replace(config, {f'decode.{k}': v for k, v in options.items()}).decode
 
 
-def check_texts(texts: Sequence[object], argument: str) -> None:
-    """Raises ConfigError where the texts are one text, which would be read letter by letter, or no texts."""
+def as_texts(texts: Iterable[object], argument: str) -> list[str]:
+    """The texts of a list, a generator or an open file.
+
+    Raises:
+      ConfigError: they are one text, which would be read letter by letter, or one of them is no text.
+    """
     if isinstance(texts, str):
         raise ConfigError(f'{argument}={_shortened(texts)}: a list of texts is expected, not one text')
+    texts = list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise ConfigError(f'{argument}[{i}]={_shortened(text)}: expected str, got {type(text).__name__}')
+    return texts
 
 
 def _shortened(value: object) -> str:

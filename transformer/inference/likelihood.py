@@ -55,9 +55,14 @@ def sums(
     params: ensemble.Params,
     batch: Batch,
     key: Array | None,
-    weights: Float[Array, 'B T'],
+    weights: Float[Array, 'M B T'],
 ) -> losses.Sums:
-    """The sums over the tokens that a model predicts; with a key there are dropout and label smoothing."""
+    """The sums over the tokens that a model predicts; with a key there are dropout and label smoothing.
+
+    Args:
+      batch: of microbatches, [M, rows, ...].
+    """
+    batch, weights = losses.all_rows((batch, weights))
     target, eps_ls = batch[fields(config)[-1]].tokens, config.train.eps_ls if key is not None else 0.0
     if isinstance(params, tuple):
         logits = ensemble.logits(config, params, batch, key)

@@ -3,7 +3,7 @@
 import contextlib
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -15,9 +15,10 @@ from transformer import parallel
 from transformer.config import Config, ConfigError
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import ensemble, models
-from transformer.runs import checkpoint, workdir
+from transformer.runs import checkpoint
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
 from transformer.runs.hashes import named_leaves
+from transformer.runs.workdir import Run
 
 # The folder in a work directory that holds the mean of checkpoints.
 AVERAGE = 'average'
@@ -34,8 +35,11 @@ class Trained(NamedTuple):
 class Origin(NamedTuple):
     """Where parameters come from.
 
-    name: the checkpoint's: best, latest, average or a step; those of an ensemble with commas between
-    them. steps: those that were saved. tokens: trained on up to the last of them.
+    Attributes:
+      name: the checkpoint's: best, latest, average or a step; of an ensemble, its members' with commas
+        between them.
+      steps: of the checkpoints that were read.
+      tokens: trained on up to the last of them.
     """
 
     name: str
@@ -52,10 +56,7 @@ class Origin(NamedTuple):
 
 
 def load(
-    folder: epath.PathLike,
-    choice: str = 'scored',
-    changes: dict[str, object] | None = None,
-    tokenizer: AnyTokenizer | None = None,
+    run: Run, choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> tuple[Trained, Origin]:
     """Restores the model of a work directory, with its parameters on all devices.
 
@@ -63,22 +64,17 @@ def load(
       choice: the checkpoint, as for `restore_params`; or several, with commas between them, as an
         ensemble. One of another work directory is named as `FOLDER:best`.
       changes: options that differ from the work directory's config, as for `changed`.
-      tokenizer: the work directory's, if it was read before.
 
     Raises:
-      ConfigError: the folder is not a work directory, it has no such checkpoint, a file of it is
-        damaged, or an option may not be changed.
+      ConfigError: it has no such checkpoint, a file of it is damaged, or an option may not be changed.
     """
-    folder = epath.Path(folder)
-    config = changed(workdir.read_config(folder), changes or {})
-    config = configs.portable(config, parallel.platform())
-    tokenizer = tokenizer or workdir.read_tokenizer(folder)
-    found = [_member(config, tokenizer, folder, *member) for member in _members(folder, choice)]
-    if len(found) == 1:
-        ((params, origin),) = found
-        return Trained(config, params, tokenizer), origin
-    several = tuple(params for params, _ in found)
-    return Trained(config, several, tokenizer), _together([origin for _, origin in found])
+    config = configs.portable(changed(run.config, changes or {}), parallel.platform())
+    members = [_member(run, config, *member) for member in _members(run, choice)]
+    if len(members) == 1:
+        ((params, origin),) = members
+        return Trained(config, params, run.codec), origin
+    several = tuple(params for params, _ in members)
+    return Trained(config, several, run.codec), _together([origin for _, origin in members])
 
 
 def _together(origins: Sequence[Origin]) -> Origin:
@@ -87,12 +83,12 @@ def _together(origins: Sequence[Origin]) -> Origin:
     return Origin(names, steps, max(o.tokens for o in origins))
 
 
-def parsed(word: str) -> tuple[str, str]:
+def parse_checkpoint(word: str) -> tuple[str, str]:
     """The two parts of FOLDER or FOLDER:CHECKPOINT; the checkpoint is empty where none is named.
 
     A folder's own name may hold a colon: the folder is the longest one that exists.
     """
-    colons = [found.start() for found in re.finditer(':(?!//)', word)]
+    colons = [match.start() for match in re.finditer(':(?!//)', word)]
     for end in (len(word), *reversed(colons)):
         if epath.Path(word[:end]).exists():
             return word[:end], word[end + 1 :]
@@ -100,8 +96,8 @@ def parsed(word: str) -> tuple[str, str]:
     return word[:end], word[end + 1 :]
 
 
-def _members(folder: epath.Path, choice: str) -> list[tuple[epath.Path, str]]:
-    """The folder and the checkpoint of every member of an ensemble, or of the one that is chosen.
+def _members(run: Run, choice: str) -> list[tuple[Run, str]]:
+    """The work directory and the checkpoint of every member of an ensemble, or of the one that is chosen.
 
     Raises:
       ConfigError: there is nothing before or after a comma.
@@ -111,46 +107,43 @@ def _members(folder: epath.Path, choice: str) -> list[tuple[epath.Path, str]]:
     names = choice.split(',')
     if not all(names):
         raise ConfigError(f'--checkpoint={choice}: a comma stands between two checkpoints; one is missing')
-    pairs = [parsed(name) if ':' in name else ('', name) for name in names]
-    return [(epath.Path(other or folder), own or 'scored') for other, own in pairs]
+    pairs = [parse_checkpoint(name) if ':' in name else ('', name) for name in names]
+    return [(Run.open(other) if other else run, own or 'scored') for other, own in pairs]
 
 
-def _member(
-    config: Config, tokenizer: AnyTokenizer, folder: epath.Path, other: epath.Path, choice: str
-) -> tuple[models.Params, Origin]:
-    """The parameters of a checkpoint of this folder, or of another one that fits to it."""
-    if other == folder:
-        return restore_params(config, folder, choice)
-    its_config = configs.portable(workdir.read_config(other), parallel.platform())
+def _member(run: Run, config: Config, other: Run, choice: str) -> tuple[models.Params, Origin]:
+    """The parameters of a checkpoint of this work directory, or of another one that fits to it."""
+    if other is run:
+        return restore_params(config, run.folder, choice)
+    its_config = configs.portable(other.config, parallel.platform())
     for key, (ours, theirs) in configs.differences(config, its_config, free=False).items():
         if key.startswith('model.') and not key.startswith('model.P_drop'):
-            raise ConfigError(f'{other}:{choice}: {key} is {theirs!r} there and {ours!r} in {folder}')
-    if workdir.read_tokenizer(other).sha256 != tokenizer.sha256:
-        raise ConfigError(f'{other}:{choice}: its tokenizer is not that of {folder}')
+            raise ConfigError(
+                f'{other.folder}:{choice}: {key} is {theirs!r} there and {ours!r} in {run.folder}'
+            )
+    if other.codec.sha256 != run.codec.sha256:
+        raise ConfigError(f'{other.folder}:{choice}: its tokenizer is not the one of {run.folder}')
     # Its own config says which checkpoint it scored, and whether that is a moving average.
-    params, origin = restore_params(its_config, other, choice)
+    params, origin = restore_params(its_config, other.folder, choice)
     return params, _of_another(other, origin)
 
 
-def _of_another(folder: epath.Path, origin: Origin) -> Origin:
+def _of_another(run: Run, origin: Origin) -> Origin:
     # Two folders may have the same name.
-    return origin._replace(name=f'{folder.resolve()}:{origin.name}')
+    return origin._replace(name=f'{run.folder.resolve()}:{origin.name}')
 
 
-def load_and_tell(
-    folder: epath.PathLike,
-    choice: str = 'scored',
-    changes: dict[str, object] | None = None,
-    tokenizer: AnyTokenizer | None = None,
+def load_and_report(
+    run: Run, choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> tuple[Trained, Origin]:
-    """As `load`; says on standard error which checkpoint it is."""
-    trained, found = load(folder, choice, changes, tokenizer)
+    """As `load`; prints on standard error which checkpoint it is."""
+    trained, origin = load(run, choice, changes)
     if parallel.is_primary():
-        print(f'{folder}: {found}', file=sys.stderr)
-    return trained, found
+        print(f'{run.folder}: {origin}', file=sys.stderr)
+    return trained, origin
 
 
-def changed(config: Config, changes: dict[str, object]) -> Config:
+def changed(config: Config, changes: Mapping[str, object]) -> Config:
     """The config with changes of options that may differ from those of the training.
 
     Raises:
@@ -163,7 +156,7 @@ def changed(config: Config, changes: dict[str, object]) -> Config:
     return configs.replace(config, changes)
 
 
-def average(folder: epath.Path, last: int | None = None, every: int | None = None) -> list[int]:
+def average(run: Run, last: int | None = None, every: int | None = None) -> list[int]:
     """Averages the last checkpoints of a work directory (§6.1) and saves the mean in its `average/`.
 
     Args:
@@ -176,7 +169,7 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
     Raises:
       ConfigError: one of them is missing or damaged; nothing was changed.
     """
-    config = workdir.read_config(folder)
+    folder, config = run.folder, run.config
     if config.train.ema:
         raise ConfigError(
             f'{folder}: with train.ema={config.train.ema} each checkpoint is a moving average already; '
@@ -195,11 +188,11 @@ def average(folder: epath.Path, last: int | None = None, every: int | None = Non
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
                 f'{", ".join(map(str, held))}; train.average_last and average_every keep what they need'
             )
-        found = mean(checkpoints, wanted, models.parameter_shapes(config))
+        saved = mean(checkpoints, wanted, models.parameter_shapes(config))
     averages = Checkpoints(folder / AVERAGE, 1)
     try:
         # Always step 0, so that a new average replaces the old one.
-        averages.save(0, found.params, None, found.meta)
+        averages.save(0, saved.params, None, saved.meta)
     finally:
         averages.close()
     return wanted
@@ -249,49 +242,40 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
       ConfigError: there is no such checkpoint, or it is damaged.
     """
     shapes = models.parameter_shapes(config)
-    choice = scored(config, folder) if choice == 'scored' else choice
-    _check_average(folder, choice)
-    if choice == 'average':
-        with _opened(config, folder, AVERAGE) as averages:
-            saved = averages.restore_params(0, shapes)
-            origin = Origin(choice, saved.meta['averaged'], saved.meta['tokens'])
-            return parallel.replicate(saved.params), origin
-    with _opened(config, folder) as checkpoints:
-        step = _step(folder, checkpoints, choice)
+    with _chosen(config, folder, choice) as (checkpoints, step, name):
         # What was evaluated in the training is what is used.
-        item = 'ema' if config.train.ema else 'params'
+        item = 'ema' if config.train.ema and name != 'average' else 'params'
         saved = checkpoints.restore_params(step, shapes, item)
-        return parallel.replicate(saved.params), Origin(choice, [step], saved.meta['tokens'])
+        return parallel.replicate(saved.params), _origin(name, step, saved.meta)
 
 
-def origin(config: Config, folder: epath.Path, choice: str) -> Origin:
+def origin(run: Run, choice: str) -> Origin:
     """Where the parameters come from that `load` would restore.
 
     Raises:
       ConfigError: there is no such checkpoint.
     """
-    found = []
-    for other, own in _members(folder, choice):
-        if other == folder:
-            found.append(_origin(config, folder, own))
-        else:
-            found.append(_of_another(other, _origin(workdir.read_config(other), other, own)))
-    return _together(found) if len(found) > 1 else found[0]
+    origins = []
+    for other, own in _members(run, choice):
+        with _chosen(other.config, other.folder, own) as (checkpoints, step, name):
+            its_origin = _origin(name, step, checkpoints.content(step)['meta'])
+        origins.append(its_origin if other is run else _of_another(other, its_origin))
+    return _together(origins) if len(origins) > 1 else origins[0]
 
 
-def _origin(config: Config, folder: epath.Path, choice: str) -> Origin:
-    choice = scored(config, folder) if choice == 'scored' else choice
-    averaged = choice == 'average'
-    _check_average(folder, choice)
-    with _opened(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
-        step = 0 if averaged else _step(folder, checkpoints, choice)
-        meta = checkpoints.content(step)['meta']
-        return Origin(choice, meta['averaged'] if averaged else [step], meta['tokens'])
+def _origin(name: str, step: int, meta: Mapping) -> Origin:
+    return Origin(name, meta['averaged'] if name == 'average' else [step], meta['tokens'])
 
 
-def _check_average(folder: epath.Path, choice: str) -> None:
-    if choice == 'average' and not (folder / AVERAGE).exists():
+@contextlib.contextmanager
+def _chosen(config: Config, folder: epath.Path, choice: str) -> Iterator[tuple[Checkpoints, int, str]]:
+    """Opens the checkpoints that hold the chosen one; yields them, its step there, and its name."""
+    name = scored(config, folder) if choice == 'scored' else choice
+    if name == 'average' and not (folder / AVERAGE).exists():
         raise ConfigError(f'{folder}: has no average; run.py average makes one of the last checkpoints')
+    averaged = name == 'average'
+    with _opened(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
+        yield checkpoints, 0 if averaged else _step(folder, checkpoints, name), name
 
 
 def _step(folder: epath.Path, checkpoints: Checkpoints, choice: str) -> int:

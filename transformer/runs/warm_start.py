@@ -1,4 +1,4 @@
-"""Warm start: a training that starts from the parameters and the tokenizer of another run."""
+"""Warm start: a training that starts from the parameters and the codec of another run."""
 
 import os
 from collections.abc import Iterator
@@ -13,14 +13,17 @@ from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import models
 from transformer.runs import restore, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
+from transformer.runs.workdir import Run
 
 
 class Start(NamedTuple):
     """The other run that a training starts from.
 
-    record: what init_from.json and result.json say of it: `workdir`, `checkpoint`, `steps` and
-    `params_sha256`; `taken`, the names of the parameters that come from it; `left`, the reason by
-    name for those that were not taken, its own and the new model's.
+    Attributes:
+      record: what init_from.json and result.json say of it: `workdir`, `checkpoint`, `steps` and
+        `params_sha256`; `taken`, the names of the parameters that come from it; `left`, the reason by
+        name for parameters, its own and the new model's, that were not taken.
+      codec: its codec.
     """
 
     record: dict[str, object]
@@ -38,14 +41,14 @@ def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | 
       ConfigError: there is no such run, its tokenizer is not what the config asks for, it shares no
         parameter with the new model, or the work directory began otherwise.
     """
-    exists = (folder / 'config.json').exists()
+    run = Run.open(folder) if (folder / 'config.json').exists() else None
     if init_from is None:
-        record = workdir.read_start(folder) if exists else None
-        return Start(record, workdir.read_tokenizer(folder)) if record else None
-    found = _read(config, init_from)
-    if exists:
-        workdir.check_start(folder, found.record)
-    return found
+        record = run.start() if run else None
+        return Start(record, run.codec) if record else None
+    other = _read(config, init_from)
+    if run:
+        workdir.check_start(run, other.record)
+    return other
 
 
 def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
@@ -59,16 +62,15 @@ def first_params(record: dict[str, object], fresh: models.Params) -> models.Para
       ConfigError: the other run's parameters cannot be read, or have changed.
     """
     choice = 'average' if record['checkpoint'] == 'average' else str(*record['steps'])
-    folder = epath.Path(record['workdir'])
-    other = _params(workdir.read_config(folder), folder, choice)[0]
+    other, _ = _params(Run.open(record['workdir']), choice)
     if fingerprint(other) != record['params_sha256']:
         raise ConfigError(
             f'--init_from={record["workdir"]}: its checkpoint {choice} has changed since the start'
         )
-    return merged(fresh, other, record['taken'])
+    return merge(fresh, other, record['taken'])
 
 
-def compared(own, other) -> tuple[list[str], dict[str, str]]:
+def compare_leaves(own, other) -> tuple[list[str], dict[str, str]]:
     """What a model can take from another: leaves of the same name, shape and type.
 
     Args:
@@ -89,7 +91,7 @@ def compared(own, other) -> tuple[list[str], dict[str, str]]:
     return sorted(here.keys() - left.keys()), left
 
 
-def merged(own, other, taken: list[str]):
+def merge(own, other, taken: list[str]):
     """The tree `own` with the leaves named in `taken` from the tree `other`."""
     there = named_leaves(other)
     leaves = {**named_leaves(own), **{name: there[name] for name in taken}}
@@ -116,28 +118,28 @@ def _form(leaf) -> str:
 
 
 def _read(config: Config, init_from: str) -> Start:
-    folder, choice = restore.parsed(init_from)
-    other = workdir.read_config(epath.Path(folder))
-    taken, left = compared(models.parameter_shapes(config), models.parameter_shapes(other))
+    folder, choice = restore.parse_checkpoint(init_from)
+    run = Run.open(folder)
+    other, codec = run.config, run.codec
+    taken, left = compare_leaves(models.parameter_shapes(config), models.parameter_shapes(other))
     if not taken:
         raise ConfigError(
             f'--init_from={init_from}: no parameter has the name and shape of one of the new model; '
             f'first: {"; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:1])}'
         )
-    tokenizer = workdir.read_tokenizer(epath.Path(folder))
     for option, ours, theirs in (
         ('data.tokenizer', config.data.tokenizer, other.data.tokenizer),
         ('data.vocabulary', config.data.vocabulary, other.data.vocabulary),
-        ('data.pieces', config.data.pieces, tokenizer.size),
+        ('data.pieces', config.data.pieces, codec.size),
     ):
         if ours != theirs:
             raise ConfigError(
                 f'{option}={ours!r}: --init_from={init_from} brings its tokenizer, which has {theirs!r}'
             )
     named = config.data.tokenizer_model
-    if named and tokenizers.read_given(config.data, ('source', 'target')).sha256 != tokenizer.sha256:
+    if named and tokenizers.read_given(config.data, ('source', 'target')).sha256 != codec.sha256:
         raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
-    params, origin = _params(other, epath.Path(folder), choice or 'scored')
+    params, origin = _params(run, choice or 'scored')
     record = {
         # It is read again when the training resumes, which may be from another folder.
         'workdir': folder if '://' in folder else os.path.abspath(folder),
@@ -147,9 +149,9 @@ def _read(config: Config, init_from: str) -> Start:
         'taken': taken,
         'left': left,
     }
-    return Start(record, tokenizer)
+    return Start(record, codec)
 
 
-def _params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, restore.Origin]:
-    params, origin = restore.restore_params(config, folder, choice)
+def _params(run: Run, choice: str) -> tuple[models.Params, restore.Origin]:
+    params, origin = restore.restore_params(run.config, run.folder, choice)
     return jax.device_get(params), origin

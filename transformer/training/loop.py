@@ -1,10 +1,11 @@
-"""The training step and the loop around it."""
+"""The training loop: updates, evaluations on dev, checkpoints, and when to stop."""
 
 import dataclasses
 import functools
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -35,10 +36,14 @@ class Stopped(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """What a training has cost so far, and how it goes, as its checkpoints keep it.
+    """How far a training is, as its checkpoints keep it.
 
-    `tokens` is the sum of all weights. `best` is the lowest of the costs that `train.patience` looks at, one
-    every so many updates; `stale` is the number of them since then.
+    Attributes:
+      step: updates.
+      tokens: the sum of all weights.
+      seconds: of the training.
+      best: the lowest cost on dev so far.
+      stale: evaluations since then.
     """
 
     step: int = 0
@@ -58,13 +63,28 @@ class Progress:
         return self.step >= config.train.steps or 0 < config.train.patience <= self.stale
 
 
+class DevScores(NamedTuple):
+    """What a training computes of dev, and which number of it decides.
+
+    Attributes:
+      functions: by interval in steps; each maps parameters to numbers, which become metrics. They are called
+        at the multiples of the interval and after step `train.steps`.
+      cost: picks from these numbers the one that is lowest for the best checkpoint; None if it is not there.
+      cost_every: steps between two such numbers, which `train.patience` counts.
+    """
+
+    functions: Mapping[int, Sequence[Callable[[models.Params], dict[str, float]]]]
+    cost: Callable[[Mapping[str, float]], float | None]
+    cost_every: int
+
+
 def train(
     config: Config,
     sums: Sums,
     batches: Batches | Running,
     checkpoints: Checkpoints,
     workdir: epath.Path | None,
-    on_eval: dict[int, list[Callable[[models.Params], dict[str, float]]]],
+    dev: DevScores,
     stop_signal: Callable[[], int | None] = lambda: None,
     on_metrics: OnMetrics | None = None,
     header: Sequence[str] = (),
@@ -72,23 +92,21 @@ def train(
 ) -> tuple[TrainState, Progress]:
     """Trains from the newest checkpoint, or from the start, to the last step or the end of patience.
 
+    If training has already finished, nothing changes, even if it ran past `train.steps`.
+
     Args:
       workdir: where metrics go; None in the processes that do not write.
-      on_eval: maps an interval in steps to callbacks, which get the parameters at its multiples and
-        after step `train.steps`. Their numbers become metrics, and the one that `train.best_by` names
-        decides which checkpoint is the best and when `train.patience` ends.
       stop_signal: gives the number of the signal that asks for an end, or None.
       on_metrics, header: as for `Metrics`.
       start: maps the parameters that the seed gives to those of the first step; used if there is no
         checkpoint.
 
     Returns:
-      The state after the last step, and what the training has cost. A training that is over already stays
-      as it is, also if it has made more steps than asked for.
+      The state after the last step, and the progress.
 
     Raises:
       NonFiniteError: names the step and the last good checkpoint.
-      Stopped: a signal came; the state is saved.
+      Stopped: a signal arrived; the state is saved.
     """
     state, done = _restore(config, checkpoints, start)
     saved = done
@@ -100,24 +118,24 @@ def train(
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
         for batch in prefetch(batches, done.step, end, put, process=parallel.process()):
-            state, found = update(state, batch)
-            step = window.add(found)
+            state, step_sums = update(state, batch)
+            step = window.add(step_sums)
             metrics.advance(step)
             last = step == config.train.steps
             # All processes stop together, at the signal that any of them got.
             signal_number = parallel.greatest(stop_signal() or 0)
             stopping = signal_number > 0
             saving = stopping or last or step % config.train.checkpoint_every == 0
-            due = [every for every in on_eval if last or step % every == 0]
+            due = [every for every in dev.functions if last or step % every == 0]
             scores = {}
             reporting = saving or due or step % config.train.log_every == 0
             if reporting:
                 numbers = window.close()
-                for function in (f for every in due for f in on_eval[every]):
+                for function in (f for every in due for f in dev.functions[every]):
                     scores |= function(state.evaluated())
                 metrics.write(step, numbers | scores)
-            cost, over = _cost(config, scores), last
-            if step % _interval(config) == 0:
+            cost, over = dev.cost(scores), last
+            if step % dev.cost_every == 0:
                 over |= window.judge(cost)
             if saving:
                 saved = window.progress()
@@ -135,18 +153,6 @@ def train(
         return state, saved
 
 
-def _cost(config: Config, scores: dict[str, float]) -> float | None:
-    """The number that is lowest for the best checkpoint, if it is among the scores."""
-    if config.train.best_by == 'bleu':
-        return -scores['dev_bleu'] if 'dev_bleu' in scores else None
-    return scores.get('dev_loss')
-
-
-def _interval(config: Config) -> int:
-    """The updates between two of these numbers."""
-    return config.train.bleu_every if config.train.best_by == 'bleu' else config.train.eval_every
-
-
 def _restore(
     config: Config, checkpoints: Checkpoints, start: Callable[[models.Params], models.Params] | None
 ) -> tuple[TrainState, Progress]:
@@ -155,7 +161,7 @@ def _restore(
     if config.train.ema:
         items['ema'] = like.ema
     saved = checkpoints.restore_newest(items) if parallel.is_primary() else None
-    # All processes go on from the step that the first one found whole.
+    # All processes continue from the newest step that the first one could read.
     step = parallel.greatest(saved.step if saved else 0)
     if step and saved is None:
         saved = checkpoints.restore(step, items)
@@ -180,16 +186,16 @@ class _Window:
         return self._done.step + len(self._pending)
 
     def restart(self) -> None:
-        """Keeps what was done since `close` out of the speed, but not out of the seconds."""
+        """Keeps the time since `close` out of the speed, but not out of the seconds."""
         self._began = time.monotonic()
 
     def progress(self) -> Progress:
-        """What was done until the last `close`, with the seconds until now."""
+        """The progress at the last `close`, with the seconds until now."""
         since = time.monotonic() - self._counted
         return dataclasses.replace(self._done, seconds=self._done.seconds + since)
 
     def judge(self, cost: float | None) -> bool:
-        """Takes what an evaluation found; returns whether the training is over, for all processes alike."""
+        """Takes the cost of an evaluation; returns whether the training is over, for all processes alike."""
         self._done = self._done.judged(cost)
         return bool(parallel.greatest(int(self._done.is_over(self._config))))
 
@@ -200,8 +206,9 @@ class _Window:
           NonFiniteError: a step's loss or gradient is not finite.
         """
         rows = [{k: float(v) for k, v in sums.items()} for sums in jax.device_get(self._pending)]
-        for offset, row in enumerate(rows, start=1):
-            if not (math.isfinite(row['loss']) and math.isfinite(row['gradient_norm'])):
+        norms = [row.pop('gradient_norm') for row in rows]
+        for offset, (row, norm) in enumerate(zip(rows, norms, strict=True), start=1):
+            if not (math.isfinite(row['loss']) and math.isfinite(norm)):
                 self._checkpoints.wait()
                 good = self._checkpoints.latest()
                 where = 'there is no checkpoint yet' if good is None else f'last good checkpoint: {good}'
@@ -220,7 +227,7 @@ class _Window:
         self._began = self._counted = now
         return {
             **losses.training_means(total),
-            'gradient_norm': rows[-1]['gradient_norm'],
+            'gradient_norm': norms[-1],
             'tokens_per_second': tokens / seconds,
             'learning_rate': float(optim.learning_rate(self._config, self._done.step)),
             'seconds': round(self._done.seconds, 3),

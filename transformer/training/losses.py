@@ -2,6 +2,7 @@
 
 import functools
 import math
+from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
@@ -135,25 +136,30 @@ def _gold(
     return jnp.sum(jnp.where(is_gold, logits, 0.0), axis=-1), jax.nn.logsumexp(logits, axis=-1)
 
 
-def means(sums: dict[str, float]) -> dict[str, float]:
-    """Means per unit of weight: `loss` and, where the sums are known, `perplexity` and `accuracy`."""
-    found = {'loss': sums['loss'] / sums['weight']}
-    if 'nll' in sums:
-        found['perplexity'] = perplexity(sums['nll'] / sums['weight'])
-    if 'correct' in sums:
-        found['accuracy'] = sums['correct'] / sums['weight']
-    return found
+def all_rows(tree):
+    """Arrays [M·rows ...] of all rows of microbatches [M, rows, ...], for a loss that treats rows alike."""
+    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
 
 
-def training_means(sums: dict[str, float]) -> dict[str, float]:
+def means(sums: Mapping[str, float]) -> dict[str, float]:
+    """Every sum per unit of weight; of `nll` the perplexity, and `correct` as `accuracy`."""
+    per_weight = {name: value / sums['weight'] for name, value in sums.items() if name != 'weight'}
+    if 'nll' in per_weight:
+        per_weight['perplexity'] = perplexity(per_weight.pop('nll'))
+    if 'correct' in per_weight:
+        per_weight['accuracy'] = per_weight.pop('correct')
+    return per_weight
+
+
+def training_means(sums: Mapping[str, float]) -> dict[str, float]:
     """As `means`, of sums whose `loss` may be smoothed.
 
-    Here `loss` is without label smoothing, on one scale with that of dev, and fits the perplexity;
-    `objective` is what the training minimises.
+    Here `loss` is without label smoothing, as on dev, and fits the perplexity; `objective` is what training
+    minimises.
     """
-    found = means(sums)
+    per_weight = means(sums)
     unsmoothed = sums.get('nll', sums['loss']) / sums['weight']
-    return {'loss': unsmoothed, 'objective': found.pop('loss'), **found}
+    return {'loss': unsmoothed, 'objective': per_weight.pop('loss'), **per_weight}
 
 
 def perplexity(nats: float) -> float:

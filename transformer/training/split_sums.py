@@ -1,4 +1,4 @@
-"""How well a model fits a split: the means of a task's sums over all its batches."""
+"""A task's sums over all batches of a split, and their means."""
 
 import functools
 from collections.abc import Callable
@@ -18,8 +18,7 @@ Sums = Callable[[Params, Batch, None], losses.Sums]
 
 def evaluation_step(sums: Sums, params: Params, batch: Batch) -> losses.Sums:
     """The sums of this device's microbatches [M, rows, ...], without dropout; to be mapped over devices."""
-    rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
-    return parallel.sum_over_devices(sums(params, rows, None))
+    return parallel.sum_over_devices(sums(params, batch, None))
 
 
 @functools.lru_cache(maxsize=4)
@@ -30,13 +29,13 @@ def _mapped_step(sums: Sums):
 def total(sums: Sums, params: Params, batches: Batches | Running | Windows) -> dict[str, float]:
     """A task's sums over all batches of a split."""
     put = functools.partial(parallel.to_devices, microbatches=batches.microbatches)
-    step, found = _mapped_step(sums), None
+    step, total = _mapped_step(sums), None
     for batch in prefetch(batches, 0, batches.steps_per_epoch, put, process=parallel.process()):
         new = step(params, batch)
-        found = new if found is None else jax.tree.map(jnp.add, found, new)
-    return {name: float(value) for name, value in found.items()}
+        total = new if total is None else jax.tree.map(jnp.add, total, new)
+    return {name: float(value) for name, value in total.items()}
 
 
 def means(sums: Sums, params: Params, batches: Batches | Running | Windows) -> dict[str, float]:
-    """Loss in nats, perplexity and share predicted right, per token of a split (or other unit of weight)."""
+    """Every sum per unit of weight, as `losses.means`."""
     return losses.means(total(sums, params, batches))

@@ -14,7 +14,7 @@ from transformer.nn import models
 from transformer.tokens import Batch
 from transformer.training import dropout_keys, losses, optim
 
-# A task's sums of a microbatch, as `Task.sums` for one config.
+# A task's sums over microbatches, as `Task.sums` for one config.
 Sums = Callable[[models.Params, Batch, Array | None], losses.Sums]
 
 
@@ -69,21 +69,20 @@ def gradients(
     count = jax.tree.leaves(batch)[0].shape[0]
     index = parallel.device_index() * count + jnp.arange(count)
 
-    def chunk_loss(params, rows, indexes):
-        rows = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), rows)
-        found = sums(params, rows, dropout_keys.of_microbatches(key, indexes))
-        return found['loss'], found
+    def chunk_loss(params, microbatches, indexes):
+        chunk_sums = sums(params, microbatches, dropout_keys.of_microbatches(key, indexes))
+        return chunk_sums['loss'], chunk_sums
 
     def add_chunk(total, chunk):
-        (_, found), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
-        return jax.tree.map(jnp.add, total, (gradient, found)), None
+        (_, chunk_sums), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
+        return jax.tree.map(jnp.add, total, (gradient, chunk_sums)), None
 
     chunks = config.train.accumulate
     split = lambda x: x.reshape(chunks, count // chunks, *x.shape[1:])
     sequence = jax.tree.map(split, (batch, index))
     first = jax.tree.map(lambda x: x[0], sequence)
-    nothing = jax.tree.map(jnp.zeros_like, jax.eval_shape(chunk_loss, params, *first)[1])
-    empty = (jax.tree.map(jnp.zeros_like, params), nothing)
+    no_sums = jax.tree.map(jnp.zeros_like, jax.eval_shape(chunk_loss, params, *first)[1])
+    empty = (jax.tree.map(jnp.zeros_like, params), no_sums)
     return jax.lax.scan(add_chunk, empty, sequence)[0]
 
 
@@ -93,14 +92,14 @@ def train_step(config: Config, sums: Sums, state: TrainState, batch: Batch) -> t
     Returns:
       The new state, and the sums of all devices with the norm of the gradient of the mean loss.
     """
-    gradient, found = gradients(config, sums, state.params, batch, state.step)
-    gradient, found = parallel.sum_over_devices((gradient, found))
+    gradient, total = gradients(config, sums, state.params, batch, state.step)
+    gradient, total = parallel.sum_over_devices((gradient, total))
     # A batch of empty rows alone has no weight.
-    gradient = jax.tree.map(lambda g: g / jnp.maximum(found['weight'], 1.0), gradient)
+    gradient = jax.tree.map(lambda g: g / jnp.maximum(total['weight'], 1.0), gradient)
     updates, optimizer = optim.adam(config).update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
-    found = {**found, 'gradient_norm': optax.tree.norm(gradient)}
+    total = {**total, 'gradient_norm': optax.tree.norm(gradient)}
     step, ema = state.step + 1, state.ema
     if config.train.ema:
         ema = optim.moving_average(config, ema, params, step)
-    return TrainState(step, params, optimizer, ema), found
+    return TrainState(step, params, optimizer, ema), total

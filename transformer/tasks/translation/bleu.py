@@ -31,7 +31,7 @@ NAMES = {
     'sacrebleu': 'sacreBLEU',
     'chrf': 'chrF',
     'moses': 'tokenized BLEU (Moses)',
-    'paper': "the paper's BLEU (Moses, quotes normalized, compounds split)",
+    'paper': "the paper's BLEU",
     'tokenized': 'tokenized BLEU (as given)',
     'compound_split': 'tokenized BLEU (as given, compounds split)',
 }

@@ -3,11 +3,13 @@
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transformer.config import PAPER_TOKENS, Config
+from transformer.data.dataset import Dataset
 from transformer.data.tokenizer import AnyTokenizer
+from transformer.runs.restore import Trained
 from transformer.tasks.translation import bleu
 
 # Frequent words that the other two languages do not have.
@@ -45,11 +47,26 @@ class Evidence:
     sources: Sequence[str]
     references: Sequence[str]
     translations: Sequence[str]
-    tokenizer: AnyTokenizer
+    codec: AnyTokenizer
 
     def share(self, wrong: Callable[..., object], *sides: Sequence[object]) -> float:
         """The share of the lines of the sides for which `wrong` is true."""
         return sum(bool(wrong(*line)) for line in zip(*sides, strict=True)) / len(self.references)
+
+
+def diagnose(
+    trained: Trained, dataset: Dataset, split: str, scores: Mapping[str, object], translations: Sequence[str]
+) -> list[Finding]:
+    """What is wrong with the scores of a split, or makes them incomparable with the paper's.
+
+    Args:
+      trained: its parameters are not needed.
+      scores: the split's entry in result.json.
+      translations: that were scored.
+    """
+    texts = dataset.texts(split)
+    sides = (texts['source'], texts['target'], translations)
+    return findings(Evidence(trained.config, split, scores, *sides, trained.codec))
 
 
 def findings(evidence: Evidence) -> list[Finding]:

@@ -1,0 +1,153 @@
+"""The generator: continues texts with a trained language model."""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+
+import jax
+import numpy as np
+from absl import logging
+from jaxtyping import Array
+
+from transformer.config import ConfigError, Decode
+from transformer.inference import generate as generation
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Hypothesis
+from transformer.tokens import EOS
+
+
+def generate(trained: Trained, prompts: Iterable[str], **options) -> list[str]:
+    """Each prompt with its best or only continuation; options as for `hypotheses`."""
+    return [texts[0].text for texts in hypotheses(trained, prompts, **options)]
+
+
+def hypotheses(
+    trained: Trained,
+    prompts: Iterable[str],
+    *,
+    best: int = 1,
+    samples: int = 1,
+    first: int = 0,
+    seed: int | None = None,
+    on_cut: Callable[[int, int], None] | None = None,
+    on_done: generation.OnDone = lambda prompts: None,
+    **options,
+) -> list[list[Hypothesis]]:
+    """Prompts with what follows: the `best` best of beam search, else `samples` of each.
+
+    The score is that of what follows. The model reads and writes at most `data.row_len` pieces at a time.
+    Without beam search it reads the end of a longer text, writes half a row, and reads again.
+
+    Args:
+      first: the number of the first prompt; what is sampled depends on it and on `seed`.
+      seed: `train.seed` if None.
+      on_cut: gets the number of a prompt longer than `decode.max_source_len`, and its length; `warn_of_cut`
+        if None.
+      on_done: gets how many more prompts are continued.
+      options: those of `Decode`, such as temperature=0.8.
+
+    Raises:
+      ConfigError: an option is impossible or does not go with the kind of search, or a prompt is no text.
+    """
+    prompts = generation.as_texts(prompts, 'prompts')
+    settings = generation.settings_of(trained.config, options)
+    generation.check_counts(settings, best, samples, seed)
+    key = generation.sampling_key(trained.config, seed)
+    prompted = _encode(trained, prompts, settings, first, on_cut or warn_of_cut)
+    rows = [tokens for tokens in prompted for _ in range(samples)]
+    numbers = [(first + i) * samples + k for i in range(len(prompts)) for k in range(samples)]
+    rows_done = lambda count: on_done(count / samples)
+    if settings.method == 'beam':
+        written = _beams(trained, settings, best, rows, numbers, key, rows_done)
+    else:
+        written = [[row] for row in _one_by_one(trained, settings, rows, numbers, key, rows_done)]
+    texts = [
+        # Together, since a piece alone may lose the blank before it or be a part of a character.
+        Hypothesis(trained.codec.decode(prompt + tokens), score)
+        for prompt, row in zip(rows, written, strict=True)
+        for tokens, score in row
+    ]
+    count = best if settings.method == 'beam' else samples
+    return [texts[i : i + count] for i in range(0, len(texts), count)]
+
+
+def _encode(
+    trained: Trained, prompts: list[str], settings: Decode, first: int, on_cut: Callable[[int, int], None]
+) -> list[list[int]]:
+    """Prompts without an end; of one that is too long its last pieces."""
+    encoded = [
+        tokens[:-1] if prompt else []
+        for tokens, prompt in zip(trained.codec.encode_batch(prompts), prompts, strict=True)
+    ]
+    for i, tokens in enumerate(encoded):
+        if len(tokens) > settings.max_source_len:
+            on_cut(first + i, len(tokens))
+            encoded[i] = tokens[-settings.max_source_len :]
+    return encoded
+
+
+def warn_of_cut(number: int, length: int) -> None:
+    """Warns that a prompt, counted from 0, is too long to be read whole."""
+    logging.warning('prompt %d: only the end of its %d pieces is read', number + 1, length)
+
+
+def _beams(
+    trained: Trained,
+    settings: Decode,
+    best: int,
+    rows: list[list[int]],
+    numbers: list[int],
+    key: Array,
+    on_done: generation.OnDone,
+) -> list[list[tuple[list[int], float]]]:
+    window = trained.config.data.row_len
+    for row, number in zip(rows, numbers, strict=True):
+        if len(row) + settings.extra_len > window:
+            raise ConfigError(
+                f'decode.extra_len={settings.extra_len}: with method beam, prompt {number + 1} '
+                f'({len(row)} pieces) and its output must fit into data.row_len={window}'
+            )
+    if not settings.extra_len:
+        return [[([], 0.0)] * best for _ in rows]
+    asked = generation.Asked(settings, best, extend=True)
+    results = generation.search(trained, asked, rows, numbers, key, on_done)
+    return [list(zip(row.tokens.tolist(), row.scores.tolist(), strict=True)) for row in results]
+
+
+def _one_by_one(
+    trained: Trained,
+    settings: Decode,
+    rows: list[list[int]],
+    numbers: list[int],
+    key: Array,
+    on_done: generation.OnDone,
+) -> list[tuple[list[int], float]]:
+    """Each row's continuation, in parts that fit into a training row with what they see."""
+    window = trained.config.data.row_len
+    # Each row by itself, so that no other one changes its text.
+    fits = [len(row) + settings.extra_len <= window for row in rows]
+    half = max(window // 2, 1)
+    written = [[] for _ in rows]
+    logp = np.zeros(len(rows))
+    for whole in (True, False):
+        unfinished = [i for i in range(len(rows)) if fits[i] == whole]
+        step = settings.extra_len if whole else half
+        for number, done in enumerate(range(0, settings.extra_len, max(step, 1))):
+            if not unfinished:
+                break
+            part = min(step, settings.extra_len - done)
+            last = done + part == settings.extra_len
+            results = generation.search(
+                trained,
+                generation.Asked(dataclasses.replace(settings, extra_len=part), 1, extend=True),
+                [(rows[i] + written[i])[-max(window - part, 1) :] for i in unfinished],
+                [numbers[i] for i in unfinished],
+                jax.random.fold_in(key, number) if number else key,
+                on_done if last else lambda rows: None,
+            )
+            for i, row in zip(unfinished, results, strict=True):
+                written[i] += row.tokens[0][:part].tolist()
+                logp[i] += float(row.scores[0])
+            before = len(unfinished)
+            unfinished = [i for i, row in zip(unfinished, results, strict=True) if EOS not in row.tokens[0]]
+            on_done(0 if last else before - len(unfinished))
+    return list(zip(written, logp.tolist(), strict=True))

@@ -1,0 +1,73 @@
+"""What a translation model attends to: in a sentence, and from its translation to it."""
+
+import re
+
+from transformer.config import ConfigError
+from transformer.inference.attention import (
+    CROSS_ATTENTION,
+    DECODER_SELF_ATTENTION,
+    ENCODER_SELF_ATTENTION,
+    START_MARK,
+    Attended,
+    Attention,
+    attention_weights,
+    has_word,
+    one_row,
+)
+from transformer.runs.restore import Trained
+from transformer.tasks.translation.translator import cut, translate
+
+# The paper's own example (figures 3 to 5 have others; its blog post has this one).
+ANIMAL = "The animal didn't cross the street because it was too {}."
+PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
+
+
+def attention(
+    trained: Trained, sentence: str | None = None, *, word: str | None = None, target_word: str | None = None
+) -> Attention:
+    """What the encoder attends to in a sentence, and the decoder in its translation by the model.
+
+    A query of the decoder is the piece that it predicts there. In its self-attention the keys are the
+    pieces that it has read, the start token first.
+
+    Args:
+      sentence: the paper's example about the animal if None.
+      word: of the sentence that a figure looks at; if None "it", where the sentence has it.
+      target_word: of the translation that a figure looks at; if None its first pronoun, else its last word,
+        where there is a word of the sentence.
+
+    Raises:
+      ConfigError: the model has no attention, or a sentence lacks its word.
+    """
+    sentence = ANIMAL.format('tired') if sentence is None else sentence
+    # Cut as for a search, beyond which learned positions have no row.
+    [translation] = translate(trained, [sentence])
+    decode = trained.config.decode
+    source, target = trained.codec.of('source'), trained.codec.of('target')
+    read = cut(source.encode(sentence), decode.max_source_len)
+    written = cut(target.encode(translation), decode.max_source_len + decode.extra_len)
+    batch = {'source': one_row(read), 'target': one_row(written)}
+    weights = attention_weights(trained.config, trained.params, batch)
+    if word is not None and 'encoder/self_attention' not in weights:
+        raise ConfigError(f'--word={word}: the encoder of this model has no attention')
+    read, written = source.pieces(read), target.pieces(written)
+    if word is None and has_word(read, 'it'):
+        word = 'it'
+    if target_word is None and word:
+        target_word = _first_pronoun(translation)
+    kinds = {
+        'encoder/self_attention': (ENCODER_SELF_ATTENTION, read, read, word),
+        'decoder/cross_attention': (CROSS_ATTENTION, written, read, target_word),
+        'decoder/self_attention': (DECODER_SELF_ATTENTION, written, [START_MARK, *written[:-1]], None),
+    }
+    seen = [
+        Attended(name, weights[kept], queries, keys, focus)
+        for kept, (name, queries, keys, focus) in kinds.items()
+        if kept in weights
+    ]
+    return Attention(sentence, translation, seen)
+
+
+def _first_pronoun(translation: str) -> str | None:
+    words = re.findall(r'\w+', translation)
+    return next((w for w in words[1:] if w in PRONOUNS), words[-1] if words else None)

@@ -1,0 +1,95 @@
+"""The translator: translates sentences with a trained model."""
+
+from collections.abc import Callable, Iterable
+
+from absl import logging
+
+from transformer.inference import generate
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Hypothesis
+from transformer.tokens import EOS
+
+
+def translate(trained: Trained, sentences: Iterable[str], **options) -> list[str]:
+    """The best translation of each sentence.
+
+    Args:
+      options: those of `hypotheses`.
+
+    Raises:
+      ConfigError: as `hypotheses`.
+    """
+    return [best[0].text for best in hypotheses(trained, sentences, **options)]
+
+
+def hypotheses(
+    trained: Trained,
+    sentences: Iterable[str],
+    *,
+    best: int = 1,
+    samples: int = 1,
+    first: int = 0,
+    seed: int | None = None,
+    on_cut: Callable[[int, int], None] | None = None,
+    on_done: generate.OnDone = lambda sentences: None,
+    **options,
+) -> list[list[Hypothesis]]:
+    """The `best` best translations of each sentence, or `samples` samples; an empty one stays empty.
+
+    Args:
+      first: the number of the first sentence; what is sampled depends on it and on `seed`.
+      seed: `train.seed` if None.
+      on_cut: gets the number of a sentence longer than `decode.max_source_len`, and its length; `warn_of_cut`
+        if None.
+      on_done: gets how many more sentences are translated.
+      options: those of `Decode`, such as beam=1.
+
+    Raises:
+      ConfigError: an option is impossible or does not go with the kind of search, or a sentence is no text.
+    """
+    sentences = generate.as_texts(sentences, 'sentences')
+    settings = generate.settings_of(trained.config, options)
+    generate.check_counts(settings, best, samples, seed)
+    results = [[Hypothesis('', 0.0)] * max(best, samples) for _ in sentences]
+    tokens = _encode(trained, sentences, settings.max_source_len, first, on_cut or warn_of_cut)
+    places = [(i, k) for i, pieces in enumerate(tokens) if pieces for k in range(samples)]
+    rows = generate.search(
+        trained,
+        generate.Asked(settings, best, extend=False),
+        [tokens[i] for i, _ in places],
+        [(first + i) * samples + k for i, k in places],
+        generate.sampling_key(trained.config, seed),
+        lambda rows: on_done(rows / samples),
+    )
+    decode = trained.codec.of('target').decode
+    for (i, k), row in zip(places, rows, strict=True):
+        texts = [decode(pieces.tolist(), one_line=True) for pieces in row.tokens]
+        pairs = zip(texts, row.scores.tolist(), strict=True)
+        results[i][k : k + best] = [Hypothesis(*pair) for pair in pairs]
+    return results
+
+
+def _encode(
+    trained: Trained, sentences: list[str], longest: int, first: int, on_cut: Callable[[int, int], None]
+) -> list[list[int]]:
+    # A sentence of blanks is empty.
+    texts = [sentence if sentence.strip() else '' for sentence in sentences]
+    encoded = trained.codec.of('source').encode_batch(texts)
+    for i, tokens in enumerate(encoded):
+        if len(tokens) > longest:
+            on_cut(first + i, len(tokens))
+            encoded[i] = cut(tokens, longest)
+        elif not texts[i]:
+            encoded[i] = []
+    return encoded
+
+
+def cut(tokens: list[int], longest: int) -> list[int]:
+    """The pieces of a sentence that has an end, at most `longest` of them with the end."""
+    return tokens if len(tokens) <= longest else tokens[: longest - 1] + [EOS]
+
+
+def warn_of_cut(number: int, length: int, split: str = '') -> None:
+    """Warns that a line, counted from 0, is too long to be translated whole."""
+    line = f'{split}: line {number + 1}' if split else f'line {number + 1}'
+    logging.warning('%s: cut, its %d pieces exceed decode.max_source_len', line, length)
