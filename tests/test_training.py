@@ -25,7 +25,7 @@ from transformer.runs.hashes import fingerprint
 from transformer.tasks import sums_of
 from transformer.tokens import Batch, Tokens
 from transformer.training import loop, losses
-from transformer.training.loop import Progress, Stopped, train
+from transformer.training.loop import DevScores, Progress, Stopped, train
 from transformer.training.step import TrainState, dropout_key, gradients, initial_state, train_step
 
 SMALL = {
@@ -81,6 +81,11 @@ def batch_of(step: int, config: Config | None = None) -> Batch:
     rng = np.random.default_rng(step)
     fields = models.build(config).FIELDS if config else ('source', 'target')
     return {name: tokens_of(rng) for name in fields}
+
+
+def dev_scores(every: int = 1000, function=None, cost=lambda scores: scores.get('dev_loss')) -> DevScores:
+    """What a training computes of dev: nothing without a function."""
+    return DevScores({every: [function]} if function else {}, cost, every)
 
 
 @pytest.fixture
@@ -144,8 +149,42 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices, kind, 
     assert_same(found, gradients_on_one_device(kind, prng))
 
 
-@pytest.mark.parametrize(('kind', 'prng'), [(kind, prng) for kind in LAYERED for prng in ('threefry', 'rbg')])
-def test_gradients_do_not_depend_on_rematerialisation(use_devices, kind, prng):
+def contrastive_sums(params, batch, key):
+    """The cross-entropy of each source's own target among those of its microbatch."""
+    del key
+    table = params['embedding']['table']
+    source, target = (table[batch[side].tokens].mean(axis=2) for side in ('source', 'target'))
+    logits = jnp.einsum('MID,MJD->MIJ', source, target, precision='highest')
+    own = jnp.diagonal(jax.nn.log_softmax(logits, axis=-1), axis1=1, axis2=2)
+    return {'loss': -own.sum(), 'weight': jnp.float32(own.size), 'own': jnp.exp(own).sum()}
+
+
+@pytest.mark.parametrize(('devices', 'accumulate'), [(1, 2), (1, 4), (1, 8), (2, 1), (4, 2), (8, 1)])
+def test_a_loss_that_couples_rows_couples_those_of_one_microbatch(use_devices, devices, accumulate):
+    def of(devices: int, accumulate: int) -> tuple[dict, dict]:
+        use_devices(devices)
+        config = configs.replace(config_of(), {'train.accumulate': accumulate})
+
+        def step(params, batch):
+            return parallel.sum_over_devices(gradients(config, contrastive_sums, params, batch, jnp.int32(0)))
+
+        batch = parallel.to_devices(batch_of(7), config.train.microbatches)
+        params = {'embedding': initial_params(config_of())['embedding']}
+        gradient, sums = jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
+        return gradient, {name: float(value) for name, value in sums.items()}
+
+    assert_same(of(devices, accumulate), of(1, 1))
+    # By the definition, in numpy: 8 microbatches of two rows each.
+    batch = batch_of(7)
+    table = np.float64(initial_params(config_of())['embedding']['table'])
+    vectors = [table[batch[side].tokens].mean(axis=1).reshape(8, 2, -1) for side in ('source', 'target')]
+    logits = np.einsum('MID,MJD->MIJ', *vectors)
+    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    assert of(1, 1)[1]['loss'] == pytest.approx(-sum(np.trace(one) for one in logp), rel=1e-5)
+
+
+@pytest.mark.parametrize('prng', ['threefry', 'rbg'])
+def test_gradients_do_not_depend_on_rematerialisation(use_devices, prng, kind='transformer'):
     use_devices(2)
     found = gradients_of(configs.replace(config_of(kind, prng=prng, accumulate=2), {'model.remat': True}))
     use_devices(1)
@@ -153,7 +192,7 @@ def test_gradients_do_not_depend_on_rematerialisation(use_devices, kind, prng):
 
 
 @pytest.mark.parametrize('kind', LAYERED)
-@pytest.mark.parametrize('layers', [1, 3])
+@pytest.mark.parametrize('layers', [2])
 def test_every_layer_is_rematerialised(use_devices, kind, layers):
     use_devices(1)
     config = configs.replace(config_of(kind), {'model.N': layers})
@@ -167,12 +206,9 @@ def test_every_layer_is_rematerialised(use_devices, kind, layers):
     assert barriers[1] - barriers[0] == layers + (config.model.N_decoder or 0)
 
 
-@pytest.mark.parametrize('devices', [1, 2])
-def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(
-    use_devices, tmp_path, monkeypatch, devices
-):
-    use_devices(devices)
-    config = configs.replace(config_of('decoder', steps=3, checkpoint_every=3), {'model.N': 4})
+def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(use_devices, tmp_path, monkeypatch):
+    use_devices(1)
+    config = configs.replace(config_of('decoder', steps=3, checkpoint_every=3), {'model.N': 2})
     asked = []
 
     def map_update(step, **options):
@@ -188,7 +224,7 @@ def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(
         changed, folder = configs.replace(config, {'model.remat': remat}), epath.Path(tmp_path / str(remat))
         checkpoints = Checkpoints(folder / 'checkpoints', 1)
         order = object.__new__(Batches)
-        state, _ = train(changed, sums_of(changed), order, checkpoints, folder, {})
+        state, _ = train(changed, sums_of(changed), order, checkpoints, folder, dev_scores())
         checkpoints.close()
         return state
 
@@ -198,8 +234,8 @@ def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(
     # The programs that ran: JAX's own, and one compiled otherwise, once for all steps.
     assert not plain._programs
     [program] = rematerialised._programs.values()
-    # Of four layers what one computes is in memory at a time.
-    assert temporaries(program) < 0.6 * temporaries(plain.compile(expected, place(0)))
+    # Of two layers what one computes is in memory at a time.
+    assert temporaries(program) < 0.8 * temporaries(plain.compile(expected, place(0)))
     for (path, ours), (_, theirs) in zip(
         *(jax.tree_util.tree_leaves_with_path(state.params) for state in (found, expected)), strict=True
     ):
@@ -267,6 +303,12 @@ INTERRUPTED = {
 }
 
 
+COSTS = {
+    'loss': lambda scores: scores.get('dev_loss'),
+    'bleu': lambda scores: -scores['dev_bleu'] if scores else None,
+}
+
+
 @functools.cache
 def stopping_update():
     # What only the loop reads does not change the program.
@@ -305,7 +347,7 @@ def trainings(monkeypatch, use_devices, tmp_path):
                 object.__new__(Batches),
                 checkpoints,
                 None,
-                {2: [evaluation]},
+                dev_scores(2, evaluation, COSTS[config.train.best_by]),
                 lambda: 15 if now['step'] in signals else None,
             )
             return fingerprint(state), dataclasses.replace(done, seconds=0.0), checkpoints.best()
@@ -403,7 +445,7 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
         batches,
         checkpoints,
         epath.Path(tmp_path),
-        {4: [evaluation]},
+        dev_scores(4, evaluation),
         on_metrics=lambda step, numbers: told.append({'step': step, **numbers}),
     )
     checkpoints.close()
@@ -429,8 +471,9 @@ def test_the_loss_is_on_the_scale_of_devs_and_the_smoothed_one_has_another_name(
     sums = {'loss': 30.0, 'nll': 40.0, 'correct': 5.0, 'weight': 20.0}
     expected = {'loss': 2.0, 'objective': 1.5, 'perplexity': np.exp(2.0), 'accuracy': 0.25}
     assert losses.training_means(sums) == pytest.approx(expected)
-    # A task may sum no other loss than the one that it minimises.
-    assert losses.training_means({'loss': 30.0, 'weight': 20.0}) == {'loss': 1.5, 'objective': 1.5}
+    # A task may sum no other loss than the one that it minimises, and whatever else it likes.
+    other = {'loss': 30.0, 'weight': 20.0, 'own': 4.0}
+    assert losses.training_means(other) == {'loss': 1.5, 'objective': 1.5, 'own': 0.2}
 
 
 def test_an_update_is_adam_on_the_mean_gradient(use_devices):

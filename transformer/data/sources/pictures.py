@@ -1,0 +1,177 @@
+"""Generated pictures: two to five coloured shapes, 32 x 32 pixels, each with its facts.
+
+A picture is drawn from (split, number) alone. Its shapes stand in different cells of a 3 x 3 grid, so that
+"left of" and "above" are clear, and one of them is the largest by a margin. All of a block of pictures is
+drawn at once, in numpy: the coverage of a pixel is its distance to the edge of a shape, cut to 0 and 1.
+"""
+
+import functools
+import hashlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int, UInt8
+
+VERSION = 1  # of what is drawn
+SIZE, CELLS, MOST = 32, 3, 5
+SHAPES = ('circle', 'square', 'triangle', 'cross')
+COLOURS = {
+    'red': (214, 39, 40),
+    'green': (44, 160, 44),
+    'blue': (31, 119, 220),
+    'yellow': (240, 200, 30),
+    'purple': (140, 60, 190),
+    'black': (25, 25, 25),
+}
+# One class for each colour and shape of the largest object.
+CLASSES = tuple(f'{colour} {shape}' for colour in COLOURS for shape in SHAPES)
+PICTURES = {'train': 50_000, 'dev': 2_000, 'test': 2_000}
+BLOCK = 500  # pictures that are drawn at once
+WINDOW = 14  # pixels on each side in which an object is drawn
+# Radii, in pixels, of a circle of an object's area: of the largest, and of the others.
+LARGEST, OTHERS = (3.2, 3.7), (1.6, 2.4)
+
+
+class Objects(NamedTuple):
+    """The objects of N pictures, the largest first; those beyond `count` do not exist.
+
+    Attributes:
+      count: objects of a picture.
+      shape, colour: places in `SHAPES` and `COLOURS`.
+      x, y: of the middle, in pixels from the left and from the top.
+      radius: of a circle of the same area, in pixels.
+      turn: in radians.
+    """
+
+    count: Int[np.ndarray, ' N']
+    shape: Int[np.ndarray, 'N O']
+    colour: Int[np.ndarray, 'N O']
+    x: Float[np.ndarray, 'N O']
+    y: Float[np.ndarray, 'N O']
+    radius: Float[np.ndarray, 'N O']
+    turn: Float[np.ndarray, 'N O']
+
+
+class Fact(NamedTuple):
+    """One object of a picture in words and numbers; `column` and `row` are those of its cell, from 0."""
+
+    colour: str
+    shape: str
+    column: int
+    row: int
+    radius: float
+
+
+def draw_objects(split: str, block: int) -> Objects:
+    """The objects of a block's pictures, a function of the split and the number of the block."""
+    rng = np.random.Generator(
+        np.random.Philox(np.random.SeedSequence(_split_seed(split), spawn_key=(block,)))
+    )
+    shape = (BLOCK, MOST)
+    cells = np.argsort(rng.random((BLOCK, CELLS**2)), axis=1)[:, :MOST]
+    radius = rng.uniform(*OTHERS, shape)
+    radius[:, 0] = rng.uniform(*LARGEST, BLOCK)
+    cell = SIZE / CELLS
+    # An object may leave the middle of its cell by what its corners leave of it.
+    room = np.maximum(cell / 2 - 1.5 * radius, 0.0)
+    x = (cells % CELLS + 0.5) * cell + room * rng.uniform(-1, 1, shape)
+    y = (cells // CELLS + 0.5) * cell + room * rng.uniform(-1, 1, shape)
+    return Objects(
+        count=rng.integers(2, MOST + 1, BLOCK),
+        shape=rng.integers(0, len(SHAPES), shape),
+        colour=rng.integers(0, len(COLOURS), shape),
+        x=x,
+        y=y,
+        radius=radius,
+        turn=rng.uniform(-0.25, 0.25, shape),
+    )
+
+
+def _split_seed(split: str) -> int:
+    return int.from_bytes(hashlib.sha256(f'pictures {VERSION} {split}'.encode()).digest()[:8], 'little')
+
+
+def draw(objects: Objects) -> UInt8[np.ndarray, 'N 32 32 3']:
+    """Paints the objects of N pictures on a light background, in RGB."""
+    colours = np.array(list(COLOURS.values()), np.float32)
+    # With a margin, into which the window of an object may reach.
+    canvas = np.full((len(objects.count), SIZE + 2 * WINDOW, SIZE + 2 * WINDOW, 3), 235, np.float32)
+    for number in range(MOST):
+        chosen = np.flatnonzero(number < objects.count)
+        one = Objects(*(values[chosen] if values.ndim == 1 else values[chosen, number] for values in objects))
+        left, top = (np.floor(middle).astype(int) - WINDOW // 2 for middle in (one.x, one.y))
+        pixels = np.arange(WINDOW)
+        covered = _coverage(one, left[:, None] + pixels, top[:, None] + pixels)[..., None]
+        rows, columns = (edge[:, None] + WINDOW + pixels for edge in (top, left))
+        place = chosen[:, None, None], rows[:, :, None], columns[:, None, :]
+        canvas[place] += covered * (colours[one.colour][:, None, None] - canvas[place])
+    return np.rint(canvas[:, WINDOW:-WINDOW, WINDOW:-WINDOW]).astype(np.uint8)
+
+
+def _coverage(
+    one: Objects, columns: Int[np.ndarray, 'N P'], rows: Int[np.ndarray, 'N P']
+) -> Float[np.ndarray, 'N P P']:
+    """The share of each pixel of a window that an object covers; of one object a picture."""
+    dx = (columns + 0.5 - one.x[:, None]).astype(np.float32)[:, None, :]
+    dy = (rows + 0.5 - one.y[:, None]).astype(np.float32)[:, :, None]
+    turn, r = (values.astype(np.float32)[:, None, None] for values in (one.turn, one.radius))
+    u, v = dx * np.cos(turn) + dy * np.sin(turn), dy * np.cos(turn) - dx * np.sin(turn)
+    distance = np.empty_like(u)
+    for shape, function in enumerate((_circle, _square, _triangle, _cross)):
+        mine = one.shape == shape
+        distance[mine] = function(u[mine], v[mine], r[mine])
+    return np.clip(0.5 - distance, 0.0, 1.0)
+
+
+# The distance of a point to the edge of a shape with the area πr², negative inside; that of a corner is the
+# distance to the nearer side, which is enough for the coverage of a pixel.
+
+
+def _circle(u, v, r):
+    return np.hypot(u, v) - r
+
+
+def _square(u, v, r):
+    return np.maximum(np.abs(u), np.abs(v)) - r * (np.sqrt(np.pi) / 2)
+
+
+def _triangle(u, v, r):
+    # Three sides at the same distance ρ from the middle: area 3√3 ρ².
+    inner = r * np.float32(np.sqrt(np.pi / (3 * np.sqrt(3))))
+    slanted = np.abs(u) * np.float32(np.sqrt(3) / 2) - v / 2
+    return np.maximum(slanted, v) - inner
+
+
+def _cross(u, v, r):
+    # Two bars of the width 2w and the length 6w: area 20 w².
+    w = r * np.float32(np.sqrt(np.pi / 20))
+    u, v = np.abs(u), np.abs(v)
+    return np.minimum(np.maximum(u - 3 * w, v - w), np.maximum(u - w, v - 3 * w))
+
+
+def pictures(split: str) -> Iterator[tuple[UInt8[np.ndarray, '32 32 3'], str]]:
+    """Yields the pictures of a split in order, each with its class."""
+    for block in range(-(-PICTURES[split] // BLOCK)):
+        objects = draw_objects(split, block)
+        labels = objects.colour[:, 0] * len(SHAPES) + objects.shape[:, 0]
+        yield from zip(draw(objects), (CLASSES[label] for label in labels), strict=True)
+
+
+def facts(split: str, number: int) -> list[Fact]:
+    """The objects of a picture of a split, counted from 0; the largest first."""
+    objects, i = _block_of(split, number // BLOCK), number % BLOCK
+    cell = SIZE / CELLS
+    return [
+        Fact(
+            list(COLOURS)[objects.colour[i, o]],
+            SHAPES[objects.shape[i, o]],
+            int(objects.x[i, o] // cell),
+            int(objects.y[i, o] // cell),
+            float(objects.radius[i, o]),
+        )
+        for o in range(objects.count[i])
+    ]
+
+
+_block_of = functools.lru_cache(maxsize=4)(draw_objects)
