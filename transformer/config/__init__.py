@@ -1,18 +1,17 @@
-"""Configs: every option, config files, and the frozen `Config` that the rest of the package reads.
+"""Configs: all options, config files, and the frozen `Config` that the rest of the package reads.
 
-A config file imports `config_dict` from here. declare.py has the machinery of options, options.py has the
+A config file imports `config_dict` from here. declare.py says what an option is, options.py lists the
 options, resolve.py derives and checks values, files.py reads and writes files.
 """
 
 from transformer.config.declare import ConfigError
 from transformer.config.files import from_json, to_json
-from transformer.config.options import OPTIONS, Config, Data, Decode, Model, Train
+from transformer.config.options import FORM, KINDS, OPTIONS, Config, Data, Decode, Model, Train
 from transformer.config.resolve import (
     BUCKETED_POSITIONS,
     BYTE_PIECES,
     FLASH,
     PAPER_TOKENS,
-    SERVES,
     check_devices,
     check_platform,
     config_dict,
@@ -21,13 +20,17 @@ from transformer.config.resolve import (
     evaluation_options,
     flatten,
     portable,
+    present_values,
     replace,
     resolve,
+    set_option,
+    unflatten,
 )
 
 __all__ = [
-    'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'Model',
-    'OPTIONS', 'PAPER_TOKENS', 'SERVES', 'Train', 'check_devices', 'check_platform', 'config_dict',
+    'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'FORM', 'KINDS',
+    'Model', 'OPTIONS', 'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform', 'config_dict',
     'derivable', 'differences',
-    'evaluation_options', 'flatten', 'from_json', 'portable', 'replace', 'resolve', 'to_json',
+    'evaluation_options', 'flatten', 'from_json', 'portable', 'present_values', 'replace', 'resolve',
+    'set_option', 'to_json', 'unflatten',
 ]  # fmt: skip
