@@ -267,7 +267,7 @@ def test_the_first_training_pairs(data, tmp_path):
 
 def test_second_time_only_reads(data, tmp_path, monkeypatch):
     first = prepare(data, tmp_path / 'cache')
-    for name in ('_build', '_alone'):
+    for name in ('_build', 'locks'):
         monkeypatch.setattr(corpus_cache, name, None)
     second = prepare(data, tmp_path / 'cache')
     assert second.manifest == first.manifest
@@ -550,7 +550,7 @@ def test_without_locks_both_end_well(data, tmp_path, monkeypatch):
 
     write = build.write
     meet = threading.Barrier(2)
-    monkeypatch.setattr(corpus_cache.fcntl, 'flock', refuses)
+    monkeypatch.setattr(corpus_cache.locks.fcntl, 'flock', refuses)
     monkeypatch.setattr(build, 'write', lambda *args: (write(*args), meet.wait(20)))
     first, second = prepare_twice_at_once(data, tmp_path / 'cache')
     assert first.manifest == second.manifest
@@ -564,7 +564,7 @@ def test_without_locks_an_accident_leaves_nothing(data, tmp_path, monkeypatch):
     def stop(stage, done, total):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(corpus_cache.fcntl, 'flock', refuses)
+    monkeypatch.setattr(corpus_cache.locks.fcntl, 'flock', refuses)
     with pytest.raises(KeyboardInterrupt):
         prepare(data, tmp_path / 'cache', progress=stop)
     assert list((tmp_path / 'cache').iterdir()) == []
