@@ -18,9 +18,9 @@ from transformer.config import ConfigError, Data
 from transformer.data import build, tokenizer
 from transformer.data.build import LOCK, Progress
 from transformer.data.dataset import Dataset, Ragged, Split
+from transformer.data.fields import Reading
 from transformer.data.manifest import left_out
 from transformer.data.sources import reader
-from transformer.data.sources.reader import Reading
 from transformer.data.tokenizer import AnyTokenizer
 
 FORMAT = 2  # the version of the layout of folders, finished or not, and of the code that fills them
