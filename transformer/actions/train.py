@@ -89,7 +89,7 @@ def run_training(
     batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
     if parallel.is_primary():
         workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
-    with owner.owned(folder):
+    with owner.hold(folder):
         return _train(config, folder, dataset, batches, on_metrics, start)
 
 
