@@ -1,11 +1,11 @@
 """Configs: every option, config files, and the frozen `Config` that the rest of the package reads.
 
-A config file imports `config_dict` from here. declare.py has the machinery of options, options.py has the
+A config file imports `config_dict`, or `config_beside` to start from another file, from here. declare.py has the machinery of options, options.py has the
 options, resolve.py derives and checks values, files.py reads and writes files.
 """
 
 from transformer.config.declare import ConfigError
-from transformer.config.files import from_json, to_json
+from transformer.config.files import config_beside, from_json, to_json
 from transformer.config.options import OPTIONS, Config, Data, Decode, Model, Train
 from transformer.config.resolve import (
     BUCKETED_POSITIONS,
@@ -27,7 +27,7 @@ from transformer.config.resolve import (
 
 __all__ = [
     'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'Model',
-    'OPTIONS', 'PAPER_TOKENS', 'SERVES', 'Train', 'check_devices', 'check_platform', 'config_dict',
-    'derivable', 'differences',
+    'OPTIONS', 'PAPER_TOKENS', 'SERVES', 'Train', 'check_devices', 'check_platform', 'config_beside',
+    'config_dict', 'derivable', 'differences',
     'evaluation_options', 'flatten', 'from_json', 'portable', 'replace', 'resolve', 'to_json',
 ]  # fmt: skip
