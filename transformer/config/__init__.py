@@ -1,7 +1,8 @@
 """Configs: every option, config files, and the frozen `Config` that the rest of the package reads.
 
-A config file imports `config_dict`, or `config_beside` to start from another file, from here. declare.py has the machinery of options, options.py has the
-options, resolve.py derives and checks values, files.py reads and writes files.
+A config file imports `config_dict` from here, or `config_beside` to start from another file. declare.py has
+the machinery of options, options.py the options; resolve.py derives and checks values, files.py reads and
+writes files.
 """
 
 from transformer.config.declare import ConfigError
