@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from tabulate import tabulate
 
-from transformer.cli.terminal import terminal_width
+from transformer.cli.terminal import fold, terminal_width
 
 # What narrow formats show first.
 ORDER = ('score', 'option', 'cost', 'text')
@@ -104,7 +104,7 @@ def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
     if width < math.inf:
         columns = _wrapped(columns, int(width))
     parts = [_plain(block, folded=width < math.inf) for block in blocks(columns, width)]
-    return '\n\n'.join([*parts, '\n'.join(map(folded, [*notes, *more]))]) + '\n'
+    return '\n\n'.join([*parts, '\n'.join(map(fold, [*notes, *more]))]) + '\n'
 
 
 def _wrapped(columns: Sequence[Column], width: int) -> list[Column]:

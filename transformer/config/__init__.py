@@ -1,11 +1,12 @@
 """Configs: all options, config files, and the frozen `Config` that the rest of the package reads.
 
-A config file imports `config_dict` from here. declare.py says what an option is, options.py lists the
-options, resolve.py derives and checks values, files.py reads and writes files.
+A config file imports `config_dict` from here, or `config_beside` to start from another file. declare.py has
+the machinery of options, options.py the options; resolve.py derives and checks values, files.py reads and
+writes files.
 """
 
 from transformer.config.declare import ConfigError
-from transformer.config.files import from_json, to_json
+from transformer.config.files import config_beside, from_json, to_json
 from transformer.config.options import FORM, KINDS, OPTIONS, Config, Data, Decode, Model, Train
 from transformer.config.resolve import (
     BUCKETED_POSITIONS,
@@ -29,8 +30,7 @@ from transformer.config.resolve import (
 
 __all__ = [
     'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'FORM', 'KINDS',
-    'Model', 'OPTIONS', 'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform', 'config_dict',
-    'derivable', 'differences',
-    'evaluation_options', 'flatten', 'from_json', 'portable', 'present_values', 'replace', 'resolve',
-    'set_option', 'to_json', 'unflatten',
+    'Model', 'OPTIONS', 'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform', 'config_beside',
+    'config_dict', 'derivable', 'differences', 'evaluation_options', 'flatten', 'from_json', 'portable',
+    'present_values', 'replace', 'resolve', 'set_option', 'to_json', 'unflatten',
 ]  # fmt: skip
