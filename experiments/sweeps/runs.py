@@ -6,7 +6,6 @@ while it runs, `jobs/<run>.json` says how it ended, and `jobs/<run>.log` is what
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import pathlib
 import shutil
@@ -20,7 +19,7 @@ from typing import NamedTuple
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer import config as configs
-from transformer import files
+from transformer import files, locks
 from transformer.config import ConfigError
 
 SWEEP = 'sweep.json'
@@ -162,8 +161,7 @@ def folder(table: str, scale: str) -> pathlib.Path:
 def alone(workdir: pathlib.Path) -> Iterator[None]:
     """Keeps other processes from launching runs of the sweep; waits while one of them does."""
     (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
-    with (workdir / 'jobs' / 'sweep.lock').open('a') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locks.exclusive(workdir / 'jobs' / 'sweep.lock'):
         yield
 
 
@@ -230,7 +228,7 @@ def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
 def state(run: Run, queued: set[str]) -> State:
     """How far a run is, given the names of the runs that wait or run on SLURM."""
     step, seconds = _progress(run)
-    if is_locked(run.file('lock')):
+    if locks.is_held(run.file('lock')):
         return State(run, 'running', step, seconds, '')
     if is_done(run):
         return State(run, 'done', step, seconds, '')
@@ -277,19 +275,6 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
         return content | {key: content[key] for key in keys}
     except (ValueError, TypeError, KeyError):
         raise ConfigError(f'{file}: damaged') from None
-
-
-def is_locked(file: pathlib.Path) -> bool:
-    """Whether a process holds the lock of a file."""
-    if not file.exists():
-        return False
-    with file.open('rb') as lock:
-        try:
-            # A shared lock: others who only look do not count.
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except BlockingIOError:
-            return True
 
 
 class Pace(NamedTuple):

@@ -328,8 +328,3 @@ class ConvolutionalLanguageModel(TextPieces):
         x = self.inputs(self._embed(tokens[:, None]), position, length, train=False)
         x, decoder = self.decoder.step(x[:, 0], state.decoder, None)
         return self._logits(x), PromptedState(state.pending, decoder)
-
-
-def convolutional_model(model: Model) -> nn.Module:
-    """An encoder-decoder, or a language model where there is no second stack."""
-    return (ConvolutionalLanguageModel if model.N_decoder is None else ConvolutionalEncoderDecoder)(model)

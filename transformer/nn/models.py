@@ -1,14 +1,14 @@
-"""Whole models with one contract, so that search, evaluation and figures never ask what a model is.
+"""Whole models by kind and form, all with one contract, so that their callers need not know the model.
 
+    blank(config, rows, length) -> batch without content      every model, as a class method
     model(batch, train) -> logits                             every model
     encode(source: Tokens) -> memory                          models that generate
     start(memory, max_len) -> (constants, state)
     step(constants, state, tokens [R]) -> (logits [R V], state)
 
-`constants` is what all hypotheses of a sentence share and never changes: a pytree of arrays with first axis
-B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and of the arrays of `state`;
-only caches in it keep one row a sentence (transformer/hypotheses.py). The first token of a hypothesis is
-`START`.
+`constants` holds what all hypotheses of a sentence share and never changes: a pytree of arrays with first
+axis B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and of the arrays of
+`state`; only caches in it keep one row a sentence (nn/cache.py). The first token of a hypothesis is `START`.
 """
 
 from typing import NamedTuple
@@ -16,15 +16,14 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Array, Float, Int
 
-from transformer.config import Config
-from transformer.nn.convolutional import convolutional_model
+from transformer.config import FORM, Config
+from transformer.nn.convolutional import ConvolutionalEncoderDecoder, ConvolutionalLanguageModel
 from transformer.nn.kernels.kernel import State as LayerState
 from transformer.nn.layers import Dropout
 from transformer.nn.positions import InputPositions
-from transformer.nn.recurrent import recurrent_model
+from transformer.nn.recurrent import RecurrentEncoderDecoder, RecurrentLanguageModel
 from transformer.nn.stacks import Decoder, Encoder, Memory
 from transformer.nn.text_models import PairPieces, TextPieces, places, shift_right
 from transformer.tokens import START, Batch, Tokens
@@ -131,34 +130,41 @@ class DecoderOnly(TextPieces):
         return self._logits(x[:, 0]), PromptedState(state.position + 1, state.pending, layers)
 
 
-# From the options of a model to its module.
+# The module of each kind and form (config.options has the forms of tasks, and the kinds of forms).
 MODELS = {
-    'transformer': EncoderDecoder,
-    'decoder': DecoderOnly,
-    'recurrent': recurrent_model,
-    'convolutional': convolutional_model,
+    ('transformer', 'pair'): EncoderDecoder,
+    ('transformer', 'text'): DecoderOnly,
+    ('recurrent', 'pair'): RecurrentEncoderDecoder,
+    ('recurrent', 'text'): RecurrentLanguageModel,
+    ('convolutional', 'pair'): ConvolutionalEncoderDecoder,
+    ('convolutional', 'text'): ConvolutionalLanguageModel,
 }
 
 
+def _class_of(config: Config) -> type[nn.Module]:
+    return MODELS[config.model.kind, FORM[config.train.task]]
+
+
 def build(config: Config) -> nn.Module:
-    """The model that a config describes."""
-    return MODELS[config.model.kind](config.model)
+    """Returns the model that a config describes."""
+    return _class_of(config)(config.model)
 
 
 def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
-    """A batch of the fields that the model takes: full rows of piece 0, one segment each."""
-    shape = (rows, length)
-    positions = np.broadcast_to(np.arange(length, dtype=np.int32), shape).copy()
-    tokens = Tokens(np.zeros(shape, np.int32), np.ones(shape, np.int32), positions)
-    return {field: tokens for field in build(config).FIELDS}
+    """Returns a batch of the fields that the model reads, without content.
+
+    Args:
+      length: positions of a row, where rows have positions.
+    """
+    return _class_of(config).blank(config, rows, length)
 
 
 def initialize(config: Config, key: Array) -> Params:
-    """Fresh parameters, in float32. Under jit nothing else is computed."""
+    """Draws fresh parameters, in float32. Under jit nothing else is computed."""
     batch = jax.tree.map(jnp.asarray, blank(config))
     return build(config).init(key, batch, train=False)['params']
 
 
 def parameter_shapes(config: Config) -> Params:
-    """The parameters' shapes and types; nothing is computed."""
+    """Returns the parameters' shapes and types; nothing is computed."""
     return jax.eval_shape(lambda: initialize(config, jax.random.key(0)))

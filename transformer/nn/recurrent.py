@@ -360,8 +360,3 @@ def _dropped(
 ) -> Float[Array, 'B T D']:
     factors = dropout(x.swapaxes(0, 1), segments.T, train=train)
     return x if factors is None else cells.drop(x, factors.swapaxes(0, 1))
-
-
-def recurrent_model(model: Model) -> nn.Module:
-    """An encoder-decoder, or a language model where there is no second stack."""
-    return (RecurrentLanguageModel if model.N_decoder is None else RecurrentEncoderDecoder)(model)

@@ -1,13 +1,15 @@
 """From pieces to vectors and back, and how a prompt is read: what models of every kind share."""
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int
 
-from transformer.config import Model
+from transformer.config import Config, Model
 from transformer.nn import matmul
 from transformer.nn.layers import Embedding
 from transformer.tokens import EOS, START, Batch, Tokens
@@ -28,10 +30,21 @@ def places(rows: int, length: int) -> Int[Array, 'B L']:
 class Pieces(nn.Module):
     """What is the same in all models: the logits are vectors times the matrix of the softmax (§3.4).
 
-    A subclass has `vectors(batch, train=...)`, and the embedding `_softmax()`.
+    A subclass has `FIELDS`, the fields of text that it reads, `vectors(batch, train=...)`, and `_softmax()`,
+    the embedding whose matrix is that of the softmax.
     """
 
+    FIELDS: ClassVar[tuple[str, ...]]
     model: Model
+
+    @classmethod
+    def blank(cls, config: Config, rows: int, length: int) -> Batch:
+        """Returns full rows of piece 0, one segment each, of every field."""
+        del config
+        shape = (rows, length)
+        positions = np.broadcast_to(np.arange(length, dtype=np.int32), shape).copy()
+        tokens = Tokens(np.zeros(shape, np.int32), np.ones(shape, np.int32), positions)
+        return dict.fromkeys(cls.FIELDS, tokens)
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
         """The logits of every token that is predicted, given the earlier tokens of its segment."""
