@@ -17,8 +17,7 @@ from transformer.tasks.translation import bleu
 from transformer.tasks.translation.translator import translate
 
 UPDATES, SEEDS = 300, 3
-SHORT, LONG = '1-9', '15-19'  # groups by words of the source
-GROUPS = ('1-9', '10-14', '15-19')
+SHORT, _, LONG = GROUPS = ('1-9', '10-14', '15-19')  # words of the source
 BASE = {
     'model.kind': 'recurrent',
     'model.cell': 'lstm',
@@ -79,7 +78,6 @@ CLAIM = Claim(
     panels=(
         curves(
             GROUPS,
-            lambda m: {name: [m[name][group] for group in GROUPS] for name in MODELS},
             legend=True,
             ylim=(0, 100),
             xlabel='words of the source',

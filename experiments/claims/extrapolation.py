@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
 
 from experiments.claims import toys
 from experiments.claims.claim import Claim, Measurement, Verdict, by_name, config_of, spread, train
@@ -57,22 +56,6 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
     return Verdict(holds, f'symbols told: {"; ".join(parts)}')
 
 
-def draw(axes: Axes, measurements: Sequence[Measurement]) -> None:
-    """Draws the accuracy along the row and the end of trained rows."""
-    lines = curves(
-        np.arange(0, LONGEST, 2 * LAG) + 2 * LAG,
-        lambda m: {name: m[name] for name in POSITIONS},
-        style={'linewidth': 0.8},
-        ylim=(0, 1.05),
-        xlabel='position',
-        ylabel='symbols told',
-    )
-    lines(axes, measurements)
-    axes.axvline(TRAINED, color='0.7', linestyle=':', label='end of trained rows')
-    # Above the curves' fall, which it would hide elsewhere.
-    axes.legend(loc='center right', bbox_to_anchor=(1, 0.78), fontsize='small')
-
-
 CLAIM = Claim(
     statement='Sinusoids may allow the model to extrapolate to sequences longer than those of training.',
     source='§3.5',
@@ -84,7 +67,18 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    panels=(draw,),
+    panels=(
+        curves(
+            np.arange(0, LONGEST, 2 * LAG) + 2 * LAG,
+            end=('end of trained rows', TRAINED),
+            # Above the curves' fall, which it would hide elsewhere.
+            legend={'loc': 'center right', 'bbox_to_anchor': (1, 0.78), 'fontsize': 'small'},
+            style={'linewidth': 0.8},
+            ylim=(0, 1.05),
+            xlabel='position',
+            ylabel='symbols told',
+        ),
+    ),
     why=(
         'The model does what the claim offsets shows to be possible where it was trained, but nothing in '
         'training asks for the same at positions that it never sees. It fails on them as if they were '

@@ -75,7 +75,6 @@ CLAIM = Claim(
     panels=(
         curves(
             range(LENGTH),
-            lambda m: {name: m[name] for name in LAYERS},
             legend=True,
             style={'linewidth': 0.8, 'marker': ''},
             yscale='log',

@@ -70,7 +70,6 @@ CLAIM = Claim(
     panels=(
         curves(
             OFFSETS,
-            lambda m: {kind: list(m[kind].values()) for kind in (*SINUSOIDS, RANDOM)},
             ticks='log',
             legend=True,
             yscale='log',

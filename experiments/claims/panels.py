@@ -1,33 +1,43 @@
 """Draws the pictures of claims: lines, dots and bars, by seed."""
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from experiments.claims.claim import Measurement, Panel
 
+# Keywords of `curves` for dots in place of lines.
 DOTS = {'marker': 'o', 'linestyle': '', 'alpha': 0.6}
+
+
+def as_measured(measurement: Measurement) -> Mapping[str, Sequence[float]]:
+    """A measurement of one list of numbers, or one number for each place, by name."""
+    return {name: list(v.values()) if isinstance(v, Mapping) else v for name, v in measurement.items()}
 
 
 def curves(
     x: Sequence,
-    of: Callable[[Measurement], Mapping[str, Sequence[float]]],
+    of: Callable[[Measurement], Mapping[str, Sequence[float]]] = as_measured,
     *,
     ticks: str = '',
     guide: tuple[str, float] | None = None,
-    legend: bool = False,
-    style: Mapping[str, object] | None = None,
+    end: tuple[str, float] | None = None,
+    legend: bool | Mapping[str, object] = False,
+    style: Mapping[str, object] = MappingProxyType({}),
     **options,
 ) -> Panel:
-    """A panel with a line for each name and seed.
+    """Returns a panel with a line for each name and seed.
 
     Args:
       x: the horizontal places.
-      of: takes what one seed measured, gives the values at these places by name. The lines of one name
-        share a colour; those of the name '' have a colour for each seed.
+      of: `measurement -> {name: values at these places}`. The lines of a name share a colour; the lines of
+        the name '' have one colour for each seed.
       ticks: 'linear', 'log' or 'log2' to mark every place on that scale.
       guide: the name and height of a dotted line.
+      end: the name and place of an upright dotted line.
+      legend: whether there is one, or keywords of `Axes.legend`.
       style: keywords of `Axes.plot`.
       options: keywords of `Axes.set`.
     """
@@ -35,28 +45,22 @@ def curves(
     def draw(axes: Axes, measurements: Sequence[Measurement]) -> None:
         for number, name in enumerate(of(measurements[0])):
             for seed, measurement in enumerate(measurements):
-                look = {'color': f'C{number if name else seed}', 'marker': '.'} | dict(style or {})
+                look = {'color': f'C{number if name else seed}', 'marker': '.', **style}
                 axes.plot(x, of(measurement)[name], label=name if name and not seed else None, **look)
         if guide:
             axes.axhline(guide[1], color='0.7', linestyle=':', label=guide[0])
+        if end:
+            axes.axvline(end[1], color='0.7', linestyle=':', label=end[0])
         axes.set(**options)
         if ticks:
-            mark(axes, x, ticks)
+            axes.set_xscale(ticks.removesuffix('2'), **({'base': 2} if ticks == 'log2' else {}))
+            axes.set_xticks(x, list(map(str, x)))
+        if ticks == 'log':
+            axes.minorticks_off()
         if legend:
-            axes.legend()
+            axes.legend(**(legend if isinstance(legend, Mapping) else {}))
 
     return draw
-
-
-def mark(axes: Axes, places: Sequence[float], scale: str) -> None:
-    """Gives the horizontal axis a scale, and a tick at each of some places."""
-    if scale == 'log2':
-        axes.set_xscale('log', base=2)
-    else:
-        axes.set_xscale(scale)
-    axes.set_xticks(places, list(map(str, places)))
-    if scale == 'log':
-        axes.minorticks_off()
 
 
 def bars(
@@ -67,11 +71,11 @@ def bars(
     legend: bool = False,
     **options,
 ) -> Panel:
-    """A panel with a group of bars for each name, one bar for each seed.
+    """Returns a panel with a group of bars for each name, one bar for each seed.
 
     Args:
-      names: takes what one seed measured, gives the names.
-      of: takes the same, gives the lengths of the bars.
+      names: `measurement -> names`.
+      of: `measurement -> lengths of the bars`.
       options: keywords of `Axes.set`.
     """
 

@@ -69,7 +69,6 @@ CLAIM = Claim(
     panels=(
         curves(
             LENGTHS,
-            lambda m: {name: list(m[name].values()) for name in MODELS},
             ticks='log',
             legend=True,
             ylim=(0, None),

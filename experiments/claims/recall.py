@@ -71,7 +71,6 @@ CLAIM = Claim(
     panels=(
         curves(
             LAGS,
-            lambda m: {name: list(m[name].values()) for name in LAYERS},
             ticks='log',
             guide=('chance', 1 / SYMBOLS),
             legend=True,

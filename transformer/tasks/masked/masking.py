@@ -4,7 +4,6 @@ import numpy as np
 from jaxtyping import Float, UInt64
 
 from transformer.data.batches import Batches
-from transformer.data.rows import random_bits
 from transformer.tokens import EOS, UNK, Tokens
 
 # The piece that stands for a hidden one. No text has it: every byte is a piece.
