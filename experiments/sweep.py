@@ -59,11 +59,11 @@ def run_rows(call: Call) -> int:
     rows = tables.rows(_table(values), values.rows)
     asked = tuple(itertools.product([row.name for row in rows], _seeds(values.seeds)))
     workdir = _workdir(values)
-    new = runs.described(runs.Sweep(_table(values), _scale(values), _different(values), asked))
+    new = runs.Sweep(_table(values), _scale(values), _different(values), asked)
     resources = _resources(values) if values.launcher == 'slurm' else {}
-    runs.joined(workdir, new).all_runs(workdir)
+    runs.join(workdir, new).all_runs(workdir)
     with runs.alone(workdir):
-        sweep = runs.joined(workdir, new)
+        sweep = runs.join(workdir, new)
         mine = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
         missing = [s.run for s in mine if s.state in runs.MISSING]
         # A sweep that is cut short has all rows of some seeds. The longest runs of a seed come first: begun
@@ -116,11 +116,11 @@ def _seeds(text: str) -> range:
 
 
 def _table(values: flags.FlagValues) -> str:
-    return user_files.kept(values.table)
+    return user_files.stored_name(values.table)
 
 
 def _scale(values: flags.FlagValues) -> str:
-    return user_files.kept(values.scale) if values.scale else scales.default_scale(_table(values))
+    return user_files.stored_name(values.scale) if values.scale else scales.default_scale(_table(values))
 
 
 def _workdir(values: flags.FlagValues) -> pathlib.Path:
@@ -139,9 +139,9 @@ def print_status(call: Call) -> None:
     """Prints a line for each run, and how long all of them will take."""
     workdir = _workdir(call.flags)
     sweep = runs.read_sweep(workdir)
-    for flag, found in (('table', sweep.table), ('scale', sweep.scale)):
-        if call.flags[flag].present and user_files.kept(call.flags[flag].value) != found:
-            raise ConfigError(f'--{flag}={call.flags[flag].value}: {workdir} is of {flag} {found}')
+    given = {flag: call.flags[flag] for flag in ('table', 'scale')}
+    names = {flag: user_files.stored_name(each.value) for flag, each in given.items() if each.present}
+    runs.check_named(workdir, sweep, **names)
     states = runs.states(sweep, workdir)
     left = runs.seconds_left(states)
     lines = [

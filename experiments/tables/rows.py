@@ -12,6 +12,7 @@ from typing import NamedTuple
 from experiments.tables import user_files
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
+from transformer.tasks import TASKS, contract
 
 # The options that plans and reports show in columns of their own.
 OPTIONS = (
@@ -45,17 +46,17 @@ class Row:
 
 
 class Measure(NamedTuple):
-    """A score of a run that a report prints.
+    """A score that a table shows in its own way, or that no task names.
 
     Attributes:
       name: the heading of its columns.
-      meaning: what it is, in words.
+      meaning: its name in words.
       path: where it stands among a split's scores in result.json, such as `bleu.sacrebleu.score`.
       decimals: of our numbers.
-      paper: what `Row.paper` calls the paper's number; the first that a row has counts.
+      paper: keys of the paper's number in `Row.paper`; the first that a row has counts.
       paper_decimals: of the paper's numbers.
-      significance: whether to test differences from base by paired bootstrap over the translations too,
-        which only a score of `bleu` allows. One measure of a table at most.
+      significance: whether to test differences from base by paired bootstrap over the sentences too.
+        Possible for one measure a table, whose path is that of a task's measure with such a test.
     """
 
     name: str
@@ -72,18 +73,63 @@ class Table(NamedTuple):
 
     Attributes:
       split: what was scored: dev or test.
-      measures: the scores, in the order of their columns.
+      measures: the scores, in the order of their columns: names of the task's measures, or a `Measure`.
+        If empty, those that the task has in reports.
       citation: where the numbers in `Row.paper` are printed.
-      base: the row that the others are compared with, as far as they are of its languages.
+      base: the row that the others are compared with, if they are of its languages.
       speed: whether to print how many tokens a second each row was trained with.
     """
 
     rows: tuple[Row, ...]
     split: str
-    measures: tuple[Measure, ...]
+    measures: tuple[str | Measure, ...] = ()
     citation: str = ''
     base: str = 'base'
     speed: bool = False
+
+
+class Score(NamedTuple):
+    """A task's measure as a report prints it.
+
+    Attributes:
+      measure: the measure, with its heading.
+      paper: keys of the paper's number in `Row.paper`; the first that a row has counts.
+      paper_decimals: of the paper's numbers.
+    """
+
+    measure: contract.Measure
+    paper: tuple[str, ...]
+    paper_decimals: int
+
+    def paper_number(self, row: Row) -> float | None:
+        """The paper's number of a row; None if it has none."""
+        return next((row.paper[key] for key in self.paper if key in row.paper), None)
+
+
+def scores(table: Table, task: contract.Task) -> tuple[Score, ...]:
+    """The scores that a report prints of a table; measures that the task lacks are left out."""
+    named = {measure.name: measure for measure in task.measures}
+    default = [measure.name for measure in task.measures if measure.heading is not None]
+    shown = []
+    for measure in table.measures or default:
+        if isinstance(measure, Measure):
+            shown.append(_own_score(measure, task))
+        elif measure in named:
+            heading = named[measure].heading or measure
+            papers = [row.paper[heading] for row in table.rows if heading in row.paper]
+            # A number of the paper has as many decimals as the longest in its column.
+            decimals = max((len(str(paper).partition('.')[2]) for paper in papers), default=0)
+            shown.append(Score(named[measure]._replace(heading=heading), (heading,), decimals))
+    return tuple(shown)
+
+
+def _own_score(measure: Measure, task: contract.Task) -> Score:
+    path = tuple(measure.path.split('.'))
+    test = next((m.significance for m in task.measures if measure.significance and m.path == path), None)
+    shown = contract.Measure(
+        measure.name, measure.meaning, path, measure.decimals, heading=measure.name, significance=test
+    )
+    return Score(shown, measure.paper, measure.paper_decimals)
 
 
 def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None) -> Row:
@@ -231,46 +277,25 @@ ARCHITECTURES = (
     ),
 )
 
-_PERPLEXITY = Measure('PPL', 'perplexity', 'perplexity', 3, ('PPL',))
-# Table 3 has a BLEU close to sacreBLEU's, Table 2 one of its own.
-_SACREBLEU = Measure('BLEU', 'sacreBLEU', 'bleu.sacrebleu.score', 2, ('BLEU',), 1, significance=True)
+# Of Table 2, which prints another BLEU than Table 3.
 _PAPERS_BLEU = Measure(
-    'BLEU',
-    "the paper's BLEU (Moses, quotes normalized, compounds split)",
-    'bleu.paper.score',
-    2,
-    ('EN-DE', 'EN-FR'),
-    1,
-    significance=True,
+    'BLEU', "the paper's BLEU", 'bleu.paper.score', 2, ('EN-DE', 'EN-FR'), 1, significance=True
 )
-_OF_LANGUAGE = (
-    _PERPLEXITY,
-    Measure('PPL/word', 'perplexity per word', 'word.perplexity', 3),
-    Measure('bits/byte', 'bits per byte', 'bits_per_byte', 4),
-    Measure('grammatical', 'share of grammatical samples', 'grammatical', 3),
-)
-
 # By the words of the source: whether what a model keeps of a long sentence is enough.
 _BY_LENGTH = tuple(
     Measure(f'BLEU {group}', f'sacreBLEU of sources of {group} words', f'bleu_by_length.{group}.score', 1)
     for group in ('1-9', '10-14', '15-19', '20-29')
 )
 
-# What a report of runs that belong to no table prints, by their task.
-MEASURES = {'translation': (_PERPLEXITY, _SACREBLEU), 'language': _OF_LANGUAGE}
 _PAPER = 'Vaswani et al. 2017'
 TABLES = {
-    '2': Table(TABLE_2, 'test', (_PERPLEXITY, _PAPERS_BLEU), f'{_PAPER}, Table 2', base='base-en-de'),
-    '3': Table(TABLE_3, 'dev', (_PERPLEXITY, _SACREBLEU), f'{_PAPER}, Table 3'),
+    '2': Table(TABLE_2, 'test', ('perplexity', _PAPERS_BLEU), f'{_PAPER}, Table 2', base='base-en-de'),
+    '3': Table(TABLE_3, 'dev', citation=f'{_PAPER}, Table 3'),
     # With base, because these rows too are differences from it.
-    'further': Table((TABLE_3[0], *FURTHER), 'dev', (_PERPLEXITY, _SACREBLEU), f'{_PAPER}, Table 3'),
-    'language': Table(LANGUAGE, 'dev', _OF_LANGUAGE),
+    'further': Table((TABLE_3[0], *FURTHER), 'dev', citation=f'{_PAPER}, Table 3'),
+    'language': Table(LANGUAGE, 'dev'),
     'architectures': Table(
-        ARCHITECTURES,
-        'test',
-        (_PERPLEXITY, _SACREBLEU, *_BY_LENGTH),
-        base='transformer',
-        speed=True,
+        ARCHITECTURES, 'test', ('perplexity', 'bleu', *_BY_LENGTH), base='transformer', speed=True
     ),
 }
 
@@ -288,24 +313,28 @@ def table(name: str) -> Table:
     return TABLES[name]
 
 
-def _checked(found: object, file: str) -> Table:
-    """A file's table; what it holds is checked here, and what its rows change where they are used."""
-    if not isinstance(found, Table) or not found.rows or not found.measures:
-        raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows and measures')
-    for kind, parts in ((Row, found.rows), (Measure, found.measures)):
-        wrong = [part for part in parts if not isinstance(part, kind)]
-        if wrong:
+def _checked(table: object, file: str) -> Table:
+    """A file's table, after checks of all but its rows' changes, which are checked where they are used."""
+    if not isinstance(table, Table) or not table.rows:
+        raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows')
+    own = [measure for measure in table.measures if not isinstance(measure, str)]
+    for kind, parts in ((Row, table.rows), (Measure, own)):
+        if wrong := [part for part in parts if not isinstance(part, kind)]:
             raise ConfigError(f'{file}: {wrong[0]!r}: not a {kind.__name__}')
         names = [part.name for part in parts]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ConfigError(f'{file}: two {kind.__name__.lower()}s are called {twice[0]!r}')
-    for row in found.rows:
+    for row in table.rows:
         if not re.fullmatch(r'\w[\w.+-]*', row.name):
             raise ConfigError(f'{file}: row {row.name!r}: a name of letters, digits, "_", ".", "+" and "-"')
-    tested = [measure for measure in found.measures if measure.significance]
-    if len(tested) > 1 or not all(measure.path.startswith('bleu.') for measure in tested):
-        raise ConfigError(f'{file}: significance: for one measure only, with a path that begins with "bleu."')
-    return found
+    measures = [measure for task in TASKS.values() for measure in task.measures]
+    if unknown := {name for name in table.measures if isinstance(name, str)} - {m.name for m in measures}:
+        raise ConfigError(f'{file}: measure {min(unknown)!r}: no task has it')
+    testable = {'.'.join(measure.path) for measure in measures if measure.significance}
+    tested = [measure.path for measure in own if measure.significance]
+    if len(tested) > 1 or not testable.issuperset(tested):
+        raise ConfigError(f'{file}: significance: for one measure only, of {", ".join(sorted(testable))}')
+    return table
 
 
 def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:

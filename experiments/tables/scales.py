@@ -102,7 +102,7 @@ def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_c
     return _with(base, {**of_scale, **different})
 
 
-def told(scale: str, different: Mapping[str, object] = _NOTHING) -> str:
+def describe(scale: str, different: Mapping[str, object] = _NOTHING) -> str:
     """What a scale changes in its config file, and why; empty if nothing, or if the scale is a file.
 
     Args:
