@@ -103,7 +103,7 @@ def _two_lines(heading: str) -> list[str]:
 
 
 def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """Renders a table no wider than the terminal: the scores first, other columns below if they do not fit."""
+    """Renders a table no wider than the terminal: the scores first, the other columns beside or below."""
     width, (columns, more) = terminal_width(), compact(columns)
     if width < math.inf:
         columns = _wrap(columns, int(width))
