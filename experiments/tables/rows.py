@@ -1,7 +1,7 @@
-"""Tables as data: their rows, and the scores that a report prints of them.
+"""Tables as data: their rows, and the scores that a report prints for them.
 
-A row is a difference from a base model, with the numbers that the paper prints for it. A new ablation is one
-more line in a table, a new score one more `Measure`. scales.py says what rows become at smaller scales.
+A row is a difference from a base model, with the paper's numbers. A new ablation is one more line in a table.
+scales.py adapts rows to smaller scales.
 """
 
 import dataclasses
@@ -14,13 +14,13 @@ from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
 from transformer.tasks import TASKS, contract
 
-# The options that plans and reports show in columns of their own.
+# The options that have columns of their own in plans and reports.
 OPTIONS = (
     'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
     'train.eps_ls', 'train.steps',
 )  # fmt: skip
 
-NONE = '-'  # what tables print where an option has no value
+NONE = '-'  # printed where an option has no value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,9 +28,9 @@ class Row:
     """One row of a table.
 
     Attributes:
-      changes: its difference from base, such as `{'model.h': 4}`, in numbers of `scale`.
-      paper: what the paper prints, as far as it does: PPL and BLEU (of Table 3, on newstest2013), EN-DE
-        and EN-FR (BLEU of Table 2, on newstest2014), params (in millions) and FLOPs.
+      changes: its difference from base, such as `{'model.h': 4}`, in numbers for `scale`.
+      paper: the paper's numbers, if it prints any: PPL and BLEU (Table 3, on newstest2013), EN-DE and
+        EN-FR (BLEU of Table 2, on newstest2014), params (in millions) and FLOPs.
       source: where the row comes from.
       scale: the scale that it is written for; at any other it is in proportion. None: its numbers hold at
         every scale.
@@ -142,7 +142,7 @@ def _row2(name: str, changes: dict, only: dict, paper: dict[str, float]) -> Row:
     return Row(name, changes, paper, 'Table 2', 'paper', only)
 
 
-# Three times the updates of base are a part of what it is, at every scale.
+# Three times the updates of base, at every scale.
 _BIG = {
     'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16, 'model.P_drop': 0.3, 'train.steps': 300_000,
 }  # fmt: skip
@@ -230,52 +230,33 @@ def _architecture(name: str, source: str, changes: dict) -> Row:
     return Row(name, changes, source=source, scale='captions')
 
 
-_RECURRENT = {'model.kind': 'recurrent', 'model.P_drop': 0.2, 'train.clip_norm': 1.0}
+def _recurrent(name: str, source: str, changes: dict) -> Row:
+    recurrent = {'model.kind': 'recurrent', 'model.P_drop': 0.2, 'train.clip_norm': 1.0}
+    return _architecture(name, source, recurrent | changes)
+
+
+def _cell(cell: str, layers: int, width: int) -> dict[str, object]:
+    return {'model.cell': cell, 'model.N': layers, 'model.d_model': width}
+
+
 _LUONG = {'model.reverse_source': True, 'model.alignment': 'general', 'model.input_feeding': True}
-# About equal numbers of parameters: the widths are those that come nearest.
+_BAHDANAU = {'model.bidirectional': True, 'model.alignment': 'additive'}
+# The widths that give the most nearly equal numbers of parameters.
 ARCHITECTURES = (
     _architecture('transformer', 'Vaswani et al. 2017', {'model.h': 4, 'model.d_ff': 256}),
-    _architecture(
-        'lstm-attention',
-        'Luong et al. 2015',
-        _RECURRENT | _LUONG | {'model.cell': 'lstm', 'model.N': 2, 'model.d_model': 174},
-    ),
-    _architecture(
-        'gru-attention',
-        'Bahdanau et al. 2015',
-        _RECURRENT
-        | {
-            'model.cell': 'gru',
-            'model.N': 1,
-            'model.d_model': 238,
-            'model.bidirectional': True,
-            'model.alignment': 'additive',
-        },
-    ),
-    _architecture(
-        'lstm',
-        'Sutskever et al. 2014',
-        _RECURRENT | {'model.cell': 'lstm', 'model.N': 4, 'model.d_model': 142, 'model.reverse_source': True},
-    ),
-    _architecture(
-        'rnn-attention',
-        'Elman 1990, Luong et al. 2015',
-        _RECURRENT | _LUONG | {'model.cell': 'rnn_tanh', 'model.N': 2, 'model.d_model': 274},
-    ),
+    _recurrent('lstm-attention', 'Luong et al. 2015', _LUONG | _cell('lstm', 2, 174)),
+    _recurrent('gru-attention', 'Bahdanau et al. 2015', _cell('gru', 1, 238) | _BAHDANAU),
+    _recurrent('lstm', 'Sutskever et al. 2014', _cell('lstm', 4, 142) | {'model.reverse_source': True}),
+    _recurrent('rnn-attention', 'Elman 1990, Luong et al. 2015', _LUONG | _cell('rnn_tanh', 2, 274)),
     _architecture(
         'convolutional',
         'Gehring et al. 2017',
         {
-            'model.kind': 'convolutional',
-            'model.N': 4,
-            'model.d_model': 148,
-            'model.positions': 'learned',
-            'model.max_len': 178,
-            'model.P_drop': 0.2,
-            'train.clip_norm': 1.0,
+            'model.kind': 'convolutional', 'model.N': 4, 'model.d_model': 148, 'model.positions': 'learned',
+            'model.max_len': 178, 'model.P_drop': 0.2, 'train.clip_norm': 1.0,
         },
     ),
-)
+)  # fmt: skip
 
 # Of Table 2, which prints another BLEU than Table 3.
 _PAPERS_BLEU = Measure(
@@ -301,7 +282,7 @@ TABLES = {
 
 
 def table(name: str) -> Table:
-    """The table of a name, or the `TABLE` of a file.
+    """The table with a name, or the `TABLE` of a file.
 
     Raises:
       ConfigError: there is no such table, or its file is wrong.
@@ -341,29 +322,29 @@ def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
     """Rows of a table, in its order.
 
     Args:
-      wanted: their names, comma-separated; all rows if not given.
+      wanted: their names, comma-separated; None means all rows.
 
     Raises:
       ConfigError: there is no such table or row.
     """
-    found = table(name).rows
+    every = table(name).rows
     if not wanted:
-        return found
-    known = [row.name for row in found]
+        return every
+    known = [row.name for row in every]
     for row in wanted.split(','):
         if row not in known:
             raise ConfigError(f'--rows={row}: table {name} has {", ".join(known)}')
-    return tuple(row for row in found if row.name in wanted.split(','))
+    return tuple(row for row in every if row.name in wanted.split(','))
 
 
 def value_of(config: Config, key: str) -> object:
-    """The value of an option; None where it means nothing beside the others."""
+    """The value of an option; None where the other options give it no meaning."""
     flat = configs.flatten(config)
     return flat[key] if declare.has_meaning(configs.OPTIONS, flat, key) else None
 
 
 def shown(key: str, value: object) -> str:
-    """A value of an option, as tables print it."""
+    """Formats a value of an option for tables."""
     if value is None:
         return NONE
     if isinstance(value, bool) or not isinstance(value, int | float):
