@@ -264,7 +264,7 @@ def test_the_task_that_is_shown():
     sums = lambda config, params, batch, key: seen.append(batch)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(translation, 'sums', sums)
-        task = example('transformer/README.md', 'UNK', {})['TASK']
+        example('transformer/README.md', 'UNK', {})
         tokens = jnp.full((40, 50), 7)
         batch = {side: Tokens(tokens, jnp.ones_like(tokens), tokens) for side in ('source', 'target')}
         tasks.sums_of(None, None, batch, jax.random.key(0))

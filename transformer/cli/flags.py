@@ -10,29 +10,10 @@ from absl import flags
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
 from transformer.config.files import lock_beside, read_config_file
+from transformer.config.flag import Flag
 
 DEFAULT_CONFIG = 'configs/tiny.py'
 _CHANGE = re.compile(r'--?config\.([^=]+)(?:=(.*))?', re.DOTALL)
-
-
-class Flag(NamedTuple):
-    """A flag, declared once for all commands that take it.
-
-    Attributes:
-      value: stands for its value in the help; a switch has none.
-      least, most: bounds of a number.
-      choices: the values that a text may have; any if empty.
-      many: whether it may be given several times.
-    """
-
-    kind: type
-    default: str | int | float | bool | None
-    meaning: str
-    value: str = ''
-    least: float | None = None
-    most: float | None = None
-    choices: tuple[str, ...] = ()
-    many: bool = False
 
 
 class Command(NamedTuple):
