@@ -137,22 +137,29 @@ def test_compile(monkeypatch, tmp_path):
     assert (hit, missed) == (2, 2), (hit, missed)
 
 
-@pytest.fixture
-def corpus(tmp_path, monkeypatch):
-    """The folder of a small corpus that stands in for Multi30k, whose config it changes."""
+@pytest.fixture(scope='module')
+def texts(tmp_path_factory):
+    """The folder of a small corpus."""
+    folder = tmp_path_factory.mktemp('texts')
     for split, pairs in ('train', 300), ('val', 20), ('test_2016_flickr', 20):
-        pipeline.write_text(tmp_path, split, pairs, len(split))
+        pipeline.write_text(folder, split, pairs, len(split))
+    return folder
+
+
+@pytest.fixture
+def corpus(texts, monkeypatch):
+    """The folder of a small corpus in the place of Multi30k, whose config is changed."""
     small = {**SMALL, 'model.N': 1, 'model.h': 2, 'model.d_ff': 8, 'data.row_len': 192, 'data.max_len': 192}
     text = {'data.source': 'text', 'data.name': None, 'data.dev': 'val', 'data.test': 'test_2016_flickr'}
     changes = {**small, **text, 'data.batching': 'packed', 'data.batch_tokens': 1536}
     config = lambda: configs.config_dict(changes)
     monkeypatch.setattr(benchmark, 'TRANSFORMERS', {'multi30k': (config, 3.0)})
     monkeypatch.setattr(training, 'PAIRS', 100)
-    return tmp_path
+    return texts
 
 
-def test_train_of_a_corpus(corpus, peer):
-    file = corpus / 'train.json'
+def test_train_of_a_corpus(corpus, tmp_path, peer):
+    file = tmp_path / 'train.json'
     call = ['benchmark', 'train', '--models=multi30k', '--rounds=2', '--updates=1', f'--output={file}']
     assert benchmark.main([*call, f'--data={corpus}']) == 0
     found = json.loads(file.read_text())['multi30k']
@@ -254,8 +261,8 @@ def test_a_pass_of_the_peer_is_an_update_with_each_batch(monkeypatch):
     assert seen == [(target, 'bfloat16', config.train.eps_ls) for target in targets]
 
 
-def test_peers_are_timed_as_they_come_and_keeping_memory(corpus, monkeypatch):
-    started = []
+def test_peers_are_timed_as_they_come_and_keeping_memory(monkeypatch):
+    config, started = transformer_config(), []
 
     def start(stack, make, config, batches, kind, *, keeps_memory):
         started.append((kind, keeps_memory))
@@ -263,15 +270,16 @@ def test_peers_are_timed_as_they_come_and_keeping_memory(corpus, monkeypatch):
 
     monkeypatch.setattr(importlib.util, 'find_spec', lambda name: name)
     monkeypatch.setattr(training.subprocesses, 'start', start)
-    call = ['benchmark', 'train', '--models=multi30k', '--rounds=1', '--updates=1', f'--data={corpus}']
-    assert benchmark.main(call) == 0
+    for ours in (updates, matrix_products):
+        monkeypatch.setattr(ours, 'make_passes', lambda config, batches: lambda passes: None)
+    training.measure(config, 'a model', training.full_rows(config), ['float32', 'bfloat16'], 1.0, 1, 1)
     assert started == [('float32', False), ('bfloat16', False), ('float32', True)]
 
 
 def test_products_alone_are_made_as_often_as_in_the_passes_of_updates(monkeypatch):
     made = []
     monkeypatch.setattr(matrix_products.Product, 'prepare', lambda product: lambda: made.append(product))
-    config = configs.resolve(configs.config_dict({**benchmark.SIZES, **SMALL, 'data.batch_tokens': 64}))
+    config = transformer_config()
     batch = updates.random_batch(config)
     matrix_products.make_passes(config, [batch] * 3)(2)
     once = matrix_products.products_of_update(config, batch)

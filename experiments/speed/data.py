@@ -1,6 +1,7 @@
 """Times data preparation and batching on a synthetic corpus of WMT 2014's size."""
 
 import contextlib
+import functools
 import itertools
 import os
 import pathlib
@@ -31,8 +32,10 @@ SYLLABLES = [
 ]
 
 
-def make_words(draw: np.random.Generator) -> list[str]:
+@functools.cache
+def make_words(seed: int) -> list[str]:
     """Makes different words of random syllables, the most frequent first; rarer words are longer."""
+    draw = np.random.default_rng(seed)
     syllables = 1 + (draw.random(2 * WORDS) * np.log10(10 + np.arange(2 * WORDS))).astype(int)
     ends = np.cumsum(syllables)
     drawn = [SYLLABLES[i] for i in draw.integers(len(SYLLABLES), size=ends[-1])]
@@ -53,7 +56,7 @@ def make_sentences(draw: np.random.Generator, vocabulary: list[str], counts: np.
 def write_text(folder: pathlib.Path, name: str, pairs: int, seed: int) -> None:
     """Writes pairs whose lengths are distributed like WMT's: a median of 25 pieces, some above 256."""
     draw = np.random.default_rng(seed)
-    vocabularies = [make_words(np.random.default_rng(number)) for number in range(2)]
+    vocabularies = [make_words(language) for language in range(2)]
     with contextlib.ExitStack() as stack:
         files = [stack.enter_context((folder / f'{name}.{end}').open('w')) for end in ('en', 'de')]
         for start in range(0, pairs, 50_000):

@@ -137,8 +137,8 @@ def print_plan(
     notes = [f'hours: {measured if tflops is None or topology else f"at {tflops:g} TFLOP/s"}']
     if topology:
         notes.append(
-            f's/update: the least that FLOPs, or bytes that HBM moves, take on {topology}; GiB a device; '
-            'both by its compiler'
+            f's/update: the longer of FLOPs and bytes at the peaks of {topology}; GiB a device; both by its '
+            'compiler'
         )
     elif tflops is None or with_memory:
         device = jax.devices()[0]
