@@ -43,4 +43,6 @@ class EncoderOnly(TextPieces):
     def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B S D']:
         """The vectors that the softmax reads, one for every piece."""
         x = self.head(self.outputs(batch, train=train))
-        return self.head_norm(jax.nn.relu(x) if self.model.activation == 'relu' else jax.nn.gelu(x, approximate=False))
+        return self.head_norm(
+            jax.nn.relu(x) if self.model.activation == 'relu' else jax.nn.gelu(x, approximate=False)
+        )

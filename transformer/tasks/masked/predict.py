@@ -135,9 +135,7 @@ def embed(
 
     program = _program(trained.config, _mean if pool == 'mean' else _first)
     lengths = [*map(len, rows)]
-    vectors = batch_shapes.run(
-        program, trained.params, lengths, build, lambda _, vector: vector, on_done
-    )
+    vectors = batch_shapes.run(program, trained.params, lengths, build, lambda _, vector: vector, on_done)
     return np.array(vectors, np.float32).reshape(len(rows), trained.config.model.d_model)
 
 
@@ -170,7 +168,9 @@ def _log_p(
     return logits - jnp.logaddexp.reduce(logits, axis=-1, keepdims=True)
 
 
-def _outputs(config: Config, params: models.Params, rows: dict[str, Int[Array, 'R S']]) -> Float[Array, 'R S D']:
+def _outputs(
+    config: Config, params: models.Params, rows: dict[str, Int[Array, 'R S']]
+) -> Float[Array, 'R S D']:
     return models.build(config).apply({'params': params}, _text(rows), method='outputs').astype(jnp.float32)
 
 
