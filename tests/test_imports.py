@@ -7,11 +7,14 @@ import sys
 
 import pytest
 
+from transformer.tasks import TASKS
+
 ROOT = pathlib.Path(__file__).parent.parent
 # The rooms of the package from the ground up: each may import those before it. A folder is one room.
 ORDER = (
     'tokens',
     'files',
+    'locks',
     'config',
     'nn',
     'data',
@@ -28,9 +31,10 @@ ORDER = (
 # What these may import of ours, where that is less than all rooms before them.
 ONLY = {
     'files': set(),
+    'locks': {'files'},
     'config': set(),
     'nn': {'tokens', 'config'},
-    'data': {'tokens', 'files', 'config'},
+    'data': {'tokens', 'files', 'locks', 'config'},
     'parallel': {'tokens', 'config'},
     '__init__': {'actions'},
     '__main__': {'cli'},
@@ -139,3 +143,17 @@ def test_collectives_are_named_in_parallel_alone():
             assert not names & COLLECTIVES, path
         else:
             assert {'pmap', 'psum', 'axis_index', 'distributed'} <= names
+
+
+def test_no_task_is_named_outside_its_room():
+    """But by its option group: what is outside `tasks/` asks for what a task declares."""
+    allowed = (ROOT / 'transformer' / 'tasks', ROOT / 'transformer' / 'config' / 'options.py')
+    for path in files('transformer', 'experiments'):
+        if any(place in (path, *path.parents) for place in allowed) or 'sources' in path.parts:
+            continue
+        strings = {
+            node.value
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        assert not strings & set(TASKS), path

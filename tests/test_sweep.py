@@ -20,8 +20,8 @@ import pytest
 
 from experiments import report, sweep
 from experiments.sweeps import launch, runs
+from transformer import locks
 from transformer.config import ConfigError
-from transformer.runs import owner
 
 PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
 
@@ -437,8 +437,7 @@ def test_seed_by_seed_the_longest_first(tmp_path, monkeypatch):
 
 def test_a_run_that_runs_is_left_alone(tmp_path):
     run = scripted(tmp_path, 'import time; time.sleep(60)')
-    with run.file('lock').open('a') as lock:
-        assert owner.try_lock(lock)
+    with locks.exclusive(run.file('lock'), wait=0):
         assert runs.state(run, {run.name}).state == 'running'
         launch.Job(run)()
     assert not run.file('log').exists()
@@ -450,7 +449,7 @@ def test_who_looks_does_not_run(tmp_path):
     run = scripted(tmp_path, 'pass')
     with run.file('lock').open('a') as looking:
         fcntl.flock(looking, fcntl.LOCK_SH)
-        assert not runs.is_locked(run.file('lock'))
+        assert not locks.is_held(run.file('lock'))
 
 
 def test_a_run_outlives_who_watches_it(tmp_path):
@@ -468,7 +467,7 @@ def test_a_run_outlives_who_watches_it(tmp_path):
     assert runs.state(run, set()).state == 'running'
     for child in children:
         child.kill()
-    until(lambda: not runs.is_locked(run.file('lock')))
+    until(lambda: not locks.is_held(run.file('lock')))
     assert runs.state(run, set()).state == 'missing'
 
 
@@ -508,7 +507,7 @@ def test_preemption_saves_and_gives_the_job_back(tmp_path):
     finally:
         signal.signal(signal.SIGUSR2, before)
     assert given_back[0].function is job
-    assert not runs.is_locked(run.file('lock'))
+    assert not locks.is_held(run.file('lock'))
     assert not run.file('json').exists()
 
 

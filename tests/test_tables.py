@@ -19,8 +19,9 @@ from transformer.cli import flags, main
 from transformer.config import ConfigError
 from transformer.nn import cost, models
 from transformer.runs import restore
-from transformer.tasks import TASKS
 from transformer.tasks.contract import Measure
+from transformer.tasks.language.task import TASK as LANGUAGE_MODEL
+from transformer.tasks.translation.task import TASK as TRANSLATOR
 
 # As Table 3 prints it: row, what differs from base, perplexity, BLEU, millions of parameters.
 PRINTED_3 = """\
@@ -172,7 +173,7 @@ def test_table_3_is_scored_at_the_last_checkpoint(tmp_path, scale):
 
 def test_measures_name_what_is_scored():
     for name, table in tables.TABLES.items():
-        task = TASKS['language' if name == 'language' else 'translation']
+        task = LANGUAGE_MODEL if name == 'language' else TRANSLATOR
         scores = tables.scores(table, task)
         assert len(scores) == (len(table.measures) or len(scores)) > 1
         assert len({score.measure.heading for score in scores}) == len(scores)
@@ -182,7 +183,7 @@ def test_measures_name_what_is_scored():
         assert all(
             score.measure.path in paths or score.measure.path[0] == 'bleu_by_length' for score in scores
         )
-    (perplexity, bleu), row = tables.scores(tables.TABLES['3'], TASKS['translation']), tables.TABLE_3[0]
+    (perplexity, bleu), row = tables.scores(tables.TABLES['3'], TRANSLATOR), tables.TABLE_3[0]
     assert [(s.measure.heading, s.paper_decimals) for s in (perplexity, bleu)] == [('PPL', 2), ('BLEU', 1)]
     assert (perplexity.paper_number(row), bleu.paper_number(row)) == (4.92, 25.8)
 
@@ -194,7 +195,7 @@ def test_a_report_has_the_measures_of_any_task():
         Measure('accuracy', 'accuracy', ('accuracy',), percent=True),
     )
     hidden = Measure('count', 'count', ('count',), heading=None)
-    scores = tables.scores(tables.Table((), 'dev'), TASKS['language']._replace(measures=(*measures, hidden)))
+    scores = tables.scores(tables.Table((), 'dev'), LANGUAGE_MODEL._replace(measures=(*measures, hidden)))
     assert [score.measure.heading for score in scores] == ['loss', 'accuracy']
 
 

@@ -16,11 +16,10 @@ from typing import IO
 
 import submitit
 
-from experiments.sweeps.runs import Run, State, is_done, is_locked, state
+from experiments.sweeps.runs import Run, State, is_done, state
 from experiments.tables.user_files import ROOT
-from transformer import files
+from transformer import files, locks
 from transformer.config import ConfigError
-from transformer.runs.owner import try_lock
 
 LAUNCHERS = ('local', 'slurm')
 # Seconds from the signal that asks a run to stop to the end of its job.
@@ -50,18 +49,21 @@ class Job:
           RuntimeError: it failed or was stopped.
         """
         run = self._run
-        with run.file('lock').open('a') as lock:
-            if not try_lock(lock) or is_done(run):
-                return
-            run.file('json').unlink(missing_ok=True)
-            start, step = time.monotonic(), state(run, set()).step
-            with run.file('log').open('ab') as log:
-                began = log.tell()
-                status = self._execute(log, lock)
-            error = _error(status, run.file('log'), began)
-            ended = {'options': run.options, 'status': status, 'error': error}
-            ended |= {'from_step': step, 'seconds': round(time.monotonic() - start, 1)}
-            files.write_json(run.file('json'), ended)
+        try:
+            with locks.exclusive(run.file('lock'), wait=2) as lock:
+                if is_done(run):
+                    return
+                run.file('json').unlink(missing_ok=True)
+                start, step = time.monotonic(), state(run, set()).step
+                with run.file('log').open('ab') as log:
+                    began = log.tell()
+                    status = self._execute(log, lock)
+                error = _error(status, run.file('log'), began)
+                ended = {'options': run.options, 'status': status, 'error': error}
+                ended |= {'from_step': step, 'seconds': round(time.monotonic() - start, 1)}
+                files.write_json(run.file('json'), ended)
+        except locks.Held:
+            return
         if status:
             raise RuntimeError(f'{run.name}: {error}')
 
@@ -77,7 +79,7 @@ class Job:
             os.waitid(os.P_PID, self._process_id, os.WEXITED | os.WNOWAIT)
         return submitit.helpers.DelayedSubmission(self)
 
-    def _execute(self, log: IO[bytes], lock: IO[str]) -> int:
+    def _execute(self, log: IO[bytes], lock: int | None) -> int:
         environment = {**os.environ, **self._environment}
         # SLURM sends its warning to every process of the job; here `checkpoint` passes it on. In its own
         # session the run gets Ctrl-C only once.
@@ -102,7 +104,7 @@ class Job:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
                 # The lock is held while this process or the run lives.
-                pass_fds=[lock.fileno()],
+                pass_fds=() if lock is None else (lock,),
             )
             if self._cores:
                 # Before Python starts there, which counts its cores.
@@ -166,13 +168,13 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
             time.sleep(0.2)
             for slot, (run, job) in list(active.items()):
                 # A killed job can leave its run alive.
-                if job.done() and not is_locked(run.file('lock')):
+                if job.done() and not locks.is_held(run.file('lock')):
                     del active[slot]
                     yield state(run, set())
     finally:
         for _, job in active.values():
             job.cancel()
-        while any(is_locked(run.file('lock')) for run, _ in active.values()):
+        while any(locks.is_held(run.file('lock')) for run, _ in active.values()):
             time.sleep(0.2)
 
 

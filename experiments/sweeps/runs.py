@@ -6,7 +6,6 @@ Any process can read a run's progress from files: `jobs/<run>.lock` is locked wh
 
 import contextlib
 import dataclasses
-import fcntl
 import json
 import pathlib
 import shutil
@@ -19,7 +18,7 @@ from typing import NamedTuple
 
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
-from transformer import files
+from transformer import files, locks
 from transformer.config import ConfigError
 
 SWEEP = 'sweep.json'
@@ -132,8 +131,7 @@ def folder(table: str, scale: str) -> pathlib.Path:
 def alone(workdir: pathlib.Path) -> Iterator[None]:
     """Lets one process at a time launch runs of the sweep; the others wait."""
     (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
-    with (workdir / 'jobs' / 'sweep.lock').open('a') as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locks.exclusive(workdir / 'jobs' / 'sweep.lock'):
         yield
 
 
@@ -198,9 +196,11 @@ def state(run: Run, queued: set[str]) -> State:
     Args:
       queued: the names of the runs that wait or run on SLURM.
     """
+    # The lock first: a process writes how it ended before it frees the lock.
+    is_running = locks.is_held(run.file('lock'))
     step, seconds = _progress(run)
     status, error = _last_exit(run)
-    if is_locked(run.file('lock')):
+    if is_running:
         name, error = 'running', ''
     elif _has_result(run, status):
         name = 'done'
@@ -252,19 +252,6 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
         return content | {key: content[key] for key in keys}
     except (ValueError, TypeError, KeyError):
         raise ConfigError(f'{file}: damaged') from None
-
-
-def is_locked(file: pathlib.Path) -> bool:
-    """Whether a process holds the lock of a file."""
-    if not file.exists():
-        return False
-    with file.open('rb') as lock:
-        try:
-            # A shared lock: others who only look do not count.
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            return False
-        except BlockingIOError:
-            return True
 
 
 class Pace(NamedTuple):

@@ -142,8 +142,7 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     for key, value in row.changes.items():
         if value is None:
             raise ConfigError(f'{key}=None: a row gives values')
-        declare.check_name(configs.OPTIONS, key)
-        declare.check_value(configs.OPTIONS, key, value)
+        declare.check_value(configs.OPTIONS, declare.check_name(configs.OPTIONS, key), value)
     at_home = row.scale in (scale, None)
     here = {k: v for k, v in row.only_at_scale.items() if k not in different} if at_home else {}
     if row.scale is None:
@@ -187,9 +186,7 @@ def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
 def _with(base: ml_collections.ConfigDict, different: Mapping[str, object]) -> ml_collections.ConfigDict:
     """Changes a config, before any option is derived from others."""
     for key, value in different.items():
-        declare.check_name(configs.OPTIONS, key)
-        group, name = key.split('.')
-        base[group][name] = declare.check_value(configs.OPTIONS, key, value)
+        configs.set_option(base, key, value)
     return base
 
 

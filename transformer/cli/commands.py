@@ -2,6 +2,7 @@
 
 from transformer.cli import run
 from transformer.cli.flags import Command, Flag
+from transformer.tasks import commands, declared_commands
 
 USAGE = """\
 Trains, evaluates and uses the Transformer of "Attention Is All You Need", and
@@ -26,6 +27,8 @@ Exit status: 0 done, 2 a mistake in the call or its data or a system error,
 (what was trained is saved; the same command resumes).
 """
 
+# The commands that answer texts or files with what a task can do.
+OF_TASKS = declared_commands()
 FLAGS = {
     'config': Flag(str, None, 'config file, or the config.json of a work directory', 'FILE'),
     'workdir': Flag(str, None, 'work directory (default: runs/<config and changes>)', 'FOLDER'),
@@ -50,13 +53,7 @@ FLAGS = {
     'show': Flag(int, 5, 'how many of the sentences that differ most to print', 'N', least=0),
     'last': Flag(int, None, 'how many checkpoints (default: train.average_last)', 'N', least=1),
     'every': Flag(int, None, 'updates between two of them (default: train.average_every)', 'N', least=1),
-    'nbest': Flag(int, 1, 'how many hypotheses to write for each line', 'N', least=1),
     'scores': Flag(bool, False, 'append a tab and the score'),
-    'prompt': Flag(str, None, 'the text to continue (default: each line of standard input)', 'TEXT'),
-    'samples': Flag(
-        int, 1, 'with --config.decode.method=sample: texts for each line', 'N', least=1, most=10_000
-    ),
-    'seed': Flag(int, None, 'seed of the sampling (default: train.seed)', 'N', least=0, most=2**31 - 1),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
     'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
     'hypotheses': Flag(str, None, 'translations, one a line', 'FILE'),
@@ -88,14 +85,27 @@ FLAGS = {
         str, None, 'the word of the translation (default: a pronoun, else the last word)', 'WORD'
     ),
     'distributed': Flag(bool, False, 'this process is one of several, as on SLURM or a TPU pod'),
+    **{name: flag for declared in OF_TASKS.values() for name, flag in declared.flags.items()},
 }
 PLACE = ('config', 'workdir')
 MODEL = (*PLACE, 'checkpoint', 'distributed')
 FILES = ('source', 'reference', 'text')
-ENSEMBLE = (
-    'Several checkpoints, separated by commas, are an ensemble, which uses the mean of their '
-    'probabilities: --checkpoint=750,1000 or --checkpoint=best,FOLDER:best.'
-)
+
+
+def command_of(name: str, declared: commands.Command) -> Command:
+    """The command of a verb."""
+    output = ('scores', 'json') if declared.writes == 'hypotheses' else ()
+    return Command(
+        declared.summary,
+        run.write_answers(name, declared),
+        (*MODEL, *declared.flags, *output),
+        declared.options,
+        declared.examples,
+        ('FILE...',) if declared.reads == 'files' else (),
+        declared.note,
+    )
+
+
 COMMANDS = {
     'train': Command(
         'Train, or resume, then evaluate.',
@@ -127,7 +137,7 @@ COMMANDS = {
             '{} evaluate --workdir=FOLDER --source=FILE --reference=FILE',
             '{} evaluate --workdir=FOLDER --config.decode.beam=8',
         ),
-        note=ENSEMBLE,
+        note=commands.ENSEMBLE,
     ),
     'compare': Command(
         'Two models on the same texts: scores, their differences, and the sentences that differ most. '
@@ -148,28 +158,7 @@ COMMANDS = {
         (),
         ('{} average --workdir=FOLDER --last=5 --every=1500',),
     ),
-    'translate': Command(
-        'Translate standard input to standard output, line by line.',
-        run.write_texts('translate'),
-        (*MODEL, 'nbest', 'samples', 'seed', 'scores', 'json'),
-        ('decode.',),
-        (
-            'echo "A dog runs." | {} translate --workdir=FOLDER',
-            '{} translate --workdir=FOLDER --nbest=3 --scores < FILE',
-        ),
-        note=ENSEMBLE,
-    ),
-    'generate': Command(
-        'Continue a text, or each line of standard input, with a language model.',
-        run.write_texts('generate', 'prompt'),
-        (*MODEL, 'prompt', 'samples', 'seed', 'nbest', 'scores', 'json'),
-        ('decode.',),
-        (
-            '{} generate --workdir=FOLDER --prompt="Der Hund" --samples=5',
-            '{} generate --workdir=FOLDER --config.decode.method=beam < FILE',
-        ),
-        note=ENSEMBLE,
-    ),
+    **{name: command_of(name, declared) for name, declared in OF_TASKS.items()},
     'score-pairs': Command(
         'Log p of given texts, a line each: source TAB target; with --contrast source TAB right TAB wrong '
         '(TAB wrong ...). For a language model the source is left out.',
@@ -180,7 +169,7 @@ COMMANDS = {
             '{} score-pairs --workdir=FOLDER --pieces < FILE',
             '{} score-pairs --workdir=FOLDER --contrast < FILE',
         ),
-        note=ENSEMBLE,
+        note=commands.ENSEMBLE,
     ),
     'config': Command(
         "Print the resolved config, or what differs from the paper's base.",

@@ -5,34 +5,15 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from absl import flags
+from absl import flags, logging
 
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
 from transformer.config.files import lock_beside, read_config_file
+from transformer.config.flag import Flag
 
 DEFAULT_CONFIG = 'configs/tiny.py'
 _CHANGE = re.compile(r'--?config\.([^=]+)(?:=(.*))?', re.DOTALL)
-
-
-class Flag(NamedTuple):
-    """A flag, declared once for all commands that take it.
-
-    Attributes:
-      value: stands for its value in the help; a switch has none.
-      least, most: bounds of a number.
-      choices: the values that a text may have; any if empty.
-      many: whether it may be given several times.
-    """
-
-    kind: type
-    default: str | int | float | bool | None
-    meaning: str
-    value: str = ''
-    least: float | None = None
-    most: float | None = None
-    choices: tuple[str, ...] = ()
-    many: bool = False
 
 
 class Command(NamedTuple):
@@ -161,6 +142,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
             rest.append(word)
             continue
         key, value = match.groups()
+        key = declare.check_name(configs.OPTIONS, key)
         changes[key] = declare.parse_value(configs.OPTIONS, key, next(left, '') if value is None else value)
     return rest, changes
 
@@ -188,17 +170,22 @@ def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
 def config(call: Call) -> Config:
     """The config of a call: that of its file, with its changes.
 
+    Options of the file that have no meaning beside the changes, such as those of another kind of model, are
+    set back to their defaults with a warning.
+
     Raises:
       ConfigError: the file is missing or wrong, or a value or combination is impossible.
     """
     if not os.path.isfile(call.file):
         raise ConfigError(f'--config: missing; there is no {call.file} in this folder')
-    values = read_config_file(call.file)
-    for key, value in call.changes.items():
-        group, name = key.split('.')
-        if group in values:
-            values[group][name] = value
-    return configs.resolve(values)
+    values = configs.present_values(read_config_file(call.file))
+    changed = declare.present_values(configs.OPTIONS, values | call.changes)
+    kept, dropped = declare.drop_unused(configs.OPTIONS, changed, call.changes)
+    resolved = configs.resolve(configs.config_dict(kept))
+    if dropped:
+        options = ', '.join(f'{key}={changed[key]!r}' for key in dropped)
+        logging.warning('%s: left out, because the command line makes it meaningless: %s', call.file, options)
+    return resolved
 
 
 def work_directory(call: Call) -> str:
@@ -245,4 +232,5 @@ def parse_changes(words: Sequence[str]) -> dict[str, object]:
       ConfigError: one is not OPTION=VALUE, or there is no such option or value.
     """
     pairs = parse_pairs('set', words).items()
-    return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in pairs}
+    names = {declare.check_name(configs.OPTIONS, key): value for key, value in pairs}
+    return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in names.items()}

@@ -9,7 +9,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from rich.console import Console
@@ -214,52 +214,59 @@ class Progress:
 
 
 def write(
-    answer: Callable[..., list[list]],
+    answer: Callable[..., Sequence],
     chunks: Iterable[list[str]],
     output: BinaryIO,
     *,
     scores: bool = False,
     as_json: bool = False,
+    names: Sequence[str] | None = None,
     numbered: bool = True,
     separator: str | None = None,
     progress: Progress | None = None,
     arrives: Callable[[float], bool] = lambda seconds: True,
-    **options,
 ) -> None:
     """Writes the answers of a model to every text, in order.
 
-    With `scores` a tab and the score follow each. With `as_json` each is an object with `line`, `text`
-    and `score`.
+    With `scores` a tab and the score follow each. With `as_json` each is an object with `line` (or `file`),
+    and `text` and `score`, or `vector`.
 
     Args:
-      answer: `(texts, first=, on_done=, **options) -> [[(text, score), ...], ...]`, best first.
+      answer: `(texts, first=, on_done=)`, which returns an answer for each text: a list of `(text, score)`,
+        best first, or a vector.
+      names: of files, where the texts are files; a line of output begins with the name and a tab.
       numbered: where a text gets several answers, whether each begins with its number, from 0, and a tab.
       separator: a line between two answers, where they may have several lines.
       arrives: whether the first text arrives within some seconds. While it does not, the programs for a
         short text are compiled.
 
     Raises:
-      ConfigError: an option is impossible.
+      ConfigError: a text cannot be answered.
     """
-    # Before the first text arrives, so that a mistake is reported at once.
-    answer([], **options)
     if not arrives(PAUSE):
-        answer(['.'], **options)
+        answer(['.'])
+
+    def lines_of(i: int, found) -> Iterator[str]:
+        place = {'line': i} if names is None else {'file': names[i]}
+        if not isinstance(found, list):
+            yield json.dumps({**place, 'vector': [float(f'{x:.7g}') for x in found]})
+            return
+        for rank, (text, score) in enumerate(found):
+            if as_json:
+                yield json.dumps({**place, 'text': text, 'score': score}, ensure_ascii=False)
+                continue
+            if separator and i + rank:
+                yield separator
+            start = f'{names[i]}\t' if names else f'{i}\t' if numbered and len(found) > 1 else ''
+            yield start + text + (f'\t{score:.4f}' if scores else '')
+
     first = 0
     with progress or Progress(quiet=True) as progress:
         for chunk in chunks:
             progress.resume()
-            answers = answer(chunk, first=first, on_done=progress.add, **options)
+            answers = answer(chunk, first=first, on_done=progress.add)
             with progress.paused(first + len(chunk)):
-                for i, several in enumerate(answers, start=first):
-                    for rank, (text, score) in enumerate(several):
-                        if as_json:
-                            line = json.dumps({'line': i, 'text': text, 'score': score}, ensure_ascii=False)
-                        else:
-                            line = f'{i}\t{text}' if numbered and len(several) > 1 else text
-                            line += f'\t{score:.4f}' if scores else ''
-                            if separator and i + rank:
-                                line = f'{separator}\n{line}'
-                        output.write(f'{line}\n'.encode())
+                for i, found in enumerate(answers, start=first):
+                    output.write(''.join(f'{line}\n' for line in lines_of(i, found)).encode())
                 output.flush()
             first += len(chunk)

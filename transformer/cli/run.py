@@ -11,6 +11,7 @@ from transformer.cli import flags
 from transformer.cli.flags import Call
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError, declare
+from transformer.tasks.commands import Command
 
 
 def join(call: Call):
@@ -135,48 +136,47 @@ def average(call: Call) -> None:
     from transformer.runs import owner, restore
 
     run = open_run(call)
-    with owner.owned(run.folder):
+    with owner.hold(run.folder):
         steps = restore.average(run, call.flags.last, call.flags.every)
     print(f'{run.folder}: average of the checkpoints {", ".join(map(str, steps))}')
 
 
-def write_texts(verb: str, text: str | None = None) -> Callable[[Call], None]:
-    """A command that writes what a model makes of each line of standard input.
-
-    Args:
-      verb: that the model's task must have.
-      text: the name of a flag that gives one text instead.
-    """
+def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
+    """A command that writes what a verb answers to each line of standard input, or to each file named."""
 
     def command(call: Call) -> None:
         from transformer.cli import lines as texts
-        from transformer.inference import generate
         from transformer.runs import restore
+        from transformer.runs.restore import Trained
         from transformer.tasks import verb_of
 
         values, run = call.flags, open_run(call)
-        # Whatever can be refused is refused before the model is loaded.
-        verb_of(run.config, verb)
-        settings = restore.changed(run.config, call.changes).decode
-        generate.check_counts(settings, values.nbest, values.samples, values.seed)
-        only = values[text].value if text else None
-        lines = texts.standard_input() if only is None else None
+        verb_of(run.config, name)
+        verb = verb_of(run.config, declared.verb or name)
+        options = {
+            flag.argument or key: values[key].value
+            for key, flag in declared.flags.items()
+            if key != declared.text
+        }
+        # What can be refused is refused before the model is loaded.
+        verb(Trained(restore.changed(run.config, call.changes), None, run.codec), [], **options)
+        only = values[declared.text].value if declared.text else None
+        given = list(call.words) if declared.reads == 'files' else [only] if only is not None else None
+        lines = texts.standard_input() if given is None else None
         output = texts.standard_output()
         trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
-        hypotheses = verb_of(run.config, 'hypotheses')
+        total = lines.total if lines else len(given)
         texts.write(
-            lambda chunk, **options: hypotheses(trained, chunk, **options),
-            [[only]] if lines is None else lines,
+            lambda chunk, **more: verb(trained, chunk, **options, **more),
+            lines or [given],
             output,
-            scores=values.scores,
-            as_json=values.json,
+            scores=declared.writes == 'hypotheses' and values.scores,
+            as_json=declared.writes == 'vectors' or values.json,
+            names=given if declared.reads == 'files' else None,
             numbered=lines is not None,
             separator='---' if run.config.data.documents == 'files' else None,
-            progress=texts.Progress(lines.total if lines else 1, quiet=bool(lines) and sys.stdin.isatty()),
+            progress=texts.Progress(total, quiet=bool(lines) and sys.stdin.isatty()),
             arrives=lines.wait if lines else lambda seconds: True,
-            best=values.nbest,
-            samples=values.samples,
-            seed=values.seed,
         )
 
     return command

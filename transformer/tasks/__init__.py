@@ -1,21 +1,23 @@
 """The tasks that a model can be trained for: each is a folder here and a line of `TASKS`."""
 
+import importlib
 from collections.abc import Callable
 
 from transformer.config import Config, ConfigError
+from transformer.tasks.commands import Command
 from transformer.tasks.contract import Task, bound_sums
-from transformer.tasks.language import task as language
-from transformer.tasks.translation import task as translation
 
-TASKS: dict[str, Task] = {
-    'translation': translation.TASK,
-    'language': language.TASK,
+# The module that holds each one's `TASK`. It is imported when the task is used: some of them take long. The
+# package that it stands in declares `COMMANDS`.
+TASKS = {
+    'translation': 'transformer.tasks.translation.task',
+    'language': 'transformer.tasks.language.task',
 }
 
 
 def task_of(config: Config) -> Task:
     """The task that a config names."""
-    return TASKS[config.train.task]
+    return importlib.import_module(TASKS[config.train.task]).TASK
 
 
 def sums_of(config: Config) -> Callable:
@@ -24,7 +26,7 @@ def sums_of(config: Config) -> Callable:
 
 
 def verb_of(config: Config, name: str) -> Callable:
-    """What a config's task does under a name: `(trained, ...) -> ...`.
+    """The function of a config's task that has this name: `(trained, ...) -> ...`.
 
     Raises:
       ConfigError: the task has no such verb.
@@ -35,3 +37,9 @@ def verb_of(config: Config, name: str) -> Callable:
             f'{name}: train.task={config.train.task} does not have it; it has {", ".join(verbs)}'
         )
     return verbs[name]
+
+
+def declared_commands() -> dict[str, Command]:
+    """The commands of run.py that the tasks declare, by name."""
+    packages = [importlib.import_module(module.rpartition('.')[0]) for module in TASKS.values()]
+    return {name: command for package in packages for name, command in package.COMMANDS.items()}

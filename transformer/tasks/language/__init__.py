@@ -1,1 +1,22 @@
-"""Language modelling: predict each piece of a text from those before it."""
+"""Language modelling: each piece of a text from the pieces before it (Radford et al. 2018)."""
+
+from transformer.config.flag import Flag
+from transformer.tasks.commands import ENSEMBLE, SEARCH, Command
+
+COMMANDS = {
+    'generate': Command(
+        'Continue a text, or each line of standard input, with a language model.',
+        verb='hypotheses',
+        flags={
+            'prompt': Flag(str, None, 'the text to continue (default: each line of standard input)', 'TEXT'),
+            **SEARCH,
+        },
+        text='prompt',
+        options=('decode.',),
+        examples=(
+            '{} generate --workdir=FOLDER --prompt="Der Hund" --samples=5',
+            '{} generate --workdir=FOLDER --config.decode.method=beam < FILE',
+        ),
+        note=ENSEMBLE,
+    ),
+}

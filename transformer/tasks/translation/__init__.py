@@ -1,1 +1,17 @@
-"""Translation: the task of the paper."""
+"""Translation: sentences of one language into another (§6.1)."""
+
+from transformer.tasks.commands import ENSEMBLE, SEARCH, Command
+
+COMMANDS = {
+    'translate': Command(
+        'Translate standard input to standard output, line by line.',
+        verb='hypotheses',
+        flags=SEARCH,
+        options=('decode.',),
+        examples=(
+            'echo "A dog runs." | {} translate --workdir=FOLDER',
+            '{} translate --workdir=FOLDER --nbest=3 --scores < FILE',
+        ),
+        note=ENSEMBLE,
+    ),
+}
