@@ -53,7 +53,7 @@ def launched(workdir: pathlib.Path, *rows: str) -> runs.Sweep:
 
 
 def write_result(run: runs.Run, perplexity: float) -> None:
-    call = cli.parse(['run.py', *run.options])
+    call = cli.parse_run_py(['run.py', *run.options])
     config = flags.config(call)
     scores = {'checkpoint': 'best', 'decode': dataclasses.asdict(config.decode), 'perplexity': perplexity}
     result = {
