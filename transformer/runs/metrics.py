@@ -6,14 +6,13 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from etils import epath, epy
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column
+from rich.progress import TextColumn
 
 from transformer import files, parallel
 from transformer.config import Config, ConfigError
 from transformer.data import manifest
 from transformer.nn import cost, models
+from transformer.runs.progress import make_bar, print_line
 
 # It imports PyTorch where that is installed, which takes a second: so it is imported at the first write.
 with epy.lazy_imports():
@@ -54,15 +53,7 @@ class Stages:
     """
 
     def __init__(self, *, quiet: bool = False):
-        self._console = Console(stderr=True, quiet=quiet)
-        self._bars = Progress(
-            TextColumn('preparing {task.description}'),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
+        self._bars = make_bar('preparing {task.description}', quiet=quiet)
         self._tasks = {}
 
     def __enter__(self):
@@ -76,8 +67,8 @@ class Stages:
         if stage not in self._tasks:
             self._bars.start()
             self._tasks[stage] = self._bars.add_task(stage, total=total)
-            if not self._console.is_terminal and total >= LONG:
-                self._console.print(f'preparing {stage}: {total} examples', highlight=False, soft_wrap=True)
+            if self._bars.disable and total >= LONG:
+                print_line(self._bars, f'preparing {stage}: {total} examples')
         self._bars.update(self._tasks[stage], completed=done)
 
 
@@ -108,23 +99,13 @@ class Metrics:
         if workdir:
             files.write_text(self._file, ''.join(_lines_until(self._file, step)))
         self._on_metrics = on_metrics if workdir else None
-        console = Console(stderr=True, quiet=workdir is None)
-        self._console = console
-        self._bar = Progress(
-            TextColumn('step'),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=None),
-            TextColumn('{task.fields[numbers]}'),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            console=console,
-            disable=not console.is_terminal,
-            expand=True,
-        )
+        numbers = TextColumn('{task.fields[numbers]}')
+        self._bar = make_bar('step', numbers, quiet=workdir is None, expand=True)
         self._task = self._bar.add_task('train', total=steps, completed=step, numbers='')
         self._steps = steps
         self._latest: dict[str, float] = {}
         for line in header:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print_line(self._bar, line)
 
     def __enter__(self):
         self._bar.start()
@@ -156,11 +137,11 @@ class Metrics:
         # What dev reached stays in view until the next evaluation.
         self._latest |= numbers
         fixed = len('step') + 2 * len(str(self._steps)) + 1 + _BAR + _TIME + len('    ')
-        shown = fitting(self._latest, self._console.width - fixed)
+        shown = fitting(self._latest, self._bar.console.width - fixed)
         self._bar.update(self._task, completed=step, numbers=shown)
-        if not self._console.is_terminal:
+        if self._bar.disable:
             text = '  '.join(f'{name} {_short(value)}' for name, value in numbers.items())
-            self._console.print(f'step {step}/{self._steps}  {text}', highlight=False, soft_wrap=True)
+            print_line(self._bar, f'step {step}/{self._steps}  {text}')
 
 
 def speed(workdir: epath.Path) -> float | None:
