@@ -13,10 +13,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
 
 from transformer.config import ConfigError
+from transformer.runs.metrics import progress_bar
 
 # Lines that a model gets at once.
 CHUNK = 10_000
@@ -165,15 +164,7 @@ class Progress:
     def __init__(self, total: int | None = None, *, quiet: bool = False):
         self._console = Console(stderr=True, quiet=quiet)
         self._draws = self._console.is_interactive and not quiet
-        self._bar = Bar(
-            TextColumn('line'),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._draws,
-        )
+        self._bar = progress_bar(self._console, 'line', transient=True, disable=not self._draws)
         self._task = self._bar.add_task('', total=total)
         self._total = total
         self._done = 0.0
