@@ -304,7 +304,7 @@ def test_checkpoints_that_are_not_there_to_average(capfd, trained, argv, part):
 
 
 def test_a_work_directory_that_another_process_writes(capfd, texts, trained):
-    with owner.owned(epath.Path(trained)):
+    with owner.hold(epath.Path(trained)):
         for argv in (arguments(texts, trained), ['average', f'--workdir={trained}', '--last=1', '--every=1']):
             assert f'{trained}: in use by process {os.getpid()} on ' in fails(capfd, *argv)
 

@@ -19,8 +19,8 @@ import pytest
 from transformer.config import ConfigError, Data
 from transformer.data import build, tokenizer
 from transformer.data import cache as corpus_cache
-from transformer.data.sources import reader
-from transformer.data.sources.reader import Reading
+from transformer.data.fields import Reading, Text
+from transformer.data.sources import generated, reader
 
 ENGLISH = [f'{who} sees {what}.' for who in ('He', 'A cat', 'Nobody') for what in ('it', 'a dog')]
 GERMAN = [f'{who} sieht {what}.' for who in ('Er', 'Das Kätzchen', 'Ob') for what in ('es', 'x')]
@@ -43,14 +43,18 @@ TEXT = ('source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'm
 
 def prepare(data, cache, **keywords):
     """The corpus of sentence pairs."""
-    fields = {'source': data.source_language, 'target': data.target_language}
+    fields = {
+        'source': Text(data.source_language, 'data.source_language'),
+        'target': Text(data.target_language, 'data.target_language'),
+    }
     options = PAIRS if data.vocabulary == 'joint' else SEPARATE
     return corpus_cache.prepare(data, Reading(fields, options), cache, **keywords)
 
 
 def prepare_text(data, cache, **keywords):
     """The corpus of one text."""
-    return corpus_cache.prepare(data, Reading({'text': data.language}, TEXT), cache, **keywords)
+    reading = Reading({'text': Text(data.language, 'data.language')}, TEXT)
+    return corpus_cache.prepare(data, reading, cache, **keywords)
 
 
 @pytest.fixture
@@ -205,7 +209,7 @@ def test_the_hash_of_the_grammar_is_remembered(tmp_path, monkeypatch):
     # A cache that cannot be written still holds the corpus.
     asked.clear()
     monkeypatch.setattr(reader.sentences, 'code_sha256', lambda: 'third')
-    monkeypatch.setattr(reader.files, 'write_json', lambda *_: (_ for _ in ()).throw(PermissionError()))
+    monkeypatch.setattr(generated.files, 'write_json', lambda *_: (_ for _ in ()).throw(PermissionError()))
     assert prepare(data, tmp_path).manifest == first.manifest and asked
 
 
@@ -267,7 +271,7 @@ def test_the_first_training_pairs(data, tmp_path):
 
 def test_second_time_only_reads(data, tmp_path, monkeypatch):
     first = prepare(data, tmp_path / 'cache')
-    for name in ('_build', '_alone'):
+    for name in ('_build', 'locks'):
         monkeypatch.setattr(corpus_cache, name, None)
     second = prepare(data, tmp_path / 'cache')
     assert second.manifest == first.manifest
@@ -435,7 +439,6 @@ KILLED = """
 import os, signal, sys
 from transformer.config import Data
 from transformer.data import build, cache as corpus_cache
-from transformer.data.sources.reader import Reading
 
 folder, cache, moment, done = sys.argv[1:]
 build._CHUNK = 4
@@ -446,7 +449,8 @@ def progress(stage, units, total):
         os.kill(os.getpid(), signal.SIGKILL)
 
 options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
-corpus_cache.prepare(data, Reading({'source': 'en', 'target': 'de'}, options), cache, progress=progress)
+fields = {'source': Text('en', ''), 'target': Text('de', '')}
+corpus_cache.prepare(data, Reading(fields, options), cache, progress=progress)
 """
 
 
@@ -550,7 +554,7 @@ def test_without_locks_both_end_well(data, tmp_path, monkeypatch):
 
     write = build.write
     meet = threading.Barrier(2)
-    monkeypatch.setattr(corpus_cache.fcntl, 'flock', refuses)
+    monkeypatch.setattr(corpus_cache.locks.fcntl, 'flock', refuses)
     monkeypatch.setattr(build, 'write', lambda *args: (write(*args), meet.wait(20)))
     first, second = prepare_twice_at_once(data, tmp_path / 'cache')
     assert first.manifest == second.manifest
@@ -564,7 +568,7 @@ def test_without_locks_an_accident_leaves_nothing(data, tmp_path, monkeypatch):
     def stop(stage, done, total):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(corpus_cache.fcntl, 'flock', refuses)
+    monkeypatch.setattr(corpus_cache.locks.fcntl, 'flock', refuses)
     with pytest.raises(KeyboardInterrupt):
         prepare(data, tmp_path / 'cache', progress=stop)
     assert list((tmp_path / 'cache').iterdir()) == []

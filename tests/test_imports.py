@@ -14,6 +14,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 ORDER = (
     'tokens',
     'files',
+    'locks',
     'config',
     'nn',
     'data',
@@ -30,9 +31,10 @@ ORDER = (
 # What these may import of ours, where that is less than all rooms before them.
 ONLY = {
     'files': set(),
+    'locks': {'files'},
     'config': set(),
     'nn': {'tokens', 'config'},
-    'data': {'tokens', 'files', 'config'},
+    'data': {'tokens', 'files', 'locks', 'config'},
     'parallel': {'tokens', 'config'},
     '__init__': {'actions'},
     '__main__': {'cli'},

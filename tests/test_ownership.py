@@ -22,7 +22,7 @@ HOLD = """
 import sys, time
 from etils import epath
 from transformer.runs import owner
-with owner.owned(epath.Path(sys.argv[1])):
+with owner.hold(epath.Path(sys.argv[1])):
     print('held', flush=True)
     time.sleep(60)
 """
@@ -53,7 +53,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(folder):
     holder = subprocess.Popen([sys.executable, '-c', HOLD, str(folder)], cwd=ROOT, stdout=subprocess.PIPE)
     try:
         assert holder.stdout.readline() == b'held\n'
-        for attempt in (lambda: owner.owned(folder).__enter__(), lambda: owner.check_free(folder)):
+        for attempt in (lambda: owner.hold(folder).__enter__(), lambda: owner.check_free(folder)):
             with pytest.raises(ConfigError) as refused:
                 attempt()
             said = str(refused.value)
@@ -62,7 +62,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(folder):
         holder.send_signal(signal.SIGKILL)
         holder.wait()
         assert json.loads((folder / '.lock').read_text())['pid'] == holder.pid
-        with owner.owned(folder):
+        with owner.hold(folder):
             assert json.loads((folder / '.lock').read_text())['pid'] == os.getpid()
     finally:
         holder.kill()
@@ -73,12 +73,12 @@ def test_a_second_process_is_refused_until_the_first_is_dead(folder):
 
 def test_what_another_host_left_is_taken_over_where_locks_hold(folder, caplog):
     leave_owner(folder, host='elsewhere', pid=7)
-    with owner.owned(folder):
+    with owner.hold(folder):
         assert 'taken over from process 7 on elsewhere' in caplog.text
 
 
 def test_without_locks_the_name_decides(folder, no_locks, caplog):
-    with owner.owned(folder):
+    with owner.hold(folder):
         assert 'no locks here' in caplog.text
         with pytest.raises(
             ConfigError, match=rf'in use by process {os.getpid()} .*; if that has ended, remove'
@@ -88,13 +88,13 @@ def test_without_locks_the_name_decides(folder, no_locks, caplog):
     # This process's number, but of an earlier process; then a number that no process has.
     for left in ({}, {'pid': 2**22 + 1}):
         leave_owner(folder, **left)
-        with owner.owned(folder):
+        with owner.hold(folder):
             pass
     leave_owner(folder, host='elsewhere')
     with pytest.raises(ConfigError, match='on elsewhere, since 2017-06-12; if that has ended, remove'):
-        owner.owned(folder).__enter__()
+        owner.hold(folder).__enter__()
     (folder / '.lock').write_text('half')
-    with owner.owned(folder):
+    with owner.hold(folder):
         pass
 
 

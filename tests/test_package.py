@@ -36,13 +36,13 @@ def test_the_package_is_the_only_name(built):
 
 
 def test_works_outside_the_checkout(built, tmp_path):
-    """Without a config file there is none to train, in one line."""
+    """Without a config file there is nothing to train, and one line says so."""
     code = 'import sys; from transformer.cli import main; sys.exit(main())'
     called = [sys.executable, '-c', code]
     env = {'PYTHONPATH': str(built), 'PATH': '/usr/bin:/bin', 'HOME': str(tmp_path)}
     found = subprocess.run(called, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert found.returncode == 2
-    assert found.stderr == 'error: --config: missing; there is no configs/tiny.py in this folder\n'
+    assert '--config' in found.stderr and found.stderr.count('\n') == 1
     (tmp_path / 'mine.py').write_bytes((ROOT / 'configs' / 'tiny.py').read_bytes())
     asked = [*called, 'config', '--config=mine.py', '--config.data.dir=here']
     found = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True)

@@ -8,10 +8,10 @@ import json
 import pytest
 
 from transformer.config import ConfigError, Data
+from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
 from transformer.data.sources import text as text_files
 from transformer.data.sources import tfds as tfds_source
-from transformer.data.sources.reader import Reading
 
 GERMAN_TO_ENGLISH = {'source_language': 'de', 'target_language': 'en'}
 
@@ -28,22 +28,27 @@ def write(folder, **contents):
 
 def both(data):
     """How a translation reads."""
-    return Reading({'source': data.source_language, 'target': data.target_language}, ())
+    sides = (('source', data.source_language), ('target', data.target_language))
+    return Reading({side: Text(language, f'data.{side}_language') for side, language in sides}, ())
 
 
 def one(data):
     """How a language model reads."""
-    return Reading({'text': data.language}, ())
+    return Reading({'text': Text(data.language, 'data.language')}, ())
+
+
+def texts_of(row):
+    return tuple(row.values.values())
 
 
 def pairs(data, split='train', report=None):
-    return [row.texts for row in reader.rows(data, both(data), split, report or reader.Report())]
+    return [texts_of(row) for row in reader.rows(data, both(data), split, report or reader.Report())]
 
 
 def texts(data, split='train'):
     rows = list(reader.rows(data, one(data), split, reader.Report()))
     assert reader.count(data, one(data), split, reader.origins(data, one(data), split)) == len(rows)
-    return [row.texts[0] for row in rows]
+    return [row.values['text'] for row in rows]
 
 
 def origins(data, split='train'):
@@ -67,8 +72,8 @@ def test_text_of_several_stems_tells_where_a_pair_stands(tmp_path):
     write(tmp_path / 'more', train_en=b'b\nc\n', train_de=b'y\nz\n')
     data = text(tmp_path, train='train, more/train')
     found = list(reader.rows(data, both(data), 'train', reader.Report()))
-    assert [row.texts for row in found] == [('a', 'x'), ('b', 'y'), ('c', 'z')]
-    assert found[2].files == ('more/train.en', 'more/train.de')
+    assert [texts_of(row) for row in found] == [('a', 'x'), ('b', 'y'), ('c', 'z')]
+    assert found[2].files == {'source': 'more/train.en', 'target': 'more/train.de'}
     assert [row.line for row in found] == [1, 1, 2]
     assert reader.count(data, both(data), 'train', origins(data)) == 3
 
@@ -230,7 +235,11 @@ def test_text_of_one_language_or_of_whole_names(tmp_path):
     plain = text(tmp_path, train='input.txt, more.txt', dev='input.txt')
     # The blank line is read, and left out of training.
     report = reader.Report()
-    assert [row.texts for row in reader.rows(plain, one(plain), 'train', report)] == [('a',), ('b',), ('c',)]
+    assert [texts_of(row) for row in reader.rows(plain, one(plain), 'train', report)] == [
+        ('a',),
+        ('b',),
+        ('c',),
+    ]
     assert report.first == {'empty': ['input.txt:2']}
     assert texts(plain, 'dev') == ['a', '', 'b']
     assert [origin[:2] for origin in reader.origins(plain, one(plain), 'train')] == [
@@ -261,7 +270,7 @@ def test_slices_of_lines(tmp_path, part, expected):
     assert reader.count(data, both(data), 'train', found) == count + 1
     rows = list(reader.rows(data, both(data), 'train', reader.Report()))
     assert rows[0].line == expected.start + 1
-    assert rows[0].files == ('a.en', 'a.de')
+    assert rows[0].files == {'source': 'a.en', 'target': 'a.de'}
 
 
 def test_slices_share_a_file_without_gap_or_overlap(tmp_path):
@@ -328,7 +337,7 @@ def test_the_grammar_judges_german():
 
 
 @pytest.fixture(scope='module')
-def prepared(tmp_path_factory):
+def dataset(tmp_path_factory):
     """A folder with a small dataset as TFDS prepares it."""
     tfds = pytest.importorskip('tensorflow_datasets')
 
@@ -395,7 +404,7 @@ def test_tfds_facts_are_name_and_version(dataset):
 def test_tfds_errors(dataset, tmp_path):
     cases = [
         (tfds_data(tmp_path), "data.name='tiny_translate/de-en': not prepared in data.dir="),
-        (tfds_data(prepared, name='no/de-en'), "data.name='no/de-en': not prepared in"),
+        (tfds_data(dataset, name='no/de-en'), "data.name='no/de-en': not prepared in"),
         (tfds_data(dataset, target_language='fr'), "data.target_language='fr': tiny_translate"),
         (tfds_data(dataset, train='dev'), "data.train='dev': tiny_translate/de-en has train, v"),
     ]

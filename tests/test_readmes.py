@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_imports import ONLY, ORDER
 
 from experiments import benchmark, report, sweep
 from experiments.claims import CLAIMS
@@ -24,6 +25,7 @@ from transformer.nn import models
 from transformer.tasks.contract import Task
 from transformer.tasks.translation import task as translation
 from transformer.tokens import UNK, Tokens
+from transformer.training import dropout_keys
 
 ROOT = Path(__file__).parent.parent
 FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
@@ -156,7 +158,7 @@ def test_calls_of_experiments_are_understood(page, program):
     module = PROGRAMS[program]
     for words in calls(page, f'experiments.{program}'):
         if words and '--help' not in words:
-            flags.read([program, *words], module.COMMANDS, module.FLAGS)
+            flags.parse([program, *words], main.Program(program, '', module.COMMANDS, module.FLAGS))
 
 
 def flags_of(program: str) -> set[str]:
@@ -201,13 +203,18 @@ def test_the_first_page_is_short():
     assert len(text('README.md').splitlines()) <= 170
 
 
-def test_every_file_has_its_place_in_the_reading_order():
-    order = text('transformer/README.md').partition('## Reading order')[2].partition('\n## ')[0]
-    named = [name for name in re.findall(r'`([\w/]+\.py)`', order) if name != '__init__.py']
-    paths = [path.relative_to(ROOT / 'transformer') for path in (ROOT / 'transformer').rglob('*.py')]
-    # Those of folders only say what is in the folder.
-    assert sorted(named) == sorted(str(path) for path in paths if path.name != '__init__.py')
-    assert '`__init__.py`' in order
+def test_every_room_is_listed_in_the_order_of_imports():
+    section = text('transformer/README.md').partition('## Rooms')[2].partition('\n## ')[0]
+    rows = re.findall(r'^\| `([^`]+)` \|.*\| ([^|]*)\|$', section, re.MULTILINE)
+    assert [name.rstrip('/').removesuffix('.py') for name, _ in rows] == list(ORDER)
+    for name, imports in rows:
+        only = ONLY.get(name.rstrip('/').removesuffix('.py'))
+        assert set(re.findall('`(\\w+)`', imports)) == (only or set()), name
+
+
+def test_the_first_line_of_each_file_says_what_it_does():
+    for path in (ROOT / 'transformer').rglob('*.py'):
+        assert re.match(r'"""\w.*[^:]$', path.read_text().partition('\n')[0]), path
 
 
 def test_what_may_differ_in_a_work_directory():
@@ -258,22 +265,22 @@ def test_the_table_that_is_shown(tmp_path, monkeypatch, capsys):
     assert {words[0] for words in named} == {'plan', 'run', 'status'}
 
 
-def test_the_task_that_is_shown():
+def test_the_task_that_is_shown(monkeypatch):
     """It hides about a tenth of the source in training, and nothing else."""
     seen = []
-    sums = lambda config, params, batch, key: seen.append(batch)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(translation, 'sums', sums)
-        example('transformer/README.md', 'UNK', {})
-        tokens = jnp.full((40, 50), 7)
-        batch = {side: Tokens(tokens, jnp.ones_like(tokens), tokens) for side in ('source', 'target')}
-        tasks.sums_of(None, None, batch, jax.random.key(0))
-        tasks.sums_of(None, None, batch, None)
+    monkeypatch.setattr(translation, 'sums', lambda config, params, batch, key: seen.append(batch))
+    task = example('transformer/README.md', 'UNK', {})['TASK']
+    tokens = jnp.full((2, 20, 50), 7)
+    batch = {side: Tokens(tokens, jnp.ones_like(tokens), tokens) for side in ('source', 'target')}
+    for key in (dropout_keys.of_microbatches(jax.random.key(0), jnp.arange(2)), None):
+        task.sums(None, None, batch, key)
     trained, evaluated = seen
     assert evaluated is batch
     np.testing.assert_array_equal(trained['target'].tokens, tokens)
-    assert set(np.unique(trained['source'].tokens)) == {UNK, 7}
-    assert 0.05 < np.mean(trained['source'].tokens == UNK) < 0.15
+    hidden = trained['source'].tokens == UNK
+    assert (hidden | (trained['source'].tokens == 7)).all()
+    assert all(0.05 < np.mean(part) < 0.15 for part in hidden)
+    assert (hidden[0] != hidden[1]).any()
 
 
 def test_the_model_that_is_shown(monkeypatch):

@@ -17,6 +17,7 @@ import pytest
 
 import run
 from transformer.config import Data
+from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
 from transformer.data.sources.grammar import sentences
 
@@ -182,8 +183,9 @@ def prepared(tmp_path_factory):
 
 def pairs(folder, split: str, **changes) -> list[tuple[str, str]]:
     data = Data(dir=str(folder), **changes)
-    reading = reader.Reading({'source': data.source_language, 'target': data.target_language}, ())
-    return sorted(row.texts for row in reader.rows(data, reading, split, reader.Report()))
+    languages = {'source': data.source_language, 'target': data.target_language}
+    reading = Reading({side: Text(language, '') for side, language in languages.items()}, ())
+    return sorted(tuple(row.values.values()) for row in reader.rows(data, reading, split, reader.Report()))
 
 
 @needs_extra

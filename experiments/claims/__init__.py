@@ -19,21 +19,11 @@ from experiments.claims import (
     warmup,
 )
 
+# By file name, in the order in which they are printed.
 CLAIMS = {
-    'gradients': gradients.CLAIM,
-    'recall': recall.CLAIM,
-    'bottleneck': bottleneck.CLAIM,
-    'parallelism': parallelism.CLAIM,
-    'scaling': scaling.CLAIM,
-    'order': order.CLAIM,
-    'offsets': offsets.CLAIM,
-    'mask': mask.CLAIM,
-    'depth': depth.CLAIM,
-    'warmup': warmup.CLAIM,
-    'extrapolation': extrapolation.CLAIM,
-    'head_count': head_count.CLAIM,
-    'smoothing': smoothing.CLAIM,
-    'beams': beams.CLAIM,
-    'heads': heads.CLAIM,
-    'pronoun': pronoun.CLAIM,
-}
+    module.__name__.rpartition('.')[2]: module.CLAIM
+    for module in (
+        gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
+        extrapolation, head_count, smoothing, beams, heads, pronoun,
+    )
+}  # fmt: skip

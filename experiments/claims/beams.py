@@ -5,74 +5,56 @@ from collections.abc import Sequence
 import numpy as np
 
 from experiments.claims import rows
-from experiments.claims.claim import Claim, Found, Verdict, spread
+from experiments.claims.claim import Claim, Measurement, Panel, Verdict, by_name, spreads
+from experiments.claims.panels import curves
 from transformer.tasks.translation import bleu
 from transformer.tasks.translation.translator import hypotheses
 
 SENTENCES = 100
 GREEDY, PAPER, LARGE = BEAMS = (1, 4, 64)
-ALPHAS = (0.0, 0.6)
+FREE, PENALISED = ALPHAS = ('0.0', '0.6')
 
 
-def measure(seed: int) -> Found:
-    """By alpha and beam: sacreBLEU, words for each of the reference's, and log p a sentence with alpha 0."""
+def measure(seed: int) -> Measurement:
+    """By alpha and beam: sacreBLEU, words relative to the reference, and with alpha 0 log p a sentence."""
     model, texts = rows.trained('base', seed), rows.corpus().texts('dev')
     sources, references = (texts[side][:SENTENCES] for side in ('source', 'target'))
-    words = lambda written: sum(len(text.split()) for text in written)
-    found = {}
-    for alpha in ALPHAS:
-        found[str(alpha)] = of_alpha = {}
-        for beam in BEAMS:
-            ways = hypotheses(model, sources, beam=beam, alpha=alpha)
-            written = [way[0].text for way in ways]
-            of_alpha[str(beam)] = {
-                'bleu': bleu.sacre_bleu(written, references, model.config.data.target_language),
-                'length': words(written) / words(references),
-                # Without a penalty the score is log p.
-                **({'logp': float(np.mean([way[0].score for way in ways]))} if not alpha else {}),
-            }
-    return found
+    words = lambda lines: sum(len(line.split()) for line in lines)
+
+    def scores(alpha: str, beam: int) -> dict[str, float]:
+        best = [found[0] for found in hypotheses(model, sources, beam=beam, alpha=float(alpha))]
+        lines = [hypothesis.text for hypothesis in best]
+        # Without a penalty the score is log p.
+        logp = {'logp': float(np.mean([hypothesis.score for hypothesis in best]))} if alpha == FREE else {}
+        return {
+            'bleu': bleu.sacre_bleu(lines, references, model.config.data.target_language),
+            'length': words(lines) / words(references),
+            **logp,
+        }
+
+    return {alpha: {str(beam): scores(alpha, beam) for beam in BEAMS} for alpha in ALPHAS}
 
 
-def judge(found: Sequence[Found]) -> Verdict:
-    """By the sign of five differences."""
-    free, penalised = map(str, ALPHAS)
-    of = lambda one, alpha, beam, key: one[alpha][str(beam)][key]
-    differences = {
-        'BLEU, beam 4 over greedy': [
-            of(one, penalised, PAPER, 'bleu') - of(one, penalised, GREEDY, 'bleu') for one in found
-        ],
-        'log p, beam 64 over 4': [
-            of(one, free, LARGE, 'logp') - of(one, free, PAPER, 'logp') for one in found
-        ],
-        'BLEU, beam 4 over 64': [
-            of(one, free, PAPER, 'bleu') - of(one, free, LARGE, 'bleu') for one in found
-        ],
-        'length, beam 4 over 64': [
-            of(one, free, PAPER, 'length') - of(one, free, LARGE, 'length') for one in found
-        ],
-        'length, alpha 0.6 over 0': [
-            of(one, penalised, PAPER, 'length') - of(one, free, PAPER, 'length') for one in found
-        ],
-    }
-    told = [f'{name} {spread(values, "+.3f")}' for name, values in differences.items()]
-    return Verdict(all(min(values) > 0 for values in differences.values()), '; '.join(told))
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Looks at the sign of five differences."""
+
+    def differences(m: Measurement) -> dict[str, float]:
+        free, penalised = ({beam: m[alpha][str(beam)] for beam in BEAMS} for alpha in ALPHAS)
+        return {
+            'BLEU, beam 4 over greedy': penalised[PAPER]['bleu'] - penalised[GREEDY]['bleu'],
+            'log p, beam 64 over 4': free[LARGE]['logp'] - free[PAPER]['logp'],
+            'BLEU, beam 4 over 64': free[PAPER]['bleu'] - free[LARGE]['bleu'],
+            'length, beam 4 over 64': free[PAPER]['length'] - free[LARGE]['length'],
+            'length, alpha 0.6 over 0': penalised[PAPER]['length'] - free[PAPER]['length'],
+        }
+
+    values = by_name(measurements, differences)
+    return Verdict(all(min(each) > 0 for each in values.values()), spreads(values, '+.3f'))
 
 
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """BLEU, length and log p by beam, a line each seed."""
-    labels = {'bleu': 'sacreBLEU', 'length': 'words / words of the reference', 'logp': 'log p a sentence'}
-    for panel, (key, label) in zip(axes, labels.items(), strict=True):
-        for i, alpha in enumerate(map(str, ALPHAS)):
-            for one in found:
-                values = [one[alpha][str(beam)].get(key) for beam in BEAMS]
-                if None not in values:
-                    shown = f'alpha {alpha}' if one is found[0] else None
-                    panel.plot(BEAMS, values, color=f'C{i}', marker='.', label=shown)
-        panel.set_xscale('log', base=2)
-        panel.set_xticks(BEAMS, list(map(str, BEAMS)))
-        panel.set(xlabel='beam', ylabel=label)
-    axes[0].legend()
+def _panel(key: str, label: str, alphas: Sequence[str] = ALPHAS, legend: bool = False) -> Panel:
+    values = lambda m: {f'alpha {alpha}': [m[alpha][str(b)][key] for b in BEAMS] for alpha in alphas}
+    return curves(BEAMS, values, ticks='log2', legend=legend, xlabel='beam', ylabel=label)
 
 
 CLAIM = Claim(
@@ -88,6 +70,9 @@ CLAIM = Claim(
     seeds=rows.SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
-    panels=3,
+    panels=(
+        _panel('bleu', 'sacreBLEU', legend=True),
+        _panel('length', 'words / words of the reference'),
+        _panel('logp', 'log p a sentence', (FREE,)),
+    ),
 )

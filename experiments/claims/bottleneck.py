@@ -2,14 +2,22 @@
 
 from collections.abc import Sequence
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread, train
-from transformer.runs.restore import Trained
+from experiments.claims.claim import (
+    Claim,
+    Measurement,
+    Verdict,
+    by_name,
+    config_of,
+    prepared,
+    spreads,
+    train_on,
+)
+from experiments.claims.panels import curves
 from transformer.tasks.translation import bleu
-from transformer.tasks.translation import task as translation
 from transformer.tasks.translation.translator import translate
 
 UPDATES, SEEDS = 300, 3
-SHORT, LONG = '1-9', '15-19'  # groups of source words
+SHORT, _, LONG = GROUPS = ('1-9', '10-14', '15-19')  # words of the source
 BASE = {
     'model.kind': 'recurrent',
     'model.cell': 'lstm',
@@ -29,44 +37,32 @@ BASE = {
     'decode.extra_len': 30,
     'decode.method': 'greedy',
 }
-# About as many parameters in both.
+# Both have about as many parameters.
 MODELS = {
     'with attention': {'model.alignment': 'general', 'model.d_model': 96},
     'without attention': {'model.d_model': 104},
 }
 
 
-def measure(seed: int) -> Found:
-    """sacreBLEU by the length of the source, of both models."""
-    found = {}
+def measure(seed: int) -> Measurement:
+    """sacreBLEU of both models by the length of the source."""
+    corpus, scores = prepared(config_of(BASE)), {}
+    texts = corpus.texts('test')
     for name, changes in MODELS.items():
-        config = config_of(BASE | changes)
-        corpus = prepared(config_of(BASE))
-        order = translation.batches(config_of(BASE | changes | {'train.seed': seed}), corpus, 'train')
-        params = train(config, map(order.batch, range(UPDATES)), seed)
-        texts = corpus.texts('test')
-        written = translate(Trained(config, params, corpus.codec), texts['source'])
-        groups = bleu.by_length(texts['source'], written, texts['target'], config.data.target_language)
-        found[name] = {group: scores['score'] for group, scores in groups.items()}
-    return found
+        model = train_on(corpus, config_of(BASE | changes), UPDATES, seed)
+        translations = translate(model, texts['source'])
+        groups = bleu.by_length(
+            texts['source'], translations, texts['target'], model.config.data.target_language
+        )
+        scores[name] = {group: group_scores['score'] for group, group_scores in groups.items()}
+    return scores
 
 
-def judge(found: Sequence[Found]) -> Verdict:
-    """By how much each model loses from short to long sources."""
-    lost = {name: [one[name][SHORT] - one[name][LONG] for one in found] for name in MODELS}
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Compares what each model loses from short to long sources."""
+    lost = by_name(measurements, lambda m: {name: m[name][SHORT] - m[name][LONG] for name in MODELS})
     more = [b - a for a, b in zip(*lost.values(), strict=True)]
-    told = [f'{name} {spread(values, ".1f")}' for name, values in lost.items()]
-    return Verdict(min(more) > 0, f'BLEU lost: {"; ".join(told)}')
-
-
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """BLEU by length, each seed a line."""
-    for i, name in enumerate(MODELS):
-        for one in found:
-            label = name if one is found[0] else None
-            axes[0].plot(list(one[name]), list(one[name].values()), color=f'C{i}', marker='.', label=label)
-    axes[0].set(ylim=(0, 100), xlabel='words of the source', ylabel='sacreBLEU')
-    axes[0].legend()
+    return Verdict(min(more) > 0, f'BLEU lost: {spreads(lost, ".1f")}')
 
 
 CLAIM = Claim(
@@ -79,5 +75,13 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
+    panels=(
+        curves(
+            GROUPS,
+            legend=True,
+            ylim=(0, 100),
+            xlabel='words of the source',
+            ylabel='sacreBLEU',
+        ),
+    ),
 )

@@ -1,4 +1,4 @@
-"""What a claim is, and the training that several of them need."""
+"""What a claim is, and the training and statistics that several claims share."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from matplotlib.axes import Axes
 
 from transformer import config as configs
 from transformer import parallel
@@ -13,51 +14,53 @@ from transformer.config import Config
 from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import process
+from transformer.runs.restore import Trained
 from transformer.tasks import sums_of, task_of
 from transformer.tokens import Batch
 from transformer.training.step import initial_state, train_step
 
-# What a claim's measurement found with one seed; JSON.
-Found = Mapping[str, object]
+# What a claim measured with one seed, as JSON.
+Measurement = Mapping[str, object]
+# Draws the measurements of all seeds.
+Panel = Callable[[Axes, Sequence[Measurement]], None]
 
 
 class Verdict(NamedTuple):
-    """Whether a claim holds, and the number that decides it, with its spread over the seeds."""
+    """Whether a claim holds, and the numbers that decide it."""
 
     holds: bool
     number: str
 
 
 class Claim(NamedTuple):
-    """Something that a paper says, and how it is tested.
+    """A statement of a paper, and its test.
 
     Attributes:
       statement: what the paper says.
-      source: where.
-      criterion: when it holds; written down before anything was measured, unless the README of the results
-        says otherwise.
-      seeds: how many times it is measured.
-      measure: takes a seed.
-      judge: takes what was found with each seed.
-      draw: draws what was found with each seed on the axes of `panels` pictures side by side.
-      spread: what the numbers of the verdict are, with their spread in brackets.
-      why: what explains the result, where it needs an explanation.
+      source: where it says so.
+      criterion: when the claim holds. It was written before anything was measured, unless the README of
+        the results says otherwise.
+      seeds: the number of measurements.
+      measure: `seed -> measurement`.
+      judge: `measurements of all seeds -> Verdict`.
+      panels: the pictures, side by side.
+      spread: what the numbers of the verdict and their brackets are.
+      why: an explanation of the result, where it needs one.
     """
 
     statement: str
     source: str
     criterion: str
     seeds: int
-    measure: Callable[[int], Found]
-    judge: Callable[[Sequence[Found]], Verdict]
-    draw: Callable[[Sequence, Sequence[Found]], None]
-    panels: int = 1
+    measure: Callable[[int], Measurement]
+    judge: Callable[[Sequence[Measurement]], Verdict]
+    panels: tuple[Panel, ...]
     spread: str = 'mean [least, greatest] over the seeds'
     why: str = ''
 
 
 def config_of(changes: Mapping[str, object]) -> Config:
-    """A small model in float32 with a constant learning rate after a short warm-up, and `changes` in it."""
+    """A small float32 model whose learning rate is constant after a short warm-up, with `changes`."""
     small = {
         'model.P_drop': 0.0,
         'train.schedule': 'constant',
@@ -71,14 +74,16 @@ def config_of(changes: Mapping[str, object]) -> Config:
 
 @functools.cache
 def prepared(config: Config) -> Dataset:
-    """The corpus of a config, in the user's cache."""
+    """The data of a config, from the user's cache."""
     return task_of(config).prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
 
 
 def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
-    """The parameters after an update with each of some batches, from those that the seed draws.
+    """Trains with one update for each batch; returns the parameters.
 
-    Dropout, if there is any, is drawn by the seed of the config.
+    Args:
+      config: its `train.seed` seeds dropout.
+      seed: draws the initial parameters.
     """
     first = initial_state(configs.replace(config, {'train.seed': seed}))
     state, update = parallel.replicate(first), _update(config)
@@ -89,32 +94,51 @@ def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
 
 @functools.cache
 def _update(config: Config) -> Callable:
-    """The program of an update, which several seeds share."""
+    """The compiled update, which all seeds share."""
     return parallel.map_update(functools.partial(train_step, config, sums_of(config)))
 
 
-def by_training(judge: Callable[[Found], Verdict]) -> Callable[[Sequence[Found]], Verdict]:
-    """What `Claim.judge` takes, of a judge of one training: a claim holds if it holds in each."""
+def train_on(dataset: Dataset, config: Config, updates: int, seed: int) -> Trained:
+    """Trains on a dataset; `seed` draws the initial parameters and the order of the batches."""
+    order = task_of(config).batches(configs.replace(config, {'train.seed': seed}), dataset, 'train')
+    return Trained(config, train(config, map(order.batch, range(updates)), seed), dataset.codec)
 
-    def judge_all(found: Sequence[Found]) -> Verdict:
-        verdicts = [judge(one) for one in found]
+
+def by_name(
+    measurements: Sequence[Measurement], of: Callable[[Measurement], Mapping[str, float]]
+) -> dict[str, list[float]]:
+    """The values of each name over the seeds, from a function that gives one seed's value of each name."""
+    values = [of(measurement) for measurement in measurements]
+    return {name: [value[name] for value in values] for name in values[0]}
+
+
+def by_training(judge: Callable[[Measurement], Verdict]) -> Callable[[Sequence[Measurement]], Verdict]:
+    """Makes `Claim.judge` from the judge of one training: the claim must hold in each."""
+
+    def judge_all(measurements: Sequence[Measurement]) -> Verdict:
+        verdicts = [judge(measurement) for measurement in measurements]
         return Verdict(all(v.holds for v in verdicts), '; then '.join(v.number for v in verdicts))
 
     return judge_all
 
 
-# Of the numbers that `interval` writes.
+# The meaning of the numbers that `interval` writes.
 OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, by training'
 
 
 def spread(values: Sequence[float], form: str = '.3g') -> str:
-    """The mean of a value over the seeds, and between its least and its greatest."""
+    """A value's mean over the seeds, with the least and the greatest in brackets."""
     mean = sum(values) / len(values)
     return f'{mean:{form}} [{min(values):{form}}, {max(values):{form}}]'
 
 
+def spreads(values: Mapping[str, Sequence[float]], form: str, separator: str = '; ') -> str:
+    """The spread of each name's values."""
+    return separator.join(f'{name} {spread(each, form)}' for name, each in values.items())
+
+
 def interval(values: Sequence[float], form: str = '.3g') -> str:
-    """The mean of a value over sentences, two of which are a pair, and its 95 % bootstrap interval."""
+    """A value's mean over sentences and its 95 % bootstrap interval; two sentences in a row are a pair."""
     pairs = np.reshape(np.asarray(values, float), (-1, 2)).mean(axis=1)
     means = np.random.default_rng(0).choice(pairs, (1000, len(pairs))).mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])

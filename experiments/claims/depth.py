@@ -10,7 +10,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
+from experiments.claims.claim import Claim, Measurement, Panel, Verdict, config_of, spread
+from experiments.claims.panels import curves
 from transformer.config import Config
 from transformer.nn.layers import FinalNorm, Norm, Sublayer
 from transformer.nn.stacks import EncoderLayer
@@ -21,7 +22,7 @@ MODEL = {'model.d_model': 64, 'model.d_ff': 256, 'model.h': 4}
 
 
 def without_residuals(call: Callable, args: tuple, kwargs: dict, context) -> object:
-    """Calls a method of a module, but LayerNorm(Sublayer(x)) for LayerNorm(x + Sublayer(x))."""
+    """Calls a method of a module with LayerNorm(Sublayer(x)) in place of LayerNorm(x + Sublayer(x))."""
     if isinstance(context.module, Sublayer):
         x, sublayer = args
         args = (x, lambda y: sublayer(y) - x)
@@ -29,17 +30,17 @@ def without_residuals(call: Callable, args: tuple, kwargs: dict, context) -> obj
 
 
 def without_norm(call: Callable, args: tuple, kwargs: dict, context) -> object:
-    """Calls a method of a module, but x for LayerNorm(x)."""
+    """Calls a method of a module with x in place of LayerNorm(x)."""
     return args[0] if isinstance(context.module, Norm) else call(*args, **kwargs)
 
 
 def without_both(call: Callable, args: tuple, kwargs: dict, context) -> object:
-    """Calls a method of a module, but Sublayer(x) for LayerNorm(x + Sublayer(x))."""
+    """Calls a method of a module with Sublayer(x) in place of LayerNorm(x + Sublayer(x))."""
     inner = lambda *args, **kwargs: without_norm(call, args, kwargs, context)
     return without_residuals(inner, args, kwargs, context)
 
 
-# The value of model.norm, and what is taken out.
+# model.norm, and what replaces a part of each layer.
 VARIANTS = {
     'post-norm': ('post', None),
     'pre-norm': ('pre', None),
@@ -51,9 +52,9 @@ VARIANTS = {
 
 @functools.cache
 def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
-    """Parameters of a layer, what it makes of x, and the gradients of v·that with respect to both.
+    """Programs of one layer: its parameters, its outputs, and the gradients of v·outputs.
 
-    All layers of a stack share them: a program of 24 layers would take minutes to compile.
+    All layers of a stack share them, because a program of 24 layers would take minutes to compile.
     """
     layer, final = EncoderLayer(config.model), FinalNorm(config.model)
     segments = jnp.ones((ROWS, LENGTH), jnp.int32)
@@ -71,11 +72,12 @@ def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
 
 
 def norms(config: Config, change: Callable | None, depth: int, seed: int) -> dict[str, float]:
-    """The norms of the gradients of v·y, for the outputs y of a stack; its inputs and v are standard normal.
+    """The norms of the gradients of v·y, for a stack's outputs y; its inputs and v are standard normal.
 
     Returns:
-      Those of the parameters of the first layer, of the last one, and of all. And `different`, the norm of
-      what the vectors of a row differ from their mean before the final norm, over that of the vectors.
+      `first`, `last` and `all`: the gradient's norm over the parameters of the first layer, the last layer,
+      and all layers. `different`: how much the vectors of a row differ from their mean before the final
+      norm, relative to their norm.
     """
     initial, forward, back, last = _programs(config, change)
     keys = jax.random.split(jax.random.key(seed), depth + 2)
@@ -85,69 +87,56 @@ def norms(config: Config, change: Callable | None, depth: int, seed: int) -> dic
         layers.append((initial(key, x), x))
         x = forward(*layers[-1])
     different = jnp.linalg.norm(x - jnp.mean(x, axis=1, keepdims=True)) / jnp.linalg.norm(x)
-    v, found = last(x, v), []
+    v, by_layer = last(x, v), []
     for params, x in reversed(layers):
         gradient, v = back(params, x, v)
-        found.append(float(optax.tree.norm(gradient)))
-    return {'first': found[-1], 'last': found[0], 'all': math.hypot(*found), 'different': float(different)}
+        by_layer.append(float(optax.tree.norm(gradient)))
+    first, final = by_layer[-1], by_layer[0]
+    return {'first': first, 'last': final, 'all': math.hypot(*by_layer), 'different': float(different)}
 
 
-def measure(seed: int) -> Found:
-    """The norms of every variant by depth."""
-    found = {}
-    for name, (norm, change) in VARIANTS.items():
+def measure(seed: int) -> Measurement:
+    """The norms of each variant by depth."""
+
+    def by_depth(norm: str, change: Callable | None) -> dict[str, dict[str, float]]:
         config = config_of(MODEL | {'model.norm': norm})
-        found[name] = {str(depth): norms(config, change, depth, seed) for depth in DEPTHS}
-    return found
+        return {str(depth): norms(config, change, depth, seed) for depth in DEPTHS}
+
+    return {name: by_depth(*variant) for name, variant in VARIANTS.items()}
 
 
-def reach(one: Found, name: str) -> float:
-    """The gradient of the first layer over that of the last one, in the deepest stack."""
-    deepest = one[name][str(DEPTHS[-1])]
+def reach(m: Measurement, name: str) -> float:
+    """The gradient of the first layer relative to the last one's, in the deepest stack."""
+    deepest = m[name][str(DEPTHS[-1])]
     return deepest['first'] / deepest['last']
 
 
-def growth(one: Found, name: str) -> float:
-    """The gradient of the deepest stack over that of the shallowest."""
-    return one[name][str(DEPTHS[-1])]['all'] / one[name][str(DEPTHS[0])]['all']
+def growth(m: Measurement, name: str) -> float:
+    """The gradient of the deepest stack relative to the shallowest one's."""
+    return m[name][str(DEPTHS[-1])]['all'] / m[name][str(DEPTHS[0])]['all']
 
 
-def judge(found: Sequence[Found]) -> Verdict:
-    """By where the gradient gets in the deepest stack, and how it grows with depth."""
-    values = {
-        name: {'reach': [reach(one, name) for one in found], 'growth': [growth(one, name) for one in found]}
-        for name in VARIANTS
-    }
-    kept = [x for name in ('post-norm', 'pre-norm') for each in values[name].values() for x in each]
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Compares how far the gradient reaches in the deepest stack, and how it grows with depth."""
+    reaches = {name: [reach(m, name) for m in measurements] for name in VARIANTS}
+    growths = {name: [growth(m, name) for m in measurements] for name in VARIANTS}
+    kept = [x for name in ('post-norm', 'pre-norm') for x in (*reaches[name], *growths[name])]
     holds = (
         min(kept) > 0.1
         and max(kept) < 10
-        and max(values['no residuals']['reach']) < 0.01
-        and min(values['no LayerNorm']['growth']) > 10
+        and max(reaches['no residuals']) < 0.01
+        and min(growths['no LayerNorm']) > 10
     )
-    told = [
-        f'{name}: first over last {spread(each["reach"], ".2g")}, growth {spread(each["growth"], ".2g")}'
-        for name, each in values.items()
+    parts = [
+        f'{name}: first over last {spread(reaches[name], ".2g")}, growth {spread(growths[name], ".2g")}'
+        for name in VARIANTS
     ]
-    return Verdict(holds, '; '.join(told))
+    return Verdict(holds, '; '.join(parts))
 
 
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """First over last, the whole gradient, and how positions differ, by depth; each seed a line."""
-    for i, name in enumerate(VARIANTS):
-        for one in found:
-            label = name if one is found[0] else None
-            ratios = [at['first'] / at['last'] for at in one[name].values()]
-            axes[0].plot(DEPTHS, ratios, color=f'C{i}', marker='.', label=label)
-            axes[1].plot(DEPTHS, [at['all'] for at in one[name].values()], color=f'C{i}', marker='.')
-            axes[2].plot(DEPTHS, [at['different'] for at in one[name].values()], color=f'C{i}', marker='.')
-    axes[0].set(ylabel='gradient of the first layer / of the last')
-    axes[1].set(ylabel='norm of the gradient of all layers')
-    axes[2].set(ylabel='difference between positions')
-    for panel in axes:
-        panel.set(yscale='log', xlabel='layers')
-        panel.set_xticks(DEPTHS, list(map(str, DEPTHS)))
-    axes[0].legend()
+def _panel(of: Callable, label: str, legend: bool = False) -> Panel:
+    values = lambda m: {name: [of(at) for at in m[name].values()] for name in VARIANTS}
+    return curves(DEPTHS, values, ticks='linear', legend=legend, yscale='log', xlabel='layers', ylabel=label)
 
 
 CLAIM = Claim(
@@ -162,8 +151,11 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
-    panels=3,
+    panels=(
+        _panel(lambda at: at['first'] / at['last'], 'gradient of the first layer / of the last', legend=True),
+        _panel(lambda at: at['all'], 'norm of the gradient of all layers'),
+        _panel(lambda at: at['different'], 'difference between positions'),
+    ),
     why=(
         'Without residual connections LayerNorm alone keeps the gradient: it scales up again whatever a '
         'sub-layer makes smaller, and only without both does the gradient vanish. But what attention and '

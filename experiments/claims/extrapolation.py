@@ -1,104 +1,59 @@
-"""Rows longer than those of training, by the kind of positions."""
+"""Rows longer than the training's: which kinds of positions extrapolate."""
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
-import jax
 import numpy as np
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread, train
+from experiments.claims import toys
+from experiments.claims.claim import Claim, Measurement, Verdict, by_name, config_of, spread, train
+from experiments.claims.panels import curves
 from transformer.config import Config
 from transformer.nn import models
-from transformer.tokens import Batch, Tokens
+from transformer.tokens import Batch
 
 POSITIONS = ('sinusoidal', 'learned', 'rotary', 'relative')  # values of model.positions
 TRAINED, LONGEST, SEEDS = 32, 128, 3  # positions of a row
 UPDATES, ROWS, TESTED = 500, 64, 256
 LAG, SYMBOLS = 4, 16
-FIRST = 3  # after padding, the end and the unknown piece
-VOCABULARY = 259  # the least there is
-MODEL = {
-    'train.task': 'language',
-    'data.source': 'text',
-    'data.pieces': VOCABULARY,
-    'model.kind': 'decoder',
-    'model.vocab_size': VOCABULARY,
-    'model.N': 1,
-    'model.d_model': 64,
-    'model.d_ff': 128,
-    'model.h': 4,
-    'train.peak_lr': 0.003,
-    'train.clip_norm': 1.0,
-}
+MODEL = toys.LANGUAGE_MODEL | toys.ATTENTION | {'model.kind': 'decoder'}
 
 
-def texts(draw: np.random.Generator, rows: int, length: int) -> Batch:
-    """Random symbols, each few of which are repeated once; the repetition alone is scored."""
-    symbols = FIRST + draw.integers(SYMBOLS, size=(rows, length // (2 * LAG), 1, LAG))
-    tokens = np.repeat(symbols, 2, axis=2).reshape(rows, length).astype(np.int32)
-    positions = np.broadcast_to(np.arange(length, dtype=np.int32), tokens.shape)
-    weight = (positions // LAG % 2).astype(np.float32)
-    return {'text': Tokens(tokens, np.ones_like(tokens), positions), 'weight': weight}
-
-
-def batches(seed: int) -> Iterator[Batch]:
-    """The batches of a training."""
-    draw = np.random.default_rng(seed)
-    return (texts(draw, ROWS, TRAINED) for _ in range(UPDATES))
+def texts(rng: np.random.Generator, rows: int, length: int) -> Batch:
+    """Random symbols, each group of `LAG` written twice; only the repetition counts in the loss."""
+    symbols = toys.FIRST + rng.integers(SYMBOLS, size=(rows, length // (2 * LAG), 1, LAG))
+    text = toys.whole_rows(np.repeat(symbols, 2, axis=2).reshape(rows, length))
+    return {'text': text, 'weight': (text.positions // LAG % 2).astype(np.float32)}
 
 
 def accuracy(config: Config, params: models.Params, seed: int) -> list[float]:
-    """The share of repeated symbols that are told, in new rows, for every 2·LAG positions."""
+    """The share of repeated symbols predicted right in new rows, for every 2·LAG positions."""
     batch = texts(np.random.default_rng([seed, 1]), TESTED, LONGEST)
-    answers = np.argmax(_logits(config)(params, batch), axis=-1)
+    answers = np.argmax(toys.logits(config)(params, batch), axis=-1)
     right = (answers == batch['text'].tokens) * batch['weight']
     return (right.mean(axis=0).reshape(-1, 2 * LAG).sum(axis=1) / LAG).tolist()
 
 
-@functools.cache
-def _logits(config: Config) -> Callable:
-    """The program of the logits, which several seeds share."""
-    model = models.build(config)
-    return jax.jit(lambda params, batch: model.apply({'params': params}, batch, train=False))
-
-
-def measure(seed: int) -> Found:
-    """The accuracy along the row with every kind of positions."""
-    found = {}
+def measure(seed: int) -> Measurement:
+    """The accuracy along the row with each kind of positions."""
+    accuracies = {}
     for name in POSITIONS:
         config = config_of(MODEL | {'model.positions': name})
-        found[name] = accuracy(config, train(config, batches(seed), seed), seed)
-    return found
+        batches = toys.batches(lambda rng: texts(rng, ROWS, TRAINED), seed, UPDATES)
+        accuracies[name] = accuracy(config, train(config, batches, seed), seed)
+    return accuracies
 
 
-def within_and_beyond(one: Found, name: str) -> tuple[float, float]:
-    """The mean accuracy at positions that training had, and at later ones."""
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Compares the accuracy of sinusoids within and beyond the positions of the training."""
     blocks = TRAINED // (2 * LAG)
-    return float(np.mean(one[name][:blocks])), float(np.mean(one[name][blocks:]))
-
-
-def judge(found: Sequence[Found]) -> Verdict:
-    """By the accuracy of sinusoids."""
-    told = []
-    for name in POSITIONS:
-        within, beyond = zip(*(within_and_beyond(one, name) for one in found), strict=True)
-        told.append(f'{name} {spread(within, ".2f")}, beyond {spread(beyond, ".2f")}')
-    pairs = [within_and_beyond(one, 'sinusoidal') for one in found]
-    holds = all(within > 0.9 and beyond > 0.9 * within for within, beyond in pairs)
-    return Verdict(holds, f'symbols told: {"; ".join(told)}')
-
-
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """The accuracy along the row, each seed a line."""
-    places = np.arange(0, LONGEST, 2 * LAG) + 2 * LAG
-    for i, name in enumerate(POSITIONS):
-        for one in found:
-            label = name if one is found[0] else None
-            axes[0].plot(places, one[name], color=f'C{i}', marker='.', linewidth=0.8, label=label)
-    axes[0].axvline(TRAINED, color='0.7', linestyle=':', label='end of trained rows')
-    axes[0].set(ylim=(0, 1.05), xlabel='position', ylabel='symbols told')
-    # Above the curves, whose fall it would hide elsewhere.
-    axes[0].legend(loc='center right', bbox_to_anchor=(1, 0.78), fontsize='small')
+    within = by_name(measurements, lambda m: {n: float(np.mean(m[n][:blocks])) for n in POSITIONS})
+    beyond = by_name(measurements, lambda m: {n: float(np.mean(m[n][blocks:])) for n in POSITIONS})
+    parts = [
+        f'{name} {spread(within[name], ".2f")}, beyond {spread(beyond[name], ".2f")}' for name in POSITIONS
+    ]
+    pairs = zip(within['sinusoidal'], beyond['sinusoidal'], strict=True)
+    holds = all(near > 0.9 and far > 0.9 * near for near, far in pairs)
+    return Verdict(holds, f'symbols told: {"; ".join(parts)}')
 
 
 CLAIM = Claim(
@@ -112,7 +67,18 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
+    panels=(
+        curves(
+            np.arange(0, LONGEST, 2 * LAG) + 2 * LAG,
+            end=('end of trained rows', TRAINED),
+            # Above the curves' fall, which it would hide elsewhere.
+            legend={'loc': 'center right', 'bbox_to_anchor': (1, 0.78), 'fontsize': 'small'},
+            style={'linewidth': 0.8},
+            ylim=(0, 1.05),
+            xlabel='position',
+            ylabel='symbols told',
+        ),
+    ),
     why=(
         'The model does what the claim offsets shows to be possible where it was trained, but nothing in '
         'training asks for the same at positions that it never sees. It fails on them as if they were '

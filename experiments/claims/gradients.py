@@ -1,4 +1,4 @@
-"""How far back a gradient reaches: recurrent layers against self-attention, before any training."""
+"""How far back a gradient reaches: recurrent layers and self-attention, before any training."""
 
 from collections.abc import Sequence
 
@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
+from experiments.claims.claim import Claim, Measurement, Verdict, by_name, config_of, spread, spreads
+from experiments.claims.panels import curves
 from transformer.config import Config
 from transformer.nn.recurrent import RecurrentDecoder
 from transformer.nn.stacks import Decoder
@@ -23,9 +24,9 @@ LANGUAGE = {'train.task': 'language', 'data.source': 'text', 'model.N': 1, 'mode
 
 
 def norms(config: Config) -> list[float]:
-    """The norm of d(v·y) / dx by distance, for the last output y, a random unit vector v and inputs x.
+    """The norm of d(v·y) / dx by distance, for the last output y and a random unit vector v.
 
-    The root mean square over rows of standard normal inputs.
+    It is the root mean square over rows of standard normal inputs x.
     """
     m = config.model
     keys = jax.random.split(jax.random.key(config.train.seed), 3)
@@ -43,32 +44,22 @@ def norms(config: Config) -> list[float]:
     def projected(x):
         return jnp.sum(stack.apply(variables, x, *rest, train=False)[:, -1] * v)
 
-    # In float64, because the squares of the smallest are below the least float32.
+    # Float64, because the squares of the smallest norms underflow in float32.
     gradient = np.asarray(jax.jit(jax.grad(projected))(x), np.float64)
     return np.sqrt(np.mean(np.sum(np.square(gradient), axis=-1), axis=0))[::-1].tolist()
 
 
-def measure(seed: int) -> Found:
-    """The norms of every kind of layer."""
+def measure(seed: int) -> Measurement:
+    """The norms of each kind of layer."""
     return {name: norms(config_of(LANGUAGE | layer | {'train.seed': seed})) for name, layer in LAYERS.items()}
 
 
-def judge(found: Sequence[Found]) -> Verdict:
-    """By the ratio of the norms at the two distances."""
-    ratios = {name: [one[name][FAR] / one[name][NEAR] for one in found] for name in LAYERS}
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Compares the norms at the two distances."""
+    ratios = by_name(measurements, lambda m: {name: m[name][FAR] / m[name][NEAR] for name in LAYERS})
     attention = ratios.pop('self-attention')
     holds = min(attention) > 0.1 and max(max(values) for values in ratios.values()) < 0.01
-    told = [f'{name} {spread(values, ".1e")}' for name, values in ratios.items()]
-    return Verdict(holds, '; '.join([f'self-attention {spread(attention, ".2f")}', *told]))
-
-
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """The norms by distance, each seed a line."""
-    for i, name in enumerate(LAYERS):
-        for one in found:
-            axes[0].plot(one[name], color=f'C{i}', linewidth=0.8, label=name if one is found[0] else None)
-    axes[0].set(yscale='log', ylim=(1e-12, 10), xlabel='distance, positions', ylabel='norm of the gradient')
-    axes[0].legend()
+    return Verdict(holds, f'self-attention {spread(attention, ".2f")}; {spreads(ratios, ".1e")}')
 
 
 CLAIM = Claim(
@@ -81,5 +72,15 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
+    panels=(
+        curves(
+            range(LENGTH),
+            legend=True,
+            style={'linewidth': 0.8, 'marker': ''},
+            yscale='log',
+            ylim=(1e-12, 10),
+            xlabel='distance, positions',
+            ylabel='norm of the gradient',
+        ),
+    ),
 )

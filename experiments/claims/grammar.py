@@ -1,4 +1,4 @@
-"""The model of `make run`, into which several claims look, and minimal pairs that ask it for a pronoun."""
+"""The model of `make run`, whose attention several claims examine, and minimal pairs that test pronouns."""
 
 import functools
 import random
@@ -14,7 +14,7 @@ import optax
 from jaxtyping import Bool, Float, Int
 
 from configs import tiny
-from experiments.claims.claim import train
+from experiments.claims.claim import prepared, train_on
 from transformer import config as configs
 from transformer.config import Config
 from transformer.data.sources.grammar.inflection import IT
@@ -26,7 +26,6 @@ from transformer.inference import batch_shapes
 from transformer.inference.attention import places
 from transformer.nn import models
 from transformer.runs.restore import Trained
-from transformer.tasks.translation import task as translation
 from transformer.tokens import EOS, PAD, Batch, Tokens
 
 SEEDS = 2  # trained with the seeds 0, as `make run` does, and 1
@@ -39,51 +38,55 @@ _NOTHING: Mapping[str, np.ndarray] = types.MappingProxyType({})
 
 @functools.cache
 def trained(seed: int) -> Trained:
-    """The model of `make run` after its updates, which claims that are measured together train once.
+    """The trained model of `make run`; claims that are measured in one call share it.
 
-    Seeds of claims begin with 1, that of `make run` is 0.
+    Seeds of claims begin with 1, and `make run` has the seed 0.
     """
     config = configs.replace(configs.resolve(tiny.get_config()), {'train.seed': seed - 1})
-    corpus = prepared(config)
-    order = translation.batches(config, corpus, 'train')
-    params = train(config, map(order.batch, range(config.train.steps)), seed - 1)
-    return Trained(config, params, corpus.codec)
+    return train_on(prepared(config), config, config.train.steps, seed - 1)
 
 
 @functools.cache
 def _tokenizer() -> AnyTokenizer:
-    """That of the corpus, which all seeds share."""
+    """The tokenizer, which all seeds share."""
     return trained(1).codec
 
 
 def _batch(sentences: Sequence[Sentence]) -> Batch:
-    """A pair a row."""
+    """One row for each sentence and its translation."""
     sides = {'source': english, 'target': german}
-    rows = {
-        side: _tokenizer().of(side).encode_batch([form(sentence) for sentence in sentences])
-        for side, form in sides.items()
-    }
-    return {side: _padded(ids) for side, ids in rows.items()}
+    positions = np.tile(np.arange(ROOM, dtype=np.int32), (len(sentences), 1))
+    batch = {}
+    for side, form in sides.items():
+        rows = _tokenizer().of(side).encode_batch([form(sentence) for sentence in sentences])
+        batch[side] = Tokens(*batch_shapes.padded(rows, (len(rows), ROOM)), positions)
+    return batch
 
 
 @functools.cache
 def _pairs() -> list[tuple[Sentence, Sentence]]:
-    """Different minimal pairs, of which no sentence is trained on."""
-    draw, found = random.Random(0), {}
-    seen = {source for source, _ in sentence_pairs('train')}
-    while len(found) < PAIRS:
-        pair = minimal_pair(draw, 'word')
+    """Different minimal pairs without a sentence of the training."""
+    rng, pairs = random.Random(0), {}
+    trained_on = {source for source, _ in sentence_pairs('train')}
+    while len(pairs) < PAIRS:
+        pair = minimal_pair(rng, 'word')
         texts = tuple(map(english, pair))
-        if not seen.intersection(texts):
-            found.setdefault(texts, pair)
-    return list(found.values())
+        if not trained_on.intersection(texts):
+            pairs.setdefault(texts, pair)
+    return list(pairs.values())
 
 
 class Questions(NamedTuple):
-    """Sentences in pairs, 2k and 2k + 1, whose last adjective tells which of two nouns "it" refers to.
+    """Sentences in pairs, 2k and 2k + 1, whose last adjective decides which of two nouns "it" refers to.
 
-    asked: where the target has the pronoun. answers: which of `pronouns` it is. it, antecedent, other: the
-    pieces of the source that are "it", the noun meant, and the other noun.
+    Attributes:
+      batch: the sentences and their reference translations.
+      asked: the place of the pronoun in each target.
+      answers: the index of that pronoun in `pronouns`.
+      pronouns: the tokens of all pronouns.
+      it: marks "it" in the source.
+      antecedent: marks the noun that "it" refers to.
+      other: marks the other noun.
     """
 
     batch: Batch
@@ -97,7 +100,7 @@ class Questions(NamedTuple):
 
 @functools.cache
 def questions() -> Questions:
-    """Minimal pairs that no training sees."""
+    """The minimal pairs as a batch, with marks on what they ask for."""
     source, target = (_tokenizer().of(side) for side in ('source', 'target'))
     sentences = [sentence for pair in _pairs() for sentence in pair]
     batch = _batch(sentences)
@@ -105,7 +108,7 @@ def questions() -> Questions:
     asked = []
     for row, sentence in enumerate(sentences):
         pronoun = sentence.added.subject
-        # The two nouns differ in gender; the one that is meant comes first.
+        # The two nouns differ in gender; the antecedent comes first.
         nouns = [sentence.main.subject.noun, sentence.main.objects[0].noun]
         nouns.sort(key=lambda noun: IT[noun.gender] != pronoun)
         pieces = source.pieces(source.encode(english(sentence)))
@@ -118,17 +121,13 @@ def questions() -> Questions:
     return Questions(batch, np.array(asked), np.searchsorted(pronouns, written), tuple(pronouns), *marks)
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> Tokens:
-    """A sentence a row."""
-    tokens, segments = batch_shapes.padded(rows, (len(rows), ROOM))
-    return Tokens(tokens, segments, np.tile(np.arange(ROOM, dtype=np.int32), (len(rows), 1)))
-
-
 class Answers(NamedTuple):
-    """How a model answers each question, given the reference up to the pronoun.
+    """A model's answer to each question, given the reference up to the pronoun.
 
-    right: whether the right pronoun is the likeliest of the pronouns. logp: its log p among them. text: the
-    log p of the whole reference.
+    Attributes:
+      right: whether the right pronoun is the likeliest pronoun.
+      logp: its log p among the pronouns.
+      text: log p of the whole reference.
     """
 
     right: Bool[np.ndarray, 'B']
@@ -136,45 +135,45 @@ class Answers(NamedTuple):
     text: Float[np.ndarray, 'B']
 
 
-# By kind of attention, as `encoder/self_attention`: what its queries cannot see, in all layers and heads.
+# By kind of attention, such as `encoder/self_attention`: the keys that each query cannot see, in all layers.
 Blocked = Mapping[str, Bool[np.ndarray, 'B Q K']]
 
 
 def answers(model: Trained, blocked: Blocked = _NOTHING) -> Answers:
     """The answers, with parts of attention blocked."""
-    found = questions()
-    logits = _logits(model.config)(model.params, found.batch, _masks(blocked))
-    target = found.batch['target']
+    asked = questions()
+    logits = _logits(model.config)(model.params, asked.batch, _masks(blocked))
+    target = asked.batch['target']
     logp = -optax.softmax_cross_entropy_with_integer_labels(logits, target.tokens)
-    rows = np.arange(len(found.asked))
-    at_pronoun = np.asarray(logits, np.float64)[rows, found.asked][:, list(found.pronouns)]
+    rows = np.arange(len(asked.asked))
+    at_pronoun = np.asarray(logits, np.float64)[rows, asked.asked][:, list(asked.pronouns)]
     among = at_pronoun - np.log(np.exp(at_pronoun).sum(axis=-1, keepdims=True))
     return Answers(
-        among.argmax(axis=-1) == found.answers,
-        among[rows, found.answers],
+        among.argmax(axis=-1) == asked.answers,
+        among[rows, asked.answers],
         np.where(target.segments > 0, logp, 0.0).sum(axis=-1),
     )
 
 
 def translations(model: Trained, blocked: Blocked = _NOTHING) -> Int[np.ndarray, 'B T']:
-    """Greedy translations of the questions, with parts of attention blocked; padding after their ends.
+    """Greedy translations of the questions, padded after their ends, with parts of attention blocked.
 
-    What is blocked for the pronoun is so at its place in the reference.
+    Attention of the pronoun is blocked at the pronoun's place in the reference.
     """
-    found, masks = questions(), _masks(blocked)
-    written = np.zeros_like(found.batch['target'].tokens)
+    asked, masks = questions(), _masks(blocked)
+    written = np.zeros_like(asked.batch['target'].tokens)
     everywhere = np.ones_like(written)
     ended = np.zeros(len(written), bool)
     for place in range(ROOM):
-        target = Tokens(written, everywhere, found.batch['target'].positions)
-        logits = _logits(model.config)(model.params, found.batch | {'target': target}, masks)
+        target = Tokens(written, everywhere, asked.batch['target'].positions)
+        logits = _logits(model.config)(model.params, asked.batch | {'target': target}, masks)
         written[:, place] = np.where(ended, PAD, np.asarray(logits[:, place]).argmax(axis=-1))
         ended |= written[:, place] == EOS
     return written
 
 
 def _masks(blocked: Blocked) -> Blocked:
-    """With an empty one for each kind that is not blocked, so that one program serves all."""
+    """Adds an empty mask for each kind that is not blocked, so that one program serves all."""
     everything = (len(questions().asked), ROOM, ROOM)
     return {kind: np.broadcast_to(blocked.get(kind, False), everything) for kind in BLOCKABLE}
 
@@ -199,9 +198,9 @@ def _logits(config: Config) -> Callable:
 
 
 def attended(model: Trained) -> Float[np.ndarray, 'N H B Q K']:
-    """What the encoder's heads attend to in the questions, by layer."""
-    kept = _attended(model.config)(model.params, questions().batch)
-    layers = [kept['encoder'][f'layer_{n}']['self_attention'] for n in range(model.config.model.N)]
+    """The attention weights of the encoder's heads in the questions, by layer."""
+    sown = _attended(model.config)(model.params, questions().batch)
+    layers = [sown['encoder'][f'layer_{n}']['self_attention'] for n in range(model.config.model.N)]
     return np.stack([np.moveaxis(np.asarray(layer['weights'][0]), 1, 0) for layer in layers])
 
 
@@ -215,6 +214,6 @@ def _attended(config: Config) -> Callable:
 
 
 def preference(weights: Float[np.ndarray, 'N H B Q K'], asked: Questions) -> Float[np.ndarray, 'N H B']:
-    """How much more of its weight "it" gives to the antecedent than to the other noun, by head."""
+    """How much more weight "it" gives to the antecedent than to the other noun, by head."""
     of_it = (weights * asked.it[:, :, None]).sum(axis=-2) / asked.it.sum(axis=-1, keepdims=True)
     return (of_it * asked.antecedent).sum(axis=-1) - (of_it * asked.other).sum(axis=-1)

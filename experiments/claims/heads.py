@@ -1,13 +1,14 @@
-"""Do heads differ? What each of them looks at, and what is lost without it."""
+"""Do heads differ? What each head attends to, and what the model loses without it."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 from jaxtyping import Float
 
 from experiments.claims import grammar
-from experiments.claims.claim import OVER_PAIRS, Claim, Found, Verdict, by_training, interval
+from experiments.claims.claim import OVER_PAIRS, Claim, Measurement, Panel, Verdict, by_training, interval
+from experiments.claims.panels import bars
 from transformer.nn import models
 
 TIMES = 3
@@ -20,10 +21,13 @@ def without(params: models.Params, layer: int, head: int) -> models.Params:
     return params
 
 
-def measure(seed: int) -> Found:
-    """By head, layer after layer: where it looks, and by question the log p that is lost without it.
+def measure(seed: int) -> Measurement:
+    """Measures each head, layer after layer.
 
-    lost: of the pronoun among the pronouns. text: of the whole reference.
+    Returns:
+      `before` and `antecedent`: its weight on the previous piece, and its preference for the antecedent.
+      `lost` and `text`: by question, the log p that the pronoun (among the pronouns) and the whole
+      reference lose without the head.
     """
     model, asked = grammar.trained(seed), grammar.questions()
     weights = grammar.attended(model)
@@ -44,42 +48,28 @@ def measure(seed: int) -> Found:
 
 
 @by_training
-def judge(one: Found) -> Verdict:
-    """By how far the two heads stand out, and by what is lost without the second."""
-    first, second = (int(np.argmax(one[key])) for key in ('before', 'antecedent'))
-    times = one['before'][first] / np.median(one['before'])
-    excess, of_text = _excess(one['lost'], second), _excess(one['text'], first)
+def judge(m: Measurement) -> Verdict:
+    """Looks at how far the two heads stand out, and at what is lost without the second."""
+    first, second = (int(np.argmax(m[key])) for key in ('before', 'antecedent'))
+    times = m['before'][first] / np.median(m['before'])
+    excess, of_text = _excess(m['lost'], second), _excess(m['text'], first)
     return Verdict(
         bool(first != second and times >= TIMES and excess.mean() > 0),
-        f'head {one["heads"][first]} gives the piece before {one["before"][first]:.2f}, {times:.1f} times '
+        f'head {m["heads"][first]} gives the piece before {m["before"][first]:.2f}, {times:.1f} times '
         f'what the median head gives, and without it log p of the reference falls by '
         f'{interval(of_text, ".2f")} more than without one of the others, on average; head '
-        f'{one["heads"][second]} prefers the antecedent by {one["antecedent"][second]:.2f}, and without it '
+        f'{m["heads"][second]} prefers the antecedent by {m["antecedent"][second]:.2f}, and without it '
         f'log p of the pronoun falls by {interval(excess, ".3f")} more than without one of the others',
     )
 
 
 def _excess(lost: Sequence[Sequence[float]], head: int) -> Float[np.ndarray, 'B']:
-    """By question, what is lost without a head more than without one of the others, on average."""
+    """By question, how much more is lost without a head than without one of the others, on average."""
     return np.subtract(lost[head], np.delete(lost, head, axis=0).mean(axis=0))
 
 
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """What each head looks at, and what is lost without it."""
-    for training, one in enumerate(found):
-        bars = {
-            'weight on the piece before': one['before'],
-            'antecedent less other noun': one['antecedent'],
-            'nats of the pronoun lost without it': np.mean(one['lost'], axis=-1),
-            'nats of the reference lost without it': np.mean(one['text'], axis=-1),
-        }
-        width = 0.8 / len(found)
-        for panel, (label, values) in zip(axes, bars.items(), strict=True):
-            places = np.arange(len(values)) + width * (training - (len(found) - 1) / 2)
-            panel.bar(places, values, width, label=f'training {training + 1}')
-            panel.set(xlabel='layer.head of the encoder', ylabel=label)
-            panel.set_xticks(range(len(values)), one['heads'])
-    axes[0].legend()
+def _panel(label: str, of: Callable, legend: bool = False) -> Panel:
+    return bars(lambda m: m['heads'], of, legend=legend, xlabel='layer.head of the encoder', ylabel=label)
 
 
 CLAIM = Claim(
@@ -94,9 +84,13 @@ CLAIM = Claim(
     seeds=grammar.SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
+    panels=(
+        _panel('weight on the piece before', lambda m: m['before'], legend=True),
+        _panel('antecedent less other noun', lambda m: m['antecedent']),
+        _panel('nats of the pronoun lost without it', lambda m: np.mean(m['lost'], axis=-1)),
+        _panel('nats of the reference lost without it', lambda m: np.mean(m['text'], axis=-1)),
+    ),
     spread=OVER_PAIRS,
-    panels=4,
     why=(
         'What heads do depends on the training, and a processor that rounds otherwise makes it another: '
         'here no head prefers the antecedent. Of the same two seeds on another processor, the second had a '

@@ -1,4 +1,4 @@
-"""The causal mask keeps a position from what comes later, with every kernel of attention."""
+"""The causal mask hides later positions from earlier ones, with every attention kernel."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -6,13 +6,15 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.numpy as jnp
 import numpy as np
+from matplotlib.scale import SymmetricalLogScale
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
+from experiments.claims.claim import Claim, Measurement, Verdict, config_of, spread
+from experiments.claims.panels import DOTS, curves
 from transformer.config import Config
 from transformer.nn.stacks import Decoder, Encoder
 
 LENGTH, SEEDS = 24, 5
-# Blocks, windows and strides that are shorter than the row, and that do not divide it.
+# Blocks, windows and strides are shorter than the row and do not divide it.
 KERNELS = {
     'full': {},
     'local': {'model.attention_window': 5},
@@ -46,9 +48,9 @@ def norms(config: Config, mask: str, seed: int) -> np.ndarray:
 
 @functools.cache
 def _jacobian(config: Config, mask: str) -> Callable:
-    """The program of the derivatives, which several seeds share.
+    """The program of the derivatives, which all seeds share.
 
-    Without the mask, the decoder's layers are those of the encoder; both have the same parameters.
+    Without the mask it runs the encoder's layers, which have the same parameters as the decoder's.
     """
     m = config.model
     segments, positions = jnp.ones((1, LENGTH), jnp.int32), jnp.arange(LENGTH)[None]
@@ -69,41 +71,31 @@ def _jacobian(config: Config, mask: str) -> Callable:
     return jax.jit(jacobian)
 
 
-def measure(seed: int) -> Found:
-    """The greatest norm at later positions, and at the others, of every kernel with the mask and without."""
-    found = {}
-    for name, kernel in KERNELS.items():
-        config = config_of(MODEL | {'model.attention': name, **kernel})
-        found[name] = {}
-        for mask in MASKS:
-            by_place = norms(config, mask, seed)
-            later = np.triu(by_place, 1)
-            found[name][mask] = {'later': float(later.max()), 'others': float((by_place - later).max())}
-    return found
+def measure(seed: int) -> Measurement:
+    """The greatest norm at later positions and at the others, for each kernel with and without the mask."""
+
+    def greatest(config: Config, mask: str) -> dict[str, float]:
+        by_place = norms(config, mask, seed)
+        later = np.triu(by_place, 1)
+        return {'later': float(later.max()), 'others': float((by_place - later).max())}
+
+    configs = {name: config_of(MODEL | {'model.attention': name, **KERNELS[name]}) for name in KERNELS}
+    return {name: {mask: greatest(config, mask) for mask in MASKS} for name, config in configs.items()}
 
 
-def judge(found: Sequence[Found]) -> Verdict:
-    """By the norms at later positions, of which not one may differ from 0 with the mask."""
-    values = {
-        mask: {place: [one[name][mask][place] for one in found for name in KERNELS] for place in each}
-        for mask, each in found[0]['full'].items()
-    }
-    masked, unmasked = (values[mask] for mask in MASKS)
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Compares the norms at later positions, all of which must be exactly 0 with the mask."""
+    masked, unmasked = (
+        {
+            place: [m[name][mask][place] for m in measurements for name in KERNELS]
+            for place in ('later', 'others')
+        }
+        for mask in MASKS
+    )
     holds = max(masked['later']) == 0 and min(masked['others']) > 0.01 and min(unmasked['later']) > 0.01
-    told = [f'gradient at later positions, {mask}: {spread(values[mask]["later"], ".2g")}' for mask in MASKS]
-    return Verdict(holds, '; '.join(told))
-
-
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """The greatest norm at later positions by kernel, each seed a dot."""
-    for i, mask in enumerate(MASKS):
-        for one in found:
-            label = mask if one is found[0] else None
-            later = [one[name][mask]['later'] for name in KERNELS]
-            axes[0].plot(list(KERNELS), later, 'o', color=f'C{i}', alpha=0.6, label=label)
-    axes[0].set_yscale('symlog', linthresh=1e-3)
-    axes[0].set(ylim=(-2e-4, 10), ylabel='gradient at later positions')
-    axes[0].legend()
+    later = zip(MASKS, (masked['later'], unmasked['later']), strict=True)
+    parts = [f'gradient at later positions, {mask}: {spread(values, ".2g")}' for mask, values in later]
+    return Verdict(holds, '; '.join(parts))
 
 
 CLAIM = Claim(
@@ -117,6 +109,16 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
+    panels=(
+        curves(
+            list(KERNELS),
+            lambda m: {mask: [m[name][mask]['later'] for name in KERNELS] for mask in MASKS},
+            legend=True,
+            style=DOTS,
+            yscale=SymmetricalLogScale(None, linthresh=1e-3),
+            ylim=(-2e-4, 10),
+            ylabel='gradient at later positions',
+        ),
+    ),
     why='The kernel flash, which a CPU does not have, is left out.',
 )

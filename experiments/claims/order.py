@@ -1,119 +1,87 @@
 """Without positions the encoder is permutation-equivariant, and the order of words cannot be learned."""
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import jax
 import numpy as np
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread, train
+from experiments.claims import toys
+from experiments.claims.claim import Claim, Measurement, Panel, Verdict, by_name, config_of, spread, train
+from experiments.claims.panels import DOTS, curves
 from transformer.config import Config
 from transformer.nn import models
-from transformer.tokens import Batch, Tokens
+from transformer.tokens import Batch
 
 LENGTH, ROWS, SEEDS = 8, 64, 3
 UPDATES, TESTED = 300, 1024
 SYMBOLS = 16
-FIRST = 3  # after padding, the end and the unknown piece
-VOCABULARY = 259  # the least there is
 MODELS = ('none', 'sinusoidal')  # values of model.positions
-MODEL = {
-    'data.source': 'text',
-    'data.pieces': VOCABULARY,
-    'model.vocab_size': VOCABULARY,
-    'model.N': 1,
-    'model.d_model': 64,
-    'model.d_ff': 128,
-    'model.h': 4,
-    'train.peak_lr': 0.003,
-    'train.clip_norm': 1.0,
-}
+MODEL = toys.MODEL | toys.ATTENTION
 
 
-def pairs(draw: np.random.Generator, rows: int) -> Batch:
-    """Different symbols in any order, and as the target the one that stands first."""
-    order = draw.permuted(np.tile(np.arange(SYMBOLS), (rows, 1)), axis=1)[:, :LENGTH]
-    source = (FIRST + order).astype(np.int32)
-    return {'source': _whole(source), 'target': _whole(source[:, :1])}
-
-
-def _whole(tokens: np.ndarray) -> Tokens:
-    """Rows of one segment each."""
-    positions = np.broadcast_to(np.arange(tokens.shape[1], dtype=np.int32), tokens.shape)
-    return Tokens(tokens, np.ones_like(tokens), positions)
-
-
-def batches(seed: int) -> Iterator[Batch]:
-    """The batches of a training."""
-    draw = np.random.default_rng(seed)
-    return (pairs(draw, ROWS) for _ in range(UPDATES))
+def pairs(rng: np.random.Generator, rows: int) -> Batch:
+    """Sources of different symbols in random order; each target is the first symbol of its source."""
+    order = rng.permuted(np.tile(np.arange(SYMBOLS), (rows, 1)), axis=1)[:, :LENGTH]
+    source = toys.whole_rows(toys.FIRST + order)
+    return {'source': source, 'target': toys.whole_rows(source.tokens[:, :1])}
 
 
 @functools.cache
-def _programs(config: Config) -> tuple[Callable, Callable]:
-    """The encoder and the logits of a model, which several seeds share."""
+def _encoder(config: Config) -> Callable:
+    """`(params, source) -> encoder outputs`, compiled once for all seeds."""
     model = models.build(config)
-    encode = lambda params, source: model.apply({'params': params}, source, method='encode').outputs
-    logits = lambda params, batch: model.apply({'params': params}, batch, train=False)
-    return jax.jit(encode), jax.jit(logits)
+    return jax.jit(lambda params, source: model.apply({'params': params}, source, method='encode').outputs)
 
 
-def shift(config: Config, params: models.Params, draw: np.random.Generator) -> float:
+def shift(config: Config, params: models.Params, rng: np.random.Generator) -> float:
     """How far the encoding of shuffled rows is from the shuffled encoding, relative to its norm."""
-    encode, _ = _programs(config)
-    source = pairs(draw, TESTED)['source']
-    order = draw.permutation(LENGTH)
-    expected = np.asarray(encode(params, source))[:, order]
-    found = np.asarray(encode(params, source._replace(tokens=source.tokens[:, order])))
-    return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
+    encode = _encoder(config)
+    source = pairs(rng, TESTED)['source']
+    order = rng.permutation(LENGTH)
+    shuffled_after = np.asarray(encode(params, source))[:, order]
+    shuffled_before = np.asarray(encode(params, source._replace(tokens=source.tokens[:, order])))
+    return float(np.linalg.norm(shuffled_before - shuffled_after) / np.linalg.norm(shuffled_after))
 
 
-def accuracy(config: Config, params: models.Params, draw: np.random.Generator) -> float:
-    """The share of new rows whose first symbol is told."""
-    _, logits = _programs(config)
-    batch = pairs(draw, TESTED)
-    answers = np.argmax(logits(params, batch), axis=-1)
+def accuracy(config: Config, params: models.Params, rng: np.random.Generator) -> float:
+    """The share of new rows whose first symbol is predicted right."""
+    batch = pairs(rng, TESTED)
+    answers = np.argmax(toys.logits(config)(params, batch), axis=-1)
     return float(np.mean(answers == batch['target'].tokens))
 
 
-def measure(seed: int) -> Found:
-    """Both measures of a trained model of each kind."""
-    found = {}
+def measure(seed: int) -> Measurement:
+    """The shift and the accuracy of a trained model with and without positions."""
+    measured = {}
     for name in MODELS:
         config = config_of(MODEL | {'model.positions': name})
-        params = train(config, batches(seed), seed)
-        draw = np.random.default_rng([seed, 1])
-        found[name] = {'shift': shift(config, params, draw), 'accuracy': accuracy(config, params, draw)}
-    return found
+        params = train(config, toys.batches(lambda rng: pairs(rng, ROWS), seed, UPDATES), seed)
+        rng = np.random.default_rng([seed, 1])
+        measured[name] = {'shift': shift(config, params, rng), 'accuracy': accuracy(config, params, rng)}
+    return measured
 
 
-def judge(found: Sequence[Found]) -> Verdict:
-    """By the difference that shuffling makes, and by what is learned."""
-    values = {name: {key: [one[name][key] for one in found] for key in found[0][name]} for name in MODELS}
-    none, sinusoidal = (values[name] for name in MODELS)
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Compares what shuffling changes, and what is learned."""
+    shifts = by_name(measurements, lambda m: {name: m[name]['shift'] for name in MODELS})
+    accuracies = by_name(measurements, lambda m: {name: m[name]['accuracy'] for name in MODELS})
     holds = (
-        max(none['shift']) < 1e-5
-        and min(sinusoidal['shift']) > 0.1
-        and max(none['accuracy']) < 1 / LENGTH + 0.05
-        and min(sinusoidal['accuracy']) > 0.9
+        max(shifts['none']) < 1e-5
+        and min(shifts['sinusoidal']) > 0.1
+        and max(accuracies['none']) < 1 / LENGTH + 0.05
+        and min(accuracies['sinusoidal']) > 0.9
     )
-    told = [
-        f'{name}: difference {spread(each["shift"], ".1e")}, told {spread(each["accuracy"], ".3f")}'
-        for name, each in values.items()
+    parts = [
+        f'{name}: difference {spread(shifts[name], ".1e")}, told {spread(accuracies[name], ".3f")}'
+        for name in MODELS
     ]
-    return Verdict(holds, '; '.join(told))
+    return Verdict(holds, '; '.join(parts))
 
 
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """Both measures of both kinds, each seed a dot."""
-    for panel, key in zip(axes, ('shift', 'accuracy'), strict=True):
-        for one in found:
-            panel.plot(MODELS, [one[name][key] for name in MODELS], 'o', color='C0', alpha=0.6)
-        panel.margins(x=0.4)
-    axes[0].set(yscale='log', ylabel='difference that shuffling makes')
-    axes[1].set(ylim=(0, 1.05), ylabel='first symbol told')
-    axes[1].axhline(1 / LENGTH, color='0.7', linestyle=':', label='chance')
-    axes[1].legend()
+def _dots(key: str, **options) -> Panel:
+    values = lambda m: {'': [m[name][key] for name in MODELS]}
+    return curves(MODELS, values, style=DOTS | {'color': 'C0'}, xmargin=0.4, **options)
 
 
 CLAIM = Claim(
@@ -130,6 +98,10 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
-    panels=2,
+    panels=(
+        _dots('shift', yscale='log', ylabel='difference that shuffling makes'),
+        _dots(
+            'accuracy', guide=('chance', 1 / LENGTH), legend=True, ylim=(0, 1.05), ylabel='first symbol told'
+        ),
+    ),
 )

@@ -1,15 +1,17 @@
-"""Training speed by the length of rows: a Transformer computes all positions at once, an LSTM does not."""
+"""Training speed by row length: a Transformer computes all positions at once, an LSTM one by one."""
 
 import functools
 import statistics
 from collections.abc import Callable, Sequence
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
+from experiments.claims.claim import Claim, Measurement, Verdict, by_name, config_of, spreads
+from experiments.claims.panels import curves
 from experiments.sweeps import cost
 from transformer.config import Config
 
 LENGTHS, POSITIONS = (16, 64, 256), 2048
 TURNS, UPDATES = 5, 2
+# Both have about as many parameters.
 MODELS = {
     'Transformer': {'model.kind': 'decoder', 'model.h': 4, 'model.d_ff': 512, 'model.d_model': 128},
     'LSTM': {'model.kind': 'recurrent', 'model.cell': 'lstm', 'model.d_model': 156},
@@ -17,7 +19,7 @@ MODELS = {
 
 
 def config(name: str, length: int) -> Config:
-    """A language model; both have about as many parameters, and a batch as many positions at every length."""
+    """A language model whose batch has the same number of positions at every row length."""
     return config_of(
         {
             'train.task': 'language',
@@ -39,38 +41,19 @@ def timer(name: str, length: int) -> Callable[[int], float]:
     return cost.timer(config(name, length))
 
 
-def measure(seed: int) -> Found:
-    """Tokens a second by length; each seed is one more turn of all models and lengths."""
+def measure(seed: int) -> Measurement:
+    """Tokens a second by row length; each seed is one more turn of all models and lengths."""
     del seed
     speed = lambda name, length: POSITIONS / timer(name, length)(UPDATES)
     return {name: {str(length): speed(name, length) for length in LENGTHS} for name in MODELS}
 
 
-def slowdown(one: Found) -> dict[str, float]:
-    """By what factor each model is slower with the longest rows than with the shortest."""
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Compares the median slowdown from the shortest to the longest rows: a disturbed turn counts little."""
     first, last = str(LENGTHS[0]), str(LENGTHS[-1])
-    return {name: one[name][first] / one[name][last] for name in MODELS}
-
-
-def judge(found: Sequence[Found]) -> Verdict:
-    """By the median of these factors, in which a turn beside other work counts little."""
-    factors = {name: [slowdown(one)[name] for one in found] for name in MODELS}
-    transformer, lstm = (statistics.median(factors[name]) for name in MODELS)
-    told = [f'{name} {spread(values, ".2f")}' for name, values in factors.items()]
-    return Verdict(lstm > 2 * transformer, f'times slower: {"; ".join(told)}')
-
-
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """Tokens a second by length, each turn a line."""
-    for i, name in enumerate(MODELS):
-        for one in found:
-            label = name if one is found[0] else None
-            axes[0].plot(LENGTHS, list(one[name].values()), color=f'C{i}', marker='.', label=label)
-    axes[0].set(xscale='log', xlabel='positions of a row', ylabel='tokens a second')
-    axes[0].set_ylim(bottom=0)
-    axes[0].set_xticks(LENGTHS, list(map(str, LENGTHS)))
-    axes[0].minorticks_off()
-    axes[0].legend()
+    slowdowns = by_name(measurements, lambda m: {name: m[name][first] / m[name][last] for name in MODELS})
+    transformer, lstm = (statistics.median(slowdowns[name]) for name in MODELS)
+    return Verdict(lstm > 2 * transformer, f'times slower: {spreads(slowdowns, ".2f")}')
 
 
 CLAIM = Claim(
@@ -83,7 +66,16 @@ CLAIM = Claim(
     seeds=TURNS,
     measure=measure,
     judge=judge,
-    draw=draw,
+    panels=(
+        curves(
+            LENGTHS,
+            ticks='log',
+            legend=True,
+            ylim=(0, None),
+            xlabel='positions of a row',
+            ylabel='tokens a second',
+        ),
+    ),
     why=(
         'Two CPU cores have little to compute in parallel: a step of 8 rows, as there are of rows of 256, '
         'keeps them as busy as one of 128 rows. What a device with thousands of cores would wait for is '

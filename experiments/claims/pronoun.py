@@ -1,22 +1,24 @@
-"""Does attention resolve the pronoun? How "it" looks at its noun, and the pronouns where it cannot."""
+"""Does attention resolve the pronoun? How "it" attends to its noun, and what happens where it cannot."""
 
 from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Int
+from matplotlib.axes import Axes
 
 from experiments.claims import grammar
-from experiments.claims.claim import OVER_PAIRS, Claim, Found, Verdict, by_training, interval
+from experiments.claims.claim import OVER_PAIRS, Claim, Measurement, Verdict, by_training, interval
+from experiments.claims.panels import bars
 
 LEAST, LEARNED = 0.1, 0.9
 ENCODER, CROSS = grammar.BLOCKABLE
 IT_TO_ANTECEDENT, IT_TO_OTHER = 'it → antecedent', 'it → other noun'
 
 
-def measure(seed: int) -> Found:
-    """How far a head of the encoder prefers the antecedent, and the answers with parts of attention blocked.
+def measure(seed: int) -> Measurement:
+    """Measures a head's preference for the antecedent, and the answers with parts of attention blocked.
 
-    The head is chosen on the first half of the pairs; what is said of it is of the second.
+    The head of the encoder is chosen on the first half of the pairs and measured on the second.
     """
     model, asked = grammar.trained(seed), grammar.questions()
     preferred = grammar.preference(grammar.attended(model), asked)
@@ -25,7 +27,7 @@ def measure(seed: int) -> Found:
     of = lambda mark: mark[:, :, None]
     to = lambda mark: mark[:, None, :]
     pronoun = np.arange(grammar.ROOM) == asked.asked[:, None]
-    # What is known of the noun stays at the noun.
+    # Other pieces learn nothing of the noun.
     kept = {ENCODER: of(~asked.antecedent) & to(asked.antecedent)}
     unread = {CROSS: of(pronoun) & to(asked.antecedent)}
     blocked = {
@@ -36,68 +38,76 @@ def measure(seed: int) -> Found:
         'pronoun → antecedent': unread,
         'all and pronoun → antecedent': kept | unread,
     }
-    right = {name: grammar.answers(model, masks).right for name, masks in blocked.items()}
-    same = {name: equal(grammar.translations(model, masks)) for name, masks in blocked.items()}
     return {
         'head': [int(number) + 1 for number in head],
         'preferred': preferred[head][half:].tolist(),
-        'right': {name: found.astype(int).tolist() for name, found in right.items()},
-        'same': same,
+        'right': {
+            name: grammar.answers(model, masks).right.astype(int).tolist() for name, masks in blocked.items()
+        },
+        'same': {name: equal(grammar.translations(model, masks)) for name, masks in blocked.items()},
     }
 
 
 def equal(written: Int[np.ndarray, 'B T']) -> dict[str, list[int]]:
-    """Which translations are the reference, and which are but for another pronoun; by sentence, 1 or 0."""
+    """Marks with 1 the translations that equal the reference, and those that differ only in the pronoun."""
     asked = grammar.questions()
     reference, rows = asked.batch['target'].tokens, np.arange(len(written))
-    # What follows the end of a sentence is padding in both.
+    # Both are padded after the end of a sentence.
     alike = written == reference
     pronoun = alike[rows, asked.asked]
     another = np.isin(written[rows, asked.asked], asked.pronouns) & ~pronoun
     alike[rows, asked.asked] = True
     rest = alike.all(axis=-1)
     kinds = {'all': rest & pronoun, 'but the pronoun': rest & another}
-    return {name: found.astype(int).tolist() for name, found in kinds.items()}
+    return {name: marks.astype(int).tolist() for name, marks in kinds.items()}
 
 
 @by_training
-def judge(one: Found) -> Verdict:
-    """By the preference of the head, and by what blocking costs."""
-    right = {name: np.mean(values) for name, values in one['right'].items()}
+def judge(m: Measurement) -> Verdict:
+    """Looks at the preference of the head, and at what blocking costs."""
+    right = {name: np.mean(values) for name, values in m['right'].items()}
     holds = (
         right['nothing'] >= LEARNED
-        and np.mean(one['preferred']) >= LEAST
+        and np.mean(m['preferred']) >= LEAST
         and right[IT_TO_ANTECEDENT] < right[IT_TO_OTHER]
     )
-    told = [f'{name} {interval(values, ".3f")}' for name, values in one['right'].items()]
+    answers = [f'{name} {interval(values, ".3f")}' for name, values in m['right'].items()]
     same = [
         f'{name} {" and ".join(interval(values, ".2f") for values in kinds.values())}'
-        for name, kinds in one['same'].items()
+        for name, kinds in m['same'].items()
     ]
-    layer, head = one['head']
-    preferred = interval(one['preferred'], '.2f')
+    layer, head = m['head']
+    preferred = interval(m['preferred'], '.2f')
     return Verdict(
         bool(holds),
-        f'head {head} of layer {layer} prefers by {preferred}; right, blocked: {"; ".join(told)}; greedy '
+        f'head {head} of layer {layer} prefers by {preferred}; right, blocked: {"; ".join(answers)}; greedy '
         'translations that are the reference, and those that differ from it only in the pronoun, blocked: '
         f'{"; ".join(same)}',
     )
 
 
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """The preference by pair, and the share of right answers by what is blocked."""
-    names, width = list(found[0]['right']), 0.8 / len(found)
-    for training, one in enumerate(found):
+def draw_preference(axes: Axes, measurements: Sequence[Measurement]) -> None:
+    """Draws the distribution of the preference over the sentences."""
+    for training, m in enumerate(measurements):
         label = f'training {training + 1}'
-        axes[0].hist(one['preferred'], bins=np.linspace(-1, 1, 41), alpha=0.6, label=label)
-        places = np.arange(len(names)) + width * (training - (len(found) - 1) / 2)
-        axes[1].barh(places, [np.mean(one['right'][name]) for name in names], width)
-    axes[0].set(xlabel='weight on the antecedent less that on the other noun', ylabel='sentences')
-    axes[0].legend()
-    axes[1].set_yticks(range(len(names)), names)
-    axes[1].axvline(0.5, color='0.7', linestyle=':')
-    axes[1].invert_yaxis()
-    axes[1].set(xlim=(0, 1), xlabel='right pronouns', ylabel='blocked')
+        axes.hist(m['preferred'], bins=np.linspace(-1, 1, 41), alpha=0.6, label=label)
+    axes.set(xlabel='weight on the antecedent less that on the other noun', ylabel='sentences')
+    axes.legend()
+
+
+def draw_answers(axes: Axes, measurements: Sequence[Measurement]) -> None:
+    """Draws the share of right answers, by what is blocked."""
+    draw = bars(
+        lambda m: list(m['right']),
+        lambda m: [np.mean(values) for values in m['right'].values()],
+        horizontal=True,
+        xlim=(0, 1),
+        xlabel='right pronouns',
+        ylabel='blocked',
+    )
+    draw(axes, measurements)
+    axes.axvline(0.5, color='0.7', linestyle=':')
+    axes.invert_yaxis()
 
 
 CLAIM = Claim(
@@ -113,9 +123,11 @@ CLAIM = Claim(
     seeds=grammar.SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
+    panels=(
+        draw_preference,
+        draw_answers,
+    ),
     spread=OVER_PAIRS,
-    panels=2,
     why=(
         'It depends on the training, and a processor that rounds otherwise makes it another. In the first, '
         'make run itself, the decoder finds the noun: where the pronoun cannot attend to it, half of the '

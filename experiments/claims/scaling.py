@@ -8,20 +8,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.claim import Claim, Found, Verdict, spread
+from experiments.claims.claim import Claim, Measurement, Panel, Verdict, spread
+from experiments.claims.panels import curves
 from transformer.nn.kernels import full
-from transformer.nn.kernels.kernel import KEEP_ALL
+from transformer.nn.kernels.kernel import Rows
 
-# From small to the paper's widest head, that of row A1 in Table 3.
+# From small to the paper's widest head, in row A1 of Table 3.
 WIDTHS = (4, 16, 64, 128, 512)
 ROWS, KEYS, VALUES, SEEDS = 16, 64, 64, 5
-# What queries are multiplied by before attention, which divides by sqrt(d_k) in any case.
+# Multiplies the queries before attention, which always divides by sqrt(d_k).
 FACTORS = {'divided': lambda width: 1.0, 'not divided': math.sqrt}
 
 
 @functools.cache
 def _attended(width: int) -> Callable:
-    """The weights of queries, and the gradients of u·output with respect to what softmax takes."""
+    """A program of the weights of queries, and the gradients of u·output with respect to softmax's input."""
 
     def one(query, key, value, u):
         segments = jnp.ones(key.shape[:2], jnp.int32)
@@ -29,17 +30,17 @@ def _attended(width: int) -> Callable:
         def projected(added):
             # A bias is added to q·k, before the division.
             bias = added * math.sqrt(width)
-            found = full.attend(query, key, value, segments, segments, bias, KEEP_ALL, causal=False)
+            found = full.attend(Rows(query, key, value, segments, segments, bias), causal=False)
             return jnp.sum(found * u)
 
-        weights = full.weights(query, key, segments, segments, None, causal=False)
+        weights = full.weights(Rows(query, key, value, segments, segments), causal=False)
         return weights, jax.grad(projected)(jnp.zeros(weights.shape))
 
     return jax.jit(one)
 
 
 def saturation(width: int, factor: float, seed: int) -> dict[str, float]:
-    """The mean entropy of the weights, as a share of the greatest, and the median norm of the gradient.
+    """The weights' mean entropy as a share of the greatest, and the median norm of the gradient.
 
     Queries, keys and values are standard normal, as in the paper's footnote 4; u is a random unit vector for
     every query.
@@ -54,44 +55,28 @@ def saturation(width: int, factor: float, seed: int) -> dict[str, float]:
     return {'entropy': float(np.mean(entropy) / math.log(KEYS)), 'gradient': float(np.median(norms))}
 
 
-def measure(seed: int) -> Found:
-    """Both by width, with the division and without it."""
+def measure(seed: int) -> Measurement:
+    """Entropy and gradient by width, with and without the division."""
     return {
         name: {str(width): saturation(width, factor(width), seed) for width in WIDTHS}
         for name, factor in FACTORS.items()
     }
 
 
-def kept(one: Found, name: str, quantity: str) -> float:
-    """What the widest keys keep of the entropy or gradient that the narrowest have."""
-    return one[name][str(WIDTHS[-1])][quantity] / one[name][str(WIDTHS[0])][quantity]
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Compares what the widest keys keep of the entropy and gradient of the narrowest."""
+    narrow, wide = str(WIDTHS[0]), str(WIDTHS[-1])
+    parts, holds = [], True
+    for key in ('entropy', 'gradient'):
+        kept = {name: [m[name][wide][key] / m[name][narrow][key] for m in measurements] for name in FACTORS}
+        holds &= min(kept['divided']) > 0.5 and max(kept['not divided']) < 0.1
+        parts += [f'{key} kept, {name}: {spread(values, ".3f")}' for name, values in kept.items()]
+    return Verdict(holds, '; '.join(parts))
 
 
-def judge(found: Sequence[Found]) -> Verdict:
-    """By the share of both that is kept."""
-    told, holds = [], True
-    for quantity in ('entropy', 'gradient'):
-        shares = {name: [kept(one, name, quantity) for one in found] for name in FACTORS}
-        holds &= min(shares['divided']) > 0.5 and max(shares['not divided']) < 0.1
-        told += [f'{quantity} kept, {name}: {spread(values, ".3f")}' for name, values in shares.items()]
-    return Verdict(holds, '; '.join(told))
-
-
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """Entropy and gradient by width, each seed a line."""
-    for i, name in enumerate(FACTORS):
-        for one in found:
-            label = name if one is found[0] else None
-            for panel, quantity in zip(axes, ('entropy', 'gradient'), strict=True):
-                values = [at[quantity] for at in one[name].values()]
-                panel.plot(WIDTHS, values, color=f'C{i}', marker='.', label=label)
-    axes[0].set(ylim=(0, 1.05), ylabel='entropy of the weights / log(keys)')
-    axes[1].set(yscale='log', ylabel='median norm of the gradient')
-    for panel in axes:
-        panel.set(xscale='log', xlabel='d_k')
-        panel.set_xticks(WIDTHS, list(map(str, WIDTHS)))
-        panel.minorticks_off()
-    axes[0].legend()
+def _panel(key: str, **options) -> Panel:
+    values = lambda m: {name: [at[key] for at in m[name].values()] for name in FACTORS}
+    return curves(WIDTHS, values, ticks='log', xlabel='d_k', **options)
 
 
 CLAIM = Claim(
@@ -108,6 +93,8 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
-    panels=2,
+    panels=(
+        _panel('entropy', legend=True, ylim=(0, 1.05), ylabel='entropy of the weights / log(keys)'),
+        _panel('gradient', yscale='log', ylabel='median norm of the gradient'),
+    ),
 )

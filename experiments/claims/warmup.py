@@ -8,10 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.claims.claim import Claim, Found, Verdict, config_of, spread
+from experiments.claims.claim import Claim, Measurement, Panel, Verdict, by_name, config_of, prepared, spreads
+from experiments.claims.panels import curves
 from transformer.config import Config, replace
-from transformer.tasks import sums_of
-from transformer.tasks.language import task
+from transformer.tasks import sums_of, task_of
 from transformer.training import optim
 from transformer.training.step import initial_state
 
@@ -39,12 +39,13 @@ MODEL = {
 
 @functools.cache
 def _update(config: Config) -> Callable:
-    """The program of an update of several models, each with its own learning rate."""
+    """The compiled update of several models at once, each with its own learning rate."""
     unit = optim.adam(replace(config, {'train.peak_lr': 1.0, 'train.warmup_steps': 1}))
 
     def loss(params, batch):
-        found = sums_of(config)(params, batch, None)
-        return found['loss'] / found['weight']
+        # The whole batch as one microbatch.
+        sums = sums_of(config)(params, jax.tree.map(lambda x: x[None], batch), None)
+        return sums['loss'] / sums['weight']
 
     def one(params, state, batch, rate):
         value, gradient = jax.value_and_grad(loss)(params, batch)
@@ -60,12 +61,12 @@ def rates(config: Config) -> np.ndarray:
     return np.asarray([optim.learning_rate(config, step) for step in range(1, UPDATES + 1)])
 
 
-def measure(seed: int) -> Found:
+def measure(seed: int) -> Measurement:
     """The mean loss of the last updates, by norm, warm-up and learning rate."""
-    found = {}
+    losses_by_norm = {}
     for norm in NORMS:
         config = config_of(MODEL | {'model.norm': norm, 'train.seed': seed})
-        order = task.batches(config, prepared(config_of(MODEL)), 'train')
+        order = task_of(config).batches(config, prepared(config_of(MODEL)), 'train')
         schedules = np.stack(
             [
                 rates(replace(config, {'train.peak_lr': rate, 'train.warmup_steps': warmup}))
@@ -81,39 +82,36 @@ def measure(seed: int) -> Found:
             params, state, loss = update(params, state, order.batch(step), schedules[:, step])
             losses.append(loss)
         last = np.mean(losses[-SCORED:], axis=0).reshape(len(WARMUPS), len(RATES))
-        found[norm] = {
+        losses_by_norm[norm] = {
             str(warmup): {str(rate): float(loss) for rate, loss in zip(RATES, row, strict=True)}
             for warmup, row in zip(WARMUPS, last, strict=True)
         }
-    return found
+    return losses_by_norm
 
 
-def cost(one: Found, norm: str) -> float:
-    """By how much the least loss without warm-up is above that with it, each at its best learning rate."""
-    without, with_it = (min(one[norm][str(warmup)].values()) for warmup in WARMUPS)
+def cost(m: Measurement, norm: str) -> float:
+    """How much higher the least loss is without warm-up than with it, each at its best learning rate."""
+    without, with_it = (min(m[norm][str(warmup)].values()) for warmup in WARMUPS)
     return without - with_it
 
 
-def judge(found: Sequence[Found]) -> Verdict:
-    """By what leaving out the warm-up costs."""
-    costs = {norm: [cost(one, norm) for one in found] for norm in NORMS}
-    told = [f'{norm}-norm {spread(values, ".3f")}' for norm, values in costs.items()]
-    holds = min(costs['post']) > 0.1 and max(costs['pre']) < 0.05
-    return Verdict(holds, f'nats that no warm-up costs: {"; ".join(told)}')
+def judge(measurements: Sequence[Measurement]) -> Verdict:
+    """Compares what leaving out the warm-up costs."""
+    costs = by_name(measurements, lambda m: {f'{norm}-norm': cost(m, norm) for norm in NORMS})
+    holds = min(costs['post-norm']) > 0.1 and max(costs['pre-norm']) < 0.05
+    return Verdict(holds, f'nats that no warm-up costs: {spreads(costs, ".3f")}')
 
 
-def draw(axes: Sequence, found: Sequence[Found]) -> None:
-    """The loss by learning rate, a panel each norm, each seed a line."""
-    for panel, norm in zip(axes, NORMS, strict=True):
-        for i, warmup in enumerate(map(str, WARMUPS)):
-            for one in found:
-                label = f'warm-up of {warmup}' if one is found[0] else None
-                losses = list(one[norm][warmup].values())
-                panel.plot(RATES, losses, color=f'C{i}', marker='.', label=label)
-        panel.set(xscale='log', xlabel='learning rate', ylabel='loss', title=f'{norm}-norm')
-        panel.set_xticks(RATES, list(map(str, RATES)))
-        panel.minorticks_off()
-    axes[0].legend()
+def _panel(norm: str, legend: bool) -> Panel:
+    return curves(
+        RATES,
+        lambda m: {f'warm-up of {warmup}': list(m[norm][str(warmup)].values()) for warmup in WARMUPS},
+        ticks='log',
+        legend=legend,
+        xlabel='learning rate',
+        ylabel='loss',
+        title=f'{norm}-norm',
+    )
 
 
 CLAIM = Claim(
@@ -128,8 +126,7 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    draw=draw,
-    panels=2,
+    panels=(*(_panel(norm, legend=norm == NORMS[0]) for norm in NORMS),),
     why=(
         'Post-norm does need it here, but pre-norm gains from it too, though less: a warm-up lets it use a '
         'learning rate three times as high. How much post-norm needs it depends on the model: in a trial '

@@ -1,7 +1,7 @@
 """Measures the paper's Table 1: self-attention, recurrent, convolutional and restricted layers.
 
-FLOPs against n and d with fitted exponents, sequential operations, path lengths, seconds and memory, each
-beside what the paper says; the same for the kernels of `model.attention`.
+It prints FLOPs against n and d with fitted exponents, sequential operations, path lengths, seconds and
+memory, each beside the paper's entry, and the same costs for the kernels of `model.attention`.
 """
 
 import datetime
@@ -24,15 +24,15 @@ KEYS = ('date', 'seconds', 'environment', 'd_model', 'limit', 'layers', 'paths',
 
 
 def complexity(call: Call) -> None:
-    """Measures, or reads what was measured; prints the tables, and writes them with pictures and a page."""
-    given, folder = call.flags.result, pathlib.Path(call.flags.output)
+    """Measures, or reads an earlier result; prints the tables and writes them with pictures and a page."""
+    folder = pathlib.Path(call.flags.output)
     scope = Scope(call.flags.d_model, call.flags.longest, int(call.flags.memory_gib * GIB))
     if scope.d % (2 * layers.D_K):
         raise ConfigError(f'--d_model={scope.d}: must be a multiple of {2 * layers.D_K}')
-    shown = None if given is None else _read(given)
-    # Before the minutes of measuring, whose result would be lost if there were no such folder.
+    earlier = None if call.flags.result is None else _read(call.flags.result)
+    # Before the minutes of measuring, whose result would be lost without a folder.
     folder.mkdir(parents=True, exist_ok=True)
-    found = shown or _measured(scope)
+    found = earlier or _measured(scope)
     files.write_json(folder / RESULT, found)
     files.write_text(folder / 'table.md', tables.markdown(found))
     charts.write(found, folder)
@@ -44,8 +44,8 @@ def _measured(scope: Scope) -> dict[str, object]:
     start = time.perf_counter()
     found = measure.everything(scope)
     took = round(time.perf_counter() - start, 1)
-    told = {'date': datetime.date.today().isoformat(), 'seconds': took, 'environment': process.environment()}
-    return told | found
+    today = datetime.date.today().isoformat()
+    return {'date': today, 'seconds': took, 'environment': process.environment()} | found
 
 
 def _read(file: str) -> Mapping:
@@ -57,7 +57,7 @@ def _read(file: str) -> Mapping:
 
 COMMANDS = {
     '': Command(
-        'Measures Table 1 of the paper, prints it beside what the paper says, and writes tables, pictures '
+        "Measures the paper's Table 1, prints it beside the paper's entries, and writes tables, pictures "
         'and a page.',
         complexity,
         ('output', 'd_model', 'longest', 'memory_gib', 'result'),
@@ -67,13 +67,9 @@ COMMANDS = {
 FLAGS = {
     'output': Flag(str, 'runs/complexity', 'the folder to write to', 'FOLDER'),
     'd_model': Flag(int, 512, 'the width of the layers', 'D', least=128),
-    'longest': Flag(
-        int, 16384, 'the most positions of a kernel; layers get a quarter of them', 'N', least=1024
-    ),
-    'memory_gib': Flag(
-        float, 8.0, 'what needs more memory than this, as compiled, is not run', 'GIB', least=0
-    ),
-    'result': Flag(str, None, f'a {RESULT} to show again instead of measuring', 'FILE'),
+    'longest': Flag(int, 16384, 'the most positions of a kernel; layers get a quarter', 'N', least=1024),
+    'memory_gib': Flag(float, 8.0, 'programs that need more memory than this are not run', 'GIB', least=0),
+    'result': Flag(str, None, f'an earlier {RESULT} to print instead of measuring', 'FILE'),
 }
 
 

@@ -1,4 +1,4 @@
-"""The measurements as pictures, and as a page that holds tables and pictures."""
+"""Draws the measurements, and writes a page with tables and pictures."""
 
 import html
 import pathlib
@@ -18,12 +18,12 @@ from matplotlib import ticker
 from matplotlib.figure import Figure
 
 DPI = 100
-# Of the curves; those that may lie on earlier ones are dashed.
+# Of the curves; a curve that can hide an earlier one is dashed.
 STYLES = ('o-', 's-', '^-', 'D--', 'v--')
 
 
 class Panel(NamedTuple):
-    """A cost against n: what is drawn of which pass, and in which unit."""
+    """A picture of one cost of one pass against n, in a unit."""
 
     title: str
     passes: str
@@ -40,11 +40,7 @@ PANELS = (
 
 
 def write(found: Mapping, folder: pathlib.Path) -> None:
-    """Writes the pictures as PNG, and the page.
-
-    Args:
-      found: as `measure.everything` gives it.
-    """
+    """Writes the pictures, as PNG, and the page of the measurements that `measure.everything` made."""
     timed = [record for record in found['layers'] if 'seconds' in record]
     pictures = {
         'layers': _picture(timed, [kind.name for kind in layers.TYPES], found['d_model']),
@@ -67,12 +63,12 @@ def write(found: Mapping, folder: pathlib.Path) -> None:
 
 
 def _picture(records: Sequence[Record], names: Sequence[str], d: int | None) -> Figure:
-    """All costs against n, between logarithms; a dotted line marks n = d."""
+    """All costs against n on logarithmic axes; a dotted line marks n = d."""
     figure, axes = plt.subplots(2, 2, figsize=(9, 7), layout='constrained')
     for axis, panel in zip(axes.flat, PANELS, strict=True):
         for number, name in enumerate(names):
             curve = tables.by_length(tables.of(records, name, panel.passes), panel.key)
-            # Nothing has no place on this axis.
+            # A logarithmic axis has no place for 0.
             shown = {n: value / panel.unit for n, value in curve.items() if value > 0}
             axis.plot(shown.keys(), shown.values(), STYLES[number], markersize=4, label=name)
         axis.set(xscale='log', yscale='log', title=panel.title, xlabel='n')

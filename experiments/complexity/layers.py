@@ -1,9 +1,9 @@
 """The layer types of Table 1 and the attention kernels, each as a function of its parameters and inputs.
 
-They are what the paper counts: self-attention is the products of queries, keys and values, without the
-projections around them, which cost 8·n·d² more; recurrence is one layer of Elman cells, n·d² for its inputs
-and as much for its states; a convolution is one product per tap. Heads are d_k = 64 wide, as in the paper.
-There is one row of one segment, and both sides of a position are seen, as in the encoder, unless causal.
+They compute what the paper counts. Self-attention is the products of queries, keys and values without the
+projections, which cost 8·n·d² more. Recurrence is one layer of Elman cells: n·d² for its inputs and n·d² for
+its states. A convolution is one product per tap. Heads are d_k = 64 wide, as in the paper. The input is one
+row of one segment; a position sees both sides, as in the encoder, unless the layer is causal.
 """
 
 import dataclasses
@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from transformer.config import Model
 from transformer.nn import cells
-from transformer.nn.kernels.kernel import KEEP_ALL
+from transformer.nn.kernels.kernel import Rows
 from transformer.nn.kernels.table import self_attention
 
 D_K = 64
@@ -29,8 +29,10 @@ D_K = 64
 class Layer:
     """A layer of one size.
 
-    apply: takes `(arrays, segments [1 T])`, gives outputs. arrays: the shapes of its parameters and inputs.
-    length: T.
+    Attributes:
+      apply: `(arrays, segments [1 T]) -> outputs`.
+      arrays: the shapes of its parameters and inputs.
+      length: T.
     """
 
     apply: Callable
@@ -38,17 +40,17 @@ class Layer:
     length: int
 
 
-# One layer for one size, so that what Table 1 and the kernels share is measured once.
+# Cached, so that a layer that Table 1 and the kernels share is measured once.
 @functools.cache
 def attention(n: int, d: int, *, d_k: int = D_K, causal: bool = False, **options) -> Layer:
-    """Attention by a kernel; options are those of the model that choose it, without their `attention_`."""
+    """Attention by the kernel that the model's options choose, given without their prefix `attention_`."""
     named = {key if key == 'attention' else f'attention_{key}': value for key, value in options.items()}
     kernel = self_attention(Model(**named))
 
     def apply(arrays, segments):
         heads = (array.reshape(1, n, -1, d_k) for array in arrays)
-        found = kernel.attend(*heads, segments, segments, None, KEEP_ALL, causal=causal)
-        return found.reshape(1, n, d)
+        outputs = kernel.attend(Rows(*heads, segments, segments), causal=causal)
+        return outputs.reshape(1, n, d)
 
     return Layer(apply, [_shape(1, n, d)] * 3, n)
 
@@ -68,11 +70,11 @@ def recurrent(n: int, d: int) -> Layer:
 
 
 def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = False) -> Layer:
-    """A convolution; it sees as many positions left as right, or if causal only those to the left.
+    """A convolution over as many positions left as right, or only over positions to the left if causal.
 
     Args:
       taps: k, odd unless causal.
-      dilation: positions from one tap to the next.
+      dilation: the distance between two taps.
     """
     reach = dilation * (taps - 1)
     padding = (reach, 0) if causal else (reach // 2, reach // 2)
@@ -88,13 +90,13 @@ def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = 
 
 
 def recurrent_step(d: int) -> Callable[[Float[Array, 'T D'], Float[Array, 'T D']], Float[Array, 'T D']]:
-    """One step of Elman cells at all positions: from inputs and the states before to the states after."""
+    """One step of Elman cells at all positions: `(inputs, states before) -> states after`."""
     model, layer = Model(kind='recurrent', cell='rnn_tanh', d_model=d), recurrent(1, d)
     kernels = random(layer.arrays)[0]['params']
     weights = cells.Weights(kernels['inputs'], kernels['bias'], kernels['recurrent'], None)
 
     def step(x, states):
-        # A position takes the state of the one before it.
+        # Each position continues from the state of the previous one.
         carry = (jnp.concatenate([jnp.zeros_like(states[:1]), states[:-1]]),)
         return cells.advance(model, weights, cells.project(weights, x), carry, cells.Factors())[0]
 
@@ -102,7 +104,7 @@ def recurrent_step(d: int) -> Callable[[Float[Array, 'T D'], Float[Array, 'T D']
 
 
 def random(shapes: Any) -> Any:
-    """Normal arrays of given shapes, whose variance 1 / width keeps recurrent states from saturating."""
+    """Draws normal arrays, whose variance 1 / width keeps recurrent states from saturating."""
     draw = np.random.default_rng(0)
     return jax.tree.map(
         lambda x: jnp.asarray(draw.standard_normal(x.shape, np.float32) / x.shape[-1] ** 0.5), shapes
@@ -110,16 +112,16 @@ def random(shapes: Any) -> Any:
 
 
 def forward(layer: Layer) -> Callable:
-    """The forward pass, from `(arrays, segments, gradient)`; it does not need the last."""
+    """The forward pass as a function of `(arrays, segments, gradient)`; it ignores the gradient."""
     return lambda arrays, segments, gradient: layer.apply(arrays, segments)
 
 
 def both(layer: Layer) -> Callable:
-    """Forward and backward pass: the outputs, and the gradients of all arrays from that of the outputs."""
+    """Forward and backward pass: the outputs, and the gradients of all arrays given the outputs' gradient."""
 
     def passes(arrays, segments, gradient):
-        found, pull = jax.vjp(lambda arrays: layer.apply(arrays, segments), arrays)
-        return found, pull(gradient)[0]
+        outputs, pull = jax.vjp(lambda arrays: layer.apply(arrays, segments), arrays)
+        return outputs, pull(gradient)[0]
 
     return passes
 
@@ -134,9 +136,12 @@ def _shape(*shape: int) -> jax.ShapeDtypeStruct:
 class Type(NamedTuple):
     """A layer type of Table 1.
 
-    build: takes n, d and, where it has one, its size (taps or neighbours). symbol: of that size, as in the
-      paper. sizes: the values of it that are measured, the usual one first. complexity, steps, path: what
-      the paper prints. exponents: the complexity again, by symbol.
+    Attributes:
+      build: `(n, d) -> Layer`, or `(n, d, size) -> Layer` for a type with taps or neighbours.
+      symbol: the paper's symbol of that size.
+      sizes: the sizes to measure, the usual one first.
+      complexity, steps, path: the entries in the paper's table.
+      exponents: the exponents of the complexity, by symbol.
     """
 
     name: str
@@ -152,53 +157,36 @@ class Type(NamedTuple):
 TAPS, DILATION, WINDOW = 3, 3, 64
 TYPES = (
     Type(
-        'self-attention',
-        lambda n, d: attention(n, d, attention='full'),
-        '',
-        (),
-        'O(n²·d)',
-        'O(1)',
-        'O(1)',
-        {'n': 2, 'd': 1},
-    ),
-    Type('recurrent', recurrent, '', (), 'O(n·d²)', 'O(n)', 'O(n)', {'n': 1, 'd': 2}),
-    Type(
-        'convolutional',
-        lambda n, d, k: convolution(n, d, taps=k),
-        'k',
-        (TAPS, 5, 9),
-        'O(k·n·d²)',
-        'O(1)',
-        'O(n/k)',
-        {'k': 1, 'n': 1, 'd': 2},
+        name='self-attention', build=lambda n, d: attention(n, d, attention='full'), symbol='', sizes=(),
+        complexity='O(n²·d)', steps='O(1)', path='O(1)', exponents={'n': 2, 'd': 1},
     ),
     Type(
-        'convolutional, dilated',
-        lambda n, d, k: convolution(n, d, taps=k, dilation=DILATION),
-        'k',
-        (TAPS, 5, 9),
-        'O(k·n·d²)',
-        'O(1)',
-        'O(log_k n)',
-        {'k': 1, 'n': 1, 'd': 2},
+        name='recurrent', build=recurrent, symbol='', sizes=(),
+        complexity='O(n·d²)', steps='O(n)', path='O(n)', exponents={'n': 1, 'd': 2},
     ),
     Type(
-        'self-attention, restricted',
-        lambda n, d, r: attention(n, d, attention='local', window=r),
-        'r',
-        (WINDOW, 16, 32),
-        'O(r·n·d)',
-        'O(1)',
-        'O(n/r)',
-        {'r': 1, 'n': 1, 'd': 1},
+        name='convolutional', build=lambda n, d, k: convolution(n, d, taps=k), symbol='k', sizes=(TAPS, 5, 9),
+        complexity='O(k·n·d²)', steps='O(1)', path='O(n/k)', exponents={'k': 1, 'n': 1, 'd': 2},
     ),
-)
+    Type(
+        name='convolutional, dilated', build=lambda n, d, k: convolution(n, d, taps=k, dilation=DILATION),
+        symbol='k', sizes=(TAPS, 5, 9),
+        complexity='O(k·n·d²)', steps='O(1)', path='O(log_k n)', exponents={'k': 1, 'n': 1, 'd': 2},
+    ),
+    Type(
+        name='self-attention, restricted', build=lambda n, d, r: attention(n, d, attention='local', window=r),
+        symbol='r', sizes=(WINDOW, 16, 32),
+        complexity='O(r·n·d)', steps='O(1)', path='O(n/r)', exponents={'r': 1, 'n': 1, 'd': 1},
+    ),
+)  # fmt: skip
 
 
 class Kernel(NamedTuple):
-    """A kernel of `model.attention`, and what is expected of it.
+    """A kernel of `model.attention`, and its expected costs.
 
-    options: its own for a length n. flops, memory: the exponents of n.
+    Attributes:
+      options: `n -> options of the kernel`.
+      flops, memory: the expected exponents of n.
     """
 
     name: str

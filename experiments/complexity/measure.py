@@ -1,4 +1,4 @@
-"""Measures every layer type and kernel, and fits exponents to what it finds."""
+"""Measures the costs of every layer type and kernel, and fits exponents to them."""
 
 import functools
 import math
@@ -16,16 +16,16 @@ from experiments.compiled import hlo
 from experiments.complexity import layers, paths
 from experiments.complexity.layers import Layer
 
-# One program at one size: what it is of, its size, its pass, and what was counted.
+# The costs of one pass of one layer at one size, with its name, size and pass.
 Record = dict[str, str | int | float | None]
 GIB = 2**30
-# The neighbours of restricted self-attention whose paths are measured, few so that paths are long.
+# The neighbours r of restricted self-attention in path lengths: few, so that paths are long.
 NEAR = 4
 PATH_LENGTHS = (8, 27, 28, 128)
 
 
 class Scope(NamedTuple):
-    """What is measured: d_model, the longest row of a kernel, and the memory that a program may take."""
+    """The scope of the measurements: d_model, a kernel's longest row, and a program's memory limit."""
 
     d: int
     longest: int
@@ -36,11 +36,11 @@ class Scope(NamedTuple):
         return [n for n in _powers(2) if 128 <= n <= self.longest // 4]
 
     def kernel_lengths(self) -> list[int]:
-        """The lengths of the kernels, squares, so that the square root may be a stride."""
+        """The lengths of the kernels: squares, because their square root is a stride."""
         return [n for n in _powers(4) if 256 <= n <= self.longest]
 
     def widths(self) -> list[int]:
-        """Values of d smaller than its own."""
+        """Smaller values of d."""
         return [d for d in (self.d // 8, self.d // 4, self.d // 2) if d and d % layers.D_K == 0]
 
 
@@ -61,7 +61,7 @@ def everything(scope: Scope) -> dict[str, object]:
 
 
 def _layers(scope: Scope) -> Iterable[Record]:
-    """Each layer type against n, with seconds, and against d and its own size, without."""
+    """Measures each layer type against n, with seconds, and against d and its own size, without."""
     lengths, middle = scope.lengths(), min(1024, scope.lengths()[-1])
     for kind in layers.TYPES:
         usual, others = kind.sizes[:1], kind.sizes[1:]
@@ -78,7 +78,7 @@ def _layers(scope: Scope) -> Iterable[Record]:
 
 
 def _kernels(scope: Scope) -> Iterable[Record]:
-    """Each kernel against n."""
+    """Measures each kernel against n."""
     for kernel in layers.KERNELS:
         for n in scope.kernel_lengths():
             named = {'name': kernel.name, 'n': n, 'd': scope.d, **kernel.options(n)}
@@ -87,12 +87,12 @@ def _kernels(scope: Scope) -> Iterable[Record]:
 
 
 def _paths() -> Iterable[Record]:
-    """The path lengths of each layer type, and what its formula says."""
+    """Measures the path lengths of each layer type, beside the formula's."""
     for kind in paths.kinds(layers.TAPS, NEAR):
         for n in PATH_LENGTHS:
-            found = paths.longest(kind.dependences(n))
-            said = {'formula': kind.formula(n), 'written': kind.written}
-            yield {'name': kind.name, 'n': n, 'length': found, **said}
+            length = paths.longest(kind.dependences(n))
+            formula = {'formula': kind.formula(n), 'written': kind.written}
+            yield {'name': kind.name, 'n': n, 'length': length, **formula}
 
 
 def _records(named: Record, layer: Layer, limit: int, *, timed: bool) -> Iterable[Record]:
@@ -106,7 +106,7 @@ def _records(named: Record, layer: Layer, limit: int, *, timed: bool) -> Iterabl
 
 @functools.cache
 def _costs(layer: Layer, limit: int, timed: bool) -> dict[str, Record]:
-    """What each pass of a layer costs; seconds are null of a program that needs more than the limit."""
+    """The costs of each pass of a layer; seconds are null for a program that needs more than the limit."""
     segments = jax.ShapeDtypeStruct((1, layer.length), jnp.int32)
     outputs = jax.eval_shape(layer.apply, layer.arrays, segments)
     costs = {}
@@ -130,14 +130,14 @@ def _seconds(program: Compiled, layer: Layer, outputs: jax.ShapeDtypeStruct) -> 
 
 
 def exponents(records: Sequence[Mapping], symbols: Sequence[str], key: str) -> dict[str, float]:
-    """The powers of the symbols whose product fits best, by least squares between logarithms."""
+    """The powers of the symbols whose product fits best, by least squares of the logarithms."""
     logs = [[1.0, *(math.log(record[symbol]) for symbol in symbols)] for record in records]
     found = np.linalg.lstsq(np.array(logs), np.log([record[key] for record in records]), rcond=None)
     return dict(zip(symbols, found[0][1:].tolist(), strict=True))
 
 
 def crossing(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
-    """Where the first curve over n comes to lie above the second, between logarithms; None if nowhere."""
+    """The n at which one curve rises above the other, interpolated in logarithms; None if it does not."""
     shared = sorted(set(one) & set(other))
     above = [math.log(one[n] / other[n]) for n in shared]
     for left, right, before, after in zip(shared, shared[1:], above, above[1:], strict=False):

@@ -1,9 +1,9 @@
-"""Maximum path lengths: how many layers, or recurrent steps, until later outputs depend on all inputs.
+"""Measures maximum path lengths: the layers, or recurrent steps, until outputs depend on all inputs before.
 
-What a layer connects is read off the sparsity of its Jacobian. Layers are stacked until every output
-depends on every input at or before its position. All are causal, as in a decoder: this is what a recurrence
-is, and then borders cut no path. (Of a dilated convolution that sees both sides, paths through positions
-beyond the ends of the row are missing, and some pairs stay unconnected.)
+The sparsity of a layer's Jacobian shows which positions it connects. Layers are stacked until every output
+depends on every input at or before its position. All layers are causal, as in a decoder, because a
+recurrence is, and because the ends of the row then cut no path. (In a dilated convolution that sees both
+sides, paths through positions beyond the ends are missing, and some pairs stay unconnected.)
 """
 
 import itertools
@@ -25,7 +25,10 @@ D = 2
 class Kind(NamedTuple):
     """A layer type whose paths are measured.
 
-    dependences: takes n, gives what `longest` takes. formula: the length for n; written: the same as text.
+    Attributes:
+      dependences: `n -> dependences`, the argument of `longest`.
+      formula: `n -> length`.
+      written: the formula as text.
     """
 
     name: str
@@ -65,7 +68,7 @@ def longest(dependences: Iterable[Bool[np.ndarray, 'T T']]) -> int:
     """
     reached = None
     for count, found in enumerate(dependences, 1):
-        # What was reached stays so: a later input reaches a state in fewer steps.
+        # An input once reached stays reached: a later input reaches a state in fewer steps.
         reached = found if reached is None else reached | found @ reached
         if np.tril(reached).sum() == np.tri(len(reached)).sum():
             return count

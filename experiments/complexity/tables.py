@@ -1,4 +1,4 @@
-"""The measurements as tables: Table 1, the attention kernels, path lengths, and every cost by length."""
+"""Tables of the measurements: Table 1, the attention kernels, path lengths, and every cost by length."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
@@ -8,13 +8,13 @@ from experiments.complexity.measure import GIB, Record
 from experiments.rendering import formats
 from experiments.rendering.formats import Column
 
-# What a heading says of a pass.
+# The end of a heading, by pass.
 PASSES = {'forward': '', 'both': ', both passes'}
 MIB = 2**20
 
 
 class Section(NamedTuple):
-    """A table, with its heading and what stands below it."""
+    """A table with its heading and notes."""
 
     heading: str
     columns: list[Column]
@@ -22,11 +22,7 @@ class Section(NamedTuple):
 
 
 def sections(found: Mapping) -> list[Section]:
-    """All tables.
-
-    Args:
-      found: as `measure.everything` gives it.
-    """
+    """All tables of the measurements that `measure.everything` made."""
     return [
         Section('Table 1, measured', _table_1(found), _notes(found)),
         Section('Attention kernels', _kernels(found), _kernel_notes(found)),
@@ -57,7 +53,7 @@ def of(records: Sequence[Record], name: str, passes: str) -> list[Record]:
 
 
 def by_length(records: Sequence[Record], key: str) -> dict[int, float]:
-    """A curve over n; what was not run is missing."""
+    """A curve over n, without the points that were not run."""
     return {record['n']: record[key] for record in records if record.get(key) is not None}
 
 
@@ -71,42 +67,40 @@ def crossings(found: Mapping) -> dict[int, float | None]:
 
 
 def _table_1(found: Mapping) -> list[Column]:
-    texts: dict[str, list[str]] = {}
-
-    def add(heading: str, text: str) -> None:
-        texts.setdefault(heading, []).append(text)
-
+    rows = []
     for kind in layers.TYPES:
-        add('layer', kind.name)
-        add('complexity', kind.complexity)
-        for passes, told in PASSES.items():
-            records = of(found['layers'], kind.name, passes)
-            powers = measure.exponents(records, list(kind.exponents), 'flops')
-            add(f'FLOPs{told}', ' · '.join(f'{symbol}^{power:.2f}' for symbol, power in powers.items()))
-        add('sequential operations', kind.steps)
-        for passes, told in PASSES.items():
-            add(f'trips{told}', _of_n(by_length(of(found['layers'], kind.name, passes), 'steps')))
-        add('maximum path length', kind.path)
-        add('layers on the path', next(r['written'] for r in found['paths'] if r['name'] == kind.name))
-    return _columns(texts)
+        records = {passes: of(found['layers'], kind.name, passes) for passes in PASSES}
+        powers = {p: measure.exponents(records[p], list(kind.exponents), 'flops') for p in PASSES}
+        product = lambda powers: ' · '.join(f'{symbol}^{power:.2f}' for symbol, power in powers.items())
+        rows.append(
+            {
+                'layer': kind.name,
+                'complexity': kind.complexity,
+                **{f'FLOPs{end}': product(powers[p]) for p, end in PASSES.items()},
+                'sequential operations': kind.steps,
+                **{f'trips{end}': _of_n(by_length(records[p], 'steps')) for p, end in PASSES.items()},
+                'maximum path length': kind.path,
+                'layers on the path': next(r['written'] for r in found['paths'] if r['name'] == kind.name),
+            }
+        )
+    return _columns(rows)
 
 
 def _kernels(found: Mapping) -> list[Column]:
-    texts: dict[str, list[str]] = {}
-
-    def add(heading: str, text: str) -> None:
-        texts.setdefault(heading, []).append(text)
-
+    rows = []
     for kernel in layers.KERNELS:
-        add('model.attention', kernel.name)
-        add('expected FLOPs', f'n^{kernel.flops:g}')
-        add('expected memory', f'n^{kernel.memory:g}')
-        for passes, told in PASSES.items():
+        row = {
+            'model.attention': kernel.name,
+            'expected FLOPs': f'n^{kernel.flops:g}',
+            'expected memory': f'n^{kernel.memory:g}',
+        }
+        for passes, end in PASSES.items():
             records = of(found['kernels'], kernel.name, passes)
-            for key, heading in (('flops', 'FLOPs'), ('temporary', 'memory')):
-                add(f'{heading}{told}', f'n^{measure.exponents(records, ["n"], key)["n"]:.2f}')
-            add(f'trips{told}', _of_n(by_length(records, 'steps')))
-    return _columns(texts)
+            power = lambda key, records=records: f'n^{measure.exponents(records, ["n"], key)["n"]:.2f}'
+            row |= {f'FLOPs{end}': power('flops'), f'memory{end}': power('temporary')}
+            row[f'trips{end}'] = _of_n(by_length(records, 'steps'))
+        rows.append(row)
+    return _columns(rows)
 
 
 def _paths(records: Sequence[Record]) -> list[Column]:
@@ -114,36 +108,36 @@ def _paths(records: Sequence[Record]) -> list[Column]:
     lengths = sorted({record['n'] for record in records})
     at = {(record['name'], record['n']): record for record in records}
 
-    def shown(record: Record) -> str:
-        """The length, and where the formula says something else, that."""
+    def text(record: Record) -> str:
+        """The length, and the formula's where it differs."""
         agrees = record['length'] == record['formula']
         return str(record['length']) if agrees else f'{record["length"]} ≠ {record["formula"]}'
 
-    return [
-        Column('layer', 'row', names),
-        Column('formula', 'score', [at[name, lengths[0]]['written'] for name in names]),
-        *(Column(f'n = {n}', 'score', [shown(at[name, n]) for name in names]) for n in lengths),
-    ]
+    return _columns(
+        [
+            {'layer': name, 'formula': at[name, lengths[0]]['written']}
+            | {f'n = {n}': text(at[name, n]) for n in lengths}
+            for name in names
+        ]
+    )
 
 
 def _costs(records: Sequence[Record]) -> list[Column]:
     """Every cost of every layer and length, the passes side by side."""
-    ahead = [record for record in records if record['pass'] == 'forward']
     at = {(record['name'], record['n'], record['pass']): record for record in records}
-    columns = [
-        Column('layer', 'row', [record['name'] for record in ahead]),
-        Column('n', 'score', [f'{record["n"]:,}' for record in ahead]),
-    ]
-    shown: dict[str, Callable[[Record], str]] = {
-        'GFLOPs': lambda record: _short(record['flops'] / 1e9),
-        'trips': lambda record: f'{record["steps"]:,}',
-        'MiB': lambda record: f'{record["temporary"] / MIB:,.1f}',
-        'seconds': lambda record: 'not run' if record['seconds'] is None else _short(record['seconds']),
-    }
-    for passes, told in PASSES.items():
-        each = [at[record['name'], record['n'], passes] for record in ahead]
-        columns += [Column(name + told, 'score', list(map(show, each))) for name, show in shown.items()]
-    return columns
+    rows = []
+    for name, n in dict.fromkeys((record['name'], record['n']) for record in records):
+        row = {'layer': name, 'n': f'{n:,}'}
+        for passes, end in PASSES.items():
+            record = at[name, n, passes]
+            row |= {
+                f'GFLOPs{end}': _short(record['flops'] / 1e9),
+                f'trips{end}': f'{record["steps"]:,}',
+                f'MiB{end}': f'{record["temporary"] / MIB:,.1f}',
+                f'seconds{end}': 'not run' if record['seconds'] is None else _short(record['seconds']),
+            }
+        rows.append(row)
+    return _columns(rows)
 
 
 def _short(value: float) -> str:
@@ -151,9 +145,10 @@ def _short(value: float) -> str:
     return f'{float(f"{value:.3g}"):,.12g}'
 
 
-def _columns(texts: Mapping[str, list[str]]) -> list[Column]:
-    first, *rest = texts
-    return [Column(first, 'row', texts[first]), *(Column(name, 'score', texts[name]) for name in rest)]
+def _columns(rows: Sequence[Mapping[str, str]]) -> list[Column]:
+    """A column for each heading; the first one names the rows."""
+    kinds = {heading: 'row' if i == 0 else 'score' for i, heading in enumerate(rows[0])}
+    return [Column(heading, kind, [row[heading] for row in rows]) for heading, kind in kinds.items()]
 
 
 def _timed(records: Sequence[Record]) -> list[Record]:
@@ -161,7 +156,7 @@ def _timed(records: Sequence[Record]) -> list[Record]:
 
 
 def _of_n(curve: Mapping[int, float]) -> str:
-    """A number that is constant, or in proportion to n, as text; else what it is at each n."""
+    """The number if it is constant, its multiple of n if it is proportional to n, else all numbers."""
     if len(set(curve.values())) == 1 and len(curve) > 1:
         return f'{next(iter(curve.values())):,}'
     shares = {value / n for n, value in curve.items()}
@@ -190,13 +185,13 @@ def _notes(found: Mapping) -> list[str]:
     if at:
         notes.append(f'Self-attention needs more FLOPs than recurrence above n = {", ".join(at)}.')
     slower = []
-    for passes, told in PASSES.items():
+    for passes, end in PASSES.items():
         curves = [by_length(of(timed, name, passes), 'seconds') for name in ('self-attention', 'recurrent')]
         if set.intersection(*map(set, curves)):
-            slower.append(f'{_where_above(*curves)}{told or ", forward"}')
+            slower.append(f'{_where_above(*curves)}{end or ", forward"}')
     if slower:
         notes.append(f'Self-attention takes more seconds than recurrence {"; ".join(slower)}.')
-    return [*notes, _told(found)]
+    return [*notes, _where_measured(found)]
 
 
 def _where_above(one: Mapping[int, float], other: Mapping[int, float]) -> str:
@@ -236,13 +231,13 @@ def _restricted(found: Mapping) -> list[str]:
         return []
     n = max(ran)
     saved = []
-    for passes, told in PASSES.items():
+    for passes, end in PASSES.items():
         full, local = (
             next(record for record in of(found['kernels'], name, passes) if record['n'] == n)
             for name in ('full', 'local')
         )
         faster, smaller = (full[key] / local[key] for key in ('seconds', 'temporary'))
-        saved.append(f'{faster:.1f} times as fast in 1/{smaller:.1f} of the memory{told or ", forward"}')
+        saved.append(f'{faster:.1f} times as fast in 1/{smaller:.1f} of the memory{end or ", forward"}')
     return [f'Local attention, r = {layers.WINDOW}, against full at n = {n:,}: {"; ".join(saved)}.']
 
 
@@ -255,8 +250,8 @@ def _path_notes() -> list[str]:
     ]
 
 
-def _told(found: Mapping) -> str:
-    """Where and when it was measured."""
+def _where_measured(found: Mapping) -> str:
+    """When and on what hardware the measurements were made."""
     hardware, versions = found['environment']['hardware'], found['environment']['versions']
     return (
         f'Measured on {found["date"]} in {found["seconds"]:.0f} s with {hardware["devices"]} x '

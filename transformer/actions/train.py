@@ -89,17 +89,31 @@ def run_training(
     batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
     if parallel.is_primary():
         workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
-    with owner.owned(folder):
+    with owner.hold(folder):
         return _train(config, folder, dataset, batches, on_metrics, start)
 
 
 def check_best(config: Config) -> None:
-    """Raises ConfigError where `train.best_by` names no score that the training computes."""
+    """Raises ConfigError if the training does not compute `train.best_by`, or keeps other checkpoints."""
     train, measures = config.train, {measure.name: measure for measure in task_of(config).measures}
+    setting = f'train.best_by={train.best_by!r}'
     if train.best_by not in measures:
-        raise ConfigError(f'train.best_by={train.best_by!r}: choose one of {", ".join(measures)}')
-    if measures[train.best_by].watched and not train.bleu_every:
-        raise ConfigError(f'train.best_by={train.best_by!r}: needs train.bleu_every, which is 0')
+        raise ConfigError(f'{setting}: choose one of {", ".join(measures)}')
+    watched = measures[train.best_by].watched
+    name, every = ('watch_every', train.watch_every) if watched else ('eval_every', train.eval_every)
+    if not every:
+        raise ConfigError(f'{setting}: needs train.{name}, which is 0')
+    causes = {
+        'train.patience': train.patience > 0,
+        setting: train.best_by != configs.OPTIONS['train.best_by'].default,
+        "train.scored='best'": train.scored == 'best',
+    }
+    cause = next((cause for cause, asks_for_the_best in causes.items() if asks_for_the_best), None)
+    if cause and every % train.checkpoint_every:
+        raise ConfigError(
+            f'train.{name}={every}: must be a multiple of train.checkpoint_every={train.checkpoint_every} '
+            f'with {cause}, so that evaluated checkpoints are kept'
+        )
 
 
 def _train(
@@ -161,21 +175,30 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches | Running | W
         return {f'dev_{name}': value for name, value in scores.items()}
 
     functions = {train.eval_every: [means]}
-    if train.bleu_every and task.watch:
-        functions.setdefault(train.bleu_every, []).append(watched)
+    if train.watch_every and task.watch:
+        functions.setdefault(train.watch_every, []).append(watched)
     best = next(measure for measure in task.measures if measure.name == train.best_by)
 
     def cost(scores: Mapping[str, float]) -> float | None:
         value = scores.get(f'dev_{best.name}')
         return -value if value is not None and best.better == 'higher' else value
 
-    return DevScores(functions, cost, train.bleu_every if best.watched else train.eval_every)
+    return DevScores(functions, cost, train.watch_every if best.watched else train.eval_every)
 
 
 def _record(run: Run, params: models.Params, done: loop.Progress) -> None:
     """Averages checkpoints where the config says so, and writes the result without new scores."""
-    if run.config.train.average_last:
-        restore.average(run)
+    train = run.config.train
+    if train.average_last:
+        # The last update is averaged whatever its number.
+        last = min(train.average_last, 1 + (done.step - 1) // train.average_every)
+        if last < train.average_last:
+            logging.warning(
+                '%s: averages %d checkpoints, not train.average_last=%d: %d updates make no more of them '
+                'train.average_every=%d updates apart',
+                run.folder, last, train.average_last, done.step, train.average_every,
+            )  # fmt: skip
+        restore.average(run, last)
     digest = fingerprint(jax.device_get(params))
     new = {
         'params': cost.parameters(params),

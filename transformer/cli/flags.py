@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-from absl import flags
+from absl import flags, logging
 
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
@@ -45,8 +45,8 @@ class Program(NamedTuple):
       name: how the help calls it.
       usage: what it does.
       commands: by name; a program of one command has it under ''.
-      flags: of all commands. With a flag `config` without a default, `--config.GROUP.OPTION=VALUE`
-        changes the config.
+      flags: of all commands. With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes
+        the config.
       default: the command where no word names one.
     """
 
@@ -144,6 +144,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
             rest.append(word)
             continue
         key, value = match.groups()
+        key = declare.check_name(configs.OPTIONS, key)
         changes[key] = declare.parse_value(configs.OPTIONS, key, next(left, '') if value is None else value)
     return rest, changes
 
@@ -171,17 +172,22 @@ def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
 def config(call: Call) -> Config:
     """The config of a call: that of its file, with its changes.
 
+    Options of the file that have no meaning beside the changes, such as those of another kind of model, are
+    set back to their defaults with a warning.
+
     Raises:
       ConfigError: the file is missing or wrong, or a value or combination is impossible.
     """
     if not os.path.isfile(call.file):
         raise ConfigError(f'--config: missing; there is no {call.file} in this folder')
-    values = read_config_file(call.file)
-    for key, value in call.changes.items():
-        group, name = key.split('.')
-        if group in values:
-            values[group][name] = value
-    return configs.resolve(values)
+    values = configs.present_values(read_config_file(call.file))
+    changed = declare.present_values(configs.OPTIONS, values | call.changes)
+    kept, dropped = declare.drop_unused(configs.OPTIONS, changed, call.changes)
+    resolved = configs.resolve(configs.config_dict(kept))
+    if dropped:
+        options = ', '.join(f'{key}={changed[key]!r}' for key in dropped)
+        logging.warning('%s: left out, because the command line makes it meaningless: %s', call.file, options)
+    return resolved
 
 
 def work_directory(call: Call) -> str:
@@ -228,4 +234,5 @@ def parse_changes(words: Sequence[str]) -> dict[str, object]:
       ConfigError: one is not OPTION=VALUE, or there is no such option or value.
     """
     pairs = parse_pairs('set', words).items()
-    return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in pairs}
+    names = {declare.check_name(configs.OPTIONS, key): value for key, value in pairs}
+    return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in names.items()}

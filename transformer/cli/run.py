@@ -136,7 +136,7 @@ def average(call: Call) -> None:
     from transformer.runs import owner, restore
 
     run = open_run(call)
-    with owner.owned(run.folder):
+    with owner.hold(run.folder):
         steps = restore.average(run, call.flags.last, call.flags.every)
     print(f'{run.folder}: average of the checkpoints {", ".join(map(str, steps))}')
 

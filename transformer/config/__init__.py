@@ -1,18 +1,29 @@
-"""Configs: every option, config files, and the frozen `Config` that the rest of the package reads.
+"""Configs: all options, config files, and the frozen `Config` that the rest of the package reads.
 
-A config file imports `config_dict` from here. declare.py has the machinery of options, options.py has the
-options, resolve.py derives and checks values, files.py reads and writes files.
+A config file imports `config_dict` from here, or `config_beside` to start from another file. declare.py has
+the machinery of options, options.py the options; resolve.py derives and checks values, files.py reads and
+writes files.
 """
 
 from transformer.config.declare import ConfigError
-from transformer.config.files import from_json, to_json
-from transformer.config.options import OPTIONS, Config, Data, Decode, Model, Train
+from transformer.config.files import config_beside, from_json, to_json
+from transformer.config.options import (
+    FORM,
+    KINDS,
+    OPTIONS,
+    Config,
+    Data,
+    Decode,
+    Images,
+    Masked,
+    Model,
+    Train,
+)
 from transformer.config.resolve import (
     BUCKETED_POSITIONS,
     BYTE_PIECES,
     FLASH,
     PAPER_TOKENS,
-    SERVES,
     check_devices,
     check_platform,
     config_dict,
@@ -21,13 +32,17 @@ from transformer.config.resolve import (
     evaluation_options,
     flatten,
     portable,
+    present_values,
     replace,
     resolve,
+    row_positions,
+    set_option,
+    unflatten,
 )
 
 __all__ = [
-    'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'Model',
-    'OPTIONS', 'PAPER_TOKENS', 'SERVES', 'Train', 'check_devices', 'check_platform', 'config_dict',
-    'derivable', 'differences',
-    'evaluation_options', 'flatten', 'from_json', 'portable', 'replace', 'resolve', 'to_json',
+    'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'FORM', 'Images',
+    'KINDS', 'Masked', 'Model', 'OPTIONS', 'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform',
+    'config_beside', 'config_dict', 'derivable', 'differences', 'evaluation_options', 'flatten', 'from_json',
+    'portable', 'present_values', 'replace', 'resolve', 'row_positions', 'set_option', 'to_json', 'unflatten',
 ]  # fmt: skip

@@ -1,22 +1,31 @@
-"""How an option is declared, checked, parsed and listed. Which options there are is groups.py's business.
+"""Declares, checks, parses and lists options; options.py has the options themselves.
 
-Options are fields of dataclasses, one dataclass a group. `declared` gives them by their dotted names,
-as `model.h`; the functions that check a name or a value take that table first.
+Options are fields of dataclasses, one dataclass per group. `declared` lists them by dotted name, such as
+`model.h`. The functions that check a name or a value take that table first.
 """
 
 import dataclasses
 import difflib
 import math
 import types
-from collections.abc import Mapping
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 
 class ConfigError(ValueError):
-    """A user's mistake, told in one line that names the option, its value and the choices."""
+    """A user's mistake, reported in one line that names the option, its value and the choices."""
 
 
 Declared = Mapping[str, dataclasses.Field]
+# Other options and the values that they must have: (name, values, name, values, ...).
+Conditions = tuple[str | tuple[object, ...], ...]
+
+
+class OldValue(NamedTuple):
+    """A value that an option had once: the value that replaced it, and the conditions of that."""
+
+    value: object
+    only: Conditions = ()
 
 
 def option(
@@ -26,73 +35,113 @@ def option(
     *,
     minimum=None,
     maximum=None,
-    free: bool = False,
-    only: tuple[str | tuple[str, ...], ...] = (),
+    free: bool | Literal['evaluation'] = False,
+    only: Conditions = (),
+    once: tuple[str, ...] = (),
+    old_values: Mapping[str, OldValue] = types.MappingProxyType({}),
 ) -> Any:
     """Declares one option of a dataclass.
 
     Args:
-      default: the paper's value; None means that the value is derived from others.
-      doc: one line.
-      section: the paper's section or table, where it has one.
+      default: the paper's value; None means that the value is derived from other options.
+      doc: its meaning in one line.
+      section: the paper's section or table, if it has one.
       minimum, maximum: inclusive bounds of a number.
-      free: whether the option may change when a work directory is used again, since it does not
-        change what is learned.
-      only: another option and the values that it must have for this one to mean anything, then perhaps
-        a second option and its values, and so on; with any other value, setting this option is refused.
+      free: whether the option may change when a work directory is used again, because it does not
+        change what is learned; 'evaluation' if it changes the evaluation of a trained model.
+      only: conditions under which the option has a meaning; setting it under any others is refused.
+      once: its earlier names in the same group, which stay readable.
+      old_values: earlier values, which stay readable.
     """
-    bounds = {'minimum': minimum, 'maximum': maximum}
-    conditions = tuple(zip(only[::2], only[1::2], strict=True))
-    metadata = {'doc': doc, 'section': section, 'free': free, 'only': conditions, **bounds}
+    metadata = {
+        'doc': doc,
+        'section': section,
+        'minimum': minimum,
+        'maximum': maximum,
+        'free': free,
+        'only': _pairs(only),
+        'once': once,
+        'old_values': old_values,
+    }
     return dataclasses.field(default=default, metadata=metadata)
+
+
+def group(options: type, *, only: Conditions = (), free: bool | Literal['evaluation'] = False) -> Any:
+    """Declares a group whose options have something in common.
+
+    Args:
+      options: the group's dataclass, whose fields are options.
+      only, free: as for `option`, of every option in the group.
+    """
+    return dataclasses.field(default=options(), metadata={'only': _pairs(only), 'free': free})
+
+
+def _pairs(only: Conditions) -> tuple[tuple[str, tuple[object, ...]], ...]:
+    return tuple(zip(only[::2], only[1::2], strict=True))
 
 
 def declared(config: type) -> Declared:
     """Every option of a dataclass of groups, by dotted name; `type` is the evaluated annotation."""
-    found = {}
-    for group in dataclasses.fields(config):
-        hints = get_type_hints(group.type)
-        for field in dataclasses.fields(group.type):
+    options = {}
+    for part in dataclasses.fields(config):
+        hints, common = get_type_hints(part.type), part.metadata
+        for field in dataclasses.fields(part.type):
             field.type = hints[field.name]
-            found[f'{group.name}.{field.name}'] = field
-    return found
+            of_group = {
+                'only': (*common.get('only', ()), *field.metadata['only']),
+                'free': field.metadata['free'] or common.get('free', False),
+            }
+            field.metadata = types.MappingProxyType({**field.metadata, **of_group})
+            options[f'{part.name}.{field.name}'] = field
+    return options
 
 
 def plain_type(field: dataclasses.Field) -> type:
-    """The type of an option's values: `int` for `int | None`, `str` for a Literal."""
+    """Returns the type of an option's values: `int` for `int | None`, `str` for a Literal."""
     wanted = _without_none(field)
     return str if get_origin(wanted) is Literal else wanted
 
 
 def choices(field: dataclasses.Field) -> tuple[str, ...]:
-    """The values that an option can have; empty where any value of its type will do."""
+    """Lists the values that an option can have; empty if any value of its type will do."""
     wanted = _without_none(field)
     return get_args(wanted) if get_origin(wanted) is Literal else ()
 
 
 def _without_none(field: dataclasses.Field) -> type:
-    """The type of an option's values, where None means that the value is derived."""
+    """Returns the type of an option's values except None, which means that the value is derived."""
     if get_origin(field.type) in (Union, types.UnionType):
         return next(t for t in get_args(field.type) if t is not type(None))
     return field.type
 
 
-def check_name(table: Declared, key: str) -> None:
-    """Raises ConfigError where `key` is no option, with the nearest one."""
-    if key not in table:
-        raise ConfigError(f'{key}: no such option{_nearest(key, table)}')
+def check_name(table: Declared, key: str) -> str:
+    """Returns the present name of option `key`, which may be one of its earlier names.
+
+    Raises:
+      ConfigError: there is no such option; the message suggests the nearest one.
+    """
+    if key in table:
+        return key
+    part, _, name = key.rpartition('.')
+    for present, field in table.items():
+        if present.startswith(f'{part}.') and name in field.metadata['once']:
+            return present
+    raise ConfigError(f'{key}: no such option{_nearest(key, table)}')
 
 
 def check_value(table: Declared, key: str, value: object) -> object:
-    """The value of option `key` in its declared type.
+    """Returns the value of option `key` in its declared type.
 
     Raises:
-      ConfigError: the value has another type, is none of the choices or is out of bounds.
+      ConfigError: the value has the wrong type, is not one of the choices or is out of bounds.
     """
     field = table[key]
     wanted = plain_type(field)
     if value is None and _without_none(field) is not field.type:
         return None
+    if isinstance(value, str) and value in field.metadata['old_values']:
+        return value
     if wanted is float and type(value) is int:
         value = float(value)
     if type(value) is not wanted:
@@ -111,13 +160,17 @@ def check_value(table: Declared, key: str, value: object) -> object:
 
 
 def parse_value(table: Declared, key: str, text: str) -> object:
-    """The value of option `key` as a command line writes it.
+    """Returns the value of option `key` that a command line gives as text.
+
+    'none' sets an option back to None where that is its default.
 
     Raises:
-      ConfigError: there is no such option, or the text is not a value of it.
+      ConfigError: there is no such option, or the text is not one of its values.
     """
-    check_name(table, key)
-    wanted = plain_type(table[key])
+    field = table[key]
+    wanted = plain_type(field)
+    if text.lower() == 'none' and field.default is None:
+        return None
     if wanted is str:
         return check_value(table, key, text)
     if wanted is bool:
@@ -131,26 +184,67 @@ def parse_value(table: Declared, key: str, text: str) -> object:
         raise ConfigError(f'{key}={text!r}: expected {wanted.__name__}') from None
 
 
-def check_meaning(table: Declared, values: Mapping[str, object]) -> None:
-    """Raises ConfigError where an option was set that means nothing beside the others."""
+def present_values(table: Declared, values: Mapping[str, object]) -> dict[str, object]:
+    """Replaces earlier values by those that are written today.
+
+    Raises:
+      ConfigError: an earlier value does not go with the other options.
+    """
+    present = dict(values)
     for key, field in table.items():
-        if values[key] == field.default:
-            continue
-        for other, wanted in field.metadata['only']:
-            if values[other] not in wanted:
-                raise ConfigError(
-                    f'{key}={values[key]!r}: means nothing with {other}={values[other]!r}, only with '
-                    f'{" or ".join(map(str, wanted))}'
-                )
+        if present[key] in field.metadata['old_values']:
+            old = field.metadata['old_values'][present[key]]
+            _check_conditions(f'{key}={present[key]!r}', _pairs(old.only), present)
+            present[key] = old.value
+    return present
+
+
+def check_meaning(table: Declared, values: Mapping[str, object]) -> None:
+    """Raises ConfigError if an option is set that has no meaning beside the others."""
+    for key, field in table.items():
+        if values[key] != field.default:
+            _check_conditions(f'{key}={values[key]!r}', field.metadata['only'], values)
+
+
+def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, object]) -> None:
+    for other, wanted in conditions:
+        if values[other] not in wanted:
+            raise ConfigError(
+                f'{setting}: means nothing with {other}={values[other]!r}, only with '
+                f'{" or ".join(map(str, wanted))}'
+            )
 
 
 def has_meaning(table: Declared, values: Mapping[str, object], key: str) -> bool:
-    """Whether option `key` means anything beside the values of the others."""
+    """Whether option `key` has a meaning beside the values of the others."""
     return all(values[other] in wanted for other, wanted in table[key].metadata['only'])
 
 
+def drop_unused(
+    table: Declared, values: Mapping[str, object], changed: Collection[str]
+) -> tuple[dict[str, object], list[str]]:
+    """Sets options back to their defaults that changes of other options have made meaningless.
+
+    Args:
+      values: of all options, after the changes.
+      changed: the options that were changed; none of them is set back.
+
+    Returns:
+      The values, and the names of the options that were set back.
+    """
+    values, dropped = dict(values), []
+    for key, field in table.items():
+        if key in changed or values[key] == field.default:
+            continue
+        conditions = field.metadata['only']
+        if any(other in changed and values[other] not in wanted for other, wanted in conditions):
+            values[key] = field.default
+            dropped.append(key)
+    return values, dropped
+
+
 def markdown(table: Declared) -> str:
-    """A table of all options: name, default, values, section and meaning."""
+    """Writes a table of all options: name, default, values, section and meaning."""
     lines = ['| option | default | values | section | meaning |', '|---|---|---|---|---|']
     for key, field in table.items():
         values = ', '.join(choices(field)) or plain_type(field).__name__
@@ -163,14 +257,14 @@ def markdown(table: Declared) -> str:
 
 
 def _nearest(key: str, table: Declared) -> str:
-    """A hint at the option that is meant: the same name elsewhere, else a near one in its group, else any."""
-    group, _, name = key.rpartition('.')
+    """Suggests an option: the same name in another group, else a similar one in its group, else in any."""
+    part, _, name = key.rpartition('.')
     names = {known.rpartition('.')[2]: known for known in table}
-    same = names if name in names else {n: k for n, k in names.items() if k.startswith(f'{group}.')}
+    same = names if name in names else {n: k for n, k in names.items() if k.startswith(f'{part}.')}
     return _suggestion(name, same) or _suggestion(name, names)
 
 
 def _suggestion(word: str, known: Mapping[str, str]) -> str:
-    """A hint at the nearest word, by what is known of each; empty where none is near."""
+    """Suggests what belongs to the most similar of the known words; empty if none is similar."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.65)
     return f'; did you mean {known[near[0]]!r}?' if near else ''

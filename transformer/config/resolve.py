@@ -1,8 +1,7 @@
-"""A config: from the differences that a config file returns to frozen dataclasses, and to JSON.
+"""Resolves configs: derives missing values, checks their combinations, and returns frozen dataclasses.
 
-groups.py declares the options. A config file returns `config_dict({...})` with its differences. `resolve`
-checks all of it and returns frozen dataclasses, so that code downstream never sees an invalid or missing
-value.
+A config file returns `config_dict({...})` with its differences from the paper. `resolve` checks all of it, so
+that the rest of the package never sees an invalid or missing value.
 """
 
 import contextlib
@@ -13,31 +12,24 @@ from ml_collections import config_dict as mlc
 
 from transformer.config import declare
 from transformer.config.declare import ConfigError, check_meaning, check_name, check_value, has_meaning
-from transformer.config.options import OPTIONS, Config, Data, Model, Train
+from transformer.config.options import FORM, KINDS, OPTIONS, Config, Data, Model, Train, tasks_of
 
-# The platforms that have a fused kernel of attention.
+# Platforms with a fused attention kernel.
 FLASH = ('gpu', 'tpu')
 BYTE_PIECES = 256 + 3  # with padding, the end and the unknown piece
-# "Approximately 25000" tokens a side (§5.1). Bucketed rows end in padding, so that they take more positions:
-# in the released code 4,096 on each of 8 GPUs.
+# "Approximately 25000" tokens a side (§5.1). Bucketed rows end in padding, so they take more positions:
+# 4,096 on each of 8 GPUs in the released code.
 PAPER_TOKENS = 25_000
 BUCKETED_POSITIONS = 8 * 4096
-# The tasks that each kind of model can do.
-SERVES = {
-    'transformer': ('translation',),
-    'decoder': ('language',),
-    'recurrent': ('translation', 'language'),
-    'convolutional': ('translation', 'language'),
-}
 
 
 def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
-    """The value of every option by its dotted name, in the order of declaration."""
+    """Returns the value of every option by its dotted name, in the order of declaration."""
     return {key: getattr(getattr(config, key.split('.')[0]), key.split('.')[1]) for key in OPTIONS}
 
 
 def config_dict(changes: dict[str, object] | None = None) -> ml_collections.ConfigDict:
-    """The paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file.
+    """Returns the paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file.
 
     Raises:
       ConfigError: an unknown option.
@@ -50,40 +42,66 @@ def config_dict(changes: dict[str, object] | None = None) -> ml_collections.Conf
         values.setdefault(group, {})[name] = default
     config = ml_collections.ConfigDict(values)
     for key, value in (changes or {}).items():
-        check_name(OPTIONS, key)
-        group, name = key.split('.')
-        config[group][name] = check_value(OPTIONS, key, value)
+        set_option(config, key, value)
     return config
 
 
+def set_option(config: ml_collections.ConfigDict, key: str, value: object) -> None:
+    """Sets an option of a config that is not resolved yet.
+
+    Raises:
+      ConfigError: there is no such option, or the value is not one of its values.
+    """
+    key = check_name(OPTIONS, key)
+    group, name = key.split('.')
+    config[group][name] = check_value(OPTIONS, key, value)
+
+
 def resolve(config: ml_collections.ConfigDict) -> Config:
-    """The frozen config, with every derived value filled in.
+    """Returns the frozen config, with every derived value filled in.
 
     Raises:
       ConfigError: a value, or a combination of values, is impossible.
     """
-    groups, known = {}, [group.name for group in dataclasses.fields(Config)]
-    for name in config:
-        if name not in known:
-            check_name(OPTIONS, name)  # an option without its group
-    for group in dataclasses.fields(Config):
-        if group.name not in config:
-            raise ConfigError(f'{group.name}: missing from the config; start from config_dict()')
-        for name in config[group.name]:
-            check_name(OPTIONS, f'{group.name}.{name}')
-        names = [f.name for f in dataclasses.fields(group.type)]
-        values = {n: check_value(OPTIONS, f'{group.name}.{n}', config[group.name].get(n)) for n in names}
-        groups[group.name] = group.type(**values)
-    given = Config(**groups)
-    check_meaning(OPTIONS, flatten(given))
-    resolved = Config(
-        model=_derive_model(given),
-        data=_derive_data(given),
-        train=_derive_train(given),
-        decode=given.decode,
+    values = present_values(config)
+    check_meaning(OPTIONS, values)
+    chosen = unflatten(values)
+    resolved = dataclasses.replace(
+        chosen, model=_derive_model(chosen), data=_derive_data(chosen), train=_derive_train(chosen)
     )
     _check_combinations(resolved)
     return resolved
+
+
+def present_values(config: ml_collections.ConfigDict) -> dict[str, object]:
+    """Checks each value of a config that is not resolved, and returns them by today's names and values.
+
+    Raises:
+      ConfigError: a group is missing, there is no such option, or a value is not one of its values.
+    """
+    groups, values = [group.name for group in dataclasses.fields(Config)], {}
+    for name in config:
+        if name not in groups:
+            check_name(OPTIONS, name)  # an option without its group
+    for group in groups:
+        if group not in config:
+            raise ConfigError(f'{group}: missing from the config; start from config_dict()')
+        for name, value in config[group].items():
+            key = check_name(OPTIONS, f'{group}.{name}')
+            # A file that sets an earlier name has today's name too, with its default.
+            if key not in values or key != f'{group}.{name}':
+                values[key] = check_value(OPTIONS, key, value)
+    complete = {key: check_value(OPTIONS, key, values.get(key)) for key in OPTIONS}
+    return declare.present_values(OPTIONS, complete)
+
+
+def unflatten(values: dict[str, object]) -> Config:
+    """Returns the dataclasses of the values of all options; nothing is derived or checked."""
+    groups = {}
+    for key, value in values.items():
+        group, name = key.split('.')
+        groups.setdefault(group, {})[name] = value
+    return Config(**{group.name: group.type(**groups[group.name]) for group in dataclasses.fields(Config)})
 
 
 def _derive_model(given: Config) -> Model:
@@ -104,10 +122,10 @@ def _derive_model(given: Config) -> Model:
 
 
 def _derive_data(given: Config) -> Data:
-    data, stride = given.data, given.data.stride
-    row_len = data.row_len or data.max_len
+    data, stride, values = given.data, given.data.stride, flatten(given)
+    row_len = (data.row_len or data.max_len) if has_meaning(OPTIONS, values, 'data.row_len') else None
     batch = BUCKETED_POSITIONS if data.batching == 'bucketed' else PAPER_TOKENS
-    if has_meaning(OPTIONS, flatten(given), 'data.stride'):
+    if has_meaning(OPTIONS, values, 'data.stride'):
         stride = stride or row_len
         if stride > row_len:
             raise ConfigError(f'data.stride={stride}: more than a window, data.row_len={row_len}')
@@ -117,7 +135,7 @@ def _derive_data(given: Config) -> Data:
 def _derive_train(given: Config) -> Train:
     train = given.train
     decays = has_meaning(OPTIONS, flatten(given), 'train.decay_steps')
-    by_dev = train.patience > 0 or train.best_by == 'bleu'
+    by_dev = train.patience > 0 or train.best_by != OPTIONS['train.best_by'].default
     return dataclasses.replace(
         train,
         scored=train.scored or ('best' if by_dev else 'latest'),
@@ -128,13 +146,14 @@ def _derive_train(given: Config) -> Train:
 
 def _check_combinations(config: Config) -> None:
     model, train, decode = config.model, config.train, config.decode
-    if train.task not in SERVES[model.kind]:
-        kinds = ', '.join(kind for kind, tasks in SERVES.items() if train.task in tasks)
+    form = FORM[train.task]
+    if model.kind not in KINDS[form]:
+        kinds = ', '.join(KINDS[form])
         raise ConfigError(f'train.task={train.task!r}: needs model.kind={kinds}, not {model.kind!r}')
-    if model.N_decoder is None and model.tie_embeddings == 'decoder':
+    if form != 'pair' and model.tie_embeddings == 'decoder':
         raise ConfigError(
-            "model.tie_embeddings='decoder': a language model has one embedding to tie to the softmax; "
-            'choose all or none'
+            f"model.tie_embeddings='decoder': with train.task={train.task} a model has one embedding to tie "
+            'to the softmax; choose all or none'
         )
     _check_widths(config)
     _check_attention(model)
@@ -145,10 +164,10 @@ def _check_combinations(config: Config) -> None:
         )
     _check_schedule(train)
     _check_averaging(train)
-    _check_best(train)
-    if decode.top_k and decode.top_k > model.vocab_size:
+    writes = has_meaning(OPTIONS, flatten(config), 'decode.beam')
+    if writes and decode.top_k > model.vocab_size:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
-    if not 2 * decode.beam <= model.vocab_size:
+    if writes and 2 * decode.beam > model.vocab_size:
         raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds model.vocab_size={model.vocab_size}')
 
 
@@ -169,21 +188,45 @@ def _check_widths(config: Config) -> None:
 
 
 def _check_attention(model: Model) -> None:
-    """What kernels other than full attention cannot have."""
-    said = f'model.attention={model.attention!r}'
+    """Rejects options that only full attention supports."""
+    setting = f'model.attention={model.attention!r}'
     if model.attention != 'full' and model.positions == 'relative':
-        raise ConfigError(f"{said}: positions='relative' adds to all n x n logits, which only 'full' holds")
+        raise ConfigError(f"{setting}: positions='relative' adds to all n x n logits; only 'full' holds them")
     if model.attention in ('linear', 'chunked', 'flash') and model.P_drop_attention:
         raise ConfigError(
-            f'{said}: holds no weights that model.P_drop_attention={model.P_drop_attention} could drop; '
+            f'{setting}: holds no weights that model.P_drop_attention={model.P_drop_attention} could drop; '
             'choose full, local or sparse'
         )
     if model.attention == 'flash' and model.d_k != model.d_v:
-        raise ConfigError(f'{said}: needs model.d_k={model.d_k} equal to model.d_v={model.d_v}')
+        raise ConfigError(f'{setting}: needs model.d_k={model.d_k} equal to model.d_v={model.d_v}')
 
 
 def _check_data(config: Config) -> None:
-    model, data, train = config.model, config.data, config.train
+    data, train, values = config.data, config.train, flatten(config)
+    if has_meaning(OPTIONS, values, 'data.pieces'):
+        _check_text(config)
+    if has_meaning(OPTIONS, values, 'images.patch') and config.images.size % config.images.patch:
+        raise ConfigError(f'images.patch={config.images.patch}: must divide images.size={config.images.size}')
+    _check_positions(config)
+    row = row_positions(config)
+    if data.batch_tokens < row * train.microbatches:
+        raise ConfigError(
+            f'data.batch_tokens={data.batch_tokens}: less than one row of {row} positions in each of '
+            f'train.microbatches={train.microbatches}; needs {row * train.microbatches}'
+        )
+    if data.source == 'tfds' and data.name is None:
+        raise ConfigError('data.name: missing; source=tfds needs a dataset, such as wmt14_translate/de-en')
+
+
+def row_positions(config: Config) -> int:
+    """Returns the most positions that a row of a batch can have: pieces, or patches and the class token."""
+    if has_meaning(OPTIONS, flatten(config), 'images.patch'):
+        return config.images.positions
+    return config.data.max_len if config.data.batching == 'bucketed' else config.data.row_len
+
+
+def _check_text(config: Config) -> None:
+    model, data, train, values = config.model, config.data, config.train, flatten(config)
     if model.vocab_size < data.pieces:
         raise ConfigError(f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}')
     if data.vocabulary == 'separate' and model.tie_embeddings == 'all':
@@ -195,41 +238,36 @@ def _check_data(config: Config) -> None:
         raise ConfigError("data.vocabulary='separate': data.tokenizer='bytes' is the same for both sides")
     if data.tokenizer == 'bytes' and data.pieces != BYTE_PIECES:
         raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer=bytes has {BYTE_PIECES}')
-    if data.batching == 'running' and train.task != 'language':
-        raise ConfigError(f'data.batching=running: needs train.task=language, not {train.task!r}')
+    if data.batching == 'running' and FORM[train.task] != 'text':
+        tasks = ' or '.join(tasks_of('text'))
+        raise ConfigError(f'data.batching=running: needs train.task={tasks}, not {train.task!r}')
     if data.documents == 'files' and data.batching != 'running':
         raise ConfigError(f'data.documents=files: needs data.batching=running, not {data.batching!r}')
     if data.documents == 'files' and data.source != 'text':
         raise ConfigError(f'data.documents=files: needs data.source=text, not {data.source!r}')
-    running = data.batching == 'running'
-    if not running and data.row_len < data.max_len:
+    if data.batching != 'running' and data.row_len < data.max_len:
         raise ConfigError(f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}')
-    _check_positions(config)
-    row = data.max_len if data.batching == 'bucketed' else data.row_len
-    if data.batch_tokens < row * train.microbatches:
-        raise ConfigError(
-            f'data.batch_tokens={data.batch_tokens}: less than one row of {row} positions in each of '
-            f'train.microbatches={train.microbatches}; needs {row * train.microbatches}'
-        )
-    if data.source == 'tfds' and data.name is None:
-        raise ConfigError('data.name: missing; source=tfds needs a dataset, such as wmt14_translate/de-en')
-    if train.task == 'language' and data.language is None and data.source != 'text':
+    if has_meaning(OPTIONS, values, 'data.language') and data.language is None and data.source != 'text':
         raise ConfigError(f'data.language: missing; data.source={data.source} needs it, for example de')
-    if train.task == 'translation' and data.source_language == data.target_language:
+    two_languages = has_meaning(OPTIONS, values, 'data.target_language')
+    if two_languages and data.source_language == data.target_language:
         raise ConfigError(f'data.target_language={data.target_language!r}: equals data.source_language')
 
 
 def _check_positions(config: Config) -> None:
-    """A learned position needs a row of its table."""
-    data, decode = config.data, config.decode
-    longest, which = max(
-        (data.row_len, 'data.row_len'),
-        (data.max_len if data.batching != 'running' else 0, 'data.max_len'),
-        (decode.max_source_len + decode.extra_len, 'decode.max_source_len + decode.extra_len'),
-    )
-    if config.model.positions == 'learned' and config.model.max_len < longest:
+    """Raises ConfigError if a table of learned positions has too few rows."""
+    data, decode, values = config.data, config.decode, flatten(config)
+    lengths = {'a row': row_positions(config)}
+    if has_meaning(OPTIONS, values, 'data.row_len'):
+        lengths['data.row_len'] = data.row_len
+    if has_meaning(OPTIONS, values, 'data.max_len') and data.batching != 'running':
+        lengths['data.max_len'] = data.max_len
+    if has_meaning(OPTIONS, values, 'decode.extra_len'):
+        lengths['decode.max_source_len + decode.extra_len'] = decode.max_source_len + decode.extra_len
+    which = max(lengths, key=lengths.get)
+    if config.model.positions == 'learned' and config.model.max_len < lengths[which]:
         raise ConfigError(
-            f'model.max_len={config.model.max_len}: learned positions need {longest}, the {which}'
+            f'model.max_len={config.model.max_len}: learned positions need {lengths[which]}, the {which}'
         )
 
 
@@ -238,13 +276,6 @@ def _check_averaging(train: Train) -> None:
         raise ConfigError(
             f'train.average_every={train.average_every}: must be a multiple of '
             f'train.checkpoint_every={train.checkpoint_every}'
-        )
-    # The last update is averaged whatever its number.
-    before_last = (train.average_last - 1) * train.average_every
-    if before_last >= train.steps:
-        raise ConfigError(
-            f'train.average_last={train.average_last}: train.steps={train.steps} make too few checkpoints '
-            f'{train.average_every} updates apart; 0 averages none'
         )
     if train.average_last and train.ema:
         raise ConfigError(
@@ -269,37 +300,8 @@ def _check_schedule(train: Train) -> None:
         )
 
 
-def _check_best(train: Train) -> None:
-    """What decides the best checkpoint and early stopping is known of checkpoints."""
-    if train.best_by == 'bleu' and train.task != 'translation':
-        raise ConfigError(f"train.best_by='bleu': needs train.task=translation, not {train.task!r}")
-    if train.best_by == 'bleu' and not train.bleu_every:
-        raise ConfigError("train.best_by='bleu': needs train.bleu_every, which is 0: no BLEU is computed")
-    name = 'train.bleu_every' if train.best_by == 'bleu' else 'train.eval_every'
-    every = train.bleu_every if train.best_by == 'bleu' else train.eval_every
-    # Each asks for the best one.
-    causes = {
-        'train.patience': train.patience,
-        "train.best_by='bleu'": train.best_by == 'bleu',
-        "train.scored='best'": train.scored == 'best',
-    }
-    cause = next((cause for cause, given in causes.items() if given), None)
-    if cause and every % train.checkpoint_every:
-        raise ConfigError(
-            f'{name}={every}: must be a multiple of train.checkpoint_every={train.checkpoint_every} '
-            f'with {cause}, so that what is evaluated is kept'
-        )
-    # The first evaluation is the best so far.
-    earliest = min((train.patience + 1) * every, train.steps)
-    if train.patience and (train.average_last - 1) * train.average_every >= earliest:
-        raise ConfigError(
-            f'train.average_last={train.average_last}: train.patience={train.patience} may stop at step '
-            f'{earliest}, with too few checkpoints {train.average_every} updates apart'
-        )
-
-
 def check_devices(config: Config, devices: int) -> None:
-    """Raises ConfigError where the microbatches do not divide among the devices."""
+    """Raises ConfigError if the microbatches cannot be divided among the devices."""
     parts = devices * config.train.accumulate
     if config.train.microbatches % parts:
         raise ConfigError(
@@ -309,7 +311,7 @@ def check_devices(config: Config, devices: int) -> None:
 
 
 def check_platform(config: Config, platform: str) -> None:
-    """Raises ConfigError where the devices (cpu, gpu, tpu) lack what the config asks for."""
+    """Raises ConfigError if the devices (cpu, gpu, tpu) lack a kernel that the config asks for."""
     if config.model.attention == 'flash' and platform not in FLASH:
         raise ConfigError(
             f"model.attention='flash': a {platform} has no such kernel; 'chunked' computes the same and "
@@ -318,21 +320,21 @@ def check_platform(config: Config, platform: str) -> None:
 
 
 def portable(config: Config, platform: str) -> Config:
-    """The config of a trained model with what the devices lack replaced by what computes the same."""
+    """Replaces a kernel that the devices lack by one that computes the same."""
     if config.model.attention == 'flash' and platform not in FLASH:
         return replace(config, {'model.attention': 'chunked'})
     return config
 
 
 def derivable(config: Config) -> ml_collections.ConfigDict:
-    """A resolved config as a config file would give it: what follows from other options is derived anew.
+    """Turns a resolved config back into one whose derived values are derived again.
 
-    So that a change of `model.h` also changes `model.d_k`, unless that was set to something else.
+    A change of `model.h` then also changes `model.d_k`, unless that was set to another value.
     """
     values = flatten(config)
     for key, field in OPTIONS.items():
         if field.default is None and values[key] is not None:
-            # Together with others it may be needed: without it the config may be impossible.
+            # Without this value the config may be impossible.
             with contextlib.suppress(ConfigError):
                 without = values | {key: None}
                 values = without if resolve(config_dict(without)) == config else values
@@ -340,10 +342,10 @@ def derivable(config: Config) -> ml_collections.ConfigDict:
 
 
 def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tuple[object, object]]:
-    """The options in which two configs differ, with both values.
+    """Returns the options in which two configs differ, with both values.
 
     Args:
-      free: whether options count that do not change what is learned.
+      free: whether to include options that do not change what is learned.
     """
     before, after = flatten(old), flatten(new)
     keys = [key for key in OPTIONS if free or not OPTIONS[key].metadata['free']]
@@ -351,7 +353,7 @@ def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tup
 
 
 def replace(config: Config, changes: dict[str, object]) -> Config:
-    """The config with `changes`, such as `{'decode.beam': 1}`, checked again.
+    """Returns the config with `changes`, such as `{'decode.beam': 1}`, checked again.
 
     Raises:
       ConfigError: as `resolve`.
@@ -360,9 +362,6 @@ def replace(config: Config, changes: dict[str, object]) -> Config:
 
 
 def evaluation_options(config: Config) -> dict[str, object]:
-    """The options that change how a trained model is evaluated."""
-    return {
-        key: value
-        for key, value in flatten(config).items()
-        if key.startswith('decode.') or key == 'data.stride'
-    }
+    """Returns the options that change how a trained model is evaluated."""
+    values = flatten(config)
+    return {key: values[key] for key, field in OPTIONS.items() if field.metadata['free'] == 'evaluation'}

@@ -14,10 +14,10 @@ from jaxtyping import Int
 from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import tokenizer
+from transformer.data.fields import Reading, Row
 from transformer.data.manifest import left_out
 from transformer.data.sources import reader
 from transformer.data.sources import text as text_files
-from transformer.data.sources.reader import Reading
 from transformer.data.tokenizer import AnyTokenizer
 
 LOCK = 'data.lock.json'
@@ -185,10 +185,10 @@ def _sentences(data: Data, reading: Reading) -> Iterator[tuple[str, ...]]:
     """The texts of each training row, or each line of whole files."""
     for row in reader.rows(data, reading, 'train', reader.Report()):
         if data.documents == 'files':
-            for text in row.texts:
+            for text in row.values.values():
                 yield from ((line,) for line in text.removesuffix('\n').split('\n'))
         else:
-            yield row.texts
+            yield tuple(row.values.values())
 
 
 def _write_split(
@@ -218,7 +218,7 @@ def _write_split(
         report.log = io.StringIO()
         chunk = list(itertools.islice(rows, size))
         ids = [
-            encode(data, pieces.of(field), [row.texts[number] for row in chunk])
+            encode(data, pieces.of(field), [row.values[field] for row in chunk])
             for number, field in enumerate(reading.fields)
         ]
         if bounded:
@@ -226,7 +226,7 @@ def _write_split(
         for number, field in enumerate(reading.fields):
             _append_tokens(journal, f'{split}.{field}', ids[number], dtype_of(pieces))
             if split != 'train':
-                texts = [row.texts[number] for row in chunk]
+                texts = [row.values[field] for row in chunk]
                 _append_text(journal, f'{split}.{field}', texts, data.documents)
         journal.append(DROPS, report.log.getvalue().encode())
         state['read'] += len(chunk)
@@ -248,13 +248,13 @@ def encode(data: Data, pieces: AnyTokenizer, texts: list[str]) -> list[Ids]:
 
 
 def _without_long(
-    chunk: list[reader.Row], ids: list[list[Ids]], longest: int, report: reader.Report
+    chunk: list[Row], ids: list[list[Ids]], longest: int, report: reader.Report
 ) -> list[list[Ids]]:
     kept = []
     for index, (row, *fields) in enumerate(zip(chunk, *ids, strict=True)):
         long = [len(field) > longest for field in fields]
         if any(long):
-            report.drop('long', row.files[long.index(True)], row.line)
+            report.drop('long', [*row.files.values()][long.index(True)], row.line)
         else:
             kept.append(index)
     return [[field[index] for index in kept] for field in ids]

@@ -1,7 +1,6 @@
 """The examples of every split as flat, memory-mapped arrays of pieces, made once and cached."""
 
 import contextlib
-import fcntl
 import json
 import logging
 import os
@@ -10,19 +9,18 @@ import platform
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
 
 import numpy as np
 import sentencepiece
 
-from transformer import files
+from transformer import files, locks
 from transformer.config import ConfigError, Data
 from transformer.data import build, tokenizer
 from transformer.data.build import LOCK, Progress
 from transformer.data.dataset import Dataset, Ragged, Split
+from transformer.data.fields import Reading
 from transformer.data.manifest import left_out
 from transformer.data.sources import reader
-from transformer.data.sources.reader import Reading
 from transformer.data.tokenizer import AnyTokenizer
 
 FORMAT = 2  # the version of the layout of folders, finished or not, and of the code that fills them
@@ -81,9 +79,10 @@ def prepare(
     if found:
         return found
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(folder.parent) as alone:
+    notice = lambda: log.warning('%s: waiting for another process, which prepares data', folder.parent)
+    with locks.exclusive(folder.parent, notice=notice) as lock:
         found = _open(folder, reading, logging.WARNING)
-        return found or _build(data, reading, identity, folder, alone, progress, given)
+        return found or _build(data, reading, identity, folder, lock is not None, progress, given)
 
 
 def _given(data: Data, reading: Reading, given: AnyTokenizer | None) -> AnyTokenizer | None:
@@ -111,29 +110,6 @@ def _identity(
         **({GIVEN: given.sha256} if given else {}),
         'files': origins,
     }
-
-
-@contextlib.contextmanager
-def _alone(folder: pathlib.Path) -> Iterator[bool]:
-    """Waits until no other process of this machine is here; yields False where that cannot be known."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        yield _wait_for_lock(handle, folder)
-    finally:
-        os.close(handle)
-
-
-def _wait_for_lock(handle: int, folder: pathlib.Path) -> bool:
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.warning('%s: waiting for another process, which prepares data', folder)
-            fcntl.flock(handle, fcntl.LOCK_EX)
-    except OSError:
-        # Some network file systems cannot lock.
-        return False
-    return True
 
 
 def _open(folder: pathlib.Path, reading: Reading, level: int) -> Dataset | None:

@@ -12,7 +12,7 @@ from etils import epath
 
 from transformer import config as configs
 from transformer import parallel
-from transformer.config import Config, ConfigError
+from transformer.config import Config, ConfigError, declare
 from transformer.data.tokenizer import AnyTokenizer
 from transformer.nn import ensemble, models
 from transformer.runs import checkpoint
@@ -149,7 +149,7 @@ def changed(config: Config, changes: Mapping[str, object]) -> Config:
       ConfigError: an option must not be changed, or its value is not valid.
     """
     trained = configs.flatten(config)
-    for key, value in changes.items():
+    for key, value in declare.present_values(configs.OPTIONS, trained | dict(changes)).items():
         if not configs.OPTIONS[key].metadata['free'] and trained[key] != value:
             raise ConfigError(f'{key}={value!r}: the model was trained with {trained[key]!r}')
     return configs.replace(config, changes)

@@ -10,14 +10,14 @@ from collections.abc import Callable, Mapping
 from etils import epath
 
 from transformer import config as configs
-from transformer import files
+from transformer import files, locks
 from transformer.config import Config, ConfigError
 from transformer.data import cache as corpus_cache
 from transformer.data import text_input
 from transformer.data import tokenizer as tokenizers
 from transformer.data.dataset import Dataset
 from transformer.data.tokenizer import AnyTokenizer
-from transformer.runs import owner, process
+from transformer.runs import process
 
 # What `claim` writes before config.json; if it is killed, these files may be there without one.
 _FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json', 'init_from.json')
@@ -210,7 +210,7 @@ def update_result(folder: epath.Path, change: Callable[[Result], Result]) -> Res
 
     Processes do so one after the other, so that none loses what another one adds.
     """
-    with owner.alone(folder / '.result.lock'):
+    with locks.exclusive(folder / '.result.lock'):
         result = change(read_result(folder))
         files.write_json(folder / 'result.json', result)
     return result

@@ -1,23 +1,30 @@
-"""Text files, plain or gzip: their lines, the whole of one, and what tells it apart from others."""
+"""Text files, plain or gzip: lines, whole documents, and rows of files that belong together."""
 
 import gzip
 import hashlib
+import itertools
+import pathlib
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from etils import epath
 
-from transformer.config import ConfigError
+from transformer.config import ConfigError, Data
+from transformer.data.fields import Reading, Row
+from transformer.data.sources import entries
+from transformer.data.sources.entries import Entry
 
 _BLOCK = 1 << 20
 _BOM = b'\xef\xbb\xbf'
 
 
 class Origin(NamedTuple):
-    """A file that rows are read from.
+    """A file that rows are read from, or a folder of such files.
 
-    lines: how many of them are read. sha256: of the whole file, decompressed.
+    Attributes:
+      lines: how many of its lines, or rows, are read.
+      sha256: of the whole content, decompressed.
     """
 
     name: str
@@ -42,7 +49,7 @@ def lines(path: epath.Path) -> Iterator[str]:
 
 def whole(path: epath.Path) -> str:
     """The text of a file as it is, without a byte order mark; raises as `lines`."""
-    content = b''.join(_blocks(path)).removeprefix(_BOM)
+    content = b''.join(blocks(path)).removeprefix(_BOM)
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -51,13 +58,13 @@ def whole(path: epath.Path) -> str:
 
 
 def origin(path: epath.Path, name: str) -> Origin:
-    """What is known of a file under a name.
+    """Describes a file under a name.
 
     Raises:
       ConfigError, OSError: as `lines`, except for what only decoding the text shows.
     """
     digest, lines, last = hashlib.sha256(), 0, b'\n'
-    for block in _blocks(path):
+    for block in blocks(path):
         digest.update(block)
         lines += block.count(b'\n')
         last = block[-1:]
@@ -65,21 +72,107 @@ def origin(path: epath.Path, name: str) -> Origin:
 
 
 def line_count(text: str) -> int:
-    """The lines of a text, the last of which need not end."""
+    """Counts the lines of a text; the last one need not end in a newline."""
     return text.count('\n') + (text != '' and text[-1] != '\n')
 
 
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    """Yields the rows of a split: lines with the same number in the files of all fields, or whole files.
+
+    Raises:
+      ConfigError: a file is missing or damaged, or files differ in their number of lines.
+    """
+    read = _documents if data.documents == 'files' else _line_rows
+    for entry in entries.parse(data, split):
+        yield from read(entry, _paths(data, reading, entry, split), entries.root(data))
+
+
+def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+    """Describes the files of a split."""
+    del cache
+    found = []
+    for entry in entries.parse(data, split):
+        paths, folder = _paths(data, reading, entry, split), entries.root(data)
+        of_entry = [origin(path, str(path.relative_to(folder)) + entry.suffix) for path in paths.values()]
+        if data.documents != 'files':
+            part = entry.part(_same([one.lines for one in of_entry], [*paths.values()]))
+            of_entry = [one._replace(lines=part.stop - part.start) for one in of_entry]
+        elif entry.suffix:
+            (row,) = _documents(entry, paths, folder)
+            counts = map(line_count, row.values.values())
+            of_entry = [one._replace(lines=lines) for one, lines in zip(of_entry, counts, strict=True)]
+        found += of_entry
+    return found
+
+
+def count(data: Data, reading: Reading, found: list[Origin]) -> int:
+    """Counts the rows of files that `origins` described."""
+    number = len(found) if data.documents == 'files' else sum(origin.lines for origin in found)
+    return number // len(reading.fields)
+
+
+def _paths(data: Data, reading: Reading, entry: Entry, split: str) -> dict[str, epath.Path]:
+    """The file of each field."""
+    entries.root(data)
+    return {
+        name: entries.find(
+            data, entry.name if field.language is None else f'{entry.name}.{field.language}', split
+        )
+        for name, field in reading.texts().items()
+    }
+
+
+def _names(paths: dict[str, epath.Path], folder: epath.Path) -> dict[str, str]:
+    return {field: str(path.relative_to(folder)) for field, path in paths.items()}
+
+
+def _documents(entry: Entry, paths: dict[str, epath.Path], folder: epath.Path) -> Iterator[Row]:
+    """Yields the one row of an entry whose files are one document each."""
+    texts = {field: whole(path) for field, path in paths.items()}
+    parts = {field: text[entry.part(len(text))] for field, text in texts.items()}
+    yield Row(parts, _names(paths, folder), 1)
+
+
+def _line_rows(entry: Entry, paths: dict[str, epath.Path], folder: epath.Path) -> Iterator[Row]:
+    fields, files = [*paths], [*paths.values()]
+    part = slice(0, None)
+    if entry.suffix:
+        part = entry.part(_same([origin(path, '').lines for path in files], files))
+    names, texts = _names(paths, folder), [lines(path) for path in files]
+    for line, row in enumerate(itertools.islice(itertools.zip_longest(*texts), part.stop), 1):
+        if None in row:
+            ended = [text is None for text in row]
+            counts = [line - end + len(list(rest)) for end, rest in zip(ended, texts, strict=True)]
+            _same(counts, files)
+        if line > part.start:
+            yield Row(dict(zip(fields, row, strict=True)), names, line)
+
+
+def _same(counts: Sequence[int], paths: Sequence[epath.Path]) -> int:
+    """The number of lines that all files have."""
+    for path, number in zip(paths, counts, strict=True):
+        if number != counts[0]:
+            raise ConfigError(f'{paths[0]} has {counts[0]} lines, {path} has {number}')
+    return counts[0]
+
+
 def _byte_lines(path: epath.Path) -> Iterator[bytes]:
-    """The lines of a file, ended by a newline only: real text holds other separators."""
+    """Yields a file's lines, which end at newlines only: real text contains other separators."""
     rest = b''
-    for block in _blocks(path):
+    for block in blocks(path):
         *whole, rest = (rest + block).split(b'\n')
         yield from whole
     if rest:
         yield rest
 
 
-def _blocks(path: epath.Path) -> Iterator[bytes]:
+def blocks(path: epath.Path) -> Iterator[bytes]:
+    """Yields a file's content, decompressed, in blocks.
+
+    Raises:
+      ConfigError: a gzip file is damaged.
+      OSError: the file cannot be read.
+    """
     try:
         with path.open('rb') as raw:
             file = gzip.GzipFile(fileobj=raw) if path.suffix == '.gz' else raw

@@ -1,15 +1,18 @@
-"""Datasets of TFDS: reading one needs no TensorFlow, downloading one needs the extra `prepare`.
+"""TFDS datasets: reading one needs no TensorFlow, downloading one needs the extra `prepare`.
 
-Every function takes the languages that are read by the option that sets each, such as
-`{'data.source_language': 'en', 'data.target_language': 'de'}`: the names of features of the dataset.
+The language of a text field is the name of a feature of the dataset.
 """
 
 import importlib.util
+import pathlib
 from collections.abc import Iterator
 
 from etils import epath, epy
 
 from transformer.config import ConfigError, Data
+from transformer.data.fields import Reading, Row
+from transformer.data.sources import text
+from transformer.data.sources.text import Origin
 
 # Imported at its first use: the import takes a second, and other sources do not need it.
 with epy.lazy_imports():
@@ -19,10 +22,8 @@ FORMAT = 'array_record'
 
 _FETCHED = 1000  # rows that are read at once
 
-Languages = dict[str, str | None]
 
-
-def prepare(data: Data, languages: Languages) -> None:
+def prepare(data: Data, reading: Reading) -> None:
     """Downloads and prepares the dataset unless that was done; finished downloads are used again.
 
     Raises:
@@ -38,7 +39,7 @@ def prepare(data: Data, languages: Languages) -> None:
     except (ValueError, AssertionError) as error:
         reason = str(error).partition('\n')[0]
         raise ConfigError(f'data.name={data.name!r}: TFDS cannot make it: {reason}') from None
-    _check_languages(data, languages, builder)
+    _check_languages(data, reading, builder)
     download = tfds.download
     try:
         # The prepared copies that TFDS keeps in its bucket have another format.
@@ -54,13 +55,13 @@ def prepare(data: Data, languages: Languages) -> None:
         raise ConfigError(f'data.name={data.name!r}: TFDS cannot make it: {error}') from error
 
 
-def description(data: Data, languages: Languages) -> dict[str, object]:
+def description(data: Data, reading: Reading) -> dict[str, object]:
     """The dataset's name and version and, for a WMT set, the corpora of each split.
 
     Raises:
       ConfigError: it is not prepared.
     """
-    builder = _open(data, languages)
+    builder = _open(data, reading)
     name = '/'.join(filter(None, (builder.name, builder.builder_config_name)))
     found = {'name': name, 'version': str(builder.version)}
     # The prepared files do not name the corpora; the code that makes WMT sets does.
@@ -70,26 +71,37 @@ def description(data: Data, languages: Languages) -> dict[str, object]:
     return found
 
 
-def texts(data: Data, languages: Languages, split: str) -> Iterator[tuple[str, ...]]:
-    """The rows of a split, in the order of the files, each with its text in every language.
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    """Yields the rows of a split, in the order of the files.
 
     Raises:
       ConfigError: the dataset is not prepared as array_record, or has no such split or language.
     """
-    source = _open(data, languages, split).as_data_source(split=getattr(data, split))
+    source = _open(data, reading, split).as_data_source(split=getattr(data, split))
+    languages = {name: field.language for name, field in reading.texts().items()}
+    names, line = dict.fromkeys(languages, f'{data.name}/{getattr(data, split)}'), 0
     for start in range(0, len(source), _FETCHED):
         for row in source.__getitems__(range(start, min(start + _FETCHED, len(source)))):
-            yield tuple(row[language].decode().replace('\n', ' ') for language in languages.values())
+            line += 1
+            yield Row(
+                {name: row[language].decode().replace('\n', ' ') for name, language in languages.items()},
+                names,
+                line,
+            )
 
 
-def files(data: Data, languages: Languages, split: str) -> Iterator[tuple[epath.Path, int, int]]:
-    """The files of a split, each with the number of its first row that is read and of rows read.
+def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+    """Describes the files of a split, each with the rows of it that are read.
 
     Raises:
-      ConfigError: as `texts`.
+      ConfigError: as `rows`.
     """
-    for part in _open(data, languages, split).info.splits[getattr(data, split)].file_instructions:
-        yield epath.Path(part.filename), part.skip, part.take
+    del cache
+    found = []
+    for part in _open(data, reading, split).info.splits[getattr(data, split)].file_instructions:
+        path, read = epath.Path(part.filename), f'[{part.skip}:{part.skip + part.take}]'
+        found.append(text.origin(path, f'{path.name}{read}')._replace(lines=part.take))
+    return found
 
 
 def _prepared(data: Data):
@@ -100,7 +112,7 @@ def _prepared(data: Data):
         return None
 
 
-def _open(data: Data, languages: Languages, split: str | None = None):
+def _open(data: Data, reading: Reading, split: str | None = None):
     """The builder of the prepared dataset, after checks of its format, languages and, if given, split."""
     builder = _prepared(data)
     if builder is None:
@@ -110,7 +122,7 @@ def _open(data: Data, languages: Languages, split: str | None = None):
             f'data.name={data.name!r}: prepared in {_where(data)} as {builder.info.file_format.value}; '
             f'needs {FORMAT}'
         )
-    _check_languages(data, languages, builder)
+    _check_languages(data, reading, builder)
     if split is not None:
         try:
             builder.info.splits[getattr(data, split)]
@@ -120,11 +132,11 @@ def _open(data: Data, languages: Languages, split: str | None = None):
     return builder
 
 
-def _check_languages(data: Data, languages: Languages, builder) -> None:
+def _check_languages(data: Data, reading: Reading, builder) -> None:
     known = list(builder.info.features)
-    for name, language in languages.items():
-        if language not in known:
-            raise ConfigError(f'{name}={language!r}: {data.name} has {", ".join(known)}')
+    for field in reading.texts().values():
+        if field.language not in known:
+            raise ConfigError(f'{field.option}={field.language!r}: {data.name} has {", ".join(known)}')
 
 
 def _where(data: Data) -> str:

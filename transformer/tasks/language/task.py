@@ -15,6 +15,7 @@ from transformer.data import cache as corpus_cache
 from transformer.data import text_input
 from transformer.data.batches import Batches, Running, Windows
 from transformer.data.dataset import Dataset
+from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
 from transformer.inference import likelihood
 from transformer.inference.attention import (
@@ -39,12 +40,12 @@ JUDGED, SHOWN = 1000, 10
 SAMPLING = {'method': 'sample'}  # whatever `decode.method` says
 
 
-def reading(data: Data) -> reader.Reading:
+def reading(data: Data) -> Reading:
     """One field, of one language or none."""
     options = (
         'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_pairs',
     )  # fmt: skip
-    return reader.Reading({'text': data.language}, options)
+    return Reading({'text': Text(data.language, 'data.language')}, options)
 
 
 def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Dataset:
@@ -191,10 +192,10 @@ TASK = Task(
     sums=sums,
     evaluate=evaluate,
     measures=(
-        Measure('loss', 'loss per piece', ('loss',)),
-        Measure('perplexity', 'perplexity per piece', ('perplexity',), 3),
-        Measure('word_perplexity', 'perplexity per word', ('word', 'perplexity'), 3),
-        Measure('bits_per_byte', 'bits per byte', ('bits_per_byte',)),
+        Measure('loss', 'loss per piece', ('loss',), heading=None),
+        Measure('perplexity', 'perplexity per piece', ('perplexity',), 3, heading='PPL'),
+        Measure('word_perplexity', 'perplexity per word', ('word', 'perplexity'), 3, heading='PPL/word'),
+        Measure('bits_per_byte', 'bits per byte', ('bits_per_byte',), heading='bits/byte'),
         Measure('grammatical', 'grammatical samples', ('grammatical',), 1, 'higher', percent=True),
     ),
     show=show,

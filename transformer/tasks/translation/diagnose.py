@@ -1,4 +1,4 @@
-"""Why a BLEU is low or not comparable with the paper's: what was seen, why it matters, what to change."""
+"""Diagnoses why a BLEU is low or not comparable with the paper's: the fault, why it matters, the remedy."""
 
 import dataclasses
 import itertools
@@ -12,22 +12,28 @@ from transformer.data.tokenizer import AnyTokenizer
 from transformer.runs.restore import Trained
 from transformer.tasks.translation import bleu
 
-# Frequent words that the other two languages do not have.
+# Frequent words of each language that the other two do not have.
 _FUNCTION_WORDS = {
     'en': {'the', 'of', 'and', 'to', 'is', 'was', 'that', 'with', 'this', 'are', 'by', 'his', 'from'},
     'de': {'der', 'und', 'ist', 'das', 'nicht', 'ein', 'eine', 'mit', 'von', 'zu', 'auf', 'dem', 'wird'},
     'fr': {'le', 'les', 'et', 'est', 'une', 'des', 'que', 'dans', 'pour', 'qui', 'sur', 'pas', 'du'},
 }
-# Lines of the whole test sets of WMT, by the names of their files and splits.
+# Numbers of lines in the complete test sets of WMT, by the names of their files and splits.
 _TEST_SETS = {'newstest2013': 3000, 'newstest2014': 3003}
-_FILTERED = 2737  # lines of sacreBLEU's wmt14, which is newstest2014 without some documents
+_FILTERED = 2737  # lines of sacreBLEU's wmt14, newstest2014 without some documents
 _LEFTOVERS = re.compile(r'▁|@@( |$)|@-@|##AT##|&(quot|apos|amp|lt|gt|#\d+);')
 _UNKNOWN = re.compile('⁇|\ufffd|<unk>')
 _PAPER_SPACING = 1500
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong, or makes a score incomparable."""
+    """A fault, or a reason why a score is not comparable.
+
+    Attributes:
+      seen: what is wrong.
+      matters: why it matters.
+      change: the options or data to change.
+    """
 
     seen: str
     matters: str
@@ -36,9 +42,14 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """What is known of one evaluation.
+    """One evaluation.
 
-    scores: the split's entry in result.json. sources, references, translations: raw text, by line.
+    Attributes:
+      config: the training's.
+      split: the split that was scored.
+      scores: the split's entry in result.json.
+      sources, references, translations: raw text, line by line.
+      codec: the tokenizer.
     """
 
     config: Config
@@ -50,19 +61,19 @@ class Evidence:
     codec: AnyTokenizer
 
     def share(self, wrong: Callable[..., object], *sides: Sequence[object]) -> float:
-        """The share of the lines of the sides for which `wrong` is true."""
+        """The share of lines for which `wrong` is true; it gets the line of each side."""
         return sum(bool(wrong(*line)) for line in zip(*sides, strict=True)) / len(self.references)
 
 
 def diagnose(
     trained: Trained, dataset: Dataset, split: str, scores: Mapping[str, object], translations: Sequence[str]
 ) -> list[Finding]:
-    """What is wrong with the scores of a split, or makes them incomparable with the paper's.
+    """Finds what is wrong with a split's scores, or makes them incomparable with the paper's.
 
     Args:
-      trained: its parameters are not needed.
+      trained: its parameters are not used.
       scores: the split's entry in result.json.
-      translations: that were scored.
+      translations: the scored translations.
     """
     texts = dataset.texts(split)
     sides = (texts['source'], texts['target'], translations)
@@ -70,8 +81,8 @@ def diagnose(
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """Everything that was found; empty for a run like the paper's."""
-    # These pair each translation with its line.
+    """All findings; none for a run like the paper's."""
+    # These checks pair each translation with its line.
     paired = (
         (_lengths, _copies, _truncation) if len(evidence.translations) == len(evidence.references) else ()
     )
@@ -126,7 +137,7 @@ def _direction(e: Evidence) -> Iterator[Finding]:
 
 
 def _language(lines: Sequence[str]) -> str | None:
-    """The language whose function words are most frequent in the lines; None where that is not clear."""
+    """The language whose function words are clearly the most frequent in the lines, if there is one."""
     words = re.findall(r'\w+', ' '.join(lines).lower())
     counts = sorted((sum(w in known for w in words), name) for name, known in _FUNCTION_WORDS.items())
     (second, _), (first, name) = counts[-2:]
@@ -189,7 +200,7 @@ def _truncation(e: Evidence) -> Iterator[Finding]:
     extra, longest = (e.scores['decode'][name] for name in ('extra_len', 'max_source_len'))
     sides = (('source', e.sources), ('target', e.translations))
     lengths = [list(map(len, e.codec.of(field).encode_batch(texts))) for field, texts in sides]
-    # The last piece is the end, which a hypothesis that was cut does not have.
+    # A complete text has an end piece; a hypothesis that was cut has none.
     cut = e.share(lambda s, t: t > min(s, longest) + extra, *lengths)
     if cut > 0.005:
         yield Finding(
@@ -238,7 +249,7 @@ def _averaging(e: Evidence) -> Iterator[Finding]:
         return
     checkpoint, steps = e.scores['checkpoint'], e.scores['steps']
     if checkpoint != 'average' and e.split == 'dev':
-        # As Table 3, unless dev chose it.
+        # As in Table 3, unless dev chose the checkpoint.
         if checkpoint == 'best':
             yield Finding(
                 'the checkpoint with the best score of dev was evaluated on dev',
@@ -254,7 +265,7 @@ def _averaging(e: Evidence) -> Iterator[Finding]:
         )
         return
     gaps = [after - before for before, after in itertools.pairwise(steps)]
-    # The last one is whatever the training's last update leaves.
+    # The last gap is irregular: it ends with the training.
     spacing = min(gaps[:-1] or gaps, default=0)
     if spacing < _PAPER_SPACING / 3:
         yield Finding(

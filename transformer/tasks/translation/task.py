@@ -15,7 +15,7 @@ from transformer.data import cache as corpus_cache
 from transformer.data import text_input
 from transformer.data.batches import Batches
 from transformer.data.dataset import Dataset
-from transformer.data.sources import reader
+from transformer.data.fields import Reading, Text
 from transformer.data.sources.grammar import sentences as grammar
 from transformer.inference import attention_figures, generate, likelihood
 from transformer.nn import ensemble
@@ -34,14 +34,18 @@ with epy.lazy_imports():
 LONGEST = 1024
 
 
-def reading(data: Data) -> reader.Reading:
+def reading(data: Data) -> Reading:
     """Two sides, each in its language."""
     options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
     if data.tokenizer != 'bpe':
         options += ('tokenizer',)
     if data.vocabulary != 'joint':
         options += ('vocabulary',)
-    return reader.Reading({'source': data.source_language, 'target': data.target_language}, options)
+    fields = {
+        'source': Text(data.source_language, 'data.source_language'),
+        'target': Text(data.target_language, 'data.target_language'),
+    }
+    return Reading(fields, options)
 
 
 def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Dataset:
@@ -192,14 +196,22 @@ TASK = Task(
     sums=sums,
     evaluate=evaluate,
     measures=(
-        Measure('loss', 'loss', ('loss',)),
-        Measure('perplexity', 'perplexity', ('perplexity',), 3),
-        _bleu('sacrebleu', 'bleu', watched=True),
-        _bleu('chrf', of_lines=_chrf_of_lines),
-        _bleu('moses'),
-        _bleu('paper'),
-        Measure('pronoun_accuracy', 'pronoun accuracy', ('pronoun_accuracy',), 1, 'higher', percent=True),
-        Measure('cut', 'lines cut for the loss', ('cut',), 0),
+        Measure('loss', 'loss', ('loss',), heading=None),
+        Measure('perplexity', 'perplexity', ('perplexity',), 3, heading='PPL'),
+        _bleu('sacrebleu', 'bleu', watched=True, heading='BLEU'),
+        _bleu('chrf', of_lines=_chrf_of_lines, heading=None),
+        _bleu('moses', heading=None),
+        _bleu('paper', heading=None),
+        Measure(
+            'pronoun_accuracy',
+            'pronoun accuracy',
+            ('pronoun_accuracy',),
+            1,
+            'higher',
+            percent=True,
+            heading=None,
+        ),
+        Measure('cut', 'lines cut for the loss', ('cut',), 0, heading=None),
     ),
     watch=watch,
     show=show,

@@ -1,0 +1,78 @@
+"""The entries of data.train, data.dev and data.test: names under data.dir, and which part of each is read."""
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from etils import epath
+
+from transformer.config import ConfigError, Data
+
+_SLICE = re.compile(r'(.+)\[(?:(\d+)%)?:(?:(\d+)%)?\]')
+
+
+class Entry(NamedTuple):
+    """A name, such as `train` in `train[:90%]`, and the part of its content that is read.
+
+    Attributes:
+      suffix: the slice as it was written; empty if there is none.
+      start, stop: the part, in percent.
+    """
+
+    name: str
+    suffix: str = ''
+    start: int = 0
+    stop: int = 100
+
+    def part(self, size: int) -> slice:
+        """The part of `size` items that is read."""
+        return slice(size * self.start // 100, size * self.stop // 100)
+
+
+def parse(data: Data, split: str) -> Iterator[Entry]:
+    """Yields the entries of a split's option.
+
+    Raises:
+      ConfigError: a slice is malformed.
+    """
+    for entry in map(str.strip, getattr(data, split).split(',')):
+        if not entry.endswith(']'):
+            yield Entry(entry)
+            continue
+        found = _SLICE.fullmatch(entry)
+        name, start, stop = found.groups() if found else ('', None, None)
+        first, last = int(start or 0), int(stop or 100)
+        if (start is None and stop is None) or not first < last <= 100:
+            raise ConfigError(
+                f'data.{split}: {entry} is no slice; write FILE[:90%], FILE[90%:] or FILE[10%:20%]'
+            )
+        yield Entry(name, entry.removeprefix(name), first, last)
+
+
+def root(data: Data) -> epath.Path:
+    """The folder `data.dir`.
+
+    Raises:
+      ConfigError: it is not set or does not exist.
+    """
+    if data.dir is None:
+        raise ConfigError(f'data.dir: missing; source={data.source} needs the folder of its files')
+    folder = epath.Path(data.dir)
+    if not folder.is_dir():
+        raise ConfigError(f'data.dir={data.dir!r}: no such folder')
+    return folder
+
+
+def find(data: Data, name: str, split: str) -> epath.Path:
+    """A file in `data.dir`, plain or gzip.
+
+    Raises:
+      ConfigError: there is none.
+    """
+    folder = root(data)
+    if name.startswith('/'):
+        raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(folder)!r}')
+    for path in (folder / name, folder / f'{name}.gz'):
+        if path.exists() and not path.is_dir():
+            return path
+    raise ConfigError(f'data.{split}: no file {folder / name} or {name}.gz')

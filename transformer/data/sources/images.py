@@ -1,0 +1,171 @@
+"""Pictures from files: folders of PNG or JPEG by class, and MNIST's idx files."""
+
+import hashlib
+import io
+import itertools
+import pathlib
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import PIL.Image
+import PIL.ImageOps
+from etils import epath
+from jaxtyping import UInt8
+
+from transformer import files
+from transformer.config import ConfigError, Data
+from transformer.data.fields import Image, Reading, Row
+from transformer.data.sources import entries, text
+from transformer.data.sources.entries import Entry
+from transformer.data.sources.text import Origin
+
+SUFFIXES = ('.png', '.jpg', '.jpeg')
+
+_IDX_BYTES = 8  # idx's code of unsigned bytes
+
+
+def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
+    """Reads a picture, in grey or RGB, resized to the size; what is transparent becomes white.
+
+    Raises:
+      ConfigError: the file is missing, damaged or no picture.
+    """
+    try:
+        content = path.read_bytes()
+        with PIL.Image.open(io.BytesIO(content)) as opened:
+            picture = PIL.ImageOps.exif_transpose(opened)
+            if picture.has_transparency_data:
+                picture = picture.convert('RGBA')
+                white = PIL.Image.new('RGBA', picture.size, 'white')
+                picture = PIL.Image.alpha_composite(white, picture)
+            return _resize(picture, size)
+    except FileNotFoundError:
+        raise ConfigError(f'{path}: no such file') from None
+    except (OSError, SyntaxError, ValueError, EOFError, PIL.Image.DecompressionBombError):
+        raise ConfigError(f'{path}: damaged, or not a picture') from None
+
+
+def fit(picture: UInt8[np.ndarray, 'H W C'], size: Image) -> UInt8[np.ndarray, 'h w c']:
+    """Converts an array of pixels to the size and the number of channels."""
+    if picture.shape == size.shape:
+        return picture
+    return _resize(PIL.Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture), size)
+
+
+def _resize(picture: PIL.Image.Image, size: Image) -> UInt8[np.ndarray, 'h w c']:
+    converted = picture.convert('L' if size.channels == 1 else 'RGB')
+    if converted.size != (size.width, size.height):
+        converted = converted.resize((size.width, size.height), PIL.Image.Resampling.BILINEAR)
+    return np.asarray(converted, np.uint8).reshape(size.shape)
+
+
+def row(
+    reading: Reading, picture: UInt8[np.ndarray, 'H W C'], label: str, names: Mapping[str, str], number: int
+) -> Row:
+    """A picture in the size of the image field, and its class."""
+    values = {
+        name: fit(picture, field) if isinstance(field, Image) else label
+        for name, field in reading.fields.items()
+    }
+    return Row(values, dict(names), number)
+
+
+def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    """Yields the pictures of `<data.dir>/<entry>/<class>/` in turns of the classes.
+
+    Raises:
+      ConfigError: a file is damaged, or there are no pictures.
+    """
+    [size] = [field for field in reading.fields.values() if isinstance(field, Image)]
+    for entry in entries.parse(data, split):
+        by_class = _pictures_of(data, entry, split)
+        # In turns, so that the first rows have all classes.
+        turns = itertools.chain.from_iterable(itertools.zip_longest(*by_class.values()))
+        for number, path in enumerate(filter(None, turns), 1):
+            names = dict.fromkeys(reading.fields, str(path.relative_to(data.dir)))
+            yield row(reading, read(path, size), path.parent.name, names, number)
+
+
+def folder_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+    """Describes the folder of each class: the number of its pictures, and a hash of names and contents."""
+    del reading, cache
+    found = []
+    for entry in entries.parse(data, split):
+        for name, paths in _pictures_of(data, entry, split).items():
+            digest = files.json_sha256([[path.name, files.sha256(path)] for path in paths])
+            found.append(Origin(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
+    return found
+
+
+def folder_classes(data: Data) -> tuple[str, ...]:
+    """The names of the training split's class folders, sorted."""
+    names = {name for entry in entries.parse(data, 'train') for name in _pictures_of(data, entry, 'train')}
+    return tuple(sorted(names))
+
+
+def _pictures_of(data: Data, entry: Entry, split: str) -> dict[str, list[epath.Path]]:
+    """The pictures of each class that an entry reads, sorted by name."""
+    folder = entries.root(data) / entry.name
+    if not folder.is_dir():
+        raise ConfigError(f'data.{split}: no folder {folder}')
+    found = {}
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            pictures = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+            found[path.name] = pictures[entry.part(len(pictures))]
+    if not any(found.values()):
+        raise ConfigError(f'data.{split}: no PNG or JPEG in {folder}/<class>/')
+    return found
+
+
+def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    """Yields the pictures and labels of idx files.
+
+    Raises:
+      ConfigError: a file is missing or damaged, or the two differ in their number of entries.
+    """
+    for entry in entries.parse(data, split):
+        paths = _idx_paths(data, entry.name, split)
+        pictures, labels = (_read_idx(path, axes) for path, axes in zip(paths, (3, 1), strict=True))
+        if len(pictures) != len(labels):
+            raise ConfigError(f'{paths[0]} has {len(pictures)} pictures, {paths[1]} has {len(labels)} labels')
+        names = dict.fromkeys(reading.fields, str(paths[0].relative_to(data.dir)))
+        part = entry.part(len(pictures))
+        for number in range(part.start, part.stop):
+            label = str(labels[number])
+            yield row(reading, pictures[number, ..., None], label, names, number + 1)
+
+
+def idx_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+    """Describes the two files of each entry as one origin."""
+    del reading, cache
+    found = []
+    for entry in entries.parse(data, split):
+        digest, paths = hashlib.sha256(), _idx_paths(data, entry.name, split)
+        for path in paths:
+            for block in text.blocks(path):
+                digest.update(block)
+        part = entry.part(len(_read_idx(paths[1], 1)))
+        found.append(Origin(entry.name + entry.suffix, part.stop - part.start, digest.hexdigest()))
+    return found
+
+
+def idx_classes(data: Data) -> tuple[str, ...]:
+    """The numbers up to the largest label of the training split."""
+    paths = [_idx_paths(data, entry.name, 'train')[1] for entry in entries.parse(data, 'train')]
+    return tuple(map(str, range(1 + max(int(_read_idx(path, 1).max()) for path in paths))))
+
+
+def _idx_paths(data: Data, name: str, split: str) -> list[epath.Path]:
+    """The files of pictures and of labels, as MNIST names them."""
+    return [entries.find(data, f'{name}-{kind}-ubyte', split) for kind in ('images-idx3', 'labels-idx1')]
+
+
+def _read_idx(path: epath.Path, axes: int) -> UInt8[np.ndarray, '...']:
+    """An array from an idx file: two zeros, the type, the number of axes, their sizes, the content."""
+    content = b''.join(text.blocks(path))
+    head = 4 + 4 * axes
+    shape = np.frombuffer(content[4:head], '>u4') if len(content) >= head else np.zeros(0, int)
+    if content[:4] != bytes([0, 0, _IDX_BYTES, axes]) or len(content) - head != np.prod(shape, dtype=int):
+        raise ConfigError(f'{path}: damaged, or not an idx file of bytes with {axes} axes')
+    return np.frombuffer(content, np.uint8, offset=head).reshape(shape)

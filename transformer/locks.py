@@ -1,0 +1,91 @@
+"""File locks: one process at a time; the system frees a lock when its process ends, however it ends."""
+
+import contextlib
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Callable, Iterator
+
+from transformer.files import Path
+
+# What file systems without locks answer.
+_NO_LOCKS = {
+    errno.ENOLCK,
+    errno.ENOTSUP,
+    errno.EOPNOTSUPP,
+    errno.ENOSYS,
+    errno.EINVAL,
+    # Some network file systems refuse to lock a folder, which cannot be opened for writing.
+    errno.EBADF,
+}
+_PAUSE = 0.1  # seconds between two attempts
+
+
+class Held(Exception):
+    """Another process holds the lock."""
+
+
+@contextlib.contextmanager
+def exclusive(
+    path: Path, wait: float | None = None, notice: Callable[[], object] | None = None
+) -> Iterator[int | None]:
+    """Holds the lock of a file, which is created if it is missing, or of a folder.
+
+    Args:
+      wait: seconds to wait for another process; None to wait until it is done.
+      notice: called once if another process holds the lock.
+
+    Yields:
+      The descriptor of the locked file, or None where the file system has no locks. A child process that
+      inherits the descriptor shares the lock.
+
+    Raises:
+      Held: another process still holds the lock after `wait` seconds.
+      OSError: the file cannot be opened.
+    """
+    if '://' in os.fspath(path):
+        yield None
+        return
+    handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        yield handle if _lock(handle, wait, notice) else None
+    finally:
+        os.close(handle)
+
+
+def is_held(path: Path) -> bool:
+    """Whether a process holds the lock of a file."""
+    if not path.exists():
+        return False
+    with path.open('rb') as file:
+        try:
+            # Shared, so that two processes that only look do not see each other.
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return False
+        except BlockingIOError:
+            return True
+
+
+def _lock(handle: int, wait: float | None, notice: Callable[[], object] | None) -> bool:
+    """Locks an open file; returns False where the file system has no locks."""
+    began = time.monotonic()
+    try:
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return True
+            except BlockingIOError:
+                if notice:
+                    notice()
+                    notice = None
+            if wait is None:
+                fcntl.flock(handle, fcntl.LOCK_EX)
+                return True
+            if time.monotonic() - began > wait:
+                raise Held
+            time.sleep(_PAUSE)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+        return False
