@@ -27,13 +27,13 @@ from transformer.config import ConfigError
 
 
 def print_plan(call: Call) -> None:
-    """Prints what the rows cost."""
+    """Prints the costs of the rows."""
     values = call.flags
     given = [name for name in ('tflops', 'time', 'topology') if values[name].value]
     if len(given) > 1:
-        raise ConfigError(f'--{given[0]} and --{given[1]}: both tell the speed; give one of them')
+        raise ConfigError(f'--{given[0]} and --{given[1]}: both determine the speed; give one of them')
     if values.topology and values.memory:
-        raise ConfigError(f'--memory: --topology={values.topology} tells the memory; leave out --memory')
+        raise ConfigError(f'--memory: --topology={values.topology} prints the memory already')
     if values.topology:
         tpu.prepare()
     speed = values.tflops or cost.PAPER_DEVICES * cost.P100
@@ -48,10 +48,10 @@ def print_plan(call: Call) -> None:
 
 
 def run_rows(call: Call) -> int:
-    """Trains what is missing of the rows and seeds.
+    """Trains the rows and seeds that have no result yet.
 
     Returns:
-      The exit status: 1 if a run did not end well.
+      The exit status: 1 if a run is not done.
     """
     values = call.flags
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
@@ -59,15 +59,15 @@ def run_rows(call: Call) -> int:
     rows = tables.rows(_table(values), values.rows)
     asked = tuple(itertools.product([row.name for row in rows], _seeds(values.seeds)))
     workdir = _workdir(values)
-    new = runs.described(runs.Sweep(_table(values), _scale(values), _different(values), asked))
+    new = runs.Sweep(_table(values), _scale(values), _different(values), asked)
     resources = _resources(values) if values.launcher == 'slurm' else {}
-    runs.joined(workdir, new).all_runs(workdir)
+    runs.join(workdir, new).all_runs(workdir)
     with runs.alone(workdir):
-        sweep = runs.joined(workdir, new)
+        sweep = runs.join(workdir, new)
         mine = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
         missing = [s.run for s in mine if s.state in runs.MISSING]
-        # A sweep that is cut short has all rows of some seeds. The longest runs of a seed come first: begun
-        # last, one would go on alone.
+        # By seed, so that a sweep that is cut short has all rows of some seeds; the longest runs first, so
+        # that none of them runs alone at the end.
         missing.sort(key=lambda run: (run.seed, -run.steps))
         print(f'{workdir}: {len(missing)} of {len(mine)} runs to do', flush=True)
         if resources and missing:
@@ -83,12 +83,12 @@ def run_rows(call: Call) -> int:
         print(f'[{number}/{len(missing)}] {state.run.name}: {state.state}{error}', flush=True)
     left = [s for s in runs.states(sweep, workdir) if s.run in missing and s.state != 'done']
     if left:
-        print(f'{len(left)} of {len(mine)} runs are not done; the same command goes on with them')
+        print(f'{len(left)} of {len(mine)} runs are not done; the same command continues them')
     return 1 if left else 0
 
 
 def _resources(values: flags.FlagValues) -> dict[str, object]:
-    """What a job asks SLURM for, in the words of submitit.
+    """The resources of a SLURM job, under submitit's names.
 
     Raises:
       ConfigError: there is no SLURM, or a --sbatch is not OPTION=VALUE.
@@ -107,7 +107,7 @@ def _resources(values: flags.FlagValues) -> dict[str, object]:
 
 
 def _seeds(text: str) -> range:
-    """The seeds that a flag names: 3 are the seeds 1, 2 and 3, and 2-6 those from 2 to 6."""
+    """Parses --seeds: 3 means the seeds 1, 2 and 3, and 2-6 the seeds 2 to 6."""
     named = re.fullmatch(r'(?:(\d+)-)?(\d+)', text, re.ASCII)
     first, last = (int(named[1] or 1), int(named[2])) if named else (0, 0)
     if not 1 <= first <= last < MOST_SEEDS:
@@ -116,11 +116,11 @@ def _seeds(text: str) -> range:
 
 
 def _table(values: flags.FlagValues) -> str:
-    return user_files.kept(values.table)
+    return user_files.stored_name(values.table)
 
 
 def _scale(values: flags.FlagValues) -> str:
-    return user_files.kept(values.scale) if values.scale else scales.default_scale(_table(values))
+    return user_files.stored_name(values.scale) if values.scale else scales.default_scale(_table(values))
 
 
 def _workdir(values: flags.FlagValues) -> pathlib.Path:
@@ -128,20 +128,20 @@ def _workdir(values: flags.FlagValues) -> pathlib.Path:
 
 
 def _different(values: flags.FlagValues) -> dict[str, object]:
-    """What the flags --set change in the base of the scale."""
-    found = parse_changes(values.set)
-    if 'train.seed' in found:
-        raise ConfigError('--set=train.seed: a sweep sets it; --seeds says which seeds')
-    return found
+    """The changes of the scale's base by the flags --set."""
+    changes = parse_changes(values.set)
+    if 'train.seed' in changes:
+        raise ConfigError('--set=train.seed: a sweep sets it; choose seeds by --seeds')
+    return changes
 
 
 def print_status(call: Call) -> None:
-    """Prints a line for each run, and how long all of them will take."""
+    """Prints the progress of each run, and the time until all of them are done."""
     workdir = _workdir(call.flags)
     sweep = runs.read_sweep(workdir)
-    for flag, found in (('table', sweep.table), ('scale', sweep.scale)):
-        if call.flags[flag].present and user_files.kept(call.flags[flag].value) != found:
-            raise ConfigError(f'--{flag}={call.flags[flag].value}: {workdir} is of {flag} {found}')
+    given = {flag: call.flags[flag] for flag in ('table', 'scale')}
+    names = {flag: user_files.stored_name(each.value) for flag, each in given.items() if each.present}
+    runs.check_named(workdir, sweep, **names)
     states = runs.states(sweep, workdir)
     left = runs.seconds_left(states)
     lines = [
@@ -151,22 +151,21 @@ def print_status(call: Call) -> None:
     align = ('left', 'left', 'right', 'right', 'left')
     print(tabulate(lines, ['run', 'state', 'step', 'left', 'error'], 'simple', colalign=align))
     counts = {name: [s.state for s in states].count(name) for name in runs.STATES}
-    told = ', '.join(f'{count} {name}' for name, count in counts.items() if count)
-    print(f'{workdir}: {told}{_all_left(states)}')
+    summary = ', '.join(f'{count} {name}' for name, count in counts.items() if count)
+    print(f'{workdir}: {summary}{_total_left(states)}')
 
 
-def _all_left(states: list[runs.State]) -> str:
-    """How much is left of all runs; empty while nothing runs or nothing is trained that would tell."""
+def _total_left(states: list[runs.State]) -> str:
+    """The time until all runs are done; empty if none is running, or the time of one is unknown."""
     running = sum(s.state == 'running' for s in states)
     # Runs that failed or were stopped wait until `run` is called again.
-    coming = ('running', 'queued', 'missing')
-    left = [
-        seconds for s, seconds in zip(states, runs.seconds_left(states), strict=True) if s.state in coming
-    ]
-    if not running or None in left:
+    active = ('running', 'queued', 'missing')
+    left = zip(states, runs.seconds_left(states), strict=True)
+    seconds = [each for state, each in left if state.state in active]
+    if not running or None in seconds:
         return ''
     counted = 'with' if runs.pace(states) else 'without'
-    return f'; {_duration(sum(left) / running)} left with {running} at a time, {counted} evaluations'
+    return f'; {_duration(sum(seconds) / running)} left with {running} at a time, {counted} evaluations'
 
 
 def _duration(seconds: float | None) -> str:
@@ -174,7 +173,7 @@ def _duration(seconds: float | None) -> str:
 
 
 def print_rows(call: Call) -> None:
-    """Prints what each row becomes at the scales that it can have."""
+    """Prints the changes of each row at several scales."""
     values = call.flags
     rows = tables.rows(_table(values), values.rows)
     written_for = tables.table(_table(values)).rows[0].scale
@@ -198,18 +197,18 @@ FLAGS = {
         "table's own)",
         'NAME',
     ),
-    'set': Flag(str, [], 'changes that base; may be given several times', 'OPTION=VALUE', many=True),
+    'set': Flag(str, [], 'changes that base; can be given several times', 'OPTION=VALUE', many=True),
     'tflops': Flag(
-        float, None, "how fast the training computes, in TFLOP/s (default: the paper's 76)", 'N', least=1e-6
+        float, None, "the speed of the training in TFLOP/s (default: the paper's 76)", 'N', least=1e-6
     ),
     'time': Flag(bool, False, 'measure updates on the devices at hand'),
     'memory': Flag(bool, False, 'ask XLA for the memory of an update'),
-    'format': Flag(str, 'terminal', 'how it is printed', 'NAME', choices=('terminal', 'markdown')),
+    'format': Flag(str, 'terminal', 'the format of the table', 'NAME', choices=('terminal', 'markdown')),
     'topology': Flag(str, None, 'compile for TPUs, such as v5e:2x4, by their own compiler', 'NAME'),
     'workdir': Flag(str, None, 'folder of the sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
     'seeds': Flag(str, '1', 'seeds of each row: 3 means 1 to 3, 2-6 means 2 to 6', 'N'),
     'launcher': Flag(str, 'local', 'this machine or a SLURM cluster', 'NAME', choices=launch.LAUNCHERS),
-    'parallel': Flag(int, None, 'how many runs go on at once (default: 1; on SLURM 256)', 'N', least=1),
+    'parallel': Flag(int, None, 'the most runs at a time (default: 1; on SLURM 256)', 'N', least=1),
     'gpus': Flag(int, 0, 'GPUs of each run; on this machine 0 means all', 'N', least=0),
     'cpus': Flag(int, 2, 'CPU cores of a run on SLURM', 'N', least=1),
     'mem_gb': Flag(float, 8.0, 'memory of a run on SLURM, in GB', 'N', least=0.1),
@@ -219,20 +218,20 @@ FLAGS = {
 ON_SLURM = ('cpus', 'mem_gb', 'hours', 'sbatch')
 COMMANDS = {
     'plan': Command(
-        'What each row costs: parameters, FLOPs, tokens and hours.',
+        'Print the cost of each row: parameters, FLOPs, tokens and hours.',
         print_plan,
         (*SCALE, 'tflops', 'time', 'memory', 'topology'),
         examples=('{} plan --table=3 --scale=paper', '{} plan --scale=grammar --time --memory'),
     ),
     'rows': Command(
-        'What each row becomes: without --scale at the scales paper, multi30k and grammar if the table is '
-        "written for one of them, at the table's own scale if not.",
+        'Print the changes of each row: without --scale at the scales paper, multi30k and grammar if the '
+        "table is written for one of them, else at the table's own scale.",
         print_rows,
         ('table', 'rows', 'scale', 'format'),
         examples=('{} rows --table=3', '{} rows --table=further --scale=grammar'),
     ),
     'run': Command(
-        'Train every row with every seed; called again, train what is missing.',
+        'Train every row with every seed; called again, train the missing ones.',
         run_rows,
         (*SCALE, 'workdir', 'seeds', 'parallel', 'launcher', 'gpus', *ON_SLURM),
         examples=(
@@ -241,7 +240,7 @@ COMMANDS = {
         ),
     ),
     'status': Command(
-        'How far each run is, and how long all of them will take.',
+        'Print the progress of each run, and the time until all of them are done.',
         print_status,
         ('workdir', 'table', 'scale'),
         examples=('{} status --workdir=FOLDER',),
@@ -250,7 +249,7 @@ COMMANDS = {
 
 
 def main(argv: Sequence[str]) -> int:
-    """Executes one command. Returns the exit status."""
+    """Runs one command and returns the exit status."""
     return run_program(argv, Program('python -m experiments.sweep', __doc__, COMMANDS, FLAGS))
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from experiments.claims.claim import Claim, Measurement, Panel, Verdict, spread
 from experiments.claims.panels import curves
 from transformer.nn.kernels import full
-from transformer.nn.kernels.kernel import KEEP_ALL
+from transformer.nn.kernels.kernel import Rows
 
 # From small to the paper's widest head, in row A1 of Table 3.
 WIDTHS = (4, 16, 64, 128, 512)
@@ -30,10 +30,10 @@ def _attended(width: int) -> Callable:
         def projected(added):
             # A bias is added to q·k, before the division.
             bias = added * math.sqrt(width)
-            found = full.attend(query, key, value, segments, segments, bias, KEEP_ALL, causal=False)
+            found = full.attend(Rows(query, key, value, segments, segments, bias), causal=False)
             return jnp.sum(found * u)
 
-        weights = full.weights(query, key, segments, segments, None, causal=False)
+        weights = full.weights(Rows(query, key, value, segments, segments), causal=False)
         return weights, jax.grad(projected)(jnp.zeros(weights.shape))
 
     return jax.jit(one)

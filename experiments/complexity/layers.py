@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from transformer.config import Model
 from transformer.nn import cells
-from transformer.nn.kernels.kernel import KEEP_ALL
+from transformer.nn.kernels.kernel import Rows
 from transformer.nn.kernels.table import self_attention
 
 D_K = 64
@@ -49,7 +49,7 @@ def attention(n: int, d: int, *, d_k: int = D_K, causal: bool = False, **options
 
     def apply(arrays, segments):
         heads = (array.reshape(1, n, -1, d_k) for array in arrays)
-        outputs = kernel.attend(*heads, segments, segments, None, KEEP_ALL, causal=causal)
+        outputs = kernel.attend(Rows(*heads, segments, segments), causal=causal)
         return outputs.reshape(1, n, d)
 
     return Layer(apply, [_shape(1, n, d)] * 3, n)

@@ -1,4 +1,4 @@
-"""The formats of a report: for a terminal, Markdown, LaTeX, CSV and JSON. A page is page.py's business."""
+"""Renders tables for a terminal and as Markdown, LaTeX, CSV and JSON; page.py renders HTML."""
 
 import csv
 import io
@@ -32,8 +32,8 @@ class Column(NamedTuple):
 
     Attributes:
       kind: row (the names), option, score, cost or text.
-      texts: the cells, a text for each row.
-      counts: how many runs each cell is the mean of; 0 where that says nothing.
+      texts: the cells, one for each row.
+      counts: the number of runs that each cell is the mean of; 0 where it is no mean.
     """
 
     heading: str
@@ -47,12 +47,16 @@ class Column(NamedTuple):
         return [f'{text} ({n})' if text and n else text for text, n in zip(self.texts, counts, strict=True)]
 
     def is_left(self) -> bool:
-        """Whether its cells stand to the left."""
+        """Whether its cells are aligned to the left."""
         return self.kind in ('row', 'text') or self.heading == 'other'
 
 
 def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
-    """The columns without counts where all are equal, in the order of narrow formats; and a note of that."""
+    """Orders columns for narrow formats; if all counts are equal, a note replaces them.
+
+    Returns:
+      The columns, and the notes.
+    """
     pairs = [pair for c in columns if c.counts for pair in zip(c.texts, c.counts, strict=True)]
     counts = {count for text, count in pairs if text and count}
     first = [column for column in columns if column.kind == 'row']
@@ -64,24 +68,24 @@ def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
 
 
 def blocks(columns: Sequence[Column], width: float) -> list[list[Column]]:
-    """Groups of columns that fit in a width, each with the names of the rows before them.
+    """Groups columns so that each group fits in a width, after the names of the rows.
 
     Columns of one kind stay together where they fit, and take the first group that has room.
     """
     names, *rest = columns
     kinds = [[column for column in rest if column.kind == kind] for kind in ORDER]
-    found: list[list[Column]] = []
+    groups: list[list[Column]] = []
     for together in filter(None, kinds):
-        block = next((b for b in found if _width([*b, *together]) <= width), None)
-        if block is not None:
-            block += together
+        group = next((group for group in groups if _width([*group, *together]) <= width), None)
+        if group is not None:
+            group += together
             continue
-        found.append([names])
+        groups.append([names])
         for column in together:
-            if len(found[-1]) > 1 and _width([*found[-1], column]) > width:
-                found.append([names])
-            found[-1].append(column)
-    return found
+            if len(groups[-1]) > 1 and _width([*groups[-1], column]) > width:
+                groups.append([names])
+            groups[-1].append(column)
+    return groups
 
 
 def _width(columns: Sequence[Column]) -> int:
@@ -93,66 +97,59 @@ def _width(columns: Sequence[Column]) -> int:
 
 
 def _two_lines(heading: str) -> list[str]:
-    """The first word of a heading, and the rest below it."""
+    """Splits a heading after its first word."""
     first, _, rest = heading.partition(' ')
     return [first, rest]
 
 
 def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """The table folded to the width of the terminal: the scores, and below them what else does not fit."""
+    """Renders a table no wider than the terminal: the scores first, the other columns beside or below."""
     width, (columns, more) = terminal_width(), compact(columns)
     if width < math.inf:
-        columns = _wrapped(columns, int(width))
-    parts = [_plain(block, folded=width < math.inf) for block in blocks(columns, width)]
+        columns = _wrap(columns, int(width))
+    parts = [_plain(block, narrow=width < math.inf) for block in blocks(columns, width)]
     return '\n\n'.join([*parts, '\n'.join(map(fold, [*notes, *more]))]) + '\n'
 
 
-def _wrapped(columns: Sequence[Column], width: int) -> list[Column]:
-    """The columns with several lines where a text is too wide to stand beside the name of its row."""
+def _wrap(columns: Sequence[Column], width: int) -> list[Column]:
+    """Wraps texts that are too wide to stand beside the name of their row."""
     names, *rest = columns
     room = max(width - _width([names]) - GAP, 1)
     wrap = lambda text: '\n'.join(textwrap.wrap(text, room))
     return [names, *(c._replace(texts=list(map(wrap, c.texts))) if c.is_left() else c for c in rest)]
 
 
-def _plain(columns: Sequence[Column], *, folded: bool) -> str:
-    """The columns as plain text; folded, a heading of several words takes two lines."""
-    headings = [_two_lines(c.heading) if folded else [c.heading, ''] for c in columns]
-    heads = [list(line) for line in zip(*headings, strict=True) if any(line)]
+def _plain(columns: Sequence[Column], *, narrow: bool) -> str:
+    """The columns as plain text; in a narrow table a heading of several words takes two lines."""
+    headings = [_two_lines(c.heading) if narrow else [c.heading, ''] for c in columns]
+    heads = [line for line in zip(*headings, strict=True) if any(line)]
     rows = zip(*(column.cells() for column in columns), strict=True)
-    cells = [
-        list(line)
-        for row in rows
-        for line in itertools.zip_longest(*(text.split('\n') for text in row), fillvalue='')
-    ]
+    # A cell of several lines makes its row several lines high.
+    split = [itertools.zip_longest(*(text.split('\n') for text in row), fillvalue='') for row in rows]
+    cells = [line for row in split for line in row]
     widths = [max(map(len, column)) for column in zip(*heads, *cells, strict=True)]
-    aligned = [
-        (' ' * GAP)
-        .join(
-            text.ljust(width) if column.is_left() else text.rjust(width)
-            for column, text, width in zip(columns, line, widths, strict=True)
-        )
-        .rstrip()
-        for line in [*heads, ['-' * width for width in widths], *cells]
-    ]
-    return '\n'.join(aligned)
+    lines = [*heads, ['-' * width for width in widths], *cells]
+    pad = lambda column, text, width: text.ljust(width) if column.is_left() else text.rjust(width)
+    gap = ' ' * GAP
+    return '\n'.join(gap.join(map(pad, columns, line, widths)).rstrip() for line in lines)
 
 
 def markdown(columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """The table of GitHub's Markdown, with the notes as a list."""
-    lines = zip(*(column.cells() for column in columns), strict=True)
-    headings, align = zip(*((c.heading, 'left' if c.is_left() else 'right') for c in columns), strict=True)
-    shown = tabulate(list(lines), headings, 'github', colalign=align, disable_numparse=True)
+    """Renders a table in GitHub's Markdown, with the notes as a list."""
+    rows = zip(*(column.cells() for column in columns), strict=True)
+    align = ['left' if column.is_left() else 'right' for column in columns]
+    headings = [column.heading for column in columns]
+    shown = tabulate(list(rows), headings, 'github', colalign=align, disable_numparse=True)
     return shown + '\n\n' + ''.join(f'- {note}\n' for note in notes)
 
 
 def latex(columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """Tables below each other, each as wide as a page at most; needs the package booktabs."""
+    """Renders tables below each other, each at most as wide as a page; needs the package booktabs."""
     columns, more = compact(columns)
     parts = [_tabular(block) for block in blocks(columns, LATEX_WIDTH)]
     opening = '{\\footnotesize\\setlength{\\tabcolsep}{2.5pt}\\noindent\n'
-    told = ''.join(f'% {note}\n' for note in [*notes, *more])
-    return opening + '\n\n\\medskip\\noindent\n'.join(parts) + '\\par}\n\n' + told
+    comments = ''.join(f'% {note}\n' for note in [*notes, *more])
+    return opening + '\n\n\\medskip\\noindent\n'.join(parts) + '\\par}\n\n' + comments
 
 
 def _tabular(columns: Sequence[Column]) -> str:
@@ -174,7 +171,7 @@ def _escaped(text: str) -> str:
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
-    """A line for each row; what is unknown is empty."""
+    """Renders a line for each row; unknown values are empty."""
     file = io.StringIO()
     writer = csv.DictWriter(file, list(rows[0]), lineterminator='\n')
     writer.writeheader()
@@ -183,7 +180,7 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def json_text(report: Mapping[str, object]) -> str:
-    """The report as JSON, which knows no infinite number: null stands for it."""
+    """Renders JSON, in which null stands for an infinite number."""
     return json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False) + '\n'
 
 

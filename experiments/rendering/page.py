@@ -1,4 +1,4 @@
-"""A report as one page that needs nothing else: sortable tables, and pictures such as learning curves."""
+"""Renders a report as one self-contained HTML page: sortable tables, and pictures such as learning curves."""
 
 import html
 import io
@@ -25,23 +25,25 @@ def page(
     title: str,
     columns: Sequence[Column],
     notes: Sequence[str],
+    meaning: str,
     curves: Mapping[str, Sequence[Curve]],
     base: str,
 ) -> str:
     """The page, as HTML.
 
     Args:
-      notes: what stands below the table.
-      curves: steps and perplexities of each run, by row.
+      notes: printed below the table.
+      meaning: the score that the curves show.
+      curves: the steps and scores of each run, by row.
       base: the row whose curves every picture shows in grey.
     """
-    pictures = '\n'.join(_pictures(curves, base)) or '<p>No learning curves: no metrics.jsonl there.</p>'
+    pictures = '\n'.join(_pictures(curves, base)) or '<p>No learning curves: the metrics are missing.</p>'
     return document(
         title,
         columns,
         notes,
-        '<h2>Perplexity on the development set</h2>\n'
-        f'<p>Blue: the runs of the row. Grey: those of {html.escape(base)}. '
+        f'<h2>On the development set: {html.escape(meaning)}</h2>\n'
+        f'<p>Blue: the runs of the row. Grey: the runs of {html.escape(base)}. '
         'All pictures have the same axes.</p>\n'
         f'<div class="curves">\n{pictures}\n</div>',
     )
@@ -49,19 +51,19 @@ def page(
 
 def document(title: str, columns: Sequence[Column], notes: Sequence[str], more: str) -> str:
     """A page with a table, the notes below it, and more, as HTML."""
-    columns, told = formats.compact(columns)
+    columns, more_notes = formats.compact(columns)
     template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
-    listed = listing([*notes, *told])
-    return template.substitute(title=html.escape(title), table=table(columns), notes=listed, more=more)
+    notes = listing([*notes, *more_notes])
+    return template.substitute(title=html.escape(title), table=table(columns), notes=notes, more=more)
 
 
 def listing(notes: Sequence[str]) -> str:
-    """The items of a list."""
+    """Notes as the items of an HTML list."""
     return ''.join(f'<li>{html.escape(note)}</li>\n' for note in notes)
 
 
 def table(columns: Sequence[Column]) -> str:
-    """The table; every cell has the kind of its column as its class."""
+    """The table; each cell's class is the kind of its column."""
     headings = [_cell('th', column, html.escape(column.heading)) for column in columns]
     lines = [
         ''.join(_cell('td', column, html.escape(text)) for column, text in zip(columns, cells, strict=True))
@@ -77,7 +79,7 @@ def _cell(tag: str, column: Column, content: str) -> str:
 
 
 def _pictures(curves: Mapping[str, Sequence[Curve]], base: str) -> list[str]:
-    """A picture of each row, all on the same axes, so that they can be compared."""
+    """A picture of each row, all on the same axes."""
     points = [point for runs in curves.values() for curve in runs for point in curve]
     known = [(step, value) for step, value in points if math.isfinite(value)]
     if not known:
@@ -109,7 +111,7 @@ def _picture(runs: Sequence[Curve], base: Sequence[Curve], steps: Limits, values
 
 
 def drawn(figure: Figure) -> str:
-    """A figure as SVG. It is closed."""
+    """Converts a figure to SVG, and closes it."""
     file = io.StringIO()
     # Text stays text, and the same figure gives the same SVG.
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'curves'}):

@@ -1,10 +1,10 @@
-"""What the rows of a table cost, before they are trained: parameters, FLOPs, tokens, time and memory."""
+"""Plans a table: the parameters, FLOPs, tokens, time and memory that its rows need."""
 
 import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +18,7 @@ from experiments.tables import scales
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError
-from transformer.nn import cost as accounting
+from transformer.nn import cost as nn_cost
 from transformer.nn import models
 from transformer.training.step import initial_state
 
@@ -31,26 +31,6 @@ WHY_DIFFERENT = (
 )
 
 
-class Cost(NamedTuple):
-    """What a training costs. Tokens are positions of one side, padding counted."""
-
-    params: int
-    update_flops: float
-    run_flops: float
-    tokens: int
-
-
-def cost(config: Config) -> Cost:
-    """The cost of a config, by formula."""
-    update = accounting.update_flops(config)
-    return Cost(
-        params=accounting.parameters(models.parameter_shapes(config)),
-        update_flops=update,
-        run_flops=update * config.train.steps,
-        tokens=config.data.batch_tokens * config.train.steps,
-    )
-
-
 def seconds_per_update(config: Config, count: int = 3, replicas: int = 0) -> float:
     """Measures an update on the devices at hand, without its compilation; arguments as for `timer`."""
     return timer(config, replicas)(count)
@@ -60,11 +40,11 @@ def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
     """Compiles an update on the devices at hand.
 
     Args:
-      replicas: trainings that one program updates at once, each with a batch of its own; 0 is the plain
+      replicas: trainings that one program updates at once, each with its own batch; 0 means the plain
         program of one training.
 
     Returns:
-      A function that makes so many updates, and gives the seconds of one.
+      `(count) -> seconds`: makes `count` updates and returns the seconds of one.
     """
     step = updates.step(config)
     state = initial_state(config)
@@ -89,13 +69,13 @@ def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
 
 
 def peak_memory(config: Config) -> float:
-    """The memory of an update by XLA's plan, in GiB a device: state, batch and what lives in between."""
+    """The memory of an update by XLA's plan, in GiB a device: state, batch and intermediate values."""
     update = parallel.map_update(updates.step(config), remat=config.model.remat)
     shapes = jax.eval_shape(functools.partial(initial_state, config))
     batch = parallel.to_devices(updates.full_batch(config), config.train.microbatches)
-    found = update.compile(shapes, batch).memory_analysis()
-    # The new state takes the memory of the old one, so it counts once.
-    return (found.argument_size_in_bytes + found.temp_size_in_bytes) / 2**30
+    memory = update.compile(shapes, batch).memory_analysis()
+    # The new state reuses the memory of the old one, so it counts once.
+    return (memory.argument_size_in_bytes + memory.temp_size_in_bytes) / 2**30
 
 
 def print_plan(
@@ -110,73 +90,75 @@ def print_plan(
     """Prints a line for each row: its options, parameters, FLOPs, tokens and hours, ours and the paper's.
 
     Args:
-      different: differences from the scale's base, as for `scales.config`.
-      tflops: the speed of the training, TFLOP/s, which gives the hours; None measures updates instead.
+      different: changes of the scale's base, as for `scales.config`.
+      tflops: the speed of the training in TFLOP/s, from which the hours follow; None measures updates.
       with_memory: whether to ask XLA for the memory of an update.
-      topology: TPUs, whose compiler then gives hours and memory.
+      topology: TPUs, whose compiler then estimates hours and memory.
 
     Raises:
       ConfigError: a row does not fit into the memory of the TPUs.
     """
     resolved = [scales.config(row, scale, different) for row in rows]
     columns = _columns(rows, resolved, scale)
+    by_speed = tflops is not None and not topology
     if topology:
-        costs = _measured(functools.partial(tpu.seconds_and_gib, topology), rows, resolved)
-        seconds, gib = zip(*costs, strict=True)
+        estimates = _measure(functools.partial(tpu.seconds_and_gib, topology), rows, resolved)
+        seconds, gib = zip(*estimates, strict=True)
         columns += [_numbers('s/update', seconds), _numbers('GiB', gib)]
-    elif tflops is None:
-        seconds = _measured(seconds_per_update, rows, resolved)
-        columns.append(_numbers('s/update', seconds))
+    elif by_speed:
+        seconds = [nn_cost.update_flops(config) / tflops / 1e12 for config in resolved]
     else:
-        seconds = [cost(config).update_flops / tflops / 1e12 for config in resolved]
+        seconds = _measure(seconds_per_update, rows, resolved)
+        columns.append(_numbers('s/update', seconds))
     if with_memory:
-        columns.append(_numbers('GiB', _measured(peak_memory, rows, resolved)))
+        columns.append(_numbers('GiB', _measure(peak_memory, rows, resolved)))
     hours = [update * config.train.steps / 3600 for update, config in zip(seconds, resolved, strict=True)]
     columns.append(_numbers('hours', hours))
-    measured = 's/update x steps, without evaluations'
-    notes = [f'hours: {measured if tflops is None or topology else f"at {tflops:g} TFLOP/s"}']
+    notes = [f'hours: at {tflops:g} TFLOP/s' if by_speed else 'hours: s/update x steps, without evaluations']
     if topology:
         notes.append(
-            f's/update: the least that FLOPs, or bytes that HBM moves, take on {topology}; GiB a device; '
-            'both by its compiler'
+            f's/update: the longer of FLOPs and bytes at the peaks of {topology}; GiB a device; both by its '
+            'compiler'
         )
-    elif tflops is None or with_memory:
+    elif not by_speed or with_memory:
         device = jax.devices()[0]
         notes.append(
             f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})'
         )
     if scale == 'paper' and any(map(_paper_flops, rows)):
         notes.append(WHY_DIFFERENT)
-    for row in rows:
-        changed = scales.changes(row, scale, different)
-        other = [f'{key}={value}' for key, value in changed.items() if key not in tables.OPTIONS]
-        if other:
-            source = f' ({row.source})' if row.source else ''
-            notes.append(f'{row.name}: {", ".join(other)}{source}')
+    notes += filter(None, (_other_changes(row, scale, different) for row in rows))
     print(formats.terminal([column for column in columns if any(column.texts)], notes), end='')
 
 
+def _other_changes(row: tables.Row, scale: str, different: Mapping[str, object]) -> str:
+    """A row's changes of options that have no column; empty if there are none."""
+    changes = scales.changes(row, scale, different)
+    other = [f'{key}={value}' for key, value in changes.items() if key not in tables.OPTIONS]
+    source = f' ({row.source})' if row.source else ''
+    return f'{row.name}: {", ".join(other)}{source}' if other else ''
+
+
 def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str) -> list[Column]:
-    """What each row is, and what it costs by formula."""
-    costs = [cost(config) for config in resolved]
-    paper_flops = [_paper_flops(row) if scale == 'paper' else '' for row in rows]
-    options = [
-        Column(
-            key.partition('.')[2],
-            'option',
-            [tables.shown(key, tables.value_of(config, key)) for config in resolved],
-        )
-        for key in tables.OPTIONS
-    ]
+    """The options of each row, and the costs that follow from its config."""
+    cells = {key.partition('.')[2]: [] for key in tables.OPTIONS}
+    costs = {name: [] for name in ('params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2', 'tokens')}
+    for row, config in zip(rows, resolved, strict=True):
+        for key in tables.OPTIONS:
+            cells[key.partition('.')[2]].append(tables.shown(key, tables.value_of(config, key)))
+        flops, steps = nn_cost.update_flops(config), config.train.steps
+        parameters = nn_cost.parameters(models.parameter_shapes(config))
+        costs['params'].append(f'{parameters / 1e6:.2f}M')
+        costs['paper'].append(_printed(row, 'params', '{:g}M'))
+        costs['FLOPs/update'].append(f'{flops:.2e}')
+        costs['FLOPs'].append(f'{flops * steps:.2e}')
+        costs['Table 2'].append(_paper_flops(row) if scale == 'paper' else '')
+        # Positions of one side, padding counted.
+        costs['tokens'].append(f'{config.data.batch_tokens * steps:.2e}')
     return [
         Column('row', 'row', [row.name for row in rows]),
-        *options,
-        Column('params', 'cost', [f'{each.params / 1e6:.2f}M' for each in costs]),
-        Column('paper', 'cost', [_printed(row, 'params', '{:g}M') for row in rows]),
-        Column('FLOPs/update', 'cost', [f'{each.update_flops:.2e}' for each in costs]),
-        Column('FLOPs', 'cost', [f'{each.run_flops:.2e}' for each in costs]),
-        Column('Table 2', 'cost', paper_flops),
-        Column('tokens', 'cost', [f'{each.tokens:.2e}' for each in costs]),
+        *(Column(name, 'option', texts) for name, texts in cells.items()),
+        *(Column(name, 'cost', texts) for name, texts in costs.items()),
     ]
 
 
@@ -189,18 +171,18 @@ def print_rows(rows: Sequence[tables.Row], names: Sequence[str], *, markdown: bo
     columns, notes = [Column('row', 'row', [row.name for row in rows])], []
     for name in names:
         base = configs.flatten(scales.config(tables.Row('base', {}), name))
-        told = []
+        texts = []
         for row in rows:
-            scales.config(row, name)  # a row that is impossible here is told
-            changed = scales.changes(row, name).items()
-            told.append(', '.join(_told(key, value) for key, value in changed if value != base[key]))
-        columns.append(Column(name, 'text', [text or 'as base' for text in told]))
+            scales.config(row, name)  # raises where the row is impossible
+            changes = scales.changes(row, name).items()
+            texts.append(', '.join(_option(key, value) for key, value in changes if value != base[key]))
+        columns.append(Column(name, 'text', [text or 'as base' for text in texts]))
         sizes = [key for key in tables.OPTIONS if key not in ('model.d_k', 'model.d_v')]
-        notes.append(f'base at the scale {name}: {", ".join(_told(key, base[key]) for key in sizes)}')
+        notes.append(f'base at the scale {name}: {", ".join(_option(key, base[key]) for key in sizes)}')
     print(formats.markdown(columns, notes) if markdown else formats.terminal(columns, notes), end='')
 
 
-def _told(key: str, value: object) -> str:
+def _option(key: str, value: object) -> str:
     return f'{key.partition(".")[2]} {tables.shown(key, value)}'
 
 
@@ -208,20 +190,20 @@ def _numbers(heading: str, numbers: Iterable[float]) -> Column:
     return Column(heading, 'cost', [f'{number:.3g}' for number in numbers])
 
 
-def _measured(
+def _measure(
     measure: Callable[[Config], Measured], rows: Iterable[tables.Row], resolved: Iterable[Config]
 ) -> list[Measured]:
-    """Measures every row, with a dot on standard error for each."""
-    known, found = functools.cache(measure), []
+    """Measures every row, and prints a dot on standard error for each."""
+    measure, results = functools.cache(measure), []
     for row, config in zip(rows, resolved, strict=True):
         try:
-            # Rows that differ in these alone have the same program.
-            found.append(known(configs.replace(config, {'train.steps': 1, 'train.average_last': 0})))
+            # Rows that differ only in these options have the same program.
+            results.append(measure(configs.replace(config, {'train.steps': 1, 'train.average_last': 0})))
         except ConfigError as error:
             raise ConfigError(f'{row.name}: {error}') from None
         print('.', end='', file=sys.stderr, flush=True)
     print(file=sys.stderr)
-    return found
+    return results
 
 
 def _printed(row: tables.Row, key: str, form: str) -> str:
@@ -229,7 +211,7 @@ def _printed(row: tables.Row, key: str, form: str) -> str:
 
 
 def _paper_flops(row: tables.Row) -> str:
-    """What Table 2 prints for the row; base and big of Table 3 are its first two models."""
+    """Table 2's FLOPs of a row; its first two models are base and big of Table 3."""
     if row in tables.TABLE_3:
         row = {'base': tables.TABLE_2[0], 'big': tables.TABLE_2[1]}.get(row.name, row)
     return _printed(row, 'FLOPs', '{:.1e}')

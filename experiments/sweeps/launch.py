@@ -1,4 +1,4 @@
-"""Executes the runs of a sweep, each as a process of run.py, on this machine or on SLURM."""
+"""Launches the runs of a sweep, each as a process of run.py, on this machine or on SLURM."""
 
 import contextlib
 import itertools
@@ -28,25 +28,25 @@ _AS_IT_IS: Mapping[str, str | None] = types.MappingProxyType({})
 
 
 class Job:
-    """What the launcher executes: run.py in a process of its own, watched."""
+    """The function that a launcher calls: starts run.py in its own process and waits for it."""
 
     def __init__(
         self, run: Run, environment: Mapping[str, str | None] = _AS_IT_IS, cores: Sequence[int] = ()
     ):
-        """Takes the run and what it is started in.
+        """Stores the run and how to start it.
 
         Args:
-          environment: variables to set in the environment of the process, and with None those to remove.
-          cores: the CPU cores that it may use; none named: those of the launcher.
+          environment: variables to set in the environment of the process; those with None are removed.
+          cores: the CPU cores that it may use; if empty, the launcher's.
         """
         self._run, self._environment, self._cores = run, environment, cores
         self._process_id: int | None = None
 
     def __call__(self) -> None:
-        """Trains, unless another process does or has done so, and writes to the run's json how it ended.
+        """Trains, unless another process does or has done so, and records in the run's json how it ended.
 
         Raises:
-          RuntimeError: it did not end well.
+          RuntimeError: it failed or was stopped.
         """
         run = self._run
         try:
@@ -81,8 +81,8 @@ class Job:
 
     def _execute(self, log: IO[bytes], lock: int | None) -> int:
         environment = {**os.environ, **self._environment}
-        # SLURM sends its warning to every process of the job; here `checkpoint` passes it on. A session of
-        # its own keeps Ctrl-C from reaching the run twice.
+        # SLURM sends its warning to every process of the job; here `checkpoint` passes it on. In its own
+        # session the run gets Ctrl-C only once.
         process, asked = None, False
 
         def stop(*_) -> None:
@@ -91,8 +91,8 @@ class Job:
                 process.terminate()
             asked = True
 
-        # At Ctrl-C two SIGINTs come, of the terminal and of the launcher. Python's usual handler would raise
-        # an exception at each: the second may come while `wait` holds a lock, which then stays locked.
+        # Ctrl-C causes two SIGINTs, from the terminal and from the launcher. Python's default handler raises
+        # an exception at each: the second can arrive while `wait` holds a lock, which then stays locked.
         before = signal.signal(signal.SIGINT, stop)
         try:
             process = subprocess.Popen(
@@ -103,18 +103,18 @@ class Job:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # The lock is held as long as this process or the run lives.
+                # The lock is held while this process or the run lives.
                 pass_fds=() if lock is None else (lock,),
             )
             if self._cores:
-                # Before it has begun Python, which counts the cores that it has.
+                # Before Python starts there, which counts its cores.
                 os.sched_setaffinity(process.pid, self._cores)
             self._process_id = process.pid
             if asked:
                 process.terminate()
             return process.wait()
         except BaseException:
-            # The end of the job after `checkpoint`: no process is left over.
+            # The job ends after `checkpoint`: leave no process behind.
             if process:
                 process.terminate()
                 process.wait()
@@ -125,7 +125,7 @@ class Job:
 
 
 def _error(status: int, log: pathlib.Path, began: int) -> str:
-    """Why a process failed, in one line; empty if it ended well.
+    """Why a process failed, in one line; empty if it succeeded.
 
     Args:
       began: the size of the log when the process started.
@@ -138,17 +138,17 @@ def _error(status: int, log: pathlib.Path, began: int) -> str:
     with log.open('rb') as file:
         file.seek(began)
         lines = [line for line in file.read().decode(errors='replace').splitlines() if line.strip()]
-    told = [line for line in lines if re.match(r'error: |[\w.]+(Error|Exception)\b', line)]
-    return (told or lines or [f'exit status {status}'])[-1].removeprefix('error: ').strip()
+    errors = [line for line in lines if re.match(r'error: |[\w.]+(Error|Exception)\b', line)]
+    return (errors or lines or [f'exit status {status}'])[-1].removeprefix('error: ').strip()
 
 
 def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
-    """Executes runs, at most `parallel` at a time, and yields each run's state when it has ended.
+    """Runs at most `parallel` runs at a time, and yields each run's state when it has ended.
 
     Concurrent runs divide the CPU cores, so that they do not wait for each other.
 
     Args:
-      gpus: how many each run has; with 0 all runs see what this process sees.
+      gpus: the GPUs of each run; with 0 all runs see this process's.
 
     Raises:
       ConfigError: CUDA_VISIBLE_DEVICES has fewer GPUs.
@@ -167,7 +167,7 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
                         active[slot] = run, executor.submit(job)
             time.sleep(0.2)
             for slot, (run, job) in list(active.items()):
-                # A killed job may leave its run alive.
+                # A killed job can leave its run alive.
                 if job.done() and not locks.is_held(run.file('lock')):
                     del active[slot]
                     yield state(run, set())
@@ -180,7 +180,7 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
 
 @contextlib.contextmanager
 def _errors_to(file: pathlib.Path) -> Iterator[None]:
-    """Sends the errors of processes started in this context to a file: how Ctrl-C ends them is no news."""
+    """Sends the errors of processes started in this context to a file, such as their last words at Ctrl-C."""
     terminal = os.dup(sys.__stderr__.fileno())
     try:
         with file.open('a') as log:
@@ -192,7 +192,7 @@ def _errors_to(file: pathlib.Path) -> Iterator[None]:
 
 
 def _cores(parallel: int, runs: int) -> list[Sequence[int]]:
-    """The CPU cores of each slot, side by side; none named where they cannot be told apart."""
+    """The CPU cores of each slot, side by side; empty where the system does not number them."""
     if not hasattr(os, 'sched_getaffinity'):
         return [()] * parallel
     known = sorted(os.sched_getaffinity(0))
@@ -203,14 +203,14 @@ def _cores(parallel: int, runs: int) -> list[Sequence[int]]:
 
 
 def _devices(slot: int, gpus: int) -> dict[str, str | None]:
-    """The GPUs that a run sees: those of its slot, or with `gpus` 0 those of the launching process."""
+    """The GPUs that a run sees: its slot's, or with `gpus` 0 the launching process's."""
     name = 'CUDA_VISIBLE_DEVICES'
     visible = os.environ.get(name)
     if not gpus:
         # Without this the launcher hides all GPUs from a job that asks for none.
         return {name: visible}
     wanted = range(slot * gpus, (slot + 1) * gpus)
-    # Where it is not set, GPUs are numbered from 0. Set to nothing, it hides all.
+    # If the variable is not set, GPUs are numbered from 0. An empty one hides all.
     known = [str(i) for i in range(wanted.stop)]
     if visible is not None:
         known = [part for part in visible.split(',') if part]
@@ -230,10 +230,10 @@ def check_slurm() -> None:
 def on_slurm(
     runs: Sequence[Run], workdir: pathlib.Path, parallel: int, resources: Mapping[str, object]
 ) -> dict[str, str]:
-    """Submits runs as one job array, whose jobs are queued again when preempted or out of time.
+    """Submits runs as one job array, whose jobs are queued again after a preemption or their time limit.
 
     Args:
-      parallel: how many jobs may run at a time.
+      parallel: the most jobs at a time.
       resources: parameters of submitit's executor.
 
     Returns:

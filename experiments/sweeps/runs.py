@@ -1,7 +1,7 @@
-"""The runs of a sweep, each a row with a seed, and how far they are.
+"""Sweeps: the runs of a table, each a row with a seed, and their progress.
 
-All that is known of a run stands in files, so that any process can read it: `jobs/<run>.lock` is locked
-while it runs, `jobs/<run>.json` says how it ended, and `jobs/<run>.log` is what it printed.
+Any process can read a run's progress from files: `jobs/<run>.lock` is locked while it runs,
+`jobs/<run>.json` records how it ended, and `jobs/<run>.log` holds its output.
 """
 
 import contextlib
@@ -18,7 +18,6 @@ from typing import NamedTuple
 
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
-from transformer import config as configs
 from transformer import files, locks
 from transformer.config import ConfigError
 
@@ -51,7 +50,7 @@ class Run:
         return self.workdir / self.name
 
     def file(self, kind: str) -> pathlib.Path:
-        """A file that the sweep keeps about it; `kind` is lock, json or log."""
+        """A file of the sweep about it; `kind` is lock, json or log."""
         return self.workdir / 'jobs' / f'{self.name}.{kind}'
 
     def command(self) -> list[str]:
@@ -61,15 +60,13 @@ class Run:
 
 @dataclasses.dataclass(frozen=True)
 class Sweep:
-    """What a work directory was launched with."""
+    """The rows and seeds that were launched in a work directory."""
 
     table: str
     scale: str
-    different: dict[str, object]  # what differs from the scale's base config
+    different: dict[str, object]  # changes of the scale's base config
     runs: tuple[tuple[str, int], ...]  # rows and seeds
     jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SLURM's, by name of the run
-    # Of rows from a file of the user's own: how their configs differ from the paper's base.
-    written: Mapping[str, Mapping[str, object]] = dataclasses.field(default_factory=dict)
 
     def all_runs(self, workdir: pathlib.Path) -> list[Run]:
         """The runs in the order of the table's rows, then by seed.
@@ -93,85 +90,58 @@ def _run(row: tables.Row, seed: int, sweep: Sweep, workdir: pathlib.Path) -> Run
     return Run(row.name, seed, config.train.steps, config.data.batch_tokens, workdir, tuple(options))
 
 
-def described(sweep: Sweep) -> Sweep:
-    """The sweep with what its rows are written down, where their table or scale is a file that may change.
-
-    Raises:
-      ConfigError: a row is impossible at this scale.
-    """
-    if not user_files.is_file(sweep.table) and not user_files.is_file(sweep.scale):
-        return sweep
-    names = dict.fromkeys(row for row, _ in sweep.runs)
-    base, written = configs.resolve(configs.config_dict()), {}
-    for row in tables.rows(sweep.table, ','.join(names)):
-        config = scales.config(row, sweep.scale, sweep.different)
-        changed = configs.differences(base, config).items()
-        written[row.name] = {key: value for key, (_, value) in changed if key != FOLDER}
-    return dataclasses.replace(sweep, written=written)
-
-
-def check_unchanged(sweep: Sweep, workdir: pathlib.Path) -> None:
-    """Raises ConfigError where a row's file says something else than when the sweep was launched."""
-    base = configs.flatten(configs.resolve(configs.config_dict()))
-    for name, now in described(sweep).written.items():
-        then = sweep.written.get(name, now)
-        for key in {**then, **now}:
-            old, new = then.get(key, base[key]), now.get(key, base[key])
-            if old != new:
-                file = sweep.table if user_files.is_file(sweep.table) else sweep.scale
-                raise ConfigError(
-                    f'{file}: row {name} has changed since {workdir} was launched: {key} was {old!r} and is '
-                    f'{new!r}; change it back, or choose another --workdir'
-                )
-
-
 def read_sweep(workdir: pathlib.Path) -> Sweep:
-    """What a work directory was launched with.
+    """Reads the sweep of a work directory.
 
     Raises:
-      ConfigError: no sweep was launched there, its file is damaged, or a file of the user's own that it
-        names has changed or is missing.
+      ConfigError: no sweep was launched there, its file is damaged, or a user's own file that it names has
+        no such rows any more.
     """
+    own_files = False
     try:
         content = json.loads((workdir / SWEEP).read_text())
+        content.pop('written', None)  # of earlier versions
         content['runs'] = tuple((row, seed) for row, seed in content['runs'])
         sweep = Sweep(**content)
         own_files = user_files.is_file(sweep.table) or user_files.is_file(sweep.scale)
+        scales.scale_config(sweep.scale, sweep.different)
+        tables.rows(sweep.table, ','.join(row for row, _ in sweep.runs))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f'{workdir}: no sweep was launched there (it holds no {SWEEP})') from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise ConfigError(f'{workdir / SWEEP}: damaged: {error}') from None
-    try:
-        scales.scale_config(sweep.scale, sweep.different)
-        tables.rows(sweep.table, ','.join(row for row, _ in sweep.runs))
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
         damaged = '' if own_files else f'{workdir / SWEEP}: damaged: '
         raise ConfigError(f'{damaged}{error}') from None
-    check_unchanged(sweep, workdir)
     return sweep
 
 
+def check_named(workdir: pathlib.Path, sweep: Sweep, **named: str | None) -> None:
+    """Raises ConfigError where flags such as --table name another value than the sweep has."""
+    for flag, value in named.items():
+        if value not in (None, getattr(sweep, flag)):
+            raise ConfigError(f'--{flag}={value}: {workdir} has {flag} {getattr(sweep, flag)}')
+
+
 def folder(table: str, scale: str) -> pathlib.Path:
-    """The work directory of a sweep where none is named."""
+    """The default work directory of a sweep."""
     name = user_files.stem(table) if user_files.is_file(table) else f'table{table}'
     return pathlib.Path('runs', f'{name}-{user_files.stem(scale)}')
 
 
 @contextlib.contextmanager
 def alone(workdir: pathlib.Path) -> Iterator[None]:
-    """Keeps other processes from launching runs of the sweep; waits while one of them does."""
+    """Lets one process at a time launch runs of the sweep; the others wait."""
     (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
     with locks.exclusive(workdir / 'jobs' / 'sweep.lock'):
         yield
 
 
 def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
-    """Records what the work directory is launched with."""
+    """Writes the sweep of a work directory."""
     files.write_json(workdir / SWEEP, dataclasses.asdict(sweep))
 
 
-def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
-    """The sweep together with the runs that were launched in its work directory before.
+def join(workdir: pathlib.Path, new: Sweep) -> Sweep:
+    """Adds the runs that were launched in the sweep's work directory before.
 
     Raises:
       ConfigError: the directory belongs to another sweep or to a single training.
@@ -184,29 +154,24 @@ def joined(workdir: pathlib.Path, new: Sweep) -> Sweep:
     for flag, before, now in (
         ('table', old.table, new.table),
         ('scale', old.scale, new.scale),
-        ('set', _shown(old.different), _shown(new.different)),
+        ('set', _changes_text(old.different), _changes_text(new.different)),
     ):
         if before != now:
             raise ConfigError(
                 f'{workdir}: launched with --{flag}={before}, now {now}; choose another --workdir'
             )
     moved = {key: value for key, value in old.different.items() if key == FOLDER}
-    return dataclasses.replace(
-        new,
-        written=dict(old.written) | dict(new.written),
-        different=moved | new.different,
-        runs=tuple(dict.fromkeys(old.runs + new.runs)),
-        jobs=old.jobs,
-    )
+    runs = tuple(dict.fromkeys(old.runs + new.runs))
+    return dataclasses.replace(new, different=moved | new.different, runs=runs, jobs=old.jobs)
 
 
-def _shown(different: dict[str, object]) -> str:
-    """What differs, without the folder of the data."""
+def _changes_text(different: dict[str, object]) -> str:
+    """The changes as one text, without the folder of the data."""
     return ','.join(sorted(f'{key}={value}' for key, value in different.items() if key != FOLDER)) or 'none'
 
 
 class State(NamedTuple):
-    """How far a run is."""
+    """The progress of a run."""
 
     run: Run
     state: str  # one of STATES
@@ -216,7 +181,7 @@ class State(NamedTuple):
 
 
 def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
-    """How far every run of a sweep is.
+    """The progress of every run of a sweep.
 
     Raises:
       ConfigError: as for `Sweep.all_runs`, or the sweep has jobs on a SLURM that does not answer.
@@ -226,27 +191,37 @@ def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
 
 
 def state(run: Run, queued: set[str]) -> State:
-    """How far a run is, given the names of the runs that wait or run on SLURM."""
+    """The progress of a run.
+
+    Args:
+      queued: the names of the runs that wait or run on SLURM.
+    """
     step, seconds = _progress(run)
+    status, error = _last_exit(run)
     if locks.is_held(run.file('lock')):
-        return State(run, 'running', step, seconds, '')
-    if is_done(run):
-        return State(run, 'done', step, seconds, '')
-    if run.name in queued:
-        return State(run, 'queued', step, seconds, '')
-    status, error = _ended(run)
-    if status:
-        return State(run, 'stopped' if status in _STOPPED else 'failed', step, seconds, error)
-    # The process that watched it was killed too, or the folder was removed.
-    return State(run, 'stopped' if step else 'missing', step, seconds, '')
+        name, error = 'running', ''
+    elif _has_result(run, status):
+        name = 'done'
+    elif run.name in queued:
+        name, error = 'queued', ''
+    elif status:
+        name = 'stopped' if status in _STOPPED else 'failed'
+    else:
+        # The process that watched it was killed too, or the folder was removed.
+        name, error = 'stopped' if step else 'missing', ''
+    return State(run, name, step, seconds, error)
 
 
 def is_done(run: Run) -> bool:
-    """Whether a run has ended well and its result is still there."""
-    return _ended(run)[0] == 0 and (run.folder / 'result.json').exists()
+    """Whether a run has succeeded and its result is still there."""
+    return _has_result(run, _last_exit(run)[0])
 
 
-def _ended(run: Run) -> tuple[int | None, str]:
+def _has_result(run: Run, status: int | None) -> bool:
+    return status == 0 and (run.folder / 'result.json').exists()
+
+
+def _last_exit(run: Run) -> tuple[int | None, str]:
     """The exit status and the error of the last process with these options; None if there was none."""
     if not run.file('json').exists():
         return None, ''
@@ -256,15 +231,15 @@ def _ended(run: Run) -> tuple[int | None, str]:
 
 
 def _without_folder(options: Sequence[str]) -> list[str]:
-    """Options of run.py without the folder of the data, which may move."""
+    """Options of run.py without the folder of the data, which may change."""
     return [option for option in options if not option.startswith(f'--config.{FOLDER}=')]
 
 
 def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
-    """The JSON object of a file.
+    """Reads a JSON object.
 
     Args:
-      keys: what it must hold.
+      keys: that it must hold.
 
     Raises:
       ConfigError: the file holds no such object.
@@ -278,11 +253,11 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
 
 
 class Pace(NamedTuple):
-    """What runs that are done took besides their updates.
+    """How long runs take besides their updates.
 
     Attributes:
       training: seconds of training, with its evaluations on dev, for each second of updates.
-      scoring: seconds of a process besides its training: from its start, and for the scores at its end.
+      scoring: seconds of a process besides its training: its start, and the scores at its end.
     """
 
     training: float
@@ -290,44 +265,41 @@ class Pace(NamedTuple):
 
 
 def pace(states: Sequence[State]) -> Pace | None:
-    """The mean of the runs that are done; None if there is none that tells."""
-    found = []
+    """The mean over the runs that are done; None if no run gives an estimate."""
+    paces = []
     for state in states:
-        result, ended = state.run.folder / 'result.json', state.run.file('json')
-        if state.state != 'done' or not state.seconds_per_step or not ended.exists():
+        result, last = state.run.folder / 'result.json', state.run.file('json')
+        if state.state != 'done' or not state.seconds_per_step or not last.exists():
             continue
-        training = read_json(result, ('seconds', 'steps')) if result.exists() else {'steps': 0}
-        process = read_json(ended, ('status',))
-        # A process that resumed took only a part of the training's seconds; older sweeps kept no seconds.
-        if training['steps'] and process.get('from_step') == 0:
+        training, process = read_json(result, ()), read_json(last, ('status',))
+        # A process that resumed spent only a part of the training's seconds; older sweeps recorded none.
+        if training.get('steps') and process.get('from_step') == 0:
             updates = training['steps'] * state.seconds_per_step
-            found.append((training['seconds'] / updates, process['seconds'] - training['seconds']))
-    if not found:
-        return None
-    return Pace(*(statistics.mean(numbers) for numbers in zip(*found, strict=True)))
+            paces.append((training['seconds'] / updates, process['seconds'] - training['seconds']))
+    return Pace(*map(statistics.mean, zip(*paces, strict=True))) if paces else None
 
 
 def seconds_left(states: Sequence[State]) -> list[float | None]:
-    """The seconds that are left of each run, evaluations and final scores counted; None where unknown.
+    """The seconds that each run still needs, with evaluations and final scores; None where unknown.
 
-    Updates take the seconds of the run's own last ones, or the mean of the other runs' if it has none.
-    Evaluations take what they took in the runs that are done (`pace`); nothing before one is.
+    An update takes as long as the run's last ones, or as the mean of the other runs. Evaluations take as
+    long as in the runs that are done (`pace`), and count as nothing before one is.
     """
     known = [state.seconds_per_step for state in states if state.seconds_per_step is not None]
     mean, extra = statistics.mean(known) if known else None, pace(states) or Pace(1.0, 0.0)
-    found = []
-    for state in states:
-        of_update = state.seconds_per_step or mean
-        if state.state == 'done' or of_update is None:
-            found.append(0.0 if state.state == 'done' else None)
-            continue
+
+    def seconds(state: State) -> float | None:
+        per_step = state.seconds_per_step or mean
+        if state.state == 'done':
+            return 0.0
         updates = max(state.run.steps - state.step, 0)
-        found.append(updates * of_update * extra.training + extra.scoring)
-    return found
+        return None if per_step is None else updates * per_step * extra.training + extra.scoring
+
+    return [seconds(state) for state in states]
 
 
 def _progress(run: Run) -> tuple[int, float | None]:
-    """The last step that was reported (0 if none), and the seconds of a step at that time."""
+    """The last reported step (0 if none), and the seconds of a step at that time."""
     step, seconds = 0, None
     for line in metrics(run.folder):
         step = line['step']
@@ -338,7 +310,7 @@ def _progress(run: Run) -> tuple[int, float | None]:
 
 
 def metrics(folder: pathlib.Path) -> Iterator[dict[str, float]]:
-    """The lines of metrics.jsonl, without a last line that is still being written.
+    """Yields the lines of metrics.jsonl, without a last line that is still being written.
 
     Raises:
       ConfigError: a line is damaged.

@@ -1,7 +1,7 @@
-"""Tables as data: their rows, and the scores that a report prints of them.
+"""Tables as data: their rows, and the scores that a report prints for them.
 
-A row is a difference from a base model, with the numbers that the paper prints for it. A new ablation is one
-more line in a table, a new score one more `Measure`. scales.py says what rows become at smaller scales.
+A row is a difference from a base model, with the paper's numbers. A new ablation is one more line in a table.
+scales.py adapts rows to smaller scales.
 """
 
 import dataclasses
@@ -12,14 +12,15 @@ from typing import NamedTuple
 from experiments.tables import user_files
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
+from transformer.tasks import TASKS, contract
 
-# The options that plans and reports show in columns of their own.
+# The options that have columns of their own in plans and reports.
 OPTIONS = (
     'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
     'train.eps_ls', 'train.steps',
 )  # fmt: skip
 
-NONE = '-'  # what tables print where an option has no value
+NONE = '-'  # printed where an option has no value
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,9 +28,9 @@ class Row:
     """One row of a table.
 
     Attributes:
-      changes: its difference from base, such as `{'model.h': 4}`, in numbers of `scale`.
-      paper: what the paper prints, as far as it does: PPL and BLEU (of Table 3, on newstest2013), EN-DE
-        and EN-FR (BLEU of Table 2, on newstest2014), params (in millions) and FLOPs.
+      changes: its difference from base, such as `{'model.h': 4}`, in numbers for `scale`.
+      paper: the paper's numbers, if it prints any: PPL and BLEU (Table 3, on newstest2013), EN-DE and
+        EN-FR (BLEU of Table 2, on newstest2014), params (in millions) and FLOPs.
       source: where the row comes from.
       scale: the scale that it is written for; at any other it is in proportion. None: its numbers hold at
         every scale.
@@ -45,17 +46,17 @@ class Row:
 
 
 class Measure(NamedTuple):
-    """A score of a run that a report prints.
+    """A score that a table shows in its own way, or that no task names.
 
     Attributes:
       name: the heading of its columns.
-      meaning: what it is, in words.
+      meaning: its name in words.
       path: where it stands among a split's scores in result.json, such as `bleu.sacrebleu.score`.
       decimals: of our numbers.
-      paper: what `Row.paper` calls the paper's number; the first that a row has counts.
+      paper: keys of the paper's number in `Row.paper`; the first that a row has counts.
       paper_decimals: of the paper's numbers.
-      significance: whether to test differences from base by paired bootstrap over the translations too,
-        which only a score of `bleu` allows. One measure of a table at most.
+      significance: whether to test differences from base by paired bootstrap over the sentences too.
+        Possible for one measure a table, whose path is that of a task's measure with such a test.
     """
 
     name: str
@@ -72,18 +73,63 @@ class Table(NamedTuple):
 
     Attributes:
       split: what was scored: dev or test.
-      measures: the scores, in the order of their columns.
+      measures: the scores, in the order of their columns: names of the task's measures, or a `Measure`.
+        If empty, those that the task has in reports.
       citation: where the numbers in `Row.paper` are printed.
-      base: the row that the others are compared with, as far as they are of its languages.
+      base: the row that the others are compared with, if they are of its languages.
       speed: whether to print how many tokens a second each row was trained with.
     """
 
     rows: tuple[Row, ...]
     split: str
-    measures: tuple[Measure, ...]
+    measures: tuple[str | Measure, ...] = ()
     citation: str = ''
     base: str = 'base'
     speed: bool = False
+
+
+class Score(NamedTuple):
+    """A task's measure as a report prints it.
+
+    Attributes:
+      measure: the measure, with its heading.
+      paper: keys of the paper's number in `Row.paper`; the first that a row has counts.
+      paper_decimals: of the paper's numbers.
+    """
+
+    measure: contract.Measure
+    paper: tuple[str, ...]
+    paper_decimals: int
+
+    def paper_number(self, row: Row) -> float | None:
+        """The paper's number of a row; None if it has none."""
+        return next((row.paper[key] for key in self.paper if key in row.paper), None)
+
+
+def scores(table: Table, task: contract.Task) -> tuple[Score, ...]:
+    """The scores that a report prints of a table; measures that the task lacks are left out."""
+    named = {measure.name: measure for measure in task.measures}
+    default = [measure.name for measure in task.measures if measure.heading is not None]
+    shown = []
+    for measure in table.measures or default:
+        if isinstance(measure, Measure):
+            shown.append(_own_score(measure, task))
+        elif measure in named:
+            heading = named[measure].heading or measure
+            papers = [row.paper[heading] for row in table.rows if heading in row.paper]
+            # A number of the paper has as many decimals as the longest in its column.
+            decimals = max((len(str(paper).partition('.')[2]) for paper in papers), default=0)
+            shown.append(Score(named[measure]._replace(heading=heading), (heading,), decimals))
+    return tuple(shown)
+
+
+def _own_score(measure: Measure, task: contract.Task) -> Score:
+    path = tuple(measure.path.split('.'))
+    test = next((m.significance for m in task.measures if measure.significance and m.path == path), None)
+    shown = contract.Measure(
+        measure.name, measure.meaning, path, measure.decimals, heading=measure.name, significance=test
+    )
+    return Score(shown, measure.paper, measure.paper_decimals)
 
 
 def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None) -> Row:
@@ -96,7 +142,7 @@ def _row2(name: str, changes: dict, only: dict, paper: dict[str, float]) -> Row:
     return Row(name, changes, paper, 'Table 2', 'paper', only)
 
 
-# Three times the updates of base are a part of what it is, at every scale.
+# Three times the updates of base, at every scale.
 _BIG = {
     'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16, 'model.P_drop': 0.3, 'train.steps': 300_000,
 }  # fmt: skip
@@ -184,99 +230,59 @@ def _architecture(name: str, source: str, changes: dict) -> Row:
     return Row(name, changes, source=source, scale='captions')
 
 
-_RECURRENT = {'model.kind': 'recurrent', 'model.P_drop': 0.2, 'train.clip_norm': 1.0}
+def _recurrent(name: str, source: str, changes: dict) -> Row:
+    recurrent = {'model.kind': 'recurrent', 'model.P_drop': 0.2, 'train.clip_norm': 1.0}
+    return _architecture(name, source, recurrent | changes)
+
+
+def _cell(cell: str, layers: int, width: int) -> dict[str, object]:
+    return {'model.cell': cell, 'model.N': layers, 'model.d_model': width}
+
+
 _LUONG = {'model.reverse_source': True, 'model.alignment': 'general', 'model.input_feeding': True}
-# About equal numbers of parameters: the widths are those that come nearest.
+_BAHDANAU = {'model.bidirectional': True, 'model.alignment': 'additive'}
+# The widths that give the most nearly equal numbers of parameters.
 ARCHITECTURES = (
     _architecture('transformer', 'Vaswani et al. 2017', {'model.h': 4, 'model.d_ff': 256}),
-    _architecture(
-        'lstm-attention',
-        'Luong et al. 2015',
-        _RECURRENT | _LUONG | {'model.cell': 'lstm', 'model.N': 2, 'model.d_model': 174},
-    ),
-    _architecture(
-        'gru-attention',
-        'Bahdanau et al. 2015',
-        _RECURRENT
-        | {
-            'model.cell': 'gru',
-            'model.N': 1,
-            'model.d_model': 238,
-            'model.bidirectional': True,
-            'model.alignment': 'additive',
-        },
-    ),
-    _architecture(
-        'lstm',
-        'Sutskever et al. 2014',
-        _RECURRENT | {'model.cell': 'lstm', 'model.N': 4, 'model.d_model': 142, 'model.reverse_source': True},
-    ),
-    _architecture(
-        'rnn-attention',
-        'Elman 1990, Luong et al. 2015',
-        _RECURRENT | _LUONG | {'model.cell': 'rnn_tanh', 'model.N': 2, 'model.d_model': 274},
-    ),
+    _recurrent('lstm-attention', 'Luong et al. 2015', _LUONG | _cell('lstm', 2, 174)),
+    _recurrent('gru-attention', 'Bahdanau et al. 2015', _cell('gru', 1, 238) | _BAHDANAU),
+    _recurrent('lstm', 'Sutskever et al. 2014', _cell('lstm', 4, 142) | {'model.reverse_source': True}),
+    _recurrent('rnn-attention', 'Elman 1990, Luong et al. 2015', _LUONG | _cell('rnn_tanh', 2, 274)),
     _architecture(
         'convolutional',
         'Gehring et al. 2017',
         {
-            'model.kind': 'convolutional',
-            'model.N': 4,
-            'model.d_model': 148,
-            'model.positions': 'learned',
-            'model.max_len': 178,
-            'model.P_drop': 0.2,
-            'train.clip_norm': 1.0,
+            'model.kind': 'convolutional', 'model.N': 4, 'model.d_model': 148, 'model.positions': 'learned',
+            'model.max_len': 178, 'model.P_drop': 0.2, 'train.clip_norm': 1.0,
         },
     ),
-)
+)  # fmt: skip
 
-_PERPLEXITY = Measure('PPL', 'perplexity', 'perplexity', 3, ('PPL',))
-# Table 3 has a BLEU close to sacreBLEU's, Table 2 one of its own.
-_SACREBLEU = Measure('BLEU', 'sacreBLEU', 'bleu.sacrebleu.score', 2, ('BLEU',), 1, significance=True)
+# Of Table 2, which prints another BLEU than Table 3.
 _PAPERS_BLEU = Measure(
-    'BLEU',
-    "the paper's BLEU (Moses, quotes normalized, compounds split)",
-    'bleu.paper.score',
-    2,
-    ('EN-DE', 'EN-FR'),
-    1,
-    significance=True,
+    'BLEU', "the paper's BLEU", 'bleu.paper.score', 2, ('EN-DE', 'EN-FR'), 1, significance=True
 )
-_OF_LANGUAGE = (
-    _PERPLEXITY,
-    Measure('PPL/word', 'perplexity per word', 'word.perplexity', 3),
-    Measure('bits/byte', 'bits per byte', 'bits_per_byte', 4),
-    Measure('grammatical', 'share of grammatical samples', 'grammatical', 3),
-)
-
 # By the words of the source: whether what a model keeps of a long sentence is enough.
 _BY_LENGTH = tuple(
     Measure(f'BLEU {group}', f'sacreBLEU of sources of {group} words', f'bleu_by_length.{group}.score', 1)
     for group in ('1-9', '10-14', '15-19', '20-29')
 )
 
-# What a report of runs that belong to no table prints, by their task.
-MEASURES = {'translation': (_PERPLEXITY, _SACREBLEU), 'language': _OF_LANGUAGE}
 _PAPER = 'Vaswani et al. 2017'
 TABLES = {
-    '2': Table(TABLE_2, 'test', (_PERPLEXITY, _PAPERS_BLEU), f'{_PAPER}, Table 2', base='base-en-de'),
-    '3': Table(TABLE_3, 'dev', (_PERPLEXITY, _SACREBLEU), f'{_PAPER}, Table 3'),
+    '2': Table(TABLE_2, 'test', ('perplexity', _PAPERS_BLEU), f'{_PAPER}, Table 2', base='base-en-de'),
+    '3': Table(TABLE_3, 'dev', citation=f'{_PAPER}, Table 3'),
     # With base, because these rows too are differences from it.
-    'further': Table((TABLE_3[0], *FURTHER), 'dev', (_PERPLEXITY, _SACREBLEU), f'{_PAPER}, Table 3'),
-    'language': Table(LANGUAGE, 'dev', _OF_LANGUAGE),
+    'further': Table((TABLE_3[0], *FURTHER), 'dev', citation=f'{_PAPER}, Table 3'),
+    'language': Table(LANGUAGE, 'dev'),
     'architectures': Table(
-        ARCHITECTURES,
-        'test',
-        (_PERPLEXITY, _SACREBLEU, *_BY_LENGTH),
-        base='transformer',
-        speed=True,
+        ARCHITECTURES, 'test', ('perplexity', 'bleu', *_BY_LENGTH), base='transformer', speed=True
     ),
 }
 
 
 def table(name: str) -> Table:
-    """The table of a name, or the `TABLE` of a file.
+    """The table with a name, or the `TABLE` of a file.
 
     Raises:
       ConfigError: there is no such table, or its file is wrong.
@@ -288,53 +294,57 @@ def table(name: str) -> Table:
     return TABLES[name]
 
 
-def _checked(found: object, file: str) -> Table:
-    """A file's table; what it holds is checked here, and what its rows change where they are used."""
-    if not isinstance(found, Table) or not found.rows or not found.measures:
-        raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows and measures')
-    for kind, parts in ((Row, found.rows), (Measure, found.measures)):
-        wrong = [part for part in parts if not isinstance(part, kind)]
-        if wrong:
+def _checked(table: object, file: str) -> Table:
+    """A file's table, after checks of all but its rows' changes, which are checked where they are used."""
+    if not isinstance(table, Table) or not table.rows:
+        raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows')
+    own = [measure for measure in table.measures if not isinstance(measure, str)]
+    for kind, parts in ((Row, table.rows), (Measure, own)):
+        if wrong := [part for part in parts if not isinstance(part, kind)]:
             raise ConfigError(f'{file}: {wrong[0]!r}: not a {kind.__name__}')
         names = [part.name for part in parts]
         if twice := [name for name in names if names.count(name) > 1]:
             raise ConfigError(f'{file}: two {kind.__name__.lower()}s are called {twice[0]!r}')
-    for row in found.rows:
+    for row in table.rows:
         if not re.fullmatch(r'\w[\w.+-]*', row.name):
             raise ConfigError(f'{file}: row {row.name!r}: a name of letters, digits, "_", ".", "+" and "-"')
-    tested = [measure for measure in found.measures if measure.significance]
-    if len(tested) > 1 or not all(measure.path.startswith('bleu.') for measure in tested):
-        raise ConfigError(f'{file}: significance: for one measure only, with a path that begins with "bleu."')
-    return found
+    measures = [measure for task in TASKS.values() for measure in task.measures]
+    if unknown := {name for name in table.measures if isinstance(name, str)} - {m.name for m in measures}:
+        raise ConfigError(f'{file}: measure {min(unknown)!r}: no task has it')
+    testable = {'.'.join(measure.path) for measure in measures if measure.significance}
+    tested = [measure.path for measure in own if measure.significance]
+    if len(tested) > 1 or not testable.issuperset(tested):
+        raise ConfigError(f'{file}: significance: for one measure only, of {", ".join(sorted(testable))}')
+    return table
 
 
 def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
     """Rows of a table, in its order.
 
     Args:
-      wanted: their names, comma-separated; all rows if not given.
+      wanted: their names, comma-separated; None means all rows.
 
     Raises:
       ConfigError: there is no such table or row.
     """
-    found = table(name).rows
+    every = table(name).rows
     if not wanted:
-        return found
-    known = [row.name for row in found]
+        return every
+    known = [row.name for row in every]
     for row in wanted.split(','):
         if row not in known:
             raise ConfigError(f'--rows={row}: table {name} has {", ".join(known)}')
-    return tuple(row for row in found if row.name in wanted.split(','))
+    return tuple(row for row in every if row.name in wanted.split(','))
 
 
 def value_of(config: Config, key: str) -> object:
-    """The value of an option; None where it means nothing beside the others."""
+    """The value of an option; None where the other options give it no meaning."""
     flat = configs.flatten(config)
     return flat[key] if declare.has_meaning(configs.OPTIONS, flat, key) else None
 
 
 def shown(key: str, value: object) -> str:
-    """A value of an option, as tables print it."""
+    """Formats a value of an option for tables."""
     if value is None:
         return NONE
     if isinstance(value, bool) or not isinstance(value, int | float):

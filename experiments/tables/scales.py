@@ -1,7 +1,7 @@
-"""The scales that tables run at: the base config of each, and what a row becomes there.
+"""The scales that tables run at: the base config of each, and the configs of rows there.
 
-A row is written for one scale. At another it keeps its meaning: where the paper halves or doubles a number
-of its base model, so does the row.
+A row is written for one scale. At another one it keeps its meaning: where the paper halves or doubles a
+number of its base model, so does the row.
 """
 
 import importlib
@@ -18,17 +18,17 @@ from transformer.config import Config, ConfigError, declare
 
 _NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
-# At another scale than its own a row changes these in proportion to the base there.
+# Options that a row changes in proportion to the base at a scale that it is not written for.
 PROPORTIONAL = (
     'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
     'train.eps_ls', 'train.warmup_steps', 'train.steps',
 )  # fmt: skip
-# And these at its own scale too, where the user changes the base.
+# Options in proportion at the row's own scale too, where the user changes the base.
 PROPORTIONAL_AT_HOME = ('train.steps',)
 
 
 class Scale(NamedTuple):
-    """A scale: the config file that rows are differences from, what all of them change in it, and why."""
+    """A scale: the config file of its base, the changes of that base, and the reasons for them."""
 
     file: str
     changes: Mapping[str, object] = _NOTHING
@@ -88,7 +88,7 @@ SCALES = {
 
 
 def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_collections.ConfigDict:
-    """The base config of a scale, which a config file may name, with further differences.
+    """The base config of a scale, or of a config file, with further changes.
 
     Raises:
       ConfigError: there is no such scale, or its file is wrong.
@@ -102,11 +102,11 @@ def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_c
     return _with(base, {**of_scale, **different})
 
 
-def told(scale: str, different: Mapping[str, object] = _NOTHING) -> str:
-    """What a scale changes in its config file, and why; empty if nothing, or if the scale is a file.
+def describe(scale: str, different: Mapping[str, object] = _NOTHING) -> str:
+    """Describes the changes of a scale and the reasons; empty without changes, or for a config file.
 
     Args:
-      different: further differences; what they replace of the scale is named.
+      different: further changes; the ones that replace the scale's are named.
     """
     if user_files.is_file(scale) or not SCALES[scale].changes:
         return ''
@@ -118,7 +118,7 @@ def told(scale: str, different: Mapping[str, object] = _NOTHING) -> str:
 
 
 def default_scale(name: str) -> str:
-    """The scale of a table where none is named.
+    """The default scale of a table.
 
     Raises:
       ConfigError: it has none.
@@ -130,11 +130,11 @@ def default_scale(name: str) -> str:
 
 
 def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
-    """What the row changes in the base config of a scale, such as `{'model.h': 4, ...}`.
+    """The changes of a row in the base config of a scale, such as `{'model.h': 4, ...}`.
 
     Args:
-      different: differences of that base from the scale's; the row is in proportion to the changed base.
-        At its own scale its numbers hold, but for updates.
+      different: changes of that base; the row is in proportion to the changed base. At its own scale its
+        numbers hold, except for updates.
 
     Raises:
       ConfigError: an option of the row or its value is impossible.
@@ -149,11 +149,11 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
         return row.changes | here
     proportional = PROPORTIONAL_AT_HOME if at_home else PROPORTIONAL
     own, base = configs.flatten(scale_config(row.scale)), configs.flatten(scale_config(scale, different))
-    found = {
+    changed = {
         key: _in_proportion(value, _known(own, key), _known(base, key)) if key in proportional else value
         for key, value in row.changes.items()
     }
-    return found | here
+    return changed | here
 
 
 def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> Config:
@@ -184,14 +184,14 @@ def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
 
 
 def _with(base: ml_collections.ConfigDict, different: Mapping[str, object]) -> ml_collections.ConfigDict:
-    """The config with changes, before anything is derived from them."""
+    """Changes a config, before any option is derived from others."""
     for key, value in different.items():
         configs.set_option(base, key, value)
     return base
 
 
 def _known(flat: dict[str, object], key: str) -> int | float:
-    """The value of an option, also of d_k and d_v where they are derived."""
+    """The value of an option; d_k and d_v may still have to be derived."""
     if flat[key] is not None:
         return flat[key]
     return flat['model.d_model'] // flat['model.h']
@@ -199,5 +199,5 @@ def _known(flat: dict[str, object], key: str) -> int | float:
 
 def _in_proportion(value, own, base):
     scaled = value * base / own if own else value
-    # One head stays one head where base has few.
+    # One head stays one head if base has few.
     return max(1, round(scaled)) if isinstance(own, int) else round(scaled, 6)

@@ -1,4 +1,4 @@
-"""Tables and scales in files of the user's own."""
+"""Reads tables and scales from a user's own files."""
 
 import functools
 import os
@@ -14,15 +14,15 @@ _ENDINGS = ('.py', '.json')
 
 
 def is_file(name: str) -> bool:
-    """Whether a table or a scale is named by a file."""
+    """Whether the name of a table or scale is a file."""
     return name.endswith(_ENDINGS)
 
 
-def kept(said: str) -> str:
-    """The name of a table or scale as a sweep keeps it: of a file, its path from the root of the checkout."""
-    if not is_file(said):
-        return said
-    path = pathlib.Path(said).resolve()
+def stored_name(name: str) -> str:
+    """The name of a table or scale in sweep.json; a file's is its path from the root of the checkout."""
+    if not is_file(name):
+        return name
+    path = pathlib.Path(name).resolve()
     return str(path.relative_to(ROOT) if path.is_relative_to(ROOT) else path)
 
 
@@ -32,21 +32,22 @@ def stem(name: str) -> str:
 
 
 def table(file: str) -> object:
-    """What a file calls TABLE.
+    """The TABLE that a file defines.
 
     Raises:
-      ConfigError: there is no such file, or it is wrong.
+      ConfigError: there is no such file, or it fails.
     """
-    return _table(file, _changed(file, 'table'))
+    _check_exists(file, 'table')
+    return _table(file, os.stat(ROOT / file).st_mtime_ns)
 
 
 @functools.cache
-def _table(file: str, _: int) -> object:
+def _table(file: str, _changed: int) -> object:
     defined = {'__name__': 'table_file', '__file__': file}
     try:
         exec(compile((ROOT / file).read_bytes(), file, 'exec'), defined)
     except Exception as error:
-        # A table file is a program: whatever it raises is told as its own mistake.
+        # A table file is a program: any exception is the user's mistake.
         raise ConfigError(f'{file}: {type(error).__name__}: {error}') from error
     if 'TABLE' not in defined:
         raise ConfigError(f'{file}: defines no TABLE')
@@ -59,12 +60,10 @@ def scale(file: str) -> ml_collections.ConfigDict:
     Raises:
       ConfigError: there is no such file, or it is wrong.
     """
-    _changed(file, 'scale')
+    _check_exists(file, 'scale')
     return read_config_file(str(ROOT / file))
 
 
-def _changed(file: str, flag: str) -> int:
-    """When a file was last changed."""
+def _check_exists(file: str, flag: str) -> None:
     if not (ROOT / file).is_file():
         raise ConfigError(f'--{flag}={file}: no such file')
-    return os.stat(ROOT / file).st_mtime_ns

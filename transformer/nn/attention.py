@@ -1,4 +1,4 @@
-"""Multi-head attention with free d_k and d_v (§3.2.2); kernels/ has the attention itself."""
+"""Multi-head attention with free d_k and d_v (§3.2.2): projections around a kernel of kernels/."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 from transformer.config import Model
 from transformer.nn import matmul
 from transformer.nn.kernels.full import FULL
-from transformer.nn.kernels.kernel import Kernel, State
+from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
 from transformer.nn.kernels.table import self_attention
 from transformer.nn.layers import Dropout, glorot_uniform
 from transformer.nn.positions import AttentionPositions
@@ -24,7 +24,7 @@ class MultiHeadAttention(nn.Module):
     def setup(self):
         m = self.model
         keys, values = m.h * m.d_k, m.h * m.d_v
-        # The released code has one fused kernel for q, k and v of self-attention, and one for k and v of
+        # The released code fuses the kernels of q, k and v in self-attention, and those of k and v in
         # cross-attention. The fan-out of the fused kernel sets the range of the initial values.
         fused_query = 2 * keys + values if self.kind == 'self' else keys
         fused_memory = 2 * keys + values if self.kind == 'self' else keys + values
@@ -53,25 +53,12 @@ class MultiHeadAttention(nn.Module):
             dot_general=matmul.dot_general,
         )
 
-    def _attend(
-        self,
-        kernel: Kernel,
-        query: Float[Array, 'B Q H C'],
-        key: Float[Array, 'B K H C'],
-        value: Float[Array, 'B K H E'],
-        queries: Int[Array, 'B Q'],
-        keys: Int[Array, 'B K'],
-        bias: Float[Array, 'B H Q K'] | None,
-        *,
-        causal: bool,
-        train: bool,
-    ) -> Float[Array, 'B Q D']:
-        """The sub-layer's output; figures also get the weights."""
+    def _attend(self, kernel: Kernel, rows: Rows, *, causal: bool, train: bool) -> Float[Array, 'B Q D']:
+        """Returns the sub-layer's output; keeps the weights if figures ask for them."""
         if self.is_mutable_collection('intermediates'):
-            weights = kernel.weights(query, key, queries, keys, bias, causal=causal)
-            self.sow('intermediates', 'weights', weights)
-        drop = self.dropout.drawn(train=train)
-        return self.output(kernel.attend(query, key, value, queries, keys, bias, drop, causal=causal))
+            self.sow('intermediates', 'weights', kernel.weights(rows, causal=causal))
+        rows = rows._replace(drop=self.dropout.drawn(train=train))
+        return self.output(kernel.attend(rows, causal=causal))
 
     def over_itself(
         self,
@@ -88,17 +75,8 @@ class MultiHeadAttention(nn.Module):
         bias = self.positions.bias(query, positions, positions)
         query = self.positions.rotate(query, positions, length)
         key = self.positions.rotate(self.key(x), positions, length)
-        return self._attend(
-            self_attention(self.model),
-            query,
-            key,
-            self.value(x),
-            segments,
-            segments,
-            bias,
-            causal=causal,
-            train=train,
-        )
+        rows = Rows(query, key, self.value(x), segments, segments, bias)
+        return self._attend(self_attention(self.model), rows, causal=causal, train=train)
 
     def over_memory(
         self,
@@ -111,17 +89,15 @@ class MultiHeadAttention(nn.Module):
     ) -> Float[Array, 'B Q D']:
         """Cross-attention to the keys and values of `project_memory`."""
         key, value = jnp.moveaxis(memory['key'], -1, 1), memory['value'].swapaxes(1, 2)
-        query = self.query(x)
-        return self._attend(
-            FULL, query, key, value, segments, memory_segments, None, causal=False, train=train
-        )
+        rows = Rows(self.query(x), key, value, segments, memory_segments)
+        return self._attend(FULL, rows, causal=False, train=train)
 
     def project_memory(self, memory: Float[Array, 'B S D']) -> State:
-        """Keys [B H C S] and values [B H S E] of the encoder's output, in the order of a cache."""
+        """Computes keys [B H C S] and values [B H S E] of the encoder's output, in the order of a cache."""
         return {'key': jnp.moveaxis(self.key(memory), 1, -1), 'value': self.value(memory).swapaxes(1, 2)}
 
     def empty(self, rows: int, length: int) -> State:
-        """The state of self-attention before the first of `length` steps."""
+        """Returns the state of self-attention before the first of `length` steps."""
         return self_attention(self.model).empty(self.model, rows, length)
 
     def over_state(
@@ -130,16 +106,16 @@ class MultiHeadAttention(nn.Module):
         """Self-attention of the token at `position` to itself and all before it.
 
         Args:
-          length: how many positions the state has room for.
+          length: the positions that the state has room for.
 
         Returns:
-          The output, and the state with the token in it.
+          The output, and the state that includes the token.
         """
         here, places = position[:, None], jnp.arange(length)
         query = self.query(x)
         bias = self.positions.bias(query, here, jnp.broadcast_to(places, (x.shape[0], length)))
         query = self.positions.rotate(query, here, length)
         key = self.positions.rotate(self.key(x), here, length)
-        kernel = self_attention(self.model)
-        heads, state = kernel.attend_one(query, key, self.value(x), state, position, bias)
+        token = Token(query, key, self.value(x), position, bias)
+        heads, state = self_attention(self.model).attend_one(token, state)
         return self.output(heads), state

@@ -21,8 +21,8 @@ from transformer.nn import masks, matmul
 from transformer.nn.kernels.kernel import masked_softmax
 from transformer.nn.layers import Dropout
 from transformer.nn.positions import InputPositions
-from transformer.nn.text_models import PairPieces, TextPieces, places, shift_right
-from transformer.tokens import START, Batch, Tokens
+from transformer.nn.text_models import PairPieces, TextPieces
+from transformer.tokens import Tokens
 
 # The sum of two terms of one variance keeps it with this factor (§3.4).
 HALF_VARIANCE = 0.5**0.5
@@ -43,13 +43,6 @@ class DecoderState(NamedTuple):
 
     position: Int[Array, 'R']
     layers: list[Float[Array, 'B K D']]
-
-
-class PromptedState(NamedTuple):
-    """What a continuation of a prompt owns; `pending` is the prompt's last token, not yet read."""
-
-    pending: Int[Array, 'R']
-    decoder: DecoderState
 
 
 def linear(model: Model, width: int, gain: float = 1.0) -> nn.Dense:
@@ -239,6 +232,10 @@ class Decoder(nn.Module):
             x = layer(x, embedded, segments, memory, train=train)
         return self.dropout(self.outlet(x), train=train)
 
+    def project(self, memory: Memory | None) -> Memory | None:
+        """Returns what all steps need of the encoder's output: all of it."""
+        return memory
+
     def empty(self, rows: int) -> DecoderState:
         """The state before the first step."""
         m = self.model
@@ -256,7 +253,27 @@ class Decoder(nn.Module):
         return self.outlet(x), DecoderState(state.position + 1, updated)
 
 
-class ConvolutionalEncoderDecoder(PairPieces):
+class ConvolutionalSteps:
+    """How the convolutional decoder runs, for both forms; `_enter` makes inputs of embeddings."""
+
+    def _decode(
+        self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Memory | None, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        x = self._enter(x, tokens.positions, x.shape[1], train=train)
+        return self.decoder(x, tokens.segments, memory, train=train)
+
+    def _empty(self, memory: Memory | None, rows: int, length: int) -> DecoderState:
+        del memory, length
+        return self.decoder.empty(rows)
+
+    def _advance(
+        self, x: Float[Array, 'R D'], state: DecoderState, memory: Memory | None, length: int
+    ) -> tuple[Float[Array, 'R D'], DecoderState]:
+        x = self._enter(x[:, None], state.position[:, None], length, train=False)
+        return self.decoder.step(x[:, 0], state, memory)
+
+
+class ConvolutionalEncoderDecoder(ConvolutionalSteps, PairPieces):
     """A convolutional encoder and decoder (Gehring et al. 2017)."""
 
     def setup(self):
@@ -265,39 +282,20 @@ class ConvolutionalEncoderDecoder(PairPieces):
         self.encoder, self.decoder = Encoder(m), Decoder(m, m.N_decoder, cross=True)
         self.source_inputs, self.target_inputs = Inputs(m), Inputs(m)
 
-    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
-        """What the softmax reads for every target token: the source and the earlier tokens of its segment."""
-        _, embedding, _ = self._tables()
-        memory = self.encode(batch['source'], train=train)
-        tokens, segments, positions = batch['target']
-        x = embedding(shift_right(tokens, segments))
-        x = self.target_inputs(x, positions, tokens.shape[1], train=train)
-        return self.decoder(x, segments, memory, train=train)
-
     def encode(self, source: Tokens, *, train: bool = False) -> Memory:
-        """The encoder's output, with and without the source's embeddings."""
+        """Computes the encoder's output, with and without the source's embeddings."""
         embedding, _, _ = self._tables()
         tokens, segments, positions = source
         x = self.source_inputs(embedding(tokens), positions, tokens.shape[1], train=train)
         return self.encoder(x, segments, train=train)
 
-    def start(self, memory: Memory, max_len: int) -> tuple[dict[str, object], DecoderState]:
-        """The decoder before its first token, with room for `max_len` of them."""
-        rows = memory.segments.shape[0]
-        return {'places': places(rows, max_len), 'memory': memory}, self.decoder.empty(rows)
-
-    def step(
-        self, constants: dict[str, object], state: DecoderState, tokens: Int[Array, 'R']
-    ) -> tuple[Float[Array, 'R V'], DecoderState]:
-        """The logits of the token that follows `tokens`."""
-        _, embedding, softmax = self._tables()
-        length = constants['places'].shape[1]
-        x = self.target_inputs(embedding(tokens[:, None]), state.position[:, None], length, train=False)
-        x, state = self.decoder.step(x[:, 0], state, constants['memory'])
-        return softmax.logits(x), state
+    def _enter(
+        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        return self.target_inputs(x, positions, length, train=train)
 
 
-class ConvolutionalLanguageModel(TextPieces):
+class ConvolutionalLanguageModel(ConvolutionalSteps, TextPieces):
     """A stack of gated convolutions that predicts each piece of a text (Dauphin et al. 2017)."""
 
     def setup(self):
@@ -306,25 +304,7 @@ class ConvolutionalLanguageModel(TextPieces):
         self.decoder = Decoder(m, m.N, cross=False)
         self.inputs = Inputs(m)
 
-    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
-        """What the softmax reads for every token: the earlier tokens of its segment."""
-        tokens, segments, positions = batch['text']
-        x = self.inputs(self._embed(shift_right(tokens, segments)), positions, tokens.shape[1], train=train)
-        return self.decoder(x, segments, None, train=train)
-
-    def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
-        """The model after it has read the prompt except its last token, with room for more."""
-        rows, width = memory.tokens.shape
-        constants = {'places': places(rows, width + max_len)}
-        empty = PromptedState(jnp.zeros(rows, jnp.int32), self.decoder.empty(rows))
-        return constants, self._read(memory, constants, empty)
-
-    def step(
-        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'R']
-    ) -> tuple[Float[Array, 'R V'], PromptedState]:
-        """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
-        tokens = jnp.where(tokens == START, state.pending, tokens)
-        position, length = state.decoder.position[:, None], constants['places'].shape[1]
-        x = self.inputs(self._embed(tokens[:, None]), position, length, train=False)
-        x, decoder = self.decoder.step(x[:, 0], state.decoder, None)
-        return self._logits(x), PromptedState(state.pending, decoder)
+    def _enter(
+        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        return self.inputs(x, positions, length, train=train)

@@ -20,33 +20,48 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import FORM, Config
 from transformer.nn.convolutional import ConvolutionalEncoderDecoder, ConvolutionalLanguageModel
+from transformer.nn.encoder_only import EncoderOnly
 from transformer.nn.kernels.kernel import State as LayerState
 from transformer.nn.layers import Dropout
 from transformer.nn.positions import InputPositions
 from transformer.nn.recurrent import RecurrentEncoderDecoder, RecurrentLanguageModel
-from transformer.nn.stacks import Decoder, Encoder, Memory
-from transformer.nn.text_models import PairPieces, TextPieces, places, shift_right
-from transformer.tokens import START, Batch, Tokens
+from transformer.nn.stacks import Decoder, Encoder, Memory, Projected
+from transformer.nn.text_models import PairPieces, TextPieces
+from transformer.nn.vision import VisionTransformer
+from transformer.tokens import Batch, Tokens
 
 Params = dict[str, object]
 
 
 class DecoderState(NamedTuple):
-    """The state of the Transformer's hypotheses: how many tokens each has, and the states of the layers."""
+    """The state of the Transformer's hypotheses: their numbers of tokens, and the states of the layers."""
 
     position: Int[Array, 'R']
     layers: list[LayerState]
 
 
-class PromptedState(NamedTuple):
-    """What a continuation of a prompt owns; `pending` is the prompt's last token, not yet read."""
+class TransformerSteps:
+    """How the Transformer's decoder runs, for both forms; `_enter` adds positions to embeddings."""
 
-    position: Int[Array, 'R']
-    pending: Int[Array, 'R']
-    layers: list[LayerState]
+    def _decode(
+        self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Memory | None, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        x = self._enter(x, tokens.positions, x.shape[1], train=train)
+        return self.decoder(x, tokens.segments, tokens.positions, memory, train=train)
+
+    def _empty(self, memory: Memory | None, rows: int, length: int) -> DecoderState:
+        del memory
+        return DecoderState(jnp.zeros(rows, jnp.int32), self.decoder.empty(rows, length))
+
+    def _advance(
+        self, x: Float[Array, 'R D'], state: DecoderState, memory: list[Projected | None], length: int
+    ) -> tuple[Float[Array, 'R D'], DecoderState]:
+        x = self._enter(x[:, None], state.position[:, None], length, train=False)
+        x, layers = self.decoder.step(x, state.layers, state.position, length, memory)
+        return x[:, 0], DecoderState(state.position + 1, layers)
 
 
-class EncoderDecoder(PairPieces):
+class EncoderDecoder(TransformerSteps, PairPieces):
     """The Transformer (§3)."""
 
     def setup(self):
@@ -56,40 +71,20 @@ class EncoderDecoder(PairPieces):
         self.source_positions, self.target_positions = InputPositions(m), InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
 
-    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
-        """What the softmax reads for every target token: the source and the earlier tokens of its segment."""
-        _, embedding, _ = self._tables()
-        memory = self.encode(batch['source'], train=train)
-        tokens, segments, positions = batch['target']
-        x = embedding(shift_right(tokens, segments))
-        x = self.target_positions(x, positions, tokens.shape[1])
-        return self.decoder(self.dropout(x, train=train), segments, positions, memory, train=train)
-
     def encode(self, source: Tokens, *, train: bool = False) -> Memory:
-        """The encoder's output."""
+        """Computes the encoder's output."""
         embedding, _, _ = self._tables()
         x = self.source_positions(embedding(source.tokens), source.positions, source.tokens.shape[1])
         x = self.dropout(x, train=train)
         return Memory(self.encoder(x, source.segments, source.positions, train=train), source.segments)
 
-    def start(self, memory: Memory, max_len: int) -> tuple[dict[str, object], DecoderState]:
-        """The decoder before its first token, with room for `max_len` of them."""
-        rows = memory.segments.shape[0]
-        constants = {'places': places(rows, max_len), 'memory': self.decoder.project(memory)}
-        return constants, DecoderState(jnp.zeros(rows, jnp.int32), self.decoder.empty(rows, max_len))
-
-    def step(
-        self, constants: dict[str, object], state: DecoderState, tokens: Int[Array, 'R']
-    ) -> tuple[Float[Array, 'R V'], DecoderState]:
-        """The logits of the token that follows `tokens`."""
-        _, embedding, softmax = self._tables()
-        length = constants['places'].shape[1]
-        x = self.target_positions(embedding(tokens[:, None]), state.position[:, None], length)
-        x, layers = self.decoder.step(x, state.layers, state.position, length, constants['memory'])
-        return softmax.logits(x[:, 0]), DecoderState(state.position + 1, layers)
+    def _enter(
+        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        return self.dropout(self.target_positions(x, positions, length), train=train)
 
 
-class DecoderOnly(TextPieces):
+class DecoderOnly(TransformerSteps, TextPieces):
     """The Transformer's decoder alone, as a language model (Radford et al. 2018)."""
 
     def setup(self):
@@ -99,35 +94,10 @@ class DecoderOnly(TextPieces):
         self.positions = InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
 
-    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
-        """What the softmax reads for every token: the earlier tokens of its segment."""
-        tokens, segments, positions = batch['text']
-        x = self.positions(self._embed(shift_right(tokens, segments)), positions, tokens.shape[1])
-        return self.decoder(self.dropout(x, train=train), segments, positions, None, train=train)
-
-    def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
-        """The decoder after it has read the prompt except its last token, with room for more.
-
-        Args:
-          memory: prompts of different lengths, each in one segment at the beginning of its row.
-          max_len: how many tokens may follow.
-        """
-        rows, width = memory.tokens.shape
-        constants = {'places': places(rows, width + max_len)}
-        nothing = jnp.zeros(rows, jnp.int32)
-        empty = PromptedState(nothing, nothing, self.decoder.empty(rows, width + max_len))
-        return constants, self._read(memory, constants, empty)
-
-    def step(
-        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'R']
-    ) -> tuple[Float[Array, 'R V'], PromptedState]:
-        """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
-        length = constants['places'].shape[1]
-        tokens = jnp.where(tokens == START, state.pending, tokens)
-        x = self.positions(self._embed(tokens[:, None]), state.position[:, None], length)
-        nothing = [None] * len(state.layers)
-        x, layers = self.decoder.step(x, state.layers, state.position, length, nothing)
-        return self._logits(x[:, 0]), PromptedState(state.position + 1, state.pending, layers)
+    def _enter(
+        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        return self.dropout(self.positions(x, positions, length), train=train)
 
 
 # The module of each kind and form (config.options has the forms of tasks, and the kinds of forms).
@@ -138,6 +108,8 @@ MODELS = {
     ('recurrent', 'text'): RecurrentLanguageModel,
     ('convolutional', 'pair'): ConvolutionalEncoderDecoder,
     ('convolutional', 'text'): ConvolutionalLanguageModel,
+    ('transformer', 'encoder'): EncoderOnly,
+    ('transformer', 'image'): VisionTransformer,
 }
 
 
@@ -147,7 +119,7 @@ def _class_of(config: Config) -> type[nn.Module]:
 
 def build(config: Config) -> nn.Module:
     """Returns the model that a config describes."""
-    return _class_of(config)(config.model)
+    return _class_of(config).of(config)
 
 
 def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:

@@ -16,8 +16,8 @@ from transformer.config import Model
 from transformer.nn import alignment, cells
 from transformer.nn.alignment import Aligned, Alignment, AlignmentWeights
 from transformer.nn.cells import Carry, Factors, RecurrentLayer, SegmentDropout, Weights
-from transformer.nn.text_models import PairPieces, TextPieces, shift_right
-from transformer.tokens import START, Batch, Tokens
+from transformer.nn.text_models import PairPieces, TextPieces
+from transformer.tokens import Tokens
 
 
 class Reading(NamedTuple):
@@ -36,13 +36,6 @@ class DecoderState(NamedTuple):
 
     layers: list[Carry]
     fed: Float[Array, 'B D'] | None
-
-
-class PromptedState(NamedTuple):
-    """What a continuation of a prompt owns; `pending` is the prompt's last token, not yet read."""
-
-    pending: Int[Array, 'R']
-    decoder: DecoderState
 
 
 class DecoderWeights(NamedTuple):
@@ -283,7 +276,28 @@ def _read_rows(
     return jax.lax.scan(read, empty, inputs)[1]
 
 
-class RecurrentEncoderDecoder(PairPieces):
+class RecurrentSteps:
+    """How the recurrent decoder runs, for both forms; `_drop` drops embeddings in training."""
+
+    COUNTS = False
+
+    def _decode(
+        self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Reading | None, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        return self.decoder(self._drop(x, tokens.segments, train=train), tokens.segments, memory, train=train)
+
+    def _empty(self, memory: Reading | None, rows: int, length: int) -> DecoderState:
+        del length
+        return self.decoder.empty(memory, rows)
+
+    def _advance(
+        self, x: Float[Array, 'R D'], state: DecoderState, memory: Aligned | None, length: int
+    ) -> tuple[Float[Array, 'R D'], DecoderState]:
+        del length
+        return self.decoder.step(x, state, memory)
+
+
+class RecurrentEncoderDecoder(RecurrentSteps, PairPieces):
     """A recurrent encoder and decoder."""
 
     def setup(self):
@@ -294,36 +308,17 @@ class RecurrentEncoderDecoder(PairPieces):
         self.source_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
         self.target_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
 
-    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
-        """What the softmax reads for every target token: the source and the earlier tokens of its segment."""
-        _, embedding, _ = self._tables()
-        memory = self.encode(batch['source'], train=train)
-        tokens, segments, _ = batch['target']
-        x = _dropped(self.target_dropout, embedding(shift_right(tokens, segments)), segments, train=train)
-        return self.decoder(x, segments, memory, train=train)
-
     def encode(self, source: Tokens, *, train: bool = False) -> Reading:
-        """The encoder's outputs and states."""
+        """Computes the encoder's outputs and states."""
         embedding, _, _ = self._tables()
         x = _dropped(self.source_dropout, embedding(source.tokens), source.segments, train=train)
         return self.encoder(x, source.segments, train=train)
 
-    def start(self, memory: Reading, max_len: int) -> tuple[dict[str, Aligned | None], DecoderState]:
-        """The decoder before its first token."""
-        del max_len
-        constants = {'aligned': self.decoder.project(memory)}
-        return constants, self.decoder.empty(memory, memory.segments.shape[0])
-
-    def step(
-        self, constants: dict[str, Aligned | None], state: DecoderState, tokens: Int[Array, 'R']
-    ) -> tuple[Float[Array, 'R V'], DecoderState]:
-        """The logits of the token that follows `tokens`."""
-        _, embedding, softmax = self._tables()
-        x, state = self.decoder.step(embedding(tokens), state, constants['aligned'])
-        return softmax.logits(x), state
+    def _drop(self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], *, train: bool):
+        return _dropped(self.target_dropout, x, segments, train=train)
 
 
-class RecurrentLanguageModel(TextPieces):
+class RecurrentLanguageModel(RecurrentSteps, TextPieces):
     """A stack of recurrent layers that predicts each piece of a text (Mikolov et al. 2010)."""
 
     def setup(self):
@@ -332,27 +327,8 @@ class RecurrentLanguageModel(TextPieces):
         self.decoder = RecurrentDecoder(m, m.N, cross=False)
         self.dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
 
-    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
-        """What the softmax reads for every token: the earlier tokens of its segment."""
-        tokens, segments, _ = batch['text']
-        x = _dropped(self.dropout, self._embed(shift_right(tokens, segments)), segments, train=train)
-        return self.decoder(x, segments, None, train=train)
-
-    def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
-        """The model after it has read the prompt except its last token."""
-        del max_len
-        rows = memory.tokens.shape[0]
-        empty = PromptedState(jnp.zeros(rows, jnp.int32), self.decoder.empty(None, rows))
-        return {}, self._read(memory, {}, empty)
-
-    def step(
-        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'R']
-    ) -> tuple[Float[Array, 'R V'], PromptedState]:
-        """The logits of the token that follows `tokens`; `START` stands for the end of the prompt."""
-        del constants
-        tokens = jnp.where(tokens == START, state.pending, tokens)
-        x, decoder = self.decoder.step(self._embed(tokens), state.decoder, None)
-        return self._logits(x), PromptedState(state.pending, decoder)
+    def _drop(self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], *, train: bool):
+        return _dropped(self.dropout, x, segments, train=train)
 
 
 def _dropped(

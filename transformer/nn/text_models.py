@@ -1,7 +1,6 @@
-"""From pieces to vectors and back, and how a prompt is read: what models of every kind share."""
+"""Base classes of models of text: embeddings, the softmax, and the reading of prompts."""
 
-from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import flax.linen as nn
 import jax
@@ -16,26 +15,40 @@ from transformer.tokens import EOS, START, Batch, Tokens
 
 
 def shift_right(tokens: Int[Array, 'B T'], segments: Int[Array, 'B T']) -> Int[Array, 'B T']:
-    """The token before each position in its own segment, `START` where there is none."""
+    """Returns the token before each position in its own segment, `START` if there is none."""
     before = jnp.pad(tokens, ((0, 0), (1, 0)))[:, :-1]
     same = segments == jnp.pad(segments, ((0, 0), (1, 0)))[:, :-1]
     return jnp.where(same, before, START)
 
 
 def places(rows: int, length: int) -> Int[Array, 'B L']:
-    """0 to length - 1 for each row: how a model's constants tell `step` how much room there is."""
+    """Returns 0 to length - 1 for each row; in a model's constants, its shape gives `step` the length."""
     return jnp.broadcast_to(jnp.arange(length), (rows, length))
 
 
 class Pieces(nn.Module):
-    """What is the same in all models: the logits are vectors times the matrix of the softmax (§3.4).
+    """A model of text, whose logits are vectors times the matrix of the softmax (§3.4).
 
-    A subclass has `FIELDS`, the fields of text that it reads, `vectors(batch, train=...)`, and `_softmax()`,
-    the embedding whose matrix is that of the softmax.
+    `PairPieces` and `TextPieces` know the form of a model. Its kind adds a module `decoder`, whose
+    `project(memory)` gives what all steps need of a source, and
+
+        _decode(x, tokens, memory, train=...)       whole rows: from embeddings x to what the softmax reads
+        _empty(memory, rows, length)                the state before the first of `length` tokens
+        _advance(x, state, projected, length)       one token of every row: x is [R D]; also the next state
+
+    Attributes:
+      FIELDS: the fields of text that the model reads.
+      COUNTS: whether steps need to know the length, because the model has positions or caches.
     """
 
     FIELDS: ClassVar[tuple[str, ...]]
+    COUNTS: ClassVar[bool] = True
     model: Model
+
+    @classmethod
+    def of(cls, config: Config) -> 'Pieces':
+        """Returns the model that a config describes."""
+        return cls(config.model)
 
     @classmethod
     def blank(cls, config: Config, rows: int, length: int) -> Batch:
@@ -47,16 +60,31 @@ class Pieces(nn.Module):
         return dict.fromkeys(cls.FIELDS, tokens)
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """The logits of every token that is predicted, given the earlier tokens of its segment."""
+        """Returns the logits of every predicted token, given the earlier tokens of its segment."""
         return matmul.logits(*self.factors(batch, train=train))
 
     def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
-        """The vectors and the matrix whose product the logits are."""
+        """Returns the vectors and the matrix whose product is the logits."""
         return self.vectors(batch, train=train), self._softmax().matrix()
+
+    def _begin(self, memory: object, rows: int, length: int) -> tuple[dict[str, object], object]:
+        """Returns the constants of all steps, and the state before the first of `length` tokens."""
+        constants = {'memory': self.decoder.project(memory)}
+        if self.COUNTS:
+            constants['places'] = places(rows, length)
+        return constants, self._empty(memory, rows, length)
+
+    def _logits(
+        self, constants: dict[str, object], state: object, x: Float[Array, 'R D']
+    ) -> tuple[Float[Array, 'R V'], object]:
+        """Returns the logits after a token whose embedding is x, and the state after it."""
+        length = constants['places'].shape[1] if self.COUNTS else 0
+        x, state = self._advance(x, state, constants['memory'], length)
+        return self._softmax().logits(x), state
 
 
 class PairPieces(Pieces):
-    """The embeddings of a model that reads a source and writes a target (§3.4)."""
+    """A model that reads a source and writes a target; its kind also has `encode(source, train=...)`."""
 
     FIELDS = ('source', 'target')
 
@@ -70,7 +98,7 @@ class PairPieces(Pieces):
             self.softmax = Embedding(m)
 
     def _tables(self) -> tuple[Embedding, Embedding, Embedding]:
-        """The embeddings of the source, of the target, and of the softmax."""
+        """Returns the embeddings of the source, the target and the softmax."""
         if self.model.tie_embeddings == 'all':
             return self.embedding, self.embedding, self.embedding
         softmax = self.target_embedding if self.model.tie_embeddings == 'decoder' else self.softmax
@@ -79,13 +107,33 @@ class PairPieces(Pieces):
     def _softmax(self) -> Embedding:
         return self._tables()[-1]
 
+    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
+        """Returns what the softmax reads for every target token: source and earlier tokens of its segment."""
+        memory = self.encode(batch['source'], train=train)
+        target = batch['target']
+        x = self._tables()[1](shift_right(target.tokens, target.segments))
+        return self._decode(x, target, memory, train=train)
+
+    def start(self, memory: object, max_len: int) -> tuple[dict[str, object], object]:
+        """Prepares the decoder for its first token, with room for `max_len` of them."""
+        return self._begin(memory, memory.segments.shape[0], max_len)
+
+    def step(
+        self, constants: dict[str, object], state: object, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], object]:
+        """Returns the logits of the token that follows `tokens`, and the state after them."""
+        return self._logits(constants, state, self._tables()[1](tokens))
+
+
+class PromptedState(NamedTuple):
+    """The state of a prompt's continuation; `pending` is the prompt's last token, not yet read."""
+
+    pending: Int[Array, 'R']
+    decoder: object
+
 
 class TextPieces(Pieces):
-    """The embeddings of a language model, and how it reads prompts.
-
-    A subclass that uses `_read` has a NamedTuple as its state, with `pending`, the prompt's last token, which
-    is not yet read.
-    """
+    """A language model, which reads and continues prompts."""
 
     FIELDS = ('text',)
 
@@ -95,24 +143,49 @@ class TextPieces(Pieces):
             self.softmax = Embedding(self.model)
 
     def _embed(self, before: Int[Array, '*B']) -> Float[Array, '*B D']:
-        # A text begins after the end of another. The zero vector that starts a translation will not do:
-        # where nothing is added to it (rotary, relative, none), every norm on the way multiplies its
+        # A text begins after the end of another one. The zero vector that starts a translation is no choice:
+        # if no position is added to it (rotary, relative, none), every norm on its way multiplies its
         # gradient by 1/sqrt(epsilon) = 1000.
         return self.embedding(jnp.where(before == START, EOS, before))
 
     def _softmax(self) -> Embedding:
         return self.softmax if self.model.tie_embeddings == 'none' else self.embedding
 
-    def _logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
-        return self._softmax().logits(x)
+    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
+        """Returns what the softmax reads for every token: the earlier tokens of its segment."""
+        text = batch['text']
+        x = self._embed(shift_right(text.tokens, text.segments))
+        return self._decode(x, text, None, train=train)
 
     def encode(self, source: Tokens) -> Tokens:
-        """The prompt as it is: `start` reads it."""
+        """Returns the prompt unchanged: `start` reads it."""
         return source
 
-    def _read(self, prompt: Tokens, constants: Mapping[str, object], empty: object) -> object:
-        """The state after all of the prompt but its last token, from the state `empty`."""
-        rows, width = prompt.tokens.shape
+    def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
+        """Reads all of a prompt but its last token.
+
+        Args:
+          memory: prompts of different lengths, each in one segment at the beginning of its row.
+          max_len: the number of tokens that may follow.
+        """
+        rows, width = memory.tokens.shape
+        constants, empty = self._begin(None, rows, width + max_len)
+        return constants, self._read(memory, constants, PromptedState(jnp.zeros(rows, jnp.int32), empty))
+
+    def step(
+        self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'R']
+    ) -> tuple[Float[Array, 'R V'], PromptedState]:
+        """Returns the logits of the token that follows `tokens`, and the state after them.
+
+        `START` stands for the prompt's last token.
+        """
+        tokens = jnp.where(tokens == START, state.pending, tokens)
+        logits, decoder = self._logits(constants, state.decoder, self._embed(tokens))
+        return logits, PromptedState(state.pending, decoder)
+
+    def _read(self, prompt: Tokens, constants: dict[str, object], empty: PromptedState) -> PromptedState:
+        """Returns the state after all of the prompt but its last token, from the state `empty`."""
+        width = prompt.tokens.shape[1]
         lengths = jnp.sum(prompt.segments > 0, axis=1)
         # A scan cannot call a bound module, so it gets the module and the parameters separately.
         module, variables = self.unbind()

@@ -41,6 +41,7 @@ class Measure(NamedTuple):
       better: whether a lower or a higher number is the better one.
       percent: whether people see a share as percent.
       watched: whether a training gets it of dev from `watch`, else from the means of `sums`.
+      heading: of its columns in a report: its name if empty. None: only a table that names it has it.
       of_lines: `(texts, lines) -> number of each line`, where an output can be scored line by line.
       significance: `(config, texts, lines, others) -> [(difference, p), ...]`: how much the score of each
         of several other outputs differs from that of `lines`, and how likely such a difference is by the
@@ -54,6 +55,7 @@ class Measure(NamedTuple):
     better: Literal['lower', 'higher'] = 'lower'
     percent: bool = False
     watched: bool = False
+    heading: str | None = ''
     of_lines: Callable | None = None
     significance: Callable | None = None
 

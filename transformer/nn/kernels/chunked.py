@@ -1,7 +1,7 @@
-"""Full attention by chunks of keys with a running softmax: exact, and memory n·chunk instead of n².
+"""Full attention by chunks of keys with a running softmax: exact, with memory n·chunk instead of n².
 
-(Milakov and Gimelshein 2018; Rabe and Staats 2021.) The backward pass computes the weights of each
-chunk again, from the logarithm of their sum.
+Milakov and Gimelshein 2018; Rabe and Staats 2021. The backward pass computes the weights of each chunk again
+from the logarithm of their sum.
 """
 
 import functools
@@ -14,26 +14,14 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.config import Model
 from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Kernel
+from transformer.nn.kernels.kernel import Kernel, Rows
 
 _NEVER = float(np.finfo(np.float32).min)
 
 
-def attend(
-    query: Float[Array, 'B Q H C'],
-    key: Float[Array, 'B K H C'],
-    value: Float[Array, 'B K H E'],
-    queries: Int[Array, 'B Q'],
-    keys: Int[Array, 'B K'],
-    bias: None,
-    drop: k.Drop,
-    *,
-    causal: bool,
-    chunk: int,
-) -> Float[Array, 'B Q H E']:
-    """Every query's mean of the values of its segment."""
-    del bias, drop
-    return _attend(causal, min(chunk, key.shape[1]), query, key, value, queries, keys)
+def attend(rows: Rows, *, causal: bool, chunk: int) -> Float[Array, 'B Q H E']:
+    """Each query's weighted mean of the values in its segment; without bias and dropout."""
+    return _attend(causal, min(chunk, rows.key.shape[1]), *rows[:5])
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
@@ -61,7 +49,7 @@ def _forward(causal, chunk, query, key, value, queries, keys):
         jnp.zeros((rows, heads, length, value.shape[-1])),
     )
     highest, norm, total = jax.lax.scan(one, nothing, blocks)[0]
-    # Padding has nothing to attend to.
+    # Padding has no key to attend to.
     norm = jnp.where(norm > 0, norm, 1.0)
     output = (total / norm[..., None]).astype(value.dtype).swapaxes(1, 2)
     return output, (query, key, value, queries, keys, output, highest + jnp.log(norm))
@@ -92,7 +80,7 @@ _attend.defvjp(_forward, _backward)
 
 
 def _by_chunk(chunk, key, value, keys) -> tuple[Array, ...]:
-    """Keys, values, segments and places of the keys, as arrays with the chunks as their first axis."""
+    """Cuts keys, values, segments and places of the keys into chunks, which become the first axis."""
     place = jnp.broadcast_to(jnp.arange(key.shape[1]), keys.shape)
     return tuple(jnp.moveaxis(k.into_blocks(x, chunk), 1, 0) for x in (key, value, keys, place))
 
@@ -100,7 +88,7 @@ def _by_chunk(chunk, key, value, keys) -> tuple[Array, ...]:
 def _logits(
     causal: bool, query: Float[Array, 'B Q H C'], queries: Int[Array, 'B Q'], block: tuple[Array, ...]
 ) -> tuple[Float[Array, 'B H Q K'], Bool[Array, 'B 1 Q K']]:
-    """The logits of all queries with the keys of a chunk, and which of them count."""
+    """Returns the logits of all queries with the keys of a chunk, and a mask of those that count."""
     key, _, segments, place = block
     mask = (queries[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None, :]
     if causal:
@@ -110,5 +98,5 @@ def _logits(
 
 
 def kernel(model: Model) -> Kernel:
-    """Chunked attention with the chunk of a model; steps are those of full attention."""
+    """Chunked attention by a model's options; its steps are those of full attention."""
     return full.FULL._replace(attend=functools.partial(attend, chunk=model.attention_chunk))

@@ -2,37 +2,22 @@
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float
 
 from transformer.nn import masks
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Kernel, State
+from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
 
 
-def mask_of(queries: Int[Array, 'B Q'], keys: Int[Array, 'B K'], *, causal: bool) -> Bool[Array, 'B 1 Q K']:
-    """Which keys a query may attend to: those of its segment, and of its past if causal."""
-    mask = masks.segment_mask(queries, keys)
-    return masks.causal_mask(queries.shape[1]) & mask if causal else mask
-
-
-def weights(query, key, queries, keys, bias, *, causal: bool) -> Float[Array, 'B H Q K']:
+def weights(rows: Rows, *, causal: bool) -> Float[Array, 'B H Q K']:
     """Softmax over the keys of a query's segment."""
-    return k.attention_weights(query, key, mask_of(queries, keys, causal=causal), bias)
+    return k.attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
 
 
-def attend(
-    query: Float[Array, 'B Q H C'],
-    key: Float[Array, 'B K H C'],
-    value: Float[Array, 'B K H E'],
-    queries: Int[Array, 'B Q'],
-    keys: Int[Array, 'B K'],
-    bias: Float[Array, 'B H Q K'] | None,
-    drop: k.Drop,
-    *,
-    causal: bool,
-) -> Float[Array, 'B Q H E']:
-    """Every query's mean of the values of its segment; with a reverse derivative only."""
-    return _means(query, key, value, mask_of(queries, keys, causal=causal), bias, drop)
+def attend(rows: Rows, *, causal: bool) -> Float[Array, 'B Q H E']:
+    """Each query's weighted mean of the values in its segment; has a reverse derivative only."""
+    mask = rows.mask(causal=causal)
+    return _means(rows.query, rows.key, rows.value, mask, rows.bias, rows.drop)
 
 
 @jax.custom_vjp
@@ -42,8 +27,8 @@ def _means(query, key, value, mask, bias, drop):
 
 def _means_forward(query, key, value, mask, bias, drop):
     logits = k.attention_logits(query, key, mask, bias)
-    # Softmax as jax.nn.softmax computes it. The n² weights, in float32, are not kept: with these two numbers
-    # for each query, the backward pass has them again in one pass over the logits.
+    # Softmax as jax.nn.softmax computes it. The n² weights, in float32, are not kept: from these two numbers
+    # for each query, the backward pass computes them again in one pass over the logits.
     highest = jnp.max(logits, axis=-1, keepdims=True)
     total = jnp.sum(jnp.exp(logits - highest), axis=-1, keepdims=True)
     means = k.weighted_sum(drop(jnp.exp(logits - highest) / total), value)
@@ -71,18 +56,11 @@ def _means_backward(saved, gradient):
 _means.defvjp(_means_forward, _means_backward)
 
 
-def attend_one(
-    query: Float[Array, 'R 1 H C'],
-    key: Float[Array, 'R 1 H C'],
-    value: Float[Array, 'R 1 H E'],
-    state: State,
-    position: Int[Array, 'R'],
-    bias: Float[Array, 'R H 1 L'] | None,
-) -> tuple[Float[Array, 'R 1 H E'], State]:
-    """Adds a key and a value to the state, then attends to all keys in it."""
-    state = k.add_to_cache(state, position, key, value)
-    mask = masks.prefix_mask(position, state['writers'].shape[1])
-    return k.over_cache(query, state, mask, bias), state
+def attend_one(token: Token, state: State) -> tuple[Float[Array, 'R 1 H E'], State]:
+    """Adds the token to the state, then attends to all keys in it."""
+    state = k.add_to_cache(state, token.position, token)
+    mask = masks.prefix_mask(token.position, state['writers'].shape[1])
+    return k.over_cache(token.query, state, mask, token.bias), state
 
 
 FULL = Kernel(attend, k.empty_cache, attend_one, weights)

@@ -8,28 +8,66 @@ import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.config import Model
+from transformer.nn import masks
 from transformer.nn.cache import Cache
 
-# What one layer remembers of earlier positions: arrays with first axis R, that of hypotheses, and caches.
+# What one layer remembers of earlier positions: caches, and arrays whose first axis R is the hypotheses.
 State = dict[str, Array | Cache]
-# The dropout of attention weights, the last axis that of the keys: multiplies each by a number of its own.
-# A jax.tree_util.Partial, so that a random key in it may be traced.
+# Dropout of attention weights, whose last axis is the keys: multiplies each weight by its own number.
+# It is a jax.tree_util.Partial, so that its random key can be traced.
 Drop = Callable[[Float[Array, '...']], Float[Array, '...']]
 KEEP_ALL: Drop = jax.tree_util.Partial(lambda weights: weights)
 _LOWEST = jnp.finfo(jnp.float32).min
 
 
+class Rows(NamedTuple):
+    """The inputs of attention over whole rows; `bias` is added to the logits."""
+
+    query: Float[Array, 'B Q H C']
+    key: Float[Array, 'B K H C']
+    value: Float[Array, 'B K H E']
+    query_segments: Int[Array, 'B Q']
+    key_segments: Int[Array, 'B K']
+    bias: Float[Array, 'B H Q K'] | None = None
+    drop: Drop = KEEP_ALL
+
+    def mask(self, *, causal: bool) -> Bool[Array, 'B 1 Q K']:
+        """Which keys a query may attend to: those of its segment, and of its past if causal."""
+        mask = masks.segment_mask(self.query_segments, self.key_segments)
+        return masks.causal_mask(self.query.shape[1]) & mask if causal else mask
+
+
+class Blocks(NamedTuple):
+    """The same rows cut into N blocks of positions."""
+
+    query: Float[Array, 'B N Q H C']
+    key: Float[Array, 'B N Q H C']
+    value: Float[Array, 'B N Q H E']
+    query_segments: Int[Array, 'B N Q']
+    key_segments: Int[Array, 'B N Q']
+
+
+class Token(NamedTuple):
+    """The inputs of one step of self-attention: one position of every row."""
+
+    query: Float[Array, 'R 1 H C']
+    key: Float[Array, 'R 1 H C']
+    value: Float[Array, 'R 1 H E']
+    position: Int[Array, 'R']
+    bias: Float[Array, 'R H 1 L'] | None = None
+
+
 class Kernel(NamedTuple):
     """Self-attention over whole rows, the same step by step, and as a picture.
 
-    attend: takes `(query, key, value, query segments, key segments, bias, drop, causal=...)`, gives
-      outputs [B Q H E]. A query attends to keys of its own segment; if causal, not to those to its
-      right in the row.
-    empty: takes `(model, rows, length)`, gives a state with room for `length` positions.
-    attend_one: takes `(query, key, value, state, position, bias)`, gives outputs [R 1 H E] and the
-      state with the new position in it. The query of a row attends to its positions 0 to `position`.
-    weights: takes what `attend` takes except values and `drop`, gives the weight of every key [B H Q K]
-      by the definition. It takes n x n memory: figures and tests use it.
+    Attributes:
+      attend: `(rows, causal=...) -> outputs [B Q H E]`. A query attends to keys of its own segment; if
+        causal, not to those to its right in the row.
+      empty: `(model, rows, length) -> state` with room for `length` positions.
+      attend_one: `(token, state) -> (outputs [R 1 H E], state)`; the new state includes the token. The
+        query of a row attends to its positions 0 to `position`.
+      weights: `(rows, causal=...) -> weights [B H Q K]` by the definition, for figures and tests. It takes
+        n x n memory.
     """
 
     attend: Callable
@@ -65,16 +103,16 @@ def attention_logits(
 
 
 def masked_softmax(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Float[Array, '...']:
-    """Softmax over the last axis where `mask` is True; uniform where it is nowhere True."""
-    # XLA for CPUs is faster where the mask is added than where it selects.
+    """Softmax over the last axis where `mask` is True; uniform if it is nowhere True."""
+    # XLA for CPUs adds a mask faster than it selects by one.
     return jax.nn.softmax(logits + jnp.where(mask, 0.0, _LOWEST), axis=-1)
 
 
 def weighted_sum(
     weights: Float[Array, '*B H Q K'], value: Float[Array, '*B K H E']
 ) -> Float[Array, '*B Q H E']:
-    """Every query's sum of the values by its weights."""
-    # jnp.einsum would multiply the other way round, for which XLA transposes the weights on CPUs.
+    """Sums the values by the weights of each query."""
+    # jnp.einsum would multiply the other way round, for which XLA transposes the weights (CPU only).
     rows = tuple(range(value.ndim - 3))
     first, second, third = range(value.ndim - 3, value.ndim)
     dimensions = ((third,), (first,)), ((*rows, first), (*rows, second))
@@ -82,24 +120,22 @@ def weighted_sum(
 
 
 def empty_cache(model: Model, rows: int, length: int) -> State:
-    """Room for keys and values of `length` positions, and for who wrote what a row reads at each of them."""
+    """Makes room for keys and values of `length` positions, and for the writer of what a row reads there."""
     dtype = jnp.dtype(model.dtype)
     key = jnp.zeros((rows, model.h, model.d_k, length), dtype)
     value = jnp.zeros((rows, model.h, length, model.d_v), dtype)
     return {'cache': Cache(key, value), 'writers': jnp.zeros((rows, length), jnp.int32)}
 
 
-def add_to_cache(
-    state: State, place: Int[Array, 'R'], key: Float[Array, 'R 1 H C'], value: Float[Array, 'R 1 H E']
-) -> State:
-    """The state with a key and a value of each row at `place`, the same place for all rows of a sentence."""
+def add_to_cache(state: State, place: Int[Array, 'R'], token: Token) -> State:
+    """Adds the token's key and value at `place`, which is the same for all rows of a sentence."""
     (keys, values), row = state['cache'], jnp.arange(place.shape[0])
     sentences = keys.shape[0]
     width = place.shape[0] // sentences
     together = lambda x: x.reshape(sentences, width, *x.shape[1:])
     sentence, own = jnp.arange(sentences)[:, None], together(place * width + row % width)
-    keys = keys.at[sentence, :, :, own].set(together(key)[:, :, 0])
-    values = values.at[sentence, :, own].set(together(value)[:, :, 0])
+    keys = keys.at[sentence, :, :, own].set(together(token.key)[:, :, 0])
+    values = values.at[sentence, :, own].set(together(token.value)[:, :, 0])
     return {'cache': Cache(keys, values), 'writers': state['writers'].at[row, place].set(row % width)}
 
 
@@ -109,10 +145,10 @@ def over_cache(
     mask: Bool[Array, 'R 1 1 L'],
     bias: Float[Array, 'R H 1 L'] | None = None,
 ) -> Float[Array, 'R 1 H E']:
-    """Attention to those places of a cache where `mask` is True.
+    """Attends to the places of a cache where `mask` is True.
 
-    The hypotheses of a sentence are queries of one attention to all that any of them wrote. At each position
-    a query sees only the key of the hypothesis that it descends from.
+    The hypotheses of a sentence are the queries of one attention to everything that any of them wrote. At
+    each position, a query sees only the key of the hypothesis that it descends from.
     """
     key, value = state['cache']
     sentences, heads, places, features = value.shape
@@ -128,22 +164,27 @@ def over_cache(
     return weighted_sum(weights, value).reshape(-1, 1, heads, features)
 
 
+def blocks_of(rows: Rows, size: int) -> Blocks:
+    """Cuts rows into blocks of positions; bias and dropout are left out."""
+    return Blocks(*(into_blocks(x, size) for x in rows[:5]))
+
+
 def into_blocks(x: Array, size: int) -> Array:
-    """x [B T ...] as blocks [B N size ...] of positions; the last one is filled up with zeros."""
+    """Cuts x [B T ...] into blocks [B N size ...] of positions; the last one is filled up with zeros."""
     missing = -x.shape[1] % size
     padded = jnp.pad(x, ((0, 0), (0, missing)) + ((0, 0),) * (x.ndim - 2))
     return padded.reshape(x.shape[0], -1, size, *x.shape[2:])
 
 
 def out_of_blocks(blocks: Array, length: int) -> Array:
-    """The first `length` positions [B T ...] of blocks [B N size ...]."""
+    """Joins blocks [B N size ...] to rows [B T ...] of `length` positions."""
     return blocks.reshape(blocks.shape[0], -1, *blocks.shape[3:])[:, :length]
 
 
 def with_neighbours(blocks: Array, *, causal: bool) -> Array:
-    """Every block between the one before it and, unless causal, the one after it: [B N 2·size or 3·size ...].
+    """Joins every block to the one before it and, unless causal, the one after it.
 
-    Beyond the ends of the row are zeros.
+    The result is [B N 2·size or 3·size ...]. Beyond the ends of a row are zeros.
     """
     nothing = jnp.zeros_like(blocks[:, :1])
     before = jnp.concatenate([nothing, blocks[:, :-1]], axis=1)

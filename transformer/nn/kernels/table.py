@@ -1,4 +1,4 @@
-"""The kernels by name, the only file that reads `model.attention`."""
+"""Attention kernels by name; the only file in nn/ that reads `model.attention`."""
 
 from transformer.config import Model
 from transformer.nn.kernels import chunked, linear, local, sparse
@@ -17,5 +17,5 @@ KERNELS = {
 
 
 def self_attention(model: Model) -> Kernel:
-    """The kernel of a model's self-attention. Cross-attention is always full."""
+    """Returns the kernel of a model's self-attention. Cross-attention is always full."""
     return KERNELS[model.attention](model)

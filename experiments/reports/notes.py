@@ -1,0 +1,169 @@
+"""Notes below a report's table: what its numbers are, how they agree with the paper's, what is missing."""
+
+import json
+from collections.abc import Iterator
+
+from experiments.reports import columns, differences, results
+from experiments.reports.differences import Correlation, SentenceTests
+from experiments.reports.results import Comparison
+from experiments.sweeps import runs
+from experiments.tables import rows as tables
+
+# Paths of scores that are means over tokens.
+PER_TOKEN = (('loss',), ('perplexity',), ('accuracy',))
+
+
+def notes(comparison: Comparison, tests: SentenceTests) -> list[str]:
+    """The notes, in their order.
+
+    Args:
+      tests: from `differences.test_over_sentences`.
+    """
+    return [
+        *_caption(comparison, tests),
+        *_same_in_every_row(comparison),
+        *_agreement(comparison),
+        *_chance(comparison),
+        *_same_as_base(comparison),
+        *_scored_differently(comparison),
+        *_other_tokenizers(comparison),
+        *_missing(comparison),
+        *_hardware(comparison),
+    ]
+
+
+def _caption(comparison: Comparison, tests: SentenceTests) -> Iterator[str]:
+    """Yields what the columns are, as far as the table has them, and what the scale is."""
+    table, several, base = comparison.table, comparison.several, comparison.base
+    pairs = [
+        pair for score in comparison.scores for pair in differences.differences(comparison, score).values()
+    ]
+    *first, last = (score.measure.meaning for score in comparison.scores)
+    meanings = f'{", ".join(first)} and {last}' if first else last
+    parts = [f'{comparison.subject}: {meanings} on {table.split}.']
+    if several:
+        deviation = ' ± standard deviation' if any(len(row.done) > 1 for row in comparison.rows) else ''
+        parts.append(f'Ours: mean{deviation} (seeds).')
+    if any((pair.paper, pair.ours) != (None, None) for pair in pairs):
+        parts.append(f'Δ: difference from {base}{", ours over the seeds that both have" if several else ""}.')
+    if any(pair.over_seeds for pair in pairs):
+        parts.append(
+            f'95%, p seeds: paired t-test over seeds; ≈: the interval holds 0, so the row may equal {base} '
+            '(of twenty equal rows, one is expected to differ by chance).'
+        )
+    if tests:
+        measure = next(score.measure for score in comparison.scores if score.measure.significance)
+        greatest = '; the greatest of the seeds, or mixed where their differences have both signs'
+        parts.append(
+            f'p sentences: paired bootstrap of {measure.heading} over the sentences, not over seeds'
+            f'{greatest if several else ""}.'
+        )
+    if table.speed:
+        parts.append('tokens/s: target tokens, the median of what a training reported.')
+    parts.append('hours: of training.')
+    if table.citation and any(row.row.paper for row in comparison.rows):
+        parts.append(f'Numbers that are not ours: {table.citation}.')
+    yield ' '.join(parts)
+    if comparison.scale:
+        yield comparison.scale
+
+
+def _same_in_every_row(comparison: Comparison) -> Iterator[str]:
+    """Yields the options of the table that no row changes, which have no column."""
+    base = comparison.base_row() or comparison.rows[0]
+    others = [row for row in comparison.rows if row is not base]
+    same = [
+        f'{name} {columns.option(base, base, key)}'
+        for key, name in columns.short_names(comparison.options).items()
+        if tables.value_of(base.config, key) is not None
+        and not any(columns.option(row, base, key) for row in others)
+    ]
+    if same:
+        yield f'In every row: {", ".join(same)}'
+
+
+def _agreement(comparison: Comparison) -> Iterator[str]:
+    """Yields the rank correlation of each measure with the paper's."""
+    for score in comparison.scores:
+        pairs = differences.differences(comparison, score).values()
+        if any(pair.paper is not None for pair in pairs):
+            correlation = describe_correlation(differences.correlation(pairs))
+            yield f"Rank correlation of the Δ{score.measure.heading} with the paper's: {correlation}"
+
+
+def describe_correlation(correlation: Correlation | None) -> str:
+    """A correlation in words."""
+    if correlation is None:
+        return 'needs three rows that differ'
+    resampled = ''
+    if correlation.low is not None:
+        resampled = (
+            f'; middle 95 % over {correlation.seeds} resampled seeds, usually narrower than a confidence '
+            f'interval: [{correlation.low:.2f}, {correlation.high:.2f}]'
+        )
+    return f'{correlation.value:.2f} (Spearman, {correlation.rows} rows, p {correlation.p:.2g}{resampled})'
+
+
+def _chance(comparison: Comparison) -> Iterator[str]:
+    """Yields which rows may differ from base by chance alone."""
+    base = comparison.base
+    if not comparison.several or not comparison.base_row():
+        return
+    untested = set()
+    for score in comparison.scores:
+        pairs = differences.differences(comparison, score)
+        tests = {name: pair.over_seeds for name, pair in pairs.items() if pair.over_seeds}
+        untested |= {name for name, pair in pairs.items() if pair.ours is not None} - tests.keys()
+        if tests:
+            by_chance = [name for name, test in tests.items() if not test.is_significant]
+            yield (
+                f'Not distinguishable from {base} by {score.measure.heading} (≈), {len(by_chance)} of the '
+                f'{len(tests)} rows that were tested over seeds: {", ".join(by_chance) or "none"}'
+            )
+    if untested:
+        names = ', '.join(row.row.name for row in comparison.rows if row.row.name in untested)
+        yield f'Not tested, because fewer than two seeds are shared with {base}: {names}'
+
+
+def _same_as_base(comparison: Comparison) -> Iterator[str]:
+    base = comparison.base_row()
+    if same := [row.row.name for row in comparison.rows if differences.is_base(row, base)]:
+        where = 'at this scale' if comparison.several else 'but for its results'
+        yield f'The same as {comparison.base} {where}: {", ".join(same)}'
+
+
+def _scored_differently(comparison: Comparison) -> Iterator[str]:
+    """Yields which runs are not compared, and why."""
+    if unlike := [run for row in comparison.rows for run in row.done if run.unlike]:
+        marked = ' (*)' if any(row.is_unlike for row in comparison.rows) else ''
+        reasons = '; '.join(f'{run.name}: {run.unlike}' for run in unlike)
+        yield f'Not scored as {comparison.base} and so left out of the differences{marked}: {reasons}'
+
+
+def _other_tokenizers(comparison: Comparison) -> Iterator[str]:
+    """Notes the rows with another tokenizer, whose per-token scores cannot be compared with base."""
+    pairs = differences.pairs(comparison)
+    others = [row.row.name for row, base in pairs if results.have_other_tokenizers(row, base)]
+    for measure in (score.measure for score in comparison.scores):
+        if others and measure.path in PER_TOKEN:
+            yield (
+                f'{measure.heading} is per token, and these rows have another tokenizer than '
+                f'{comparison.base}, so Δ{measure.heading} compares nothing: {", ".join(others)}'
+            )
+
+
+def _missing(comparison: Comparison) -> Iterator[str]:
+    missing = [state for row in comparison.rows for state in row.missing]
+    yield from (f'{s.run.name}: {s.state} at step {s.step}: {s.error}' for s in missing if s.error)
+    for name in runs.STATES:
+        if these := [state.run.name for state in missing if state.state == name and not state.error]:
+            yield f'{name}: {", ".join(these)}'
+    if comparison.left_out:
+        yield f'Rows of the table that were not chosen: {", ".join(comparison.left_out)}'
+
+
+def _hardware(comparison: Comparison) -> Iterator[str]:
+    machines = {json.dumps(run.result['hardware']) for row in comparison.rows for run in row.done}
+    for machine in map(json.loads, sorted(machines)):
+        cores = f'{machine["cpus"]} CPU core{"s" if machine["cpus"] > 1 else ""}'
+        yield f'Trained on {machine["devices"]} x {machine["device"]} ({cores}).'

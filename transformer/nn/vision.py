@@ -1,0 +1,73 @@
+"""The Vision Transformer: an encoder that reads patches of an image (Dosovitskiy et al. 2021)."""
+
+import flax.linen as nn
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float, Int, Num, UInt8
+
+from transformer.config import Config, Images, Model
+from transformer.nn import matmul
+from transformer.nn.layers import Dropout, glorot_uniform
+from transformer.nn.positions import InputPositions
+from transformer.nn.stacks import Encoder
+
+Batch = dict[str, Num[Array, 'B ...']]
+
+
+def patches(images: UInt8[Array, 'B h w c'], size: int) -> Float[Array, 'B S P']:
+    """The patches of images, row by row, each as a vector of its pixels from -1 to 1 (§3.1, eq. 1).
+
+    Args:
+      size: pixels of a patch on each side; it divides h and w.
+    """
+    batch, height, width, channels = images.shape
+    grid = images.reshape(batch, height // size, size, width // size, size, channels)
+    vectors = grid.swapaxes(2, 3).reshape(batch, -1, size * size * channels)
+    return vectors.astype(jnp.float32) / 127.5 - 1.0
+
+
+class VisionTransformer(nn.Module):
+    """Classifies images by the encoder's output for a class token that stands before the patches (§3.1)."""
+
+    model: Model
+    images: Images
+
+    @classmethod
+    def of(cls, config: Config) -> 'VisionTransformer':
+        """Returns the model that a config describes."""
+        return cls(config.model, config.images)
+
+    @classmethod
+    def blank(cls, config: Config, rows: int, length: int) -> Batch:
+        """Returns black images."""
+        del length
+        size, channels = config.images.size, config.images.channels
+        return {'image': np.zeros((rows, size, size, channels), np.uint8)}
+
+    def setup(self):
+        m = self.model
+        linear = {
+            'dtype': jnp.dtype(m.dtype),
+            'kernel_init': glorot_uniform(),
+            'dot_general': matmul.dot_general,
+        }
+        self.patch = nn.Dense(m.d_model, **linear)
+        self.class_token = self.param('class_token', nn.initializers.normal(0.02), (m.d_model,))
+        self.positions = InputPositions(m)
+        self.dropout = Dropout(m.P_drop_embedding)
+        self.encoder = Encoder(m)
+        self.head = nn.Dense(self.images.classes, **linear)
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B K']:
+        """The logits of the classes."""
+        return self.head(self.outputs(batch, train=train)[:, 0]).astype(jnp.float32)
+
+    def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
+        """The encoder's output for the class token, then for every patch."""
+        x = self.patch(patches(batch['image'], self.images.patch))
+        first = jnp.broadcast_to(self.class_token.astype(x.dtype), (len(x), 1, x.shape[-1]))
+        x = jnp.concatenate([first, x], axis=1)
+        places: Int[Array, 'B S'] = jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2])
+        x = self.dropout(self.positions(x, places, x.shape[1]), train=train)
+        # Every place of an image is real: one segment.
+        return self.encoder(x, jnp.ones_like(places), places, train=train)

@@ -1,0 +1,22 @@
+"""Masked words: pieces of a text that are hidden, from all the others (BERT, Devlin et al. 2019)."""
+
+from transformer.config.flag import Flag
+from transformer.tasks.commands import NBEST, Command
+
+COMMANDS = {
+    'fill': Command(
+        'Write the likeliest word for [MASK] in each line of standard input.',
+        flags=NBEST,
+        examples=('echo "Das [MASK] überquerte die Straße." | {} fill --workdir=FOLDER --nbest=5 --scores',),
+    ),
+    'embed': Command(
+        'Write a vector for each line of standard input, as JSON.',
+        flags={
+            'pool': Flag(
+                str, 'mean', 'vector of a text: mean of its pieces, or its first', choices=('mean', 'first')
+            ),
+        },
+        examples=('{} embed --workdir=FOLDER < FILE',),
+        writes='vectors',
+    ),
+}

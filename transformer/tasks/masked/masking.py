@@ -1,0 +1,80 @@
+"""Hides pieces of rows: which ones, and what stands in their places (Devlin et al. 2019, §3.1)."""
+
+import numpy as np
+from jaxtyping import Float, UInt64
+
+from transformer.data.batches import Batches
+from transformer.tokens import EOS, UNK, Tokens
+
+# The piece that stands for a hidden one. No text has it: every byte is a piece.
+MASK = UNK
+FIRST_PIECE = UNK + 1
+# Shares of the chosen pieces that MASK replaces, and that a random piece replaces; the others stay.
+MASKED, RANDOM = 0.8, 0.1
+
+
+def hide(
+    rows: Tokens, rate: float, size: int, bits: UInt64[np.ndarray, 'R 3 S']
+) -> dict[str, Tokens | Float[np.ndarray, 'R P']]:
+    """Chooses a share of each row's pieces, never an end, and replaces most of them.
+
+    Args:
+      rate: the share; of a row with few pieces at least one is chosen.
+      size: pieces of the tokenizer.
+      bits: random bits for each position: which pieces are chosen, what happens to them, by what piece.
+
+    Returns:
+      `text`, the rows with replaced pieces; for the P places of a row that may be chosen `places`, `target`,
+      the pieces there, and `weight`, 1.0 where one is chosen and 0.0 beyond.
+    """
+    eligible = (rows.segments > 0) & (rows.tokens != EOS)
+    available = eligible.sum(axis=1)
+    count = np.where(available > 0, np.maximum(np.rint(rate * available), 1), 0)
+    # Of equal numbers the first comes first, and pieces that cannot be chosen come last.
+    order = np.argsort(np.where(eligible, bits[:, 0] >> 1, np.iinfo(np.uint64).max), axis=1, kind='stable')
+    places = np.sort(
+        np.where(np.arange(eligible.shape[1]) < count[:, None], order, eligible.shape[1]), axis=1
+    )[:, : max(round(rate * eligible.shape[1]), 1)]
+    chosen = places < eligible.shape[1]
+    places = np.where(chosen, places, 0)
+    at = lambda values: np.take_along_axis(values, places, axis=1)
+    target, outcome = at(rows.tokens), at(bits[:, 1]) / 2.0**64
+    random = FIRST_PIECE + at(bits[:, 2]) % (size - FIRST_PIECE)
+    replaced = np.where(outcome < MASKED, MASK, np.where(outcome < MASKED + RANDOM, random, target))
+    tokens = rows.tokens.copy()
+    row, _ = np.nonzero(chosen)
+    tokens[row, places[chosen]] = replaced[chosen]
+    return {
+        'text': rows._replace(tokens=tokens),
+        'places': places.astype(np.int32),
+        'target': np.where(chosen, target, 0).astype(np.int32),
+        'weight': chosen.astype(np.float32),
+    }
+
+
+class MaskedBatches:
+    """The batches of a split with hidden pieces, by step.
+
+    In training what is hidden depends on (seed, step, row of the batch), so that it differs from epoch to
+    epoch; on other splits on (seed, split, row of the split), so that a loss on dev is one number.
+    """
+
+    def __init__(self, batches: Batches, rate: float, size: int, seed: int, split: str):
+        self._batches, self._rate, self._size, self._seed, self._split = batches, rate, size, seed, split
+        self.microbatches = batches.microbatches
+        self.steps_per_epoch = batches.steps_per_epoch
+        self.shapes = batches.shapes
+
+    def rows(self, step: int) -> int:
+        """How many rows the batch of a step has, including empty ones."""
+        return self._batches.rows(step)
+
+    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Float[np.ndarray, 'R P']]:
+        """Builds the batch of a step, or those of its rows that `part` selects; fields as in `hide`.
+
+        Raises:
+          IndexError: there is no such step.
+        """
+        rows = self._batches.batch(step, part)['text']
+        bits = self._batches.noise(self._seed, self._split, step, part, 3 * rows.tokens.shape[1])
+        return hide(rows, self._rate, self._size, bits.reshape(len(bits), 3, -1))

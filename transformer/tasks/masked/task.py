@@ -1,0 +1,123 @@
+"""The task of masked words: a batch's hidden pieces, their loss, and scores on fixed masks."""
+
+from typing import NamedTuple
+
+from etils import epath
+from jaxtyping import Array
+
+from transformer.config import Config, Data
+from transformer.data import cache as data_cache
+from transformer.data import text_input
+from transformer.data.batches import Batches
+from transformer.data.dataset import Dataset
+from transformer.data.fields import Gap, Reading, Text
+from transformer.data.sources import reader
+from transformer.nn import ensemble
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
+from transformer.tasks.masked.masking import MaskedBatches
+from transformer.tasks.masked.predict import GAP, embed, fill, gapped, predictions
+from transformer.tokens import Batch
+from transformer.training import losses, split_sums
+
+# Gaps of the source that an evaluation fills at most, and that are shown after training.
+MOST_GAPS, SHOWN = 1000, 4
+
+
+def reading(data: Data) -> Reading:
+    """One field, of one language or none."""
+    options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_pairs')
+    return Reading({'text': Text(data.language, 'data.language')}, options)
+
+
+def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress, **how) -> Dataset:
+    """Reads the texts of every split."""
+    return data_cache.prepare(config.data, reading(config.data), cache, progress, **how)
+
+
+def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
+    """Texts in rows, of which pieces are hidden; outside training, texts that are too long are cut."""
+    data, train, training = config.data, config.train, split == 'train'
+    texts = dataset.splits[split]
+    if config.model.positions == 'learned' and not training:
+        texts = text_input.cut_and_told(texts, config.model.max_len, split)
+    rows = Batches(texts, data, train.microbatches, train.seed, training)
+    return MaskedBatches(rows, config.masked.rate, dataset.codec.size, train.seed, split)
+
+
+def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
+    """Cross-entropy of the hidden pieces."""
+    batch = losses.all_rows(batch)
+    eps_ls = config.train.eps_ls if key is not None else 0.0
+    labels = batch['target'], batch['weight'], eps_ls
+    if isinstance(params, tuple):
+        return losses.cross_entropy_sums(ensemble.logits(config, params, batch, key), *labels)
+    return losses.cross_entropy_sums_of_product(*ensemble.factors(config, params, batch, key), *labels)
+
+
+class Filled(NamedTuple):
+    """A gap, and the form that the model finds likeliest in it."""
+
+    gap: Gap
+    form: str
+
+    @property
+    def line(self) -> str:
+        """The text with the form."""
+        return self.gap.text.replace(GAP, self.form)
+
+
+def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
+    """Scores the hidden pieces, and the forms in gaps where the source knows which form is right."""
+    rows = batches(trained.config, dataset, split)
+    scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows)
+    filled = fill_gaps(trained, dataset, split)
+    if filled:
+        right = sum(one.form == one.gap.right for one in filled)
+        scores['gaps'] = {'accuracy': right / len(filled), 'count': len(filled)}
+    how = {'masked': {'rate': trained.config.masked.rate}}
+    return Scored(scores, how, [one.line for one in filled])
+
+
+def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int = MOST_GAPS) -> list[Filled]:
+    """Fills gaps in a split's texts with one of each gap's forms; none where the source has no gaps.
+
+    Forms of several pieces are left out, and gaps whose right form is one of them.
+    """
+    data, encode = trained.config.data, trained.codec.encode
+    find = reader.gaps(data, reading(data))
+    gaps = [gap for text in dataset.texts(split)['text'] for gap in find(text, GAP)] if find else []
+    # A form begins a word: alone its first piece is what it is in the text.
+    pieces = {form: encode(form)[:-1] for gap in gaps for form in gap.forms}
+    gaps = [gap for gap in gaps if len(pieces[gap.right]) == 1][:most]
+
+    def likeliest(number: int, logp) -> str:
+        forms = [form for form in gaps[number].forms if len(pieces[form]) == 1]
+        return max(forms, key=lambda form: logp[pieces[form][0]])
+
+    rows = [gapped(trained, gap.text) for gap in gaps]
+    forms = predictions(trained, rows, likeliest, lambda count: None, range(len(rows)))
+    return [Filled(*pair) for pair in zip(gaps, forms, strict=True)]
+
+
+def show(trained: Trained, dataset: Dataset) -> Shown:
+    """A few gaps, each with the form that the model chose."""
+    split = 'test' if 'test' in dataset.splits else 'dev'
+    filled = fill_gaps(trained, dataset, split, SHOWN)
+    return Shown([line for one in filled for line in (f'  {one.gap.text}', f'    {one.form}')])
+
+
+TASK = Task(
+    prepare=prepare,
+    batches=batches,
+    sums=sums,
+    evaluate=evaluate,
+    measures=(
+        Measure('loss', 'loss per hidden piece', ('loss',)),
+        Measure('perplexity', 'perplexity per hidden piece', ('perplexity',), 3),
+        Measure('accuracy', 'hidden pieces right', ('accuracy',), 1, 'higher', percent=True),
+        Measure('gaps', 'gaps filled right', ('gaps', 'accuracy'), 1, 'higher', percent=True),
+    ),
+    show=show,
+    verbs={'fill': fill, 'embed': embed},
+)
