@@ -45,8 +45,8 @@ class Program(NamedTuple):
       name: how the help calls it.
       usage: what it does.
       commands: by name; a program of one command has it under ''.
-      flags: of all commands. With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes the
-        config.
+      flags: of all commands. With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes
+        the config.
       default: the command where no word names one.
     """
 

@@ -370,9 +370,14 @@ class Images:
     """Images and their classes (Dosovitskiy et al. 2021)."""
 
     size: int = option(32, 'pixels of an image on each side', minimum=1)
-    channels: Literal[1, 3] = option(3, 'of a pixel: grey, or red, green and blue')
+    pixels: Literal['rgb', 'grey'] = option('rgb', 'three channels or one')
     patch: int = option(4, 'pixels of a patch on each side; divides images.size', minimum=1)
     classes: int = option(24, 'classes of images', minimum=2)
+
+    @property
+    def channels(self) -> int:
+        """Channels of a pixel."""
+        return {'rgb': 3, 'grey': 1}[self.pixels]
 
     @property
     def positions(self) -> int:
