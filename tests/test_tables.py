@@ -142,7 +142,7 @@ def test_a_row_for_another_task_is_a_mistake():
 def test_rows_of_a_language_model_are_in_proportion_to_its_own_scale():
     base, one_head = tables.rows('language', 'base,one-head')
     own = scales.config(base, 'language')
-    assert (own.model.kind, own.train.task) == ('decoder', 'language')
+    assert (own.model.kind, own.train.task) == ('transformer', 'language')
     assert scales.changes(one_head, 'language') == {'model.h': 1}
     half = dataclasses.replace(base, changes={'model.d_ff': own.model.d_ff // 2})
     assert scales.config(half, 'language').model.d_ff == own.model.d_ff // 2
