@@ -131,7 +131,7 @@ def random_batch(rows=16):
 
 def test_the_loss_is_that_of_the_hidden_pieces_alone():
     config = resolve(config_dict(OPTIONS))
-    params = jax.device_get(initial_state(config).params)
+    params = initial_state(config).params
     batch = random_batch()
     whole = {'text': jax.tree.map(jnp.asarray, batch['text'])}
     logits = np.float64(models.build(config).apply({'params': params}, whole, train=False))
@@ -160,7 +160,7 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, device
         def step(params, batch):
             return parallel.sum_over_devices(gradients(config, sums_of(config), params, batch, jnp.int32(3)))
 
-        params = jax.device_get(initial_state(config).params)
+        params = initial_state(config).params
         batch = parallel.to_devices(random_batch(), config.train.microbatches)
         return jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
 
@@ -173,7 +173,7 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, device
 
 def test_padding_packing_and_order_change_nothing():
     config = resolve(config_dict(OPTIONS))
-    params = {'params': jax.device_get(initial_state(config).params)}
+    params = {'params': initial_state(config).params}
     apply = lambda *parts: models.build(config).apply(
         params, {'text': Tokens(*map(jnp.asarray, parts))}, train=False
     )

@@ -97,6 +97,11 @@ class Batches:
         """How many rows the batch of a step has, empty ones counted."""
         return self.groups[self._order.place(step)[1]].per_batch
 
+    def noise(self, seed: int, split: str, step: int, part: slice, n: int):
+        rows = np.arange(self.rows(step))[part]
+        key = (0, step) if split == 'train' else (1 + ['dev', 'test', 'pronoun', 'given'].index(split), step)
+        return np.stack([random_bits(n, seed, *key, int(r)) for r in rows])
+
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens]:
         """Builds the batch of a step, or those of its rows that `part` names.
 
