@@ -1,16 +1,8 @@
-"""Measures what the code costs on this machine, and prints each figure beside
-its aim.
+"""Measures the speed and memory of the code on this machine, and prints them beside their aims.
 
-    python -m experiments.benchmark data
-    python -m experiments.benchmark average
-    python -m experiments.benchmark replicas
-    python -m experiments.benchmark train
-    python -m experiments.benchmark recurrent
-    python -m experiments.benchmark decode
-    python -m experiments.benchmark compile
-    python -m experiments.benchmark tpu
+    python -m experiments.benchmark COMMAND
 
-On a machine that other work shares, figures are noisy.
+On a machine that runs other work too, the numbers are noisy.
 """
 
 import concurrent.futures
@@ -30,12 +22,12 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 from etils import epath
+from ml_collections import ConfigDict
 
-from experiments.compiled import compile_time, tpu
-from experiments.compiled import lower as programs
+from experiments.compiled import lower, tpu
 from experiments.speed import data as pipeline
-from experiments.speed import interleaved, profiled, search, training, updates
-from experiments.speed.printing import check_report, tell, tell_ratios, write_report
+from experiments.speed import interleaved, search, training, updates
+from experiments.speed.interleaved import check_output, print_comparison, print_number, write_output
 from experiments.sweeps import cost as plan
 from experiments.tables import rows as tables
 from experiments.tables import scales
@@ -44,6 +36,7 @@ from transformer import parallel
 from transformer.cli import flags as arguments
 from transformer.cli.flags import Call, Command, Flag, Program, parse_changes
 from transformer.cli.main import run_program
+from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError
 from transformer.nn import cost as accounting
 from transformer.nn import models
@@ -53,7 +46,7 @@ from transformer.runs.workdir import Run
 from transformer.training import optim
 
 REPLICAS, REPLICA_UPDATES = 3, 20
-# Of the models whose updates are timed: 64 rows of 32 tokens a side.
+# The models whose updates are timed: 64 rows of 32 tokens a side.
 SIZES = {
     'model.vocab_size': 8000,
     'data.pieces': 8000,
@@ -69,7 +62,7 @@ RECURRENT = {
     'model.alignment': 'general',
     **SIZES,
 }
-# Of models that are compiled for TPUs: 192 rows of 128 tokens a side.
+# The models that are compiled for TPUs: 192 rows of 128 tokens a side.
 TPU_SIZES = {
     'data.batching': 'packed',
     'data.row_len': 128,
@@ -77,18 +70,24 @@ TPU_SIZES = {
     'data.batch_tokens': 192 * 128,
     'model.dtype': 'bfloat16',
 }
-SENTENCES = 32  # that a compiled search has on each device
-# Of `train`: what gives the config, and how many times PyTorch's speed ours should be in float32.
+SENTENCES = 32  # in a compiled search, on each device
+
+
+def _config_of_file(name: str) -> ConfigDict:
+    return importlib.import_module(f'configs.{name}').get_config()
+
+
+# The models of `train`: their config, and the aim for our speed divided by PyTorch's in float32.
 TRANSFORMERS = {
     'base': (functools.partial(configs.config_dict, SIZES), 2.3),
-    'run': (lambda: importlib.import_module('configs.tiny').get_config(), 2.5),
+    'run': (functools.partial(_config_of_file, 'tiny'), 2.5),
     'grammar': (functools.partial(scales.scale_config, 'grammar'), 2.0),
-    'multi30k': (lambda: importlib.import_module('configs.multi30k').get_config(), 3.0),
+    'multi30k': (functools.partial(_config_of_file, 'multi30k'), 3.0),
 }
 
 
 def save_checkpoints(folder: pathlib.Path, config: Config, count: int) -> None:
-    """Saves checkpoints of a model as a training would, with random parameters."""
+    """Saves checkpoints with random parameters."""
     (folder / 'config.json').write_text(configs.to_json(config))
     checkpoints = Checkpoints(folder / 'checkpoints', count)
     for step in range(1, count + 1):
@@ -101,9 +100,9 @@ def save_checkpoints(folder: pathlib.Path, config: Config, count: int) -> None:
 
 
 def benchmark_average() -> None:
-    """Averages five checkpoints of the base model; the aim counts in memory of one checkpoint."""
+    """Averages five checkpoints of the base model, and measures time and memory."""
     config = configs.resolve(configs.config_dict())
-    # Parameters, and Adam's two moments of each.
+    # In GiB: the parameters, and Adam's two moments of each.
     checkpoint = 3 * 4 * accounting.parameters(models.parameter_shapes(config)) / 2**30
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
@@ -114,36 +113,36 @@ def benchmark_average() -> None:
         before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         start = time.perf_counter()
         restore.average(Run.open(epath.Path(folder)), 5, 1)
-        tell('averaging five checkpoints', time.perf_counter() - start, 's')
+        print_number('averaging five checkpoints', time.perf_counter() - start, 's')
         peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
-        tell('one checkpoint', checkpoint, 'GiB')
-        tell('memory of averaging', peak / checkpoint, 'checkpoints', most=1.5)
+        print_number('one checkpoint', checkpoint, 'GiB')
+        print_number('memory of averaging', peak / checkpoint, 'checkpoints', most=1.5)
 
 
 def benchmark_replicas() -> None:
-    """Times one program that trains several seeds of a row at once, against one seed after the other."""
+    """Times one program that trains several seeds of a row at once, beside one seed after the other."""
     config = scales.config(tables.TABLE_3[0], 'grammar')
     alone = plan.seconds_per_update(config, REPLICA_UPDATES)
-    tell('an update of one training', alone, 's')
+    print_number('an update of one training', alone, 's')
     together = plan.seconds_per_update(config, REPLICA_UPDATES, REPLICAS)
-    tell(f'of {REPLICAS} in one program', together, 's', most=REPLICAS * alone)
+    print_number(f'of {REPLICAS} in one program', together, 's', most=REPLICAS * alone)
 
 
-def benchmark_recurrent(rounds: int, count: int, output: str | None) -> None:
+def benchmark_recurrent(call: Call) -> None:
     """Times updates of an LSTM with attention, ours and PyTorch's in turns."""
-    check_report(output)
+    check_output(call.flags.output)
     config = configs.resolve(configs.config_dict(RECURRENT))
     m = config.model
     model = f'{m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention'
-    work = training.full_rows(config)
-    write_report(output, training.measure(config, model, work, ['float32'], 1.0, rounds, count))
+    work, (rounds, count) = training.full_rows(config), (call.flags.rounds, call.flags.updates)
+    write_output(call.flags.output, training.measure(config, model, work, ['float32'], 1.0, rounds, count))
 
 
-def transformers(names: str) -> dict[str, Config]:
-    """The configs of models by their names, which have commas between them.
+def transformer_configs(names: str) -> dict[str, Config]:
+    """The configs of the models in a comma-separated list, by name.
 
     Raises:
-      ConfigError: there is no such model.
+      ConfigError: a name is unknown.
     """
     for name in names.split(','):
         if name not in TRANSFORMERS:
@@ -151,38 +150,36 @@ def transformers(names: str) -> dict[str, Config]:
     return {name: configs.resolve(TRANSFORMERS[name][0]()) for name in names.split(',')}
 
 
-def benchmark_compile(names: str, output: str | None) -> None:
-    """Times how long programs are traced, compiled, and loaded where they were compiled before."""
-    check_report(output)
-    found = {}
-    for name, config in transformers(names).items():
-        programs_of = {
-            'an update': functools.partial(programs.update, config, parallel.devices()),
-            f'a search of {SENTENCES} sentences': functools.partial(
-                programs.search, config, SENTENCES, parallel.devices()
-            ),
+def benchmark_compile(call: Call) -> None:
+    """Times how long programs take to be traced, compiled, and loaded from a cache."""
+    check_output(call.flags.output)
+    seconds, devices = {}, parallel.devices()
+    for name, config in transformer_configs(call.flags.models).items():
+        programs = {
+            'an update': functools.partial(lower.update, config, devices),
+            f'a search of {SENTENCES} sentences': functools.partial(lower.search, config, SENTENCES, devices),
         }
-        found[name] = {what: compile_time.seconds(lower) for what, lower in programs_of.items()}
-        for what, took in found[name].items():
-            print(f'{name}, {what}:')
-            for way, seconds in took.items():
-                tell(f'  {way}', seconds, 's')
-            tell('  compiling / loading', took['compiling'] / took['loading'], 'times')
-    write_report(output, found)
+        seconds[name] = {program: lower.compile_seconds(make) for program, make in programs.items()}
+        for program, by_way in seconds[name].items():
+            print(f'{name}, {program}:')
+            for way, value in by_way.items():
+                print_number(f'  {way}', value, 's')
+            print_number('  compiling / loading', by_way['compiling'] / by_way['loading'], 'times')
+    write_output(call.flags.output, seconds)
 
 
 def works(names: str, data: str | None) -> dict[str, tuple[Config, training.Work]]:
-    """Configs of models and what they are trained on, by name; a model without its corpus is skipped.
+    """The configs and batches of models, by name; a model without its corpus is skipped with a line.
 
     Args:
       data: the folder of Multi30k.
     """
     found = {}
-    for name, config in transformers(names).items():
+    for name, config in transformer_configs(names).items():
         if config.data.source != 'text':
             found[name] = config, training.full_rows(config)
         elif data is None:
-            print(f'{name}: skipped, --data does not say where it is')
+            print(f'{name}: skipped, because --data does not name its folder')
         else:
             config = configs.replace(config, {'data.dir': data})
             found[name] = config, training.corpus(config)
@@ -190,34 +187,33 @@ def works(names: str, data: str | None) -> dict[str, tuple[Config, training.Work
 
 
 def benchmark_train(call: Call) -> None:
-    """Times, in turns, our updates of Transformers, PyTorch's, and the matrix products of ours alone."""
-    check_report(call.flags.output)
-    found, flags = {}, call.flags
-    # What cannot be read is told before the first minutes of timing.
+    """Times our updates of Transformers, PyTorch's, and the matrix products of ours alone, in turns."""
+    flags, report = call.flags, {}
+    check_output(flags.output)
+    # All corpora are read first, so that an error comes before minutes of timing.
     for name, (config, work) in works(flags.models, flags.data).items():
         least, m = TRANSFORMERS[name][1], config.model
         model = f'{name}: {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
-        kinds = ['float32', 'bfloat16']
-        found[name] = training.measure(config, model, work, kinds, least, flags.rounds, flags.updates)
+        dtypes = ['float32', 'bfloat16']
+        report[name] = training.measure(config, model, work, dtypes, least, flags.rounds, flags.updates)
         if flags.profile is not None:
             folder = pathlib.Path(flags.profile) / name
-            found[name]['profile'] = profiled.trace(config, work.ours[0], folder, flags.updates)
-            print(f'of an update, in the trace {folder}:')
-            print(*map(folded, profiled.lines(found[name]['profile'])), sep='\n')
-    write_report(flags.output, found)
+            training.write_trace(config, work.ours[0], folder, flags.updates)
+            print(fold(f"{folder}: a trace of updates, for TensorBoard's profiler or ui.perfetto.dev"))
+    write_output(flags.output, report)
 
 
 def benchmark_decode(call: Call) -> None:
-    """Times beam search, ours and other libraries' in turns, with the same weights."""
-    check_report(call.flags.output)
+    """Times beam search, ours and other libraries' with the same weights, in turns."""
+    flags = call.flags
+    check_output(flags.output)
     if parallel.platform() != 'cpu':
         raise ConfigError(f'{parallel.platform()}: the peers run on CPUs; set JAX_PLATFORMS=cpu')
-    flags = call.flags
     if (flags.workdir is None) != (flags.input is None):
-        raise ConfigError('--workdir and --input: give both, or none')
+        raise ConfigError('--workdir and --input: give both or neither')
     if flags.workdir is not None:
         trained, origin = restore.load(Run.open(flags.workdir))
-        rows = search.read(trained, flags.input)
+        rows = search.read_rows(trained, flags.input)
         what = f'{flags.workdir}, {origin}, {len(rows)} sentences of {flags.input}'
     else:
         trained = search.untrained(configs.resolve(configs.config_dict({**SIZES, 'decode.extra_len': 0})))
@@ -225,34 +221,34 @@ def benchmark_decode(call: Call) -> None:
         what = f'an untrained model of the size of base, {len(rows)} sentences of {len(rows[0])} pieces'
     config = trained.config
     if config.decode.method != 'beam':
-        raise ConfigError(f'decode.method={config.decode.method} in {flags.workdir}: beam search is measured')
+        raise ConfigError(f'decode.method={config.decode.method}: only beam search is timed')
     print(f'beam {config.decode.beam}: {what}; {flags.rounds} rounds, {os.cpu_count()} processors')
     outputs = {}
     with search.others(trained) as theirs:
         translators = {'ours': search.ours(trained), **theirs}
 
-        def side(name: str, times: int) -> None:
+        def translate(name: str, times: int) -> None:
             for _ in range(times):
                 outputs[name] = translators[name](rows)
 
-        sides = {name: functools.partial(side, name) for name in translators}
-        found = interleaved.compare(interleaved.measure(sides, flags.rounds, 1), len(rows), 'sentences')
-    leasts = {'CTranslate2, float32': 1.0} | ({} if flags.workdir else {'Hugging Face': 2.0})
-    tell_ratios(found, 'sentences', leasts)
-    mine = outputs.pop('ours')
-    same = {name: sum(map(operator.eq, mine, other)) for name, other in outputs.items()}
+        sides = {name: functools.partial(translate, name) for name in translators}
+        comparison = interleaved.compare(interleaved.measure(sides, flags.rounds, 1), len(rows), 'sentences')
+    aims = {'CTranslate2, float32': 1.0} | ({} if flags.workdir else {'Hugging Face': 2.0})
+    print_comparison(comparison, 'sentences', aims)
+    ours = outputs.pop('ours')
+    same = {name: sum(map(operator.eq, ours, other)) for name, other in outputs.items()}
     for name, count in same.items():
-        print(f'outputs of {name} that are ours: {count} of {len(rows)}')
-    write_report(flags.output, {'what': what, **found, 'same': same, 'sentences': len(rows)})
+        print(f'outputs of {name} that equal ours: {count} of {len(rows)}')
+    write_output(flags.output, {'what': what, **comparison, 'same': same, 'sentences': len(rows)})
 
 
 def benchmark_tpu(call: Call) -> None:
-    """Compiles an update and a search for TPUs, and prints what they cost on each device."""
-    check_report(call.flags.output)
+    """Compiles an update and a search for TPUs, and prints their cost on each device."""
+    check_output(call.flags.output)
     file, changes = call.flags.config, {**TPU_SIZES, **parse_changes(call.flags.set)}
     if not os.path.isfile(file):
         raise ConfigError(f'--config={file}: no such file')
-    config, found = arguments.config(call._replace(file=file, changes=changes)), {}
+    config = arguments.config(call._replace(file=file, changes=changes))
     if not importlib.util.find_spec('libtpu'):
         print("TPUs: skipped, their compiler is not installed: pip install '.[tpu]'")
         return
@@ -260,26 +256,25 @@ def benchmark_tpu(call: Call) -> None:
     m, (rows, length) = config.model, next(iter(updates.full_batch(config).values())).tokens.shape
     what = f'{file}, an update of {rows} x {length} tokens a side, {m.vocab_size:,} pieces, {m.dtype}'
     names = [name.strip() for name in call.flags.topology.split(',')]
-    # A wrong one is told before the first minutes of compilation.
+    # Every name is checked before the first minutes of compilation.
     topologies = {name: tpu.devices_of(name) for name in names}
     chips = {name: tpu.chip_of(name, devices[0]) for name, devices in topologies.items()}
+    report = {}
     for topology, devices in topologies.items():
-        chip = chips[topology]
-        on = f'{len(devices)} x {chip.kind} ({topology})'
-        say = lambda lines: print(*map(folded, lines), sep='\n', flush=True)
-        say([f'{what}; {on}, each:'])
-        updated = tpu.cost(tpu.update(config, devices))
-        formula = accounting.update_flops(config) / len(devices)
-        say(tpu.lines(updated, chip, formula))
-        say([f'one step of the search of {SENTENCES} sentences; {on}, each:'])
-        searched = tpu.cost(tpu.search(config, SENTENCES, devices), of_step=True)
-        say(tpu.lines(searched, chip))
-        found[topology] = {
+        chip, formula = chips[topology], accounting.update_flops(config) / len(devices)
+        where = f'{len(devices)} x {chip.kind} ({topology}), each:'
+        print(fold(f'{what}; {where}'), flush=True)
+        update = tpu.cost(tpu.compile_update(config, devices))
+        print(*map(fold, tpu.lines(update, chip, formula)), sep='\n')
+        print(fold(f'one step of the search of {SENTENCES} sentences; {where}'), flush=True)
+        step = tpu.cost(tpu.compile_search(config, SENTENCES, devices), of_step=True)
+        print(*map(fold, tpu.lines(step, chip)), sep='\n', flush=True)
+        report[topology] = {
             name: {**cost._asdict(), 'roofline': tpu.roofline(cost, chip), 'needed': tpu.needed(cost)}
-            for name, cost in (('update', updated), ('search step', searched))
+            for name, cost in (('update', update), ('search step', step))
         }
-        found[topology] |= {'chip': chip._asdict(), 'devices': len(devices), 'formula': formula}
-    write_report(call.flags.output, {'config': file, 'changes': changes, 'topologies': found})
+        report[topology] |= {'chip': chip._asdict(), 'devices': len(devices), 'formula': formula}
+    write_output(call.flags.output, {'config': file, 'changes': changes, 'topologies': report})
 
 
 COMMANDS = {
@@ -292,49 +287,49 @@ COMMANDS = {
     'average': Command('Averaging five checkpoints of the base model.', lambda call: benchmark_average(), ()),
     'replicas': Command('Several trainings in one program.', lambda call: benchmark_replicas(), ()),
     'train': Command(
-        "Updates of Transformers, beside their products alone and PyTorch's, where that is installed.",
+        "Updates of Transformers, beside PyTorch's (if installed) and their matrix products alone.",
         benchmark_train,
         ('models', 'data', 'rounds', 'updates', 'profile', 'output'),
         examples=('{} train --models=run,grammar', '{} train --models=multi30k --data=FOLDER'),
     ),
     'compile': Command(
-        'Tracing and compiling an update and a search, and loading them from a cache.',
-        lambda call: benchmark_compile(call.flags.models, call.flags.output),
+        'Tracing, compiling, and loading an update and a search.',
+        benchmark_compile,
         ('models', 'output'),
         examples=('{} compile --models=run',),
     ),
     'decode': Command(
-        "Beam search beside Hugging Face's and CTranslate2's, where they are installed.",
+        "Beam search, beside Hugging Face's and CTranslate2's (if installed).",
         benchmark_decode,
         ('workdir', 'input', 'rounds', 'output'),
         examples=('{} decode', '{} decode --workdir=runs/multi30k --input=FILE'),
     ),
     'recurrent': Command(
-        "Updates of an LSTM with attention, beside their products and PyTorch's.",
-        lambda call: benchmark_recurrent(call.flags.rounds, call.flags.updates, call.flags.output),
+        "Updates of an LSTM with attention, beside PyTorch's (if installed) and their products alone.",
+        benchmark_recurrent,
         ('rounds', 'updates', 'output'),
         examples=('{} recurrent --output=FILE',),
     ),
     'tpu': Command(
-        "An update and a search as the TPU's own compiler makes them; no TPU is needed.",
+        "An update and a search, compiled by the TPU's own compiler; no TPU is needed.",
         benchmark_tpu,
         ('topology', 'config', 'set', 'output'),
         examples=('{} tpu --topology=v5e:1x1,v5e:2x4', '{} tpu --config=configs/big.py'),
     ),
 }
 FLAGS = {
-    'pairs': Flag(int, pipeline.PAIRS, 'how many pairs of sentences to make', 'N', least=1),
-    'models': Flag(str, ','.join(TRANSFORMERS), 'which models, separated by commas', 'NAMES'),
-    'data': Flag(str, None, 'raw text of Multi30k, on which its model is timed', 'FOLDER'),
-    'rounds': Flag(int, 9, 'how often the sides take turns', 'N', least=1),
-    'updates': Flag(int, 3, 'how many updates (of Multi30k: passes) are timed in a turn', 'N', least=1),
-    'profile': Flag(str, None, 'where a trace goes; what it tells is printed', 'FOLDER'),
-    'workdir': Flag(str, None, 'a trained model; without, an untrained one', 'FOLDER'),
+    'pairs': Flag(int, pipeline.PAIRS, 'how many pairs of sentences to generate', 'N', least=1),
+    'models': Flag(str, ','.join(TRANSFORMERS), 'models, separated by commas', 'NAMES'),
+    'data': Flag(str, None, 'folder with the raw text of Multi30k, for its model', 'FOLDER'),
+    'rounds': Flag(int, 9, 'how often each side is timed', 'N', least=1),
+    'updates': Flag(int, 3, 'updates (Multi30k: passes) in each timing', 'N', least=1),
+    'profile': Flag(str, None, "also write a trace for TensorBoard's profiler or Perfetto", 'FOLDER'),
+    'workdir': Flag(str, None, 'a trained model (default: an untrained one)', 'FOLDER'),
     'input': Flag(str, None, 'sentences for it, one a line', 'FILE'),
-    'topology': Flag(str, 'v5e:1x1', 'which TPUs, separated by commas', 'NAMES'),
+    'topology': Flag(str, 'v5e:1x1', 'TPUs, separated by commas', 'NAMES'),
     'config': Flag(str, 'configs/base.py', 'config file of the model', 'FILE'),
-    'set': Flag(str, [], 'changes the config; may be given several times', 'OPTION=VALUE', many=True),
-    'output': Flag(str, None, 'JSON file that the figures are written to', 'FILE'),
+    'set': Flag(str, [], 'changes the config; may be repeated', 'OPTION=VALUE', many=True),
+    'output': Flag(str, None, 'JSON file for the numbers', 'FILE'),
 }
 
 

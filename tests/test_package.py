@@ -37,7 +37,7 @@ def test_the_package_is_the_only_name(built):
 
 def test_works_outside_the_checkout(built, tmp_path):
     """Without a config file there is nothing to train, and one line says so."""
-    code = 'import sys; from transformer.cli import main; sys.exit(main())'
+    code = 'import sys; from transformer.cli.main import main; sys.exit(main())'
     called = [sys.executable, '-c', code]
     env = {'PYTHONPATH': str(built), 'PATH': '/usr/bin:/bin', 'HOME': str(tmp_path)}
     found = subprocess.run(called, cwd=tmp_path, env=env, capture_output=True, text=True)

@@ -21,6 +21,7 @@ from transformer import config as configs
 from transformer.cli import flags, main
 from transformer.cli.commands import FLAGS
 from transformer.config import config_dict, declare, resolve
+from transformer.config.files import read_config_file
 from transformer.nn import models
 from transformer.tasks.contract import Task
 from transformer.tasks.translation import task as translation
@@ -246,6 +247,16 @@ def test_the_config_that_is_shown():
         'model.d_k': (64, 128),
         'model.d_v': (64, 128),
     }
+
+
+@pytest.mark.parametrize('name', ['conv_seq2seq', 'gru_bahdanau', 'lstm_attention', 'rnn_seq2seq'])
+def test_a_config_that_starts_from_another(name):
+    """It has the other's data, and no option that its own kind of model does not know."""
+    started, other = (
+        resolve(read_config_file(str(ROOT / 'configs' / f'{each}.py'))) for each in (name, 'multi30k')
+    )
+    assert started.data == other.data and started.model.kind != other.model.kind
+    assert (started.model.h, started.model.d_ff) == (resolve(config_dict()).model.h, 2048)
 
 
 def test_the_table_that_is_shown(tmp_path, monkeypatch, capsys):

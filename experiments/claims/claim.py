@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config
+from transformer.config.options import tasks_of
 from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import process
@@ -57,6 +58,11 @@ class Claim(NamedTuple):
     panels: tuple[Panel, ...]
     spread: str = 'mean [least, greatest] over the seeds'
     why: str = ''
+
+
+# The task whose models read and write one text.
+[_LANGUAGE] = tasks_of('text')
+LANGUAGE_MODEL = {'train.task': _LANGUAGE, 'data.source': 'text'}
 
 
 def config_of(changes: Mapping[str, object]) -> Config:

@@ -15,7 +15,7 @@ POSITIONS = ('sinusoidal', 'learned', 'rotary', 'relative')  # values of model.p
 TRAINED, LONGEST, SEEDS = 32, 128, 3  # positions of a row
 UPDATES, ROWS, TESTED = 500, 64, 256
 LAG, SYMBOLS = 4, 16
-MODEL = toys.LANGUAGE_MODEL | toys.ATTENTION | {'model.kind': 'decoder'}
+MODEL = toys.LANGUAGE_MODEL | toys.ATTENTION
 
 
 def texts(rng: np.random.Generator, rows: int, length: int) -> Batch:

@@ -6,7 +6,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.claim import Claim, Measurement, Verdict, by_name, config_of, spread, spreads
+from experiments.claims.claim import (
+    LANGUAGE_MODEL,
+    Claim,
+    Measurement,
+    Verdict,
+    by_name,
+    config_of,
+    spread,
+    spreads,
+)
 from experiments.claims.panels import curves
 from transformer.config import Config
 from transformer.nn.recurrent import RecurrentDecoder
@@ -18,9 +27,9 @@ LAYERS = {
     'RNN': {'model.kind': 'recurrent', 'model.cell': 'rnn_tanh'},
     'GRU': {'model.kind': 'recurrent', 'model.cell': 'gru'},
     'LSTM': {'model.kind': 'recurrent', 'model.cell': 'lstm'},
-    'self-attention': {'model.kind': 'decoder', 'model.h': 4, 'model.d_ff': 128},
+    'self-attention': {'model.kind': 'transformer', 'model.h': 4, 'model.d_ff': 128},
 }
-LANGUAGE = {'train.task': 'language', 'data.source': 'text', 'model.N': 1, 'model.d_model': 64}
+LANGUAGE = LANGUAGE_MODEL | {'model.N': 1, 'model.d_model': 64}
 
 
 def norms(config: Config) -> list[float]:

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from matplotlib.scale import SymmetricalLogScale
 
-from experiments.claims.claim import Claim, Measurement, Verdict, config_of, spread
+from experiments.claims.claim import LANGUAGE_MODEL, Claim, Measurement, Verdict, config_of, spread
 from experiments.claims.panels import DOTS, curves
 from transformer.config import Config
 from transformer.nn.stacks import Decoder, Encoder
@@ -23,9 +23,7 @@ KERNELS = {
     'chunked': {'model.attention_chunk': 5},
 }
 MODEL = {
-    'train.task': 'language',
-    'data.source': 'text',
-    'model.kind': 'decoder',
+    **LANGUAGE_MODEL,
     'model.N': 2,
     'model.d_model': 32,
     'model.d_ff': 64,

@@ -4,7 +4,7 @@ import functools
 import statistics
 from collections.abc import Callable, Sequence
 
-from experiments.claims.claim import Claim, Measurement, Verdict, by_name, config_of, spreads
+from experiments.claims.claim import LANGUAGE_MODEL, Claim, Measurement, Verdict, by_name, config_of, spreads
 from experiments.claims.panels import curves
 from experiments.sweeps import cost
 from transformer.config import Config
@@ -13,7 +13,7 @@ LENGTHS, POSITIONS = (16, 64, 256), 2048
 TURNS, UPDATES = 5, 2
 # Both have about as many parameters.
 MODELS = {
-    'Transformer': {'model.kind': 'decoder', 'model.h': 4, 'model.d_ff': 512, 'model.d_model': 128},
+    'Transformer': {'model.kind': 'transformer', 'model.h': 4, 'model.d_ff': 512, 'model.d_model': 128},
     'LSTM': {'model.kind': 'recurrent', 'model.cell': 'lstm', 'model.d_model': 156},
 }
 
@@ -22,8 +22,7 @@ def config(name: str, length: int) -> Config:
     """A language model whose batch has the same number of positions at every row length."""
     return config_of(
         {
-            'train.task': 'language',
-            'data.source': 'text',
+            **LANGUAGE_MODEL,
             'data.pieces': 1000,
             'data.max_len': length,
             'data.row_len': length,

@@ -20,7 +20,7 @@ LAYERS = {
     'RNN': {'model.kind': 'recurrent', 'model.cell': 'rnn_tanh', 'model.d_model': 128},
     'GRU': {'model.kind': 'recurrent', 'model.cell': 'gru', 'model.d_model': 74},
     'LSTM': {'model.kind': 'recurrent', 'model.cell': 'lstm', 'model.d_model': 64},
-    'self-attention': {'model.kind': 'decoder', **toys.ATTENTION},
+    'self-attention': {'model.kind': 'transformer', **toys.ATTENTION},
 }
 
 

@@ -7,6 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Int
 
+from experiments.claims import claim
 from transformer.config import Config
 from transformer.nn import models
 from transformer.tokens import Batch, Tokens
@@ -21,7 +22,7 @@ MODEL = {
     'train.peak_lr': 0.003,
     'train.clip_norm': 1.0,
 }
-LANGUAGE_MODEL = MODEL | {'train.task': 'language'}
+LANGUAGE_MODEL = claim.LANGUAGE_MODEL | MODEL
 ATTENTION = {'model.d_model': 64, 'model.d_ff': 128, 'model.h': 4}
 
 

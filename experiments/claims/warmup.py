@@ -8,7 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from experiments.claims.claim import Claim, Measurement, Panel, Verdict, by_name, config_of, prepared, spreads
+from experiments.claims.claim import (
+    LANGUAGE_MODEL,
+    Claim,
+    Measurement,
+    Panel,
+    Verdict,
+    by_name,
+    config_of,
+    prepared,
+    spreads,
+)
 from experiments.claims.panels import curves
 from transformer.config import Config, replace
 from transformer.tasks import sums_of, task_of
@@ -19,8 +29,7 @@ NORMS = ('post', 'pre')
 RATES, WARMUPS = (0.001, 0.003, 0.01, 0.03), (1, 50)
 UPDATES, SCORED, SEEDS = 150, 15, 3
 MODEL = {
-    'train.task': 'language',
-    'model.kind': 'decoder',
+    **LANGUAGE_MODEL,
     'model.N': 8,
     'model.d_model': 32,
     'model.d_ff': 64,

@@ -1,7 +1,6 @@
-"""What a compiled program costs, by its own text: FLOPs, steps one after the other, memory, seconds.
+"""Reads compiled programs (HLO): FLOPs, bytes, sequential loop steps, memory, seconds.
 
-XLA's cost analysis counts the body of a loop once, however often it runs. Here it counts as often as the
-program says that it runs.
+XLA's cost analysis counts the body of a loop once. These counts multiply it by the loop's number of trips.
 """
 
 import re
@@ -23,20 +22,23 @@ _CONDITION = re.compile(r'condition=%([\w.-]+)')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _INDEX = re.compile(r'index=(\d+)')
 _WHOLE = re.compile(r'(\d+)\)')
-# Seconds: how long a program is run again and again, and what is too long for it.
+# Seconds: a program is timed for PATIENCE in all; one that takes longer than LONG runs once.
 PATIENCE, LONG = 1.0, 10.0
 
 
 class Instruction(NamedTuple):
     """One instruction.
 
-    result: its type, with the layout. operation: as `fusion`. operands: names in the same computation.
-    uses: all names that stand in it. called: the computations that it runs; of a loop, the body. trips: how
-    often a loop runs, None where XLA does not know; 1 for all else. source: where it comes from in the
-    traced program. text: all from the operands on.
+    Attributes:
+      operation: such as `fusion`.
+      operands: names in the same computation.
+      uses: all names in its text.
+      called: the computations that it runs; a loop's body, but not its condition.
+      trips: how often a loop runs, None if unknown; 1 for other instructions.
+      source: its place in the traced program.
+      text: everything after the opening bracket of its operands.
     """
 
-    result: str
     operation: str
     operands: tuple[str, ...]
     uses: tuple[str, ...]
@@ -47,14 +49,18 @@ class Instruction(NamedTuple):
 
     @property
     def is_loop(self) -> bool:
-        """Whether it runs its body again and again."""
+        """Whether it is a loop."""
         return self.operation == 'while'
 
 
 class Program(NamedTuple):
-    """A compiled program: instructions by name, in an order in which they can run, by computation.
+    """A compiled program.
 
-    roots: the name of each computation's result.
+    Attributes:
+      text: the program without metadata.
+      entry: the name of the computation that runs first.
+      computations: by name, their instructions by name, in an order in which they can run.
+      roots: the name of each computation's result.
     """
 
     text: str
@@ -64,9 +70,9 @@ class Program(NamedTuple):
 
 
 def parse(text: str) -> Program:
-    """Reads the text of a compiled program."""
+    """Parses the text of a compiled program."""
     lines = text.splitlines()
-    # The header and the tables of source lines say nothing about costs.
+    # Skips the header and the tables of source lines.
     first = next(i for i, line in enumerate(lines) if _COMPUTATION.match(line))
     entry, computations, roots, name = '', {}, {}, ''
     for line in lines[first:]:
@@ -96,7 +102,6 @@ def _instruction(text: str) -> Instruction:
     else:
         trips = int(known[1]) if known else None
     return Instruction(
-        result,
         operation,
         operands=_names(_until_closed(rest, ')')),
         uses=_names(text),
@@ -108,7 +113,7 @@ def _instruction(text: str) -> Instruction:
 
 
 def _until_closed(text: str, end: str) -> str:
-    """The text before the first `end` that stands in no brackets."""
+    """The text before the first `end` outside of brackets."""
     depth = 0
     for i, sign in enumerate(text):
         if depth == 0 and sign == end:
@@ -122,7 +127,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _bound(program: Program, around: Mapping[str, Instruction], loop: Instruction) -> int | None:
-    """How often a loop runs whose counter goes from 0 by ones to a number; None if it is no such loop."""
+    """The trips of a loop that counts from 0 by ones to a constant; None for any other loop."""
     condition, body = _CONDITION.search(loop.text)[1], loop.called[0]
     inside = program.computations[condition]
     test = _plain(program, inside, program.roots[condition])
@@ -146,7 +151,7 @@ def _bound(program: Program, around: Mapping[str, Instruction], loop: Instructio
 
 
 def _plain(program: Program, inside: Mapping[str, Instruction], name: str) -> Instruction:
-    """An instruction behind its copies; of a fusion of one operation that one, with the fusion's operands."""
+    """Follows copies to an instruction, and replaces a fusion of one operation by that operation."""
     instruction = inside[name]
     while instruction.operation in ('copy', 'bitcast'):
         instruction = inside[instruction.operands[0]]
@@ -154,18 +159,15 @@ def _plain(program: Program, inside: Mapping[str, Instruction], name: str) -> In
         return instruction
     fused = program.computations[instruction.called[0]]
     root = fused[program.roots[instruction.called[0]]]
-    given = [fused[operand] for operand in root.operands]
-    if any(each.operation != 'parameter' for each in given):
+    parameters = [fused[operand] for operand in root.operands]
+    if any(each.operation != 'parameter' for each in parameters):
         return instruction
-    places = (int(_WHOLE.match(each.text)[1]) for each in given)
+    places = (int(_WHOLE.match(each.text)[1]) for each in parameters)
     return root._replace(operands=tuple(instruction.operands[place] for place in places))
 
 
 def steps(program: Program) -> int:
-    """The trips of loops that must follow each other: of a nested loop, those of both multiplied.
-
-    Returns:
-      The sum along the critical path; 1 where there is no loop.
+    """The sum of the loops' trips along the critical path; nested loops multiply. 1 without loops.
 
     Raises:
       ValueError: XLA does not know how often a loop runs.
@@ -184,7 +186,7 @@ def _steps(program: Program, name: str) -> int:
 
 
 def flops(program: Program) -> float:
-    """XLA's own count, with the body of each loop as often as it runs.
+    """XLA's count of floating-point operations, with loop bodies multiplied by their trips.
 
     Raises:
       ValueError: XLA does not know how often a loop runs.
@@ -193,10 +195,10 @@ def flops(program: Program) -> float:
 
 
 def repeated(program: Program, name: str, cost: str) -> float:
-    """What XLA's count of a computation leaves out: all trips of its loops but one.
+    """What XLA's count of a computation leaves out: the second and later trips of its loops.
 
     Args:
-      cost: as `counted` names it.
+      cost: `flops`, `bytes accessed` or another name in XLA's cost analysis.
 
     Raises:
       ValueError: XLA does not know how often a loop runs.
@@ -218,7 +220,7 @@ def _known_trips(instruction: Instruction) -> int:
 
 
 def counted(program: Program, name: str) -> dict[str, float]:
-    """XLA's count of a computation as if it were a program: `flops`, `bytes accessed` and others."""
+    """XLA's cost analysis of a computation as if it were a program: `flops`, `bytes accessed` and others."""
     text = program.text.replace('\nENTRY ', '\n').replace(f'\n%{name} (', f'\nENTRY %{name} (')
     module = xla_client.hlo.hlo_module_from_text(f'HloModule counted\n\n{text}\n')
     client = jax.extend.backend.get_backend()
@@ -226,20 +228,20 @@ def counted(program: Program, name: str) -> dict[str, float]:
 
 
 def temporary_bytes(compiled: Compiled) -> int:
-    """What the program allocates beside its inputs and outputs."""
+    """Memory that the program allocates beside its inputs and outputs."""
     return compiled.memory_analysis().temp_size_in_bytes
 
 
 def needed_bytes(compiled: Compiled) -> int:
-    """All that the program holds: inputs, outputs and what is between them."""
+    """Memory of the program's inputs, outputs and temporaries."""
     found = compiled.memory_analysis()
     return found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
 
 
 def seconds(compiled: Compiled, *args) -> float:
-    """The fastest run: of what slows down the others, the program knows nothing.
+    """Seconds of the fastest run after a warm-up, of at least two; a slow program runs once.
 
-    After a first run there are two or more, for a second in all. A program that takes long runs once.
+    The fastest is taken because other work on the machine only slows runs down.
     """
     times: list[float] = []
     while len(times) < 3 or (sum(times) < PATIENCE and len(times) < 100):

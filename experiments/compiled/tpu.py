@@ -1,14 +1,12 @@
-"""What a program costs on TPUs, by the TPU's own compiler; no TPU is needed, only its compiler (extra `tpu`).
+"""Compiles programs with the TPU's own compiler and counts their costs (extra `tpu`; no TPU is needed)."""
 
-What a chip can do is what JAX says of it (jax.experimental.pallas.tpu.TpuInfo).
-"""
-
+import collections
 import functools
 import importlib.util
 import math
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import jax
@@ -16,22 +14,30 @@ from jax.experimental import topologies
 from jax.experimental.pallas import tpu as pallas_tpu
 from jax.stages import Compiled, Lowered
 
-from experiments.compiled import hlo, lower, traffic
+from experiments.compiled import hlo, lower
 from transformer.cli.terminal import terminal_width
 from transformer.config import Config, ConfigError
 
-# Without these the compiler looks for the TPU that it runs on, and waits for a program that holds one.
+# Without these the compiler looks for a TPU, and waits for a program that holds one.
 _ENVIRONMENT = {
     'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
     'TPU_ACCELERATOR_TYPE': 'v5litepod-1',
     'TPU_SKIP_MDS_QUERY': '1',
     'TPU_WORKER_HOSTNAMES': 'localhost',
 }
-SHOWN = 10  # of the largest arrays, and of the costliest instructions
+_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+_COLLECTIVE = re.compile(r'(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?')
+SHOWN = 10  # of the costliest instructions
 
 
 class Chip(NamedTuple):
-    """A device of a topology: FLOPs and bytes of its memory (HBM) a second, and that memory in bytes."""
+    """A device of a topology.
+
+    Attributes:
+      flops: its peak per second, in bfloat16.
+      bandwidth: bytes of its memory (HBM) per second.
+      memory: bytes.
+    """
 
     kind: str
     flops: float
@@ -40,27 +46,26 @@ class Chip(NamedTuple):
 
 
 class Cost(NamedTuple):
-    """What a program costs on one device.
+    """A program's cost on one device.
 
-    bytes_accessed: XLA's count, which takes the chip's fast memory for memory too. hbm_bytes: what the
-    instructions read and write in HBM, with the padding of the arrays' tiles. cycles: the compiler's
-    estimate of all instructions, one after the other. memory: bytes by kind. collectives: how many of each
-    kind, and their bytes. arrays: the largest in HBM, as bytes, type and source. costliest: instructions by
-    their share of the cycles, with name and source.
+    Attributes:
+      bytes_accessed: XLA's count, which includes the chip's fast memory.
+      cycles: the compiler's estimate for all instructions, one after the other.
+      memory: bytes by kind.
+      collectives: how many instructions of each kind.
+      costliest: the instructions with the most cycles: their share, name and source.
     """
 
     flops: float
     bytes_accessed: float
-    hbm_bytes: float
     cycles: float
     memory: dict[str, int]
-    collectives: dict[str, list[float]]
-    arrays: list[tuple[int, str, str]]
+    collectives: dict[str, int]
     costliest: list[tuple[float, str, str]]
 
 
 def prepare() -> None:
-    """Prepares the compiler; to be called before JAX looks for devices.
+    """Prepares the compiler; must run before JAX looks for devices.
 
     Raises:
       ConfigError: it is not installed.
@@ -73,26 +78,26 @@ def prepare() -> None:
 
 
 def devices_of(topology: str) -> list[jax.Device]:
-    """The devices of a topology such as v5e:2x4, which programs can be compiled for.
+    """The devices of a topology such as v5e:2x4, for which programs can be compiled.
 
     Raises:
-      ConfigError: the compiler knows no such topology.
+      ConfigError: the compiler does not know the topology.
     """
-    # The compiler ends the process at 0 chips.
+    # With 0 chips the compiler would end the process.
     if not re.fullmatch(r'\w+:[1-9]\d*(x[1-9]\d*)*', topology):
         raise ConfigError(f'--topology={topology}: expected a chip and its numbers, such as v5e:2x4')
     chips = math.prod(map(int, topology.partition(':')[2].split('x')))
-    # Without this, a host has four chips.
+    # By default a host has four chips.
     alone = {'chips_per_host_bounds': (1, 1, 1)} if chips == 1 else {}
     try:
         return topologies.get_topology_desc(topology, 'tpu', **alone).devices
     except jax.errors.JaxRuntimeError as error:
-        said = str(error).partition(': ')[2].splitlines()[0]
-        raise ConfigError(f'--topology={topology}: {said}') from None
+        reason = str(error).partition(': ')[2].splitlines()[0]
+        raise ConfigError(f'--topology={topology}: {reason}') from None
 
 
 def chip_of(topology: str, device: jax.Device) -> Chip:
-    """What a device of a topology can do.
+    """The peaks and memory of a topology's device, from JAX's own table (`pallas.tpu.TpuInfo`).
 
     Raises:
       ConfigError: JAX does not know the chip.
@@ -102,7 +107,9 @@ def chip_of(topology: str, device: jax.Device) -> Chip:
         version = pallas_tpu.ChipVersion(name)
     except ValueError:
         known = ', '.join(chip.value for chip in pallas_tpu.ChipVersion)
-        raise ConfigError(f'--topology={topology}: JAX knows no chip {name}; it knows {known}') from None
+        raise ConfigError(
+            f'--topology={topology}: JAX does not know the chip {name}; choose from {known}'
+        ) from None
     core, cores = pallas_tpu.get_tpu_info_for_chip(version, 1), device.num_cores
     return Chip(
         device.device_kind,
@@ -112,155 +119,144 @@ def chip_of(topology: str, device: jax.Device) -> Chip:
     )
 
 
-def update(config: Config, devices: list[jax.Device]) -> Compiled:
-    """A training's update of full rows, compiled for some devices.
+def compile_update(config: Config, devices: list[jax.Device]) -> Compiled:
+    """Compiles a training's update of full rows.
 
     Raises:
-      ConfigError: the devices cannot share the microbatches, or it does not fit into their memory.
+      ConfigError: the devices cannot share the microbatches, or the update does not fit into their memory.
     """
     what = f'an update with train.accumulate={config.train.accumulate}'
-    return _compiled(what, 'a larger train.accumulate', lower.update(config, devices))
+    return _compile(what, 'a larger train.accumulate', lower.update(config, devices))
 
 
-def search(config: Config, rows: int, devices: list[jax.Device]) -> Compiled:
-    """The search of rows on each device as long as a full row of a training, compiled for some devices.
+def compile_search(config: Config, rows: int, devices: list[jax.Device]) -> Compiled:
+    """Compiles a search; each device gets `rows` sentences of a full training row's length.
 
     Raises:
       ConfigError: it does not fit into the memory of a device.
     """
     what = f'the search of {rows} sentences with decode.beam={config.decode.beam}'
-    return _compiled(what, 'a smaller decode.beam', lower.search(config, rows, devices))
+    return _compile(what, 'a smaller decode.beam', lower.search(config, rows, devices))
 
 
-def _compiled(what: str, smaller: str, lowered: Lowered) -> Compiled:
-    """Compiles a program; says what takes less memory where it does not fit.
-
-    Raises:
-      ConfigError: it does not fit into the memory of a device.
-    """
+def _compile(what: str, remedy: str, lowered: Lowered) -> Compiled:
     try:
         return lowered.compile()
     except jax.errors.JaxRuntimeError as error:
-        code, _, said = str(error).partition(': ')
+        code, _, reason = str(error).partition(': ')
         if code == 'RESOURCE_EXHAUSTED':
             raise ConfigError(
-                f"{what} does not fit into the TPU's memory; {smaller} takes less. {said.splitlines()[0]}"
+                f"{what} does not fit into the TPU's memory; {remedy} needs less. {reason.splitlines()[0]}"
             ) from None
         raise
 
 
 def cost(program: Compiled, *, of_step: bool = False) -> Cost:
-    """The cost of a program, or of one step of the search that it is.
+    """Counts the cost of a program, or of one step of a search.
 
-    A search's loops end when its sentences do, so nobody knows their trips; all others count as often as
-    they run. The memory is always that of the whole program.
+    The number of steps of a search depends on its sentences, so their loops count once; all others count as
+    often as they run. The memory is always the whole program's.
     """
     parsed, memory = hlo.parse(program.as_text()), program.memory_analysis()
     name = parsed.entry
     if of_step:
         # The costliest one has all sentences, and room for the longest outputs.
-        everything = (i for inside in parsed.computations.values() for i in inside.values())
-        bodies = [i.called[0] for i in everything if i.trips is None]
-        name = max(bodies, key=lambda body: sum(each.cycles for each in traffic.ran(parsed, body)))
-    # XLA's count for the TPU knows the padding of arrays; of a part of the program there is no such count.
+        instructions = (each for inside in parsed.computations.values() for each in inside.values())
+        bodies = [each.called[0] for each in instructions if each.trips is None]
+        name = max(bodies, key=lambda body: sum(cycles for cycles, _, _ in _cycles(parsed, body)))
+    # XLA's count for the TPU includes the padding of arrays; for a part of a program there is none.
     counts = hlo.counted(parsed, name) if of_step else program.cost_analysis()
-    missing = functools.partial(hlo.repeated, parsed, name)
-    ran = list(traffic.ran(parsed, name))
-    cycles = sum(each.cycles for each in ran)
-    collectives: dict[str, list[int]] = {}
-    for each in ran:
-        if each.collective:
-            found = collectives.setdefault(each.collective, [0, 0])
-            found[0], found[1] = found[0] + 1, found[1] + each.written
+    repeated = functools.partial(hlo.repeated, parsed, name)
+    by_cycles = sorted(_cycles(parsed, name), reverse=True)
+    cycles = sum(each[0] for each in by_cycles)
     kinds = ('argument', 'output', 'alias', 'temp', 'generated_code')
     return Cost(
-        counts['flops'] + missing('flops'),
-        counts['bytes accessed'] + missing('bytes accessed'),
-        sum(each.moved for each in ran),
+        counts['flops'] + repeated('flops'),
+        counts['bytes accessed'] + repeated('bytes accessed'),
         cycles,
         {kind: getattr(memory, f'{kind}_size_in_bytes') for kind in kinds},
-        collectives,
-        [(each.largest.size, each.largest.type, each.source) for each in _top(ran, _largest)],
-        [(each.cycles / max(cycles, 1), each.name, each.source) for each in _top(ran, lambda r: r.cycles)],
+        _collectives(parsed, name),
+        [(own / cycles, label, source) for own, label, source in by_cycles[:SHOWN] if own],
     )
 
 
-def _top(ran: list[traffic.Ran], number: Callable[[traffic.Ran], int]) -> list[traffic.Ran]:
-    return sorted((each for each in ran if number(each)), key=number, reverse=True)[:SHOWN]
+def _reached(
+    program: hlo.Program, computation: str, times: int = 1
+) -> Iterator[tuple[str, hlo.Instruction, int]]:
+    """Yields the instructions of a computation and of its loops: name, instruction, number of runs.
+
+    A loop of unknown length counts once.
+    """
+    for name, instruction in program.computations[computation].items():
+        if instruction.operation in ('while', 'call'):
+            yield from _reached(program, instruction.called[0], times * (instruction.trips or 1))
+        else:
+            yield name, instruction, times
 
 
-def _largest(ran: traffic.Ran) -> int:
-    return ran.largest.size if ran.largest else 0
+def _cycles(program: hlo.Program, computation: str) -> list[tuple[int, str, str]]:
+    """The compiler's estimate of each instruction's cycles, in all runs: cycles, name, source."""
+    estimates = []
+    for name, instruction, times in _reached(program, computation):
+        estimate = _CYCLES.search(instruction.text)
+        estimates.append((times * int(estimate[1]) if estimate else 0, name, instruction.source))
+    return estimates
+
+
+def _collectives(program: hlo.Program, computation: str) -> dict[str, int]:
+    matches = (
+        _COLLECTIVE.fullmatch(instruction.operation) for _, instruction, _ in _reached(program, computation)
+    )
+    return dict(collections.Counter(match[1] for match in matches if match))
 
 
 def roofline(cost: Cost, chip: Chip) -> dict[str, float]:
-    """Seconds that FLOPs and bytes take at the chip's peaks, and the share that FLOPs have in the longer.
+    """Seconds of the FLOPs (`products`) and `bytes` at the chip's peaks.
 
-    `hbm` and `hbm_utilisation` are by what HBM moves; with `products` they bound the time from below. `bytes`
-    and `utilisation` are by XLA's count of bytes, as if all of them came from HBM.
+    `utilisation` is the FLOPs' share of the longer one. XLA counts all bytes as if they came from HBM.
     """
     products, moved = cost.flops / chip.flops, cost.bytes_accessed / chip.bandwidth
-    hbm = cost.hbm_bytes / chip.bandwidth
-    return {
-        'products': products,
-        'bytes': moved,
-        'hbm': hbm,
-        'utilisation': products / max(products, moved),
-        'hbm_utilisation': products / max(products, hbm),
-    }
+    return {'products': products, 'bytes': moved, 'utilisation': products / max(products, moved)}
 
 
 def needed(cost: Cost) -> int:
-    """The bytes of memory that a program needs on a device; what it changes in place counts once."""
-    memory = cost.memory
-    return sum(memory.values()) - 2 * memory['alias']
+    """The bytes of memory that a program needs on a device; arrays changed in place count once."""
+    return sum(cost.memory.values()) - 2 * cost.memory['alias']
 
 
 def seconds_and_gib(topology: str, config: Config) -> tuple[float, float]:
-    """The least seconds of an update on TPUs, and the GiB that it needs on each.
+    """Seconds of an update by the roofline, and the GiB that it needs, on each TPU of a topology.
 
     Raises:
-      ConfigError: there is no such topology, or the update does not fit.
+      ConfigError: the compiler does not know the topology, or the update does not fit.
     """
     devices = devices_of(topology)
-    found, chip = cost(update(config, devices)), chip_of(topology, devices[0])
-    least = roofline(found, chip)
-    return max(least['products'], least['hbm']), gib(needed(found))
+    costs, chip = cost(compile_update(config, devices)), chip_of(topology, devices[0])
+    times = roofline(costs, chip)
+    return max(times['products'], times['bytes']), needed(costs) / 2**30
 
 
 def lines(cost: Cost, chip: Chip, formula: float | None = None) -> Iterator[str]:
-    """What a program costs, for a terminal.
+    """Yields a program's cost as lines for a terminal.
 
     Args:
-      formula: the FLOPs that it should have.
+      formula: the FLOPs that the program should have.
     """
-    found = roofline(cost, chip)
-    told = f'{cost.flops / formula:.3f} of the formula' if formula else ''
-    milliseconds = lambda name: f'{1000 * found[name]:.3g} ms'
-    share = lambda name: f'utilisation {found[name]:.0%}'
-    yield f'FLOPs           {cost.flops:.3e}  {milliseconds("products")} at the peak; {told}'.rstrip('; ')
-    yield f'bytes accessed  {cost.bytes_accessed:.3e}  {milliseconds("bytes")}; {share("utilisation")}'
-    yield f'  of HBM alone  {cost.hbm_bytes:.3e}  {milliseconds("hbm")}; {share("hbm_utilisation")}'
-    kinds = ', '.join(f'{kind} {gib(size):.2f}' for kind, size in cost.memory.items())
-    yield f'memory          {gib(needed(cost)):.2f} of {gib(chip.memory):.1f} GiB: {kinds}'
-    each = (f'{count} {kind} of {moved:.3e} bytes' for kind, (count, moved) in cost.collectives.items())
-    yield f'collectives     {", ".join(each) or "none"}'
-    yield 'largest arrays in HBM'
-    for size, kind, source in cost.arrays:
-        yield _line(f'{size / 2**20:.1f} MiB', kind, source)
-    yield "costliest by the compiler's estimate"
-    for part, name, source in cost.costliest:
-        yield _line(f'{part:.2%}', name, source)
-
-
-def gib(size: float) -> float:
-    """Bytes in GiB."""
-    return size / 2**30
-
-
-def _line(size: str, name: str, source: str) -> str:
-    """A line as wide as the terminal; where an instruction comes from is cut at its beginning."""
-    source = re.sub(r'^.*closed_call/', '', source)
-    start = f'  {size:>11}  {name}  '
-    room = max(terminal_width() - len(start), 0)
-    return (start + (source if len(source) <= room else f'...{source[len(source) - room + 3 :]}')).rstrip()
+    times = roofline(cost, chip)
+    share = f'; {cost.flops / formula:.3f} of the formula' if formula else ''
+    yield f'FLOPs           {cost.flops:.3e}  {1000 * times["products"]:.3g} ms at the peak{share}'
+    yield (
+        f'bytes accessed  {cost.bytes_accessed:.3e}  {1000 * times["bytes"]:.3g} ms; '
+        f'utilisation {times["utilisation"]:.0%}'
+    )
+    kinds = ', '.join(f'{kind} {size / 2**30:.2f}' for kind, size in cost.memory.items())
+    yield f'memory          {needed(cost) / 2**30:.2f} of {chip.memory / 2**30:.1f} GiB: {kinds}'
+    collectives = ', '.join(f'{count} {kind}' for kind, count in cost.collectives.items())
+    yield f'collectives     {collectives or "none"}'
+    yield f"cycles          {cost.cycles:.3e} by the compiler's estimate; most of them:"
+    for share, name, source in cost.costliest:
+        source = re.sub(r'^.*closed_call/', '', source)
+        start = f'  {share:>7.2%}  {name}  '
+        room = max(terminal_width() - len(start), 0)
+        # The end of a source says more than its beginning.
+        yield start + (source if len(source) <= room else f'...{source[len(source) - int(room) + 3 :]}')

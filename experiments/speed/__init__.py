@@ -1,1 +1,1 @@
-"""Speed: updates, searches and data preparation, ours and other libraries', in turns."""
+"""Speed measurements, alone and beside other libraries."""

@@ -1,18 +1,28 @@
-"""Speeds that are measured in turns: what else the machine does slows all sides alike."""
+"""Times functions in turns, so that other work on the machine slows all alike; prints and saves speeds."""
 
+import importlib.metadata
+import importlib.util
+import os
+import pathlib
 import statistics
 import time
 from collections.abc import Callable, Mapping
 
-# Makes so many updates or passes, and returns when the last one is done.
-Run = Callable[[int], None]
+from transformer import files
+from transformer.config import ConfigError
+from transformer.runs import process
+
+# Makes the given number of updates or passes, and returns when the last one is done.
+Timed = Callable[[int], None]
 
 
-def measure(sides: Mapping[str, Run], rounds: int, updates: int) -> dict[str, list[float]]:
-    """Seconds an update of each side, a number for every round.
+def measure(sides: Mapping[str, Timed], rounds: int, updates: int) -> dict[str, list[float]]:
+    """Times each side once in every round.
 
-    The sides take turns: each round times the updates of one after the other. A round before them does
-    not count, because programs are compiled and memory is allocated in it.
+    A round before the first is not timed, because programs are compiled and memory is allocated in it.
+
+    Returns:
+      Seconds per update for each round, by the side's name.
     """
     seconds = {name: [] for name in sides}
     for counts in (False, *[True] * rounds):
@@ -25,15 +35,65 @@ def measure(sides: Mapping[str, Run], rounds: int, updates: int) -> dict[str, li
 
 
 def compare(seconds: Mapping[str, list[float]], amount: int, unit: str = 'tokens') -> dict[str, object]:
-    """The median speed of each side, and how the first one stands to every other.
+    """Compares the median speed of the first side with each of the others.
 
     Args:
-      amount: of tokens, or of another unit, in an update.
+      seconds: as `measure` returns them.
+      amount: how many tokens, or other units, an update processes.
     """
-    speed = {name: amount / statistics.median(found) for name, found in seconds.items()}
-    (ours, mine), *peers = seconds.items()
+    speed = {name: amount / statistics.median(times) for name, times in seconds.items()}
+    (ours, our_seconds), *peers = seconds.items()
     ratios = {}
-    for name, theirs in peers:
-        single = [b / a for a, b in zip(mine, theirs, strict=True)]
-        ratios[name] = {'ratio': speed[ours] / speed[name], 'spread': [min(single), max(single)]}
+    for name, their_seconds in peers:
+        by_round = [theirs / own for own, theirs in zip(our_seconds, their_seconds, strict=True)]
+        ratios[name] = {'ratio': speed[ours] / speed[name], 'spread': [min(by_round), max(by_round)]}
     return {f'{unit}_per_second': speed, 'seconds': dict(seconds), 'ratios': ratios}
+
+
+def print_number(
+    name: str, value: float, unit: str, *, most: float | None = None, least: float | None = None
+) -> None:
+    """Prints a number and, if there is one, its aim and the ratio of the two."""
+    aim = most or least
+    text = lambda number: f'{number:,.0f}' if number >= 1000 else f'{number:.3g}'
+    beside = f'at {"most" if most else "least"} {text(aim)} {unit}: {value / aim:.3g} of it' if aim else ''
+    print(f'{name:<34} {text(value):>12} {unit:<10} {beside}'.rstrip(), flush=True)
+
+
+def print_comparison(comparison: Mapping, unit: str, aims: Mapping[str, float]) -> None:
+    """Prints speeds and ratios.
+
+    Args:
+      comparison: as `compare` returns it.
+      aims: the least ratio of our speed to a peer's, by the peer's name.
+    """
+    for name, speed in comparison[f'{unit}_per_second'].items():
+        print_number(name, speed, f'{unit}/s')
+    for name, ratio in comparison['ratios'].items():
+        print_number(f'ours / {name}', ratio['ratio'], 'times', least=aims.get(name))
+        print('  of single rounds: {:.3g} to {:.3g} times'.format(*ratio['spread']))
+
+
+def check_output(output: str | None) -> None:
+    """Checks before minutes of measuring that the report can be written.
+
+    Raises:
+      ConfigError: it cannot.
+    """
+    if output is None:
+        return
+    path = pathlib.Path(output)
+    # A regular file is replaced in its folder; a device such as /dev/stdout is written to.
+    place = path if path.exists() and not path.is_file() else path.parent
+    if not os.access(place, os.W_OK) or path.is_dir():
+        raise ConfigError(f'--output={output}: cannot be written')
+
+
+def write_output(output: str | None, report: Mapping[str, object]) -> None:
+    """Writes a report with versions, hardware and the machine's load to a JSON file, if one is named."""
+    if output is None:
+        return
+    about = process.environment()
+    installed = filter(importlib.util.find_spec, ('torch', 'transformers', 'ctranslate2', 'libtpu'))
+    about['versions'] |= {name: importlib.metadata.version(name) for name in installed}
+    files.write_json(pathlib.Path(output), {**report, 'load': os.getloadavg(), **about})

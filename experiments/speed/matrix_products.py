@@ -1,8 +1,8 @@
-"""The limit of an update's speed: its own products of matrices, each made alone."""
+"""Times an update's matrix products alone, as a limit of its speed."""
 
 import collections
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend import core
 
-from experiments.speed import interleaved, updates
+from experiments.speed import updates
+from experiments.speed.interleaved import Timed
 from transformer import parallel
 from transformer.config import Config
 from transformer.tokens import Batch
@@ -18,7 +19,7 @@ from transformer.training.step import initial_state
 
 
 class Product(NamedTuple):
-    """A product as a program has it: `jax.lax.dot_general` of arrays of these shapes and types."""
+    """The shapes and types of one `jax.lax.dot_general`."""
 
     left: tuple[tuple[int, ...], str]
     right: tuple[tuple[int, ...], str]
@@ -26,14 +27,14 @@ class Product(NamedTuple):
     result: str
 
     def flops(self) -> float:
-        """Two for each multiplication of two numbers."""
+        """Floating-point operations; a multiply-add counts as two."""
         ((contracted, _), (batch, _)) = self.dimensions
         left, right = self.left[0], self.right[0]
         shared = np.prod([left[axis] for axis in (*contracted, *batch)], dtype=float)
         return 2 * np.prod(left, dtype=float) * np.prod(right, dtype=float) / shared
 
-    def prepared(self) -> Callable[[], jax.Array]:
-        """What makes the product of random numbers when it is called."""
+    def prepare(self) -> Callable[[], jax.Array]:
+        """Returns a function that computes the product of two random arrays."""
         draw = np.random.default_rng(0)
         arrays = [
             jnp.asarray(draw.standard_normal(shape, np.float32)).astype(dtype)
@@ -47,9 +48,10 @@ class Product(NamedTuple):
         return functools.partial(multiply, *arrays)
 
 
-def of(config: Config, batches: Sequence[Batch]) -> interleaved.Run:
-    """Passes through batches of one shape that make the products of their updates, one after the other."""
-    products = [(product.prepared(), times) for product, times in of_update(config, batches[0]).items()]
+def make_passes(config: Config, batches: Sequence[Batch]) -> Timed:
+    """Returns passes through batches of one shape that compute only the products of their updates."""
+    counts = products_of_update(config, batches[0])
+    products = [(product.prepare(), times) for product, times in counts.items()]
 
     def run(passes: int) -> None:
         for multiply, times in products:
@@ -59,39 +61,29 @@ def of(config: Config, batches: Sequence[Batch]) -> interleaved.Run:
     return run
 
 
-def of_update(config: Config, batch: Batch) -> collections.Counter[Product]:
-    """The products of one update of a batch on one device, and how often each is made.
+def products_of_update(config: Config, batch: Batch) -> collections.Counter[Product]:
+    """Counts each product of an update of a batch on one device.
 
-    They are those of the program as it is traced: what the compiler leaves out counts too, on CPUs for
-    example the logits of attention that the backward pass computes again (not with `model.remat`).
+    The products are those of the traced program, including any that the compiler removes: on CPUs, without
+    `model.remat`, the attention logits that the backward pass computes again.
     """
     rows = jax.tree.map(lambda x: x.reshape(config.train.microbatches, -1, *x.shape[1:]), batch)
     state = jax.eval_shape(functools.partial(initial_state, config))
     step = updates.step(config)
     program = jax.make_jaxpr(step, axis_env=[(parallel.AXIS, 1)])(state, rows)
-    return _counted(program.jaxpr)
+    return _count(program.jaxpr)
 
 
-def _counted(program: core.Jaxpr) -> collections.Counter[Product]:
-    """The products of a program and of all that it calls."""
-    found = collections.Counter()
+def _count(program: core.Jaxpr) -> collections.Counter[Product]:
+    """Counts the products of a program and of the programs in it."""
+    products = collections.Counter()
     for equation in program.eqns:
         if equation.primitive.name == 'dot_general':
             left, right = ((v.aval.shape, str(v.aval.dtype)) for v in equation.invars)
             result = str(equation.outvars[0].aval.dtype)
-            found[Product(left, right, equation.params['dimension_numbers'], result)] += 1
+            products[Product(left, right, equation.params['dimension_numbers'], result)] += 1
         times = equation.params['length'] if equation.primitive.name == 'scan' else 1
-        for inner in _inside(equation):
-            for product, count in _counted(inner).items():
-                found[product] += times * count
-    return found
-
-
-def _inside(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    """The programs that an equation calls."""
-    for parameter in equation.params.values():
-        for value in parameter if isinstance(parameter, tuple | list) else (parameter,):
-            if isinstance(value, core.ClosedJaxpr):
-                yield value.jaxpr
-            elif isinstance(value, core.Jaxpr):
-                yield value
+        for inner in core.jaxprs_in_params(equation.params):
+            for product, count in _count(inner).items():
+                products[product] += times * count
+    return products

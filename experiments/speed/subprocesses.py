@@ -1,4 +1,4 @@
-"""Functions in processes of their own, so that what they are compared with does not slow them."""
+"""Runs a function in a process of its own, so that compared functions do not slow each other."""
 
 import concurrent.futures
 import contextlib
@@ -8,25 +8,25 @@ from collections.abc import Callable
 
 from transformer.cli import memory
 
-_function: Callable | None = None  # what this process calls, if `start` began it
+_function: Callable | None = None  # set in a process that `start` began
 
 
 def start(
     stack: contextlib.ExitStack, make: Callable[..., Callable], *arguments, keeps_memory: bool = True
 ) -> Callable:
-    """The function that `make(*arguments)` gives, in a process of its own, which lives as long as the stack.
+    """Returns `make(*arguments)`, called in a process of its own that ends with the stack.
 
-    What goes wrong there is raised here.
+    Errors of that process are raised here.
 
     Args:
-      keeps_memory: whether freed memory is kept there, as it is in our programs (heap.py).
+      keeps_memory: whether the process keeps freed memory, as our programs do (`cli/memory.py`).
     """
-    # At Ctrl-C it ends without a traceback.
+    # At Ctrl-C the process ends without a traceback.
     begin = signal.signal, (signal.SIGINT, signal.SIG_DFL)
     pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn'), *begin)
     stack.callback(pool.shutdown)
     pool.submit(_begin, keeps_memory, make, *arguments).result()
-    return lambda *given: pool.submit(_call, *given).result()
+    return lambda *values: pool.submit(_call, *values).result()
 
 
 def _begin(keeps_memory: bool, make: Callable[..., Callable], *arguments) -> None:
@@ -36,5 +36,5 @@ def _begin(keeps_memory: bool, make: Callable[..., Callable], *arguments) -> Non
     _function = make(*arguments)
 
 
-def _call(*given) -> object:
-    return _function(*given)
+def _call(*values) -> object:
+    return _function(*values)

@@ -1,4 +1,4 @@
-"""Models of other libraries whose speed ours is compared with; they need the extra `bench`."""
+"""PyTorch's Transformer and LSTM, to compare the speed of updates (extra `bench`)."""
 
 import os
 from collections.abc import Sequence
@@ -6,17 +6,16 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from experiments.speed.interleaved import Run
+from experiments.speed.interleaved import Timed
 from transformer.config import Config
 from transformer.tokens import PAD, Batch
 
 
 class Seq2Seq(nn.Module):
-    """PyTorch's nn.LSTM as encoder and decoder, global attention with the score "general", one embedding.
+    """Two nn.LSTM as encoder and decoder, with global attention ("general") and one embedding.
 
-    The model of `model.kind=recurrent` without input feeding: the same products, and dropout in the same
-    places. It has no masks, since its rows have no padding and one sentence each. Rows are time-major, as
-    nn.LSTM reads them fastest.
+    It has the products and dropout of `model.kind=recurrent` without input feeding. It needs no masks,
+    because each row is one sentence without padding. Rows are time-major, which is fastest for nn.LSTM.
     """
 
     def __init__(self, config: Config):
@@ -46,11 +45,10 @@ class Seq2Seq(nn.Module):
 
 
 class Transformer(nn.Module):
-    """PyTorch's nn.Transformer with one embedding: the paper's model, with the same products and dropout.
+    """nn.Transformer with one embedding: the paper's model, with our products and dropout.
 
-    Its rows have one sentence each. The padding of a source is masked; that of a target comes last, so
-    that it needs no mask. Its decoder's last layer is followed by one more LayerNorm, as is its encoder's,
-    which nn.Transformer cannot leave out.
+    Each row has one sentence. The padding of a source is masked; a target's padding comes last and needs no
+    mask. nn.Transformer always adds one more LayerNorm at the end of each stack.
     """
 
     def __init__(self, config: Config):
@@ -60,13 +58,13 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(m.vocab_size, m.d_model)
         nn.init.normal_(self.embedding.weight, std=m.d_model**-0.5)
         self.layers = nn.Transformer(m.d_model, m.h, m.N, m.N_decoder, m.d_ff, m.P_drop, batch_first=True)
-        # nn.Transformer has one rate for all; the paper drops neither weights nor hidden units.
+        # nn.Transformer has one dropout rate; the paper does not drop attention weights or hidden units.
         for module in self.layers.modules():
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = m.P_drop_attention
             elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
                 module.dropout.p = m.P_drop_relu
-        # Which numbers they are does not change what they cost.
+        # Their values do not change their cost.
         self.register_buffer('positions', torch.zeros(length, m.d_model))
         self.register_buffer('future', nn.Transformer.generate_square_subsequent_mask(length))
 
@@ -76,8 +74,8 @@ class Transformer(nn.Module):
         """The logits [B T V] of every target token.
 
         Args:
-          source: [B S]; where `unread` [B S] is true, padding.
-          before: [B T], the tokens before each of the target.
+          source: [B S]; padding where `unread` [B S] is true.
+          before: [B T], the token before each target token.
         """
         embed = lambda tokens: self.dropout(
             self.embedding(tokens) * self.scale + self.positions[: tokens.shape[1]]
@@ -94,11 +92,11 @@ class Transformer(nn.Module):
         return x @ self.embedding.weight.T
 
 
-def updates(config: Config, batches: Sequence[Batch], kind: str) -> Run:
-    """Passes through batches, an update of `Seq2Seq` or `Transformer` with each, on all processors.
+def make_passes(config: Config, batches: Sequence[Batch], dtype: str) -> Timed:
+    """Returns passes through batches, each batch an update of `Seq2Seq` or `Transformer` on all processors.
 
     Args:
-      kind: the type of the computation; bfloat16 is PyTorch's autocast.
+      dtype: float32, or bfloat16 for PyTorch's autocast.
     """
     torch.set_num_threads(os.cpu_count())
     torch.manual_seed(config.train.seed)
@@ -110,14 +108,14 @@ def updates(config: Config, batches: Sequence[Batch], kind: str) -> Run:
     def run(passes: int) -> None:
         for batch in placed * passes:
             adam.zero_grad(set_to_none=True)
-            loss(model, batch, kind, train.eps_ls).backward()
+            loss(model, batch, dtype, train.eps_ls).backward()
             adam.step()
 
     return run
 
 
 def place(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
-    """What a model reads of a batch, and the target."""
+    """Returns a model's arguments and the target, as tensors."""
     tokens = (batch[side].tokens for side in ('source', 'target'))
     source, target = (torch.tensor(side.T if time_major else side, dtype=torch.long) for side in tokens)
     unread = torch.tensor(batch['source'].segments == 0)
@@ -126,9 +124,9 @@ def place(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
     return source, before, *([unread] if unread.any() else []), target
 
 
-def loss(model: nn.Module, batch: tuple[torch.Tensor, ...], kind: str, eps_ls: float) -> torch.Tensor:
-    """The mean cross-entropy of the target's tokens, of what `place` gave."""
-    *read, target = batch
-    with torch.autocast('cpu', torch.bfloat16, enabled=kind == 'bfloat16'):
-        logits = model(*read).flatten(0, 1)
+def loss(model: nn.Module, batch: tuple[torch.Tensor, ...], dtype: str, eps_ls: float) -> torch.Tensor:
+    """The mean cross-entropy of the target tokens of a batch from `place`."""
+    *arguments, target = batch
+    with torch.autocast('cpu', torch.bfloat16, enabled=dtype == 'bfloat16'):
+        logits = model(*arguments).flatten(0, 1)
         return nn.functional.cross_entropy(logits, target.flatten(), ignore_index=PAD, label_smoothing=eps_ls)

@@ -1,15 +1,16 @@
-"""Updates that are timed beside PyTorch's and their products alone: what is trained on, and all in turns."""
+"""Times our updates, PyTorch's, and the matrix products of ours alone, in turns."""
 
 import contextlib
 import importlib.util
 import os
+import pathlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from experiments.speed import interleaved, matrix_products, subprocesses, updates
-from experiments.speed.printing import tell_ratios
 from transformer import parallel
 from transformer.actions import data as corpora
 from transformer.cli.terminal import fold
@@ -19,30 +20,34 @@ from transformer.data.dataset import Ragged, Split
 from transformer.inference import batch_shapes
 from transformer.tokens import Batch, Tokens
 
-PAIRS = 4000  # of a corpus, that both sides read in each pass
+PAIRS = 4000  # the pairs of a corpus that both sides read in each pass
 
 
 class Work(NamedTuple):
-    """What both sides do in a pass: an update with each of their batches, which hold the same sentences."""
+    """The batches of a pass, an update each; both sides have the same sentences.
 
-    what: str
+    Attributes:
+      description: in words.
+    """
+
+    description: str
     ours: Sequence[Batch]
     theirs: Sequence[Batch]
 
     def tokens(self) -> int:
-        """How many target tokens are predicted in a pass."""
+        """The number of target tokens in a pass."""
         return sum(int((batch['target'].segments > 0).sum()) for batch in self.ours)
 
 
 def full_rows(config: Config) -> Work:
-    """One batch of random pieces."""
+    """Returns one batch of random pieces."""
     batch = updates.random_batch(config)
     rows, length = batch['target'].tokens.shape
     return Work(f'{rows} x {length} tokens a side', [batch], [batch])
 
 
 def corpus(config: Config) -> Work:
-    """The first pairs of a corpus: for us as a training reads them, for PyTorch as `padded`.
+    """Returns the first pairs of a corpus: ours in the batches of a training, PyTorch's padded.
 
     Raises:
       ConfigError: the corpus cannot be read.
@@ -51,23 +56,25 @@ def corpus(config: Config) -> Work:
     pairs = Split({name: Ragged(field.tokens, field.offsets[: PAIRS + 1]) for name, field in fields.items()})
     order = Batches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
     ours = list(map(order.batch, range(order.steps_per_epoch)))
-    theirs = padded(pairs, config.data.batch_tokens)
-    what = f'the first {len(pairs):,} pairs in {len(ours)} batches (PyTorch: {len(theirs)}, padded)'
-    return Work(what, ours, theirs)
+    theirs = pad(pairs, config.data.batch_tokens)
+    description = f'the first {len(pairs):,} pairs in {len(ours)} batches (PyTorch: {len(theirs)}, padded)'
+    return Work(description, ours, theirs)
 
 
-def padded(pairs: Split, positions: int) -> list[Batch]:
-    """Pairs of similar lengths in batches with at most so many positions of the longer field."""
+def pad(pairs: Split, positions: int) -> list[Batch]:
+    """Returns padded batches of pairs of similar lengths, with at most `positions` in the longer field."""
     lengths = np.array([field.lengths for field in pairs.fields.values()])
     longest = lengths.max(axis=0)
     order = np.lexsort((*lengths, longest))[::-1].tolist()
-    found, start = [], 0
+    batches, start = [], 0
     while start < len(order):
         most = max(1, positions // int(longest[order[start]]))
         examples = [pairs.example(i) for i in order[start : start + most]]
-        found.append({name: _rows([example[name].tolist() for example in examples]) for name in pairs.fields})
+        batches.append(
+            {name: _rows([example[name].tolist() for example in examples]) for name in pairs.fields}
+        )
         start += len(examples)
-    return found
+    return batches
 
 
 def _rows(pieces: list[list[int]]) -> Tokens:
@@ -77,42 +84,51 @@ def _rows(pieces: list[list[int]]) -> Tokens:
 
 
 def measure(
-    config: Config, model: str, work: Work, kinds: Sequence[str], least: float, rounds: int, count: int
+    config: Config, model: str, work: Work, dtypes: Sequence[str], least: float, rounds: int, count: int
 ) -> dict[str, object]:
-    """Times passes in turns, ours, PyTorch's, and the matrix products of ours alone, and prints them.
+    """Times passes of our updates, PyTorch's, and the products of ours alone; prints and returns the speeds.
 
-    PyTorch's are made in processes of their own, with memory as PyTorch takes it by default; the first kind
-    is also timed keeping freed memory, as our programs do.
+    PyTorch's run in processes of their own. The first type runs a second time with freed memory kept, as in
+    our programs.
 
     Args:
-      model: in words.
-      kinds: the types in which PyTorch computes.
-      least: how many times PyTorch's speed ours should be, of the first kind.
-      count: of passes in a turn.
+      model: describes the model.
+      dtypes: the types in which PyTorch computes.
+      least: the aim for our speed divided by PyTorch's, for the first type.
+      count: passes in a turn.
     """
     if parallel.platform() != 'cpu':
         raise ConfigError(f'{parallel.platform()}: the peer runs on CPUs; set JAX_PLATFORMS=cpu')
     m = config.model
-    what = f'updates of {model}, {work.what}, {m.vocab_size:,} pieces, dropout {m.P_drop}, {m.dtype}'
+    what = f'updates of {model}, {work.description}, {m.vocab_size:,} pieces, dropout {m.P_drop}, {m.dtype}'
     print(fold(f'{what}; {rounds} rounds of {count}, {os.cpu_count()} processors'))
-    sides = {'ours': updates.of(config, work.ours)}
+    sides = {'ours': updates.make_passes(config, work.ours)}
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec('torch'):
-            ways = [(f'PyTorch, {kind}', kind, False) for kind in kinds]
-            ways.append((f'PyTorch, {kinds[0]}, heap kept', kinds[0], True))
+            peers = [(f'PyTorch, {dtype}', dtype, False) for dtype in dtypes]
+            peers.append((f'PyTorch, {dtypes[0]}, heap kept', dtypes[0], True))
             sides |= {
-                name: subprocesses.start(stack, _pytorch, config, work.theirs, kind, keeps_memory=kept)
-                for name, kind, kept in ways
+                name: subprocesses.start(stack, _pytorch, config, work.theirs, dtype, keeps_memory=keeps)
+                for name, dtype, keeps in peers
             }
         else:
             print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
-        sides['products alone'] = matrix_products.of(config, work.ours)
-        found = interleaved.compare(interleaved.measure(sides, rounds, count), work.tokens())
-    tell_ratios(found, 'tokens', {f'PyTorch, {kinds[0]}': least})
-    return {'what': what, **found}
+        sides['products alone'] = matrix_products.make_passes(config, work.ours)
+        comparison = interleaved.compare(interleaved.measure(sides, rounds, count), work.tokens())
+    interleaved.print_comparison(comparison, 'tokens', {f'PyTorch, {dtypes[0]}': least})
+    return {'what': what, **comparison}
 
 
-def _pytorch(config: Config, batches: Sequence[Batch], kind: str) -> interleaved.Run:
+def _pytorch(config: Config, batches: Sequence[Batch], dtype: str) -> interleaved.Timed:
     from experiments.speed import torch_models
 
-    return torch_models.updates(config, batches, kind)
+    return torch_models.make_passes(config, batches, dtype)
+
+
+def write_trace(config: Config, batch: Batch, folder: pathlib.Path, count: int) -> None:
+    """Traces updates for TensorBoard's profiler or Perfetto."""
+    run = updates.make_passes(config, [batch])
+    with jax.default_matmul_precision(config.train.matmul_precision):
+        run(1)
+        with jax.profiler.trace(folder):
+            run(count)

@@ -1,7 +1,7 @@
-"""Our Transformer with our weights in other libraries, whose search ours is compared with.
+"""Loads our Transformer's weights into Hugging Face and CTranslate2, to compare the search (extra `bench`).
 
-They need the extra `bench`, and take what the paper's model is: post-norm, ReLU, sinusoids, one embedding.
-Their penalty of the length is its power, as n^alpha; the paper's is ((5 + n)/6)^alpha.
+The model must be the paper's: post-norm, ReLU, sinusoids, one embedding. These libraries divide by a length
+penalty of n^alpha, the paper by ((5 + n)/6)^alpha.
 """
 
 import functools
@@ -35,59 +35,57 @@ PAPERS = {
 }
 BATCH = 64  # sentences
 LONGEST = 2048  # pieces of a sentence
-NEVER = -1e9  # is added to the logits of what is never written
-EPSILON = 1e-6  # of LayerNorm
+NEVER = -1e9  # added to the logits of pieces that no output has
+EPSILON = 1e-6  # LayerNorm's
 
 
 class Weights:
-    """Our parameters by their path, the kernels as matrices that rows are multiplied with from the left.
+    """Our parameters as numpy arrays in the shapes of other libraries.
 
     Raises:
-      ConfigError: the model is not the paper's.
+      ConfigError: the model differs from the paper's.
     """
 
     def __init__(self, config: Config, params: Mapping):
         for name, value in PAPERS.items():
             if getattr(config.model, name) != value:
-                raise ConfigError(
-                    f'model.{name}={getattr(config.model, name)}: the model of other libraries has {value}'
-                )
+                raise ConfigError(f'model.{name}={getattr(config.model, name)}: other libraries need {value}')
         m = config.model
         if not m.d_k == m.d_v == m.d_model // m.h:
-            raise ConfigError(f'model.d_k={m.d_k}, d_v={m.d_v}: other libraries have {m.d_model // m.h}')
+            raise ConfigError(f'model.d_k={m.d_k}, d_v={m.d_v}: other libraries need {m.d_model // m.h}')
         self._params = params
 
     def linear(self, path: str) -> tuple[Float[np.ndarray, 'F D'], Float[np.ndarray, 'F']]:
-        """The transposed matrix and the bias of a product."""
-        found = self._at(path)
-        kernel, bias = (np.asarray(found[name], np.float32) for name in ('kernel', 'bias'))
+        """The transposed kernel and the bias of a linear layer."""
+        layer = self._at(path)
+        kernel, bias = (np.asarray(layer[name], np.float32) for name in ('kernel', 'bias'))
         return np.ascontiguousarray(kernel.reshape(-1, bias.size).T), bias.reshape(-1)
 
     def norm(self, path: str) -> tuple[Float[np.ndarray, 'D'], Float[np.ndarray, 'D']]:
-        """Scale and bias of a normalisation."""
-        found = self._at(f'{path}/norm/layer')
-        return np.asarray(found['scale'], np.float32), np.asarray(found['bias'], np.float32)
+        """The scale and bias of a LayerNorm."""
+        layer = self._at(f'{path}/norm/layer')
+        return np.asarray(layer['scale'], np.float32), np.asarray(layer['bias'], np.float32)
 
     def embedding(self) -> Float[np.ndarray, 'V D']:
-        """The one matrix, with zeros for padding, which is also the start."""
+        """The shared matrix, with zeros for padding and the start symbol."""
         table = np.array(self._at('embedding')['table'], np.float32)
         table[[PAD, START]] = 0.0
         return table
 
     def _at(self, path: str) -> Mapping:
-        found = self._params
+        params = self._params
         for name in path.split('/'):
-            found = found[name]
-        return found
+            params = params[name]
+        return params
 
 
 def never_written(config: Config) -> list[int]:
-    """The pieces that no output has."""
+    """The pieces that no output may have."""
     return [PAD, UNK, *range(config.data.pieces, config.model.vocab_size)]
 
 
-def hugging_face(config: Config, params: Mapping) -> Search:
-    """MarianMTModel.generate, in batches of about one length."""
+def hugging_face_search(config: Config, params: Mapping) -> Search:
+    """Returns the search of MarianMTModel, in batches of similar lengths."""
     torch.set_num_threads(os.cpu_count())
     m, weights = config.model, Weights(config, params)
     sizes = {'layers': m.N, 'attention_heads': m.h, 'ffn_dim': m.d_ff}
@@ -138,16 +136,17 @@ def hugging_face(config: Config, params: Mapping) -> Search:
     def translate(rows: Sequence[list[int]]) -> list[list[int]]:
         order = sorted(range(len(rows)), key=lambda i: len(rows[i]))
         batches = [order[start : start + BATCH] for start in range(0, len(rows), BATCH)]
-        found = {
-            i: answer for b in batches for i, answer in zip(b, one_batch([rows[i] for i in b]), strict=True)
-        }
-        return [found[i] for i in range(len(rows))]
+        answers = [None] * len(rows)
+        for batch in batches:
+            for i, answer in zip(batch, one_batch([rows[i] for i in batch]), strict=True):
+                answers[i] = answer
+        return answers
 
     def one_batch(rows: Sequence[list[int]]) -> list[list[int]]:
         longest = max(map(len, rows))
         tokens = torch.tensor([row + [PAD] * (longest - len(row)) for row in rows])
         with torch.inference_mode():
-            found = model.generate(
+            outputs = model.generate(
                 input_ids=tokens,
                 attention_mask=(tokens != PAD).long(),
                 num_beams=config.decode.beam,
@@ -156,17 +155,20 @@ def hugging_face(config: Config, params: Mapping) -> Search:
                 suppress_tokens=never_written(config),
                 do_sample=False,
             )
-        # The first piece is the start; what follows the end is padding.
-        return [list(itertools.takewhile(lambda piece: piece != EOS, row[1:])) for row in found.tolist()]
+        # The first piece is the start; padding follows the end.
+        return [list(itertools.takewhile(lambda piece: piece != EOS, row[1:])) for row in outputs.tolist()]
 
     return translate
 
 
-def ctranslate2_of(config: Config, params: Mapping, folder: pathlib.Path, kind: str = 'float32') -> Search:
-    """CTranslate2's Translator; the model goes into a folder.
+def ctranslate2_search(
+    config: Config, params: Mapping, folder: pathlib.Path, dtype: str = 'float32'
+) -> Search:
+    """Returns the search of CTranslate2's Translator.
 
     Args:
-      kind: of its numbers, float32 or int8.
+      folder: receives the model.
+      dtype: float32 or int8.
     """
     m, weights = config.model, Weights(config, params)
     spec = TransformerSpec.from_config((m.N, m.N_decoder), m.h, pre_norm=False, activation=Activation.RELU)
@@ -175,7 +177,7 @@ def ctranslate2_of(config: Config, params: Mapping, folder: pathlib.Path, kind: 
         target.gamma, target.beta = weights.norm(path)
 
     def linear(target, *paths: str) -> None:
-        """One product for all."""
+        """Joins several layers into one."""
         target.weight, target.bias = (
             np.concatenate(parts) for parts in zip(*map(weights.linear, paths), strict=True)
         )
@@ -201,7 +203,7 @@ def ctranslate2_of(config: Config, params: Mapping, folder: pathlib.Path, kind: 
     spec.decoder.projection.weight = weights.embedding()
     spec.decoder.projection.bias = np.zeros(m.vocab_size, np.float32)
     spec.decoder.projection.bias[never_written(config)] = NEVER
-    # It works with words; ours are the numbers of pieces.
+    # CTranslate2 reads words; ours are the numbers of pieces.
     words = [str(piece) for piece in range(m.vocab_size)]
     spec.register_source_vocabulary(words)
     spec.register_target_vocabulary(words)
@@ -214,18 +216,18 @@ def ctranslate2_of(config: Config, params: Mapping, folder: pathlib.Path, kind: 
     @functools.cache
     def translator(at_once: int) -> ctranslate2.Translator:
         threads = {'inter_threads': at_once, 'intra_threads': os.cpu_count() // at_once}
-        return ctranslate2.Translator(str(folder), device='cpu', compute_type=kind, **threads)
+        return ctranslate2.Translator(str(folder), device='cpu', compute_type=dtype, **threads)
 
     def translate(rows: Sequence[list[int]]) -> list[list[int]]:
-        # Several batches are faster at the same time, each on one core, than one by one.
+        # Batches that run at the same time, each on one core, are faster than one after the other.
         at_once = 1 if len(rows) <= BATCH else os.cpu_count()
-        found = translator(at_once).translate_batch(
+        outputs = translator(at_once).translate_batch(
             [list(map(str, row)) for row in rows],
             max_batch_size=BATCH,
             beam_size=config.decode.beam,
             length_penalty=config.decode.alpha,
             max_decoding_length=max(map(len, rows)) + config.decode.extra_len,
         )
-        return [list(map(int, each.hypotheses[0])) for each in found]
+        return [list(map(int, output.hypotheses[0])) for output in outputs]
 
     return translate

@@ -1,4 +1,4 @@
-"""Updates outside of a training: their batches, and the step that makes them."""
+"""Updates without a training loop, to be timed or compiled, and batches for them."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import jax
 import numpy as np
 
-from experiments.speed import interleaved
+from experiments.speed.interleaved import Timed
 from transformer import parallel
 from transformer.config import Config
 from transformer.data.rows import rows_per_batch
@@ -17,25 +17,25 @@ from transformer.training.step import initial_state, train_step
 
 
 def full_batch(config: Config) -> Batch:
-    """A batch of the config's size without any padding."""
+    """Returns a batch of the config's size without padding."""
     length = cost.row_length(config)
     return models.blank(config, rows_per_batch(config.data, length, config.train.microbatches), length)
 
 
 def random_batch(config: Config) -> Batch:
-    """`full_batch` of random pieces, one sentence in each row."""
+    """Returns `full_batch` with random pieces, one sentence in each row."""
     draw = np.random.default_rng(config.train.seed)
     drawn = lambda tokens: draw.integers(UNK + 1, config.data.pieces, tokens.shape, np.int32)
     return {side: tokens._replace(tokens=drawn(tokens.tokens)) for side, tokens in full_batch(config).items()}
 
 
 def step(config: Config) -> Callable:
-    """`(state, batch) -> (state, sums)` on one device, to be mapped over devices."""
+    """Returns `(state, batch) -> (state, sums)` for one device, to be mapped over devices."""
     return functools.partial(train_step, config, sums_of(config))
 
 
-def of(config: Config, batches: Sequence[Batch]) -> interleaved.Run:
-    """Passes through batches: updates as a training makes them, without the reading of batches."""
+def make_passes(config: Config, batches: Sequence[Batch]) -> Timed:
+    """Returns passes through batches that lie on the devices already, one update for each batch."""
     update = parallel.map_update(step(config), remat=config.model.remat)
     placed = [parallel.to_devices(batch, config.train.microbatches) for batch in batches]
     state = parallel.replicate(initial_state(config))

@@ -117,8 +117,8 @@ def print_plan(
     notes = [f'hours: at {tflops:g} TFLOP/s' if by_speed else 'hours: s/update x steps, without evaluations']
     if topology:
         notes.append(
-            f's/update: the least time for the FLOPs, or for the bytes that HBM moves, on {topology}; GiB a '
-            'device; both by its compiler'
+            f's/update: the longer of FLOPs and bytes at the peaks of {topology}; GiB a device; both by its '
+            'compiler'
         )
     elif not by_speed or with_memory:
         device = jax.devices()[0]

@@ -45,7 +45,8 @@ class Program(NamedTuple):
       name: how the help calls it.
       usage: what it does.
       commands: by name; a program of one command has it under ''.
-      flags: of all commands. With a flag `config`, `--config.GROUP.OPTION=VALUE` changes the config.
+      flags: of all commands. With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes
+        the config.
       default: the command where no word names one.
     """
 
@@ -77,7 +78,8 @@ def parse(argv: Sequence[str], program: Program) -> Call:
     Raises:
       ConfigError: the call is wrong, or the command would ignore a part of it.
     """
-    with_config = 'config' in program.flags
+    # A program with a default for --config reads the file itself.
+    with_config = 'config' in program.flags and program.flags['config'].default is None
     rest, changes = _split(argv[1:]) if with_config else (argv[1:], {})
     values = _define(program.flags)
     try:

@@ -7,7 +7,18 @@ writes files.
 
 from transformer.config.declare import ConfigError
 from transformer.config.files import config_beside, from_json, to_json
-from transformer.config.options import FORM, KINDS, OPTIONS, Config, Data, Decode, Model, Train
+from transformer.config.options import (
+    FORM,
+    KINDS,
+    OPTIONS,
+    Config,
+    Data,
+    Decode,
+    Images,
+    Masked,
+    Model,
+    Train,
+)
 from transformer.config.resolve import (
     BUCKETED_POSITIONS,
     BYTE_PIECES,
@@ -24,13 +35,14 @@ from transformer.config.resolve import (
     present_values,
     replace,
     resolve,
+    row_positions,
     set_option,
     unflatten,
 )
 
 __all__ = [
-    'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'FORM', 'KINDS',
-    'Model', 'OPTIONS', 'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform', 'config_beside',
-    'config_dict', 'derivable', 'differences', 'evaluation_options', 'flatten', 'from_json', 'portable',
-    'present_values', 'replace', 'resolve', 'set_option', 'to_json', 'unflatten',
+    'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'FORM', 'Images',
+    'KINDS', 'Masked', 'Model', 'OPTIONS', 'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform',
+    'config_beside', 'config_dict', 'derivable', 'differences', 'evaluation_options', 'flatten', 'from_json',
+    'portable', 'present_values', 'replace', 'resolve', 'row_positions', 'set_option', 'to_json', 'unflatten',
 ]  # fmt: skip

@@ -6,9 +6,9 @@ import os
 
 import ml_collections
 
-from transformer.config.declare import ConfigError, has_meaning
+from transformer.config.declare import ConfigError, drop_unused
 from transformer.config.options import OPTIONS, Config
-from transformer.config.resolve import config_dict, derivable, resolve
+from transformer.config.resolve import config_dict, derivable, present_values, resolve
 
 
 def to_json(config: Config) -> str:
@@ -59,15 +59,14 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
 def config_beside(file: str, name: str, changes: dict[str, object]) -> ml_collections.ConfigDict:
     """Returns the config of the file `name` beside `file` with `changes`, for a config that starts from it.
 
-    Options of that file which mean nothing with the changes get their defaults back.
+    Options of that file that the changes make meaningless get their defaults back.
 
     Raises:
       ConfigError: the other file is wrong, or an option is unknown.
     """
-    groups = read_config_file(os.path.join(os.path.dirname(file), name)).to_dict()
-    values = {f'{group}.{option}': value for group in groups for option, value in groups[group].items()}
-    values |= changes
-    return config_dict({k: v for k, v in values.items() if k in changes or has_meaning(OPTIONS, values, k)})
+    start = read_config_file(os.path.join(os.path.dirname(file), name))
+    values, _ = drop_unused(OPTIONS, present_values(start) | changes, changes)
+    return config_dict(values)
 
 
 def lock_beside(file: str) -> str:

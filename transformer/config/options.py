@@ -9,12 +9,14 @@ from typing import Literal
 from transformer.config import declare
 from transformer.config.declare import OldValue, option
 
-# What the models of each task read and write: a source and a target, or one text.
-FORM = {'translation': 'pair', 'language': 'text'}
+# What the models of each task read and write: a source and a target, one text, a text with gaps, an image.
+FORM = {'translation': 'pair', 'language': 'text', 'masked': 'encoder', 'images': 'image'}
 # The kinds of models that each form has; `nn.models.MODELS` has their modules.
 KINDS = {
     'pair': ('transformer', 'recurrent', 'convolutional'),
     'text': ('transformer', 'recurrent', 'convolutional'),
+    'encoder': ('transformer',),
+    'image': ('transformer',),
 }
 
 
@@ -27,6 +29,9 @@ def tasks_of(*forms: str) -> tuple[str, ...]:
 TRANSLATION = ('train.task', ('translation',))
 LANGUAGE = ('train.task', ('language',))
 PAIR = ('train.task', tasks_of('pair'))
+ONE_TEXT = ('train.task', tasks_of('text', 'encoder'))
+TEXTS = ('train.task', tasks_of('pair', 'text', 'encoder'))
+WRITES = ('train.task', tasks_of('pair', 'text'))
 # Kinds of models by their layers. Recurrent layers count positions themselves.
 LAYERED = ('model.kind', ('transformer',))
 POSITIONED = ('model.kind', ('transformer', 'convolutional'))
@@ -110,7 +115,7 @@ class Model:
         128, 'positions taken at once', minimum=1, only=(*LAYERED, 'model.attention', ('linear', 'chunked'))
     )
     tie_embeddings: Literal['all', 'decoder', 'none'] = option(
-        'all', 'which of source embedding, target embedding and softmax share one matrix', '§3.4'
+        'all', 'which of source embedding, target embedding and softmax share one matrix', '§3.4', only=TEXTS
     )
     biases: Literal['all', 'ffn', 'none'] = option(
         'all', 'which linear layers have biases; the text writes them for the FFN only', '§3.3', only=LAYERED
@@ -120,7 +125,9 @@ class Model:
         'Glorot uniform over the fused q,k,v kernels of the released code, or over each kernel',
         only=LAYERED,
     )
-    vocab_size: int = option(40960, 'rows of the embedding; at least data.pieces', '§5.1', minimum=4)
+    vocab_size: int = option(
+        40960, 'rows of the embedding; at least data.pieces', '§5.1', minimum=4, only=TEXTS
+    )
     max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=POSITIONED)
     cell: Literal['lstm', 'gru', 'rnn_tanh', 'rnn_relu'] = option(
         'lstm', 'of the recurrent layers', only=RECURRENT
@@ -163,7 +170,7 @@ class Model:
 
 @dataclasses.dataclass(frozen=True)
 class Data:
-    """The text, its tokenizer and its batches."""
+    """The source of the data, its tokenizer and its batches."""
 
     source: Literal['tfds', 'text', 'grammar'] = option('tfds', 'where the text comes from', '§5.1')
     dir: str | None = option(None, 'folder of the text files or of TFDS', free=True)
@@ -183,11 +190,11 @@ class Data:
         'de', 'language translated into; suffix of text files', '§5.1', only=TRANSLATION
     )
     language: str | None = option(
-        None, 'language of the text; suffix of text files, which are named in full without it', only=LANGUAGE
+        None, 'language of the text; suffix of text files, which are named in full without it', only=ONE_TEXT
     )
     documents: Literal['lines', 'files'] = option('lines', 'what a document of the text is', only=LANGUAGE)
     tokenizer: Literal['bpe', 'bytes'] = option(
-        'bpe', 'SentencePiece BPE learned from the training text, or the bytes of UTF-8', '§5.1'
+        'bpe', 'SentencePiece BPE learned from the training text, or the bytes of UTF-8', '§5.1', only=TEXTS
     )
     tokenizer_model: str | None = option(
         None,
@@ -201,11 +208,12 @@ class Data:
         '§5.1',
         only=TRANSLATION,
     )
-    pieces: int = option(37000, 'size of the vocabulary', '§5.1', minimum=259)
+    pieces: int = option(37000, 'size of the vocabulary', '§5.1', minimum=259, only=TEXTS)
     batching: Literal['bucketed', 'packed', 'running'] = option(
         'bucketed',
         'rows of one example, batched by length; rows of several examples; or rows cut from the running text',
         '§5.1',
+        only=TEXTS,
     )
     batch_tokens: int | None = option(
         None,
@@ -215,10 +223,10 @@ class Data:
         minimum=1,
     )
     row_len: int | None = option(
-        None, '(target) positions of a packed or running row, if not data.max_len', minimum=2
+        None, '(target) positions of a packed or running row, if not data.max_len', minimum=2, only=TEXTS
     )
     max_len: int = option(
-        256, 'longest sentence, in pieces with its end, that is trained on', '§5.1', minimum=2
+        256, 'longest sentence, in pieces with its end, that is trained on', '§5.1', minimum=2, only=TEXTS
     )
     stride: int | None = option(
         None,
@@ -233,8 +241,10 @@ class Data:
 class Train:
     """The task, its optimisation, the arithmetic and the bookkeeping."""
 
-    task: Literal['translation', 'language'] = option(
-        'translation', 'translate sentences, or predict the next piece of a text', '§6'
+    task: Literal['translation', 'language', 'masked', 'images'] = option(
+        'translation',
+        'translate sentences; predict the next piece of a text, or hidden pieces; or classify images',
+        '§6',
     )
     steps: int = option(100_000, 'updates', '§5.2', minimum=1, free=True)
     seed: int = option(0, 'of initialisation, order and dropout', minimum=0, maximum=2**31 - 1)
@@ -349,13 +359,42 @@ class Decode:
 
 
 @dataclasses.dataclass(frozen=True)
+class Masked:
+    """Hidden pieces of a text (Devlin et al. 2019)."""
+
+    rate: float = option(0.15, 'share of the pieces that are hidden', minimum=0.01, maximum=0.9)
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """Images and their classes (Dosovitskiy et al. 2021)."""
+
+    size: int = option(32, 'pixels of an image on each side', minimum=1)
+    pixels: Literal['rgb', 'grey'] = option('rgb', 'three channels or one')
+    patch: int = option(4, 'pixels of a patch on each side; divides images.size', minimum=1)
+    classes: int = option(24, 'classes of images', minimum=2)
+
+    @property
+    def channels(self) -> int:
+        """Channels of a pixel."""
+        return {'rgb': 3, 'grey': 1}[self.pixels]
+
+    @property
+    def positions(self) -> int:
+        """Patches of an image and the class token."""
+        return (self.size // self.patch) ** 2 + 1
+
+
+@dataclasses.dataclass(frozen=True)
 class Config:
     """One resolved experiment."""
 
     model: Model = Model()
     data: Data = Data()
     train: Train = Train()
-    decode: Decode = declare.group(Decode, free='evaluation')
+    decode: Decode = declare.group(Decode, free='evaluation', only=WRITES)
+    masked: Masked = declare.group(Masked, only=('train.task', ('masked',)))
+    images: Images = declare.group(Images, only=('train.task', ('images',)))
 
 
 OPTIONS = declare.declared(Config)

@@ -122,10 +122,10 @@ def _derive_model(given: Config) -> Model:
 
 
 def _derive_data(given: Config) -> Data:
-    data, stride = given.data, given.data.stride
-    row_len = data.row_len or data.max_len
+    data, stride, values = given.data, given.data.stride, flatten(given)
+    row_len = (data.row_len or data.max_len) if has_meaning(OPTIONS, values, 'data.row_len') else None
     batch = BUCKETED_POSITIONS if data.batching == 'bucketed' else PAPER_TOKENS
-    if has_meaning(OPTIONS, flatten(given), 'data.stride'):
+    if has_meaning(OPTIONS, values, 'data.stride'):
         stride = stride or row_len
         if stride > row_len:
             raise ConfigError(f'data.stride={stride}: more than a window, data.row_len={row_len}')
@@ -164,9 +164,10 @@ def _check_combinations(config: Config) -> None:
         )
     _check_schedule(train)
     _check_averaging(train)
-    if decode.top_k and decode.top_k > model.vocab_size:
+    writes = has_meaning(OPTIONS, flatten(config), 'decode.beam')
+    if writes and decode.top_k > model.vocab_size:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
-    if not 2 * decode.beam <= model.vocab_size:
+    if writes and 2 * decode.beam > model.vocab_size:
         raise ConfigError(f'decode.beam={decode.beam}: 2 * beam exceeds model.vocab_size={model.vocab_size}')
 
 
@@ -201,7 +202,31 @@ def _check_attention(model: Model) -> None:
 
 
 def _check_data(config: Config) -> None:
-    model, data, train = config.model, config.data, config.train
+    data, train, values = config.data, config.train, flatten(config)
+    if has_meaning(OPTIONS, values, 'data.pieces'):
+        _check_text(config)
+    if has_meaning(OPTIONS, values, 'images.patch') and config.images.size % config.images.patch:
+        raise ConfigError(f'images.patch={config.images.patch}: must divide images.size={config.images.size}')
+    _check_positions(config)
+    row = row_positions(config)
+    if data.batch_tokens < row * train.microbatches:
+        raise ConfigError(
+            f'data.batch_tokens={data.batch_tokens}: less than one row of {row} positions in each of '
+            f'train.microbatches={train.microbatches}; needs {row * train.microbatches}'
+        )
+    if data.source == 'tfds' and data.name is None:
+        raise ConfigError('data.name: missing; source=tfds needs a dataset, such as wmt14_translate/de-en')
+
+
+def row_positions(config: Config) -> int:
+    """Returns the most positions that a row of a batch can have: pieces, or patches and the class token."""
+    if has_meaning(OPTIONS, flatten(config), 'images.patch'):
+        return config.images.positions
+    return config.data.max_len if config.data.batching == 'bucketed' else config.data.row_len
+
+
+def _check_text(config: Config) -> None:
+    model, data, train, values = config.model, config.data, config.train, flatten(config)
     if model.vocab_size < data.pieces:
         raise ConfigError(f'model.vocab_size={model.vocab_size}: must be at least data.pieces={data.pieces}')
     if data.vocabulary == 'separate' and model.tie_embeddings == 'all':
@@ -220,19 +245,8 @@ def _check_data(config: Config) -> None:
         raise ConfigError(f'data.documents=files: needs data.batching=running, not {data.batching!r}')
     if data.documents == 'files' and data.source != 'text':
         raise ConfigError(f'data.documents=files: needs data.source=text, not {data.source!r}')
-    running = data.batching == 'running'
-    if not running and data.row_len < data.max_len:
+    if data.batching != 'running' and data.row_len < data.max_len:
         raise ConfigError(f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}')
-    _check_positions(config)
-    row = data.max_len if data.batching == 'bucketed' else data.row_len
-    if data.batch_tokens < row * train.microbatches:
-        raise ConfigError(
-            f'data.batch_tokens={data.batch_tokens}: less than one row of {row} positions in each of '
-            f'train.microbatches={train.microbatches}; needs {row * train.microbatches}'
-        )
-    if data.source == 'tfds' and data.name is None:
-        raise ConfigError('data.name: missing; source=tfds needs a dataset, such as wmt14_translate/de-en')
-    values = flatten(config)
     if has_meaning(OPTIONS, values, 'data.language') and data.language is None and data.source != 'text':
         raise ConfigError(f'data.language: missing; data.source={data.source} needs it, for example de')
     two_languages = has_meaning(OPTIONS, values, 'data.target_language')
@@ -242,15 +256,18 @@ def _check_data(config: Config) -> None:
 
 def _check_positions(config: Config) -> None:
     """Raises ConfigError if a table of learned positions has too few rows."""
-    data, decode = config.data, config.decode
-    longest, which = max(
-        (data.row_len, 'data.row_len'),
-        (data.max_len if data.batching != 'running' else 0, 'data.max_len'),
-        (decode.max_source_len + decode.extra_len, 'decode.max_source_len + decode.extra_len'),
-    )
-    if config.model.positions == 'learned' and config.model.max_len < longest:
+    data, decode, values = config.data, config.decode, flatten(config)
+    lengths = {'a row': row_positions(config)}
+    if has_meaning(OPTIONS, values, 'data.row_len'):
+        lengths['data.row_len'] = data.row_len
+    if has_meaning(OPTIONS, values, 'data.max_len') and data.batching != 'running':
+        lengths['data.max_len'] = data.max_len
+    if has_meaning(OPTIONS, values, 'decode.extra_len'):
+        lengths['decode.max_source_len + decode.extra_len'] = decode.max_source_len + decode.extra_len
+    which = max(lengths, key=lengths.get)
+    if config.model.positions == 'learned' and config.model.max_len < lengths[which]:
         raise ConfigError(
-            f'model.max_len={config.model.max_len}: learned positions need {longest}, the {which}'
+            f'model.max_len={config.model.max_len}: learned positions need {lengths[which]}, the {which}'
         )
 
 

@@ -97,3 +97,11 @@ class Row(NamedTuple):
     values: dict[str, Any]
     files: dict[str, str]
     line: int
+
+
+class Gap(NamedTuple):
+    """A text with a gap, the forms that a word could have there, and the right one."""
+
+    text: str
+    forms: tuple[str, ...]
+    right: str

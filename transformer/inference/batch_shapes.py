@@ -1,9 +1,14 @@
-"""Rows of pieces in batches of about one length, of few shapes."""
+"""Runs programs over rows of pieces, in batches of about one length and of few shapes."""
 
+import contextlib
 import math
+from collections.abc import Callable
 
+import jax
 import numpy as np
 from jaxtyping import Int
+
+from transformer import parallel
 
 # Positions of one device's batch; at beam 4 the caches of a base model then take about 1 GB. On CPUs two
 # batches are in progress.
@@ -52,6 +57,37 @@ def _of_few_shapes(
         each = devices * max(1, min(most, positions // width) // devices)
         planned += [(indexes[start : start + each], (each, width)) for start in range(0, len(indexes), each)]
     return planned
+
+
+def run(
+    program: Callable,
+    arguments: tuple,
+    lengths: list[int],
+    build: Callable[[list[int], tuple[int, int]], object],
+    finish: Callable[[int, object], object],
+    on_done: Callable[[int], None],
+    positions: int = BATCH_POSITIONS,
+) -> list:
+    """Runs a program over rows in batches of few shapes.
+
+    Args:
+      program: as `parallel.map_rows` returns it; it gets `arguments` and the batches.
+      lengths: of the rows.
+      build: makes the batch of some rows, given their indexes and the batch's shape.
+      finish: makes the result of a row of its index and its outputs.
+      on_done: gets the number of rows of every batch that is done.
+
+    Returns:
+      The result of each row.
+    """
+    results: list = [None] * len(lengths)
+    planned = batches(lengths, parallel.local_devices(), positions)
+    with contextlib.closing(program(*arguments, [build(*one) for one in planned])) as outputs:
+        for (indexes, _), found in zip(planned, outputs, strict=True):
+            for row, i in enumerate(indexes):
+                results[i] = finish(i, jax.tree.map(lambda x, row=row: x[row], found))
+            on_done(len(indexes))
+    return results
 
 
 def padded(

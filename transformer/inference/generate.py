@@ -1,6 +1,5 @@
 """Searches what follows many rows of pieces, and checks what is asked of a search."""
 
-import contextlib
 import dataclasses
 import functools
 import math
@@ -135,22 +134,15 @@ def search(
       key: of the sampling.
       on_done: gets the number of rows of every batch that is done.
     """
-    results: list[Found | None] = [None] * len(rows)
-    planned = batch_shapes.batches([len(row) for row in rows], parallel.local_devices())
 
-    def batch(indexes: list[int], shape: tuple[int, int]) -> dict[str, np.ndarray]:
+    def build(indexes: list[int], shape: tuple[int, int]) -> dict[str, np.ndarray]:
         tokens, segments = batch_shapes.padded([rows[i] for i in indexes], shape)
         number = np.array([numbers[i] for i in indexes] + [-1] * (shape[0] - len(indexes)), np.int32)
         return {'tokens': tokens, 'segments': segments, 'number': number}
 
     program = _program(trained.config, asked, trained.codec.size)
-    batches = [batch(*one) for one in planned]
-    with contextlib.closing(program(trained.params, key, batches)) as searched:
-        for (indexes, _), found in zip(planned, searched, strict=True):
-            for row, i in enumerate(indexes):
-                results[i] = Found(found.tokens[row], found.scores[row])
-            on_done(len(indexes))
-    return results
+    finish = lambda i, found: Found(found.tokens, found.scores)
+    return batch_shapes.run(program, (trained.params, key), [*map(len, rows)], build, finish, on_done)
 
 
 @functools.lru_cache(maxsize=8)

@@ -1,6 +1,5 @@
 """How likely a model finds given texts: log p of every piece, all at once, as the loss computes it."""
 
-import contextlib
 import functools
 from collections.abc import Callable, Sequence
 
@@ -31,23 +30,19 @@ def log_likelihoods(
     """
     config = trained.config
     scored = fields(config)[-1]
-    results: list[np.ndarray | None] = [None] * len(rows)
     lengths = [max(map(len, row.values())) for row in rows]
     positions = min(batch_shapes.BATCH_POSITIONS, BATCH_LOGITS // config.model.vocab_size)
-    planned = batch_shapes.batches(lengths, parallel.local_devices(), positions)
 
-    def batch(indexes: list[int], shape: tuple[int, int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    def build(indexes: list[int], shape: tuple[int, int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         return {
             field: batch_shapes.padded([rows[i][field] for i in indexes], shape) for field in fields(config)
         }
 
-    batches = [batch(*one) for one in planned]
-    with contextlib.closing(_program(config)(trained.params, None, batches)) as every_logp:
-        for (indexes, _), found in zip(planned, every_logp, strict=True):
-            for row, i in enumerate(indexes):
-                results[i] = found[row, : len(rows[i][scored])]
-            on_done(len(indexes))
-    return results
+    def finish(i: int, logp: Float[np.ndarray, ' S']) -> Float[np.ndarray, ' pieces']:
+        return logp[: len(rows[i][scored])]
+
+    arguments = trained.params, None
+    return batch_shapes.run(_program(config), arguments, lengths, build, finish, on_done, positions)
 
 
 def sums(

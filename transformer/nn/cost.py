@@ -23,8 +23,9 @@ def parameters(params) -> int:
 
 
 def row_length(config: Config) -> int:
-    """Returns the positions of a row for these counts: `BUCKET_LENGTH` if rows are bucketed."""
-    return BUCKET_LENGTH if config.data.batching == 'bucketed' else config.data.row_len
+    """Returns the positions of a row for these counts: `BUCKET_LENGTH` if texts are bucketed."""
+    bucketed = config.data.batching == 'bucketed' and config.data.row_len is not None
+    return BUCKET_LENGTH if bucketed else configs.row_positions(config)
 
 
 def update_flops(config: Config) -> float:

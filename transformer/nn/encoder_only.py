@@ -1,5 +1,7 @@
 """The Transformer's encoder alone, which predicts hidden pieces of a text (BERT, Devlin et al. 2019)."""
 
+import functools
+
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -11,6 +13,8 @@ from transformer.nn.positions import InputPositions
 from transformer.nn.stacks import Encoder
 from transformer.nn.text_models import TextPieces
 from transformer.tokens import Batch
+
+exact_gelu = functools.partial(jax.nn.gelu, approximate=False)
 
 
 class EncoderOnly(TextPieces):
@@ -32,6 +36,7 @@ class EncoderOnly(TextPieces):
             kernel_init=glorot_uniform(),
             dot_general=matmul.dot_general,
         )
+        self.activate = jax.nn.relu if m.activation == 'relu' else exact_gelu
         self.head_norm = Norm(m)
 
     def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
@@ -40,9 +45,9 @@ class EncoderOnly(TextPieces):
         x = self.positions(self.embedding(tokens), positions, tokens.shape[1])
         return self.encoder(self.dropout(x, train=train), segments, positions, train=train)
 
-    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B S D']:
-        """The vectors that the softmax reads, one for every piece."""
-        x = self.head(self.outputs(batch, train=train))
-        return self.head_norm(
-            jax.nn.relu(x) if self.model.activation == 'relu' else jax.nn.gelu(x, approximate=False)
-        )
+    def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
+        """The vectors that the softmax reads: of every piece, or of those at the batch's `places`."""
+        x = self.outputs(batch, train=train)
+        if 'places' in batch:
+            x = jnp.take_along_axis(x, batch['places'][..., None], axis=1)
+        return self.head_norm(self.activate(self.head(x)))

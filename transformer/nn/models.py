@@ -20,12 +20,14 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import FORM, Config
 from transformer.nn.convolutional import ConvolutionalEncoderDecoder, ConvolutionalLanguageModel
+from transformer.nn.encoder_only import EncoderOnly
 from transformer.nn.kernels.kernel import State as LayerState
 from transformer.nn.layers import Dropout
 from transformer.nn.positions import InputPositions
 from transformer.nn.recurrent import RecurrentEncoderDecoder, RecurrentLanguageModel
 from transformer.nn.stacks import Decoder, Encoder, Memory, Projected
 from transformer.nn.text_models import PairPieces, TextPieces
+from transformer.nn.vision import VisionTransformer
 from transformer.tokens import Batch, Tokens
 
 Params = dict[str, object]
@@ -106,6 +108,8 @@ MODELS = {
     ('recurrent', 'text'): RecurrentLanguageModel,
     ('convolutional', 'pair'): ConvolutionalEncoderDecoder,
     ('convolutional', 'text'): ConvolutionalLanguageModel,
+    ('transformer', 'encoder'): EncoderOnly,
+    ('transformer', 'image'): VisionTransformer,
 }
 
 
@@ -115,7 +119,7 @@ def _class_of(config: Config) -> type[nn.Module]:
 
 def build(config: Config) -> nn.Module:
     """Returns the model that a config describes."""
-    return _class_of(config)(config.model)
+    return _class_of(config).of(config)
 
 
 def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:

@@ -46,6 +46,11 @@ class Pieces(nn.Module):
     model: Model
 
     @classmethod
+    def of(cls, config: Config) -> 'Pieces':
+        """Returns the model that a config describes."""
+        return cls(config.model)
+
+    @classmethod
     def blank(cls, config: Config, rows: int, length: int) -> Batch:
         """Returns full rows of piece 0, one segment each, of every field."""
         del config

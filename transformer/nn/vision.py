@@ -2,9 +2,10 @@
 
 import flax.linen as nn
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float, Int, Num, UInt8
 
-from transformer.config import Image, Model
+from transformer.config import Config, Images, Model
 from transformer.nn import matmul
 from transformer.nn.layers import Dropout, glorot_uniform
 from transformer.nn.positions import InputPositions
@@ -29,7 +30,19 @@ class VisionTransformer(nn.Module):
     """Classifies images by the encoder's output for a class token that stands before the patches (§3.1)."""
 
     model: Model
-    image: Image
+    images: Images
+
+    @classmethod
+    def of(cls, config: Config) -> 'VisionTransformer':
+        """Returns the model that a config describes."""
+        return cls(config.model, config.images)
+
+    @classmethod
+    def blank(cls, config: Config, rows: int, length: int) -> Batch:
+        """Returns black images."""
+        del length
+        size, channels = config.images.size, config.images.channels
+        return {'image': np.zeros((rows, size, size, channels), np.uint8)}
 
     def setup(self):
         m = self.model
@@ -43,7 +56,7 @@ class VisionTransformer(nn.Module):
         self.positions = InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
         self.encoder = Encoder(m)
-        self.head = nn.Dense(self.image.classes, **linear)
+        self.head = nn.Dense(self.images.classes, **linear)
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B K']:
         """The logits of the classes."""
@@ -51,7 +64,7 @@ class VisionTransformer(nn.Module):
 
     def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
         """The encoder's output for the class token, then for every patch."""
-        x = self.patch(patches(batch['image'], self.image.patch))
+        x = self.patch(patches(batch['image'], self.images.patch))
         first = jnp.broadcast_to(self.class_token.astype(x.dtype), (len(x), 1, x.shape[-1]))
         x = jnp.concatenate([first, x], axis=1)
         places: Int[Array, 'B S'] = jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2])

@@ -12,6 +12,8 @@ from transformer.tasks.contract import Task, bound_sums
 TASKS = {
     'translation': 'transformer.tasks.translation.task',
     'language': 'transformer.tasks.language.task',
+    'masked': 'transformer.tasks.masked.task',
+    'images': 'transformer.tasks.images.task',
 }
 
 

@@ -10,13 +10,14 @@ from etils import epy
 
 from transformer import files
 from transformer.config import ConfigError, Data
-from transformer.data.fields import SPLITS, Reading, Row
+from transformer.data.fields import SPLITS, Gap, Reading, Row
 from transformer.data.sources import images, pictures
 from transformer.data.sources.grammar import sentences
 from transformer.data.sources.text import Origin
 
 # Importing it builds tables of forms, and few programs judge sentences.
 with epy.lazy_imports():
+    from transformer.data.sources.grammar import articles
     from transformer.data.sources.grammar import reader as grammar_reader
 
 LANGUAGES = ('en', 'de')
@@ -64,6 +65,11 @@ def sentence_splits(reading: Reading) -> tuple[str, ...]:
 def sentence_judge(reading: Reading) -> Callable[[str], bool] | None:
     """A function that tells whether a German sentence is grammatical; None for other texts."""
     return grammar_reader.is_grammatical if reading.languages() == ['de'] else None
+
+
+def sentence_gaps(reading: Reading) -> Callable[[str, str], list[Gap]] | None:
+    """A function that finds articles in German sentences that have one right form; None for other texts."""
+    return articles.article_gaps if reading.languages() == ['de'] else None
 
 
 def picture_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import SPLITS, Image, Label, Reading, Row, Text
+from transformer.data.fields import SPLITS, Gap, Image, Label, Reading, Row, Text
 from transformer.data.sources import generated, images, pictures, text, tfds
 from transformer.data.sources.grammar import sentences
 from transformer.data.sources.text import Origin
@@ -37,6 +37,7 @@ class Reader(NamedTuple):
     facts: Callable[[Data, Reading], dict[str, object]] = lambda data, reading: {}
     versions: Callable[[], dict[str, object]] = lambda: {}
     judge: Callable[[Reading], Callable[[str], bool] | None] = lambda reading: None
+    gaps: Callable[[Reading], Callable[[str, str], list[Gap]] | None] = lambda reading: None
     classes: Callable[[Data], tuple[str, ...]] = lambda data: ()
 
 
@@ -49,6 +50,7 @@ READERS = {
         splits=generated.sentence_splits,
         versions=lambda: {'grammar': sentences.VERSION},
         judge=generated.sentence_judge,
+        gaps=generated.sentence_gaps,
     ),
     'tfds': Reader(
         (Text,),
@@ -147,6 +149,11 @@ def classes(data: Data, label: Label) -> tuple[str, ...]:
       ConfigError: the files of the training split are missing or damaged.
     """
     return label.names or READERS[data.source].classes(data)
+
+
+def gaps(data: Data, reading: Reading) -> Callable[[str, str], list[Gap]] | None:
+    """A function that finds gaps in a text, `(text, mark) -> gaps`; None if the source knows of none."""
+    return READERS[data.source].gaps(reading)
 
 
 def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[Row]:

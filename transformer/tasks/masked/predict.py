@@ -3,6 +3,7 @@
 import functools
 from collections.abc import Callable, Iterable, Sequence
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from absl import logging
@@ -103,7 +104,7 @@ def predictions(
         return {'tokens': tokens, 'segments': segments, 'places': place}
 
     program = _program(trained.config, _log_p)
-    return batch_shapes.run(program, trained.params, [*map(len, rows)], build, choose, on_done)
+    return batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, choose, on_done)
 
 
 def embed(
@@ -165,7 +166,7 @@ def _log_p(
     config: Config, params: ensemble.Params, key: None, rows: dict[str, Int[Array, 'R ...']]
 ) -> Float[Array, 'R V']:
     logits = ensemble.logits(config, params, {**_text(rows), 'places': rows['places']}, key)[:, 0]
-    return logits - jnp.logaddexp.reduce(logits, axis=-1, keepdims=True)
+    return jax.nn.log_softmax(logits, axis=-1)
 
 
 def _outputs(

@@ -10,9 +10,8 @@ from transformer.data import cache as data_cache
 from transformer.data import text_input
 from transformer.data.batches import Batches
 from transformer.data.dataset import Dataset
-from transformer.data.fields import Reading, Text
+from transformer.data.fields import Gap, Reading, Text
 from transformer.data.sources import reader
-from transformer.data.sources.gap import Gap
 from transformer.nn import ensemble
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
@@ -41,7 +40,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
     data, train, training = config.data, config.train, split == 'train'
     texts = dataset.splits[split]
     if config.model.positions == 'learned' and not training:
-        texts = text_input.cut_with_warning(texts, config.model.max_len, split)
+        texts = text_input.cut_and_told(texts, config.model.max_len, split)
     rows = Batches(texts, data, train.microbatches, train.seed, training)
     return MaskedBatches(rows, config.masked.rate, dataset.codec.size, train.seed, split)
 

@@ -1,0 +1,31 @@
+"""Gaps in German sentences: articles of which the sentence allows one form only."""
+
+import re
+
+from transformer.data.fields import Gap
+from transformer.data.sources.grammar.reader import is_grammatical
+
+# The forms of the definite and of the indefinite article.
+ARTICLES = (
+    ('der', 'die', 'das', 'den', 'dem', 'des'),
+    ('ein', 'eine', 'einen', 'einem', 'einer', 'eines'),
+)
+
+
+def article_gaps(text: str, mark: str) -> list[Gap]:
+    """The articles of a grammatical sentence whose other forms would make it ungrammatical.
+
+    Gender and case are then decided by the other words.
+
+    Args:
+      mark: what stands in the place of the article.
+    """
+    gaps = []
+    for word in re.finditer(r'\w+', text):
+        forms = next((forms for forms in ARTICLES if word[0].lower() in forms), ())
+        if word[0][0].isupper():
+            forms = tuple(form.capitalize() for form in forms)
+        before, after = text[: word.start()], text[word.end() :]
+        if [form for form in forms if is_grammatical(before + form + after)] == [word[0]]:
+            gaps.append(Gap(before + mark + after, forms, word[0]))
+    return gaps

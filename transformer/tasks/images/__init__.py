@@ -1,0 +1,15 @@
+"""Images: the class of an image (Vision Transformer, Dosovitskiy et al. 2021)."""
+
+from transformer.tasks.commands import NBEST, Command
+
+COMMANDS = {
+    'classify': Command(
+        'Write the likeliest class of each image file, PNG or JPEG.',
+        flags=NBEST,
+        examples=(
+            '{} classify --workdir=FOLDER photo.png',
+            '{} classify --workdir=FOLDER --nbest=3 --scores *.png',
+        ),
+        reads='files',
+    ),
+}

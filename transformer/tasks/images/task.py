@@ -1,0 +1,140 @@
+"""The task of images: classes by the Vision Transformer, their loss and accuracy."""
+
+import functools
+from collections.abc import Callable, Sequence
+
+import jax
+import numpy as np
+from etils import epath
+from jaxtyping import Array, Float, UInt8
+
+from transformer import parallel
+from transformer.config import Config, ConfigError
+from transformer.data import cache as data_cache
+from transformer.data.batches import DenseBatches
+from transformer.data.dataset import Dataset
+from transformer.data.fields import Image, Label, Reading
+from transformer.data.rows import rows_per_batch
+from transformer.data.sources import images
+from transformer.inference import batch_shapes
+from transformer.inference.generate import OnDone
+from transformer.nn import ensemble
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
+from transformer.tokens import Batch
+from transformer.training import losses, split_sums
+
+
+def image_type(config: Config) -> Image:
+    """The size and channels of the images."""
+    return Image(config.images.size, config.images.size, config.images.channels)
+
+
+def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress, **how) -> Dataset:
+    """Reads the images and classes of every split.
+
+    Raises:
+      ConfigError: there are more or fewer classes than `images.classes`.
+    """
+    reading = Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_pairs'))
+    dataset = data_cache.prepare(config.data, reading, cache, progress, **how)
+    if dataset.codec.size != config.images.classes:
+        raise ConfigError(
+            f'images.classes={config.images.classes}: the data has {dataset.codec.size} classes'
+        )
+    return dataset
+
+
+def batches(config: Config, dataset: Dataset, split: str) -> DenseBatches:
+    """As many images as `data.batch_tokens` patches hold; on splits other than train all, in order."""
+    rows = rows_per_batch(config.data, config.images.positions, config.train.microbatches)
+    return DenseBatches(
+        dataset.splits[split], rows, config.train.microbatches, config.train.seed, split == 'train'
+    )
+
+
+def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
+    """Cross-entropy of the classes."""
+    batch = losses.all_rows(batch)
+    eps_ls = config.train.eps_ls if key is not None else 0.0
+    logits = ensemble.logits(config, params, batch, key)
+    return losses.cross_entropy_sums(logits, batch['label'], batch['weight'], eps_ls)
+
+
+def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
+    """Loss and accuracy; the lines are the likeliest class of every image."""
+    config = trained.config
+    scores = split_sums.means(bound_sums(sums, config), trained.params, batches(config, dataset, split))
+    values = dataset.splits[split].fields['image'].values
+    return Scored(scores, {}, [answers[0].text for answers in likeliest(trained, values)])
+
+
+def classify(
+    trained: Trained,
+    paths: Sequence[epath.PathLike],
+    *,
+    best: int = 1,
+    first: int = 0,
+    on_done: OnDone = lambda files: None,
+) -> list[list[Hypothesis]]:
+    """The likeliest classes of images in files, with their probabilities.
+
+    Args:
+      paths: of PNG or JPEG files; images of other sizes are resized.
+      best: how many classes for each image.
+
+    Raises:
+      ConfigError: there are not so many classes, or a file is missing, damaged or no image.
+    """
+    del first
+    if best > trained.config.images.classes:
+        raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
+    size = image_type(trained.config)
+    return likeliest(trained, [images.read(epath.Path(path), size) for path in paths], best, on_done)
+
+
+def likeliest(
+    trained: Trained,
+    pixels: Sequence[UInt8[np.ndarray, 'h w c']],
+    best: int = 1,
+    on_done: OnDone = lambda images: None,
+) -> list[list[Hypothesis]]:
+    """The `best` likeliest classes of images, each with its probability."""
+    config, labels = trained.config, trained.codec.of('label')
+
+    def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R h w c']:
+        rows = np.zeros((shape[0], *image_type(config)), np.uint8)
+        rows[: len(indexes)] = [pixels[i] for i in indexes]
+        return rows
+
+    def finish(_, logp: Float[np.ndarray, ' K']) -> list[Hypothesis]:
+        order = np.argsort(-logp, kind='stable')[:best]
+        return [Hypothesis(labels.decode(int(k)), float(np.exp(logp[k]))) for k in order]
+
+    lengths = [config.images.positions] * len(pixels)
+    return batch_shapes.run(_program(config), (trained.params, None), lengths, build, finish, on_done)
+
+
+@functools.lru_cache(maxsize=4)
+def _program(config: Config) -> Callable:
+    """`(params, None, batches of images) -> log p [R K] of each`."""
+    return parallel.map_rows(functools.partial(_log_p, config), config.train.matmul_precision)
+
+
+def _log_p(
+    config: Config, params: ensemble.Params, key: None, pixels: UInt8[Array, 'R h w c']
+) -> Float[Array, 'R K']:
+    return jax.nn.log_softmax(ensemble.logits(config, params, {'image': pixels}, key), axis=-1)
+
+
+TASK = Task(
+    prepare=prepare,
+    batches=batches,
+    sums=sums,
+    evaluate=evaluate,
+    measures=(
+        Measure('loss', 'loss per image', ('loss',)),
+        Measure('accuracy', 'images right', ('accuracy',), 2, 'higher', percent=True),
+    ),
+    verbs={'classify': classify},
+)
