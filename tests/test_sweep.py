@@ -85,12 +85,12 @@ def process_of(run: runs.Run) -> psutil.Process:
 
 
 def fail_and_kill(call: list[str], workdir: pathlib.Path) -> tuple[threading.Thread, list[str]]:
-    """Sees to it that of three rows with two seeds one fails and one is killed; who kills, and the call."""
+    """Prepares two rows with two seeds, of which one run fails and one is killed; who kills, and the call."""
     (workdir / 'A1-seed1').mkdir(parents=True)
     (workdir / 'A1-seed1' / 'notes.txt').write_text('mine')
-    killed = threading.Thread(target=lambda: process_of(run_of(workdir, 'C6', 2)).kill(), daemon=True)
+    killed = threading.Thread(target=lambda: process_of(run_of(workdir, 'base', 2)).kill(), daemon=True)
     killed.start()
-    rows = ['run', *call, '--rows=base,A1,C6', '--seeds=2', f'--workdir={workdir}']
+    rows = ['run', *call, '--rows=base,A1', '--seeds=2', f'--workdir={workdir}']
     return killed, rows
 
 
@@ -101,11 +101,10 @@ def run_of(workdir: pathlib.Path, row: str, seed: int) -> runs.Run:
 def check_failed(workdir: pathlib.Path) -> None:
     found = states(workdir)
     assert {name: state.state for name, state in found.items()} == {
-        'base-seed1': 'done', 'base-seed2': 'done', 'A1-seed1': 'failed', 'A1-seed2': 'done',
-        'C6-seed1': 'done', 'C6-seed2': 'failed',
+        'base-seed1': 'done', 'base-seed2': 'failed', 'A1-seed1': 'failed', 'A1-seed2': 'done',
     }  # fmt: skip
     assert 'A1-seed1: not empty and holds no config.json' in found['A1-seed1'].error
-    assert found['C6-seed2'].error.startswith('killed by SIGKILL')
+    assert found['base-seed2'].error.startswith('killed by SIGKILL')
     assert found['base-seed1'].step == 4
 
 
@@ -116,18 +115,18 @@ def reported(workdir: pathlib.Path, capsys) -> tuple[dict[str, str], list[str]]:
     table = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines if line.startswith('|')]
     column = table[0].index('PPL ours')
     notes = [line for line in lines if '-seed' in line]
-    return {row[0]: row[column] for row in table[2:] if row[0] in ('base', 'A1', 'C6', 'E')}, notes
+    return {row[0]: row[column] for row in table[2:] if row[0] in ('base', 'A1', 'E')}, notes
 
 
 def check_reported(workdir: pathlib.Path, capsys, *, failed: bool) -> None:
     shown, notes = reported(workdir, capsys)
     seeds = {name: cell.partition('(')[2] for name, cell in shown.items()}
     # E was not chosen.
-    assert seeds == {'base': '2)', 'A1': '1)' if failed else '2)', 'C6': '1)' if failed else '2)'}
+    assert seeds == dict.fromkeys(('base', 'A1'), '1)' if failed else '2)')
     assert len(notes) == (2 if failed else 0)
     if failed:
-        assert 'A1-seed1: failed at step 0: ' in notes[0] and 'holds no config.json' in notes[0]
-        assert 'C6-seed2: failed at step ' in notes[1] and 'killed by SIGKILL' in notes[1]
+        assert 'base-seed2: failed at step ' in notes[0] and 'killed by SIGKILL' in notes[0]
+        assert 'A1-seed1: failed at step 0: ' in notes[1] and 'holds no config.json' in notes[1]
 
 
 def results(workdir: pathlib.Path) -> dict[str, tuple[str, float]]:
@@ -142,37 +141,36 @@ def test_a_sweep_on_this_machine(call, tmp_path, capsys):
     assert sweep.main(['sweep', *argv, '--parallel=2']) == 1
     killed.join()
     out = capsys.readouterr().out
-    assert out.startswith(f'{tmp_path}: 6 of 6 runs to do\n')
-    assert '2 of 6 runs are not done' in out
+    assert out.startswith(f'{tmp_path}: 4 of 4 runs to do\n')
+    assert '2 of 4 runs are not done' in out
     check_failed(tmp_path)
     check_reported(tmp_path, capsys, failed=True)
     assert sweep.main(['sweep', 'status', f'--workdir={tmp_path}']) == 0
     shown = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()}
-    assert shown['base-seed2'].split()[1:4] == ['done', '4/4', '0:00:00']
-    assert 'failed' in shown['C6-seed2'] and 'SIGKILL' in shown['C6-seed2']
-    assert shown[f'{tmp_path}:'] == f'{tmp_path}: 4 done, 2 failed'
+    assert shown['A1-seed2'].split()[1:4] == ['done', '4/4', '0:00:00']
+    assert 'failed' in shown['base-seed2'] and 'SIGKILL' in shown['base-seed2']
+    assert shown[f'{tmp_path}:'] == f'{tmp_path}: 2 done, 2 failed'
     before = results(tmp_path)
     (tmp_path / 'A1-seed1' / 'notes.txt').unlink()
     assert sweep.main(['sweep', *argv, '--parallel=2']) == 0
     out = capsys.readouterr().out
-    assert f'{tmp_path}: 2 of 6 runs to do' in out
-    assert {line.split()[1] for line in out.splitlines()[1:]} == {'A1-seed1:', 'C6-seed2:'}
+    assert f'{tmp_path}: 2 of 4 runs to do' in out
+    assert {line.split()[1] for line in out.splitlines()[1:]} == {'A1-seed1:', 'base-seed2:'}
     after = results(tmp_path)
-    assert {state.state for state in states(tmp_path).values()} == {'done'} and len(after) == 6
+    assert {state.state for state in states(tmp_path).values()} == {'done'} and len(after) == 4
     assert before.items() <= after.items()
-    digests = {digest for digest, _ in after.values()}
-    assert len(digests) == 6
+    assert len({digest for digest, _ in after.values()}) == 4
     check_reported(tmp_path, capsys, failed=False)
     assert sweep.main(['sweep', *argv]) == 0
-    assert capsys.readouterr().out == f'{tmp_path}: 0 of 6 runs to do\n'
+    assert capsys.readouterr().out == f'{tmp_path}: 0 of 4 runs to do\n'
 
 
 def test_a_sweep_of_language_models(text, tmp_path, capsys):
     """Table, scale and measures are another task's; sweep and report are the same."""
     of_text = {'data.source': 'text', 'data.dir': text, 'data.dev': 'val', 'data.test': 'val'}
     of_text['train.average_last'] = 0
-    call = ['--table=language', '--rows=base,relative', *sets(SMALL | of_text), f'--workdir={tmp_path}']
-    assert sweep.main(['sweep', 'run', *call, '--parallel=2']) == 0
+    call = ['--table=language', '--rows=base', *sets(SMALL | of_text), f'--workdir={tmp_path}']
+    assert sweep.main(['sweep', 'run', *call]) == 0
     assert runs.read_sweep(tmp_path).scale == 'language'
     capsys.readouterr()
     assert report.main(['report', f'--workdir={tmp_path}', '--format=markdown']) == 0
@@ -219,11 +217,11 @@ def test_a_sweep_on_slurm(call, tmp_path, capsys):
     killed, argv = fail_and_kill(call, tmp_path)
     argv += ON_SLURM
     assert sweep.main(['sweep', *argv]) == 0
-    assert '6 of 6 runs to do\nsubmitted as ' in capsys.readouterr().out
+    assert '4 of 4 runs to do\nsubmitted as ' in capsys.readouterr().out
     assert {'queued', 'running'} & {state.state for state in states(tmp_path).values()}
     # What waits or runs is not submitted again.
     assert sweep.main(['sweep', *argv]) == 0
-    assert capsys.readouterr().out == f'{tmp_path}: 0 of 6 runs to do\n'
+    assert capsys.readouterr().out == f'{tmp_path}: 0 of 4 runs to do\n'
     wait(tmp_path)
     killed.join()
     check_failed(tmp_path)
@@ -231,10 +229,10 @@ def test_a_sweep_on_slurm(call, tmp_path, capsys):
     before = results(tmp_path)
     (tmp_path / 'A1-seed1' / 'notes.txt').unlink()
     assert sweep.main(['sweep', *argv]) == 0
-    assert f'{tmp_path}: 2 of 6 runs to do' in capsys.readouterr().out
+    assert f'{tmp_path}: 2 of 4 runs to do' in capsys.readouterr().out
     wait(tmp_path)
     after = results(tmp_path)
-    assert {state.state for state in states(tmp_path).values()} == {'done'} and len(after) == 6
+    assert {state.state for state in states(tmp_path).values()} == {'done'} and len(after) == 4
     assert before.items() <= after.items()
     check_reported(tmp_path, capsys, failed=False)
 

@@ -152,9 +152,9 @@ def _score_columns(comparison: Comparison, score: Score, rows: Sequence[Summary]
 
     values = [ours(row, summary) for row, summary in zip(comparison.rows, rows, strict=True)]
     shown = [
-        column(name, lambda s: _number(s.paper, papers)),
+        column(name, lambda s: _text(s.paper, lambda number: f'{number:{papers}}')),
         Column(f'{name}{mine}', 'score', values, [count(s.values) for s in rows]),
-        column(f'Δ{name}', lambda s: _number(s.difference.paper, f'+{papers}')),
+        column(f'Δ{name}', lambda s: _text(s.difference.paper, lambda number: f'{number:+{papers}}')),
         column(f'Δ{name}{mine}', lambda s: difference(s.difference)),
         column(
             f'Δ{name} 95%',
@@ -188,51 +188,39 @@ def _text(value, form: Callable[[object], str]) -> str:
     return '' if value is None else form(value)
 
 
-def _number(value: float | None, form: str, unit: str = '') -> str:
-    return '' if value is None else f'{value:{form}}{unit}'
+def costs(row: Measured) -> dict[str, float | None]:
+    """The parameters, FLOPs, speed and seconds of a row's training, without rounding; None where unknown.
 
-
-class Costs(NamedTuple):
-    """What a row's training cost, without rounding; None where it is unknown.
-
-    Attributes:
-      params: of the model.
-      flops: of the updates that were made, which are fewer where a training stopped early; else of all.
-      speed: target tokens a second of updates; None also for results of versions that did not record it.
-      seconds: of training, the mean over runs.
+    FLOPs are counted for the updates that were made, which are fewer where a training stopped early. The
+    speed is target tokens a second of updates, which earlier versions did not record.
     """
-
-    params: int | None
-    flops: float
-    speed: float | None
-    seconds: float | None
-
-
-def costs(row: Measured) -> Costs:
-    """What a row's training cost."""
     steps = [run.result['steps'] for run in row.done] or [row.config.train.steps]
     speeds = [run.result['tokens_per_second'] for run in row.done if run.result.get('tokens_per_second')]
-    return Costs(
-        params=row.done[0].result['params'] if row.done else None,
-        flops=cost.update_flops(row.config) * statistics.mean(steps),
-        speed=statistics.mean(speeds) if speeds else None,
-        seconds=statistics.mean(run.result['seconds'] for run in row.done) if row.done else None,
-    )
+    return {
+        'params': row.done[0].result['params'] if row.done else None,
+        'FLOPs': cost.update_flops(row.config) * statistics.mean(steps),
+        'speed': statistics.mean(speeds) if speeds else None,
+        'seconds': statistics.mean(run.result['seconds'] for run in row.done) if row.done else None,
+    }
 
 
 def _costs(comparison: Comparison) -> list[Column]:
     ours = ' ours' if comparison.several else ''
-    papers = [row.row.paper for row in comparison.rows]
     rows = [costs(row) for row in comparison.rows]
+    papers = [row.row.paper for row in comparison.rows]
+
+    def texts(numbers: Sequence[dict], key: str, form: str, unit: str = '', divisor: float = 1) -> list[str]:
+        return [_text(each.get(key), lambda value: f'{value / divisor:{form}}{unit}') for each in numbers]
+
     columns = {
-        'params': [_number(paper.get('params'), 'g', 'M') for paper in papers],
-        f'params{ours}': [_text(each.params, lambda count: f'{count / 1e6:.2f}M') for each in rows],
-        'FLOPs': [_number(paper.get('FLOPs'), '.1e') for paper in papers],
-        f'FLOPs{ours}': [_number(each.flops, '.2e') for each in rows],
-        'tokens/s': [_number(each.speed, ',.0f') for each in rows] if comparison.table.speed else [],
-        'hours': [_text(each.seconds, lambda seconds: f'{seconds / 3600:.3g}') for each in rows],
+        'params': texts(papers, 'params', 'g', 'M'),
+        f'params{ours}': texts(rows, 'params', '.2f', 'M', 1e6),
+        'FLOPs': texts(papers, 'FLOPs', '.1e'),
+        f'FLOPs{ours}': texts(rows, 'FLOPs', '.2e'),
+        'tokens/s': texts(rows, 'speed', ',.0f') if comparison.table.speed else [],
+        'hours': texts(rows, 'seconds', '.3g', divisor=3600),
     }
-    return [Column(heading, 'cost', texts) for heading, texts in columns.items()]
+    return [Column(heading, 'cost', cells) for heading, cells in columns.items()]
 
 
 def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, object]]:
@@ -254,10 +242,10 @@ def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, 
             record
             | {
                 'params_paper': millions and millions * 1e6,
-                'params': of_row.params,
+                'params': of_row['params'],
                 'FLOPs_paper': row.row.paper.get('FLOPs'),
-                'FLOPs': of_row.flops,
-                'training_seconds_mean': of_row.seconds,
+                'FLOPs': of_row['FLOPs'],
+                'training_seconds_mean': of_row['seconds'],
             }
         )
     return records
