@@ -27,12 +27,12 @@ def get_config():
             'data.row_len': 40,
             'data.max_len': 40,
             'data.batch_tokens': 2048,
-            'train.steps': 1500,
+            'train.steps': 1800,
             'train.eps_ls': 0.0,
             'train.warmup_steps': 300,
             'train.lr_constant': 0.8,
             'train.log_every': 50,
-            'train.eval_every': 500,
-            'train.checkpoint_every': 500,
+            'train.eval_every': 600,
+            'train.checkpoint_every': 600,
         }
     )

@@ -1,0 +1,254 @@
+"""Masked words: what is hidden, recomputed by its definition; the loss in numpy; verbs; resuming."""
+
+import io
+import json
+import pathlib
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+
+import transformer
+from transformer import config as configs
+from transformer import parallel
+from transformer.actions import train as action
+from transformer.cli import main as run
+from transformer.config import ConfigError, config_dict, resolve
+from transformer.data.fields import Gap
+from transformer.data.sources.grammar.articles import article_gaps
+from transformer.nn import models
+from transformer.tasks import sums_of, task_of
+from transformer.tasks.masked import masking
+from transformer.tasks.masked.masking import MASK, hide
+from transformer.tokens import EOS, Tokens
+from transformer.training.step import gradients, initial_state
+
+OPTIONS = {
+    'train.task': 'masked',
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 24,
+    'model.h': 2,
+    'model.positions': 'learned',
+    'model.max_len': 40,
+    'model.activation': 'gelu',
+    'model.vocab_size': 400,
+    'data.source': 'grammar',
+    'data.name': None,
+    'data.language': 'de',
+    'data.train_pairs': 200,
+    'data.pieces': 400,
+    'data.batching': 'packed',
+    'data.row_len': 40,
+    'data.max_len': 40,
+    'data.batch_tokens': 640,
+    'train.steps': 4,
+    'train.warmup_steps': 4,
+    'train.checkpoint_every': 2,
+    'train.eval_every': 4,
+    'train.log_every': 1,
+}
+
+
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory) -> action.Finished:
+    folder = epath.Path(tmp_path_factory.mktemp('masked') / 'run')
+    return action.run_training(resolve(config_dict(OPTIONS)), folder, '')
+
+
+@pytest.fixture(scope='module')
+def trained(finished, tmp_path_factory) -> pathlib.Path:
+    """The work directory of the model."""
+    [folder] = tmp_path_factory.getbasetemp().glob('masked*/run')
+    return folder
+
+
+def rows_of(rng, rows=400, width=40) -> Tokens:
+    """Rows of one text each, with its end; the last one is empty."""
+    lengths = rng.integers(2, width + 1, rows)
+    lengths[-1] = 0
+    real = np.arange(width) < lengths[:, None]
+    tokens = np.where(real, rng.integers(3, 400, (rows, width)), 0)
+    tokens[np.arange(rows - 1), lengths[:-1] - 1] = EOS
+    positions = np.where(real, np.arange(width), 0)
+    return Tokens(*(x.astype(np.int32) for x in (tokens, real, positions)))
+
+
+def bits_of(rng, rows: Tokens) -> np.ndarray:
+    shape = (len(rows.tokens), 3, rows.tokens.shape[1])
+    return rng.integers(0, 2**64, shape, dtype=np.uint64)
+
+
+def test_what_is_hidden():
+    """15 % of each row's pieces, never an end; of these 80 % masked, 10 % random, 10 % as they were."""
+    rng = np.random.default_rng(0)
+    rows = rows_of(rng)
+    hidden = hide(rows, 0.15, 400, bits_of(rng, rows))
+    outcomes = []
+    for r, (before, after) in enumerate(zip(rows.tokens, hidden['text'].tokens, strict=True)):
+        pieces = [i for i, token in enumerate(before) if rows.segments[r, i] and token != EOS]
+        chosen = hidden['places'][r][hidden['weight'][r] > 0].tolist()
+        assert len(chosen) == len(set(chosen)) == (max(1, np.rint(0.15 * len(pieces))) if pieces else 0)
+        assert set(chosen) <= set(pieces)
+        np.testing.assert_array_equal(hidden['target'][r][: len(chosen)], before[chosen])
+        unchanged = [i for i in range(len(before)) if i not in chosen]
+        np.testing.assert_array_equal(after[unchanged], before[unchanged])
+        outcomes += [
+            'masked' if after[i] == MASK else 'kept' if after[i] == before[i] else 'random' for i in chosen
+        ]
+    shares = {name: outcomes.count(name) / len(outcomes) for name in ('masked', 'random', 'kept')}
+    expected = {'masked': 0.8, 'random': 0.1, 'kept': 0.1}
+    # Four standard deviations of a share.
+    for name, share in expected.items():
+        assert abs(shares[name] - share) < 4 * (share * (1 - share) / len(outcomes)) ** 0.5
+    assert (hidden['text'].tokens[:, :][hidden['text'].segments > 0] >= EOS).all()
+
+
+def test_masks_differ_by_step_and_row_in_training_and_are_fixed_on_dev(finished):
+    config = resolve(config_dict(OPTIONS))
+    dataset = finished.dataset
+    batches = {split: task_of(config).batches(config, dataset, split) for split in ('train', 'dev')}
+    train, dev = batches['train'], batches['dev']
+    first, epoch = train.batch(0), train.steps_per_epoch
+    np.testing.assert_array_equal(train.batch(0)['places'], first['places'])
+    assert not np.array_equal(train.batch(epoch)['places'], first['places'])
+    assert not np.array_equal(first['places'][0], first['places'][1])
+    for name, part in train.batch(0, slice(4, 8)).items():
+        for found, whole in zip(jax.tree.leaves(part), jax.tree.leaves(first[name]), strict=True):
+            np.testing.assert_array_equal(found, whole[4:8])
+    again = task_of(config).batches(config, dataset, 'dev')
+    np.testing.assert_array_equal(again.batch(1)['target'], dev.batch(1)['target'])
+
+
+def random_batch(rows=16):
+    rng = np.random.default_rng(1)
+    texts = rows_of(rng, rows)
+    return hide(texts, 0.15, 400, bits_of(rng, texts))
+
+
+def test_the_loss_is_that_of_the_hidden_pieces_alone():
+    config = resolve(config_dict(OPTIONS))
+    params = jax.device_get(initial_state(config).params)
+    batch = random_batch()
+    whole = {'text': jax.tree.map(jnp.asarray, batch['text'])}
+    logits = np.float64(models.build(config).apply({'params': params}, whole, train=False))
+    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    chosen = [
+        (r, place, target)
+        for r in range(len(batch['weight']))
+        for place, target, weight in zip(
+            batch['places'][r], batch['target'][r], batch['weight'][r], strict=True
+        )
+        if weight
+    ]
+    found = sums_of(config)(params, jax.tree.map(lambda x: jnp.asarray(x)[None], batch), None)
+    assert float(found['weight']) == len(chosen)
+    assert float(found['loss']) == pytest.approx(-sum(logp[r, p, t] for r, p, t in chosen), rel=1e-5)
+    assert float(found['correct']) == sum(logp[r, p].argmax() == t for r, p, t in chosen)
+
+
+@pytest.mark.parametrize(('devices', 'accumulate'), [(1, 4), (8, 1), (2, 2)])
+def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, devices, accumulate):
+    def of(devices: int, accumulate: int):
+        chosen = jax.devices()[:devices]
+        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
+        config = resolve(config_dict(OPTIONS | {'train.accumulate': accumulate}))
+
+        def step(params, batch):
+            return parallel.sum_over_devices(gradients(config, sums_of(config), params, batch, jnp.int32(3)))
+
+        params = jax.device_get(initial_state(config).params)
+        batch = parallel.to_devices(random_batch(), config.train.microbatches)
+        return jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
+
+    (found, sums), (expected, same) = of(devices, accumulate), of(1, 1)
+    assert float(sums['loss']) == pytest.approx(float(same['loss']), rel=1e-5)
+    norm = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected)))
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.linalg.norm(ours - theirs) <= 1e-5 * norm
+
+
+def test_padding_packing_and_order_change_nothing():
+    config = resolve(config_dict(OPTIONS))
+    params = {'params': jax.device_get(initial_state(config).params)}
+    apply = lambda *parts: models.build(config).apply(
+        params, {'text': Tokens(*map(jnp.asarray, parts))}, train=False
+    )
+    rng = np.random.default_rng(2)
+    one, two = rng.integers(3, 400, (1, 5)), rng.integers(3, 400, (1, 4))
+    ones, place = np.ones_like, lambda x: np.arange(x.shape[1])[None]
+    alone = [apply(x, ones(x), place(x))[0] for x in (one, two)]
+    packed = apply(
+        np.concatenate([one, two, [[0, 0]]], axis=1),
+        np.array([[1] * 5 + [2] * 4 + [0] * 2]),
+        np.array([[*range(5), *range(4), 0, 0]]),
+    )[0]
+    np.testing.assert_allclose(packed[:5], alone[0], atol=2e-5)
+    np.testing.assert_allclose(packed[5:9], alone[1], atol=2e-5)
+    both = np.concatenate([one[:, :4], two])
+    turned = apply(both[::-1], ones(both), np.concatenate([place(two)] * 2))
+    np.testing.assert_allclose(
+        turned[::-1], apply(both, ones(both), np.concatenate([place(two)] * 2)), atol=2e-5
+    )
+
+
+def test_a_killed_training_ends_as_one_that_was_not(trained, tmp_path):
+    def killed(step: int, numbers: dict) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        action.train(config_dict(OPTIONS), tmp_path / 'run', on_metrics=killed)
+    result = action.train(config_dict(OPTIONS), tmp_path / 'run')
+    whole = json.loads((trained / 'result.json').read_text())
+    assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
+    assert set(result['scores']['dev']) >= {'loss', 'perplexity', 'accuracy', 'gaps'}
+
+
+def test_gaps_are_articles_that_the_sentence_decides():
+    text = 'Der Bauer sah einen Hund.'
+    gaps = article_gaps(text, '[MASK]')
+    assert gaps[0] == Gap('[MASK] Bauer sah einen Hund.', ('Der', 'Die', 'Das', 'Den', 'Dem', 'Des'), 'Der')
+    assert [gap.right for gap in gaps] == ['Der', 'einen']
+    # "die Kinder" may be subject or object, singular or plural only by its article: not every gap is decided.
+    assert not article_gaps('Das ist kein Satz der Grammatik.', '[MASK]')
+
+
+def test_fill_and_embed(trained):
+    model = transformer.load(trained)
+    lines = ['[MASK] Bauer schläft.', 'kein Platz', 'Der [MASK].', '']
+    found = model.fill(lines, best=3)
+    assert [len(words) for words in found] == [3, 3, 3, 3]
+    assert found[1] == found[3] == [('', 0.0)] * 3
+    probabilities = [word.score for word in found[0]]
+    assert probabilities == sorted(probabilities, reverse=True) and 0 < sum(probabilities) <= 1
+    vectors = model.embed(['Der Hund schläft.', 'Ja.'])
+    assert vectors.shape == (2, 16)
+    # Alone or among others, a text has the same vector.
+    np.testing.assert_allclose(model.embed(['Ja.'])[0], vectors[1], atol=1e-5)
+    assert not np.allclose(vectors, model.embed(['Der Hund schläft.', 'Ja.'], pool='first'))
+    with pytest.raises(ConfigError, match='pool'):
+        model.embed(['Ja.'], pool='last')
+
+
+def test_the_commands(trained, monkeypatch, capfd):
+    def call(*argv: str) -> list[str]:
+        monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO('Der [MASK] schläft.\n'.encode())))
+        capfd.readouterr()
+        assert run.main(['run.py', *argv, f'--workdir={trained}']) == 0
+        return capfd.readouterr().out.splitlines()
+
+    words = call('fill', '--nbest=2', '--scores')
+    assert [line.split('\t')[0] for line in words] == ['0', '0'] and len(words[0].split('\t')) == 3
+    [vector] = call('embed', '--pool=first')
+    assert json.loads(vector)['line'] == 0 and len(json.loads(vector)['vector']) == 16
+
+
+def test_options_of_the_task_mean_nothing_elsewhere():
+    with pytest.raises(ConfigError, match=r'masked\.rate'):
+        resolve(config_dict({'masked.rate': 0.3}))
+    assert configs.flatten(resolve(config_dict(OPTIONS | {'masked.rate': 0.3})))['masked.rate'] == 0.3
+    assert pytest.approx(0.9) == masking.MASKED + masking.RANDOM
