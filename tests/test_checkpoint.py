@@ -127,10 +127,8 @@ def test_fingerprint_sees(change):
 @pytest.mark.parametrize(
     ('keep', 'losses', 'kept', 'best'),
     [
-        (2, [1.0, 9.0, 3.0, 8.0, 2.0], [1, 4, 5], 1),
-        (2, [5.0, 4.0, 3.0], [2, 3], 3),
+        (2, [1.0, 9.0, None, 8.0, 1.0], [1, 4, 5], 1),
         (1, [None, None, None], [3], None),
-        (1, [None, 2.0, None, 2.0, 3.0], [2, 5], 2),
         (1, [float('nan'), 7.0, float('inf')], [2, 3], 2),
     ],
 )

@@ -26,13 +26,6 @@ class Product(NamedTuple):
     dimensions: jax.lax.DotDimensionNumbers
     result: str
 
-    def flops(self) -> float:
-        """Floating-point operations; a multiply-add counts as two."""
-        ((contracted, _), (batch, _)) = self.dimensions
-        left, right = self.left[0], self.right[0]
-        shared = np.prod([left[axis] for axis in (*contracted, *batch)], dtype=float)
-        return 2 * np.prod(left, dtype=float) * np.prod(right, dtype=float) / shared
-
     def prepare(self) -> Callable[[], jax.Array]:
         """Returns a function that computes the product of two random arrays."""
         draw = np.random.default_rng(0)

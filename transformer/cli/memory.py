@@ -1,21 +1,21 @@
-"""How this process takes memory, and gives it back."""
+"""Tunes malloc and the garbage collector for JAX (CPU only)."""
 
 import atexit
 import ctypes
 import gc
 import os
 
-# Numbers of mallopt(3): M_MMAP_THRESHOLD, M_TRIM_THRESHOLD (-1: never) and M_ARENA_MAX.
+# The parameters M_MMAP_THRESHOLD, M_TRIM_THRESHOLD (-1: never) and M_ARENA_MAX of mallopt(3).
 MALLOC = {-3: 2**31 - 1, -1: -1, -8: 1}
-GARBAGE = (50_000, 20, 100)  # of gc.set_threshold; those of Python 3.11 are (700, 10, 10)
+GARBAGE = (50_000, 20, 100)  # for gc.set_threshold; the default of Python 3.11 is (700, 10, 10)
 
 
 def keep_freed_memory() -> None:
-    """Keeps freed memory for the next program, where the C library is glibc and nothing else was asked of it.
+    """Makes glibc keep freed memory, unless the environment configures malloc.
 
-    On CPUs an update takes its memory when it begins and frees it when it ends. glibc gives so much back
-    to the system at once, and the next update waits while its pages are made anew: up to a third of the
-    time of a small model's update. All threads share one heap, because only the first one can be kept.
+    On CPUs an update allocates its memory when it begins and frees it when it ends. By default glibc returns
+    it to the system, and the next update waits for new pages: up to a third of a small model's update. All
+    threads share one heap, because glibc can keep only the first one's memory.
     """
     if {'GLIBC_TUNABLES', 'MALLOC_ARENA_MAX'} & set(os.environ):
         return
@@ -25,10 +25,10 @@ def keep_freed_memory() -> None:
 
 
 def collect_rarely() -> None:
-    """Lets Python look for cycles of garbage less often, and not when it ends.
+    """Makes Python look for cyclic garbage less often, and not at exit.
 
-    Tracing a model keeps so many small objects that by default Python spends a sixth of the time until the
-    first result on looking through them, and does so once more at the end.
+    Tracing a model creates so many small objects that by default Python spends a sixth of the time until the
+    first result on them, and visits all of them once more at exit.
     """
     gc.set_threshold(*GARBAGE)
     atexit.register(gc.freeze)
