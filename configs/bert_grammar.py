@@ -1,7 +1,7 @@
 """Masked words of the German side of the embedded grammar, for two CPU cores (BERT, Devlin et al. 2019).
 
-    python run.py --config=configs/bert_grammar.py
-    echo "Das [MASK] überquerte die Straße." | python run.py fill --workdir=runs/bert_grammar --nbest=5
+python run.py --config=configs/bert_grammar.py
+echo "Das [MASK] überquerte die Straße." | python run.py fill --workdir=runs/bert_grammar --nbest=5
 """
 
 from transformer.config import config_dict

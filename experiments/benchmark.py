@@ -1,13 +1,6 @@
 """Measures the speed and memory of the code on this machine, and prints them beside their aims.
 
-    python -m experiments.benchmark data
-    python -m experiments.benchmark average
-    python -m experiments.benchmark replicas
-    python -m experiments.benchmark train
-    python -m experiments.benchmark recurrent
-    python -m experiments.benchmark decode
-    python -m experiments.benchmark compile
-    python -m experiments.benchmark tpu
+    python -m experiments.benchmark COMMAND
 
 On a machine that runs other work too, the numbers are noisy.
 """

@@ -1,5 +1,6 @@
 """A user's mistakes: one line on standard error, exit status 2, nothing lost."""
 
+import dataclasses
 import functools
 import io
 import json
@@ -9,6 +10,7 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Sequence
 
 import jax
 import numpy as np
@@ -123,11 +125,12 @@ def fails(capfd, *argv: str) -> str:
         (['--config.train.microbatches=12'], ['train.microbatches=12', '8 devices']),
         (['--config.model.vocab_size=300'], ['model.vocab_size=300', 'data.pieces']),
         (['--config.data.stride=4'], ['data.stride=4', "train.task='translation'", 'language']),
-        (['--config.model.kind=decoder'], ["train.task='translation'", 'model.kind=transformer']),
+        (['--config.model.kind=decoder'], ["model.kind='decoder'", "train.task='translation'", 'language']),
         (['--config.data.batching=running'], ['data.batching=running', 'train.task=language']),
-        ([GPT, '--config.model.N_decoder=3'], ['model.N_decoder=3', "model.kind='decoder'"]),
+        ([GPT, '--config.model.N_decoder=3'], ['model.N_decoder=3', "train.task='language'"]),
+        (['--config.model.kind=recurrent', '--config.model.h=4'], ['model.h=4', "model.kind='recurrent'"]),
         ([GPT, '--config.model.tie_embeddings=decoder'], ['model.tie_embeddings', 'all or none']),
-        ([GPT, '--config.train.bleu_every=5'], ['train.bleu_every=5', 'translation']),
+        ([GPT, '--config.train.bleu_every=5'], ['train.watch_every=5', 'translation']),
         ([GPT, '--config.data.target_language=fr'], ['data.target_language', 'translation']),
         ([GPT, '--config.data.tokenizer=bytes'], ['data.pieces=1000', '259']),
         ([GPT, '--config.data.documents=files'], ['data.documents=files', 'running']),
@@ -172,6 +175,70 @@ def test_only_what_is_near_is_suggested(written, meant):
         declare.check_name(configs.OPTIONS, written)
     hint = f'; did you mean {meant!r}?' if meant else ''
     assert str(error.value) == f'{written}: no such option{hint}'
+
+
+def chosen(argv: Sequence[str], caplog) -> tuple[configs.Config, list[str]]:
+    """The config of a call, and the warnings that it gives."""
+    caplog.clear()
+    config = flags.config(flags.parse(['run.py', 'config', *argv], main.run_py(['run.py'])))
+    return config, [record.getMessage() for record in caplog.records]
+
+
+def test_a_command_line_drops_what_its_choices_make_meaningless(caplog):
+    config, warnings = chosen(['--config=configs/tiny.py', '--config.model.kind=recurrent'], caplog)
+    assert (config.model.kind, config.model.d_ff) == ('recurrent', configs.Model().d_ff)
+    (line,) = warnings
+    assert 'configs/tiny.py' in line and 'model.d_ff=512' in line and 'model.h=4' in line
+    config, warnings = chosen([GPT, '--config.train.task=translation'], caplog)
+    assert config.data.language is None and len(warnings) == 1
+    assert chosen([GPT], caplog)[1] == []
+
+
+def test_a_command_line_sets_options_back_to_none(tmp_path, caplog):
+    file = tmp_path / 'mine.py'
+    file.write_text(
+        'from transformer.config import config_dict\n'
+        "def get_config():\n    return config_dict({'train.peak_lr': 0.5, 'train.bleu_every': 3})\n"
+    )
+    assert chosen([f'--config={file}'], caplog)[0].train.peak_lr == 0.5
+    config, _ = chosen([f'--config={file}', '--config.train.peak_lr=none'], caplog)
+    assert config.train.peak_lr is None
+    # train.watch_every had another name.
+    assert config.train.watch_every == 3
+    config, _ = chosen([f'--config={file}', '--config.train.bleu_every=4'], caplog)
+    assert config.train.watch_every == 4
+
+
+def test_old_names_stay_readable():
+    new = configs.resolve(configs.config_dict({'train.watch_every': 5}))
+    old = json.loads(configs.to_json(new))
+    old['train']['bleu_every'] = old['train'].pop('watch_every')
+    assert configs.from_json(json.dumps(old)) == new
+    written = configs.config_dict()
+    written.train.bleu_every = 5
+    assert configs.resolve(written) == new
+    del old['decode']
+    assert configs.from_json(json.dumps(old)) == new
+
+
+def test_a_group_of_one_task():
+    @dataclasses.dataclass(frozen=True)
+    class Own:
+        rate: float = declare.option(0.15, 'a share', minimum=0.0)
+        kept: int = declare.option(1, 'a number', only=('own.rate', (0.5,)))
+
+    @dataclasses.dataclass(frozen=True)
+    class WithGroup(configs.Config):
+        own: Own = declare.group(Own, only=('train.task', ('language',)), free='evaluation')
+
+    table = declare.declared(WithGroup)
+    values = {key: field.default for key, field in table.items()}
+    assert table['own.rate'].metadata['free'] == 'evaluation'
+    declare.check_meaning(table, values)
+    with pytest.raises(ConfigError, match="own.rate=0.5: .*train.task='translation'"):
+        declare.check_meaning(table, values | {'own.rate': 0.5})
+    declare.check_meaning(table, values | {'own.rate': 0.5, 'own.kept': 2, 'train.task': 'language'})
+    assert declare.drop_unused(table, values | {'own.rate': 0.5}, ['train.task']) == (values, ['own.rate'])
 
 
 def test_a_config_file_with_a_mistake(capfd, tmp_path):

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.config import OPTIONS, Config, ConfigError, config_dict, declare, resolve
+from transformer.config import FORM, KINDS, OPTIONS, Config, ConfigError, config_dict, declare, resolve
 from transformer.config.declare import choices, has_meaning
-from transformer.nn import cache, models
+from transformer.nn import cache, models, text_models
 from transformer.tokens import Batch, Tokens
 
 SMALL = {
@@ -58,14 +58,13 @@ AXES = {
     'model.dtype': ['float32', 'bfloat16'],
     'model.remat': [True],
 }
-KINDS = {
-    'transformer': {},
-    'decoder': {'model.kind': 'decoder', 'train.task': 'language', 'data.source': 'text'},
-}
-# What a kind of model cannot have.
+LANGUAGE = {'train.task': 'language', 'data.source': 'text'}
+# The Transformer's two forms.
+FORMS = {'pair': {}, 'text': LANGUAGE}
+# What a form cannot have.
 REFUSED = {
-    'transformer': [],
-    'decoder': [('model.N_decoder', 2), ('model.N_decoder', 3), ('model.tie_embeddings', 'decoder')],
+    'pair': [],
+    'text': [('model.N_decoder', 2), ('model.N_decoder', 3), ('model.tie_embeddings', 'decoder')],
 }
 
 
@@ -76,21 +75,20 @@ def settings(key: str, value: object) -> list[dict[str, object]]:
 
 
 VARIANTS = [
-    kind | setting
-    for name, kind in KINDS.items()
+    form | setting
+    for name, form in FORMS.items()
     for key, values in AXES.items()
     for value in values
     if (key, value) not in REFUSED[name]
     for setting in settings(key, value)
 ]
 VARIANTS += [
-    kind | {'model.norm': norm, 'model.positions': positions}
-    for kind in KINDS.values()
+    form | {'model.norm': norm, 'model.positions': positions}
+    for form in FORMS.values()
     for norm in ('post', 'pre')
     for positions in AXES['model.positions']
 ]
-VARIANTS += [KINDS['decoder']]
-LANGUAGE = {'train.task': 'language', 'data.source': 'text'}
+VARIANTS += [LANGUAGE]
 GRU, RELU, TANH = ({'model.cell': cell} for cell in ('gru', 'rnn_relu', 'rnn_tanh'))
 ADDITIVE, DOT, GENERAL, CONCAT = (
     {'model.alignment': score} for score in ('additive', 'dot', 'general', 'concat')
@@ -231,7 +229,7 @@ def steps(config: Config, variables: dict) -> jax.Array:
     memory = model.apply(variables, read, method='encode')
     rooms = [model.apply(variables, memory, size, method='start') for size in (FIRST, T)]
     targets = rows_of([[target] for target in (*TARGETS, *TURNED)], T)
-    first, second = models.shift_right(targets.tokens, targets.segments).reshape(2, 3, T)
+    first, second = text_models.shift_right(targets.tokens, targets.segments).reshape(2, 3, T)
     third = jnp.where(jnp.arange(T)[None] < FIRST, second, first)
     tokens = jnp.stack([first, second, third]).transpose(2, 1, 0).reshape(T, 9)
     # Hypothesis (w + t) % 3 is in row b·3 + w at step t.
@@ -315,7 +313,7 @@ def test_every_axis_of_the_model_is_here():
     values_of = {key: choices(field) for key, field in OPTIONS.items() if key.startswith('model.')}
     others = {key: {v[key] for v in OTHER_KINDS if key in v} for v in OTHER_KINDS for key in v}
     assert set(AXES) | {key for key in others if key.startswith('model.')} == set(values_of)
-    assert {*KINDS, *others['model.kind']} == set(values_of['model.kind'])
+    assert {'transformer', *others['model.kind']} == set(values_of['model.kind'])
     for key in set(values_of) - set(AXES) - {'model.kind'}:
         some = [True] if declare.plain_type(OPTIONS[key]) is bool else others[key]
         assert others[key] == set(values_of[key] or some)
@@ -326,10 +324,22 @@ def test_every_axis_of_the_model_is_here():
         assert key not in AXES or not values or tested == set(values)
 
 
-@pytest.mark.parametrize(('kind', 'option'), [(k, o) for k, found in REFUSED.items() for o in found])
-def test_what_means_nothing_for_a_kind_is_refused(kind, option):
+def test_every_kind_of_every_form_has_a_module():
+    assert set(models.MODELS) == {(kind, form) for form, kinds in KINDS.items() for kind in kinds}
+    assert set(KINDS) == set(FORM.values()) and set(FORM) == set(choices(OPTIONS['train.task']))
+
+
+def test_a_decoder_alone_was_a_kind_of_its_own():
+    old = {**SMALL, 'model.kind': 'decoder'}
+    assert resolve(config_dict({**old, **LANGUAGE})) == resolve(config_dict({**SMALL, **LANGUAGE}))
+    with pytest.raises(ConfigError, match="model.kind='decoder'.* only with language"):
+        resolve(config_dict(old))
+
+
+@pytest.mark.parametrize(('form', 'option'), [(k, o) for k, found in REFUSED.items() for o in found])
+def test_what_means_nothing_for_a_form_is_refused(form, option):
     with pytest.raises(ConfigError, match=option[0]):
-        resolve(config_dict({**SMALL, **KINDS[kind], option[0]: option[1]}))
+        resolve(config_dict({**SMALL, **FORMS[form], option[0]: option[1]}))
 
 
 MEANINGLESS = [
@@ -433,7 +443,7 @@ def test_equivariant_to_the_order_of_the_batch(subject):
     close(subject.found['full'][MOVED], subject.found['full'][ALONE][ORDER], subject.config)
 
 
-DROPPING = [v for v in VARIANTS if not v or set(v) == {'model.kind'} or any('P_drop' in key for key in v)]
+DROPPING = [v for v in VARIANTS if set(v) <= {'model.kind', *LANGUAGE} or any('P_drop' in key for key in v)]
 
 
 @pytest.mark.parametrize('variant', [{}, *DROPPING], ids=name)

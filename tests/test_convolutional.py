@@ -218,4 +218,6 @@ def test_flops_are_those_of_every_matrix_at_every_position(task, changes):
             # The embedding's one matrix is a product in the softmax.
             products += leaf.size * (source if 'encoder' in jax.tree_util.keystr(path) else target)
     products += 2 * target * source * m.d_model * (m.N_decoder or 0)
-    assert cost.forward_flops(m, 3, source, target) == 2 * 3 * products
+    lengths = {'source': source, 'target': target, 'text': target}
+    batch = {field: models.blank(config, 3, lengths[field])[field] for field in models.blank(config)}
+    assert cost.forward_flops(config, batch) == 2 * 3 * products

@@ -1,4 +1,4 @@
-"""The memory of the process."""
+"""Freed memory stays with the process, and garbage is collected rarely."""
 
 import os
 import platform

@@ -1,20 +1,17 @@
 """Every attention kernel against its definition: outputs, gradients, borders, memory."""
 
-import dataclasses
 import functools
-import math
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend.core import jaxprs_in_params
 
 from transformer import config as configs
 from transformer.config import ConfigError, Model, config_dict, resolve
-from transformer.nn import cache, cost, layers
+from transformer.nn import cache, cost, layers, models
 from transformer.nn.kernels import chunked, flash, full, local, sparse
-from transformer.nn.kernels.kernel import KEEP_ALL
+from transformer.nn.kernels.kernel import KEEP_ALL, Rows, Token
 from transformer.nn.kernels.table import KERNELS, self_attention
 
 H, C, E = 2, 4, 3
@@ -74,7 +71,7 @@ def outputs_and_gradients(kernel, query, key, value, causal):
     segments = jnp.asarray(SEGMENTS)
 
     def score(query, key, value):
-        found = kernel.attend(query, key, value, segments, segments, None, KEEP_ALL, causal=causal)
+        found = kernel.attend(Rows(query, key, value, segments, segments), causal=causal)
         return jnp.sum(jnp.sin(found) * REAL[:, :, None, None]), found
 
     (_, found), gradients = jax.value_and_grad(score, argnums=(0, 1, 2), has_aux=True)(query, key, value)
@@ -84,10 +81,8 @@ def outputs_and_gradients(kernel, query, key, value, causal):
 def by_definition(kernel):
     """The kernel with all its weights in memory."""
 
-    def attend(query, key, value, queries, keys, bias, drop, *, causal):
-        del drop
-        weights = kernel.weights(query, key, queries, keys, bias, causal=causal)
-        return jnp.einsum('BHQK,BKHE->BQHE', weights, value)
+    def attend(rows, *, causal):
+        return jnp.einsum('BHQK,BKHE->BQHE', kernel.weights(rows, causal=causal), rows.value)
 
     return kernel._replace(attend=attend)
 
@@ -117,11 +112,11 @@ def test_full_attention_has_the_gradient_of_dropped_weights_and_a_bias():
         return jax.jit(jax.grad(score, argnums=(0, 1, 2, 3)))(query, key, value, bias)
 
     def defined(query, key, value, bias):
-        weights = full.weights(query, key, queries, jnp.asarray(SEGMENTS), bias, causal=True)
+        weights = full.weights(Rows(query, key, value, queries, jnp.asarray(SEGMENTS), bias), causal=True)
         return jnp.einsum('BHQK,BKHE->BQHE', drop(weights), value)
 
     def attended(query, key, value, bias):
-        return full.attend(query, key, value, queries, jnp.asarray(SEGMENTS), bias, drop, causal=True)
+        return full.attend(Rows(query, key, value, queries, jnp.asarray(SEGMENTS), bias, drop), causal=True)
 
     dropout = layers.Dropout(0.4)
     drop = dropout.bind({}, rngs={'dropout': jax.random.key(2)}).drawn(train=True)
@@ -142,7 +137,7 @@ def test_gradients_of_full_attention_in_bfloat16(scale, most):
 
     @jax.jit
     def gradients(query, key, value, back):
-        attend = lambda *given: full.attend(*given, segments, segments, None, drop, causal=True)
+        attend = lambda *heads: full.attend(Rows(*heads, segments, segments, None, drop), causal=True)
         return jax.vjp(attend, query, key, value)[1](back)
 
     found = gradients(query, key, value, back)
@@ -180,11 +175,11 @@ def test_steps_give_what_a_causal_row_gives(model):
 
     @jax.jit
     def both(query, key, value):
-        row = kernel.attend(query, key, value, segments, segments, None, KEEP_ALL, causal=True)
+        row = kernel.attend(Rows(query, key, value, segments, segments), causal=True)
         state, found = kernel.empty(model, 2, T), []
         for i in range(T):
             one = (x[:, i : i + 1] for x in (query, key, value))
-            output, state = kernel.attend_one(*one, state, jnp.full(2, i), None)
+            output, state = kernel.attend_one(Token(*one, jnp.full(2, i)), state)
             found.append(output)
         return row, jnp.concatenate(found, axis=1), state
 
@@ -210,10 +205,11 @@ def test_dropout_reaches_the_weights_of_local_and_sparse_attention():
         Model(attention='sparse', attention_stride=2),
     ):
         query, key, value, segments = map(jnp.asarray, (*arrays(), SEGMENTS))
-        attend = functools.partial(self_attention(model).attend, query, key, value, segments, segments, None)
-        assert not np.any(attend(jnp.zeros_like, causal=True))
-        doubled = attend(jax.tree_util.Partial(lambda weights: 2 * weights), causal=True)
-        np.testing.assert_allclose(doubled, 2 * attend(KEEP_ALL, causal=True), rtol=1e-5)
+        rows = Rows(query, key, value, segments, segments)
+        attend = lambda drop: self_attention(model).attend(rows._replace(drop=drop), causal=True)
+        assert not np.any(attend(jnp.zeros_like))
+        doubled = attend(jax.tree_util.Partial(lambda weights: 2 * weights))
+        np.testing.assert_allclose(doubled, 2 * attend(KEEP_ALL), rtol=1e-5)
 
 
 def temporaries(kernel, length: int) -> int:
@@ -221,7 +217,7 @@ def temporaries(kernel, length: int) -> int:
 
     def score(query, key, value):
         segments = jnp.ones((1, length), jnp.int32)
-        return kernel.attend(query, key, value, segments, segments, None, KEEP_ALL, causal=True).sum()
+        return kernel.attend(Rows(query, key, value, segments, segments), causal=True).sum()
 
     shapes = [jax.ShapeDtypeStruct((1, length, 1, 64), jnp.float32)] * 3
     compiled = jax.jit(jax.grad(score, argnums=(0, 1, 2))).lower(*shapes).compile()
@@ -248,7 +244,7 @@ def test_flash_lowers_for_a_tpu():
     segments = jnp.ones((2, 200), jnp.int32)
 
     def score(query, key, value):
-        return flash.FLASH.attend(query, key, value, segments, segments, None, KEEP_ALL, causal=True).sum()
+        return flash.FLASH.attend(Rows(query, key, value, segments, segments), causal=True).sum()
 
     lowered = jax.jit(jax.grad(score, argnums=(0, 1, 2))).trace(*shapes).lower(lowering_platforms=('tpu',))
     assert 'tpu_custom_call' in lowered.as_text()
@@ -286,54 +282,33 @@ def test_flash_is_refused_where_no_device_has_it():
 
 
 @pytest.mark.parametrize(
-    ('changes', 'each'),
+    ('changes', 'encoder', 'decoder'),
     [
-        ({'model.attention': 'full'}, 128 * 128),
-        ({'model.attention': 'chunked'}, 128 * 128),
-        ({'model.attention': 'local', 'model.attention_window': 8}, 128 * 17),
-        ({'model.attention': 'sparse', 'model.attention_stride': 8}, 128 * (15 + 16)),
+        ({'model.attention': 'full'}, 128, 128),
+        ({'model.attention': 'chunked'}, 128, 128),
+        # No device is needed to count what its own kernel computes.
+        ({'model.attention': 'flash'}, 128, 128),
+        # Blocks of 8 queries with the keys of three blocks, or of two; then 16 far keys.
+        ({'model.attention': 'local', 'model.attention_window': 8}, 3 * 8, 2 * 8),
+        ({'model.attention': 'sparse', 'model.attention_stride': 8}, 3 * 8 + 16, 2 * 8 + 16),
+        # The logits and means within a chunk, and what goes into the sums and out of them.
+        ({'model.attention': 'linear', 'model.attention_chunk': 32}, 2 * (32 + 64), 32 + 64),
     ],
 )
-def test_operations_of_a_layer(changes, each):
+def test_operations_of_a_layer(changes, encoder, decoder):
     """A query and a key, or their stand-in, cost 64 multiply-adds for the logit and 64 for the mean."""
-    models = [resolve(config_dict({**changes, 'model.N': n, 'model.N_decoder': 1})).model for n in (1, 2)]
-    one, two = (cost.forward_flops(model, 1, 128, 128) for model in models)
-    rest = 128 * (4 * 512 * 512 + 2 * 512 * 2048)
-    assert (two - one) / 2 == rest + 8 * (64 + 64) * each
 
+    def products(**layers):
+        sizes = {f'model.{name}': number for name, number in layers.items()}
+        config = resolve(config_dict({**changes, **sizes}))
+        return cost.forward_flops(config, models.blank(config, 1, 128)) / 2
 
-def test_a_causal_query_reaches_keys_on_one_side():
-    attended = lambda **changes: cost._attended(Model(h=1, d_k=64, d_v=64, **changes), 128, causal=True)
-    assert attended(attention='local', attention_window=8) == 9 * (64 + 64)
-    assert attended(attention='sparse', attention_stride=8) == (8 + 16) * (64 + 64)
-
-
-@pytest.mark.parametrize(('causal', 'chunk'), [(True, 8), (False, 8), (True, 128)])
-def test_operations_of_linear_attention_are_those_of_its_products(causal, chunk):
-    """Against the products in the traced program of a whole number of chunks."""
-    model = Model(attention='linear', attention_chunk=chunk)
-    length, heads, c, e = 64, 3, 16, 8
-    shapes = [(1, length, heads, c), (1, length, heads, c), (1, length, heads, e)]
-    inputs = [jnp.ones(shape) for shape in shapes]
-    segments = jnp.ones((1, length), jnp.int32)
-    attend = functools.partial(self_attention(model).attend, causal=causal)
-    traced = jax.make_jaxpr(lambda *x: attend(*x, segments, segments, None, KEEP_ALL))(*inputs)
-    sized = dataclasses.replace(model, h=heads, d_k=c, d_v=e)
-    assert products(traced.jaxpr) == length * cost._attended(sized, length, causal=causal)
-
-
-def products(jaxpr) -> int:
-    """Multiply-adds of the matrix products of a program, the trips of its scans counted."""
-    total = 0
-    for equation in jaxpr.eqns:
-        if equation.primitive.name == 'dot_general':
-            (contracted, _), _ = equation.params['dimension_numbers']
-            left = equation.invars[0].aval.shape
-            total += equation.outvars[0].aval.size * math.prod(left[axis] for axis in contracted)
-        trips = equation.params['length'] if equation.primitive.name == 'scan' else 1
-        for inner in jaxprs_in_params(equation.params):
-            total += trips * products(inner)
-    return total
+    attended = lambda keys: 128 * 8 * (64 + 64) * keys
+    square, ffn = 128 * 512 * 512, 128 * 2 * 512 * 2048
+    one = products(N=1, N_decoder=1)
+    assert products(N=2, N_decoder=1) - one == 4 * square + ffn + attended(encoder)
+    more = products(N=1, N_decoder=2) - one
+    assert more == 8 * square + ffn + attended(128) + attended(decoder)
 
 
 def test_linear_attention_keeps_its_digits_where_all_features_are_small():
@@ -342,13 +317,12 @@ def test_linear_attention_keeps_its_digits_where_all_features_are_small():
     query, key, value = arrays()
     for shift in (12.0, 20.0, 200.0):
         low = [jnp.asarray(x - shift) for x in (query, key)]
-        row = kernel.attend(
-            *low, jnp.asarray(value), *[jnp.ones((2, T), jnp.int32)] * 2, None, KEEP_ALL, causal=True
-        )
+        segments = jnp.ones((2, T), jnp.int32)
+        row = kernel.attend(Rows(*low, jnp.asarray(value), segments, segments), causal=True)
         state, steps = kernel.empty(Model(h=H, d_k=C, d_v=E), 2, T), []
         for i in range(T):
             one = (x[:, i : i + 1] for x in (*low, jnp.asarray(value)))
-            output, state = kernel.attend_one(*one, state, jnp.full(2, i), None)
+            output, state = kernel.attend_one(Token(*one, jnp.full(2, i)), state)
             steps.append(output)
         np.testing.assert_allclose(jnp.concatenate(steps, axis=1), row, rtol=1e-5, atol=1e-5)
         if shift < 100:

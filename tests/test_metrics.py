@@ -1,4 +1,4 @@
-"""What a preparation and a training show on a terminal, and elsewhere; metrics.jsonl."""
+"""Progress bars and lines, and metrics.jsonl."""
 
 import json
 import math
@@ -99,11 +99,11 @@ def test_one_line_for_each_step(capsys, tmp_path):
     ]
 
 
-def test_a_damaged_line_before_others_is_told_and_nothing_is_cut(tmp_path):
+def test_a_damaged_line_before_others_is_an_error_and_nothing_is_removed(tmp_path):
     file = tmp_path / 'metrics.jsonl'
     content = '{"step": 2, "loss": 3.0}\n{"step": 4, "lo\n{"step": 6, "loss": 1.0}\n'
     file.write_text(content)
-    with pytest.raises(ConfigError, match=r'metrics\.jsonl: line 2 is damaged'):
+    with pytest.raises(ConfigError, match=r'metrics\.jsonl: line 2'):
         metrics.Metrics(epath.Path(tmp_path), 6, 8, lambda *seen: None, [])
     assert file.read_text() == content
 

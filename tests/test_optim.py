@@ -7,6 +7,7 @@ import numpy as np
 import optax
 import pytest
 
+from transformer.actions.train import check_best
 from transformer.config import Config, ConfigError, config_dict, resolve
 from transformer.training import optim
 
@@ -138,7 +139,7 @@ def test_an_average_over_many_updates_keeps_its_digits():
     assert float(average['w']) == pytest.approx((weights @ np.arange(1, 101)) / weights.sum(), rel=1e-5)
 
 
-BLEU = {'best_by': 'bleu', 'bleu_every': 4, 'checkpoint_every': 4}
+BLEU = {'best_by': 'bleu', 'watch_every': 4, 'checkpoint_every': 4}
 
 
 @pytest.mark.parametrize(
@@ -155,30 +156,25 @@ BLEU = {'best_by': 'bleu', 'bleu_every': 4, 'checkpoint_every': 4}
             {'ema': 0.9, 'average_last': 2, 'average_every': 1, 'checkpoint_every': 1},
             ['average_last=2', 'ema'],
         ),
-        ({'best_by': 'bleu'}, ["train.best_by='bleu'", 'train.bleu_every']),
-        (BLEU | {'checkpoint_every': 3}, ['train.bleu_every=4', 'train.checkpoint_every=3', 'train.best_by']),
+        ({'best_by': 'bleu'}, ["train.best_by='bleu'", 'train.watch_every']),
+        (
+            BLEU | {'checkpoint_every': 3},
+            ['train.watch_every=4', 'train.checkpoint_every=3', 'train.best_by'],
+        ),
         ({'patience': 1, 'eval_every': 2, 'checkpoint_every': 3}, ['eval_every=2', '=3', 'train.patience']),
         ({'scored': 'best', 'eval_every': 2, 'checkpoint_every': 3}, ['eval_every=2', '=3', 'train.scored']),
-        (
-            {'patience': 1, 'eval_every': 2, 'checkpoint_every': 2, 'average_last': 3},
-            ['train.average_last=3', 'train.patience=1', 'step 4'],
-        ),
+        ({'best_by': 'BLEU'}, ["train.best_by='BLEU'", 'loss', 'bleu']),
     ],
 )
 def test_what_does_not_go_together(changes, parts):
     with pytest.raises(ConfigError) as error:
-        config_of(**changes)
+        check_best(config_of(**changes))
     assert '\n' not in str(error.value)
     assert all(part in str(error.value) for part in parts), error.value
 
 
 def test_what_goes_together():
-    config_of(**BLEU, patience=2)
-    # Four evaluations at least: enough for four checkpoints.
-    config_of(patience=3, eval_every=2, checkpoint_every=2, average_last=4)
-    # The end of the training comes first.
-    config_of(patience=9, eval_every=4, checkpoint_every=4, average_last=3)
-    # Steps 4, 8 and 9: the last update is averaged though it is no multiple of 4.
-    config_of(steps=9, checkpoint_every=4, average_last=3)
-    with pytest.raises(ConfigError, match='train.average_last=3: train.steps=8 make too few checkpoints 4 '):
-        config_of(steps=8, checkpoint_every=4, average_last=3)
+    check_best(config_of(**BLEU, patience=2))
+    # However many checkpoints there will be, those are averaged that there are.
+    check_best(config_of(patience=1, eval_every=2, checkpoint_every=2, average_last=4))
+    config_of(steps=8, checkpoint_every=4, average_last=3)

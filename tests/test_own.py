@@ -53,7 +53,7 @@ def launched(workdir: pathlib.Path, *rows: str) -> runs.Sweep:
 
 
 def write_result(run: runs.Run, perplexity: float) -> None:
-    call = cli.parse(['run.py', *run.options])
+    call = cli.parse_run_py(['run.py', *run.options])
     config = flags.config(call)
     scores = {'checkpoint': 'best', 'decode': dataclasses.asdict(config.decode), 'perplexity': perplexity}
     result = {
@@ -132,7 +132,6 @@ def test_a_file_that_has_changed(files, capsys, file, old, new_text, told):
         (TABLE.replace('model.h', 'model.hh'), "row four: model.hh: no such option; did you mean 'model.h'"),
         (TABLE.replace("'model.h': 4", "'model.h': 'x'"), "row four: model.h='x': expected int"),
         (TABLE.replace("'model.h': 4", "'data.name': None"), 'row four: data.name=None: a row gives values'),
-        (TABLE.replace("('PPL',))", "('PPL',), significance=True)"), 'mine.py: significance: for one'),
         (TABLE.replace("Row('wide', {'model.d_ff': 512})", '5'), 'mine.py: 5: not a Row'),
     ],
 )  # fmt: skip

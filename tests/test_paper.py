@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer.config import config_dict, resolve
-from transformer.nn import cost, masks, matmul, models, positions
+from transformer.nn import cost, masks, matmul, models, positions, text_models
 from transformer.nn.kernels.kernel import attention_weights
 from transformer.nn.layers import Dropout, Embedding, glorot_uniform
 from transformer.tokens import Tokens
@@ -154,7 +154,7 @@ def test_masks():
 def test_shift_right_starts_every_segment_anew():
     tokens = jnp.array([[5, 6, 1, 7, 1, 0]])
     segments = jnp.array([[1, 1, 1, 2, 2, 0]])
-    np.testing.assert_array_equal(models.shift_right(tokens, segments), [[0, 5, 6, 0, 7, 0]])
+    np.testing.assert_array_equal(text_models.shift_right(tokens, segments), [[0, 5, 6, 0, 7, 0]])
 
 
 @pytest.mark.parametrize(('path', 'fused'), [
@@ -215,7 +215,7 @@ def test_flops_as_xla_counts_them(changes):
         # Not linear, or the gradient would not need the last product forward.
         return jnp.square(model.apply({'params': params}, batch, train=False)).sum()
 
-    forward = cost.forward_flops(config.model, rows, source, target)
+    forward = cost.forward_flops(config, batch)
     for function, formula in ((loss, forward), (jax.grad(loss), 3 * forward)):
         counted = jax.jit(function).lower(params, batch).cost_analysis()['flops']
         # XLA counts elementwise work too, which is much in a model this small.

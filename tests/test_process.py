@@ -1,4 +1,4 @@
-"""What a process sets up around a run."""
+"""A run's process: signals, caches, precision, versions and hardware."""
 
 import os
 import pathlib

@@ -288,4 +288,6 @@ def test_flops_are_those_of_every_matrix_at_every_position(changes):
             products += leaf.size * (source if read else target)
     if m.alignment != 'none':
         products += 2 * target * source * m.d_model
-    assert cost.forward_flops(m, 3, source, target) == 2 * 3 * products
+    lengths = {'source': source, 'target': target, 'text': target}
+    batch = {field: models.blank(config, 3, lengths[field])[field] for field in models.blank(config)}
+    assert cost.forward_flops(config, batch) == 2 * 3 * products

@@ -346,10 +346,10 @@ def test_columns_that_no_row_changes_are_left_out(tmp_path, capsys):
 
 
 def test_no_correlation_where_the_paper_has_no_numbers(tmp_path, capsys):
-    asked = tuple((row.name, 1) for row in tables.rows('further'))
+    asked = (('base', 1), ('rmsnorm', 1), ('gelu', 1))
     runs.write_sweep(tmp_path, runs.Sweep('further', 'grammar', {}, asked))
     out = shown(tmp_path, capsys, '--format=markdown')
-    assert list(cells(out)) == [row.name for row in tables.rows('further')]
+    assert list(cells(out)) == ['base', 'rmsnorm', 'gelu']
     assert 'missing: base-seed1' in out and 'Rank correlation' not in out
 
 
@@ -546,14 +546,14 @@ def test_a_table_names_its_base_and_whether_to_print_the_speed(workdir, capsys, 
     assert speeds and found['base']['tokens/s'] == f'{statistics.mean(speeds):,.0f}'
 
 
-def test_a_result_of_another_task_is_significant(tmp_path, capsys):
+def test_a_result_of_another_task_is_refused(tmp_path, capsys):
     sweep = runs.Sweep('3', 'grammar', {}, (('base', 1),))
     runs.write_sweep(tmp_path, sweep)
     (run,) = sweep.all_runs(tmp_path)
     language_run(run, language_scores(3.0, 9.0, 0.7, 0.9))
     assert report.main(['report', f'--workdir={tmp_path}']) == 2
     error = capsys.readouterr().err
-    assert "base-seed1: made by another config: model.kind is 'decoder'" in error and error.count('\n') == 1
+    assert 'base-seed1: made by another config: ' in error and error.count('\n') == 1
 
 
 def test_a_perplexity_too_large_for_a_number(workdir, capsys):
@@ -838,9 +838,7 @@ def test_mistakes_are_one_line(workdir, tmp_path, capsys):
         assert part in error and error.count('\n') == 1
 
 
-@pytest.mark.parametrize(
-    'words', ['run.py config', '-m experiments.report --workdir=experiments/results/further-grammar']
-)
+@pytest.mark.parametrize('words', ['run.py config', '-m experiments.report experiments/results/grammar'])
 def test_a_reader_that_leaves_early_is_no_error(words):
     environment = {key: value for key, value in os.environ.items() if key != 'PYTHONUNBUFFERED'}
     reading, writing = os.pipe()

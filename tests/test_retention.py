@@ -1,4 +1,4 @@
-"""Which checkpoints remain."""
+"""Which checkpoints are kept, averaged, and the best."""
 
 import pytest
 

@@ -297,7 +297,7 @@ STOPPING = CHOICES | {'steps': 14, 'eval_every': 2, 'checkpoint_every': 2, 'pati
 INTERRUPTED = {
     'loss': ({}, lambda cost: {'dev_loss': cost}),
     'bleu': (
-        {'best_by': 'bleu', 'bleu_every': 2},
+        {'best_by': 'bleu', 'watch_every': 2},
         lambda cost: {'dev_loss': 1 / cost, 'dev_bleu': 10 - cost},
     ),
 }

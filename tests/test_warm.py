@@ -1,4 +1,4 @@
-"""Warm start: what is taken from another run, what is refused, and that it is exact."""
+"""Warm start: what is copied from another run, what is refused, and that resuming is exact."""
 
 import json
 import pathlib
@@ -39,6 +39,7 @@ TINY = {
     'decode.extra_len': 0,
     'decode.method': 'greedy',
 }
+SEPARATE = {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none', 'data.pieces': 290}
 WORDS = ['one', 'two', 'three', 'four', 'five', 'six', 'seven', 'eight', 'nine', 'ten']
 ZAHLEN = ['eins', 'zwei', 'drei', 'vier', 'fünf', 'sechs', 'sieben', 'acht', 'neun', 'zehn']
 
@@ -177,8 +178,8 @@ def test_it_starts_where_the_other_run_was_and_not_as_the_seed_says(origin, warm
 def test_a_resumed_warm_start_ends_as_one_that_ran_through(origin, warmed, texts, tmp_path, capfd):
     flag = f'--init_from={origin}:1'
     assert train(tmp_path / 'w', texts[1], flag, **{'train.steps': 1}) == 0
-    assert f'starts from {origin}, checkpoint 1 (step 1): ' in capfd.readouterr().err
-    # Without the flag it goes on as it began, and the other run is no longer needed.
+    assert f'{origin}, checkpoint 1 (step 1): ' in capfd.readouterr().err
+    # Without the flag it keeps its start, and the other run is no longer needed.
     gone = origin.rename(origin.with_name('gone'))
     assert train(tmp_path / 'w', texts[1]) == 0
     gone.rename(origin)
@@ -194,49 +195,38 @@ def test_a_training_that_was_killed_before_its_first_checkpoint_starts_there_aga
     shutil.rmtree(tmp_path / 'w' / 'checkpoints')
     assert train(tmp_path / 'w', texts[1], f'--init_from={origin}:1') == 0
     assert result_of(tmp_path / 'w')['params_sha256'] == result_of(warmed)['params_sha256']
-    # Now from a run that is no longer what it was.
+    # The other run has changed since.
     shutil.rmtree(tmp_path / 'w' / 'checkpoints')
     record = json.loads((warmed / 'init_from.json').read_text()) | {'steps': [2]}
     (tmp_path / 'w' / 'init_from.json').write_text(json.dumps(record))
     capfd.readouterr()
     assert train(tmp_path / 'w', texts[1]) == 2
-    assert 'has changed' in capfd.readouterr().err.splitlines()[-1]
+    assert f'--init_from={origin}' in capfd.readouterr().err.splitlines()[-1]
 
 
 def test_another_start_of_a_work_directory_is_refused(origin, warmed, texts, capfd):
     error = fails(capfd, warmed, texts[1], f'--init_from={origin}:2')
-    assert f'{warmed}: started from {origin} (' in error and 'choose another --workdir' in error
+    assert str(warmed) in error and str(origin) in error and '--workdir' in error
     error = fails(capfd, origin, texts[0], f'--init_from={warmed}')
-    assert f'{origin}: started from parameters drawn by train.seed, not from {warmed} (' in error
+    assert str(warmed) in error and str(origin) in error and 'train.seed' in error
 
 
 @pytest.mark.parametrize(
     ('flag', 'changes', 'parts'),
     [
-        ('{}:9', {}, ['origin:9: no such checkpoint', 'choose']),
-        ('{}:newest', {}, ['origin:newest: no such checkpoint', 'choose']),
-        ('{}/no', {}, ['/no: not a work directory']),
-        ('{}', {'data.pieces': 380}, ['data.pieces=380', 'brings its tokenizer', '400']),
+        ('{}:9', {}, ['origin:9']),
+        ('{}:newest', {}, ['origin:newest']),
+        ('{}/no', {}, ['origin/no']),
+        ('{}', {'data.pieces': 380}, ['data.pieces=380', '400']),
         ('{}', {'data.tokenizer': 'bytes', 'data.pieces': 259}, ["data.tokenizer='bytes'", "'bpe'"]),
-        (
-            '{}',
-            {'data.vocabulary': 'separate', 'model.tie_embeddings': 'decoder'},
-            ["data.vocabulary='separate'", "'joint'"],
-        ),
-        (
-            '{}',
-            {'model.d_model': 8, 'model.d_ff': 16},
-            ['--init_from=', 'no parameter', 'float32 (2, 8) there'],
-        ),
+        ('{}', SEPARATE | {'data.pieces': 400}, ["data.vocabulary='separate'", "'joint'"]),
+        ('{}', {'model.d_model': 8, 'model.d_ff': 16}, ['--init_from=', 'float32 (2, 8) there']),
     ],
 )
 def test_what_cannot_be_a_start_is_refused(origin, texts, tmp_path, capfd, flag, changes, parts):
     error = fails(capfd, tmp_path / 'w', texts[1], f'--init_from={flag.format(origin)}', **changes)
     assert all(part in error for part in parts), error
     assert not (tmp_path / 'w').exists()
-
-
-SEPARATE = {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none', 'data.pieces': 290}
 
 
 def test_separate_vocabularies_train_translate_and_start_another(texts, tmp_path, capfd):
@@ -255,7 +245,7 @@ def test_separate_vocabularies_train_translate_and_start_another(texts, tmp_path
 @pytest.mark.parametrize(
     ('changes', 'parts'),
     [
-        ({'data.vocabulary': 'separate'}, ["model.tie_embeddings='all'", 'choose decoder or none']),
+        ({'data.vocabulary': 'separate'}, ["model.tie_embeddings='all'"]),
         (
             {**SEPARATE, 'data.tokenizer': 'bytes', 'data.pieces': 259},
             ["data.vocabulary='separate'", "data.tokenizer='bytes'"],

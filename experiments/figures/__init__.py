@@ -1,1 +1,1 @@
-"""Figures: what a model attends to, and curves."""
+"""Figures of attention, positional encodings, learning rates and learning curves."""

@@ -5,8 +5,8 @@
     python -m experiments.figures schedule configs/base.py configs/big.py
     python -m experiments.figures curves runs/tiny runs/multi30k
 
-Each figure is written as PNG and as SVG; of attention there is a page too,
-which needs no other file.
+Each figure is written as PNG and SVG. `attention` also writes an interactive
+HTML page in one file.
 """
 
 import os
@@ -45,30 +45,31 @@ DPI = 150
 
 
 def draw_attention(call: Call) -> None:
-    """Draws a layer as the paper's figures 3 to 5 and all heads of a kind, and writes the page of all kinds.
+    """Draws lines as in the paper's figures 3 to 5 and maps of all heads, and writes the page.
 
     Raises:
-      ConfigError: there is no such model, or it lacks what the flags name.
+      ConfigError: there is no such model, or it lacks what a flag names.
     """
-    if call.flags.sentence is not None and not call.flags.sentence.strip():
+    flags = call.flags
+    if flags.sentence is not None and not flags.sentence.strip():
         raise ConfigError('--sentence: is empty')
-    run = Run.open(call.flags.workdir)
+    run = Run.open(flags.workdir)
     verb = verb_of(run.config, 'attention')
-    trained, origin = restore.load_and_report(run, call.flags.checkpoint)
-    seen = verb(trained, call.flags.sentence)
-    kinds = {kind.name: by_words(kind)._replace(word=call.flags.word) for kind in seen.kinds}
-    name = KINDS[call.flags.attention] if call.flags.attention else next(iter(kinds))
-    if name not in kinds:
-        raise ConfigError(f'--attention={call.flags.attention}: this model has no {name}')
-    kind, place = kinds[name], list(kinds).index(name)
+    trained, origin = restore.load_and_report(run, flags.checkpoint)
+    attention = verb(trained, flags.sentence)
+    kinds = [by_words(kind)._replace(word=flags.word) for kind in attention.kinds]
+    names = [kind.name for kind in kinds]
+    name = KINDS[flags.attention] if flags.attention else names[0]
+    if name not in names:
+        raise ConfigError(f'--attention={flags.attention}: this model has no {name}')
+    place = names.index(name)
+    kind = kinds[place]
     layers, heads, _, _ = kind.weights.shape
-    [layer] = _numbered('layer', call.flags.layer or str(layers), layers, most=1)
-    chosen = _numbered('heads', call.flags.heads, heads) if call.flags.heads else list(range(heads))
+    [layer] = _parse_numbers('layer', flags.layer or str(layers), layers, most=1)
+    chosen = _parse_numbers('heads', flags.heads, heads) if flags.heads else list(range(heads))
     query, folder = attention_figures.place_of(kind.queries, kind.word), _folder(call)
     first = attention_figures.Choice(place, layer, chosen, query)
-    page = attention_figures.page(
-        seen._replace(kinds=list(kinds.values())), f'{call.flags.workdir}, {origin}', first
-    )
+    page = attention_figures.page(attention._replace(kinds=kinds), f'{flags.workdir}, {origin}', first)
     files.write_text(folder / 'attention.html', page)
     print(folder / 'attention.html')
     _write(folder / 'lines', attention_figures.draw_lines([[kind]], layer, chosen))
@@ -76,10 +77,10 @@ def draw_attention(call: Call) -> None:
 
 
 def draw_positions(call: Call) -> None:
-    """Draws the sinusoids of a config file, or what positions a work directory's model learned.
+    """Draws the sinusoids of a config, or the positions that a model learned.
 
     Raises:
-      ConfigError: there is no such file, or its model adds no positions to embeddings.
+      ConfigError: there is no such file, or its model adds no positions to its embeddings.
     """
     [path] = call.words
     config = _config(path)
@@ -94,41 +95,37 @@ def draw_positions(call: Call) -> None:
         name = next(name for name in tables if name.endswith('positions/table'))
         table, title = np.asarray(tables[name])[: call.flags.length], f'{path}: learned, {name}, {origin}'
     else:
-        learned = ', which a config file does not have' if m.positions == 'learned' else ''
-        raise ConfigError(f'{path}: model.positions={config.model.positions!r}{learned}: nothing to draw')
+        reason = 'needs a work directory' if m.positions == 'learned' else 'adds none to embeddings'
+        raise ConfigError(f'{path}: model.positions={m.positions!r} {reason}')
     _write(_folder(call) / 'positions', plots.draw_positions(table, title))
 
 
 def draw_schedule(call: Call) -> None:
-    """Draws the learning rate of config files and work directories.
-
-    Raises:
-      ConfigError: there is no such file.
-    """
-    _write(_folder(call) / 'schedule', plots.draw_schedule({path: _config(path) for path in _named(call)}))
+    """Draws the learning rates of config files and work directories."""
+    _write(_folder(call) / 'schedule', plots.draw_schedule({path: _config(path) for path in _paths(call)}))
 
 
 def draw_curves(call: Call) -> None:
-    """Draws the loss of work directories by update.
+    """Draws the learning curves of work directories.
 
     Raises:
-      ConfigError: one holds no metrics.
+      ConfigError: one has no metrics.
     """
-    found = {path: list(runs.metrics(pathlib.Path(path))) for path in _named(call)}
-    for path, lines in found.items():
+    metrics = {path: list(runs.metrics(pathlib.Path(path))) for path in _paths(call)}
+    for path, lines in metrics.items():
         if not lines:
-            raise ConfigError(f'{path}: no metrics.jsonl with a line there')
-    _write(_folder(call) / 'curves', plots.draw_curves(found))
+            raise ConfigError(f'{path}: has no line in metrics.jsonl')
+    _write(_folder(call) / 'curves', plots.draw_curves(metrics))
 
 
-def _named(call: Call) -> tuple[str, ...]:
+def _paths(call: Call) -> tuple[str, ...]:
     if not call.words:
         raise ConfigError(f'{call.command}: name at least one config file or work directory')
     return call.words
 
 
 def _config(path: str) -> Config:
-    """The config of a config file, or of a work directory."""
+    """The config of a config file or a work directory."""
     if os.path.isdir(path):
         return Run.open(epath.Path(path)).config
     if not os.path.isfile(path):
@@ -137,7 +134,7 @@ def _config(path: str) -> Config:
 
 
 def _folder(call: Call) -> pathlib.Path:
-    """Where the figures go."""
+    """The folder of the figures, created if it is missing."""
     folder = pathlib.Path(call.flags.output)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -146,8 +143,8 @@ def _folder(call: Call) -> pathlib.Path:
     return folder
 
 
-def _numbered(flag: str, text: str, count: int, most: int | None = None) -> list[int]:
-    """Numbers from 1 that a flag names, as places from 0."""
+def _parse_numbers(flag: str, text: str, count: int, most: int | None = None) -> list[int]:
+    """Parses comma-separated numbers from 1, and returns them as indices from 0."""
     numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(',')]
     if not all(1 <= number <= count for number in numbers) or len(numbers) > (most or len(numbers)):
         kind = 'one of' if most == 1 else 'some of'
@@ -156,7 +153,7 @@ def _numbered(flag: str, text: str, count: int, most: int | None = None) -> list
 
 
 def _write(path: pathlib.Path, figure: Figure) -> None:
-    """Writes a figure as PNG and SVG, and closes it. The same figure gives the same files."""
+    """Writes a figure as PNG and SVG, and closes it; the same figure gives the same bytes."""
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures'}):
         files.write_figure(path.with_suffix('.svg'), figure, metadata={'Date': None})
     files.write_figure(path.with_suffix('.png'), figure, dpi=DPI)
@@ -166,20 +163,20 @@ def _write(path: pathlib.Path, figure: Figure) -> None:
 
 COMMANDS = {
     'attention': Command(
-        'What a model attends to in a sentence: lines, all heads, a page.',
+        'Attention in a sentence: lines, maps of all heads, and an interactive page.',
         draw_attention,
         ('workdir', 'checkpoint', 'sentence', 'attention', 'layer', 'heads', 'word', 'output'),
         examples=('{} attention --workdir=runs/tiny --word=it',),
     ),
     'positions': Command(
-        'Positional encodings: sinusoids of a config, or what a model learned.',
+        'Positional encodings: the sinusoids of a config, or learned positions.',
         draw_positions,
         ('length', 'output'),
         words=('FILE',),
         examples=('{} positions configs/tiny.py', '{} positions runs/learned'),
     ),
     'schedule': Command(
-        'The learning rate of every update.',
+        'Learning rate by update.',
         draw_schedule,
         ('output',),
         words=('FILE...',),
@@ -196,20 +193,20 @@ COMMANDS = {
 FLAGS = {
     'workdir': Flag(str, 'runs/tiny', 'the trained model', 'FOLDER'),
     'checkpoint': Flag(str, 'scored', 'step, latest, best, average or scored', 'NAME'),
-    'sentence': Flag(str, None, "what it reads (default: the paper's example)", 'TEXT'),
+    'sentence': Flag(str, None, "the input (default: the paper's example)", 'TEXT'),
     'attention': Flag(
-        str, None, 'which attention (default: the first that it has)', 'KIND', choices=tuple(KINDS)
+        str, None, "kind of attention (default: the model's first)", 'KIND', choices=tuple(KINDS)
     ),
-    'layer': Flag(str, None, 'which layer, from 1 (default: the last)', 'N'),
-    'heads': Flag(str, None, 'which heads, from 1, separated by commas (default: all)', 'NUMBERS'),
-    'word': Flag(str, None, 'only the lines of this word, where it stands first', 'WORD'),
-    'length': Flag(int, 100, 'how many positions', 'N', least=2, most=10_000),
-    'output': Flag(str, 'runs/figures', 'where the figures are written', 'FOLDER'),
+    'layer': Flag(str, None, 'layer, from 1 (default: the last)', 'N'),
+    'heads': Flag(str, None, 'heads, from 1, separated by commas (default: all)', 'NUMBERS'),
+    'word': Flag(str, None, 'draw only the lines from the first occurrence of this word', 'WORD'),
+    'length': Flag(int, 100, 'number of positions', 'N', least=2, most=10_000),
+    'output': Flag(str, 'runs/figures', 'folder for the figures', 'FOLDER'),
 }
 
 
 def main(argv: Sequence[str]) -> int:
-    """Draws. Returns the exit status."""
+    """Runs one command. Returns the exit status."""
     return run_program(argv, Program('python -m experiments.figures', __doc__, COMMANDS, FLAGS))
 
 

@@ -1,4 +1,4 @@
-"""Figures of a config or a training: positional encodings, the learning rate, learning curves."""
+"""Draws positional encodings, learning rates and learning curves with matplotlib."""
 
 from collections.abc import Mapping, Sequence
 
@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 
 def draw_positions(encodings: Float[np.ndarray, 'L D'], title: str) -> Figure:
-    """Encodings of positions, and how alike any two of them are: the cosine of their angle."""
+    """Draws positional encodings, and the cosine similarity of every two positions."""
     figure, (table, alike) = plt.subplots(
         1, 2, figsize=(11, 4), layout='constrained', gridspec_kw={'width_ratios': [1.5, 1]}
     )
@@ -37,7 +37,7 @@ def draw_positions(encodings: Float[np.ndarray, 'L D'], title: str) -> Figure:
 
 
 def draw_schedule(configs: Mapping[str, Config]) -> Figure:
-    """The learning rate of every update of each config (§5.3)."""
+    """Draws the learning rate by update (§5.3), a line for each config."""
     figure, axis = plt.subplots(figsize=(6.4, 3.6), layout='constrained')
     for name, config in configs.items():
         steps = np.unique(np.linspace(1, config.train.steps, 2000).round().astype(int))
@@ -49,7 +49,11 @@ def draw_schedule(configs: Mapping[str, Config]) -> Figure:
 
 
 def draw_curves(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """Loss per piece in training and on dev by update, of the lines of several metrics.jsonl."""
+    """Draws the loss per piece in training and on dev by update.
+
+    Args:
+      runs: the lines of metrics.jsonl, by the run's name.
+    """
     figure, axis = plt.subplots(figsize=(6.4, 4), layout='constrained')
     for index, (name, lines) in enumerate(runs.items()):
         for key, style, what in (('loss', '-', 'training'), ('dev_loss', '--', 'dev')):

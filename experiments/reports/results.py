@@ -13,7 +13,6 @@ from experiments.tables import scales, user_files
 from transformer import config as configs
 from transformer.config import Config, ConfigError, Decode
 from transformer.runs import workdir
-from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 from transformer.tasks.contract import Measure
 
@@ -46,8 +45,8 @@ class Done:
 
     def manifest(self) -> dict | None:
         """What its data was made of; None for a result without the rest of its work directory."""
-        run = Run(epath.Path(self.folder), None)
-        return run.manifest if (run.folder / 'data.lock.json').exists() else None
+        file = self.folder / 'data.lock.json'
+        return runs.read_json(file, ('checksums', 'tokenizer_sha256')) if file.exists() else None
 
 
 @dataclasses.dataclass(frozen=True)

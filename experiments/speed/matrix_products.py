@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -83,17 +83,7 @@ def _count(program: core.Jaxpr) -> collections.Counter[Product]:
             result = str(equation.outvars[0].aval.dtype)
             products[Product(left, right, equation.params['dimension_numbers'], result)] += 1
         times = equation.params['length'] if equation.primitive.name == 'scan' else 1
-        for inner in _inside(equation):
+        for inner in core.jaxprs_in_params(equation.params):
             for product, count in _count(inner).items():
                 products[product] += times * count
     return products
-
-
-def _inside(equation: core.JaxprEqn) -> Iterator[core.Jaxpr]:
-    """Yields the programs in an equation, such as the body of a scan."""
-    for parameter in equation.params.values():
-        for value in parameter if isinstance(parameter, tuple | list) else (parameter,):
-            if isinstance(value, core.ClosedJaxpr):
-                yield value.jaxpr
-            elif isinstance(value, core.Jaxpr):
-                yield value

@@ -196,9 +196,11 @@ def state(run: Run, queued: set[str]) -> State:
     Args:
       queued: the names of the runs that wait or run on SLURM.
     """
+    # The lock first: a process writes how it ended before it frees the lock.
+    is_running = locks.is_held(run.file('lock'))
     step, seconds = _progress(run)
     status, error = _last_exit(run)
-    if locks.is_held(run.file('lock')):
+    if is_running:
         name, error = 'running', ''
     elif _has_result(run, status):
         name = 'done'

@@ -12,11 +12,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as Bar
-
 from transformer.config import ConfigError
+from transformer.runs.progress import make_bar, print_line
 
 # Lines that a model gets at once.
 CHUNK = 10_000
@@ -163,17 +160,7 @@ class Progress:
     """
 
     def __init__(self, total: int | None = None, *, quiet: bool = False):
-        self._console = Console(stderr=True, quiet=quiet)
-        self._draws = self._console.is_interactive and not quiet
-        self._bar = Bar(
-            TextColumn('line'),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TimeRemainingColumn(),
-            console=self._console,
-            transient=True,
-            disable=not self._draws,
-        )
+        self._bar = make_bar('line', quiet=quiet, transient=True)
         self._task = self._bar.add_task('', total=total)
         self._total = total
         self._done = 0.0
@@ -190,13 +177,13 @@ class Progress:
     def _show(self, done: float) -> None:
         self._done, now = done, time.monotonic()
         self._bar.update(self._task, completed=done)
-        if self._draws:
+        if not self._bar.disable:
             if now - self._shown >= PATIENCE:
                 self._bar.start()
         elif now - self._shown >= EVERY:
             self._shown = now
             of = '' if self._total is None else f' of {self._total:,}'
-            self._console.print(f'{round(done):,}{of} lines done', highlight=False, soft_wrap=True)
+            print_line(self._bar, f'{round(done):,}{of} lines done')
 
     @contextlib.contextmanager
     def paused(self, done: int) -> Iterator[None]:

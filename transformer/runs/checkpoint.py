@@ -1,10 +1,10 @@
-"""Checkpoints: saved in the background, verified by hash when read, never lost by a crash.
+"""Checkpoints: saved in the background, verified by hash when read, never lost in a crash.
 
-A step is a folder `<workdir>/checkpoints/<step>` with three Orbax items: `params`, `optimizer` and
-`meta` (JSON); a fourth, `ema`, is the moving average of the parameters, if there is one. `meta` holds the
-hashes of the others and one of itself, because Orbax restores a flipped bit without a word. `files.json`
-holds the hashes of all files, because Orbax's threads print tracebacks when they read a damaged one. Orbax
-gives the folder its final name, the step's number, only when the step is complete.
+A step is a folder `<workdir>/checkpoints/<step>` with the Orbax items `params`, `optimizer`, `meta` (JSON)
+and, if there is a moving average of the parameters, `ema`. `meta` holds the hashes of the others and its own,
+because Orbax restores a flipped bit without an error. `files.json` holds the hashes of all files, because
+Orbax's threads print tracebacks when they read a damaged one. Orbax gives the folder its final name only
+when the step is complete.
 """
 
 import concurrent.futures
@@ -29,12 +29,12 @@ from transformer import files
 from transformer.config import ConfigError
 from transformer.runs.hashes import add_leaf, fingerprint, folder_sha256, named_leaves
 
-# Orbax warns in normal use (of a read-only folder) and logs the traceback of what it raises anyway.
+# Orbax warns about read-only folders, and logs tracebacks of exceptions that it raises anyway.
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
 
 
 class DamagedCheckpoint(ConfigError):
-    """A checkpoint cannot be read or is not what was saved; the message is one line with step and reason."""
+    """A checkpoint cannot be read or differs from what was saved."""
 
     def __init__(self, step: int, reason: str):
         super().__init__(f'checkpoint {step} is damaged: {reason}')
@@ -42,7 +42,7 @@ class DamagedCheckpoint(ConfigError):
 
 
 class Saved(NamedTuple):
-    """What a checkpoint holds; `optimizer` and `ema` are None if they were not asked for."""
+    """The content of a checkpoint; `optimizer` and `ema` are None if they were not read."""
 
     step: int
     params: Any
@@ -54,12 +54,12 @@ class Saved(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run: the latest `keep`, the best, and those to be averaged.
 
-    Only process 0 writes. In the others, and with `read_only`, `save` returns at once.
+    Only process 0 writes. In other processes, and with `read_only`, `save` does nothing.
 
     Args:
       folder: `<workdir>/checkpoints`, created if it is missing.
-      keep: how many of the latest steps remain, at least 1.
-      average: (last, every): of the steps that are multiples of `every`, the latest `last` remain too.
+      keep: how many of the latest steps are kept, at least 1.
+      average: (last, every): the latest `last` multiples of `every` are kept too.
       read_only: whether to leave the folder untouched.
 
     Raises:
@@ -90,34 +90,33 @@ class Checkpoints:
             cleanup_tmp_directories=self._writes,
             # Deletion is not atomic. Under another name, a kill in it leaves no incomplete step.
             todelete_subdir='deleted' if self._writes else None,
-            # The whole save runs in our thread, hashing included.
+            # Our own thread does the whole save, including the hashes.
             enable_async_checkpointing=False,
             # Orbax's BestN reads costs from a file that no hash protects.
             preservation_policy=types.SimpleNamespace(should_preserve=self._should_preserve),
-            # Every process works alone: with no barrier, none can wait for another.
+            # Each process works alone: without barriers, none can wait for another.
             multiprocessing_options=ocp.options.MultiprocessingOptions(here, {here}, f'{here}'),
         )
         self._manager = ocp.CheckpointManager(self._folder, options=options)
 
     def save(self, step: int, params, optimizer, meta: dict, cost: float | None = None, ema=None) -> None:
-        """Saves a step in the background; the arrays may be donated as soon as this returns.
+        """Saves a step in the background, replacing it if it exists.
 
-        Waits for a save in progress first. Replaces the step if it exists.
+        The arrays can be donated as soon as this returns. A save in progress is finished first.
 
         Args:
-          optimizer: None to save parameters alone.
-          meta: JSON values to come back with the arrays.
-          cost: a number such as the dev loss: the step with the lowest is the best; one without a finite
-            cost cannot be.
+          optimizer: None to save only parameters.
+          meta: JSON values to save with the arrays.
+          cost: a number such as the dev loss; the step with the lowest finite cost is the best.
           ema: the moving average of the parameters, if there is one.
 
         Raises:
-          OSError: the save before this one failed.
+          OSError: the previous save failed.
         """
         if not self._writes:
             return
         self.wait()
-        # A copy: `device_get` gives views of arrays on the CPU, and numpy arrays themselves.
+        # Copies, because `device_get` returns views of CPU arrays, and numpy arrays themselves.
         items = {'params': params, 'optimizer': optimizer, 'ema': ema}
         items = {item: tree for item, tree in items.items() if tree is not None}
         arrays = jax.tree.map(np.array, jax.device_get(items))
@@ -126,10 +125,10 @@ class Checkpoints:
         self._pending = self._writer.submit(self._write, int(step), arrays, content)
 
     def wait(self) -> None:
-        """Returns when everything is on disk.
+        """Waits until everything is on disk.
 
         Raises:
-          OSError: the last save failed; the message names the folder and the cause.
+          OSError: the last save failed.
         """
         error = self._pending and self._pending.exception()
         self._pending = None
@@ -137,7 +136,7 @@ class Checkpoints:
             raise error
 
     def steps(self) -> list[int]:
-        """The finished steps, ascending, after waiting for a save in progress."""
+        """The finished steps in ascending order, after a save in progress."""
         self.wait()
         self._manager.reload()
         return sorted(self._manager.all_steps())
@@ -147,18 +146,18 @@ class Checkpoints:
         return max(self.steps(), default=None)
 
     def best(self) -> int | None:
-        """The step of the lowest cost, the earliest if several share it; None if no step has one."""
+        """The step with the lowest cost, the earliest of equals; None if no step has a cost."""
         return best_step(self._costs(self.steps()))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
-        """Reads and verifies a step as numpy arrays, which jit and pmap may take and donate.
+        """Reads and verifies a step as numpy arrays, which jit and pmap can donate.
 
         Args:
-          like: `{'params': ..., 'optimizer': ...}`, and `ema` where there is one: trees of shapes and types
+          like: `{'params': ..., 'optimizer': ...}`, and `ema` if there is one: trees of shapes and types
             (ShapeDtypeStruct).
 
         Raises:
-          DamagedCheckpoint: it cannot be read, is not what was saved, or differs from `like` in form.
+          DamagedCheckpoint: it cannot be read, or differs from what was saved or from the form of `like`.
         """
         content = self.content(step)
         trees = {item: self._item(step, item, like[item], content) for item in like}
@@ -166,17 +165,17 @@ class Checkpoints:
         return Saved(step, trees['params'], optimizer, content['meta'], ema)
 
     def restore_params(self, step: int, like_params, item: str = 'params') -> Saved:
-        """Reads and verifies only the parameters of a step, or their average `ema`; raises as `restore`."""
+        """Reads and verifies only the parameters of a step, or `ema`; raises as `restore`."""
         content = self.content(step)
         return Saved(step, self._item(step, item, like_params, content), None, content['meta'])
 
     def restore_newest(self, like: dict[str, Any]) -> Saved | None:
-        """Reads the newest undamaged step; returns None if there is no step at all.
+        """Reads the newest undamaged step; None if there is no step.
 
-        Each newer, damaged step is named in a warning and moved to `<workdir>/damaged`.
+        Newer, damaged steps are moved to `<workdir>/damaged`, with a warning.
 
         Raises:
-          ConfigError: there are steps, but all are damaged; they stay where they are.
+          ConfigError: all steps are damaged; they are not moved.
         """
         damaged = []
         for step in reversed(self.steps()):
@@ -186,7 +185,7 @@ class Checkpoints:
                 damaged.append(error)
                 continue
             for bad in damaged:
-                logging.warning('%s: %s; %d is used', self._folder, bad, step)
+                logging.warning('%s: %s; using %d', self._folder, bad, step)
                 if self._writes:
                     self._move(bad.step, self._folder.parent / 'damaged')
             return saved
@@ -195,20 +194,18 @@ class Checkpoints:
         return None
 
     def content(self, step: int) -> dict[str, Any]:
-        """Reads and verifies what is stored beside the arrays of a step; raises as `restore`.
+        """Reads and verifies the JSON of a step; raises as `restore`.
 
         Returns:
-          `step`, `cost` (in older files `dev_loss`) and `meta`, and under the name of each saved item its
-          fingerprint.
+          `step`, `cost` (in older files `dev_loss`), `meta`, and each saved item's fingerprint by its name.
         """
         self.wait()
         return self._content(step)
 
     def stream_params(self, step: int, like_params) -> Iterator[tuple[str, np.ndarray]]:
-        """Reads the parameters of a step one array at a time, in sorted order of their paths.
+        """Yields the parameters of a step one array at a time, sorted by path; raises as `restore`.
 
-        They are verified together after the last one: until then, nothing made of them may be used.
-        Raises as `restore`.
+        They are verified together after the last one, so results must not be used before.
         """
         expected = self.content(step)['params']
         with self._reading(step, 'params'):
@@ -222,7 +219,7 @@ class Checkpoints:
             raise _unexpected(step, 'params')
 
     def close(self) -> None:
-        """Ends the threads, after `wait`."""
+        """Waits, and ends the threads."""
         try:
             self.wait()
         finally:
@@ -237,7 +234,7 @@ class Checkpoints:
         try:
             self._recover()
             if os.path.isdir(self._folder):
-                # Checked here, since Orbax's threads print tracebacks. It writes about this much.
+                # Checked here because Orbax's threads print tracebacks. It writes about this much.
                 size = sum(array.nbytes for array in jax.tree.leaves(arrays))
                 if size > shutil.disk_usage(self._folder).free:
                     raise OSError(f'No space left on device for {size:,} bytes')
@@ -257,7 +254,7 @@ class Checkpoints:
             raise OSError(f'{self._folder}: checkpoint {step} was not written: {reason}') from error
 
     def _recover(self) -> None:
-        """Puts back what an unfinished save was about to replace, and removes leftovers."""
+        """Restores steps that an unfinished save was replacing, and removes leftovers."""
         for old in list((self._folder / 'replaced').glob('*')):
             if not (self._folder / old.name).exists():
                 old.rename(self._folder / old.name)
@@ -287,14 +284,14 @@ class Checkpoints:
         with self._reading(step, 'params'):
             restored = ocp.PyTreeCheckpointHandler().restore(self._folder / str(step) / 'params', args=args)
             array = jax.tree.leaves(restored)[0]
-            # What is not there comes back as `like` itself.
+            # A missing array is returned as `like` itself.
             if array is like or _shapes(array) != _shapes(like):
                 raise _unexpected(step, 'params')
             return array
 
     def _check_files(self, step: int, item: str) -> None:
         hashes = self._folder / str(step) / 'files.json'
-        # A kill may come before it is written. The hash in `meta` still counts then.
+        # A killed save can leave no such file; the hash in `meta` is still checked.
         saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
         if not saved.items() <= folder_sha256(hashes.parent / item).items():
             raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
@@ -305,7 +302,7 @@ class Checkpoints:
             yield
         except DamagedCheckpoint:
             raise
-        # Orbax, TensorStore and JSON raise a dozen kinds: KeyError, ValueError, UnicodeError, ...
+        # Orbax, TensorStore and JSON raise many kinds: KeyError, ValueError, UnicodeError, ...
         except Exception as error:
             raise DamagedCheckpoint(step, f'{item}: unreadable ({type(error).__name__})') from error
 
@@ -333,7 +330,7 @@ class Checkpoints:
     def _costs(self, steps: Iterable[int]) -> dict[int, float | None]:
         costs = {}
         for step in steps:
-            # A damaged checkpoint cannot be the best one.
+            # A damaged checkpoint cannot be the best.
             with contextlib.suppress(DamagedCheckpoint):
                 content = self._content(step)
                 costs[step] = content['cost' if 'cost' in content else 'dev_loss']
@@ -351,14 +348,12 @@ def _shapes(tree):
 def retained_steps(
     steps: Iterable[int], costs: Mapping[int, float | None], keep: int, average: tuple[int, int]
 ) -> set[int]:
-    """The steps that remain: the latest, the best, and those that will be averaged.
+    """The steps that are kept: the latest, the best, and those that will be averaged.
 
     Args:
-      costs: of steps, the number that is lowest for the best one, as the dev loss; None or a missing step
-        means that it is not known.
-      keep: how many of the latest steps remain, at least 1.
-      average: (last, every): of the steps that are multiples of `every`, the latest `last` remain; with the
-        latest step, all that `averaged_steps` needs.
+      costs: the cost of each step, such as the dev loss; None or missing if unknown.
+      keep: how many of the latest steps are kept, at least 1.
+      average: (last, every): the latest `last` multiples of `every` are kept, as `averaged_steps` needs.
     """
     last, every = average
     ascending = sorted(steps)
@@ -368,15 +363,16 @@ def retained_steps(
 
 
 def averaged_steps(newest: int, last: int, every: int) -> list[int]:
-    """The steps of the `last` checkpoints to average (§6.1): the newest, and multiples of `every` before it.
+    """The `last` steps to average (§6.1): the newest, and the multiples of `every` before it.
 
-    A training saves its last update whatever its number, and the released code averages what was saved last.
+    The newest need not be a multiple: a training always saves its last update, and the released code averages
+    the last checkpoints saved.
     """
     before = (newest - 1) // every * every
     return [*range(before - (last - 2) * every, before + 1, every), newest]
 
 
 def best_step(costs: Mapping[int, float | None]) -> int | None:
-    """The step of the lowest cost, the earliest if several share it; None if no cost is known."""
+    """The step with the lowest cost, the earliest of equals; None if no cost is known."""
     known = [(cost, step) for step, cost in costs.items() if cost is not None]
     return min(known)[1] if known else None

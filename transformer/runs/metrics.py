@@ -1,4 +1,4 @@
-"""What preparation and training report: a header, metrics.jsonl, TensorBoard, and progress bars."""
+"""Reports progress: the header of a training, metrics.jsonl, TensorBoard, and progress bars."""
 
 import json
 import math
@@ -6,31 +6,30 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from etils import epath, epy
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Column
+from rich.progress import TextColumn
 
 from transformer import files, parallel
 from transformer.config import Config, ConfigError
 from transformer.data import manifest
 from transformer.nn import cost, models
+from transformer.runs.progress import make_bar, print_line
 
-# It imports PyTorch where that is installed, which takes a second: so it is imported at the first write.
+# tensorboardX imports PyTorch if it is installed, which takes a second; so it is imported at the first write.
 with epy.lazy_imports():
     import tensorboardX
 
-# A stage of this many units is worth a line where no bar can be drawn.
+# Without a terminal, a stage of at least this many units prints a line.
 LONG = 100_000
-# The numbers that a narrow terminal shows, and what it calls them.
+# The numbers that a narrow terminal shows, and their labels.
 SHOWN = {'loss': 'loss', 'dev_loss': 'dev_loss', 'dev_bleu': 'dev_bleu', 'tokens_per_second': 'tok/s'}
-# Columns of a bar that can still be read, and of the time that is left.
+# The least widths of the bar and of the remaining time.
 _BAR, _TIME = 10, 9
 
 OnMetrics = Callable[[int, dict[str, float]], object]
 
 
 def header(config: Config, workdir: epath.Path, lock: manifest.Lock) -> list[str]:
-    """Lines that say, before a training begins, what is trained, on what, and where."""
+    """The lines printed before a training: devices, parameters, corpus and work directory."""
     devices, (_, processes) = parallel.devices(), parallel.process()
     kinds = ', '.join(sorted({device.device_kind for device in devices}))
     parameters = cost.parameters(models.parameter_shapes(config))
@@ -47,22 +46,14 @@ def _corpus(config: Config) -> str:
 
 
 class Stages:
-    """Shows the progress of the stages of a preparation; `data.corpus.prepare` calls it.
+    """Shows the progress of a data preparation, as `data.cache.prepare` reports it.
 
-    On a terminal it draws a bar for each stage. Elsewhere it prints a line when a long stage begins.
-    It shows nothing if nothing has to be made.
+    A terminal gets a bar for each stage; elsewhere a long stage prints a line when it begins. If the data is
+    already prepared, nothing is shown.
     """
 
     def __init__(self, *, quiet: bool = False):
-        self._console = Console(stderr=True, quiet=quiet)
-        self._bars = Progress(
-            TextColumn('preparing {task.description}'),
-            MofNCompleteColumn(),
-            BarColumn(),
-            TimeRemainingColumn(elapsed_when_finished=True),
-            console=self._console,
-            disable=not self._console.is_terminal,
-        )
+        self._bars = make_bar('preparing {task.description}', quiet=quiet)
         self._tasks = {}
 
     def __enter__(self):
@@ -72,24 +63,24 @@ class Stages:
         self._bars.stop()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Moves the bar of a stage to `done` of `total` units."""
+        """Shows that `done` of `total` units of a stage are done."""
         if stage not in self._tasks:
             self._bars.start()
             self._tasks[stage] = self._bars.add_task(stage, total=total)
-            if not self._console.is_terminal and total >= LONG:
-                self._console.print(f'preparing {stage}: {total} examples', highlight=False, soft_wrap=True)
+            if self._bars.disable and total >= LONG:
+                print_line(self._bars, f'preparing {stage}: {total} examples')
         self._bars.update(self._tasks[stage], completed=done)
 
 
 class Metrics:
-    """Writes the numbers of the steps after `step`, and cuts what an interrupted run wrote of them.
+    """Writes and shows a training's metrics; lines of an interrupted run after `step` are removed.
 
     Args:
-      workdir: where `metrics.jsonl`, one object a line, and `tensorboard/` go; None writes no file.
-      step: the last step that is already done.
+      workdir: the folder for `metrics.jsonl` (one object a line) and `tensorboard/`; None writes no file.
+      step: the last step already done.
       steps: the last step of the training.
-      on_metrics: gets each step that is written, and its numbers.
-      header: lines that are shown first.
+      on_metrics: called with each step and its numbers.
+      header: lines to show first.
 
     Raises:
       ConfigError: metrics.jsonl has a line that is not an object with a step.
@@ -108,23 +99,13 @@ class Metrics:
         if workdir:
             files.write_text(self._file, ''.join(_lines_until(self._file, step)))
         self._on_metrics = on_metrics if workdir else None
-        console = Console(stderr=True, quiet=workdir is None)
-        self._console = console
-        self._bar = Progress(
-            TextColumn('step'),
-            MofNCompleteColumn(table_column=Column(no_wrap=True)),
-            BarColumn(bar_width=None),
-            TextColumn('{task.fields[numbers]}'),
-            TimeRemainingColumn(table_column=Column(no_wrap=True)),
-            console=console,
-            disable=not console.is_terminal,
-            expand=True,
-        )
+        numbers = TextColumn('{task.fields[numbers]}')
+        self._bar = make_bar('step', numbers, quiet=workdir is None, expand=True)
         self._task = self._bar.add_task('train', total=steps, completed=step, numbers='')
         self._steps = steps
         self._latest: dict[str, float] = {}
         for line in header:
-            console.print(line, highlight=False, markup=False, soft_wrap=True)
+            print_line(self._bar, line)
 
     def __enter__(self):
         self._bar.start()
@@ -136,11 +117,11 @@ class Metrics:
             self._board.close()
 
     def advance(self, step: int) -> None:
-        """Moves the bar."""
+        """Moves the bar to a step."""
         self._bar.update(self._task, completed=step)
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Records the numbers of a step; NaN and infinity, which JSON lacks, become null."""
+        """Writes the numbers of a step; NaN and infinity, which JSON lacks, become null."""
         if self._file:
             finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
             with self._file.open('a') as file:
@@ -153,29 +134,29 @@ class Metrics:
                     self._board.add_scalar(name, value, step)
         if self._on_metrics:
             self._on_metrics(step, dict(numbers))
-        # What dev reached stays in view until the next evaluation.
+        # The numbers of dev stay in view until the next evaluation.
         self._latest |= numbers
         fixed = len('step') + 2 * len(str(self._steps)) + 1 + _BAR + _TIME + len('    ')
-        shown = fitting(self._latest, self._console.width - fixed)
+        shown = fitting(self._latest, self._bar.console.width - fixed)
         self._bar.update(self._task, completed=step, numbers=shown)
-        if not self._console.is_terminal:
+        if self._bar.disable:
             text = '  '.join(f'{name} {_short(value)}' for name, value in numbers.items())
-            self._console.print(f'step {step}/{self._steps}  {text}', highlight=False, soft_wrap=True)
+            print_line(self._bar, f'step {step}/{self._steps}  {text}')
 
 
 def speed(workdir: epath.Path) -> float | None:
-    """Target tokens a second of updates: the median of what a training reported, None if it reported none.
+    """The median of a training's reported target tokens per second; None if it reported none.
 
-    Other work on the machine that lasts for a part of a training moves the median little.
+    The median, because other work on the machine slows parts of a training.
     """
     lines = (workdir / 'metrics.jsonl').read_text().splitlines()
     speeds = (numbers.get('tokens_per_second') for numbers in map(json.loads, lines))
-    found = [speed for speed in speeds if speed is not None]
-    return round(statistics.median(found), 1) if found else None
+    known = [speed for speed in speeds if speed is not None]
+    return round(statistics.median(known), 1) if known else None
 
 
 def fitting(numbers: dict[str, float], room: int) -> str:
-    """As many numbers as fit into `room` columns, those of `SHOWN` before the others."""
+    """Formats as many numbers as fit into `room` columns, those in `SHOWN` first."""
     names = [name for name in SHOWN if name in numbers] + [name for name in numbers if name not in SHOWN]
     text = ''
     for name in names:
@@ -191,9 +172,9 @@ def _short(value: float) -> str:
 
 
 def _lines_until(file: epath.Path, step: int) -> list[str]:
-    """A line for each step up to `step`; a last line that a kill cut off is left out.
+    """The lines up to `step`, one for each step, without a last line that was cut off by a kill.
 
-    Earlier versions wrote a step's numbers of dev as a second line; they join the first.
+    Earlier versions wrote the numbers of dev as a second line, which is joined with the first.
     """
     kept: dict[int, dict] = {}
     lines = file.read_text().splitlines() if file.exists() else []

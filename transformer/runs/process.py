@@ -1,4 +1,4 @@
-"""What a process sets up around a run, and what it runs on."""
+"""Sets up the process of a run: caches, precision and signals; records versions and hardware."""
 
 import contextlib
 import importlib.metadata
@@ -24,11 +24,11 @@ PACKAGES = (
 
 
 def start(folder: str, *, distributed: bool) -> epath.Path:
-    """Joins the other processes of the run, if any, and turns on the compilation cache.
+    """Joins the run's other processes, and turns on the compilation cache.
 
     Args:
       folder: the work directory.
-      distributed: whether the run has other processes.
+      distributed: whether the run has several processes.
 
     Returns:
       The work directory as a path, local or remote.
@@ -43,16 +43,16 @@ def start(folder: str, *, distributed: bool) -> epath.Path:
 
 
 def keep_programs() -> None:
-    """Turns on the compilation cache, unless whoever calls from Python has turned on one."""
+    """Turns on the compilation cache, unless the caller has one already."""
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'programs'))
         jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-        # JAX decides at its first compilation, which may be over, whether there is a cache.
+        # JAX reads the setting at its first compilation, which may be over.
         compilation_cache.reset_cache()
 
 
 def cache_folder() -> epath.Path:
-    """Where corpora and compiled programs are kept: $TRANSFORMER_CACHE, or the user's cache."""
+    """The folder for corpora and compiled programs: $TRANSFORMER_CACHE, or one in the user's cache."""
     chosen = os.environ.get('TRANSFORMER_CACHE')
     if chosen:
         return epath.Path(chosen)
@@ -61,16 +61,16 @@ def cache_folder() -> epath.Path:
 
 
 def precision(config: Config) -> contextlib.AbstractContextManager:
-    """Within this context, products of matrices have the precision of `train.matmul_precision`."""
+    """A context in which matrix products have the precision `train.matmul_precision`."""
     return jax.default_matmul_precision(config.train.matmul_precision)
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Callable[[], int | None]]:
-    """Within this context, SIGTERM and SIGINT are noted instead of ending the process.
+    """Records SIGTERM and SIGINT instead of ending the process, so that a training can save first.
 
-    The training can then save first. A second SIGINT has its usual effect. A second SIGTERM has none:
-    schedulers repeat theirs, and whoever cannot wait has SIGKILL.
+    A second SIGINT ends the process as usual. A second SIGTERM has no effect, because schedulers repeat it;
+    SIGKILL ends the process at once.
 
     Yields:
       A function that returns the number of the first signal received, or None.
@@ -94,7 +94,7 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
 
 
 def environment() -> dict[str, dict[str, object]]:
-    """The versions of Python, this code and its packages, and the hardware."""
+    """The versions of Python, this code and its packages; the hardware."""
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     device = jax.devices()[0]
     return {
@@ -110,12 +110,12 @@ def environment() -> dict[str, dict[str, object]]:
 
 
 def _cores() -> int | None:
-    """The CPU cores that this process may use, which are not all where runs share them out."""
+    """The number of CPU cores that this process may use; runs can divide the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 
 def _revision() -> str | None:
-    """The commit of this code, followed by + if files were changed since; None outside a git checkout."""
+    """The commit of this code, with a + if tracked files differ from it; None outside a git checkout."""
     here = pathlib.Path(__file__).parent
 
     def git(*words: str) -> str:
@@ -123,7 +123,7 @@ def _revision() -> str | None:
         return done.stdout.strip()
 
     try:
-        # Installed inside of another project's checkout, it is not that project's.
+        # Fails if the code is installed inside another project's checkout.
         git('ls-files', '--error-unmatch', __file__)
         changed = git('status', '--porcelain', '--untracked-files=no')
         return git('rev-parse', 'HEAD') + ('+' if changed else '')

@@ -1,4 +1,4 @@
-"""Restores a trained model from a checkpoint: the best, the latest, a step, or the average of several."""
+"""Restores trained models: the best checkpoint, the latest, a step, an average or an ensemble."""
 
 import contextlib
 import re
@@ -20,12 +20,12 @@ from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
 from transformer.runs.hashes import named_leaves
 from transformer.runs.workdir import Run
 
-# The folder in a work directory that holds the mean of checkpoints.
+# The folder in a work directory with the mean of several checkpoints.
 AVERAGE = 'average'
 
 
 class Trained(NamedTuple):
-    """A model that was trained, as every task's functions take it; `params` are a tuple of several models."""
+    """A trained model, as all tasks use it; an ensemble's `params` are a tuple."""
 
     config: Config
     params: ensemble.Params
@@ -33,13 +33,12 @@ class Trained(NamedTuple):
 
 
 class Origin(NamedTuple):
-    """Where parameters come from.
+    """The checkpoints from which parameters were read.
 
     Attributes:
-      name: the checkpoint's: best, latest, average or a step; of an ensemble, its members' with commas
-        between them.
-      steps: of the checkpoints that were read.
-      tokens: trained on up to the last of them.
+      name: best, latest, average or a step; an ensemble's names are separated by commas.
+      steps: of the checkpoints.
+      tokens: trained on up to the last one.
     """
 
     name: str
@@ -61,12 +60,12 @@ def load(
     """Restores the model of a work directory, with its parameters on all devices.
 
     Args:
-      choice: the checkpoint, as for `restore_params`; or several, with commas between them, as an
-        ensemble. One of another work directory is named as `FOLDER:best`.
-      changes: options that differ from the work directory's config, as for `changed`.
+      choice: a checkpoint, as for `restore_params`, or several for an ensemble, separated by commas. A
+        checkpoint of another work directory is named `FOLDER:best`.
+      changes: changes of the work directory's config, as for `changed`.
 
     Raises:
-      ConfigError: it has no such checkpoint, a file of it is damaged, or an option may not be changed.
+      ConfigError: there is no such checkpoint, a file is damaged, or an option must not be changed.
     """
     config = configs.portable(changed(run.config, changes or {}), parallel.platform())
     members = [_member(run, config, *member) for member in _members(run, choice)]
@@ -78,15 +77,15 @@ def load(
 
 
 def _together(origins: Sequence[Origin]) -> Origin:
-    """Where the parameters of an ensemble come from."""
+    """Joins the origins of an ensemble's members."""
     names, steps = ','.join(o.name for o in origins), [step for o in origins for step in o.steps]
     return Origin(names, steps, max(o.tokens for o in origins))
 
 
 def parse_checkpoint(word: str) -> tuple[str, str]:
-    """The two parts of FOLDER or FOLDER:CHECKPOINT; the checkpoint is empty where none is named.
+    """Splits FOLDER or FOLDER:CHECKPOINT; the checkpoint can be empty.
 
-    A folder's own name may hold a colon: the folder is the longest one that exists.
+    Folder names can contain colons: the longest existing folder is taken.
     """
     colons = [match.start() for match in re.finditer(':(?!//)', word)]
     for end in (len(word), *reversed(colons)):
@@ -97,22 +96,22 @@ def parse_checkpoint(word: str) -> tuple[str, str]:
 
 
 def _members(run: Run, choice: str) -> list[tuple[Run, str]]:
-    """The work directory and the checkpoint of every member of an ensemble, or of the one that is chosen.
+    """Splits a choice into work directories and checkpoints, one for each member of an ensemble.
 
     Raises:
-      ConfigError: there is nothing before or after a comma.
+      ConfigError: a name is empty.
     """
     if not choice:
         raise ConfigError('--checkpoint=: names no checkpoint')
     names = choice.split(',')
     if not all(names):
-        raise ConfigError(f'--checkpoint={choice}: a comma stands between two checkpoints; one is missing')
+        raise ConfigError(f'--checkpoint={choice}: a checkpoint is missing beside a comma')
     pairs = [parse_checkpoint(name) if ':' in name else ('', name) for name in names]
     return [(Run.open(other) if other else run, own or 'scored') for other, own in pairs]
 
 
 def _member(run: Run, config: Config, other: Run, choice: str) -> tuple[models.Params, Origin]:
-    """The parameters of a checkpoint of this work directory, or of another one that fits to it."""
+    """Restores a checkpoint of this work directory, or a compatible one of another."""
     if other is run:
         return restore_params(config, run.folder, choice)
     its_config = configs.portable(other.config, parallel.platform())
@@ -122,21 +121,21 @@ def _member(run: Run, config: Config, other: Run, choice: str) -> tuple[models.P
                 f'{other.folder}:{choice}: {key} is {theirs!r} there and {ours!r} in {run.folder}'
             )
     if other.codec.sha256 != run.codec.sha256:
-        raise ConfigError(f'{other.folder}:{choice}: its tokenizer is not the one of {run.folder}')
-    # Its own config says which checkpoint it scored, and whether that is a moving average.
+        raise ConfigError(f'{other.folder}:{choice}: its tokenizer differs from that of {run.folder}')
+    # Its own config names the scored checkpoint, and whether that is a moving average.
     params, origin = restore_params(its_config, other.folder, choice)
     return params, _of_another(other, origin)
 
 
 def _of_another(run: Run, origin: Origin) -> Origin:
-    # Two folders may have the same name.
+    # The whole path, because two folders can have the same name.
     return origin._replace(name=f'{run.folder.resolve()}:{origin.name}')
 
 
 def load_and_report(
     run: Run, choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> tuple[Trained, Origin]:
-    """As `load`; prints on standard error which checkpoint it is."""
+    """Calls `load`, and names the checkpoint on standard error."""
     trained, origin = load(run, choice, changes)
     if parallel.is_primary():
         print(f'{run.folder}: {origin}', file=sys.stderr)
@@ -144,10 +143,10 @@ def load_and_report(
 
 
 def changed(config: Config, changes: Mapping[str, object]) -> Config:
-    """The config with changes of options that may differ from those of the training.
+    """Changes options that can differ from the training's.
 
     Raises:
-      ConfigError: a change is of an option that may not, or is not valid.
+      ConfigError: an option must not be changed, or its value is not valid.
     """
     trained = configs.flatten(config)
     for key, value in declare.present_values(configs.OPTIONS, trained | dict(changes)).items():
@@ -157,17 +156,17 @@ def changed(config: Config, changes: Mapping[str, object]) -> Config:
 
 
 def average(run: Run, last: int | None = None, every: int | None = None) -> list[int]:
-    """Averages the last checkpoints of a work directory (§6.1) and saves the mean in its `average/`.
+    """Averages the last checkpoints of a work directory (§6.1) and saves the mean in `average/`.
 
     Args:
       last: how many; `train.average_last` if None.
-      every: updates between two of them, as for `checkpoint.averaged_steps`; `train.average_every` if None.
+      every: updates between them, as for `checkpoint.averaged_steps`; `train.average_every` if None.
 
     Returns:
       The steps averaged.
 
     Raises:
-      ConfigError: one of them is missing or damaged; nothing was changed.
+      ConfigError: one of them is missing or damaged; nothing is changed then.
     """
     folder, config = run.folder, run.config
     if config.train.ema:
@@ -180,7 +179,7 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
         raise ConfigError('--last: missing; train.average_last=0 averages none')
     with _opened(config, folder) as checkpoints:
         held = checkpoints.steps()
-        # Where there are too few, the first that could be averaged are missing.
+        # With too few checkpoints, the error names the first steps that could be averaged.
         newest = max(held) if max(held) > (last - 1) * every else last * every
         wanted = checkpoint.averaged_steps(newest, last, every)
         if missing := sorted(set(wanted) - set(held)):
@@ -191,7 +190,7 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
         saved = mean(checkpoints, wanted, models.parameter_shapes(config))
     averages = Checkpoints(folder / AVERAGE, 1)
     try:
-        # Always step 0, so that a new average replaces the old one.
+        # Always step 0, so that a new average replaces the last.
         averages.save(0, saved.params, None, saved.meta)
     finally:
         averages.close()
@@ -199,16 +198,16 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
 
 
 def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
-    """The mean of the parameters of steps (§6.1), in float32 as `numpy.mean` adds them.
+    """Computes the mean of the parameters of several steps (§6.1), equal to `numpy.mean`'s.
 
-    One array of one checkpoint at a time is in memory beside the mean.
+    Beside the mean, only one array of one checkpoint is in memory at a time.
 
     Args:
       like_params: a tree of shapes and types (ShapeDtypeStruct).
 
     Returns:
-      The mean under the last step. `meta` is the last step's, and what was averaged: the steps, and
-      the fingerprint of each one's parameters.
+      The mean, with the last step's number and `meta`, to which the steps and the fingerprints of their
+      parameters are added.
 
     Raises:
       DamagedCheckpoint: a step is missing or damaged.
@@ -228,29 +227,29 @@ def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
 
 
 def scored(config: Config, folder: epath.Path) -> str:
-    """The checkpoint that a training scores at its end: the average if it makes one, else `train.scored`."""
+    """The checkpoint that a training scores at its end: the average if there is one, else `train.scored`."""
     return 'average' if config.train.average_last and (folder / AVERAGE).exists() else config.train.scored
 
 
 def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, Origin]:
-    """Restores the parameters of a checkpoint on all devices: with `train.ema` their moving average.
+    """Restores the parameters of a checkpoint, with `train.ema` their moving average, on all devices.
 
     Args:
-      choice: scored, best (the latest if no score of dev is known), latest, average, or a step.
+      choice: scored, best (the latest if no cost is known), latest, average, or a step.
 
     Raises:
       ConfigError: there is no such checkpoint, or it is damaged.
     """
     shapes = models.parameter_shapes(config)
     with _chosen(config, folder, choice) as (checkpoints, step, name):
-        # What was evaluated in the training is what is used.
+        # The training evaluated the moving average.
         item = 'ema' if config.train.ema and name != 'average' else 'params'
         saved = checkpoints.restore_params(step, shapes, item)
         return parallel.replicate(saved.params), _origin(name, step, saved.meta)
 
 
 def origin(run: Run, choice: str) -> Origin:
-    """Where the parameters come from that `load` would restore.
+    """Returns the origin of the parameters that `load` would restore.
 
     Raises:
       ConfigError: there is no such checkpoint.
@@ -269,17 +268,17 @@ def _origin(name: str, step: int, meta: Mapping) -> Origin:
 
 @contextlib.contextmanager
 def _chosen(config: Config, folder: epath.Path, choice: str) -> Iterator[tuple[Checkpoints, int, str]]:
-    """Opens the checkpoints that hold the chosen one; yields them, its step there, and its name."""
+    """Opens the folder of the chosen checkpoint; yields it, the step there, and the checkpoint's name."""
     name = scored(config, folder) if choice == 'scored' else choice
     if name == 'average' and not (folder / AVERAGE).exists():
-        raise ConfigError(f'{folder}: has no average; run.py average makes one of the last checkpoints')
+        raise ConfigError(f'{folder}: has no average; run.py average makes one')
     averaged = name == 'average'
     with _opened(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
         yield checkpoints, 0 if averaged else _step(folder, checkpoints, name), name
 
 
 def _step(folder: epath.Path, checkpoints: Checkpoints, choice: str) -> int:
-    """The step of a checkpoint that was chosen: best, latest or a step."""
+    """The step of a choice: best, latest or a step."""
     steps = checkpoints.steps()
     named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
     step = named.get(choice, int(choice) if choice.isdecimal() else None)
@@ -294,7 +293,7 @@ def _step(folder: epath.Path, checkpoints: Checkpoints, choice: str) -> int:
 
 @contextlib.contextmanager
 def _opened(config: Config, folder: epath.Path, name: str = 'checkpoints') -> Iterator[Checkpoints]:
-    """Opens the checkpoints of a work directory to read; within, a damaged one is a ConfigError."""
+    """Opens the checkpoints of a work directory read-only; a damaged one raises ConfigError within."""
     if not (folder / name).exists():
         raise ConfigError(f'{folder}: has no checkpoint')
     checkpoints = Checkpoints(folder / name, config.train.keep, read_only=True)
@@ -303,6 +302,6 @@ def _opened(config: Config, folder: epath.Path, name: str = 'checkpoints') -> It
             raise ConfigError(f'{folder}: has no checkpoint')
         yield checkpoints
     except DamagedCheckpoint as error:
-        raise ConfigError(f'{folder}: {error}; choose another one') from None
+        raise ConfigError(f'{folder}: {error}; choose another') from None
     finally:
         checkpoints.close()

@@ -1,4 +1,4 @@
-"""Warm start: a training that starts from the parameters and the codec of another run."""
+"""Warm start: begins a training with the parameters and codec of another run."""
 
 import os
 from collections.abc import Iterator
@@ -17,12 +17,12 @@ from transformer.runs.workdir import Run
 
 
 class Start(NamedTuple):
-    """The other run that a training starts from.
+    """The run that a training starts from.
 
     Attributes:
-      record: what init_from.json and result.json say of it: `workdir`, `checkpoint`, `steps` and
-        `params_sha256`; `taken`, the names of the parameters that come from it; `left`, the reason by
-        name for parameters, its own and the new model's, that were not taken.
+      record: its entry in init_from.json and result.json: `workdir`, `checkpoint`, `steps`,
+        `params_sha256`; `taken`, the names of the parameters that are copied; `left`, the reason by name for
+        the parameters of either model that are not.
       codec: its codec.
     """
 
@@ -31,15 +31,15 @@ class Start(NamedTuple):
 
 
 def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | None:
-    """What the training of a work directory starts from; None for parameters drawn by `train.seed`.
+    """Returns what a training starts from; None if its parameters are drawn with `train.seed`.
 
     Args:
-      init_from: another work directory, or `WORKDIR:CHECKPOINT`; if None, a work directory that exists
-        goes on as it began.
+      init_from: another work directory, or `WORKDIR:CHECKPOINT`; if None, an existing work directory keeps
+        its start.
 
     Raises:
-      ConfigError: there is no such run, its tokenizer is not what the config asks for, it shares no
-        parameter with the new model, or the work directory began otherwise.
+      ConfigError: the run does not exist, its tokenizer does not match the config, it shares no parameter
+        with the new model, or the work directory has another start.
     """
     run = Run.open(folder) if (folder / 'config.json').exists() else None
     if init_from is None:
@@ -52,11 +52,11 @@ def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | 
 
 
 def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
-    """The parameters before the first update: those of the other run, the rest fresh.
+    """Returns the parameters before the first update: the other run's where they fit, else fresh ones.
 
     Args:
       record: of a `Start`.
-      fresh: the new model's, as its seed draws them.
+      fresh: the new model's parameters, drawn with its seed.
 
     Raises:
       ConfigError: the other run's parameters cannot be read, or have changed.
@@ -71,13 +71,13 @@ def first_params(record: dict[str, object], fresh: models.Params) -> models.Para
 
 
 def compare_leaves(own, other) -> tuple[list[str], dict[str, str]]:
-    """What a model can take from another: leaves of the same name, shape and type.
+    """Finds the leaves that two trees share: the same name, shape and type.
 
     Args:
       own, other: trees of arrays, or of shapes and types.
 
     Returns:
-      The names of the leaves taken, and the reason for every leaf of either tree that is not.
+      The names of the shared leaves, and the reason for every other leaf.
     """
     here, there = named_leaves(own), named_leaves(other)
     left = {}
@@ -92,14 +92,14 @@ def compare_leaves(own, other) -> tuple[list[str], dict[str, str]]:
 
 
 def merge(own, other, taken: list[str]):
-    """The tree `own` with the leaves named in `taken` from the tree `other`."""
+    """Returns the tree `own` with the leaves named in `taken` replaced by those of `other`."""
     there = named_leaves(other)
     leaves = {**named_leaves(own), **{name: there[name] for name in taken}}
     return jax.tree.unflatten(jax.tree.structure(own), leaves.values())
 
 
 def describe(record: dict[str, object]) -> Iterator[str]:
-    """Yields what a training starts from, line by line; what was left out is grouped by its reason."""
+    """Yields lines that describe a start; parameters left out are grouped by reason."""
     steps = ', '.join(map(str, record['steps']))
     yield (
         f'starts from {record["workdir"]}, checkpoint {record["checkpoint"]} (step {steps}): '
@@ -124,7 +124,7 @@ def _read(config: Config, init_from: str) -> Start:
     taken, left = compare_leaves(models.parameter_shapes(config), models.parameter_shapes(other))
     if not taken:
         raise ConfigError(
-            f'--init_from={init_from}: no parameter has the name and shape of one of the new model; '
+            f'--init_from={init_from}: shares no parameter with the new model; '
             f'first: {"; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:1])}'
         )
     for option, ours, theirs in (
@@ -133,15 +133,13 @@ def _read(config: Config, init_from: str) -> Start:
         ('data.pieces', config.data.pieces, codec.size),
     ):
         if ours != theirs:
-            raise ConfigError(
-                f'{option}={ours!r}: --init_from={init_from} brings its tokenizer, which has {theirs!r}'
-            )
+            raise ConfigError(f'{option}={ours!r}: the tokenizer of --init_from={init_from} has {theirs!r}')
     named = config.data.tokenizer_model
     if named and tokenizers.read_given(config.data, ('source', 'target')).sha256 != codec.sha256:
-        raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
+        raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} has another tokenizer')
     params, origin = _params(run, choice or 'scored')
     record = {
-        # It is read again when the training resumes, which may be from another folder.
+        # Absolute, because the training may be resumed from another folder.
         'workdir': folder if '://' in folder else os.path.abspath(folder),
         'checkpoint': origin.name,
         'steps': origin.steps,
