@@ -297,8 +297,9 @@ def test_the_task_that_is_shown(monkeypatch):
 def test_the_model_that_is_shown(monkeypatch):
     """Its steps, after a prompt, reproduce its full pass."""
     model = example('transformer/README.md', 'class Bigram', dict(vars(models)))['Bigram']
-    monkeypatch.setitem(models.MODELS, 'bigram', model)
-    base = resolve(config_dict({'model.vocab_size': 300, 'model.d_model': 8, 'data.pieces': 300}))
+    monkeypatch.setitem(models.MODELS, ('bigram', 'text'), model)
+    sizes = {'model.vocab_size': 300, 'model.d_model': 8, 'data.pieces': 300}
+    base = resolve(config_dict(sizes | {'train.task': 'language', 'data.source': 'text'}))
     config = dataclasses.replace(base, model=dataclasses.replace(base.model, kind='bigram'))
     params = {'params': models.initialize(config, jax.random.key(0))}
     tokens = jnp.array([[5, 9, 4, 8], [6, 3, 7, 2]])

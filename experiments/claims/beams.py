@@ -54,7 +54,7 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
 
 def _panel(key: str, label: str, alphas: Sequence[str] = ALPHAS, legend: bool = False) -> Panel:
     values = lambda m: {f'alpha {alpha}': [m[alpha][str(b)][key] for b in BEAMS] for alpha in alphas}
-    return curves(BEAMS, values, ticks='log2', legend=legend, xlabel='beam', ylabel=label)
+    return curves(BEAMS, 'beam', label, values, ticks='log2', legend=legend)
 
 
 CLAIM = Claim(

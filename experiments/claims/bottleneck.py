@@ -75,13 +75,5 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    panels=(
-        curves(
-            GROUPS,
-            legend=True,
-            ylim=(0, 100),
-            xlabel='words of the source',
-            ylabel='sacreBLEU',
-        ),
-    ),
+    panels=(curves(GROUPS, 'words of the source', 'sacreBLEU', legend=True, ylim=(0, 100)),),
 )

@@ -136,7 +136,7 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
 
 def _panel(of: Callable, label: str, legend: bool = False) -> Panel:
     values = lambda m: {name: [of(at) for at in m[name].values()] for name in VARIANTS}
-    return curves(DEPTHS, values, ticks='linear', legend=legend, yscale='log', xlabel='layers', ylabel=label)
+    return curves(DEPTHS, 'layers', label, values, ticks='linear', legend=legend, yscale='log')
 
 
 CLAIM = Claim(

@@ -70,13 +70,13 @@ CLAIM = Claim(
     panels=(
         curves(
             np.arange(0, LONGEST, 2 * LAG) + 2 * LAG,
+            'position',
+            'symbols told',
             end=('end of trained rows', TRAINED),
             # Above the curves' fall, which it would hide elsewhere.
             legend={'loc': 'center right', 'bbox_to_anchor': (1, 0.78), 'fontsize': 'small'},
             style={'linewidth': 0.8},
             ylim=(0, 1.05),
-            xlabel='position',
-            ylabel='symbols told',
         ),
     ),
     why=(

@@ -84,12 +84,12 @@ CLAIM = Claim(
     panels=(
         curves(
             range(LENGTH),
+            'distance, positions',
+            'norm of the gradient',
             legend=True,
             style={'linewidth': 0.8, 'marker': ''},
             yscale='log',
             ylim=(1e-12, 10),
-            xlabel='distance, positions',
-            ylabel='norm of the gradient',
         ),
     ),
 )

@@ -37,10 +37,10 @@ CLAIM = Claim(
     panels=(
         curves(
             list(HEADS.values()),
+            'heads',
+            'perplexity',
             lambda m: {'': [m[row] for row in HEADS]},
             ticks='log2',
-            xlabel='heads',
-            ylabel='perplexity',
         ),
     ),
     why=(

@@ -110,12 +110,13 @@ CLAIM = Claim(
     panels=(
         curves(
             list(KERNELS),
+            '',
+            'gradient at later positions',
             lambda m: {mask: [m[name][mask]['later'] for name in KERNELS] for mask in MASKS},
             legend=True,
             style=DOTS,
             yscale=SymmetricalLogScale(None, linthresh=1e-3),
             ylim=(-2e-4, 10),
-            ylabel='gradient at later positions',
         ),
     ),
     why='The kernel flash, which a CPU does not have, is left out.',

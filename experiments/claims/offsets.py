@@ -67,14 +67,5 @@ CLAIM = Claim(
     seeds=SEEDS,
     measure=measure,
     judge=judge,
-    panels=(
-        curves(
-            OFFSETS,
-            ticks='log',
-            legend=True,
-            yscale='log',
-            xlabel='offset k, positions',
-            ylabel='residual',
-        ),
-    ),
+    panels=(curves(OFFSETS, 'offset k, positions', 'residual', ticks='log', legend=True, yscale='log'),),
 )

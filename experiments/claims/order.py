@@ -79,9 +79,9 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
     return Verdict(holds, '; '.join(parts))
 
 
-def _dots(key: str, **options) -> Panel:
+def _dots(key: str, label: str, **options) -> Panel:
     values = lambda m: {'': [m[name][key] for name in MODELS]}
-    return curves(MODELS, values, style=DOTS | {'color': 'C0'}, xmargin=0.4, **options)
+    return curves(MODELS, '', label, values, style=DOTS | {'color': 'C0'}, xmargin=0.4, **options)
 
 
 CLAIM = Claim(
@@ -99,9 +99,7 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     panels=(
-        _dots('shift', yscale='log', ylabel='difference that shuffling makes'),
-        _dots(
-            'accuracy', guide=('chance', 1 / LENGTH), legend=True, ylim=(0, 1.05), ylabel='first symbol told'
-        ),
+        _dots('shift', 'difference that shuffling makes', yscale='log'),
+        _dots('accuracy', 'first symbol told', guide=('chance', 1 / LENGTH), legend=True, ylim=(0, 1.05)),
     ),
 )

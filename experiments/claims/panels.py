@@ -19,6 +19,8 @@ def as_measured(measurement: Measurement) -> Mapping[str, Sequence[float]]:
 
 def curves(
     x: Sequence,
+    xlabel: str,
+    ylabel: str,
     of: Callable[[Measurement], Mapping[str, Sequence[float]]] = as_measured,
     *,
     ticks: str = '',
@@ -51,7 +53,7 @@ def curves(
             axes.axhline(guide[1], color='0.7', linestyle=':', label=guide[0])
         if end:
             axes.axvline(end[1], color='0.7', linestyle=':', label=end[0])
-        axes.set(**options)
+        axes.set(xlabel=xlabel, ylabel=ylabel, **options)
         if ticks:
             axes.set_xscale(ticks.removesuffix('2'), **({'base': 2} if ticks == 'log2' else {}))
             axes.set_xticks(x, list(map(str, x)))

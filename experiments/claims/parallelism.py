@@ -66,14 +66,7 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     panels=(
-        curves(
-            LENGTHS,
-            ticks='log',
-            legend=True,
-            ylim=(0, None),
-            xlabel='positions of a row',
-            ylabel='tokens a second',
-        ),
+        curves(LENGTHS, 'positions of a row', 'tokens a second', ticks='log', legend=True, ylim=(0, None)),
     ),
     why=(
         'Two CPU cores have little to compute in parallel: a step of 8 rows, as there are of rows of 256, '

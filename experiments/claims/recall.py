@@ -71,12 +71,12 @@ CLAIM = Claim(
     panels=(
         curves(
             LAGS,
+            'lag, pieces',
+            'recalled',
             ticks='log',
             guide=('chance', 1 / SYMBOLS),
             legend=True,
             ylim=(0, 1.05),
-            xlabel='lag, pieces',
-            ylabel='recalled',
         ),
     ),
 )

@@ -74,9 +74,9 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
     return Verdict(holds, '; '.join(parts))
 
 
-def _panel(key: str, **options) -> Panel:
+def _panel(key: str, label: str, **options) -> Panel:
     values = lambda m: {name: [at[key] for at in m[name].values()] for name in FACTORS}
-    return curves(WIDTHS, values, ticks='log', xlabel='d_k', **options)
+    return curves(WIDTHS, 'd_k', label, values, ticks='log', **options)
 
 
 CLAIM = Claim(
@@ -94,7 +94,7 @@ CLAIM = Claim(
     measure=measure,
     judge=judge,
     panels=(
-        _panel('entropy', legend=True, ylim=(0, 1.05), ylabel='entropy of the weights / log(keys)'),
-        _panel('gradient', yscale='log', ylabel='median norm of the gradient'),
+        _panel('entropy', 'entropy of the weights / log(keys)', legend=True, ylim=(0, 1.05)),
+        _panel('gradient', 'median norm of the gradient', yscale='log'),
     ),
 )

@@ -30,7 +30,7 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
 
 
 def _panel(key: str, label: str) -> Panel:
-    return curves(list(ROWS), lambda m: {'': [m[name][key] for name in ROWS]}, ylabel=label, xmargin=0.3)
+    return curves(list(ROWS), '', label, lambda m: {'': [m[name][key] for name in ROWS]}, xmargin=0.3)
 
 
 CLAIM = Claim(

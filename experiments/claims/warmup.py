@@ -112,15 +112,8 @@ def judge(measurements: Sequence[Measurement]) -> Verdict:
 
 
 def _panel(norm: str, legend: bool) -> Panel:
-    return curves(
-        RATES,
-        lambda m: {f'warm-up of {warmup}': list(m[norm][str(warmup)].values()) for warmup in WARMUPS},
-        ticks='log',
-        legend=legend,
-        xlabel='learning rate',
-        ylabel='loss',
-        title=f'{norm}-norm',
-    )
+    values = lambda m: {f'warm-up of {warmup}': list(m[norm][str(warmup)].values()) for warmup in WARMUPS}
+    return curves(RATES, 'learning rate', 'loss', values, ticks='log', legend=legend, title=f'{norm}-norm')
 
 
 CLAIM = Claim(
