@@ -12,7 +12,6 @@ from transformer.config import config_dict
 def get_config():
     return config_dict(
         {
-            'model.kind': 'decoder',
             'model.N': 4,
             'model.d_model': 128,
             'model.d_ff': 384,

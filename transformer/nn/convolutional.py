@@ -254,12 +254,12 @@ class Decoder(nn.Module):
 
 
 class ConvolutionalSteps:
-    """How the convolutional decoder runs, for both forms; `_enter` makes inputs of embeddings."""
+    """Runs the convolutional decoder, for both forms; `inputs` makes its input from embeddings."""
 
     def _decode(
         self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Memory | None, *, train: bool
     ) -> Float[Array, 'B T D']:
-        x = self._enter(x, tokens.positions, x.shape[1], train=train)
+        x = self.inputs(x, tokens.positions, x.shape[1], train=train)
         return self.decoder(x, tokens.segments, memory, train=train)
 
     def _empty(self, memory: Memory | None, rows: int, length: int) -> DecoderState:
@@ -269,7 +269,7 @@ class ConvolutionalSteps:
     def _advance(
         self, x: Float[Array, 'R D'], state: DecoderState, memory: Memory | None, length: int
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
-        x = self._enter(x[:, None], state.position[:, None], length, train=False)
+        x = self.inputs(x[:, None], state.position[:, None], length, train=False)
         return self.decoder.step(x[:, 0], state, memory)
 
 
@@ -281,6 +281,7 @@ class ConvolutionalEncoderDecoder(ConvolutionalSteps, PairPieces):
         m = self.model
         self.encoder, self.decoder = Encoder(m), Decoder(m, m.N_decoder, cross=True)
         self.source_inputs, self.target_inputs = Inputs(m), Inputs(m)
+        self.inputs = self.target_inputs
 
     def encode(self, source: Tokens, *, train: bool = False) -> Memory:
         """Computes the encoder's output, with and without the source's embeddings."""
@@ -288,11 +289,6 @@ class ConvolutionalEncoderDecoder(ConvolutionalSteps, PairPieces):
         tokens, segments, positions = source
         x = self.source_inputs(embedding(tokens), positions, tokens.shape[1], train=train)
         return self.encoder(x, segments, train=train)
-
-    def _enter(
-        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
-    ) -> Float[Array, 'B T D']:
-        return self.target_inputs(x, positions, length, train=train)
 
 
 class ConvolutionalLanguageModel(ConvolutionalSteps, TextPieces):
@@ -303,8 +299,3 @@ class ConvolutionalLanguageModel(ConvolutionalSteps, TextPieces):
         m = self.model
         self.decoder = Decoder(m, m.N, cross=False)
         self.inputs = Inputs(m)
-
-    def _enter(
-        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
-    ) -> Float[Array, 'B T D']:
-        return self.inputs(x, positions, length, train=train)

@@ -277,14 +277,15 @@ def _read_rows(
 
 
 class RecurrentSteps:
-    """How the recurrent decoder runs, for both forms; `_drop` drops embeddings in training."""
+    """Runs the recurrent decoder, for both forms; `dropout` is that of its input."""
 
     COUNTS = False
 
     def _decode(
         self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Reading | None, *, train: bool
     ) -> Float[Array, 'B T D']:
-        return self.decoder(self._drop(x, tokens.segments, train=train), tokens.segments, memory, train=train)
+        x = _dropped(self.dropout, x, tokens.segments, train=train)
+        return self.decoder(x, tokens.segments, memory, train=train)
 
     def _empty(self, memory: Reading | None, rows: int, length: int) -> DecoderState:
         del length
@@ -307,15 +308,13 @@ class RecurrentEncoderDecoder(RecurrentSteps, PairPieces):
         self.decoder = RecurrentDecoder(m, m.N_decoder, cross=True)
         self.source_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
         self.target_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
+        self.dropout = self.target_dropout
 
     def encode(self, source: Tokens, *, train: bool = False) -> Reading:
         """Computes the encoder's outputs and states."""
         embedding, _, _ = self._tables()
         x = _dropped(self.source_dropout, embedding(source.tokens), source.segments, train=train)
         return self.encoder(x, source.segments, train=train)
-
-    def _drop(self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], *, train: bool):
-        return _dropped(self.target_dropout, x, segments, train=train)
 
 
 class RecurrentLanguageModel(RecurrentSteps, TextPieces):
@@ -326,9 +325,6 @@ class RecurrentLanguageModel(RecurrentSteps, TextPieces):
         m = self.model
         self.decoder = RecurrentDecoder(m, m.N, cross=False)
         self.dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
-
-    def _drop(self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], *, train: bool):
-        return _dropped(self.dropout, x, segments, train=train)
 
 
 def _dropped(
