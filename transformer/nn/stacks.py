@@ -108,7 +108,7 @@ class Layer(nn.Module):
 
 
 class Stack(nn.Module):
-    """A stack of `depth` layers: an encoder; with `causal` a decoder, which may attend to an encoder's output.
+    """A stack of `depth` layers: an encoder or, with `causal`, a decoder.
 
     With `model.remat`, the backward pass computes again what is inside a layer instead of keeping it.
     """
