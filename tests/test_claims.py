@@ -47,7 +47,7 @@ from transformer.nn import models
 from transformer.nn.kernels.table import KERNELS
 from transformer.nn.layers import Sublayer
 from transformer.nn.recurrent import RecurrentDecoder
-from transformer.nn.stacks import Encoder
+from transformer.nn.stacks import Stack
 from transformer.tasks.translation import bleu
 from transformer.tokens import EOS, PAD, Tokens
 from transformer.training.step import initial_state
@@ -201,7 +201,10 @@ def test_gradients_of_a_stack(monkeypatch, norm):
     def projected(layers):
         params = {f'layer_{i}': layer for i, layer in enumerate(layers)} | final
         return jnp.sum(
-            Encoder(config.model).apply({'params': params}, x, segments, positions, train=False) * v
+            Stack(config.model, config.model.N, causal=False).apply(
+                {'params': params}, x, segments, positions, train=False
+            )
+            * v
         )
 
     gradient = jax.jit(jax.grad(projected))(layers)

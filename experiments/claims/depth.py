@@ -14,7 +14,7 @@ from experiments.claims.claim import Claim, Measurement, Panel, Verdict, config_
 from experiments.claims.panels import curves
 from transformer.config import Config
 from transformer.nn.layers import FinalNorm, Norm, Sublayer
-from transformer.nn.stacks import EncoderLayer
+from transformer.nn.stacks import Layer
 
 DEPTHS = (2, 6, 12, 24)
 LENGTH, ROWS, SEEDS = 16, 4, 3
@@ -56,7 +56,7 @@ def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
 
     All layers of a stack share them, because a program of 24 layers would take minutes to compile.
     """
-    layer, final = EncoderLayer(config.model), FinalNorm(config.model)
+    layer, final = Layer(config.model, causal=False), FinalNorm(config.model)
     segments = jnp.ones((ROWS, LENGTH), jnp.int32)
     positions = jnp.broadcast_to(jnp.arange(LENGTH), segments.shape)
 

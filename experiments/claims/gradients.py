@@ -18,8 +18,7 @@ from experiments.claims.claim import (
 )
 from experiments.claims.panels import curves
 from transformer.config import Config
-from transformer.nn.recurrent import RecurrentDecoder
-from transformer.nn.stacks import Decoder
+from transformer.nn.stacks import Stack
 
 LENGTH, ROWS, SEEDS = 128, 16, 5
 NEAR, FAR = 1, 100  # the distances that are compared
@@ -44,10 +43,10 @@ def norms(config: Config) -> list[float]:
     v = v / jnp.linalg.norm(v, axis=-1, keepdims=True)
     segments = jnp.ones((ROWS, LENGTH), jnp.int32)
     if m.kind == 'recurrent':
-        stack, rest = RecurrentDecoder(m, m.N, cross=False), (segments, None)
+        stack, rest = RecurrentStack(m, m.N, causal=True), (segments, None)
     else:
         positions = jnp.broadcast_to(jnp.arange(LENGTH), segments.shape)
-        stack, rest = Decoder(m, m.N, cross=False), (segments, positions, None)
+        stack, rest = Stack(m, m.N, causal=True), (segments, positions, None)
     variables = stack.init(keys[2], x, *rest, train=False)
 
     def projected(x):

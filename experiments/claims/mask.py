@@ -11,7 +11,7 @@ from matplotlib.scale import SymmetricalLogScale
 from experiments.claims.claim import LANGUAGE_MODEL, Claim, Measurement, Verdict, config_of, spread
 from experiments.claims.panels import DOTS, curves
 from transformer.config import Config
-from transformer.nn.stacks import Decoder, Encoder
+from transformer.nn.stacks import Stack
 
 LENGTH, SEEDS = 24, 5
 # Blocks, windows and strides are shorter than the row and do not divide it.
@@ -52,7 +52,7 @@ def _jacobian(config: Config, mask: str) -> Callable:
     """
     m = config.model
     segments, positions = jnp.ones((1, LENGTH), jnp.int32), jnp.arange(LENGTH)[None]
-    decoder, encoder = Decoder(m, m.N, cross=False), Encoder(m)
+    decoder, encoder = Stack(m, m.N, causal=True), Stack(m, m.N, causal=False)
 
     def jacobian(key, x, v):
         variables = decoder.init(key, x, segments, positions, None, train=False)

@@ -1,4 +1,4 @@
-"""Config files, Python or JSON, and the lock file beside one."""
+"""Reads and writes config files, in Python or JSON."""
 
 import dataclasses
 import json
@@ -12,15 +12,15 @@ from transformer.config.resolve import config_dict, derivable, present_values, r
 
 
 def to_json(config: Config) -> str:
-    """The config as JSON text, one option a line."""
+    """Writes the config as JSON text, one option a line."""
     return json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + '\n'
 
 
 def from_json(text: str) -> Config:
-    """The config that `to_json` wrote.
+    """Reads the config that `to_json` wrote, in this version or an earlier one.
 
     Raises:
-      ConfigError: the text is no config of this version.
+      ConfigError: the text is not a config.
     """
     try:
         groups = json.loads(text)
@@ -31,7 +31,7 @@ def from_json(text: str) -> Config:
 
 
 def read_config_file(path: str) -> ml_collections.ConfigDict:
-    """What a config file defines: a Python file, or the config.json of a work directory.
+    """Reads a config file: a Python file, or the config.json of a work directory.
 
     Raises:
       ConfigError: the file is wrong.
@@ -52,7 +52,7 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
     except ConfigError as error:
         raise ConfigError(f'{path}: {error}') from None
     except Exception as error:
-        # A config file is a program: whatever it raises is told as its own mistake.
+        # A config file is a program: any exception in it is reported as a mistake of the file.
         raise ConfigError(f'{path}: {type(error).__name__}: {error}') from error
 
 
@@ -70,5 +70,5 @@ def config_beside(file: str, name: str, changes: dict[str, object]) -> ml_collec
 
 
 def lock_beside(file: str) -> str:
-    """Where a lock file beside a config file would be."""
+    """Returns the path of the lock file that belongs to a config file."""
     return os.path.splitext(file)[0] + '.lock.json'

@@ -1,4 +1,4 @@
-"""Every option of the codebase, declared once: its type, choices, paper value and section.
+"""All options, each declared once: type, choices, paper value and section.
 
 The defaults are the paper's base model on WMT 2014 English to German.
 """
@@ -65,7 +65,7 @@ class Model:
     )
     P_drop: float = option(
         0.1,
-        'dropout of what each sub-layer or recurrent layer gives, or of what each convolution takes',
+        'dropout of the output of each sub-layer or recurrent layer, or of the input of each convolution',
         '§5.4',
         minimum=0.0,
         maximum=0.99,
@@ -326,7 +326,11 @@ class Train:
         0, 'checkpoints kept to be averaged at the end; 0 for none', '§6.1', minimum=0, free=True
     )
     average_every: int | None = option(
-        None, 'updates between two of those, if not checkpoint_every', '§6.1', minimum=1, free=True
+        None,
+        'updates between averaged checkpoints, if not checkpoint_every',
+        '§6.1',
+        minimum=1,
+        free=True,
     )
     prng: Literal['threefry', 'rbg'] = option('threefry', 'generator of dropout masks')
     matmul_precision: Literal['default', 'high', 'highest'] = option(

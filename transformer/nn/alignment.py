@@ -13,7 +13,7 @@ from transformer.nn.layers import glorot_uniform
 
 
 class Aligned(NamedTuple):
-    """What a decoder attends to: the encoder's outputs, their keys, computed once, and their segments."""
+    """What a decoder attends to: the encoder's outputs, their keys (computed once) and their segments."""
 
     keys: Float[Array, 'B S D']
     values: Float[Array, 'B S D']
@@ -21,7 +21,7 @@ class Aligned(NamedTuple):
 
 
 class AlignmentWeights(NamedTuple):
-    """W_a for the query and v_a of the scores that have them, and W_c of the attentional vector."""
+    """W_a and v_a, for scores that have them, and W_c of the attentional vector."""
 
     query: Float[Array, 'D D'] | None
     vector: Float[Array, 'D'] | None
@@ -31,7 +31,7 @@ class AlignmentWeights(NamedTuple):
 def scores(
     weights: AlignmentWeights, query: Float[Array, 'B Q D'], keys: Float[Array, 'B S D']
 ) -> Float[Array, 'B Q S']:
-    """v^T tanh(W_a s + U_a h) where there is a v (additive, concat), otherwise s^T (W_a h) (dot, general)."""
+    """v^T tanh(W_a s + U_a h) if there is a v (additive, concat), else s^T (W_a h) (dot, general)."""
     if weights.vector is None:
         return jnp.einsum('BQD,BSD->BQS', query, keys, preferred_element_type=jnp.float32)
     projected = matmul.product(query, weights.query)
@@ -45,16 +45,16 @@ def look_up(
     query: Float[Array, 'R D'],
     segments: Int[Array, 'R'],
 ) -> tuple[Float[Array, 'R D'], Float[Array, 'R S']]:
-    """The context of R = B·Q queries, Q for each row of `aligned`, and what they attend to.
+    """Computes the context of R = B·Q queries, Q for each row of `aligned`, and their attention weights.
 
-    A query attends to the outputs of its own segment. The hypotheses of a sentence are queries of one
+    A query attends to the outputs of its own segment. The hypotheses of a sentence are the queries of one
     attention, so its keys are not copied.
     """
     rows = aligned.segments.shape[0]
     together = query.astype(aligned.keys.dtype).reshape(rows, -1, query.shape[-1])
-    found = scores(weights, together, aligned.keys)
+    logits = scores(weights, together, aligned.keys)
     mask = masks.segment_mask(segments.reshape(rows, -1), aligned.segments)[:, 0]
-    attention = jax.nn.softmax(jnp.where(mask, found, jnp.finfo(jnp.float32).min), axis=-1)
+    attention = jax.nn.softmax(jnp.where(mask, logits, jnp.finfo(jnp.float32).min), axis=-1)
     context = jnp.einsum('BQS,BSD->BQD', attention.astype(aligned.values.dtype), aligned.values)
     return context.reshape(-1, context.shape[-1]), attention.reshape(-1, attention.shape[-1])
 
@@ -85,19 +85,19 @@ class Alignment(nn.Module):
         self.combine_kernel = self.param('combine', glorot_uniform(), (2 * d, d))
 
     def weights(self) -> AlignmentWeights:
-        """The parameters in the type of the computation."""
+        """Returns the parameters in the type of the computation."""
         cast = lambda kernel: kernel.astype(self.model.dtype)
         scored = self.model.alignment in ('additive', 'concat')
         query, vector = (self.query_kernel, self.score_vector) if scored else (None, None)
         return AlignmentWeights(*jax.tree.map(cast, (query, vector, self.combine_kernel)))
 
     def project(self, outputs: Float[Array, 'B S D'], segments: Int[Array, 'B S']) -> Aligned:
-        """The keys of the encoder's outputs."""
+        """Computes the keys of the encoder's outputs."""
         if self.model.alignment == 'dot':
             return Aligned(outputs, outputs, segments)
         kernel = self.memory_kernel.astype(outputs.dtype)
         return Aligned(matmul.product(outputs, kernel), outputs, segments)
 
     def keep(self, attention: Float[Array, 'B T S']) -> None:
-        """Keeps what was attended to for figures, as one head."""
+        """Keeps the attention weights for figures, as one head."""
         self.sow('intermediates', 'weights', attention[:, None])

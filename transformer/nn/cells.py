@@ -1,7 +1,7 @@
-"""Recurrent cells, and one layer of them over rows that hold several segments.
+"""Recurrent cells, and one layer of cells over rows that hold several segments.
 
-Rows are time-major here, [T B ...], because a scan runs over the first axis. A layer's products with
-its inputs are computed for all positions at once, before the scan; only those with the state are in it.
+Rows are time-major here, [T B ...], because a scan runs over the first axis. A layer multiplies the inputs of
+all positions at once, before the scan; only products with the state are inside the scan.
 """
 
 import functools
@@ -17,20 +17,21 @@ from transformer.config import Model
 from transformer.nn import matmul
 from transformer.nn.layers import Dropout, glorot_uniform
 
-# What a cell remembers, arrays of float32 that end in U; its output is the first of them.
+# What a cell remembers: arrays of float32 whose last axis is U. The first one is the output.
 Carry = tuple[Float[Array, '...'], ...]
-# What each part of a recurrent kernel multiplied, by the first gate of the part and the one after its last.
+# The input of each part of a recurrent kernel, by the first gate of the part and the one after its last.
 Multiplied = dict[tuple[int, int], Float[Array, '*B U']]
 
 
 class Cell(NamedTuple):
     """A recurrent cell.
 
-    blocks: how many gates of its own width it has, so that G = blocks·U. arrays: of its carry.
-    advance: takes `(gates, carry, seen [B U])`, gives the next carry. `gates(x, first, last)` are the
-      gates from `first` to before `last`, each [B U]: what the layer's inputs gave them plus the product
-      of x with their part of the recurrent kernel. `seen` is the output before, as these products see it,
-      after dropout.
+    Attributes:
+      blocks: the number of gates of width U, so that G = blocks·U.
+      arrays: the number of arrays in its carry.
+      advance: `(gates, carry, seen [B U]) -> carry`. `gates(x, first, last)` are the gates from `first` to
+        before `last`, each [B U]: the projected inputs plus the product of x with their part of the recurrent
+        kernel. `seen` is the previous output after dropout.
     """
 
     blocks: int
@@ -79,7 +80,7 @@ CELLS = {
 
 
 class Weights(NamedTuple):
-    """The parameters of a layer; `fed` multiplies what enters besides the layer's inputs, if anything."""
+    """The parameters of a layer; `fed` multiplies a second input, if there is one."""
 
     inputs: Float[Array, 'D G']
     bias: Float[Array, 'G']
@@ -88,19 +89,19 @@ class Weights(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """What dropout multiplies the output of a layer and its recurrent state by; None is no dropout."""
+    """The dropout factors of a layer's output and of its recurrent state; None is no dropout."""
 
     outputs: Float[Array, '*B U'] | None = None
     recurrent: Float[Array, '*B U'] | None = None
 
 
 def drop(x: Float[Array, '*B U'], factors: Float[Array, '*B U'] | None) -> Float[Array, '*B U']:
-    """x times the factors of dropout, in the type of x."""
+    """Multiplies x by the factors of dropout, in the type of x."""
     return x if factors is None else x * factors.astype(x.dtype)
 
 
 def project(weights: Weights, x: Float[Array, '*B D']) -> Float[Array, '*B G']:
-    """W x + b, the part of a cell's products that does not depend on its state."""
+    """Computes W x + b, the part of a cell's products that does not depend on its state."""
     bias = jnp.expand_dims(weights.bias, range(x.ndim - 1))
     return matmul.product(x, weights.inputs) + bias
 
@@ -108,7 +109,7 @@ def project(weights: Weights, x: Float[Array, '*B D']) -> Float[Array, '*B G']:
 def advance(
     model: Model, weights: Weights, projected: Float[Array, 'B G'], carry: Carry, factors: Factors
 ) -> Carry:
-    """One step of one layer."""
+    """Runs one step of one layer."""
     return _advance(model.cell, weights.recurrent, projected, carry, factors.recurrent)[0]
 
 
@@ -119,7 +120,7 @@ def _advance(
     carry: Carry,
     factors: Float[Array, 'B U'] | None,
 ) -> tuple[Carry, Multiplied]:
-    """One step of a cell; also what the parts of the kernel were multiplied with."""
+    """Runs one step of a cell; also returns the input of each part of the kernel."""
     multiplied, width = {}, kernel.shape[0]
 
     def gates(x, first, last):
@@ -132,10 +133,11 @@ def _advance(
 
 
 class Row(NamedTuple):
-    """What a layer reads; an array that every position shares is None.
+    """The inputs of a layer.
 
-    initial: the carry in which a segment that begins at a position finds the layer; None is zeros.
-    dropped: what dropout multiplies the recurrent state by.
+    Attributes:
+      initial: the carry before a segment that begins at a position; None is zeros.
+      dropped: the dropout factors of the recurrent state; None is no dropout.
     """
 
     projected: Float[Array, 'T B G']
@@ -145,7 +147,7 @@ class Row(NamedTuple):
 
 
 def _scan(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> tuple[Carry, Multiplied]:
-    """Reads rows; at each segment's border the state begins anew."""
+    """Reads rows; the state begins anew with each segment."""
     zeros = empty_carry(cell, row.begin.shape[1], kernel.shape[0])
 
     def read(carry, row):
@@ -157,11 +159,11 @@ def _scan(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> tu
 
 
 def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> Carry:
-    """The carry [T B U] after every position.
+    """Computes the carry [T B U] after every position.
 
-    Inside a scan, a kernel's gradient is added up step by step: each step makes a product of few rows and
-    adds a whole matrix. So here the kernel is constant in the scan. Its gradient comes from one product of
-    all rows after the scan; the value of that product is not used.
+    Inside a scan, a kernel's gradient would be summed step by step: each step multiplies few rows and adds a
+    whole matrix. So the kernel is constant in this scan. Its gradient comes from one product of all rows
+    after the scan, whose value is not used.
     """
     scan = functools.partial(_scan, cell, reverse, jax.lax.stop_gradient(kernel))
     carries, backward, multiplied = jax.vjp(scan, jax.lax.stop_gradient(row), has_aux=True)
@@ -173,7 +175,7 @@ def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -
 
 @jax.custom_vjp
 def _differentiable(carries: Carry, backward: Callable, row: Row, products: Float[Array, 'T B G']) -> Carry:
-    """The carries, as a function of what they came from."""
+    """Returns the carries as a function of their inputs."""
     del backward, row, products
     return carries
 
@@ -193,14 +195,14 @@ _differentiable.defvjp(_forward, _backward)
 
 
 def begins(segments: Int[Array, 'T B'], reverse: bool) -> Bool[Array, 'T B']:
-    """Where a segment begins, or where it ends for a scan in reverse."""
+    """Marks where segments begin, or where they end for a scan in reverse."""
     other = segments[:-1] != segments[1:]
     edge = jnp.ones_like(segments[:1], bool)
     return jnp.concatenate([other, edge] if reverse else [edge, other])
 
 
 def reset(begin: Bool[Array, 'B'], initial, state):
-    """The initial state in rows where a segment begins, elsewhere the state; of any structure."""
+    """Replaces the state by the initial one in rows where a segment begins; any tree of arrays."""
     choose = lambda new, old: jnp.where(begin[:, None], new, old)
     return jax.tree.map(choose, initial, state)
 
@@ -208,7 +210,7 @@ def reset(begin: Bool[Array, 'B'], initial, state):
 class SegmentDropout(nn.Module):
     """Dropout for rows [T B D], as factors 0 or 1/(1 - rate).
 
-    With `shared`, a segment has one draw for all of its positions (Gal and Ghahramani 2016).
+    With `shared`, all positions of a segment share one draw (Gal and Ghahramani 2016).
     """
 
     rate: float
@@ -237,8 +239,8 @@ class RecurrentLayer(nn.Module):
     biases are 0, those of an LSTM's forget gates 1 (Jozefowicz et al. 2015).
 
     Attributes:
-      width: U, of the cells.
-      fed: whether something enters besides the inputs.
+      width: U, the width of the cells.
+      fed: whether there is a second input.
     """
 
     model: Model
@@ -268,13 +270,13 @@ class RecurrentLayer(nn.Module):
         return forget.astype(jnp.float32)
 
     def weights(self) -> Weights:
-        """The parameters in the type of the computation."""
+        """Returns the parameters in the type of the computation."""
         cast = lambda kernel: kernel.astype(self.model.dtype)
         fed = cast(self.fed_kernel) if self.fed else None
         return Weights(cast(self.input_kernel), cast(self.bias), cast(self.recurrent_kernel), fed)
 
     def factors(self, x: Float[Array, 'T B D'], segments: Int[Array, 'T B'], *, train: bool) -> Factors:
-        """The dropout of a whole row."""
+        """Draws the dropout of whole rows."""
         like = x[..., : self.width]
         recurrent = None
         if self.model.variational_dropout:
@@ -290,11 +292,10 @@ class RecurrentLayer(nn.Module):
         reverse: bool,
         train: bool,
     ) -> tuple[Carry, Float[Array, 'T B U']]:
-        """Reads rows; at each segment's border the state begins anew.
+        """Reads rows; the state begins anew with each segment.
 
         Args:
-          initial: the state [T B U] in which a segment that begins at a position finds the layer; zeros if
-            none.
+          initial: the state [T B U] before a segment that begins at a position; None is zeros.
           reverse: whether to read from right to left.
 
         Returns:
@@ -308,7 +309,7 @@ class RecurrentLayer(nn.Module):
 
 
 def empty_carry(cell: str, rows: int, width: int) -> Carry:
-    """The carry before anything is read."""
+    """Returns the carry before the first position."""
     return (jnp.zeros((rows, width), jnp.float32),) * CELLS[cell].arrays
 
 
@@ -316,8 +317,8 @@ def _by_block(initialize: nn.initializers.Initializer, blocks: int) -> nn.initia
     """Initialises the kernel of each gate by itself."""
 
     def initialize_all(key, shape):
-        # Not by vmap: on CPUs batched QR decompositions wait for threads that they hold themselves, for ever
-        # if there are only a few.
+        # Not by vmap: batched QR decompositions wait for threads that they hold themselves, and deadlock if
+        # there are few (CPU only).
         block = (shape[0], shape[1] // blocks)
         parts = [initialize(key, block) for key in jax.random.split(key, blocks)]
         return jnp.concatenate(parts, axis=1)

@@ -1,13 +1,14 @@
-"""Convolutional encoder-decoders and language models, with the contract of models.py.
+"""Convolutional encoder-decoders and language models.
 
 The encoder-decoder follows Gehring et al. 2017, whose sections are cited here. A layer is a gated linear
 unit over a window of k positions (§3.2), a step needs the last k - 1 inputs of each layer, and every
 decoder layer attends to the encoder's output (§3.3). The language model is the decoder alone, as in
 Dauphin et al. 2017.
 
-What differs: weights are not normalised, and the encoder's gradients not divided by the number of attentions
-(§3.4), since Adam divides gradients by their size anyway. All widths are d_model, but the linear maps between
-the widths of embeddings and convolutions remain, at both ends of both stacks as in the released code.
+Two things differ. Weights are not normalised, and the encoder's gradients are not divided by the number of
+attentions (§3.4), because Adam divides gradients by their size anyway. All widths are d_model, but the linear
+maps between the widths of embeddings and convolutions remain, at both ends of both stacks as in the released
+code.
 """
 
 from typing import NamedTuple
@@ -39,7 +40,7 @@ class Memory(NamedTuple):
 
 
 class DecoderState(NamedTuple):
-    """What a hypothesis owns: the number of its tokens, and the last k - 1 inputs of each layer."""
+    """The state of hypotheses: their numbers of tokens, and the last k - 1 inputs of each layer."""
 
     position: Int[Array, 'R']
     layers: list[Float[Array, 'B K D']]
@@ -55,10 +56,10 @@ def linear(model: Model, width: int, gain: float = 1.0) -> nn.Dense:
 def windows(
     x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], width: int, *, causal: bool
 ) -> Float[Array, 'B T K']:
-    """The `width` vectors around each position, side by side; zeros where there is none of its segment.
+    """Joins the `width` vectors around each position; zeros stand for positions outside its segment.
 
     Args:
-      causal: whether a window ends at its position; otherwise that is the middle, or left of the middle.
+      causal: whether a window ends at its position; else the position is its middle, or left of the middle.
     """
     left = width - 1 if causal else (width - 1) // 2
     ends = left, width - 1 - left
@@ -93,7 +94,7 @@ class Block(nn.Module):
     def step(
         self, x: Float[Array, 'R D'], before: Float[Array, 'R K D']
     ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
-        """One position of every hypothesis, from it and the k - 1 inputs before it."""
+        """Runs one position of every hypothesis, from it and the k - 1 inputs before it."""
         window = jnp.concatenate([before, x[:, None]], axis=1)
         return self._gated(x, window.reshape(x.shape[0], -1)), window[:, 1:]
 
@@ -117,7 +118,7 @@ class CrossAttention(nn.Module):
         segments: Int[Array, 'B Q'],
         memory: Memory,
     ) -> Float[Array, 'B Q D']:
-        """The conditional inputs c of the states h = x, whose target embeddings g are `embedded`."""
+        """Computes the conditional inputs c of the states h = x, whose target embeddings g are `embedded`."""
         query = self.query(x) + embedded
         mask = masks.segment_mask(segments, memory.segments)[:, 0]
         logits = jnp.einsum('BQD,BSD->BQS', query, memory.keys, preferred_element_type=jnp.float32)
@@ -128,7 +129,7 @@ class CrossAttention(nn.Module):
 
 
 class Inputs(nn.Module):
-    """The embeddings of pieces, at the size that convolutions want, plus their positions (§3.1)."""
+    """Embeddings of pieces, at a size that suits convolutions, plus their positions (§3.1)."""
 
     model: Model
 
@@ -139,7 +140,7 @@ class Inputs(nn.Module):
     def __call__(
         self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
     ) -> Float[Array, 'B T D']:
-        """The embeddings x with their positions, which are below `length`."""
+        """Adds positions, which are below `length`, to the embeddings x."""
         return self.dropout(self.positions(x * EMBEDDING_SIZE, positions, length), train=train)
 
 
@@ -165,7 +166,7 @@ class Encoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A causal block; with `cross`, what it finds in the source is added to its output (§3.3)."""
+    """A causal block; with `cross`, attention to the source is added to its output (§3.3)."""
 
     model: Model
     cross: bool
@@ -194,11 +195,11 @@ class DecoderLayer(nn.Module):
         embedded: Float[Array, 'R D'],
         memory: Memory | None,
     ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
-        """One position of R = B·W hypotheses, W for each of the B sentences of `memory`."""
+        """Runs one position of R = B·W hypotheses, W for each of the B sentences of `memory`."""
         x, before = self.block.step(x, before)
         if not self.cross:
             return x, before
-        # The hypotheses of a sentence are queries of one attention, so its keys are not copied.
+        # The hypotheses of a sentence are the queries of one attention, so its keys are not copied.
         together = lambda x: x.reshape(memory.segments.shape[0], -1, x.shape[-1])
         segments = jnp.ones(together(x).shape[:2], jnp.int32)
         found = self.cross_attention(together(x), together(embedded), segments, memory)
@@ -237,7 +238,7 @@ class Decoder(nn.Module):
         return memory
 
     def empty(self, rows: int) -> DecoderState:
-        """The state before the first step."""
+        """Returns the state before the first step."""
         m = self.model
         nothing = jnp.zeros((rows, m.kernel_width - 1, m.d_model), m.dtype)
         return DecoderState(jnp.zeros(rows, jnp.int32), [nothing] * self.depth)
@@ -245,7 +246,7 @@ class Decoder(nn.Module):
     def step(
         self, embedded: Float[Array, 'R D'], state: DecoderState, memory: Memory | None
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
-        """One position of every hypothesis through all layers."""
+        """Runs one position of every hypothesis through all layers."""
         x, updated = self.inlet(embedded), []
         for layer, before in zip(self.layers, state.layers, strict=True):
             x, before = layer.step(x, before, embedded, memory)
@@ -254,12 +255,12 @@ class Decoder(nn.Module):
 
 
 class ConvolutionalSteps:
-    """How the convolutional decoder runs, for both forms; `_enter` makes inputs of embeddings."""
+    """Runs the convolutional decoder, for both forms; `inputs` makes its input from embeddings."""
 
     def _decode(
         self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Memory | None, *, train: bool
     ) -> Float[Array, 'B T D']:
-        x = self._enter(x, tokens.positions, x.shape[1], train=train)
+        x = self.inputs(x, tokens.positions, x.shape[1], train=train)
         return self.decoder(x, tokens.segments, memory, train=train)
 
     def _empty(self, memory: Memory | None, rows: int, length: int) -> DecoderState:
@@ -269,7 +270,7 @@ class ConvolutionalSteps:
     def _advance(
         self, x: Float[Array, 'R D'], state: DecoderState, memory: Memory | None, length: int
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
-        x = self._enter(x[:, None], state.position[:, None], length, train=False)
+        x = self.inputs(x[:, None], state.position[:, None], length, train=False)
         return self.decoder.step(x[:, 0], state, memory)
 
 
@@ -281,6 +282,7 @@ class ConvolutionalEncoderDecoder(ConvolutionalSteps, PairPieces):
         m = self.model
         self.encoder, self.decoder = Encoder(m), Decoder(m, m.N_decoder, cross=True)
         self.source_inputs, self.target_inputs = Inputs(m), Inputs(m)
+        self.inputs = self.target_inputs
 
     def encode(self, source: Tokens, *, train: bool = False) -> Memory:
         """Computes the encoder's output, with and without the source's embeddings."""
@@ -288,11 +290,6 @@ class ConvolutionalEncoderDecoder(ConvolutionalSteps, PairPieces):
         tokens, segments, positions = source
         x = self.source_inputs(embedding(tokens), positions, tokens.shape[1], train=train)
         return self.encoder(x, segments, train=train)
-
-    def _enter(
-        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
-    ) -> Float[Array, 'B T D']:
-        return self.target_inputs(x, positions, length, train=train)
 
 
 class ConvolutionalLanguageModel(ConvolutionalSteps, TextPieces):
@@ -303,8 +300,3 @@ class ConvolutionalLanguageModel(ConvolutionalSteps, TextPieces):
         m = self.model
         self.decoder = Decoder(m, m.N, cross=False)
         self.inputs = Inputs(m)
-
-    def _enter(
-        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
-    ) -> Float[Array, 'B T D']:
-        return self.inputs(x, positions, length, train=train)

@@ -1,8 +1,7 @@
-"""A model's functions with its parameters, or those of several models whose probabilities are averaged.
+"""Calls one model, or several models whose probabilities are averaged.
 
-Each function takes the parameters of one model, or a tuple of parameters: then memory, constants and state
-are tuples too, and what it returns as logits is log(1/n sum p). So neither a search nor a loss asks how
-many models there are.
+Each function takes the parameters of one model, or a tuple of parameters. With a tuple, memory, constants and
+state are tuples too, and the logits are log(1/n sum p). So a search need not know how many models there are.
 """
 
 import math
@@ -20,13 +19,13 @@ Params = models.Params | tuple[models.Params, ...]
 
 
 def log_mean(logits: Sequence[Float[Array, '*B V']]) -> Float[Array, '*B V']:
-    """The logarithm of the mean of the models' probabilities."""
+    """Computes the logarithm of the mean of the models' probabilities."""
     logp = jax.nn.log_softmax(jnp.stack(logits), axis=-1)
     return jax.nn.logsumexp(logp, axis=0) - math.log(len(logits))
 
 
 def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> Float[Array, 'B T V']:
-    """The logits of every token of a batch; without a key there is no dropout."""
+    """Computes the logits of every token of a batch; without a key there is no dropout."""
     if isinstance(params, tuple):
         return log_mean([logits(config, one, batch, key) for one in params])
     return _apply(config, params, batch, key, '__call__')
@@ -35,7 +34,7 @@ def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> F
 def factors(
     config: Config, params: models.Params, batch: Batch, key: Array | None
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
-    """The two factors of one model's logits."""
+    """Computes the two factors of one model's logits."""
     return _apply(config, params, batch, key, 'factors')
 
 
@@ -46,14 +45,14 @@ def _apply(config: Config, params: models.Params, batch: Batch, key: Array | Non
 
 
 def encode(config: Config, params: Params, source: Tokens):
-    """What the model keeps of a source, or of a prompt."""
+    """Computes what the model keeps of a source or of a prompt."""
     if isinstance(params, tuple):
         return tuple(encode(config, one, source) for one in params)
     return models.build(config).apply({'params': params}, source, method='encode')
 
 
 def start(config: Config, params: Params, memory, max_len: int):
-    """Constants, and the state before the first token, with room for `max_len` of them."""
+    """Returns constants, and the state before the first token, with room for `max_len` tokens."""
     if isinstance(params, tuple):
         pairs = zip(params, memory, strict=True)
         started = [start(config, one, part, max_len) for one, part in pairs]
@@ -63,10 +62,10 @@ def start(config: Config, params: Params, memory, max_len: int):
 
 
 def step(config: Config, params: Params, constants, state, tokens: Int[Array, 'R']):
-    """The logits [R V] of the token that follows `tokens`, and the state after it."""
+    """Computes the logits [R V] of the token that follows `tokens`, and the state after `tokens`."""
     if isinstance(params, tuple):
         parts = zip(params, constants, state, strict=True)
-        found = [step(config, one, fixed, own, tokens) for one, fixed, own in parts]
-        scores, states = zip(*found, strict=True)
+        steps = [step(config, one, fixed, own, tokens) for one, fixed, own in parts]
+        scores, states = zip(*steps, strict=True)
         return log_mean(scores), states
     return models.build(config).apply({'params': params}, constants, state, tokens, method='step')

@@ -1,4 +1,4 @@
-"""The parts of a layer that are not attention (§3.1, §3.3, §3.4)."""
+"""Feed-forward layers, dropout, normalisation and embeddings (§3.1, §3.3, §3.4)."""
 
 import functools
 from collections.abc import Callable
@@ -18,7 +18,7 @@ def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
     """Uniform in ±sqrt(6 / (fan_in + fan_out)).
 
     Args:
-      fan_out: that of the fused kernel which this one is a part of; the kernel's own if None.
+      fan_out: the fan-out of the fused kernel that contains this one; the kernel's own if None.
     """
 
     def initialize(key, shape, dtype=jnp.float32):
@@ -31,8 +31,8 @@ def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
 class Dropout(nn.Module):
     """Zeroes entries with probability `rate`, in steps of 2^-16, and scales the rest by 1/(1 - rate).
 
-    It draws 16 random bits an entry, half as many as flax: drawing masks takes a large part of the time
-    of a small model's update.
+    It draws 16 random bits per entry, half as many as flax: drawing masks takes a large part of a small
+    model's update.
     """
 
     rate: float
@@ -41,7 +41,7 @@ class Dropout(nn.Module):
         return self.drawn(train=train)(x)
 
     def drawn(self, *, train: bool) -> Callable[[Float[Array, '*B D']], Float[Array, '*B D']]:
-        """The dropout of one array as a pure function, which may be computed again."""
+        """Draws the dropout of one array as a pure function, which may be computed again."""
         if not train or self.rate == 0.0:
             return KEEP_ALL
         return jax.tree_util.Partial(functools.partial(_dropped, self.rate), self.make_rng('dropout'))
@@ -50,7 +50,7 @@ class Dropout(nn.Module):
 def _dropped(rate: float, key: Array, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
     *leading, width = x.shape
     words = jax.random.bits(key, (*leading, -(-width // 2)), jnp.uint32)
-    # Compared first, because then only the answers are put together, a byte each.
+    # Comparing first means that only the answers are joined, a byte each.
     halves = [half >= round(rate * 2**16) for half in (words & 0xFFFF, words >> 16)]
     keep = jnp.concatenate(halves, axis=-1)[..., :width]
     return jnp.where(keep, x / (1.0 - rate), 0.0)
@@ -93,9 +93,9 @@ class Sublayer(nn.Module):
 
 
 class FinalNorm(nn.Module):
-    """The normalisation after the last layer of a stack; only norm `pre` needs it.
+    """Normalisation after the last layer of a stack, with norm `pre` only.
 
-    With `pre`, nothing else normalises the residual path.
+    With `pre`, no other norm is applied to the residual path itself.
     """
 
     model: Model
@@ -149,15 +149,15 @@ class Embedding(nn.Module):
         self.table = self.param('table', nn.initializers.normal(self.model.d_model**-0.5), shape)
 
     def __call__(self, tokens: Int[Array, '*B']) -> Float[Array, '*B D']:
-        """sqrt(d_model) times the row of each token; zeros for padding, which is also the start token."""
+        """Looks up sqrt(d_model) times each token's row; zeros for padding, which is also the start token."""
         scale = self.model.d_model**0.5
         rows = self.matrix()[tokens] * scale
         return jnp.where(tokens[..., None] == PAD, 0.0, rows)
 
     def logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
-        """x times the transposed matrix, without a bias, in float32."""
+        """Multiplies x by the transposed matrix, without a bias, in float32."""
         return matmul.logits(x, self.matrix())
 
     def matrix(self) -> Float[Array, 'V D']:
-        """The matrix in the type of the computation."""
+        """Returns the matrix in the type of the computation."""
         return self.table.astype(self.model.dtype)

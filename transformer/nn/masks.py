@@ -1,17 +1,17 @@
-"""Which queries may attend to which keys: True = may attend. Masks come from segments, never from tokens."""
+"""Attention masks, True where a query may attend to a key; made from segments, never from tokens."""
 
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Int
 
 
 def segment_mask(queries: Int[Array, 'B Q'], keys: Int[Array, 'B K']) -> Bool[Array, 'B 1 Q K']:
-    """Attention within one segment; nothing attends to segment 0, which is padding."""
+    """Attention within one segment; no query attends to segment 0, which is padding."""
     same = queries[:, :, None] == keys[:, None, :]
     return (same & (keys > 0)[:, None, :])[:, None]
 
 
 def causal_mask(length: int) -> Bool[Array, '1 1 Q K']:
-    """Attention to a position itself and to those left of it in the row (§3.2.3)."""
+    """Attention to a position itself and to positions left of it in the row (§3.2.3)."""
     return jnp.tril(jnp.ones((1, 1, length, length), bool))
 
 

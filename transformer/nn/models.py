@@ -25,7 +25,7 @@ from transformer.nn.kernels.kernel import State as LayerState
 from transformer.nn.layers import Dropout
 from transformer.nn.positions import InputPositions
 from transformer.nn.recurrent import RecurrentEncoderDecoder, RecurrentLanguageModel
-from transformer.nn.stacks import Decoder, Encoder, Memory, Projected
+from transformer.nn.stacks import Memory, Projected, Stack
 from transformer.nn.text_models import PairPieces, TextPieces
 from transformer.nn.vision import VisionTransformer
 from transformer.tokens import Batch, Tokens
@@ -41,7 +41,12 @@ class DecoderState(NamedTuple):
 
 
 class TransformerSteps:
-    """How the Transformer's decoder runs, for both forms; `_enter` adds positions to embeddings."""
+    """Runs the Transformer's decoder, for both forms; `positions` are those of its input."""
+
+    def _enter(
+        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        return self.dropout(self.positions(x, positions, length), train=train)
 
     def _decode(
         self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Memory | None, *, train: bool
@@ -67,8 +72,10 @@ class EncoderDecoder(TransformerSteps, PairPieces):
     def setup(self):
         super().setup()
         m = self.model
-        self.encoder, self.decoder = Encoder(m), Decoder(m, m.N_decoder, cross=True)
+        self.encoder = Stack(m, m.N, causal=False)
+        self.decoder = Stack(m, m.N_decoder, causal=True, cross=True)
         self.source_positions, self.target_positions = InputPositions(m), InputPositions(m)
+        self.positions = self.target_positions
         self.dropout = Dropout(m.P_drop_embedding)
 
     def encode(self, source: Tokens, *, train: bool = False) -> Memory:
@@ -78,11 +85,6 @@ class EncoderDecoder(TransformerSteps, PairPieces):
         x = self.dropout(x, train=train)
         return Memory(self.encoder(x, source.segments, source.positions, train=train), source.segments)
 
-    def _enter(
-        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
-    ) -> Float[Array, 'B T D']:
-        return self.dropout(self.target_positions(x, positions, length), train=train)
-
 
 class DecoderOnly(TransformerSteps, TextPieces):
     """The Transformer's decoder alone, as a language model (Radford et al. 2018)."""
@@ -90,14 +92,9 @@ class DecoderOnly(TransformerSteps, TextPieces):
     def setup(self):
         super().setup()
         m = self.model
-        self.decoder = Decoder(m, m.N, cross=False)
+        self.decoder = Stack(m, m.N, causal=True)
         self.positions = InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
-
-    def _enter(
-        self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
-    ) -> Float[Array, 'B T D']:
-        return self.dropout(self.positions(x, positions, length), train=train)
 
 
 # The module of each kind and form (config.options has the forms of tasks, and the kinds of forms).

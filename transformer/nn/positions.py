@@ -1,4 +1,4 @@
-"""Positional information (§3.5), the only file that reads `model.positions`.
+"""Positional information (§3.5); the only file in nn/ that reads `model.positions`.
 
 Positions enter in one of three places: they are added to the embeddings (sinusoidal, learned), they
 rotate queries and keys (rotary), or they add to the logits of attention (relative).
@@ -16,7 +16,7 @@ RELATIVE_CLIP = 16
 
 
 def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
-    """The sinusoidal encoding of positions 0 to length - 1 (§3.5).
+    """Computes the sinusoidal encoding of positions 0 to length - 1 (§3.5).
 
     `paper`: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same. `t2t`: all sines,
     then all cosines, with exponent i / (d/2 - 1), so that the last timescale is exactly 10000.
@@ -29,10 +29,10 @@ def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
 
 
 class InputPositions(nn.Module):
-    """Adds to every embedding the encoding of its position, where positions are sinusoidal or learned.
+    """Adds the encoding of its position to every embedding, if positions are sinusoidal or learned.
 
     Attributes:
-      amplitude: of the sinusoids.
+      amplitude: the sinusoids' amplitude.
     """
 
     model: Model
@@ -42,7 +42,7 @@ class InputPositions(nn.Module):
     def __call__(
         self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int
     ) -> Float[Array, 'B T D']:
-        """The embeddings x with their positions, which are below `length`."""
+        """Adds positions, which are below `length`, to the embeddings x."""
         m = self.model
         if m.positions == 'sinusoidal':
             table = jnp.asarray(self.amplitude * sinusoid(length, m.d_model, m.sinusoid))
@@ -54,7 +54,7 @@ class InputPositions(nn.Module):
 
 
 class AttentionPositions(nn.Module):
-    """What positions do in self-attention: rotate queries and keys, or add to the logits, or neither."""
+    """Rotates queries and keys by their positions, or adds positions to the logits, or neither."""
 
     model: Model
 
@@ -69,7 +69,7 @@ class AttentionPositions(nn.Module):
         """Rotates queries or keys by their positions (Su et al. 2021); i and i + C/2 are a pair.
 
         Args:
-          length: more than any of the positions.
+          length: greater than any of the positions.
         """
         if self.model.positions != 'rotary':
             return x

@@ -1,8 +1,8 @@
-"""Recurrent encoder-decoders and language models, with the contract of models.py.
+"""Recurrent encoder-decoders and language models.
 
-Translation without attention follows Sutskever et al. 2014: where a segment of the target begins, the
-decoder's state is the encoder's at the end of the source's segment with the same number. With attention
-it follows Bahdanau et al. 2015 (score `additive`) or Luong et al. 2015 (`dot`, `general`, `concat`).
+Translation without attention follows Sutskever et al. 2014: a segment of the target begins with the
+encoder's state at the end of the source segment with the same number. Translation with attention follows
+Bahdanau et al. 2015 (score `additive`) or Luong et al. 2015 (`dot`, `general`, `concat`).
 """
 
 from typing import NamedTuple
@@ -21,9 +21,10 @@ from transformer.tokens import Tokens
 
 
 class Reading(NamedTuple):
-    """What an encoder made of a source.
+    """An encoder's reading of a source.
 
-    carries: of each layer, by direction, the carry [S B U] after every position.
+    Attributes:
+      carries: the carry [S B U] after every position, by layer and direction.
     """
 
     outputs: Float[Array, 'B S D']
@@ -32,7 +33,7 @@ class Reading(NamedTuple):
 
 
 class DecoderState(NamedTuple):
-    """What a hypothesis owns: its layers' carries and, with input feeding, the last attentional vector."""
+    """The state of hypotheses: their layers' carries and, with input feeding, the last attentional vector."""
 
     layers: list[Carry]
     fed: Float[Array, 'B D'] | None
@@ -46,7 +47,7 @@ class DecoderWeights(NamedTuple):
 
 
 class Stepped(NamedTuple):
-    """What a step computes: the stack's output; what attention found, and where; what is fed to the next."""
+    """The results of a step: output, context, attention weights, and the input fed to the next step."""
 
     output: Float[Array, '*B D']
     context: Float[Array, '*B D'] | None
@@ -55,7 +56,7 @@ class Stepped(NamedTuple):
 
 
 class EncoderLayer(nn.Module):
-    """One layer: from left to right, from right to left (a reversed source), or half of it each way."""
+    """One layer: left to right, right to left (a reversed source), or half of its width each way."""
 
     model: Model
 
@@ -90,18 +91,18 @@ class RecurrentEncoder(nn.Module):
 
 
 def last_carry(carries: dict[str, Carry], source: Int[Array, 'S B'], target: Int[Array, 'T B']) -> Carry:
-    """The carry [T B D] after the whole source segment with the number of each position of the target."""
+    """Looks up the carry [T B D] at the end of the source segment of each target position."""
     same = source[None] == target[:, None]
     place = jnp.arange(source.shape[0])[None, :, None]
     ends = {
         'forward': jnp.max(jnp.where(same, place, 0), axis=1),
         'backward': jnp.min(jnp.where(same, place, source.shape[0] - 1), axis=1),
     }
-    found = [
+    ends_of = [
         [jnp.take_along_axis(array, ends[name][:, :, None], axis=0) for array in carry]
         for name, carry in carries.items()
     ]
-    return tuple(jnp.concatenate(parts, axis=-1) for parts in zip(*found, strict=True))
+    return tuple(jnp.concatenate(parts, axis=-1) for parts in zip(*ends_of, strict=True))
 
 
 class RecurrentDecoder(nn.Module):
@@ -109,7 +110,7 @@ class RecurrentDecoder(nn.Module):
 
     The additive score compares the keys with the first layer's output before a step, and the context
     enters that layer; with more layers this is the arrangement of Wu et al. 2016. The other scores use the
-    last layer's output after the step. Of all scores the next piece is predicted from tanh(W_c [c; h]).
+    last layer's output after the step. With any score, tanh(W_c [c; h]) predicts the next piece.
     """
 
     model: Model
@@ -134,10 +135,10 @@ class RecurrentDecoder(nn.Module):
         return DecoderWeights([layer.weights() for layer in self.layers], aligned)
 
     def _initial(self, memory: Reading | None, segments: Int[Array, 'T B']) -> list[Carry | None]:
-        """The carry in which a segment that begins at a position finds each layer; None is zeros.
+        """Computes each layer's carry before a segment that begins at a position; None is zeros.
 
-        The last layer continues the encoder's last one, and so on down; the encoder's first layer is
-        continued by all that are left.
+        The last layer continues the encoder's last one, and so on down; all remaining layers continue the
+        encoder's first layer.
         """
         if not self.cross:
             return [None] * self.depth
@@ -146,7 +147,7 @@ class RecurrentDecoder(nn.Module):
         return [found[i] for i in layers]
 
     def project(self, memory: Reading | None) -> Aligned | None:
-        """What the attention needs of the encoder's outputs."""
+        """Computes what the attention needs of the encoder's outputs."""
         return self.cross_attention.project(memory.outputs, memory.segments) if self.aligns else None
 
     def __call__(
@@ -159,7 +160,7 @@ class RecurrentDecoder(nn.Module):
     ) -> Float[Array, 'B T D']:
         m, x, rows = self.model, x.swapaxes(0, 1), segments.T
         aligned, weights, initial = self.project(memory), self._weights(), self._initial(memory, rows)
-        # How many layers wait for what attention finds, step by step.
+        # The number of layers that need attention's result, step by step.
         inside = self.depth if self.feeds else 1 if self.looks_first else 0
         found = Stepped(x, None, None, None)
         if inside:
@@ -177,7 +178,7 @@ class RecurrentDecoder(nn.Module):
     def _attentional(
         self, weights: AlignmentWeights, aligned: Aligned, found: Stepped, segments: Int[Array, 'T B']
     ) -> Float[Array, 'T B D']:
-        """The attentional vectors of all positions at once, with what their scan has not found already."""
+        """Computes the attentional vectors of all positions at once, unless their scan has computed them."""
         context, attention = found.context, found.attention
         if context is None:
             flat = lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
@@ -188,7 +189,7 @@ class RecurrentDecoder(nn.Module):
         return alignment.attentional(weights, context, found.output) if found.fed is None else found.fed
 
     def empty(self, memory: Reading | None, rows: int) -> DecoderState:
-        """The state before the first step."""
+        """Returns the state before the first step."""
         m = self.model
         layers = [cells.empty_carry(m.cell, rows, m.d_model)] * self.depth
         if self.cross:
@@ -199,7 +200,7 @@ class RecurrentDecoder(nn.Module):
     def step(
         self, x: Float[Array, 'R D'], state: DecoderState, aligned: Aligned | None
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
-        """One position of every hypothesis through all layers."""
+        """Runs one position of every hypothesis through all layers."""
         weights, factors = self._weights(), [Factors()] * self.depth
         projected, segments = cells.project(weights.layers[0], x), jnp.ones(x.shape[:1], jnp.int32)
         state, found = advance(self.model, weights, aligned, state, projected, segments, factors)
@@ -217,7 +218,7 @@ def climb(
     projected: Float[Array, 'R G'],
     factors: list[Factors],
 ) -> tuple[list[Carry], Float[Array, 'R D']]:
-    """One step of several layers, from the product of the first one's inputs."""
+    """Runs one step of several layers, from the projected inputs of the first one."""
     updated, x = [], None
     for i, (layer, carry, dropout) in enumerate(zip(weights, carries, factors, strict=True)):
         gates = cells.project(layer, x) if i else projected
@@ -237,7 +238,7 @@ def advance(
     segments: Int[Array, 'R'],
     factors: list[Factors],
 ) -> tuple[DecoderState, Stepped]:
-    """One step of a decoder, from the product of the first layer's inputs."""
+    """Runs one step of a decoder, from the projected inputs of the first layer."""
     context = attention = None
     look_up = lambda query: alignment.look_up(weights.alignment, aligned, query, segments)
     if aligned is not None and model.alignment == 'additive':
@@ -261,7 +262,7 @@ def _read_rows(
     initial: list[Carry],
     factors: list[Factors],
 ) -> Stepped:
-    """The first layers of a decoder over whole rows, those that wait for what attention finds."""
+    """Runs the first layers of a decoder over whole rows: those that need attention's result at each step."""
     weights = weights._replace(layers=weights.layers[: len(initial)])
     fed = jnp.zeros_like(x[0]) if model.input_feeding else None
     empty = DecoderState(jax.tree.map(lambda x: jnp.zeros_like(x[0]), initial), fed)
@@ -277,14 +278,15 @@ def _read_rows(
 
 
 class RecurrentSteps:
-    """How the recurrent decoder runs, for both forms; `_drop` drops embeddings in training."""
+    """Runs the recurrent decoder, for both forms; `dropout` is that of its input."""
 
     COUNTS = False
 
     def _decode(
         self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Reading | None, *, train: bool
     ) -> Float[Array, 'B T D']:
-        return self.decoder(self._drop(x, tokens.segments, train=train), tokens.segments, memory, train=train)
+        x = _dropped(self.dropout, x, tokens.segments, train=train)
+        return self.decoder(x, tokens.segments, memory, train=train)
 
     def _empty(self, memory: Reading | None, rows: int, length: int) -> DecoderState:
         del length
@@ -307,15 +309,13 @@ class RecurrentEncoderDecoder(RecurrentSteps, PairPieces):
         self.decoder = RecurrentDecoder(m, m.N_decoder, cross=True)
         self.source_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
         self.target_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
+        self.dropout = self.target_dropout
 
     def encode(self, source: Tokens, *, train: bool = False) -> Reading:
         """Computes the encoder's outputs and states."""
         embedding, _, _ = self._tables()
         x = _dropped(self.source_dropout, embedding(source.tokens), source.segments, train=train)
         return self.encoder(x, source.segments, train=train)
-
-    def _drop(self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], *, train: bool):
-        return _dropped(self.target_dropout, x, segments, train=train)
 
 
 class RecurrentLanguageModel(RecurrentSteps, TextPieces):
@@ -326,9 +326,6 @@ class RecurrentLanguageModel(RecurrentSteps, TextPieces):
         m = self.model
         self.decoder = RecurrentDecoder(m, m.N, cross=False)
         self.dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
-
-    def _drop(self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], *, train: bool):
-        return _dropped(self.dropout, x, segments, train=train)
 
 
 def _dropped(

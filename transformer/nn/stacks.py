@@ -1,4 +1,4 @@
-"""Encoder and decoder stacks (§3.1): layers unrolled and named layer_0, layer_1, ..."""
+"""Stacks of encoder and decoder layers (§3.1), unrolled and named layer_0, layer_1, ..."""
 
 from typing import NamedTuple
 
@@ -20,43 +20,18 @@ class Memory(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """What the cross-attention of one layer needs of the encoder's output, computed once a sentence."""
+    """What the cross-attention of one layer needs of the encoder's output; computed once per sentence."""
 
     heads: State
     segments: Int[Array, 'B S']
 
 
-class EncoderLayer(nn.Module):
-    """Self-attention, then the feed-forward layer."""
+class Layer(nn.Module):
+    """Self-attention, attention to an encoder's output (with `cross`), then the feed-forward layer."""
 
     model: Model
-
-    def setup(self):
-        self.self_attention = MultiHeadAttention(self.model, 'self')
-        self.self_attention_sublayer = Sublayer(self.model)
-        self.feed_forward = FeedForward(self.model)
-        self.feed_forward_sublayer = Sublayer(self.model)
-
-    def __call__(
-        self,
-        x: Float[Array, 'B S D'],
-        segments: Int[Array, 'B S'],
-        positions: Int[Array, 'B S'],
-        *,
-        train: bool,
-    ) -> Float[Array, 'B S D']:
-        def attend(y):
-            return self.self_attention.over_itself(y, segments, positions, causal=False, train=train)
-
-        x = self.self_attention_sublayer(x, attend, train=train)
-        return self.feed_forward_sublayer(x, lambda y: self.feed_forward(y, train=train), train=train)
-
-
-class DecoderLayer(nn.Module):
-    """Causal self-attention, attention to the encoder's output (with `cross`), the feed-forward layer."""
-
-    model: Model
-    cross: bool
+    causal: bool
+    cross: bool = False
 
     def setup(self):
         self.self_attention = MultiHeadAttention(self.model, 'self')
@@ -79,7 +54,7 @@ class DecoderLayer(nn.Module):
         projected = self.project(memory)
 
         def attend(y):
-            return self.self_attention.over_itself(y, segments, positions, causal=True, train=train)
+            return self.self_attention.over_itself(y, segments, positions, causal=self.causal, train=train)
 
         def look_up(y):
             return self.cross_attention.over_memory(
@@ -92,13 +67,13 @@ class DecoderLayer(nn.Module):
         return self.feed_forward_sublayer(x, lambda y: self.feed_forward(y, train=train), train=train)
 
     def project(self, memory: Memory | None) -> Projected | None:
-        """Keys and values of the encoder's output."""
+        """Computes keys and values of the encoder's output."""
         if not self.cross:
             return None
         return Projected(self.cross_attention.project_memory(memory.outputs), memory.segments)
 
     def empty(self, rows: int, length: int) -> State:
-        """The state before the first of `length` steps."""
+        """Returns the state before the first of `length` steps."""
         return self.self_attention.empty(rows, length)
 
     def step(
@@ -109,7 +84,7 @@ class DecoderLayer(nn.Module):
         length: int,
         projected: Projected | None,
     ) -> tuple[Float[Array, 'R 1 D'], State]:
-        """One position of R = B·W hypotheses, W for each of the B sentences of `projected`."""
+        """Runs one position of R = B·W hypotheses, W for each of the B sentences of `projected`."""
 
         def attend(y):
             nonlocal state
@@ -132,43 +107,21 @@ class DecoderLayer(nn.Module):
         return x, state
 
 
-def _apply(
-    model: Model, layer: EncoderLayer | DecoderLayer, x: Float[Array, 'B S D'], *others, train: bool
-) -> Float[Array, 'B S D']:
-    """A layer's output; with `remat` what is computed inside is not kept for the backward pass."""
-    call = lambda layer, x: layer(x, *others, train=train)
-    return (nn.remat(call) if model.remat and train else call)(layer, x)
+class Stack(nn.Module):
+    """A stack of `depth` layers: an encoder or, with `causal`, a decoder.
 
-
-class Encoder(nn.Module):
-    """A stack of N layers."""
-
-    model: Model
-
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, 'B S D'],
-        segments: Int[Array, 'B S'],
-        positions: Int[Array, 'B S'],
-        *,
-        train: bool,
-    ) -> Float[Array, 'B S D']:
-        for i in range(self.model.N):
-            layer = EncoderLayer(self.model, name=f'layer_{i}')
-            x = _apply(self.model, layer, x, segments, positions, train=train)
-        return FinalNorm(self.model, name='final')(x)
-
-
-class Decoder(nn.Module):
-    """A stack of `depth` layers; with `cross` they also attend to an encoder's output."""
+    With `model.remat`, the backward pass computes again what is inside a layer instead of keeping it.
+    """
 
     model: Model
     depth: int
-    cross: bool
+    causal: bool
+    cross: bool = False
 
     def setup(self):
-        self.layers = [DecoderLayer(self.model, self.cross, name=f'layer_{i}') for i in range(self.depth)]
+        self.layers = [
+            Layer(self.model, self.causal, self.cross, name=f'layer_{i}') for i in range(self.depth)
+        ]
         self.final = FinalNorm(self.model)
 
     def __call__(
@@ -176,20 +129,21 @@ class Decoder(nn.Module):
         x: Float[Array, 'B T D'],
         segments: Int[Array, 'B T'],
         positions: Int[Array, 'B T'],
-        memory: Memory | None,
+        memory: Memory | None = None,
         *,
         train: bool,
     ) -> Float[Array, 'B T D']:
+        call = lambda layer, x: layer(x, segments, positions, memory, train=train)
         for layer in self.layers:
-            x = _apply(self.model, layer, x, segments, positions, memory, train=train)
+            x = (nn.remat(call) if self.model.remat and train else call)(layer, x)
         return self.final(x)
 
     def project(self, memory: Memory | None) -> list[Projected | None]:
-        """What each layer needs of the encoder's output."""
+        """Computes what each layer needs of the encoder's output."""
         return [layer.project(memory) for layer in self.layers]
 
     def empty(self, rows: int, length: int) -> list[State]:
-        """The state of each layer before the first of `length` steps."""
+        """Returns the state of each layer before the first of `length` steps."""
         return [layer.empty(rows, length) for layer in self.layers]
 
     def step(
@@ -200,7 +154,7 @@ class Decoder(nn.Module):
         length: int,
         projected: list[Projected | None],
     ) -> tuple[Float[Array, 'R 1 D'], list[State]]:
-        """One position of every hypothesis through all layers."""
+        """Runs one position of every hypothesis through all layers."""
         updated = []
         for layer, state, keys_values in zip(self.layers, states, projected, strict=True):
             x, state = layer.step(x, state, position, length, keys_values)
