@@ -8,25 +8,29 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 from transformer.nn import matmul
-from transformer.nn.layers import Dropout, Norm, glorot_uniform
+from transformer.nn.layers import Dropout, Embedding, Norm, glorot_uniform
 from transformer.nn.positions import InputPositions
 from transformer.nn.stacks import Encoder
-from transformer.nn.text_models import TextPieces
+from transformer.nn.text_models import Pieces
 from transformer.tokens import Batch
 
 exact_gelu = functools.partial(jax.nn.gelu, approximate=False)
 
 
-class EncoderOnly(TextPieces):
+class EncoderOnly(Pieces):
     """Every piece sees all pieces of its segment.
 
     The softmax reads Norm(activation(W x)) of the encoder's output x: BERT's head for masked words, here
     without a bias of the logits, as in all models (§3.4).
     """
 
+    FIELDS = ('text',)
+
     def setup(self):
-        super().setup()
         m = self.model
+        self.embedding = Embedding(m)
+        if m.tie_embeddings == 'none':
+            self.softmax = Embedding(m)
         self.positions = InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
         self.encoder = Encoder(m)
@@ -51,3 +55,6 @@ class EncoderOnly(TextPieces):
         if 'places' in batch:
             x = jnp.take_along_axis(x, batch['places'][..., None], axis=1)
         return self.head_norm(self.activate(self.head(x)))
+
+    def _softmax(self) -> Embedding:
+        return self.softmax if self.model.tie_embeddings == 'none' else self.embedding
