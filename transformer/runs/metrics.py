@@ -29,7 +29,7 @@ _BAR, _TIME = 10, 9
 OnMetrics = Callable[[int, dict[str, float]], object]
 
 
-def header(config: Config, workdir: epath.Path, lock: manifest.Lock) -> list[str]:
+def header(config: Config, workdir: epath.Path, lock: manifest.Manifest) -> list[str]:
     """Lines that say, before a training begins, what is trained, on what, and where."""
     devices, (_, processes) = parallel.devices(), parallel.process()
     kinds = ', '.join(sorted({device.device_kind for device in devices}))
