@@ -391,7 +391,7 @@ def test_training_from_python_goes_on_after_a_kill_before_the_first_step(capfd, 
     error = capfd.readouterr().err
     for part in (
         'devices: 8 (cpu), processes: 1, parameters: ',
-        f'corpus: train in {texts}: 200 pairs of ',
+        f'corpus: train in {texts}: 200 examples of ',
         f'work directory: {workdir}\n',
     ):
         assert part in error, error
@@ -504,12 +504,14 @@ def test_prepare_says_what_the_data_is_and_what_was_expected(capfd, texts, tmp_p
     assert run.main(call) == 0
     out = capfd.readouterr().out
     assert 'data.train: from train.en (200 lines), train.de (200 lines)' in out
-    assert 'data.dev: 10 pairs read, none left out; 10 pairs of ' in out and 'tokenizer: 400 pieces' in out
+    assert (
+        'data.dev: 10 examples read, none left out; 10 examples of ' in out and 'tokenizer: 400 pieces' in out
+    )
     assert pathlib.Path(out.split('lock file: ')[1].strip()).exists()
     lock_file = config.with_suffix('.lock.json')
     for expected, line in (
         ({'train': 200, 'dev': 10, 'test': 10}, f'all as {lock_file} says'),
-        ({'train': 201}, f'data.train: 200 pairs read, {lock_file} says 201'),
+        ({'train': 201}, f'data.train: 200 examples read, {lock_file} says 201'),
     ):
         lock_file.write_text(json.dumps({'pairs_read': expected}))
         assert run.main(call) == 0

@@ -43,19 +43,17 @@ def test_report(config, capfd):
     tokens = made['splits']['train']
     assert printed[:2] == [
         'data.train: from train.en (4 lines), train.de (4 lines)',
-        f'data.train: 4 pairs read, 1 empty left out; 3 pairs of {tokens["source_tokens"]} en and '
-        f'{tokens["target_tokens"]} de pieces',
+        f'data.train: 4 examples read, 1 empty left out; 3 examples of {tokens["source_tokens"]} source and '
+        f'{tokens["target_tokens"]} target pieces',
     ]
-    assert printed[3].startswith('data.dev: 1 pairs read, none left out; 1 pairs of ')
+    assert printed[3].startswith('data.dev: 1 examples read, none left out; 1 examples of ')
     versions = made['versions']
     assert printed[-3] == f'versions: format {versions["format"]}, sentencepiece {versions["sentencepiece"]}'
     assert printed[-2] == f'tokenizer: 290 pieces, sha256 {made["tokenizer_sha256"]}'
 
 
-@pytest.mark.parametrize('language, shown', [('de', '7,000 de pieces'), (None, '7,000 pieces')])
-def test_report_of_one_text(language, shown):
+def test_report_of_one_text():
     made = {
-        'language': language,
         'pieces': 259,
         'versions': {'format': 2},
         'files': {'train': [{'name': 'input.txt[:90%]', 'lines': 1234}]},
@@ -66,12 +64,12 @@ def test_report_of_one_text(language, shown):
     }
     assert list(manifest.describe(made)) == [
         'data.train: from input.txt[:90%] (1,234 lines)',
-        f'data.train: 23 documents read, 3 empty left out; 20 documents of {shown}',
+        'data.train: 23 examples read, 3 empty left out; 20 examples of 7,000 text pieces',
         'versions: format 2',
         'tokenizer: 259 pieces, sha256 abc',
     ]
     said = {'dataset': {}, 'pairs_read': {'train': 24}}
-    assert manifest.differences(made, said, 'x.json') == ['data.train: 23 documents read, x.json says 24']
+    assert manifest.differences(made, said, 'x.json') == ['data.train: 23 examples read, x.json says 24']
 
 
 @pytest.mark.parametrize(
@@ -81,7 +79,7 @@ def test_report_of_one_text(language, shown):
         ({'pairs_read': {'dev': 1}}, ['all as mine.lock.json says']),
         (
             {'pairs_read': {**READ, 'train': 4_508_785}},
-            ['data.train: 4 pairs read, mine.lock.json says 4,508,785'],
+            ['data.train: 4 examples read, mine.lock.json says 4,508,785'],
         ),
         (
             {'dataset': {'version': '1.0.0', 'corpora': {'train': ['a', 'b']}}},
@@ -104,3 +102,18 @@ def test_bad_lock_file(config, capfd, content):
     pathlib.Path('mine.lock.json').write_text(content)
     assert prepare(config) == 2
     assert capfd.readouterr() == ('', 'error: mine.lock.json: not a lock file\n')
+
+
+def test_report_of_pictures():
+    field = {'dtype': '|u1', 'shape': [2, 2, 1]}
+    made = {
+        'fields': {'image': field},
+        'versions': {'format': 2},
+        'files': {'train': [{'name': 'train/cat', 'lines': 1234}]},
+        'splits': {'train': {'pairs': 1234, 'dropped': {}}},
+    }
+    assert list(manifest.describe(made)) == [
+        'data.train: from train/cat (1,234 examples)',
+        'data.train: 1,234 examples read, none left out; 1,234 examples',
+        'versions: format 2',
+    ]

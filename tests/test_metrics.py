@@ -126,5 +126,5 @@ def test_the_header(tmp_path):
     devices, corpus, folder = metrics.header(config, epath.Path(tmp_path), lock)
     count = cost.parameters(models.parameter_shapes(config))
     assert devices == f'devices: 8 (cpu), processes: 1, parameters: {count:,}'
-    assert corpus == 'corpus: train in /texts: 29,000 pairs of 400,000 en and 500,000 de pieces'
+    assert corpus == 'corpus: train in /texts: 29,000 examples of 400,000 source and 500,000 target pieces'
     assert folder == f'work directory: {tmp_path}'

@@ -217,15 +217,16 @@ def test_lock_file_and_differences(prepared):
     assert dropped == {'empty': 1, 'long': 1}
     assert lock['splits']['dev']['pairs'] == len(NEWSTEST2013)
     assert lock['splits']['test']['pairs'] == len(NEWSTEST2014)
-    assert f'data.train: {read} pairs read, 1 empty, 1 long left out; {read - 2} pairs of ' in '\n'.join(
-        printed
+    assert (
+        f'data.train: {read} examples read, 1 empty, 1 long left out; {read - 2} examples of '
+        in '\n'.join(printed)
     )
     assert 'dataset corpora of train: europarl_v7, commoncrawl, newscommentary_v9' in printed
     assert f'tokenizer: 400 pieces, sha256 {lock["tokenizer_sha256"]}' in printed
     assert [line for line in printed if LOCK in line] == [
-        f'data.train: {read} pairs read, {LOCK} says 4,508,785',
-        f'data.dev: {len(NEWSTEST2013)} pairs read, {LOCK} says 3,000',
-        f'data.test: {len(NEWSTEST2014)} pairs read, {LOCK} says 3,003',
+        f'data.train: {read} examples read, {LOCK} says 4,508,785',
+        f'data.dev: {len(NEWSTEST2013)} examples read, {LOCK} says 3,000',
+        f'data.test: {len(NEWSTEST2014)} examples read, {LOCK} says 3,003',
     ]
 
 
@@ -244,7 +245,7 @@ def test_training_steps(prepared, tmp_path, caplog):
     folder, _ = prepared
     workdir = tmp_path / 'w'
     assert run.main(command('train', f'--workdir={workdir}', **{'data.dir': folder})) == 0
-    assert f'data.dev: {len(NEWSTEST2013)} pairs read, {LOCK} says 3,000' in caplog.messages
+    assert f'data.dev: {len(NEWSTEST2013)} examples read, {LOCK} says 3,000' in caplog.messages
     result = json.loads((workdir / 'result.json').read_text())
     assert result['steps'] == 3
     assert (workdir / 'translations/test.latest.txt').read_text().count('\n') == len(NEWSTEST2014)

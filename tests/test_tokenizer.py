@@ -150,11 +150,11 @@ def test_bytes_that_are_no_text_read_as_replacement_characters():
 
 def test_model_files_tell_the_kind(model, pieces):
     for made in (pieces, ByteTokenizer()):
-        again = tokenizer.read(made.model)
+        again = tokenizer.read(made.content)
         assert type(again) is type(made)
-        assert (again.model, again.sha256, again.size) == (made.model, made.sha256, made.size)
+        assert (again.content, again.sha256, again.size) == (made.content, made.sha256, made.size)
         assert again.decode(again.encode('ein Bär')) == 'ein Bär'
-        for damaged in (made.model[:-3], b'x', made.model[1:]):
+        for damaged in (made.content[:-3], b'x', made.content[1:]):
             with pytest.raises(RuntimeError):
                 tokenizer.read(damaged)
 
@@ -221,10 +221,10 @@ def test_a_model_made_elsewhere_keeps_its_pieces(tmp_path, kind, options, size):
             '<unk>' if theirs.is_unknown(i) else theirs.id_to_piece(i) for i in theirs.encode(text)
         ]
         assert ours.encode_document(text).tolist() == ids
-    again = tokenizer.read(ours.model)
+    again = tokenizer.read(ours.content)
     assert again.sha256 == ours.sha256 and again.encode_batch(texts) == ours.encode_batch(texts)
     # It is in order already, so nothing changes.
-    assert tokenizer.with_symbols_first(ours.model) == ours.model
+    assert tokenizer.with_symbols_first(ours.content) == ours.content
 
 
 def test_a_model_of_ours_is_used_as_it_is(model):

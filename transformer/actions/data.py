@@ -6,16 +6,15 @@ from collections.abc import Mapping
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError
-from transformer.data import cache as corpus_cache
 from transformer.data import manifest
+from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
-from transformer.data.tokenizer import AnyTokenizer
 from transformer.runs import metrics, process, restore, workdir
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 
 
-def of_config(config: Config, *, download: bool = False, given: AnyTokenizer | None = None) -> Dataset:
+def of_config(config: Config, *, download: bool = False, given: Codec | None = None) -> Dataset:
     """The data of a config; the first process shows the progress of what has to be made.
 
     Args:
@@ -64,7 +63,7 @@ def prepare(config: Config, lock_file: str) -> list[str]:
     """
     expected = manifest.expected(lock_file)
     dataset = of_config(config, download=True)
-    report = [*manifest.describe(dataset.manifest), f'lock file: {dataset.folder / corpus_cache.LOCK}']
+    report = [*manifest.describe(dataset.manifest), f'lock file: {dataset.folder / manifest.FILE}']
     if expected is not None:
         report += manifest.differences(dataset.manifest, expected, lock_file) or [f'all as {lock_file} says']
     return report

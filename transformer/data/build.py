@@ -1,82 +1,36 @@
-"""Fills a folder of the cache: tokenizer, splits and lock file. A killed process is taken up again."""
+"""Builds a dataset in a folder of the cache: the codec, the arrays of every split and the manifest."""
 
+import contextlib
 import io
 import itertools
 import json
-import logging
-import os
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import BinaryIO
 
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Shaped
 
 from transformer import files
 from transformer.config import ConfigError, Data
+from transformer.data import codec as codecs
+from transformer.data import manifest as manifests
 from transformer.data import tokenizer
-from transformer.data.fields import Reading, Row
-from transformer.data.manifest import left_out
+from transformer.data.codec import Codec, Labels, NoCodec
+from transformer.data.fields import Reading, Row, Text
 from transformer.data.sources import reader
 from transformer.data.sources import text as text_files
 from transformer.data.tokenizer import AnyTokenizer
 
-LOCK = 'data.lock.json'
-JOURNAL = 'journal.json'
-MODEL = 'tokenizer.model'
-
 DROPS = 'drops.tsv'
-# How many rows are tokenised at once: lines, or whole files.
-_CHUNK, _FILES = 20_000, 16
+# How many rows are encoded at once: lines, whole files, or rows with images or labels.
+_CHUNK, _FILES, _DENSE = 20_000, 16, 500
 _REPORTED = 10_000  # rows between two reports of what the tokenizer has read
 _TRAINED_ON = 4_000_000  # the most sentences that the tokenizer learns from
 
 Progress = Callable[[str, int, int], None]
 Ids = Sequence[int] | np.ndarray
-
-log = logging.getLogger(__name__)
-
-
-class Journal:
-    """Records which part of each file of an unfinished folder is valid, and how far its splits are read.
-
-    Data is on the disk before the journal names it, and the journal is replaced as a whole, so a
-    killed process loses only what it wrote after the last commit. Opening the journal cuts that off.
-    """
-
-    def __init__(self, folder: pathlib.Path):
-        self.folder = folder
-        self.sizes: dict[str, int] = {}
-        self.splits: dict[str, dict] = {}
-        try:
-            state = json.loads((folder / JOURNAL).read_bytes())
-        except (FileNotFoundError, ValueError):
-            state = {'sizes': {}, 'splits': {}}
-        sizes = {path.name: path.stat().st_size for path in folder.iterdir()}
-        if all(sizes.get(name, -1) >= size for name, size in state['sizes'].items()):
-            self.sizes, self.splits = state['sizes'], state['splits']
-        for name in sizes.keys() - {JOURNAL}:
-            if name in self.sizes:
-                os.truncate(folder / name, self.sizes[name])
-            else:
-                (folder / name).unlink()
-
-    def append(self, name: str, content: bytes) -> None:
-        """Adds to the end of a file, on the disk; the content is valid from the next commit on."""
-        with (self.folder / name).open('ab') as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        self.sizes[name] = self.sizes.get(name, 0) + len(content)
-
-    def commit(self) -> None:
-        """Makes valid what was appended, and saves `splits` as they are."""
-        state = {'sizes': self.sizes, 'splits': self.splits}
-        files.write_bytes(self.folder / JOURNAL, json.dumps(state).encode(), durable=True)
-
-
-def is_complete(folder: pathlib.Path) -> bool:
-    """Whether a folder only lacks its final name."""
-    return (folder / LOCK).exists() and not (folder / JOURNAL).exists()
+OpenFile = Callable[[str], BinaryIO]
 
 
 def write(
@@ -87,44 +41,60 @@ def write(
     progress: Progress,
     given: AnyTokenizer | None = None,
 ) -> None:
-    """Fills a folder, or goes on where an earlier call was interrupted; the result is the same.
+    """Fills a folder; the manifest is written last.
+
+    If an earlier call was interrupted, its tokenizer is used again and everything else is made anew.
 
     Args:
-      identity: what determines the content; the lock file begins with it.
-      progress, given: see `corpus.prepare`.
+      identity: what determines the content; the manifest begins with it.
+      progress, given: as for `cache.prepare`.
 
     Raises:
       ConfigError: bad or too little data.
     """
-    journal = Journal(folder)
-    if MODEL not in journal.sizes:
-        _check_scored_splits(data, reading, identity['files'])
-        learned = lambda: _learned(data, reading, identity['files']['train'], progress)
-        journal.append(MODEL, (given or learned()).model)
-        journal.commit()
-    pieces = tokenizer.read((folder / MODEL).read_bytes())
-    dtype = dtype_of(pieces)
-    for split, origins in identity['files'].items():
-        total = _number(data, reading, split, origins)
-        _write_split(data, reading, split, pieces, journal, total, progress)
-    lock = {
+    codec = _read_codec(folder)
+    for path in folder.iterdir():
+        if codec is None or path.name != codec.file:
+            path.unlink()
+    if codec is None:
+        if reading.texts():
+            _check_scored_splits(data, reading, identity['files'])
+        codec = given or _make_codec(data, reading, identity, progress)
+        if codec.file:
+            files.write_bytes(folder / codec.file, codec.content, durable=True)
+    splits = {}
+    with (folder / DROPS).open('w', encoding='utf-8', newline='') as drops:
+        for split, origins in identity['files'].items():
+            total = _count(data, reading, split, origins)
+            with contextlib.ExitStack() as stack:
+                open_file = lambda name, stack=stack: stack.enter_context((folder / name).open('wb'))
+                writer = _SplitWriter(data, reading, split, codec, identity, open_file)
+                splits[split] = _write_split(writer, total, drops, progress)
+    manifest = {
         **identity,
-        'tokenizer_sha256': pieces.sha256,
-        'dtype': dtype.str,
-        'splits': {split: _summary(journal, reading, split, dtype) for split in identity['files']},
-        'checksums': {name: files.sha256(folder / name) for name in sorted(journal.sizes)},
+        'tokenizer_sha256': codec.sha256,
+        **({'dtype': dtype_of(codec).str} if reading.texts() else {}),
+        'splits': splits,
+        'checksums': {name: files.sha256(folder / name) for name in sorted(p.name for p in folder.iterdir())},
     }
-    lock['lock_sha256'] = files.json_sha256(lock)
-    content = json.dumps(lock, indent=2, ensure_ascii=False) + '\n'
-    files.write_bytes(folder / LOCK, content.encode(), durable=True)
-    (folder / JOURNAL).unlink()
+    manifest['lock_sha256'] = files.json_sha256(manifest)
+    content = json.dumps(manifest, indent=2, ensure_ascii=False) + '\n'
+    files.write_bytes(folder / manifests.FILE, content.encode(), durable=True)
+
+
+def _read_codec(folder: pathlib.Path) -> Codec | None:
+    """The codec that an interrupted call has left, if any."""
+    for name in codecs.FILES:
+        with contextlib.suppress(FileNotFoundError, RuntimeError):
+            return codecs.read(name, (folder / name).read_bytes())
+    return None
 
 
 def _check_scored_splits(data: Data, reading: Reading, origins: dict[str, list[dict]]) -> None:
-    """Reads all splits but the training split, which takes long to prepare: bad text is found before.
+    """Reads every split but train, to find bad text before the long preparation of the training text.
 
     Raises:
-      ConfigError: a file is empty, not UTF-8, or has fewer lines than its other side.
+      ConfigError: a file is empty, not UTF-8, or has fewer lines than the other fields' files.
     """
     for split, files_read in origins.items():
         if split == 'train':
@@ -136,22 +106,26 @@ def _check_scored_splits(data: Data, reading: Reading, origins: dict[str, list[d
             pass
 
 
-def _number(data: Data, reading: Reading, split: str, origins: list[dict]) -> int:
+def _count(data: Data, reading: Reading, split: str, origins: list[dict]) -> int:
     return reader.count(data, reading, split, [text_files.Origin(**origin) for origin in origins])
 
 
-def _learned(data: Data, reading: Reading, origins: list[dict], progress: Progress) -> AnyTokenizer:
-    """The tokenizer of all fields, or one for each, learned from its own texts."""
+def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress) -> Codec:
+    """The class names, or the tokenizer of all text fields, or one for each, learned from its own texts."""
+    if not reading.texts():
+        labels = [field['names'] for field in identity['fields'].values() if 'names' in field]
+        return Labels(tuple(labels[0])) if labels else NoCodec()
+    learn = lambda names: _learn_model(data, reading, names, identity['files']['train'], progress)
+    names = [*reading.texts()]
     if data.vocabulary == 'joint':
-        return tokenizer.read(_tokenizer_model(data, reading, [*reading.fields], origins, progress))
-    models = {field: _tokenizer_model(data, reading, [field], origins, progress) for field in reading.fields}
-    return tokenizer.SeparateTokenizers({field: tokenizer.Tokenizer(m) for field, m in models.items()})
+        return tokenizer.read(learn(names))
+    return tokenizer.SeparateTokenizers({name: tokenizer.Tokenizer(learn([name])) for name in names})
 
 
-def _tokenizer_model(
+def _learn_model(
     data: Data, reading: Reading, fields: list[str], origins: list[dict], progress: Progress
 ) -> bytes:
-    """The model of bytes, or one learned from the training text, of evenly spaced rows where it is long.
+    """The model of bytes, or a model learned from the training text, of evenly spaced rows if it is long.
 
     SentencePiece holds its sentences in memory. WMT's 9 million take 4.7 GiB; every third of them,
     as here, 1.6 GiB, or 2.9 GiB with five million different words.
@@ -161,9 +135,8 @@ def _tokenizer_model(
     if data.documents == 'files':
         number = sum(origin['lines'] for origin in origins[: data.train_pairs])
     else:
-        number = _number(data, reading, 'train', origins)
+        number = _count(data, reading, 'train', origins)
     every = max(-(-len(fields) * number // _TRAINED_ON), 1)
-    chosen = [field in fields for field in reading.fields]
     # Progress counts the rows read; the last unit stands for learning from them.
     total = -(-number // every) + 1
 
@@ -172,8 +145,7 @@ def _tokenizer_model(
         for index, texts in enumerate(thinned):
             if index % _REPORTED == 0:
                 progress('tokenizer', index, total)
-            # A line of a whole file stands alone.
-            yield from itertools.compress(texts, chosen)
+            yield from (texts[field] for field in fields)
         progress('tokenizer', total - 1, total)
 
     model = tokenizer.train(sentences(), data.pieces)
@@ -181,131 +153,170 @@ def _tokenizer_model(
     return model
 
 
-def _sentences(data: Data, reading: Reading) -> Iterator[tuple[str, ...]]:
-    """The texts of each training row, or each line of whole files."""
+def _sentences(data: Data, reading: Reading) -> Iterator[Mapping[str, str]]:
+    """The texts of each training row, or each line of whole files, of which there is one field."""
     for row in reader.rows(data, reading, 'train', reader.Report()):
         if data.documents == 'files':
-            for text in row.values.values():
-                yield from ((line,) for line in text.removesuffix('\n').split('\n'))
+            [(field, text)] = row.values.items()
+            yield from ({field: line} for line in text.removesuffix('\n').split('\n'))
         else:
-            yield tuple(row.values.values())
+            yield row.values
+
+
+class _Sequences:
+    """Writes sequences one after the other, and the offsets at which they end, after a 0."""
+
+    def __init__(self, content: BinaryIO, offsets: BinaryIO, dtype: np.dtype):
+        self._content, self._offsets, self._dtype = content, offsets, dtype
+        self.size = 0
+        offsets.write(np.zeros(1, '<i8').tobytes())
+
+    def append(self, sequences: Sequence[Ids]) -> None:
+        """Writes further sequences."""
+        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
+        self._offsets.write((self.size + np.cumsum(lengths)).astype('<i8').tobytes())
+        arrays = [np.empty(0, self._dtype), *(np.asarray(each, self._dtype) for each in sequences)]
+        self._content.write(np.concatenate(arrays).tobytes())
+        self.size += int(lengths.sum())
+
+
+class _TextWriter:
+    """Writes a text field: its pieces and, outside training, the texts as they came."""
+
+    def __init__(self, data: Data, codec: Codec, open_file: OpenFile, name: str, keep: bool):
+        self._data, self._tokenizer = data, codec.of(name.partition('.')[2])
+        self._pieces = _Sequences(open_file(f'{name}.bin'), open_file(f'{name}_offsets.bin'), dtype_of(codec))
+        self._lines = self._documents = None
+        if keep and data.documents == 'files':
+            offsets = open_file(f'{name}_text_offsets.bin')
+            self._documents = _Sequences(open_file(f'{name}.txt'), offsets, np.dtype(np.uint8))
+        elif keep:
+            self._lines = open_file(f'{name}.txt')
+
+    @property
+    def tokens(self) -> int:
+        """The pieces written."""
+        return self._pieces.size
+
+    def encode(self, rows: Sequence[Row], field: str) -> list[Ids]:
+        """The pieces of each row's text."""
+        return encode(self._data, self._tokenizer, [row.values[field] for row in rows])
+
+    def append(self, encoded: list[Ids], texts: Sequence[str]) -> None:
+        """Writes pieces and texts."""
+        self._pieces.append(encoded)
+        if self._lines:
+            self._lines.write(''.join(f'{text}\n' for text in texts).encode())
+        if self._documents:
+            self._documents.append([np.frombuffer(text.encode(), np.uint8) for text in texts])
+
+
+class _DenseWriter:
+    """Writes a field that has the same shape in every example."""
+
+    tokens = None
+
+    def __init__(self, described: dict, file: BinaryIO):
+        self._dtype, self._file = np.dtype(described['dtype']), file
+        self._numbers = {name: number for number, name in enumerate(described.get('names', ()))}
+
+    def encode(self, rows: Sequence[Row], field: str) -> list[Shaped[np.ndarray, '...'] | int]:
+        """The arrays, or the numbers of the classes."""
+        if not self._numbers:
+            return [row.values[field] for row in rows]
+        for row in rows:
+            if row.values[field] not in self._numbers:
+                raise ConfigError(
+                    f'{row.files[field]}: {row.values[field]!r} is not among the classes '
+                    f'{", ".join(self._numbers)}'
+                )
+        return [self._numbers[row.values[field]] for row in rows]
+
+    def append(self, encoded: list, values: Sequence) -> None:
+        """Writes arrays or numbers."""
+        del values
+        self._file.write(np.asarray(encoded, self._dtype).tobytes())
+
+
+class _SplitWriter:
+    """Writes the rows of a split, each field to its own files."""
+
+    def __init__(
+        self, data: Data, reading: Reading, split: str, codec: Codec, identity: dict, open_file: OpenFile
+    ):
+        self.data, self.reading, self.split, self.count = data, reading, split, 0
+        self._writers = {
+            field: _TextWriter(data, codec, open_file, f'{split}.{field}', split != 'train')
+            if isinstance(kind, Text)
+            else _DenseWriter(identity['fields'][field], open_file(f'{split}.{field}.bin'))
+            for field, kind in reading.fields.items()
+        }
+
+    def append(self, rows: Sequence[Row], report: reader.Report) -> None:
+        """Encodes and writes rows, without those that are too long for training."""
+        encoded = {field: writer.encode(rows, field) for field, writer in self._writers.items()}
+        kept = range(len(rows))
+        # Rows that are cut from running text have room for an example of any length.
+        if self.split == 'train' and self.data.batching != 'running':
+            texts = {field: encoded[field] for field in self.reading.texts()}
+            kept = _drop_long(rows, texts, self.data.max_len, report)
+        for field, writer in self._writers.items():
+            values = [rows[i].values[field] for i in kept]
+            writer.append([encoded[field][i] for i in kept], values)
+        self.count += len(kept)
+
+    def tokens(self) -> dict[str, int]:
+        """The manifest's counts of pieces."""
+        return {f'{field}_tokens': self._writers[field].tokens for field in self.reading.texts()}
 
 
 def _write_split(
-    data: Data,
-    reading: Reading,
-    split: str,
-    pieces: AnyTokenizer,
-    journal: Journal,
-    total: int,
-    progress: Progress,
-) -> None:
-    """Tokenises the part of a split that the journal does not have yet, chunk by chunk."""
-    state = journal.splits.setdefault(split, {'read': 0, 'counts': {}, 'first': {}, 'complete': False})
-    if state['complete']:
-        return
-    report = reader.Report()
+    writer: _SplitWriter, total: int, drops: io.TextIOBase, progress: Progress
+) -> dict[str, object]:
+    """Reads, encodes and writes a split, chunk by chunk.
+
+    Returns:
+      The manifest's entry; `pairs` counts the examples, whatever their fields.
+    """
+    data, reading, split = writer.data, writer.reading, writer.split
+    report = reader.Report(drops)
     rows = reader.rows(data, reading, split, report)
-    for _ in itertools.islice(rows, state['read']):
-        pass
-    # The journal holds what was dropped before; the report counts on from it.
-    report.counts, report.first = state['counts'], state['first']
-    # Rows cut from running text have room for an example of any length.
-    bounded = split == 'train' and data.batching != 'running'
-    size = _FILES if data.documents == 'files' else _CHUNK
-    progress(split, state['read'], total)
-    while not state['complete']:
-        report.log = io.StringIO()
-        chunk = list(itertools.islice(rows, size))
-        ids = [
-            encode(data, pieces.of(field), [row.values[field] for row in chunk])
-            for number, field in enumerate(reading.fields)
-        ]
-        if bounded:
-            ids = _without_long(chunk, ids, data.max_len, report)
-        for number, field in enumerate(reading.fields):
-            _append_tokens(journal, f'{split}.{field}', ids[number], dtype_of(pieces))
-            if split != 'train':
-                texts = [row.values[field] for row in chunk]
-                _append_text(journal, f'{split}.{field}', texts, data.documents)
-        journal.append(DROPS, report.log.getvalue().encode())
-        state['read'] += len(chunk)
-        state['complete'] = len(chunk) < size
-        journal.commit()
-        progress(split, total if state['complete'] else state['read'], total)
-    if not _examples_written(journal, reading, split):
-        raise ConfigError(f'data.{split}: no example is left; left out {left_out(report.counts)}')
+    size = _DENSE if reading.dense() else _FILES if data.documents == 'files' else _CHUNK
+    done = 0
+    progress(split, done, total)
+    while chunk := list(itertools.islice(rows, size)):
+        writer.append(chunk, report)
+        done += len(chunk)
+        if len(chunk) == size:
+            progress(split, done, total)
+    progress(split, total, total)
+    if not writer.count:
+        raise ConfigError(f'data.{split}: no example is left; left out {manifests.left_out(report.counts)}')
+    dropped = {rule: {'count': count, 'first': report.first[rule]} for rule, count in report.counts.items()}
+    return {'pairs': writer.count, **writer.tokens(), 'dropped': dropped}
 
 
-def dtype_of(pieces: AnyTokenizer) -> np.dtype:
-    return np.dtype('<u2' if pieces.size <= 1 << 16 else '<i4')
+def _drop_long(
+    rows: Sequence[Row], encoded: Mapping[str, list[Ids]], longest: int, report: reader.Report
+) -> list[int]:
+    """The numbers of the rows in which every text has at most `longest` pieces; the others are reported."""
+    kept = []
+    for i, row in enumerate(rows):
+        long = next((field for field, ids in encoded.items() if len(ids[i]) > longest), None)
+        if long:
+            report.drop('long', row.files[long], row.line)
+        else:
+            kept.append(i)
+    return kept
+
+
+def dtype_of(codec: Codec) -> np.dtype:
+    """The type that holds every piece."""
+    return np.dtype('<u2' if codec.size <= 1 << 16 else '<i4')
 
 
 def encode(data: Data, pieces: AnyTokenizer, texts: list[str]) -> list[Ids]:
+    """The pieces of lines, or of whole files."""
     if data.documents == 'files':
         return [pieces.encode_document(text) for text in texts]
     return pieces.encode_batch(texts)
-
-
-def _without_long(
-    chunk: list[Row], ids: list[list[Ids]], longest: int, report: reader.Report
-) -> list[list[Ids]]:
-    kept = []
-    for index, (row, *fields) in enumerate(zip(chunk, *ids, strict=True)):
-        long = [len(field) > longest for field in fields]
-        if any(long):
-            report.drop('long', [*row.files.values()][long.index(True)], row.line)
-        else:
-            kept.append(index)
-    return [[field[index] for index in kept] for field in ids]
-
-
-def _append_tokens(journal: Journal, name: str, ids: list[Ids], dtype: np.dtype) -> None:
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    _append_offsets(journal, f'{name}.bin', f'{name}_offsets.bin', lengths, dtype.itemsize)
-    tokens = np.concatenate([np.empty(0, dtype), *(np.asarray(each, dtype) for each in ids)])
-    journal.append(f'{name}.bin', tokens.tobytes())
-
-
-def _append_text(journal: Journal, name: str, texts: list[str], documents: str) -> None:
-    """Appends lines, or whole files together with the offsets at which they end."""
-    if documents == 'lines':
-        journal.append(f'{name}.txt', ''.join(f'{text}\n' for text in texts).encode())
-        return
-    encoded = [text.encode() for text in texts]
-    lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
-    _append_offsets(journal, f'{name}.txt', f'{name}_text_offsets.bin', lengths, 1)
-    journal.append(f'{name}.txt', b''.join(encoded))
-
-
-def _append_offsets(
-    journal: Journal, content: str, offsets: str, lengths: Int[np.ndarray, ' n'], unit: int
-) -> None:
-    """Appends the offsets at which the next pieces of a file end; the first time also a 0.
-
-    Args:
-      content: the file, whose own new content is appended afterwards.
-      lengths: of the new pieces, in units.
-      unit: bytes of one unit.
-    """
-    written = journal.sizes.get(content)
-    ends = np.cumsum(lengths) + (written or 0) // unit
-    found = np.concatenate([[0], ends]) if written is None else ends
-    journal.append(offsets, found.astype('<i8').tobytes())
-
-
-def _examples_written(journal: Journal, reading: Reading, split: str) -> int:
-    field, *_ = reading.fields
-    return journal.sizes[f'{split}.{field}_offsets.bin'] // 8 - 1
-
-
-def _summary(journal: Journal, reading: Reading, split: str, dtype: np.dtype) -> dict[str, object]:
-    """What the lock file says of a split; `pairs` counts its examples, whatever the fields."""
-    state = journal.splits[split]
-    tokens = {
-        f'{field}_tokens': journal.sizes[f'{split}.{field}.bin'] // dtype.itemsize for field in reading.fields
-    }
-    dropped = {
-        rule: {'count': count, 'first': state['first'][rule]} for rule, count in state['counts'].items()
-    }
-    return {'pairs': _examples_written(journal, reading, split), **tokens, 'dropped': dropped}

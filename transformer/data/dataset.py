@@ -1,68 +1,112 @@
-"""What a run reads of its data: the examples of every split, in pieces and as raw text."""
+"""Datasets: splits of named fields, each ragged (texts) or dense (images, labels)."""
 
 import dataclasses
 import functools
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Int, Integer, Shaped
 
 from transformer import files
-from transformer.data.tokenizer import AnyTokenizer
+from transformer.data import manifest as manifests
+from transformer.data.codec import Codec
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ragged:
-    """One side of a split's examples: example i is `tokens[offsets[i]:offsets[i + 1]]`, EOS included."""
+    """A field of texts in pieces: that of example i is `tokens[offsets[i]:offsets[i + 1]]`, EOS included."""
 
     tokens: Integer[np.ndarray, ' tokens']
     offsets: Int[np.ndarray, ' examples_and_1']
 
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, i: int) -> Integer[np.ndarray, ' _']:
+        return self.tokens[self.offsets[i] : self.offsets[i + 1]]
+
     @functools.cached_property
     def lengths(self) -> Int[np.ndarray, ' examples']:
-        """Pieces of each example, EOS counted."""
+        """Pieces of each example, including EOS."""
         return np.diff(self.offsets)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Split:
-    """One split in pieces, by field."""
+class Dense:
+    """A field that has the same shape in every example, such as images or labels."""
 
-    fields: dict[str, Ragged]
+    values: Shaped[np.ndarray, 'examples ...']
 
     def __len__(self) -> int:
-        field, *_ = self.fields.values()
-        return len(field.offsets) - 1
+        return len(self.values)
 
-    def example(self, i: int) -> dict[str, Integer[np.ndarray, ' _']]:
-        """The pieces of every field of example i, each with EOS."""
-        return {
-            name: field.tokens[field.offsets[i] : field.offsets[i + 1]] for name, field in self.fields.items()
-        }
+    def __getitem__(self, i: int) -> Shaped[np.ndarray, '...']:
+        return self.values[i]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Split:
+    """The examples of one split, by field."""
+
+    fields: dict[str, Ragged | Dense]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.fields.values())))
+
+    def example(self, i: int) -> dict[str, Any]:
+        """Every field of example i; texts as their pieces."""
+        return {name: field[i] for name, field in self.fields.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-    """What a run reads of its data: the tokenizer, the splits and the lock file's content."""
+    """The data of a training.
+
+    Attributes:
+      folder: where the raw texts are.
+      codec: turns fields into numbers and back.
+      manifest: what the splits were made of, as in `data.lock.json`.
+    """
 
     folder: files.Path
-    codec: AnyTokenizer
+    codec: Codec
     splits: dict[str, Split]
     manifest: dict
 
     def texts(self, split: str) -> dict[str, list[str]]:
-        """The raw texts of every field of dev, test or pronoun, one per example, as they came."""
-        return {field: self._texts(split, field) for field in self.splits[split].fields}
+        """The raw texts of every text field of a split other than train, one per example, as they came."""
+        fields = self.splits[split].fields
+        return {name: self._texts(split, name) for name in fields if isinstance(fields[name], Ragged)}
 
     def raw(self, split: str, field: str) -> bytes:
-        """The raw text of a field of dev, test or pronoun: its lines, each with a newline, or its files."""
+        """The raw text of a field of a split other than train: lines, each with a newline, or whole files."""
         return (self.folder / f'{split}.{field}.txt').read_bytes()
 
     def _texts(self, split: str, field: str) -> list[str]:
         content = self.raw(split, field)
         offsets = self.folder / f'{split}.{field}_text_offsets.bin'
-        # Only whole files need offsets: they hold newlines.
+        # Only whole files have offsets, because they contain newlines.
         if not offsets.exists():
             return content.decode().split('\n')[:-1]
         ends = np.frombuffer(offsets.read_bytes(), '<i8').tolist()
         return [content[start:end].decode() for start, end in itertools.pairwise(ends)]
+
+
+def read_split(
+    manifest: manifests.Manifest, split: str, load: Callable[[str, np.dtype], Shaped[np.ndarray, ' _']]
+) -> Split:
+    """Reads a split's arrays, which the manifest describes.
+
+    Args:
+      load: reads the file of a name as a flat array of a dtype.
+    """
+    fields: dict[str, Ragged | Dense] = {}
+    for name in manifests.tokens(manifest, split):
+        tokens = load(f'{split}.{name}.bin', np.dtype(manifest['dtype']))
+        fields[name] = Ragged(tokens, load(f'{split}.{name}_offsets.bin', np.dtype('<i8')))
+    for name, field in manifests.dense(manifest).items():
+        values = load(f'{split}.{name}.bin', np.dtype(field['dtype']))
+        fields[name] = Dense(values.reshape(-1, *field['shape']))
+    return Split(fields)

@@ -1,4 +1,4 @@
-"""What a lock file says of a corpus, and where that differs from what its config should give."""
+"""The manifest of a dataset (data.lock.json): sources, counts, hashes, and what differs from expectations."""
 
 import json
 from collections.abc import Iterator, Mapping
@@ -7,90 +7,90 @@ from etils import epath
 
 from transformer.config import ConfigError
 
-Lock = dict[str, object]
+FILE = 'data.lock.json'
+
+Manifest = dict[str, object]
 
 
-def describe(lock: Lock) -> Iterator[str]:
-    """Yields line by line what the corpus was made of and what it holds."""
-    for key, value in _facts(lock.get('dataset', {})).items():
+def describe(manifest: Manifest) -> Iterator[str]:
+    """Yields line by line what the dataset was made of and what it holds."""
+    for key, value in _flatten(manifest.get('dataset', {})).items():
         yield f'dataset {key}: {value}'
-    for split, made in lock['splits'].items():
-        if 'dataset' not in lock:
-            files = (f'{file["name"]} ({file["lines"]:,} lines)' for file in lock['files'][split])
+    for split, made in manifest['splits'].items():
+        if 'dataset' not in manifest:
+            unit = 'lines' if tokens(manifest, split) else 'examples'
+            files = (f'{file["name"]} ({file["lines"]:,} {unit})' for file in manifest['files'][split])
             yield f'data.{split}: from {", ".join(files)}'
         dropped = left_out({rule: drop['count'] for rule, drop in made['dropped'].items()})
-        read = f'{_examples_read(made):,} {_examples(made)} read'
-        yield f'data.{split}: {read}, {dropped or "none"} left out; {size(lock, split)}'
-    yield 'versions: ' + ', '.join(f'{name} {version}' for name, version in lock['versions'].items())
-    yield f'tokenizer: {lock["pieces"]:,} pieces, sha256 {lock["tokenizer_sha256"]}'
+        read = f'{_examples_read(made):,} examples read'
+        yield f'data.{split}: {read}, {dropped or "none"} left out; {size(manifest, split)}'
+    yield 'versions: ' + ', '.join(f'{name} {version}' for name, version in manifest['versions'].items())
+    if 'pieces' in manifest:
+        yield f'tokenizer: {manifest["pieces"]:,} pieces, sha256 {manifest["tokenizer_sha256"]}'
 
 
 def left_out(counts: Mapping[str, int]) -> str:
-    """How many examples each rule left out, in words; empty if there is none."""
+    """How many examples each rule left out, in words; empty if there are none."""
     return ', '.join(f'{count:,} {rule}' for rule, count in counts.items())
 
 
-def size(lock: Lock, split: str) -> str:
+def size(manifest: Manifest, split: str) -> str:
     """How many examples and pieces a split has, in words."""
-    made = lock['splits'][split]
-    pieces = [' '.join([f'{count:,}', *_language(lock, field)]) for field, count in _tokens(made).items()]
-    return f'{made["pairs"]:,} {_examples(made)} of {" and ".join(pieces)} pieces'
+    examples = f'{manifest["splits"][split]["pairs"]:,} examples'
+    pieces = [f'{count:,} {field}' for field, count in tokens(manifest, split).items()]
+    return f'{examples} of {" and ".join(pieces)} pieces' if pieces else examples
 
 
-def expected(file: epath.PathLike) -> Lock | None:
-    """Reads the lock file beside a config file.
+def tokens(manifest: Manifest, split: str) -> dict[str, int]:
+    """The number of pieces of each text field of a split."""
+    counts = manifest['splits'][split].items()
+    return {key.removesuffix('_tokens'): count for key, count in counts if key.endswith('_tokens')}
+
+
+def dense(manifest: Manifest) -> dict[str, dict]:
+    """The `dtype` and `shape` of each field that has the same shape in every example."""
+    # Manifests of texts alone have no such entry.
+    return manifest.get('fields', {})
+
+
+def expected(file: epath.PathLike) -> Manifest | None:
+    """Reads the manifest beside a config file, which says what the data must be.
 
     Returns:
-      `dataset`, as in data.lock.json, and `pairs_read`, the pairs of each split before any was left
-      out; each is empty where the file does not name it. None where there is no file.
+      `dataset`, as in data.lock.json, and `pairs_read`, the examples of each split before any was left out;
+      each is empty if the file does not have it. None if there is no file.
 
     Raises:
-      ConfigError: it is no lock file.
+      ConfigError: it is not such a file.
     """
     file = epath.Path(file)
     if not file.is_file():
         return None
     try:
-        said = json.loads(file.read_text())
-        found = {key: dict(said.get(key, {})) for key in ('dataset', 'pairs_read')}
+        content = json.loads(file.read_text())
+        found = {key: dict(content.get(key, {})) for key in ('dataset', 'pairs_read')}
         return found | {'pairs_read': {split: int(pairs) for split, pairs in found['pairs_read'].items()}}
     except (ValueError, TypeError, AttributeError):
         raise ConfigError(f'{file}: not a lock file') from None
 
 
-def differences(lock: Lock, expected: Lock, name: epath.PathLike) -> list[str]:
-    """The differences between a corpus and what the file `name` expects of it, a line each."""
-    found = []
-    ours = _facts(lock.get('dataset', {}))
-    for key, value in _facts(expected['dataset']).items():
+def differences(manifest: Manifest, expected: Manifest, name: epath.PathLike) -> list[str]:
+    """The differences between a dataset and what the file `name` expects of it, one a line."""
+    lines = []
+    ours = _flatten(manifest.get('dataset', {}))
+    for key, value in _flatten(expected['dataset']).items():
         if ours.get(key) != value:
-            found.append(f'dataset {key}: {ours.get(key, "none")}, {name} says {value}')
-    for split, made in lock['splits'].items():
+            lines.append(f'dataset {key}: {ours.get(key, "none")}, {name} says {value}')
+    for split, made in manifest['splits'].items():
         read = _examples_read(made)
-        pairs = expected['pairs_read'].get(split, read)
-        if read != pairs:
-            found.append(f'data.{split}: {read:,} {_examples(made)} read, {name} says {pairs:,}')
-    return found
+        wanted = expected['pairs_read'].get(split, read)
+        if read != wanted:
+            lines.append(f'data.{split}: {read:,} examples read, {name} says {wanted:,}')
+    return lines
 
 
-def _tokens(made: dict) -> dict[str, int]:
-    """The tokens of a split by field."""
-    return {key.removesuffix('_tokens'): made[key] for key in made if key.endswith('_tokens')}
-
-
-def _examples(made: dict) -> str:
-    return 'pairs' if len(_tokens(made)) > 1 else 'documents'
-
-
-def _language(lock: Lock, field: str) -> list[str]:
-    """The language of a field, where it has one."""
-    name = f'{field}_language'
-    language = lock[name] if name in lock else lock['language']
-    return [] if language is None else [language]
-
-
-def _facts(dataset: dict) -> dict[str, str]:
-    """The description of a dataset, flattened."""
+def _flatten(dataset: dict) -> dict[str, str]:
+    """The description of a TFDS dataset without nesting."""
     corpora = dataset.get('corpora', {})
     facts = {key: value for key, value in dataset.items() if key != 'corpora'}
     return {**facts, **{f'corpora of {split}': ', '.join(names) for split, names in corpora.items()}}

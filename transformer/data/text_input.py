@@ -1,4 +1,4 @@
-"""Data without a corpus: the copy of dev and test that a work directory keeps, and texts in given files."""
+"""Datasets outside the cache: a work directory's copy of dev and test, and texts in a user's files."""
 
 import dataclasses
 import logging
@@ -10,19 +10,24 @@ from etils import epath
 from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import build
-from transformer.data.dataset import Dataset, Ragged, Split
+from transformer.data.codec import Codec
+from transformer.data.dataset import Dataset, Ragged, Split, read_split
+from transformer.data.manifest import Manifest
 from transformer.data.rows import spans
 from transformer.data.sources import text
 from transformer.data.tokenizer import AnyTokenizer
 
-SPLIT = 'given'  # the split that given texts are
+SPLIT = 'given'  # the split that holds the texts of a user's files
+
+# Bytes up to which a work directory gets a copy of dev and test.
+_MOST = 256 << 20
 
 log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Given(Dataset):
-    """Texts that were given, as the one split `SPLIT`."""
+    """Texts from a user's files, as the one split `SPLIT`."""
 
     given: Mapping[str, Sequence[str]]
     contents: Mapping[str, bytes]
@@ -39,108 +44,114 @@ class Given(Dataset):
 
 
 def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenizer) -> Given:
-    """The texts of a file for each field, in pieces; in several files the same line is one example.
+    """Reads a file for each field; lines with the same number in several files are one example.
 
     Only a newline ends a line. A byte order mark at the beginning and a carriage return before a newline
-    are no part of the text.
+    are not part of the text.
 
     Raises:
       ConfigError: a file is empty, damaged or not UTF-8, or the files differ in their number of lines.
       OSError: a file cannot be read.
     """
-    found, contents = {}, {}
+    by_field, contents = {}, {}
     for field, path in paths.items():
         path = epath.Path(path)
         if data.documents == 'files':
-            found[field] = [text.whole(path)]
-            contents[field] = found[field][0].encode()
+            by_field[field] = [text.whole(path)]
+            contents[field] = by_field[field][0].encode()
         else:
-            found[field] = list(text.lines(path))
-            contents[field] = ''.join(f'{line}\n' for line in found[field]).encode()
+            by_field[field] = list(text.lines(path))
+            contents[field] = ''.join(f'{line}\n' for line in by_field[field]).encode()
         if not contents[field]:
             raise ConfigError(f'{path}: the file is empty')
-    counts = {str(paths[field]): len(texts) for field, texts in found.items()}
+    counts = {str(paths[field]): len(texts) for field, texts in by_field.items()}
     if len(set(counts.values())) > 1:
         raise ConfigError(', '.join(f'{path} has {count} lines' for path, count in counts.items()))
     fields = {
-        field: _field(build.encode(data, tokenizer.of(field), list(texts)), tokenizer)
-        for field, texts in found.items()
+        field: _ragged(build.encode(data, tokenizer.of(field), list(texts)), tokenizer)
+        for field, texts in by_field.items()
     }
     folder = epath.Path(next(iter(paths.values()))).parent
-    return Given(folder, tokenizer, {SPLIT: Split(fields)}, {}, found, contents)
+    return Given(folder, tokenizer, {SPLIT: Split(fields)}, {}, by_field, contents)
 
 
-def _field(ids: Sequence[build.Ids], tokenizer: AnyTokenizer) -> Ragged:
+def _ragged(ids: Sequence[build.Ids], tokenizer: AnyTokenizer) -> Ragged:
     dtype = build.dtype_of(tokenizer)
     lengths = np.fromiter(map(len, ids), np.int64, len(ids))
     tokens = np.concatenate([np.empty(0, dtype), *(np.asarray(each, dtype) for each in ids)])
     return Ragged(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
-def cut(corpus: Split, longest: int) -> tuple[Split, int]:
-    """The examples with at most the first `longest` pieces of each field, and how many were longer."""
+def cut(split: Split, longest: int) -> tuple[Split, int]:
+    """Cuts every text to its first `longest` pieces.
+
+    Returns:
+      The examples, and how many of them were longer.
+    """
     fields = {}
-    long = np.zeros(len(corpus), bool)
-    for name, field in corpus.fields.items():
+    long = np.zeros(len(split), bool)
+    for name, field in split.fields.items():
         long |= field.lengths > longest
         lengths = np.minimum(field.lengths, longest)
         tokens = field.tokens[spans(np.asarray(field.offsets[:-1]), lengths)]
         fields[name] = Ragged(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
-    return (Split(fields), int(long.sum())) if long.any() else (corpus, 0)
+    return (Split(fields), int(long.sum())) if long.any() else (split, 0)
 
 
-def cut_and_told(corpus: Split, longest: int, split: str) -> Split:
-    """As `cut`; a warning says of how many examples of a split the loss is not whole."""
-    found, number = cut(corpus, longest)
+def cut_with_warning(split: Split, longest: int, name: str) -> Split:
+    """Cuts as `cut` does, and warns if there was something to cut.
+
+    Args:
+      name: of the split.
+    """
+    shorter, number = cut(split, longest)
     if number:
         log.warning(
-            '%s: the loss is of only the first %d pieces of %d very long lines', split, longest, number
+            '%s: the loss is of only the first %d pieces of %d very long lines', name, longest, number
         )
-    return found
+    return shorter
 
 
 def keep(folder: epath.Path, dataset: Dataset) -> None:
-    """Copies the text and the pieces of every split but train, so that evaluations need no corpus.
+    """Copies every split but train, unless they are very large, so that evaluations need no cache.
 
     Args:
       folder: of the copy.
     """
+    names = _files_to_keep(dataset.manifest)
+    if sum((dataset.folder / name).stat().st_size for name in names) > _MOST:
+        return
     folder.mkdir(exist_ok=True)
-    for name in _kept(dataset.manifest):
+    for name in names:
         content = (dataset.folder / name).read_bytes()
         if not (folder / name).exists() or (folder / name).read_bytes() != content:
             files.write_bytes(folder / name, content)
 
 
-def kept(folder: epath.Path, lock: dict, tokenizer: AnyTokenizer) -> Dataset | None:
-    """What `keep` copied; None where a file is missing or not what the lock file says."""
-    for name in _kept(lock):
+def kept(folder: epath.Path, manifest: Manifest, codec: Codec) -> Dataset | None:
+    """Opens the copy that `keep` made; None if a file is missing or not the one of the manifest."""
+    names = _files_to_keep(manifest)
+    for name in names:
         file = folder / name
         if not file.exists():
             return None
-        if files.sha256(file) != lock['checksums'][name]:
+        if files.sha256(file) != manifest['checksums'][name]:
             log.warning('%s is damaged: the corpus is used instead', file)
             return None
-    splits: dict[str, dict[str, Ragged]] = {}
-    for name in _kept(lock):
-        split, _, field = name.removesuffix('_offsets.bin').partition('.')
-        if name.endswith('_offsets.bin') and not field.endswith('_text'):
-            splits.setdefault(split, {})[field] = Ragged(
-                np.frombuffer((folder / f'{split}.{field}.bin').read_bytes(), np.dtype(lock['dtype'])),
-                np.frombuffer((folder / name).read_bytes(), '<i8'),
-            )
-    order = [split for split in lock['splits'] if split in splits]
-    return Dataset(folder, tokenizer, {split: Split(splits[split]) for split in order}, lock)
+    load = lambda name, dtype: np.frombuffer((folder / name).read_bytes(), dtype)
+    present = {name.partition('.')[0] for name in names}
+    splits = {split: read_split(manifest, split, load) for split in manifest['splits'] if split in present}
+    return Dataset(folder, codec, splits, manifest)
 
 
-def _kept(lock: dict) -> list[str]:
-    """The files of a corpus that belong to a split other than train."""
-    splits = {split for split in lock['splits'] if split != 'train'}
-    return [name for name in lock['checksums'] if name.partition('.')[0] in splits]
+def _files_to_keep(manifest: Manifest) -> list[str]:
+    """The files of a dataset that belong to a split other than train."""
+    splits = {split for split in manifest['splits'] if split != 'train'}
+    return [name for name in manifest['checksums'] if name.partition('.')[0] in splits]
 
 
 def identity(paths: Mapping[str, epath.PathLike]) -> dict[str, dict[str, str]]:
-    """The name and the hash of the file of each field, as an evaluation of them is recorded."""
+    """The name and hash of each field's file, for the record of an evaluation."""
     return {
         field: {'name': epath.Path(path).name, 'sha256': files.sha256(epath.Path(path))}
         for field, path in paths.items()
@@ -148,7 +159,7 @@ def identity(paths: Mapping[str, epath.PathLike]) -> dict[str, dict[str, str]]:
 
 
 def name_of(identity: dict[str, dict[str, str]]) -> str:
-    """The first file's name without its ending, and eight digits that tell other contents apart."""
+    """Names files: the first one's name without its ending, and eight digits of a hash of the contents."""
     first, *_ = identity.values()
     digest = files.json_sha256([file['sha256'] for file in identity.values()])
     # `workdir.evaluation_name` keeps 80 characters of this.

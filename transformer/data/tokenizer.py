@@ -1,4 +1,4 @@
-"""Text to pieces and back, with nothing of the text lost: SentencePiece BPE (§5.1), or bytes."""
+"""Tokenizers, which turn text into pieces and back without loss: SentencePiece BPE (§5.1), or bytes."""
 
 import base64
 import functools
@@ -19,14 +19,16 @@ from sentencepiece import sentencepiece_model_pb2
 from transformer.config import ConfigError, Data
 from transformer.tokens import EOS, PAD, UNK
 
-# The content of `tokenizer.model` where the pieces are bytes: no SentencePiece model begins so.
+FILE = 'tokenizer.model'  # its name in a work directory
+
+# The content of the file if the pieces are bytes; no SentencePiece model begins with it.
 BYTES = b'{"tokenizer": "bytes"}\n'
 
-# So begins the content where each field has a tokenizer of its own.
+# The beginning of the content if each field has a tokenizer of its own.
 _SEPARATE = b'{"tokenizer": "separate", "models": '
 _SYMBOLS = {PAD: '<pad>', EOS: '</s>', UNK: '<unk>'}
-_BLOCK = 1 << 16  # characters, and the rest of their line, of a document that are encoded together
-_BLANK = '\u2581'  # SentencePiece writes blanks so, and would read it back as one
+_BLOCK = 1 << 16  # characters of a document, and the rest of their line, that are encoded together
+_BLANK = '\u2581'  # how SentencePiece writes a blank, so it would read this character back as one
 _OPTIONS = {
     'model_type': 'bpe',
     'normalization_rule_name': 'identity',
@@ -79,28 +81,28 @@ def _cause(message: str) -> str:
     return ' '.join(message.split())
 
 
-def read(model: bytes) -> 'AnyTokenizer':
-    """The tokenizer of a model file's content.
+def read(content: bytes) -> 'AnyTokenizer':
+    """Builds the tokenizer that a file's content describes.
 
     Raises:
       RuntimeError: the content is damaged.
     """
-    if model == BYTES:
+    if content == BYTES:
         return ByteTokenizer()
-    if not model.startswith(_SEPARATE):
-        return Tokenizer(model)
+    if not content.startswith(_SEPARATE):
+        return Tokenizer(content)
     try:
-        models = {field: base64.b64decode(text) for field, text in json.loads(model)['models'].items()}
+        models = {field: base64.b64decode(text) for field, text in json.loads(content)['models'].items()}
     except (ValueError, KeyError, AttributeError) as error:
         raise RuntimeError(f'damaged: {error}') from None
-    return SeparateTokenizers({field: Tokenizer(content) for field, content in models.items()})
+    return SeparateTokenizers({field: Tokenizer(model) for field, model in models.items()})
 
 
 def read_given(data: Data, fields: Sequence[str]) -> 'Tokenizer | SeparateTokenizers':
-    """The tokenizer that `data.tokenizer_model` names: a file for all fields, or one for each.
+    """Reads the tokenizer that `data.tokenizer_model` names: one file for all fields, or one for each.
 
     Raises:
-      ConfigError: a file is missing, cannot be read, or has not `data.pieces` pieces.
+      ConfigError: a file is missing, cannot be read, or does not have `data.pieces` pieces.
     """
     names = data.tokenizer_model.split(',') if data.vocabulary == 'separate' else [data.tokenizer_model]
     wanted = len(fields) if data.vocabulary == 'separate' else 1
@@ -118,11 +120,11 @@ def read_given(data: Data, fields: Sequence[str]) -> 'Tokenizer | SeparateTokeni
 
 
 def read_foreign(file: epath.PathLike) -> 'Tokenizer':
-    """The tokenizer of a SentencePiece model that was made elsewhere, of any type.
+    """Reads a SentencePiece model of any type that another program made.
 
-    Its pieces are in the order that this code needs: padding, the end, the unknown piece, then all others
-    as they were. What the model lacks of these is added, and its start of a sentence is left out: a model
-    of `spm_train` keeps its number of pieces. Texts get the same pieces as from the file.
+    Its pieces are put in the order that this code needs: padding, the end, the unknown piece, then all
+    others as they were. Missing ones of these three are added, and the start of a sentence is left out, so a
+    model of `spm_train` keeps its number of pieces. Texts get the same pieces as from the file.
 
     Raises:
       ConfigError: the file cannot be read, or is no SentencePiece model.
@@ -136,10 +138,13 @@ def read_foreign(file: epath.PathLike) -> 'Tokenizer':
 
 
 def with_symbols_first(model: bytes) -> bytes:
-    """A SentencePiece model with PAD, EOS and UNK where `symbols` has them, without a start of a sentence.
+    """Moves PAD, EOS and UNK of a SentencePiece model to the numbers that `tokens` gives them.
+
+    Returns:
+      The new model, without a start of a sentence.
 
     Raises:
-      DecodeError, ValueError: it is no such model.
+      DecodeError, ValueError: it is not a SentencePiece model.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     kinds, spec = sentencepiece_model_pb2.ModelProto.SentencePiece, proto.trainer_spec
@@ -149,7 +154,7 @@ def with_symbols_first(model: bytes) -> bytes:
     first = [kinds(piece=name, score=0.0, type=kinds.CONTROL) for name in sorted(own, key=own.get)]
     first[UNK].type = kinds.UNKNOWN
     special = (kinds.CONTROL, kinds.UNKNOWN)
-    # The start of a sentence, and the three where they were.
+    # The three at their old places, and the start of a sentence.
     moved = {*own, spec.bos_piece}
     others = [piece for piece in proto.pieces if piece.type not in special or piece.piece not in moved]
     del proto.pieces[:]
@@ -160,20 +165,25 @@ def with_symbols_first(model: bytes) -> bytes:
 
 
 class Tokenizer:
-    """Text to the pieces of a SentencePiece model and back.
+    """Turns text into the pieces of a SentencePiece model and back.
 
-    With a model of `train`, `decode(encode(text)) == text` for every text, blanks and control characters
-    included. One that was made elsewhere may normalise the text.
+    With a model of `train`, `decode(encode(text)) == text` for every text, including blanks and control
+    characters. A model from another program may normalise the text.
+
+    Args:
+      content: the model's file.
     """
 
-    def __init__(self, model: bytes):
-        self.model = model
-        self.sha256 = hashlib.sha256(model).hexdigest()
-        self._processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    file = FILE
+
+    def __init__(self, content: bytes):
+        self.content = content
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
         self.size: int = self._processor.get_piece_size()
 
     def of(self, field: str) -> 'Tokenizer':
-        """The tokenizer of a field: this one for all."""
+        """The tokenizer of a field: the same for all."""
         del field
         return self
 
@@ -182,7 +192,7 @@ class Tokenizer:
         return self.encode_batch([text], threads=1)[0]
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """The pieces of each text, with EOS; as many threads as processors if `threads` is none."""
+        """The pieces of each text, with EOS; `threads=None` uses every processor."""
         texts = [_utf8(text).decode() for text in texts]
         lists = self._processor.encode(texts, num_threads=threads or os.cpu_count() or 1)
         for index, text in enumerate(texts):
@@ -201,13 +211,13 @@ class Tokenizer:
         return np.concatenate([*arrays, np.array([EOS], np.int32)])
 
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
-        """The text up to the first EOS; PAD reads as nothing.
+        """The text up to the first EOS, without PAD.
 
-        An embedding may have more rows than there are pieces: those beyond read as UNK, a double
+        An embedding may have more rows than there are pieces: rows beyond the pieces read as UNK, a double
         question mark.
 
         Args:
-          one_line: whether a newline becomes a blank.
+          one_line: replace newlines by blanks.
         """
         kept = [token if token < self.size else UNK for token in _before_end(ids)]
         text = self._processor.decode(kept)
@@ -215,7 +225,7 @@ class Tokenizer:
 
     @functools.cached_property
     def _keeps_nul(self) -> bool:
-        """Whether NUL is a piece of its own after the blank that begins a text, and bytes are pieces."""
+        """Whether bytes are pieces and NUL stays a piece of its own after the blank that begins a text."""
         begins = [self._processor.id_to_piece(token) for token in self._processor.encode('\0')]
         return begins == [_BLANK, '<0x00>']
 
@@ -232,19 +242,21 @@ class Tokenizer:
         return ids
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces as they are written in the vocabulary, "▁" where a word begins."""
+        """The pieces as the vocabulary writes them, with "▁" where a word begins."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
 
 class SeparateTokenizers:
-    """A tokenizer for each field, of one size; `of` gives that of a field."""
+    """A tokenizer for each field, all of one size."""
+
+    file = FILE
 
     def __init__(self, by_field: dict[str, Tokenizer]):
         self._by_field = by_field
-        encoded = {field: base64.b64encode(found.model).decode() for field, found in by_field.items()}
-        self.model = _SEPARATE + json.dumps(encoded).encode() + b'}\n'
-        self.sha256 = hashlib.sha256(self.model).hexdigest()
-        self.size: int = max(found.size for found in by_field.values())
+        encoded = {field: base64.b64encode(one.content).decode() for field, one in by_field.items()}
+        self.content = _SEPARATE + json.dumps(encoded).encode() + b'}\n'
+        self.sha256 = hashlib.sha256(self.content).hexdigest()
+        self.size: int = max(one.size for one in by_field.values())
 
     def of(self, field: str) -> Tokenizer:
         """The tokenizer of a field."""
@@ -252,14 +264,15 @@ class SeparateTokenizers:
 
 
 class ByteTokenizer:
-    """Text to the bytes of its UTF-8 and back: a byte's piece is its value + 3."""
+    """Turns text into the bytes of its UTF-8 and back; a byte's piece is its value + 3."""
 
-    model = BYTES
+    file = FILE
+    content = BYTES
     sha256 = hashlib.sha256(BYTES).hexdigest()
     size = 256 + len(_SYMBOLS)
 
     def of(self, field: str) -> 'ByteTokenizer':
-        """The tokenizer of a field: this one for all."""
+        """The tokenizer of a field: the same for all."""
         del field
         return self
 
@@ -278,12 +291,12 @@ class ByteTokenizer:
         return np.concatenate([content, np.array([EOS], np.int32)])
 
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
-        """The text up to the first EOS; PAD reads as nothing.
+        """The text up to the first EOS, without PAD.
 
-        What is no UTF-8, as UNK and ids beyond the pieces, reads as U+FFFD.
+        Bytes that are not UTF-8, UNK and ids beyond the pieces read as U+FFFD.
 
         Args:
-          one_line: whether a newline becomes a blank.
+          one_line: replace newlines by blanks.
         """
         # 255 is no byte of UTF-8.
         content = bytes(
@@ -295,21 +308,21 @@ class ByteTokenizer:
         return text.replace('\n', ' ') if one_line else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces to look at: a blank as "▁", printable ASCII as it is, other bytes as <0x0A>."""
-        return [_SYMBOLS.get(int(token)) or _shown(int(token) - len(_SYMBOLS)) for token in ids]
+        """The pieces in readable form: a blank as "▁", printable ASCII as it is, other bytes as <0x0A>."""
+        return [_SYMBOLS.get(int(token)) or _format_byte(int(token) - len(_SYMBOLS)) for token in ids]
 
 
 AnyTokenizer = Tokenizer | ByteTokenizer | SeparateTokenizers
 
 
-def _shown(byte: int) -> str:
+def _format_byte(byte: int) -> str:
     if byte == ord(' '):
         return '▁'
     return chr(byte) if 32 < byte < 127 else f'<0x{byte:02X}>'
 
 
 def _utf8(text: str) -> bytes:
-    """A text in UTF-8; a lone surrogate, which UTF-8 does not have, becomes a question mark."""
+    """Encodes a text in UTF-8; a lone surrogate, which UTF-8 does not have, becomes a question mark."""
     return text.encode('utf-8', 'replace')
 
 
@@ -322,7 +335,7 @@ def _before_end(ids: Iterable[int] | np.ndarray) -> Iterator[int]:
 
 
 def _blocks(text: str) -> Iterator[str]:
-    """A text in parts that end after a newline; each is about `_BLOCK` characters, or one line."""
+    """Yields a text in parts that end after a newline, each of about `_BLOCK` characters or one line."""
     start = 0
     while True:
         end = text.find('\n', start + _BLOCK) + 1

@@ -28,7 +28,7 @@ _BAR, _TIME = 10, 9
 OnMetrics = Callable[[int, dict[str, float]], object]
 
 
-def header(config: Config, workdir: epath.Path, lock: manifest.Lock) -> list[str]:
+def header(config: Config, workdir: epath.Path, lock: manifest.Manifest) -> list[str]:
     """The lines printed before a training: devices, parameters, corpus and work directory."""
     devices, (_, processes) = parallel.devices(), parallel.process()
     kinds = ', '.join(sorted({device.device_kind for device in devices}))

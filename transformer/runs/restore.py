@@ -13,7 +13,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError, declare
-from transformer.data.tokenizer import AnyTokenizer
+from transformer.data.codec import Codec
 from transformer.nn import ensemble, models
 from transformer.runs import checkpoint
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
@@ -29,7 +29,7 @@ class Trained(NamedTuple):
 
     config: Config
     params: ensemble.Params
-    codec: AnyTokenizer
+    codec: Codec
 
 
 class Origin(NamedTuple):

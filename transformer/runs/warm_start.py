@@ -9,7 +9,7 @@ from etils import epath
 
 from transformer.config import Config, ConfigError
 from transformer.data import tokenizer as tokenizers
-from transformer.data.tokenizer import AnyTokenizer
+from transformer.data.codec import Codec
 from transformer.nn import models
 from transformer.runs import restore, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
@@ -27,7 +27,7 @@ class Start(NamedTuple):
     """
 
     record: dict[str, object]
-    codec: AnyTokenizer
+    codec: Codec
 
 
 def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | None:
@@ -127,16 +127,8 @@ def _read(config: Config, init_from: str) -> Start:
             f'--init_from={init_from}: shares no parameter with the new model; '
             f'first: {"; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:1])}'
         )
-    for option, ours, theirs in (
-        ('data.tokenizer', config.data.tokenizer, other.data.tokenizer),
-        ('data.vocabulary', config.data.vocabulary, other.data.vocabulary),
-        ('data.pieces', config.data.pieces, codec.size),
-    ):
-        if ours != theirs:
-            raise ConfigError(f'{option}={ours!r}: the tokenizer of --init_from={init_from} has {theirs!r}')
-    named = config.data.tokenizer_model
-    if named and tokenizers.read_given(config.data, ('source', 'target')).sha256 != codec.sha256:
-        raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} has another tokenizer')
+    if codec.file == tokenizers.FILE:
+        _check_tokenizer(config, run, init_from)
     params, origin = _params(run, choice or 'scored')
     record = {
         # Absolute, because the training may be resumed from another folder.
@@ -148,6 +140,23 @@ def _read(config: Config, init_from: str) -> Start:
         'left': left,
     }
     return Start(record, codec)
+
+
+def _check_tokenizer(config: Config, run: Run, init_from: str) -> None:
+    """Raises ConfigError where a config asks for another tokenizer than a run's."""
+    data, other, codec = config.data, run.config.data, run.codec
+    for option, ours, theirs in (
+        ('data.tokenizer', data.tokenizer, other.tokenizer),
+        ('data.vocabulary', data.vocabulary, other.vocabulary),
+        ('data.pieces', data.pieces, codec.size),
+    ):
+        if ours != theirs:
+            raise ConfigError(
+                f'{option}={ours!r}: --init_from={init_from} brings its tokenizer, which has {theirs!r}'
+            )
+    named = data.tokenizer_model
+    if named and tokenizers.read_given(data, ('source', 'target')).sha256 != codec.sha256:
+        raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
 
 
 def _params(run: Run, choice: str) -> tuple[models.Params, restore.Origin]:

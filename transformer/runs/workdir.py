@@ -13,14 +13,14 @@ from transformer import config as configs
 from transformer import files, locks
 from transformer.config import Config, ConfigError
 from transformer.data import cache as corpus_cache
+from transformer.data import codec as codecs
 from transformer.data import text_input
-from transformer.data import tokenizer as tokenizers
+from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
-from transformer.data.tokenizer import AnyTokenizer
 from transformer.runs import process
 
 # What `claim` writes before config.json; if it is killed, these files may be there without one.
-_FIRST = ('tokenizer.model', 'data.lock.json', 'environment.json', 'init_from.json')
+_FIRST = (*codecs.FILES, 'data.lock.json', 'environment.json', 'init_from.json')
 # The folder that holds the text and pieces of dev and test.
 _DATA = 'data'
 
@@ -67,22 +67,23 @@ class Run:
             raise ConfigError(f'{self.folder}: data.lock.json is missing or damaged') from None
 
     @functools.cached_property
-    def codec(self) -> AnyTokenizer:
-        """Its tokenizer.
+    def codec(self) -> Codec:
+        """Its tokenizer or class names.
 
         Raises:
           ConfigError: it is missing, damaged, or not the one that data.lock.json names.
         """
+        file = codecs.file_of(self.manifest)
         try:
-            codec = tokenizers.read((self.folder / 'tokenizer.model').read_bytes())
+            codec = codecs.read(file, (self.folder / file).read_bytes() if file else b'')
         except (OSError, RuntimeError):
-            raise ConfigError(f'{self.folder}: tokenizer.model is missing or damaged') from None
+            raise ConfigError(f'{self.folder}: {file} is missing or damaged') from None
         if codec.sha256 != self.manifest['tokenizer_sha256']:
-            raise ConfigError(f'{self.folder}: tokenizer.model is not the one of data.lock.json')
+            raise ConfigError(f'{self.folder}: {file} is not the one of data.lock.json')
         return codec
 
-    def given_codec(self) -> AnyTokenizer | None:
-        """The tokenizer, where the data was given it and did not learn it."""
+    def given_codec(self) -> Codec | None:
+        """The tokenizer, if it was not learned from the data."""
         return self.codec if corpus_cache.GIVEN in self.manifest else None
 
     def copied_data(self) -> Dataset | None:
@@ -109,7 +110,7 @@ class Run:
 def claim(
     folder: epath.Path,
     config: Config,
-    codec: AnyTokenizer,
+    codec: Codec,
     manifest: Mapping[str, object],
     init_from: dict[str, object] | None = None,
 ) -> Run:
@@ -124,7 +125,8 @@ def claim(
     """
     check_claim(folder, config, manifest, init_from)
     folder.mkdir(parents=True, exist_ok=True)
-    files.write_bytes(folder / 'tokenizer.model', codec.model)
+    if codec.file:
+        files.write_bytes(folder / codec.file, codec.content)
     files.write_json(folder / 'data.lock.json', manifest)
     files.write_json(folder / 'environment.json', process.environment())
     if init_from:

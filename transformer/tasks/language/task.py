@@ -62,7 +62,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches | Running |
     documents = dataset.splits[split]
     if data.batching != 'running':
         if config.model.positions == 'learned' and not training:
-            documents = text_input.cut_and_told(documents, config.model.max_len, split)
+            documents = text_input.cut_with_warning(documents, config.model.max_len, split)
         return Batches(documents, data, train.microbatches, train.seed, training)
     if training:
         return Running(documents, data, train.microbatches, train.seed, training)

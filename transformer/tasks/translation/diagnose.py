@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from transformer.config import PAPER_TOKENS, Config
+from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
-from transformer.data.tokenizer import AnyTokenizer
 from transformer.runs.restore import Trained
 from transformer.tasks.translation import bleu
 
@@ -58,7 +58,7 @@ class Evidence:
     sources: Sequence[str]
     references: Sequence[str]
     translations: Sequence[str]
-    codec: AnyTokenizer
+    codec: Codec
 
     def share(self, wrong: Callable[..., object], *sides: Sequence[object]) -> float:
         """The share of lines for which `wrong` is true; it gets the line of each side."""

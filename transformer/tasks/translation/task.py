@@ -57,7 +57,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Pairs of about one length, or several to a row; outside training very long ones are cut."""
     train, pairs = config.train, dataset.splits[split]
     if split != 'train':
-        pairs = text_input.cut_and_told(pairs, longest_read(config), split)
+        pairs = text_input.cut_with_warning(pairs, longest_read(config), split)
     return Batches(pairs, config.data, train.microbatches, train.seed, split == 'train')
 
 
