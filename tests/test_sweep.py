@@ -568,19 +568,19 @@ def test_a_sweep_goes_on_as_it_began(tmp_path, capsys):
 def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(launch.shutil, 'which', lambda name: None)
     for argv, part in (
-        (['status', f'--workdir={tmp_path}'], 'no sweep was launched there'),
-        (['status', f'--workdir={__file__}'], 'no sweep was launched there'),
-        (['run', '--set=train.steps'], '--set=train.steps: expected OPTION=VALUE'),
-        (['run', '--set=train.seed=1'], '--set=train.seed: a sweep sets it; --seeds says which seeds'),
+        (['status', f'--workdir={tmp_path}'], f'{tmp_path}: '),
+        (['status', f'--workdir={__file__}'], f'{__file__}: '),
+        (['run', '--set=train.steps'], '--set=train.steps: '),
+        (['run', '--set=train.seed=1'], '--set=train.seed: '),
         *(
             (['run', f'--seeds={seeds}'], f'--seeds={seeds}: ')
             for seeds in ('', '0', '2-', '3-2', '1,2', '9' * 9)
         ),
         (['run', '--set=train.stepz=1'], "did you mean 'train.steps'"),
-        (['run', '--set=model.d_model=7'], 'row base: model.h=8: d_model=7 is not divisible'),
+        (['run', '--set=model.d_model=7'], 'row base: model.h=8: d_model=7'),
         (['run', '--rows=A1,Z'], '--rows=Z'),
         (['run', '--launcher=cloud'], 'launcher'),
-        (['run', '--launcher=slurm', '--rows=base', f'--workdir={tmp_path}'], 'there is no sbatch'),
+        (['run', '--launcher=slurm', '--rows=base', f'--workdir={tmp_path}'], '--launcher=slurm: '),
     ):
         assert sweep.main(['sweep', *argv]) == 2
         error = capsys.readouterr().err
