@@ -40,7 +40,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
     data, train, training = config.data, config.train, split == 'train'
     texts = dataset.splits[split]
     if config.model.positions == 'learned' and not training:
-        texts = text_input.cut_and_told(texts, config.model.max_len, split)
+        texts = text_input.cut_with_warning(texts, config.model.max_len, split)
     rows = Batches(texts, data, train.microbatches, train.seed, training)
     return MaskedBatches(rows, config.masked.rate, dataset.codec.size, train.seed, split)
 
