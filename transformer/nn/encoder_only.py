@@ -10,7 +10,7 @@ from jaxtyping import Array, Float
 from transformer.nn import matmul
 from transformer.nn.layers import Dropout, Embedding, Norm, glorot_uniform
 from transformer.nn.positions import InputPositions
-from transformer.nn.stacks import Encoder
+from transformer.nn.stacks import Stack
 from transformer.nn.text_models import Pieces
 from transformer.tokens import Batch
 
@@ -33,7 +33,7 @@ class EncoderOnly(Pieces):
             self.softmax = Embedding(m)
         self.positions = InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
-        self.encoder = Encoder(m)
+        self.encoder = Stack(m, m.N, causal=False)
         self.head = nn.Dense(
             m.d_model,
             dtype=jnp.dtype(m.dtype),

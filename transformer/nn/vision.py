@@ -9,7 +9,7 @@ from transformer.config import Config, Images, Model
 from transformer.nn import matmul
 from transformer.nn.layers import Dropout, glorot_uniform
 from transformer.nn.positions import InputPositions
-from transformer.nn.stacks import Encoder
+from transformer.nn.stacks import Stack
 
 Batch = dict[str, Num[Array, 'B ...']]
 
@@ -55,7 +55,7 @@ class VisionTransformer(nn.Module):
         self.class_token = self.param('class_token', nn.initializers.normal(0.02), (m.d_model,))
         self.positions = InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
-        self.encoder = Encoder(m)
+        self.encoder = Stack(m, m.N, causal=False)
         self.head = nn.Dense(self.images.classes, **linear)
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B K']:
