@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from transformer import config as configs
-from transformer.config import ConfigError, Model, config_dict, resolve
+from transformer.config import ConfigError, Model, config_dict, declare, resolve
 from transformer.nn import cache, cost, layers, models
 from transformer.nn.kernels import chunked, flash, full, local, sparse
 from transformer.nn.kernels.kernel import KEEP_ALL, Rows, Token
@@ -251,7 +251,7 @@ def test_flash_lowers_for_a_tpu():
 
 
 def test_the_table_has_every_choice():
-    choices = configs.options.choices(configs.OPTIONS['model.attention'])
+    choices = declare.choices(configs.OPTIONS['model.attention'])
     assert set(KERNELS) == set(choices)
     assert {chunked.attend, local.attend, sparse.attend}.isdisjoint({full.attend})
 
@@ -291,8 +291,8 @@ def test_flash_is_refused_where_no_device_has_it():
         # Blocks of 8 queries with the keys of three blocks, or of two; then 16 far keys.
         ({'model.attention': 'local', 'model.attention_window': 8}, 3 * 8, 2 * 8),
         ({'model.attention': 'sparse', 'model.attention_stride': 8}, 3 * 8 + 16, 2 * 8 + 16),
-        # The logits and means within a chunk, and what goes into the sums and out of them.
-        ({'model.attention': 'linear', 'model.attention_chunk': 32}, 2 * (32 + 64), 32 + 64),
+        # The logits and means within a chunk; and what goes into the sums and out of them, and the norm.
+        ({'model.attention': 'linear', 'model.attention_chunk': 32}, 2 * (32 + 64.5), 32 + 64.5),
     ],
 )
 def test_operations_of_a_layer(changes, encoder, decoder):

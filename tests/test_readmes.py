@@ -22,7 +22,7 @@ from transformer.cli import flags, main
 from transformer.cli.commands import FLAGS
 from transformer.config import config_dict, declare, resolve
 from transformer.config.files import read_config_file
-from transformer.nn import models
+from transformer.nn import models, text_models
 from transformer.tasks.contract import Task
 from transformer.tasks.translation import task as translation
 from transformer.tokens import UNK, Tokens
@@ -296,10 +296,11 @@ def test_the_task_that_is_shown(monkeypatch):
 
 def test_the_model_that_is_shown(monkeypatch):
     """Its steps, after a prompt, reproduce its full pass."""
-    model = example('transformer/README.md', 'class Bigram', dict(vars(models)))['Bigram']
+    names = vars(text_models) | vars(models)
+    model = example('transformer/README.md', 'class Bigram', names)['Bigram']
     monkeypatch.setitem(models.MODELS, ('bigram', 'text'), model)
     sizes = {'model.vocab_size': 300, 'model.d_model': 8, 'data.pieces': 300}
-    base = resolve(config_dict(sizes | {'train.task': 'language', 'data.source': 'text'}))
+    base = resolve(config_dict({'train.task': 'language', 'data.source': 'text', **sizes}))
     config = dataclasses.replace(base, model=dataclasses.replace(base.model, kind='bigram'))
     params = {'params': models.initialize(config, jax.random.key(0))}
     tokens = jnp.array([[5, 9, 4, 8], [6, 3, 7, 2]])
