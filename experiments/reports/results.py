@@ -5,14 +5,11 @@ import json
 import pathlib
 from collections.abc import Mapping, Sequence
 
-from etils import epath
-
 from experiments.sweeps import runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer import config as configs
 from transformer.config import Config, ConfigError, Decode
-from transformer.runs import workdir
 from transformer.tasks import task_of
 from transformer.tasks.contract import Measure
 
@@ -190,16 +187,12 @@ def _result_of(run: runs.Run, config: Config, split: str) -> dict | None:
 
 def _read(folder: pathlib.Path, split: str) -> dict:
     """The result.json of a run, checked; empty if there is none."""
-    result = workdir.read_result(epath.Path(folder))
-    if result == {}:
+    file = folder / 'result.json'
+    if not file.exists():
         return {}
-    try:
-        damaged = any(key not in result for key in _KEYS)
-        damaged = damaged or 'checkpoint' not in result['scores'].get(split, {'checkpoint': None})
-    except (TypeError, AttributeError):
-        damaged = True
-    if damaged:
-        raise ConfigError(f'{folder / "result.json"}: damaged')
+    result = runs.read_json(file, _KEYS)
+    if 'checkpoint' not in result['scores'].get(split, {'checkpoint': None}):
+        raise ConfigError(f'{file}: damaged')
     return result
 
 
