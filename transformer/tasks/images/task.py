@@ -11,7 +11,7 @@ from jaxtyping import Array, Float, UInt8
 from transformer import parallel
 from transformer.config import Config, ConfigError
 from transformer.data import cache as data_cache
-from transformer.data.batches import DenseBatches
+from transformer.data.dense_batches import DenseBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Image, Label, Reading
 from transformer.data.rows import rows_per_batch

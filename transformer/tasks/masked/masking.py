@@ -1,7 +1,7 @@
 """Hides pieces of rows: which ones, and what stands in their places (Devlin et al. 2019, §3.1)."""
 
 import numpy as np
-from jaxtyping import Float, UInt64
+from jaxtyping import Shaped, UInt64
 
 from transformer.data.batches import Batches
 from transformer.tokens import EOS, UNK, Tokens
@@ -15,7 +15,7 @@ MASKED, RANDOM = 0.8, 0.1
 
 def hide(
     rows: Tokens, rate: float, size: int, bits: UInt64[np.ndarray, 'R 3 S']
-) -> dict[str, Tokens | Float[np.ndarray, 'R P']]:
+) -> dict[str, Tokens | Shaped[np.ndarray, 'R P']]:
     """Chooses a share of each row's pieces, never an end, and replaces most of them.
 
     Args:
@@ -59,22 +59,26 @@ class MaskedBatches:
     epoch; on other splits on (seed, split, row of the split), so that a loss on dev is one number.
     """
 
-    def __init__(self, batches: Batches, rate: float, size: int, seed: int, split: str):
+    def __init__(self, batches: TextBatches, rate: float, size: int, seed: int, split: str):
         self._batches, self._rate, self._size, self._seed, self._split = batches, rate, size, seed, split
-        self.microbatches = batches.microbatches
-        self.steps_per_epoch = batches.steps_per_epoch
-        self.shapes = batches.shapes
+        self.microbatches, self.steps_per_epoch = batches.microbatches, batches.steps_per_epoch
 
     def rows(self, step: int) -> int:
         """How many rows the batch of a step has, including empty ones."""
         return self._batches.rows(step)
 
-    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Float[np.ndarray, 'R P']]:
+    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Shaped[np.ndarray, 'R P']]:
         """Builds the batch of a step, or those of its rows that `part` selects; fields as in `hide`.
 
         Raises:
           IndexError: there is no such step.
         """
         rows = self._batches.batch(step, part)['text']
-        bits = self._batches.noise(self._seed, self._split, step, part, 3 * rows.tokens.shape[1])
-        return hide(rows, self._rate, self._size, bits.reshape(len(bits), 3, -1))
+        training = self._split == 'train'
+        where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))
+        shape = 3, rows.tokens.shape[1]
+        bits = [
+            row_generator(self._seed, where, first + row).bit_generator.random_raw(shape)
+            for row in range(self.rows(step))[part]
+        ]
+        return hide(rows, self._rate, self._size, np.stack(bits))

@@ -8,7 +8,7 @@ from jaxtyping import Array
 from transformer.config import Config, Data
 from transformer.data import cache as data_cache
 from transformer.data import text_input
-from transformer.data.batches import Batches
+from transformer.data.batches import TextBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
 from transformer.data.sources import reader
@@ -41,7 +41,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
     texts = dataset.splits[split]
     if config.model.positions == 'learned' and not training:
         texts = text_input.cut_with_warning(texts, config.model.max_len, split)
-    rows = Batches(texts, data, train.microbatches, train.seed, training)
+    rows = TextBatches(texts, data, train.microbatches, train.seed, training)
     return MaskedBatches(rows, config.masked.rate, dataset.codec.size, train.seed, split)
 
 
