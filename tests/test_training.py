@@ -17,7 +17,7 @@ from transformer import config as configs
 from transformer import parallel
 from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.config.declare import has_meaning
-from transformer.data.batches import Batches
+from transformer.data.batches import TextBatches
 from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
@@ -223,7 +223,7 @@ def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(use_devices,
     def trained(remat: bool) -> TrainState:
         changed, folder = configs.replace(config, {'model.remat': remat}), epath.Path(tmp_path / str(remat))
         checkpoints = Checkpoints(folder / 'checkpoints', 1)
-        order = object.__new__(Batches)
+        order = object.__new__(TextBatches)
         state, _ = train(changed, sums_of(changed), order, checkpoints, folder, dev_scores())
         checkpoints.close()
         return state
@@ -344,7 +344,7 @@ def trainings(monkeypatch, use_devices, tmp_path):
             state, done = train(
                 config,
                 sums_of(config),
-                object.__new__(Batches),
+                object.__new__(TextBatches),
                 checkpoints,
                 None,
                 dev_scores(2, evaluation, COSTS[config.train.best_by]),
@@ -436,7 +436,7 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
         loop, 'prefetch', lambda *_, **__: (parallel.to_devices(batch_of(k), 8) for k in range(8))
     )
     checkpoints = Checkpoints(epath.Path(tmp_path / 'checkpoints'), 1)
-    batches = object.__new__(Batches)
+    batches = object.__new__(TextBatches)
     sums = sums_of(config)
     told = []
     _, done = train(

@@ -15,7 +15,7 @@ from transformer import parallel
 from transformer.actions import data as corpora
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError
-from transformer.data.batches import Batches
+from transformer.data.batches import TextBatches
 from transformer.data.dataset import Ragged, Split
 from transformer.inference import batch_shapes
 from transformer.tokens import Batch, Tokens
@@ -54,7 +54,7 @@ def corpus(config: Config) -> Work:
     """
     fields = corpora.of_config(config).splits['train'].fields
     pairs = Split({name: Ragged(field.tokens, field.offsets[: PAIRS + 1]) for name, field in fields.items()})
-    order = Batches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
+    order = TextBatches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
     ours = list(map(order.batch, range(order.steps_per_epoch)))
     theirs = pad(pairs, config.data.batch_tokens)
     description = f'the first {len(pairs):,} pairs in {len(ours)} batches (PyTorch: {len(theirs)}, padded)'

@@ -18,7 +18,7 @@ from transformer.actions.evaluate import score_split
 from transformer.config import Config, ConfigError
 from transformer.config.files import lock_beside, read_config_file
 from transformer.data import manifest
-from transformer.data.batches import Batches, Running, Windows
+from transformer.data.batches import Batches
 from transformer.data.dataset import Dataset
 from transformer.nn import cost, models
 from transformer.runs import metrics, owner, process, restore, warm_start, workdir
@@ -120,7 +120,7 @@ def _train(
     config: Config,
     folder: epath.Path,
     dataset: Dataset,
-    batches: Mapping[str, Batches | Running | Windows],
+    batches: Mapping[str, Batches],
     on_metrics: metrics.OnMetrics | None,
     start: warm_start.Start | None,
 ) -> Finished:
@@ -162,7 +162,7 @@ def _train(
     return Finished(_score_training(run, trained, origin, dataset), trained, dataset)
 
 
-def _dev_scores(config: Config, dataset: Dataset, batches: Batches | Running | Windows) -> DevScores:
+def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores:
     """The numbers of dev that training reports, and the one that decides which checkpoint is the best."""
     task, train = task_of(config), config.train
 

@@ -172,8 +172,10 @@ class Model:
 class Data:
     """The source of the data, its tokenizer and its batches."""
 
-    source: Literal['tfds', 'text', 'grammar'] = option('tfds', 'where the text comes from', '§5.1')
-    dir: str | None = option(None, 'folder of the text files or of TFDS', free=True)
+    source: Literal['tfds', 'text', 'grammar', 'pictures', 'folders', 'idx'] = option(
+        'tfds', 'where the data comes from', '§5.1'
+    )
+    dir: str | None = option(None, 'folder of the files, or of TFDS', free=True)
     name: str | None = option('wmt14_translate/de-en', 'TFDS dataset and config', '§5.1')
     train: str = option(
         'train', 'split, or text files, comma-separated, without the suffix of their language', '§5.1'

@@ -4,16 +4,37 @@ A batch is a pure function of the corpus, the config and its step: nothing has t
 resume, and every process of a run can build its own part of it.
 """
 
+from typing import Protocol, runtime_checkable
+
 import numpy as np
 from jaxtyping import Bool, Float, Int, Integer
 
 from transformer.config import Data
 from transformer.data.dataset import Ragged, Split
 from transformer.data.rows import Rows, bucketed, packed, permutation, random_bits, rows_per_batch, spans
-from transformer.tokens import Tokens
+from transformer.tokens import Batch, Tokens
 
 
-class _Order:
+@runtime_checkable
+class Batches(Protocol):
+    """The batches of a split; each is a pure function of its step.
+
+    Attributes:
+      microbatches: the equal parts of a batch.
+      steps_per_epoch: the batches of an epoch.
+    """
+
+    microbatches: int
+    steps_per_epoch: int
+
+    def rows(self, step: int) -> int:
+        """How many rows the batch of a step has, empty ones included."""
+
+    def batch(self, step: int, part: slice = slice(None)) -> Batch:
+        """Builds the batch of a step, or those of its rows that `part` names: [M rows ...]."""
+
+
+class Order:
     """Which rows make the batch of a step.
 
     In training each epoch permutes the rows of every group, and the batches, by (seed, epoch).
@@ -63,7 +84,7 @@ class _Order:
         return batches, orders
 
 
-class Batches:
+class TextBatches:
     """The batches of a split's examples, by step.
 
     Every epoch holds every example once, in rows that `data.batching` lays out: *packed*, several
@@ -85,7 +106,7 @@ class Batches:
             if data.batching == 'packed'
             else bucketed(corpus, data, microbatches)
         )
-        self._order = _Order([(len(rows), rows.per_batch) for rows in self.groups], seed, train)
+        self._order = Order([(len(rows), rows.per_batch) for rows in self.groups], seed, train)
         self.steps_per_epoch = self._order.steps_per_epoch
 
     @property
@@ -113,7 +134,7 @@ class Batches:
         """
         _, group, chosen = self._order.place(step)
         rows = self.groups[group]
-        present, exists = _part(chosen, rows.per_batch, part)
+        present, exists = part_of(chosen, rows.per_batch, part)
         counts = np.zeros(len(exists), np.int64)
         counts[exists] = rows.offsets[present + 1] - rows.offsets[present]
         members = rows.members[spans(rows.offsets[present], counts[exists])]
@@ -143,7 +164,7 @@ class Running:
         self._width = data.row_len
         self._per_batch = rows_per_batch(data, data.row_len, microbatches)
         rows = -(-len(self._text.tokens) // data.row_len)
-        self._order = _Order([(rows, self._per_batch)], seed, train)
+        self._order = Order([(rows, self._per_batch)], seed, train)
         self.steps_per_epoch = self._order.steps_per_epoch
 
     @property
@@ -163,7 +184,7 @@ class Running:
           IndexError: the step is negative, or beyond the one epoch of an evaluation.
         """
         epoch, _, chosen = self._order.place(step)
-        present, exists = _part(chosen, self._per_batch, part)
+        present, exists = part_of(chosen, self._per_batch, part)
         size = len(self._text.tokens)
         column = np.arange(self._width)
         read = present[:, None] * self._width + column
@@ -215,7 +236,7 @@ class Windows:
         self._least = row_len - stride
         self._width = int(self._lengths.max())
         self._per_batch = rows_per_batch(data, self._width, microbatches)
-        self._order = _Order([(len(start), self._per_batch)], seed=0, train=False)
+        self._order = Order([(len(start), self._per_batch)], seed=0, train=False)
         self.steps_per_epoch = self._order.steps_per_epoch
 
     @property
@@ -238,7 +259,7 @@ class Windows:
           IndexError: there is no such step.
         """
         _, _, chosen = self._order.place(step)
-        present, exists = _part(chosen, self._per_batch, part)
+        present, exists = part_of(chosen, self._per_batch, part)
         column = np.arange(self._width)
         real = np.zeros((len(exists), self._width), bool)
         real[exists] = column < self._lengths[present, None]
@@ -265,14 +286,14 @@ class Windows:
         return self._least, float(((first + last) * scored).sum() / 2 / scored.sum())
 
 
-def fill(batches: Batches) -> float:
+def fill(batches: TextBatches) -> float:
     """The share of real tokens among the positions, of all fields, of the rows that hold an example."""
     tokens = sum(len(field.tokens) for field in batches.corpus.fields.values())
     positions = sum(len(rows) * sum(rows.widths.values()) for rows in batches.groups)
     return tokens / positions
 
 
-def _part(
+def part_of(
     chosen: Int[np.ndarray, ' R'], per_batch: int, part: slice
 ) -> tuple[Int[np.ndarray, ' present'], Bool[np.ndarray, ' part']]:
     """Returns the rows of a part of a batch, and which places of the part they take."""

@@ -5,14 +5,14 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-from transformer.data.batches import Batches, Running, Windows
+from transformer.data.batches import Batches
 from transformer.tokens import Batch
 
 Placed = TypeVar('Placed')
 
 
 def prefetch(
-    batches: Batches | Running | Windows,
+    batches: Batches,
     start: int,
     stop: int,
     put: Callable[[Batch], Placed],

@@ -13,7 +13,7 @@ from etils import epath
 
 from transformer import parallel
 from transformer.config import Config
-from transformer.data.batches import Batches, Running
+from transformer.data.batches import Batches
 from transformer.data.prefetch import prefetch
 from transformer.nn import models
 from transformer.runs.checkpoint import Checkpoints
@@ -81,7 +81,7 @@ class DevScores(NamedTuple):
 def train(
     config: Config,
     sums: Sums,
-    batches: Batches | Running,
+    batches: Batches,
     checkpoints: Checkpoints,
     workdir: epath.Path | None,
     dev: DevScores,

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from transformer import parallel
-from transformer.data.batches import Batches, Running, Windows
+from transformer.data.batches import Batches
 from transformer.data.prefetch import prefetch
 from transformer.nn.ensemble import Params
 from transformer.tokens import Batch
@@ -26,7 +26,7 @@ def _mapped_step(sums: Sums):
     return parallel.map_sums(functools.partial(evaluation_step, sums))
 
 
-def total(sums: Sums, params: Params, batches: Batches | Running | Windows) -> dict[str, float]:
+def total(sums: Sums, params: Params, batches: Batches) -> dict[str, float]:
     """A task's sums over all batches of a split."""
     put = functools.partial(parallel.to_devices, microbatches=batches.microbatches)
     step, total = _mapped_step(sums), None
@@ -36,6 +36,6 @@ def total(sums: Sums, params: Params, batches: Batches | Running | Windows) -> d
     return {name: float(value) for name, value in total.items()}
 
 
-def means(sums: Sums, params: Params, batches: Batches | Running | Windows) -> dict[str, float]:
+def means(sums: Sums, params: Params, batches: Batches) -> dict[str, float]:
     """Every sum per unit of weight, as `losses.means`."""
     return losses.means(total(sums, params, batches))

@@ -11,8 +11,8 @@ from jaxtyping import Array, Float, UInt8
 from transformer import parallel
 from transformer.config import Config, ConfigError
 from transformer.data import cache as data_cache
-from transformer.data.dense_batches import DenseBatches
 from transformer.data.dataset import Dataset
+from transformer.data.dense_batches import DenseBatches
 from transformer.data.fields import Image, Label, Reading
 from transformer.data.rows import rows_per_batch
 from transformer.data.sources import images

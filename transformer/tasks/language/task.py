@@ -13,7 +13,7 @@ from jaxtyping import Array
 from transformer.config import Config, ConfigError, Data
 from transformer.data import cache as corpus_cache
 from transformer.data import text_input
-from transformer.data.batches import Batches, Running, Windows
+from transformer.data.batches import Batches, Running, TextBatches, Windows
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
@@ -53,7 +53,7 @@ def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progre
     return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
-def batches(config: Config, dataset: Dataset, split: str) -> Batches | Running | Windows:
+def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     """Documents in rows, or rows cut from the running text; outside training, windows side by side.
 
     Learned positions end with their table: outside training longer documents in rows are cut, with a warning.
@@ -63,7 +63,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches | Running |
     if data.batching != 'running':
         if config.model.positions == 'learned' and not training:
             documents = text_input.cut_with_warning(documents, config.model.max_len, split)
-        return Batches(documents, data, train.microbatches, train.seed, training)
+        return TextBatches(documents, data, train.microbatches, train.seed, training)
     if training:
         return Running(documents, data, train.microbatches, train.seed, training)
     return Windows(documents, data, train.microbatches, data.row_len)

@@ -3,7 +3,6 @@
 import numpy as np
 from jaxtyping import Shaped, UInt64
 
-from transformer.data.batches import Batches
 from transformer.tokens import EOS, UNK, Tokens
 
 # The piece that stands for a hidden one. No text has it: every byte is a piece.

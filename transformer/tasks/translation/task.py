@@ -13,7 +13,7 @@ from jaxtyping import Array
 from transformer.config import Config, Data
 from transformer.data import cache as corpus_cache
 from transformer.data import text_input
-from transformer.data.batches import Batches
+from transformer.data.batches import Batches, TextBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.sources.grammar import sentences as grammar
@@ -58,7 +58,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     train, pairs = config.train, dataset.splits[split]
     if split != 'train':
         pairs = text_input.cut_with_warning(pairs, longest_read(config), split)
-    return Batches(pairs, config.data, train.microbatches, train.seed, split == 'train')
+    return TextBatches(pairs, config.data, train.microbatches, train.seed, split == 'train')
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -77,7 +77,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
     on_cut = functools.partial(warn_of_cut, split=split)
     translations = translate(trained, texts['source'], on_cut=on_cut, **decode)
     read, number_cut = text_input.cut(dataset.splits[split], longest_read(config))
-    rows = Batches(read, config.data, config.train.microbatches, config.train.seed, False)
+    rows = TextBatches(read, config.data, config.train.microbatches, config.train.seed, False)
     source_language, target_language = config.data.source_language, config.data.target_language
     scores = {
         **split_sums.means(bound_sums(sums, config), trained.params, rows),

@@ -1,0 +1,64 @@
+"""Batches of dense fields, such as images and labels, and the noise that the host draws for their rows."""
+
+import hashlib
+
+import numpy as np
+from jaxtyping import Shaped
+
+from transformer.data.batches import Order, part_of
+from transformer.data.dataset import Dense, Split
+
+
+class DenseBatches:
+    """The batches of a split's dense fields, by step.
+
+    An epoch of training is a permutation by (seed, epoch). Without `train` there is one epoch, in order. The
+    last batch of an epoch is filled with empty rows; the field `weight` is 1 for an example, else 0.
+
+    Args:
+      per_batch: rows of a batch, a multiple of the microbatches.
+    """
+
+    def __init__(self, split: Split, per_batch: int, microbatches: int, seed: int, train: bool):
+        if per_batch % microbatches:
+            raise ValueError(f'{per_batch} rows are not a multiple of {microbatches} microbatches')
+        self.microbatches = microbatches
+        self._fields = {name: field for name, field in split.fields.items() if isinstance(field, Dense)}
+        self._per_batch = per_batch
+        self._order = Order([(len(split), per_batch)], seed, train)
+        self.steps_per_epoch = self._order.steps_per_epoch
+
+    def rows(self, step: int) -> int:
+        """How many rows the batch of a step has, empty ones included."""
+        del step
+        return self._per_batch
+
+    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Shaped[np.ndarray, 'R ...']]:
+        """Builds the batch of a step, or those of its rows that `part` names.
+
+        Returns:
+          The rows of every field, and `weight`.
+
+        Raises:
+          IndexError: the step is negative, or beyond the one epoch of an evaluation.
+        """
+        _, _, chosen = self._order.place(step)
+        present, exists = part_of(chosen, self._per_batch, part)
+        batch = {}
+        for name, field in self._fields.items():
+            batch[name] = np.zeros((len(exists), *field.values.shape[1:]), field.values.dtype)
+            batch[name][exists] = field.values[present]
+        return {**batch, 'weight': exists.astype(np.float32)}
+
+
+def row_generator(seed: int, where: int | str, row: int) -> np.random.Generator:
+    """The random numbers of one row, which depend on neither devices, accumulation nor processes.
+
+    Args:
+      where: the step in training; else the name of the split, whose noise is thus the same every time.
+      row: its place in the whole batch in training; else its place in the split.
+    """
+    split = isinstance(where, str)
+    number = int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], 'little') if split else where
+    sequence = np.random.SeedSequence(seed, spawn_key=(int(split), number, row))
+    return np.random.Generator(np.random.Philox(sequence))
