@@ -54,16 +54,14 @@ OPTIONS = {
 
 
 @pytest.fixture(scope='module')
-def finished(tmp_path_factory) -> action.Finished:
-    folder = epath.Path(tmp_path_factory.mktemp('masked') / 'run')
-    return action.run_training(resolve(config_dict(OPTIONS)), folder, '')
+def trained(tmp_path_factory) -> pathlib.Path:
+    """The work directory of a model."""
+    return tmp_path_factory.mktemp('masked') / 'run'
 
 
-@pytest.fixture(scope='module')
-def trained(finished, tmp_path_factory) -> pathlib.Path:
-    """The work directory of the model."""
-    [folder] = tmp_path_factory.getbasetemp().glob('masked*/run')
-    return folder
+@pytest.fixture(scope='module', autouse=True)
+def finished(trained) -> action.Finished:
+    return action.run_training(resolve(config_dict(OPTIONS)), epath.Path(trained), '')
 
 
 def rows_of(rng, rows=400, width=40) -> Tokens:

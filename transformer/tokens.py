@@ -22,5 +22,5 @@ class Tokens(NamedTuple):
     positions: Int[Any, '*B S']
 
 
-# By name of the field: {'source': Tokens, 'target': Tokens}, {'text': Tokens, 'weight': array}, ...
+# By name of the field: {'source': Tokens, 'target': Tokens}, {'image': array, 'label': array}, ...
 Batch = dict[str, Any]

@@ -3,15 +3,14 @@
 import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int, Num, UInt8
+from jaxtyping import Array, Float, Int, UInt8
 
 from transformer.config import Config, Images, Model
 from transformer.nn import matmul
 from transformer.nn.layers import Dropout, glorot_uniform
 from transformer.nn.positions import InputPositions
 from transformer.nn.stacks import Stack
-
-Batch = dict[str, Num[Array, 'B ...']]
+from transformer.tokens import Batch
 
 
 def patches(images: UInt8[Array, 'B h w c'], size: int) -> Float[Array, 'B S P']:

@@ -3,6 +3,8 @@
 import numpy as np
 from jaxtyping import Shaped, UInt64
 
+from transformer.data.batches import TextBatches
+from transformer.data.dense_batches import row_generator
 from transformer.tokens import EOS, UNK, Tokens
 
 # The piece that stands for a hidden one. No text has it: every byte is a piece.
