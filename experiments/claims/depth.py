@@ -62,9 +62,9 @@ def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
 
     def forward(params, x):
         with nn.intercept_methods(change) if change else contextlib.nullcontext():
-            return layer.apply(params, x, segments, positions, train=False)
+            return layer.apply(params, x, segments, positions, None, train=False)
 
-    initial = lambda key, x: layer.init(key, x, segments, positions, train=False)
+    initial = lambda key, x: layer.init(key, x, segments, positions, None, train=False)
     back = lambda params, x, v: jax.vjp(forward, params, x)[1](v)
     normed = lambda x: final.apply(final.init(jax.random.key(0), x), x)
     last = lambda x, v: jax.vjp(normed, x)[1](v)[0]

@@ -18,6 +18,7 @@ from experiments.claims.claim import (
 )
 from experiments.claims.panels import curves
 from transformer.config import Config
+from transformer.nn.recurrent import RecurrentDecoder
 from transformer.nn.stacks import Stack
 
 LENGTH, ROWS, SEEDS = 128, 16, 5
@@ -43,7 +44,7 @@ def norms(config: Config) -> list[float]:
     v = v / jnp.linalg.norm(v, axis=-1, keepdims=True)
     segments = jnp.ones((ROWS, LENGTH), jnp.int32)
     if m.kind == 'recurrent':
-        stack, rest = RecurrentStack(m, m.N, causal=True), (segments, None)
+        stack, rest = RecurrentDecoder(m, m.N, cross=False), (segments, None)
     else:
         positions = jnp.broadcast_to(jnp.arange(LENGTH), segments.shape)
         stack, rest = Stack(m, m.N, causal=True), (segments, positions, None)

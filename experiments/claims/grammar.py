@@ -186,9 +186,9 @@ def _logits(config: Config) -> Callable:
         def block(attend, args, kwargs, context):
             path = context.module.path
             if context.method_name == '_attend' and (kind := f'{path[0]}/{path[-1]}') in blocked:
-                *others, bias = args
+                kernel, rows = args
                 added = jnp.where(blocked[kind], BLOCKED, 0.0)[:, None].repeat(config.model.h, axis=1)
-                args = *others, added if bias is None else bias + added
+                args = kernel, rows._replace(bias=added if rows.bias is None else rows.bias + added)
             return attend(*args, **kwargs)
 
         with nn.intercept_methods(block):

@@ -46,24 +46,14 @@ def norms(config: Config, mask: str, seed: int) -> np.ndarray:
 
 @functools.cache
 def _jacobian(config: Config, mask: str) -> Callable:
-    """The program of the derivatives, which all seeds share.
-
-    Without the mask it runs the encoder's layers, which have the same parameters as the decoder's.
-    """
+    """The program of the derivatives, which all seeds share."""
     m = config.model
     segments, positions = jnp.ones((1, LENGTH), jnp.int32), jnp.arange(LENGTH)[None]
-    decoder, encoder = Stack(m, m.N, causal=True), Stack(m, m.N, causal=False)
+    stack = Stack(m, m.N, causal=mask == 'causal')
 
     def jacobian(key, x, v):
-        variables = decoder.init(key, x, segments, positions, None, train=False)
-
-        def projected(x):
-            if mask == 'causal':
-                outputs = decoder.apply(variables, x, segments, positions, None, train=False)
-            else:
-                outputs = encoder.apply(variables, x, segments, positions, train=False)
-            return outputs[0] @ v
-
+        variables = stack.init(key, x, segments, positions, train=False)
+        projected = lambda x: stack.apply(variables, x, segments, positions, train=False)[0] @ v
         return jax.jacrev(projected)(x)
 
     return jax.jit(jacobian)
