@@ -267,8 +267,8 @@ def test_the_task_that_is_shown():
         task = example('transformer/README.md', 'UNK', {})['TASK']
         tokens = jnp.full((40, 50), 7)
         batch = {side: Tokens(tokens, jnp.ones_like(tokens), tokens) for side in ('source', 'target')}
-        tasks.sums_of(None, None, batch, jax.random.key(0))
-        tasks.sums_of(None, None, batch, None)
+        task.sums(None, None, batch, jax.random.key(0))
+        task.sums(None, None, batch, None)
     trained, evaluated = seen
     assert evaluated is batch
     np.testing.assert_array_equal(trained['target'].tokens, tokens)
