@@ -24,7 +24,7 @@ def log_mean(logits: Sequence[Float[Array, '*B V']]) -> Float[Array, '*B V']:
     return jax.nn.logsumexp(logp, axis=0) - math.log(len(logits))
 
 
-def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> Float[Array, 'B T V']:
+def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> Float[Array, 'B ... V']:
     """Computes the logits of every token of a batch; without a key there is no dropout."""
     if isinstance(params, tuple):
         return log_mean([logits(config, one, batch, key) for one in params])

@@ -135,8 +135,8 @@ def embed(
         return {'tokens': tokens, 'segments': segments}
 
     program = _program(trained.config, _mean if pool == 'mean' else _first)
-    lengths = [*map(len, rows)]
-    vectors = batch_shapes.run(program, trained.params, lengths, build, lambda _, vector: vector, on_done)
+    lengths, finish = [*map(len, rows)], lambda _, vector: vector
+    vectors = batch_shapes.run(program, (trained.params, None), lengths, build, finish, on_done)
     return np.array(vectors, np.float32).reshape(len(rows), trained.config.model.d_model)
 
 
