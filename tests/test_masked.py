@@ -21,7 +21,7 @@ from transformer.data.fields import Gap
 from transformer.data.sources.grammar.articles import article_gaps
 from transformer.nn import models
 from transformer.tasks import sums_of, task_of
-from transformer.tasks.masked import masking
+from transformer.tasks.masked import masking, task
 from transformer.tasks.masked.masking import MASK, hide
 from transformer.tokens import EOS, Tokens
 from transformer.training.step import gradients, initial_state
@@ -60,7 +60,14 @@ def trained(tmp_path_factory) -> pathlib.Path:
 
 
 @pytest.fixture(scope='module', autouse=True)
-def finished(trained) -> action.Finished:
+def _few_gaps():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(task, 'MOST_GAPS', 20)
+        yield
+
+
+@pytest.fixture(scope='module', autouse=True)
+def finished(trained, _few_gaps) -> action.Finished:
     return action.run_training(resolve(config_dict(OPTIONS)), epath.Path(trained), '')
 
 

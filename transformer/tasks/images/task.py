@@ -95,7 +95,7 @@ def classify(
 
 def likeliest(
     trained: Trained,
-    pixels: Sequence[UInt8[np.ndarray, 'h w c']],
+    pixels: UInt8[np.ndarray, 'N h w c'] | Sequence[UInt8[np.ndarray, 'h w c']],
     best: int = 1,
     on_done: OnDone = lambda images: None,
 ) -> list[list[Hypothesis]]:

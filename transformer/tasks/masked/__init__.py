@@ -7,7 +7,7 @@ COMMANDS = {
     'fill': Command(
         'Write the likeliest word for [MASK] in each line of standard input.',
         flags=NBEST,
-        examples=('echo "Das [MASK] überquerte die Straße." | {} fill --workdir=FOLDER --nbest=5 --scores',),
+        examples=('echo "Ein [MASK] schläft." | {} fill --workdir=FOLDER',),
     ),
     'embed': Command(
         'Write a vector for each line of standard input, as JSON.',

@@ -71,7 +71,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
     """Scores the hidden pieces, and the forms in gaps where the source knows which form is right."""
     rows = batches(trained.config, dataset, split)
     scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows)
-    filled = fill_gaps(trained, dataset, split)
+    filled = fill_gaps(trained, dataset, split, MOST_GAPS)
     if filled:
         right = sum(one.form == one.gap.right for one in filled)
         scores['gaps'] = {'accuracy': right / len(filled), 'count': len(filled)}
@@ -79,7 +79,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
     return Scored(scores, how, [one.line for one in filled])
 
 
-def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int = MOST_GAPS) -> list[Filled]:
+def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list[Filled]:
     """Fills gaps in a split's texts with one of each gap's forms; none where the source has no gaps.
 
     Forms of several pieces are left out, and gaps whose right form is one of them.
