@@ -86,7 +86,12 @@ class NoBatches:
     """For a training whose batches the test gives itself."""
 
     microbatches = steps_per_epoch = 8
-    rows = batch = None
+
+    def rows(self, step: int) -> int:
+        raise NotImplementedError
+
+    def batch(self, step: int, part: slice = slice(None)) -> Batch:
+        raise NotImplementedError
 
 
 def dev_scores(every: int = 1000, function=None, cost=lambda scores: scores.get('dev_loss')) -> DevScores:
@@ -464,7 +469,7 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
     speeds = [line['tokens_per_second'] for line in lines]
     assert speeds == [(counts[k] + counts[k + 1]) / 20 for k in (0, 2, 4, 6)]
     # With what the last evaluation took, also in the checkpoint.
-    assert done == Progress(step=8, tokens=sum(counts), seconds=2080.0)
+    assert done == Progress(step=8, tokens=sum(counts), seconds=2080.0, best=1.0, stale=1)
     assert (
         json.loads((tmp_path / 'checkpoints' / '8' / 'meta' / 'metadata').read_text())['content']['meta'][
             'seconds'
