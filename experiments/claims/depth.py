@@ -1,17 +1,17 @@
-"""Residual connections and LayerNorm carry the gradient through many layers, before any training."""
+"""Residual connections and layer normalisation carry the gradient through a deep stack."""
 
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.claims.claim import Claim, Measurement, Panel, Verdict, config_of, spread
-from experiments.claims.panels import curves
+from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread
+from experiments.claims.panels import Panel, curves
 from transformer.config import Config
 from transformer.nn.layers import FinalNorm, Norm, Sublayer
 from transformer.nn.stacks import Layer
@@ -19,6 +19,13 @@ from transformer.nn.stacks import Layer
 DEPTHS = (2, 6, 12, 24)
 LENGTH, ROWS, SEEDS = 16, 4, 3
 MODEL = {'model.d_model': 64, 'model.d_ff': 256, 'model.h': 4}
+SOURCE = '§3.1; He et al. 2016, Ba et al. 2016'
+CRITERION = (
+    f"an untrained encoder of {DEPTHS[-1]} layers: the gradient of the first layer's parameters over "
+    f"that of the last one's, and that of all over that of an encoder of {DEPTHS[0]} layers, are between "
+    '0.1 and 10 with both, LayerNorm standing after or before sub-layers; the first is below 0.01 '
+    'without residual connections, the second above 10 without LayerNorm; with every seed'
+)
 
 
 def without_residuals(call: Callable, args: tuple, kwargs: dict, context) -> object:
@@ -95,42 +102,24 @@ def norms(config: Config, change: Callable | None, depth: int, seed: int) -> dic
     return {'first': first, 'last': final, 'all': math.hypot(*by_layer), 'different': float(different)}
 
 
-def measure(seed: int) -> Measurement:
+def measure(seed: int) -> dict:
     """The norms of each variant by depth."""
-
-    def by_depth(norm: str, change: Callable | None) -> dict[str, dict[str, float]]:
-        config = config_of(MODEL | {'model.norm': norm})
-        return {str(depth): norms(config, change, depth, seed) for depth in DEPTHS}
-
-    return {name: by_depth(*variant) for name, variant in VARIANTS.items()}
-
-
-def reach(m: Measurement, name: str) -> float:
-    """The gradient of the first layer relative to the last one's, in the deepest stack."""
-    deepest = m[name][str(DEPTHS[-1])]
-    return deepest['first'] / deepest['last']
+    config = lambda norm: config_of(MODEL | {'model.norm': norm})
+    return {
+        name: {str(depth): norms(config(norm), change, depth, seed) for depth in DEPTHS}
+        for name, (norm, change) in VARIANTS.items()
+    }
 
 
-def growth(m: Measurement, name: str) -> float:
-    """The gradient of the deepest stack relative to the shallowest one's."""
-    return m[name][str(DEPTHS[-1])]['all'] / m[name][str(DEPTHS[0])]['all']
-
-
-def judge(measurements: Sequence[Measurement]) -> Verdict:
-    """Compares how far the gradient reaches in the deepest stack, and how it grows with depth."""
-    reaches = {name: [reach(m, name) for m in measurements] for name in VARIANTS}
-    growths = {name: [growth(m, name) for m in measurements] for name in VARIANTS}
+def judge(measurements: Measurements) -> Verdict:
+    shallow, deep = str(DEPTHS[0]), str(DEPTHS[-1])
+    reaches = by_name(measurements, lambda norms: norms[deep]['first'] / norms[deep]['last'])
+    growths = by_name(measurements, lambda norms: norms[deep]['all'] / norms[shallow]['all'])
     kept = [x for name in ('post-norm', 'pre-norm') for x in (*reaches[name], *growths[name])]
-    holds = (
-        min(kept) > 0.1
-        and max(kept) < 10
-        and max(reaches['no residuals']) < 0.01
-        and min(growths['no LayerNorm']) > 10
-    )
-    parts = [
-        f'{name}: first over last {spread(reaches[name], ".2g")}, growth {spread(growths[name], ".2g")}'
-        for name in VARIANTS
-    ]
+    lost = max(reaches['no residuals']) < 0.01 and min(growths['no LayerNorm']) > 10
+    holds = min(kept) > 0.1 and max(kept) < 10 and lost
+    part = '{}: first over last {}, growth {}'.format
+    parts = [part(name, spread(reaches[name], '.2g'), spread(growths[name], '.2g')) for name in VARIANTS]
     return Verdict(holds, '; '.join(parts))
 
 
@@ -139,28 +128,8 @@ def _panel(of: Callable, label: str, legend: bool = False) -> Panel:
     return curves(DEPTHS, 'layers', label, values, ticks='linear', legend=legend, yscale='log')
 
 
-CLAIM = Claim(
-    statement='Residual connections and layer normalisation carry the gradient through a deep stack.',
-    source='§3.1; He et al. 2016, Ba et al. 2016',
-    criterion=(
-        f"an untrained encoder of {DEPTHS[-1]} layers: the gradient of the first layer's parameters over "
-        f"that of the last one's, and that of all over that of an encoder of {DEPTHS[0]} layers, are between "
-        '0.1 and 10 with both, LayerNorm standing after or before sub-layers; the first is below 0.01 '
-        'without residual connections, the second above 10 without LayerNorm; with every seed'
-    ),
-    seeds=SEEDS,
-    measure=measure,
-    judge=judge,
-    panels=(
-        _panel(lambda at: at['first'] / at['last'], 'gradient of the first layer / of the last', legend=True),
-        _panel(lambda at: at['all'], 'norm of the gradient of all layers'),
-        _panel(lambda at: at['different'], 'difference between positions'),
-    ),
-    why=(
-        'Without residual connections LayerNorm alone keeps the gradient: it scales up again whatever a '
-        'sub-layer makes smaller, and only without both does the gradient vanish. But what attention and '
-        'LayerNorm carry through many layers without residual connections no longer tells the positions of a '
-        'row apart (right; Dong et al. 2021): the gradient arrives, and has nothing to say. Variant neither '
-        'and the right picture were added after the result, to explain it.'
-    ),
+PANELS = (
+    _panel(lambda at: at['first'] / at['last'], 'gradient of the first layer / of the last', legend=True),
+    _panel(lambda at: at['all'], 'norm of the gradient of all layers'),
+    _panel(lambda at: at['different'], 'difference between positions'),
 )
