@@ -1,5 +1,6 @@
 """What claims measure, by hand; when they hold; and the command that measures them."""
 
+import contextlib
 import functools
 import json
 import pathlib
@@ -190,7 +191,7 @@ def test_gradients_of_a_stack(monkeypatch, norm):
     config = config_of(depth.MODEL | {'model.d_model': 8, 'model.norm': norm, 'model.N': 2})
     keys = jax.random.split(jax.random.key(3), 4)
     x, v = (jax.random.normal(key, (depth.ROWS, 4, 8)) for key in keys[:2])
-    initial, forward, _, _ = depth._programs(config, None)
+    initial, forward, _, _ = depth._programs(config, ())
     first = initial(keys[2], x)
     layers = [first['params'], initial(keys[3], forward(first, x))['params']]
     segments, positions = jnp.ones(x.shape[:2], jnp.int32), jnp.tile(jnp.arange(4), (4, 1))
@@ -208,7 +209,7 @@ def test_gradients_of_a_stack(monkeypatch, norm):
         )
 
     gradient = jax.jit(jax.grad(projected))(layers)
-    found = depth.norms(config, None, 2, 3)
+    found = depth.norms(config, (), 2, 3)
     for name, part in (('first', gradient[0]), ('last', gradient[1]), ('all', gradient)):
         np.testing.assert_allclose(found[name], optax.tree.norm(part), rtol=1e-4)
     assert 0 < found['different'] < 1
@@ -226,9 +227,9 @@ def test_what_variants_leave_out():
         'neither': 3 * x**2,
     }
     for name, values in expected.items():
-        with nn.intercept_methods(
-            depth.VARIANTS[name][1] or (lambda call, args, kwargs, _: call(*args, **kwargs))
-        ):
+        with contextlib.ExitStack() as stack:
+            for change in depth.VARIANTS[name][1]:
+                stack.enter_context(nn.intercept_methods(change))
             found = sublayer.apply(params, x, lambda y: 3 * y**2, train=False)
         np.testing.assert_allclose(found, values, rtol=1e-5)
 

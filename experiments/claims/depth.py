@@ -41,24 +41,18 @@ def without_norm(call: Callable, args: tuple, kwargs: dict, context) -> object:
     return args[0] if isinstance(context.module, Norm) else call(*args, **kwargs)
 
 
-def without_both(call: Callable, args: tuple, kwargs: dict, context) -> object:
-    """Calls a method of a module with Sublayer(x) in place of LayerNorm(x + Sublayer(x))."""
-    inner = lambda *args, **kwargs: without_norm(call, args, kwargs, context)
-    return without_residuals(inner, args, kwargs, context)
-
-
-# model.norm, and what replaces a part of each layer.
+# model.norm, and what replaces parts of each layer.
 VARIANTS = {
-    'post-norm': ('post', None),
-    'pre-norm': ('pre', None),
-    'no residuals': ('post', without_residuals),
-    'no LayerNorm': ('post', without_norm),
-    'neither': ('post', without_both),
+    'post-norm': ('post', ()),
+    'pre-norm': ('pre', ()),
+    'no residuals': ('post', (without_residuals,)),
+    'no LayerNorm': ('post', (without_norm,)),
+    'neither': ('post', (without_residuals, without_norm)),
 }
 
 
 @functools.cache
-def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
+def _programs(config: Config, changes: tuple[Callable, ...]) -> tuple[Callable, ...]:
     """Programs of one layer: its parameters, its outputs, and the gradients of v·outputs.
 
     All layers of a stack share them, because a program of 24 layers would take minutes to compile.
@@ -68,7 +62,9 @@ def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
     positions = jnp.broadcast_to(jnp.arange(LENGTH), segments.shape)
 
     def forward(params, x):
-        with nn.intercept_methods(change) if change else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            for change in changes:
+                stack.enter_context(nn.intercept_methods(change))
             return layer.apply(params, x, segments, positions, None, train=False)
 
     initial = lambda key, x: layer.init(key, x, segments, positions, None, train=False)
@@ -78,15 +74,13 @@ def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
     return tuple(map(jax.jit, (initial, forward, back, last)))
 
 
-def norms(config: Config, change: Callable | None, depth: int, seed: int) -> dict[str, float]:
-    """The norms of the gradients of v·y, for a stack's outputs y; its inputs and v are standard normal.
+def norms(config: Config, changes: tuple[Callable, ...], depth: int, seed: int) -> dict[str, float]:
+    """The norms of the gradients of v·y by the first, last and all layers, for a stack's outputs y.
 
-    Returns:
-      `first`, `last` and `all`: the gradient's norm over the parameters of the first layer, the last layer,
-      and all layers. `different`: how much the vectors of a row differ from their mean before the final
-      norm, relative to their norm.
+    Inputs and v are standard normal. `different` is how much the vectors of a row differ from their mean
+    before the final norm, relative to their norm.
     """
-    initial, forward, back, last = _programs(config, change)
+    initial, forward, back, last = _programs(config, changes)
     keys = jax.random.split(jax.random.key(seed), depth + 2)
     x, v = (jax.random.normal(key, (ROWS, LENGTH, config.model.d_model)) for key in keys[:2])
     layers = []
@@ -106,8 +100,8 @@ def measure(seed: int) -> dict:
     """The norms of each variant by depth."""
     config = lambda norm: config_of(MODEL | {'model.norm': norm})
     return {
-        name: {str(depth): norms(config(norm), change, depth, seed) for depth in DEPTHS}
-        for name, (norm, change) in VARIANTS.items()
+        name: {str(depth): norms(config(norm), changes, depth, seed) for depth in DEPTHS}
+        for name, (norm, changes) in VARIANTS.items()
     }
 
 

@@ -29,7 +29,6 @@ from transformer.config import Config, ConfigError
 from transformer.config.files import read_config_file
 from transformer.inference import attention as attentions
 from transformer.inference import attention_figures
-from transformer.inference.attention import by_words
 from transformer.nn import positions
 from transformer.runs import restore
 from transformer.runs.workdir import Run
@@ -52,7 +51,7 @@ def draw_attention(call: Call) -> None:
     verb = verb_of(run.config, 'attention')
     trained, origin = restore.load_and_report(run, flags.checkpoint)
     attention = verb(trained, flags.sentence)
-    kinds = {kind.name: by_words(kind)._replace(word=flags.word) for kind in attention.kinds}
+    kinds = {kind.name: attentions.by_words(kind)._replace(word=flags.word) for kind in attention.kinds}
     name = KINDS[flags.attention] if flags.attention else next(iter(kinds))
     if name not in kinds:
         raise ConfigError(f'--attention={flags.attention}: this model has no {name}')
@@ -122,10 +121,7 @@ def _config(path: str) -> Config:
 def _folder(call: Call) -> pathlib.Path:
     """The folder of the figures, created if it is missing."""
     folder = pathlib.Path(call.flags.output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f'--output={folder}: {error.strerror}') from None
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
