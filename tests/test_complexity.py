@@ -11,6 +11,7 @@ import pytest
 from experiments.compiled import hlo
 from experiments.complexity import __main__ as complexity
 from experiments.complexity import layers, measure, paths, tables
+from experiments.rendering import formats
 from experiments.tables.user_files import ROOT
 
 COMMITTED = ROOT / 'experiments' / 'results' / 'complexity'
@@ -202,7 +203,7 @@ def check_table_1(found) -> None:
 def test_the_smallest_run(measured):
     found = json.loads((measured / 'complexity.json').read_text())
     assert {path.name for path in measured.iterdir()} == {
-        'complexity.json', 'table.md', 'page.html', 'layers.png', 'kernels.png'
+        'complexity.json', 'table.md', 'layers.png', 'kernels.png'
     }  # fmt: skip
     check_table_1(found)
     first = {row[0]: row for row in rows((measured / 'table.md').read_text(), 'Table 1, measured')}
@@ -227,7 +228,7 @@ def test_what_does_not_fit_is_not_run(measured):
 def test_a_result_is_shown_again(measured, tmp_path, capsys):
     words = [f'--result={measured / "complexity.json"}', f'--output={tmp_path}']
     assert complexity.main(['complexity', *words]) == 0
-    for name in ('table.md', 'page.html', 'complexity.json'):
+    for name in ('table.md', 'complexity.json'):
         assert (tmp_path / name).read_text() == (measured / name).read_text()
     assert 'Table 1, measured' in capsys.readouterr().out
 
@@ -236,13 +237,13 @@ def test_a_result_of_which_nothing_ran_is_shown(measured):
     found = json.loads((measured / 'complexity.json').read_text())
     for record in (*found['layers'], *found['kernels']):
         record.update({'seconds': None} if 'seconds' in record else {})
-    page = tables.markdown(found)
+    page = tables.text(found, formats.markdown, '## ')
     assert 'not run' in page
     assert 'takes more seconds' not in page and 'Local attention, r' not in page
 
 
 def test_a_folder_that_cannot_be_made_is_refused_before_anything_is_measured(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(complexity, '_measured', lambda scope: pytest.fail('it was measured'))
+    monkeypatch.setattr(measure, 'everything', lambda *_: pytest.fail('it was measured'))
     (tmp_path / 'file').touch()
     assert complexity.main(['complexity', f'--output={tmp_path}/file/out']) == 2
     assert capsys.readouterr().err.count('\n') == 1
@@ -271,7 +272,7 @@ def test_a_result_that_is_none(capsys, tmp_path, content):
 def test_the_committed_result():
     """Its tables follow from its numbers, and these agree with Table 1."""
     found = json.loads((COMMITTED / 'complexity.json').read_text())
-    assert tables.markdown(found) == (COMMITTED / 'table.md').read_text()
+    assert tables.text(found, formats.markdown, '## ') == (COMMITTED / 'table.md').read_text()
     check_table_1(found)
     at = {(record['name'], record['n'], record['pass']): record for record in found['kernels']}
     for passes in layers.PASSES:

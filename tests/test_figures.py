@@ -252,7 +252,7 @@ def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
         (['curves'], 'curves'),
         (['curves', str(tmp_path)], f'{tmp_path}: '),
         (['schedule', 'nowhere.py'], 'nowhere.py: '),
-        (['positions', 'configs/base.py', f'--output={tmp_path / "file"}'], f'--output={tmp_path / "file"}'),
+        (['positions', 'configs/base.py', f'--output={tmp_path / "file"}'], f'{tmp_path / "file"}'),
         (['positions', str(tmp_path)], f'{tmp_path}'),
         (['attention', f'--workdir={tmp_path}'], f'{tmp_path}'),
         (['attention', '--attention=both'], '--attention'),

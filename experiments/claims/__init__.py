@@ -1,4 +1,9 @@
-"""What papers claim, as experiments: each file measures one claim, in a few minutes on two cores."""
+"""What papers claim, as experiments: each file measures one claim, in a few minutes on two cores.
+
+A claim is a module. Its docstring is the statement; SOURCE says which paper makes it, and CRITERION when it
+holds (written before anything was measured, unless the README of the results says otherwise). `measure(seed)`
+gives one of SEEDS measurements, as JSON; `judge(measurements)` decides; PANELS draw them, side by side.
+"""
 
 from experiments.claims import (
     beams,
@@ -21,7 +26,7 @@ from experiments.claims import (
 
 # By file name, in the order in which they are printed.
 CLAIMS = {
-    module.__name__.rpartition('.')[2]: module.CLAIM
+    module.__name__.rpartition('.')[2]: module
     for module in (
         gradients, recall, bottleneck, parallelism, scaling, order, offsets, mask, depth, warmup,
         extrapolation, head_count, smoothing, beams, heads, pronoun,

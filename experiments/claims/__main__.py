@@ -5,18 +5,18 @@
 Each claim takes a few minutes on two CPU cores at most.
 """
 
-import html
 import json
 import pathlib
 import sys
 import time
+import types
 from collections.abc import Sequence
 
 import matplotlib
 
 from experiments.claims import CLAIMS
-from experiments.claims.claim import Claim
-from experiments.rendering import formats, page
+from experiments.claims.claim import OVER_SEEDS
+from experiments.rendering import formats
 from experiments.rendering.formats import Column
 from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
@@ -29,14 +29,11 @@ from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
 DPI = 100
+COMMITTED = pathlib.Path(__file__).parent.parent / 'results' / 'claims'
 
 
 def run(call: Call) -> None:
-    """Measures the named claims, or all; then prints the table of all results in the folder.
-
-    Raises:
-      ConfigError: a claim does not exist.
-    """
+    """Measures the named claims, or all; then prints the table of all results in the folder."""
     for name in call.words:
         if name not in CLAIMS:
             raise ConfigError(f'{name!r}: no such claim; choose of {", ".join(CLAIMS)}')
@@ -47,35 +44,29 @@ def run(call: Call) -> None:
     for name in dict.fromkeys(call.words) or CLAIMS:
         result = measure(name, CLAIMS[name], folder)
         verdict = 'holds' if result['holds'] else 'FAILS'
-        print(
-            f'{name}: {verdict}: {result["number"]} ({result["seconds"]:.0f} s)', file=sys.stderr, flush=True
-        )
+        line = f'{name}: {verdict}: {result["number"]} ({result["seconds"]:.0f} s)'
+        print(line, file=sys.stderr, flush=True)
     results = read(folder)
     files.write_text(folder / 'claims.md', formats.markdown(*table(results, wide=True)))
-    pictures = '\n'.join(
-        f'<figure class="wide"><figcaption>{r["claim"]}</figcaption>'
-        f'<img src="{r["claim"]}.png" alt="{html.escape(r["statement"])}"></figure>'
-        for r in results
-    )
-    document = page.document('Claims, measured', *table(results, wide=True), pictures)
-    files.write_text(folder / 'claims.html', document)
     print(formats.terminal(*table(results, wide=False)), end='')
 
 
-def measure(name: str, claim: Claim, folder: pathlib.Path) -> dict[str, object]:
+def measure(name: str, claim: types.ModuleType, folder: pathlib.Path) -> dict[str, object]:
     """Measures a claim; writes `<name>.json`, whose content it returns, and `<name>.png`."""
     start = time.monotonic()
-    measurements = [claim.measure(seed) for seed in range(1, claim.seeds + 1)]
+    measurements = [claim.measure(seed) for seed in range(1, claim.SEEDS + 1)]
     verdict = claim.judge(measurements)
+    # Its explanation belongs to every result.
+    committed = COMMITTED / f'{name}.json'
     result = {
         'claim': name,
-        'statement': claim.statement,
-        'source': claim.source,
-        'criterion': claim.criterion,
+        'statement': statement(claim),
+        'source': claim.SOURCE,
+        'criterion': claim.CRITERION,
         'holds': verdict.holds,
         'number': verdict.number,
-        'why': claim.why,
-        'seeds': claim.seeds,
+        'why': json.loads(committed.read_text())['why'] if committed.exists() else '',
+        'seeds': claim.SEEDS,
         'seconds': round(time.monotonic() - start, 1),
         'found': measurements,
         **process.environment(),
@@ -87,11 +78,16 @@ def measure(name: str, claim: Claim, folder: pathlib.Path) -> dict[str, object]:
     return result
 
 
-def draw(claim: Claim, measurements: Sequence) -> Figure:
+def statement(claim: types.ModuleType) -> str:
+    """The docstring on one line."""
+    return ' '.join(claim.__doc__.split())
+
+
+def draw(claim: types.ModuleType, measurements: Sequence) -> Figure:
     """Draws a claim's panels side by side."""
-    count = len(claim.panels)
+    count = len(claim.PANELS)
     figure, axes = plt.subplots(1, count, figsize=(5.2 * count, 3.6), squeeze=False, layout='constrained')
-    for axis, panel in zip(axes[0], claim.panels, strict=True):
+    for axis, panel in zip(axes[0], claim.PANELS, strict=True):
         panel(axis, measurements)
     return figure
 
@@ -103,11 +99,7 @@ def read(folder: pathlib.Path) -> list[dict[str, object]]:
 
 
 def table(results: Sequence[dict[str, object]], *, wide: bool) -> tuple[list[Column], list[str]]:
-    """A row and a note for each claim.
-
-    Args:
-      wide: whether the numbers have a column; else they are in the notes.
-    """
+    """A row and a note for each claim; its number has a column if `wide`, else it is in the note."""
     columns = [
         Column('row', 'row', [r['claim'] for r in results]),
         Column('verdict', 'score', ['holds' if r['holds'] else 'fails' for r in results]),
@@ -118,11 +110,12 @@ def table(results: Sequence[dict[str, object]], *, wide: bool) -> tuple[list[Col
         columns.append(Column('number', 'text', [r['number'] for r in results]))
     notes = []
     for r in results:
+        meaning = getattr(CLAIMS[r['claim']], 'NUMBERS', OVER_SEEDS)
         number = '' if wide else f': {r["number"]}'
         why = f' {r["why"]}' if r['why'] else ''
         notes.append(
             f'{r["claim"]}: {r["statement"]} ({r["source"]}) Holds if: {r["criterion"]}. The number is the '
-            f'{CLAIMS[r["claim"]].spread}{number}.{why}'
+            f'{meaning}{number}.{why}'
         )
     return columns, notes
 

@@ -1,4 +1,4 @@
-"""What a claim is, and the training and statistics that several claims share."""
+"""What several claims share: a small training, and statistics over the seeds or over pairs of sentences."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
-from matplotlib.axes import Axes
 
 from transformer import config as configs
 from transformer import parallel
@@ -20,10 +19,12 @@ from transformer.tasks import sums_of, task_of
 from transformer.tokens import Batch
 from transformer.training.step import initial_state, train_step
 
-# What a claim measured with one seed, as JSON.
+# What the numbers of a verdict and their brackets are.
+OVER_SEEDS = 'mean [least, greatest] over the seeds'
+OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, by training'
+# What a claim measured with one seed, as JSON; and with all.
 Measurement = Mapping[str, object]
-# Draws the measurements of all seeds.
-Panel = Callable[[Axes, Sequence[Measurement]], None]
+Measurements = Sequence[Measurement]
 
 
 class Verdict(NamedTuple):
@@ -33,36 +34,11 @@ class Verdict(NamedTuple):
     number: str
 
 
-class Claim(NamedTuple):
-    """A statement of a paper, and its test.
-
-    Attributes:
-      statement: what the paper says.
-      source: where it says so.
-      criterion: when the claim holds. It was written before anything was measured, unless the README of
-        the results says otherwise.
-      seeds: the number of measurements.
-      measure: `seed -> measurement`.
-      judge: `measurements of all seeds -> Verdict`.
-      panels: the pictures, side by side.
-      spread: what the numbers of the verdict and their brackets are.
-      why: an explanation of the result, where it needs one.
-    """
-
-    statement: str
-    source: str
-    criterion: str
-    seeds: int
-    measure: Callable[[int], Measurement]
-    judge: Callable[[Sequence[Measurement]], Verdict]
-    panels: tuple[Panel, ...]
-    spread: str = 'mean [least, greatest] over the seeds'
-    why: str = ''
-
-
 # The task whose models read and write one text.
 [_LANGUAGE] = tasks_of('text')
 LANGUAGE_MODEL = {'train.task': _LANGUAGE, 'data.source': 'text'}
+GRAMMAR = {'data.source': 'grammar', 'data.name': None}
+GRAMMAR |= {'data.batching': 'packed', 'data.row_len': 32, 'data.max_len': 32}
 
 
 def config_of(changes: Mapping[str, object]) -> Config:
@@ -85,12 +61,7 @@ def prepared(config: Config) -> Dataset:
 
 
 def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
-    """Trains with one update for each batch; returns the parameters.
-
-    Args:
-      config: its `train.seed` seeds dropout.
-      seed: draws the initial parameters.
-    """
+    """Trains with one update for each batch; `seed` draws the initial parameters, `train.seed` dropout."""
     first = initial_state(configs.replace(config, {'train.seed': seed}))
     state, update = parallel.replicate(first), _update(config)
     for batch in batches:
@@ -100,7 +71,6 @@ def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
 
 @functools.cache
 def _update(config: Config) -> Callable:
-    """The compiled update, which all seeds share."""
     return parallel.map_update(functools.partial(train_step, config, sums_of(config)))
 
 
@@ -110,26 +80,19 @@ def train_on(dataset: Dataset, config: Config, updates: int, seed: int) -> Train
     return Trained(config, train(config, map(order.batch, range(updates)), seed), dataset.codec)
 
 
-def by_name(
-    measurements: Sequence[Measurement], of: Callable[[Measurement], Mapping[str, float]]
-) -> dict[str, list[float]]:
-    """The values of each name over the seeds, from a function that gives one seed's value of each name."""
-    values = [of(measurement) for measurement in measurements]
-    return {name: [value[name] for value in values] for name in values[0]}
+def by_name(measurements: Measurements, of: Callable = lambda value: value) -> dict[str, list[float]]:
+    """A number made of what was measured under each name, over the seeds."""
+    return {name: [of(m[name]) for m in measurements] for name in measurements[0]}
 
 
-def by_training(judge: Callable[[Measurement], Verdict]) -> Callable[[Sequence[Measurement]], Verdict]:
-    """Makes `Claim.judge` from the judge of one training: the claim must hold in each."""
+def by_training(judge: Callable[[Measurement], Verdict]) -> Callable[[Measurements], Verdict]:
+    """Makes a claim's judge from the judge of one training: the claim must hold in each."""
 
-    def judge_all(measurements: Sequence[Measurement]) -> Verdict:
+    def judge_all(measurements: Measurements) -> Verdict:
         verdicts = [judge(measurement) for measurement in measurements]
         return Verdict(all(v.holds for v in verdicts), '; then '.join(v.number for v in verdicts))
 
     return judge_all
-
-
-# The meaning of the numbers that `interval` writes.
-OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, by training'
 
 
 def spread(values: Sequence[float], form: str = '.3g') -> str:

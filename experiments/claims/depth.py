@@ -1,17 +1,17 @@
-"""Residual connections and LayerNorm carry the gradient through many layers, before any training."""
+"""Residual connections and layer normalisation carry the gradient through a deep stack."""
 
 import contextlib
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import optax
 
-from experiments.claims.claim import Claim, Measurement, Panel, Verdict, config_of, spread
-from experiments.claims.panels import curves
+from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread
+from experiments.claims.panels import Panel, curves
 from transformer.config import Config
 from transformer.nn.layers import FinalNorm, Norm, Sublayer
 from transformer.nn.stacks import Layer
@@ -19,6 +19,13 @@ from transformer.nn.stacks import Layer
 DEPTHS = (2, 6, 12, 24)
 LENGTH, ROWS, SEEDS = 16, 4, 3
 MODEL = {'model.d_model': 64, 'model.d_ff': 256, 'model.h': 4}
+SOURCE = '§3.1; He et al. 2016, Ba et al. 2016'
+CRITERION = (
+    f"an untrained encoder of {DEPTHS[-1]} layers: the gradient of the first layer's parameters over "
+    f"that of the last one's, and that of all over that of an encoder of {DEPTHS[0]} layers, are between "
+    '0.1 and 10 with both, LayerNorm standing after or before sub-layers; the first is below 0.01 '
+    'without residual connections, the second above 10 without LayerNorm; with every seed'
+)
 
 
 def without_residuals(call: Callable, args: tuple, kwargs: dict, context) -> object:
@@ -34,24 +41,18 @@ def without_norm(call: Callable, args: tuple, kwargs: dict, context) -> object:
     return args[0] if isinstance(context.module, Norm) else call(*args, **kwargs)
 
 
-def without_both(call: Callable, args: tuple, kwargs: dict, context) -> object:
-    """Calls a method of a module with Sublayer(x) in place of LayerNorm(x + Sublayer(x))."""
-    inner = lambda *args, **kwargs: without_norm(call, args, kwargs, context)
-    return without_residuals(inner, args, kwargs, context)
-
-
-# model.norm, and what replaces a part of each layer.
+# model.norm, and what replaces parts of each layer.
 VARIANTS = {
-    'post-norm': ('post', None),
-    'pre-norm': ('pre', None),
-    'no residuals': ('post', without_residuals),
-    'no LayerNorm': ('post', without_norm),
-    'neither': ('post', without_both),
+    'post-norm': ('post', ()),
+    'pre-norm': ('pre', ()),
+    'no residuals': ('post', (without_residuals,)),
+    'no LayerNorm': ('post', (without_norm,)),
+    'neither': ('post', (without_residuals, without_norm)),
 }
 
 
 @functools.cache
-def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
+def _programs(config: Config, changes: tuple[Callable, ...]) -> tuple[Callable, ...]:
     """Programs of one layer: its parameters, its outputs, and the gradients of v·outputs.
 
     All layers of a stack share them, because a program of 24 layers would take minutes to compile.
@@ -61,7 +62,9 @@ def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
     positions = jnp.broadcast_to(jnp.arange(LENGTH), segments.shape)
 
     def forward(params, x):
-        with nn.intercept_methods(change) if change else contextlib.nullcontext():
+        with contextlib.ExitStack() as stack:
+            for change in changes:
+                stack.enter_context(nn.intercept_methods(change))
             return layer.apply(params, x, segments, positions, None, train=False)
 
     initial = lambda key, x: layer.init(key, x, segments, positions, None, train=False)
@@ -71,15 +74,13 @@ def _programs(config: Config, change: Callable | None) -> tuple[Callable, ...]:
     return tuple(map(jax.jit, (initial, forward, back, last)))
 
 
-def norms(config: Config, change: Callable | None, depth: int, seed: int) -> dict[str, float]:
-    """The norms of the gradients of v·y, for a stack's outputs y; its inputs and v are standard normal.
+def norms(config: Config, changes: tuple[Callable, ...], depth: int, seed: int) -> dict[str, float]:
+    """The norms of the gradients of v·y by the first, last and all layers, for a stack's outputs y.
 
-    Returns:
-      `first`, `last` and `all`: the gradient's norm over the parameters of the first layer, the last layer,
-      and all layers. `different`: how much the vectors of a row differ from their mean before the final
-      norm, relative to their norm.
+    Inputs and v are standard normal. `different` is how much the vectors of a row differ from their mean
+    before the final norm, relative to their norm.
     """
-    initial, forward, back, last = _programs(config, change)
+    initial, forward, back, last = _programs(config, changes)
     keys = jax.random.split(jax.random.key(seed), depth + 2)
     x, v = (jax.random.normal(key, (ROWS, LENGTH, config.model.d_model)) for key in keys[:2])
     layers = []
@@ -95,42 +96,24 @@ def norms(config: Config, change: Callable | None, depth: int, seed: int) -> dic
     return {'first': first, 'last': final, 'all': math.hypot(*by_layer), 'different': float(different)}
 
 
-def measure(seed: int) -> Measurement:
+def measure(seed: int) -> dict:
     """The norms of each variant by depth."""
-
-    def by_depth(norm: str, change: Callable | None) -> dict[str, dict[str, float]]:
-        config = config_of(MODEL | {'model.norm': norm})
-        return {str(depth): norms(config, change, depth, seed) for depth in DEPTHS}
-
-    return {name: by_depth(*variant) for name, variant in VARIANTS.items()}
-
-
-def reach(m: Measurement, name: str) -> float:
-    """The gradient of the first layer relative to the last one's, in the deepest stack."""
-    deepest = m[name][str(DEPTHS[-1])]
-    return deepest['first'] / deepest['last']
+    config = lambda norm: config_of(MODEL | {'model.norm': norm})
+    return {
+        name: {str(depth): norms(config(norm), changes, depth, seed) for depth in DEPTHS}
+        for name, (norm, changes) in VARIANTS.items()
+    }
 
 
-def growth(m: Measurement, name: str) -> float:
-    """The gradient of the deepest stack relative to the shallowest one's."""
-    return m[name][str(DEPTHS[-1])]['all'] / m[name][str(DEPTHS[0])]['all']
-
-
-def judge(measurements: Sequence[Measurement]) -> Verdict:
-    """Compares how far the gradient reaches in the deepest stack, and how it grows with depth."""
-    reaches = {name: [reach(m, name) for m in measurements] for name in VARIANTS}
-    growths = {name: [growth(m, name) for m in measurements] for name in VARIANTS}
+def judge(measurements: Measurements) -> Verdict:
+    shallow, deep = str(DEPTHS[0]), str(DEPTHS[-1])
+    reaches = by_name(measurements, lambda norms: norms[deep]['first'] / norms[deep]['last'])
+    growths = by_name(measurements, lambda norms: norms[deep]['all'] / norms[shallow]['all'])
     kept = [x for name in ('post-norm', 'pre-norm') for x in (*reaches[name], *growths[name])]
-    holds = (
-        min(kept) > 0.1
-        and max(kept) < 10
-        and max(reaches['no residuals']) < 0.01
-        and min(growths['no LayerNorm']) > 10
-    )
-    parts = [
-        f'{name}: first over last {spread(reaches[name], ".2g")}, growth {spread(growths[name], ".2g")}'
-        for name in VARIANTS
-    ]
+    lost = max(reaches['no residuals']) < 0.01 and min(growths['no LayerNorm']) > 10
+    holds = min(kept) > 0.1 and max(kept) < 10 and lost
+    part = '{}: first over last {}, growth {}'.format
+    parts = [part(name, spread(reaches[name], '.2g'), spread(growths[name], '.2g')) for name in VARIANTS]
     return Verdict(holds, '; '.join(parts))
 
 
@@ -139,28 +122,8 @@ def _panel(of: Callable, label: str, legend: bool = False) -> Panel:
     return curves(DEPTHS, 'layers', label, values, ticks='linear', legend=legend, yscale='log')
 
 
-CLAIM = Claim(
-    statement='Residual connections and layer normalisation carry the gradient through a deep stack.',
-    source='§3.1; He et al. 2016, Ba et al. 2016',
-    criterion=(
-        f"an untrained encoder of {DEPTHS[-1]} layers: the gradient of the first layer's parameters over "
-        f"that of the last one's, and that of all over that of an encoder of {DEPTHS[0]} layers, are between "
-        '0.1 and 10 with both, LayerNorm standing after or before sub-layers; the first is below 0.01 '
-        'without residual connections, the second above 10 without LayerNorm; with every seed'
-    ),
-    seeds=SEEDS,
-    measure=measure,
-    judge=judge,
-    panels=(
-        _panel(lambda at: at['first'] / at['last'], 'gradient of the first layer / of the last', legend=True),
-        _panel(lambda at: at['all'], 'norm of the gradient of all layers'),
-        _panel(lambda at: at['different'], 'difference between positions'),
-    ),
-    why=(
-        'Without residual connections LayerNorm alone keeps the gradient: it scales up again whatever a '
-        'sub-layer makes smaller, and only without both does the gradient vanish. But what attention and '
-        'LayerNorm carry through many layers without residual connections no longer tells the positions of a '
-        'row apart (right; Dong et al. 2021): the gradient arrives, and has nothing to say. Variant neither '
-        'and the right picture were added after the result, to explain it.'
-    ),
+PANELS = (
+    _panel(lambda at: at['first'] / at['last'], 'gradient of the first layer / of the last', legend=True),
+    _panel(lambda at: at['all'], 'norm of the gradient of all layers'),
+    _panel(lambda at: at['different'], 'difference between positions'),
 )

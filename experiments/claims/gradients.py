@@ -1,21 +1,11 @@
-"""How far back a gradient reaches: recurrent layers and self-attention, before any training."""
-
-from collections.abc import Sequence
+"""A recurrent network loses the gradient over long distances; self-attention does not."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.claim import (
-    LANGUAGE_MODEL,
-    Claim,
-    Measurement,
-    Verdict,
-    by_name,
-    config_of,
-    spread,
-    spreads,
-)
+from experiments.claims import claim
+from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread, spreads
 from experiments.claims.panels import curves
 from transformer.config import Config
 from transformer.nn.recurrent import RecurrentDecoder
@@ -29,7 +19,12 @@ LAYERS = {
     'LSTM': {'model.kind': 'recurrent', 'model.cell': 'lstm'},
     'self-attention': {'model.kind': 'transformer', 'model.h': 4, 'model.d_ff': 128},
 }
-LANGUAGE = LANGUAGE_MODEL | {'model.N': 1, 'model.d_model': 64}
+LANGUAGE = claim.LANGUAGE_MODEL | {'model.N': 1, 'model.d_model': 64}
+SOURCE = '§4; Hochreiter 1991, Bengio et al. 1994'
+CRITERION = (
+    f'gradient at distance {FAR} over that at distance {NEAR}, untrained: above 0.1 for self-attention, '
+    'below 0.01 for every recurrent cell, with every seed'
+)
 
 
 def norms(config: Config) -> list[float]:
@@ -58,38 +53,26 @@ def norms(config: Config) -> list[float]:
     return np.sqrt(np.mean(np.sum(np.square(gradient), axis=-1), axis=0))[::-1].tolist()
 
 
-def measure(seed: int) -> Measurement:
+def measure(seed: int) -> dict:
     """The norms of each kind of layer."""
     return {name: norms(config_of(LANGUAGE | layer | {'train.seed': seed})) for name, layer in LAYERS.items()}
 
 
-def judge(measurements: Sequence[Measurement]) -> Verdict:
-    """Compares the norms at the two distances."""
-    ratios = by_name(measurements, lambda m: {name: m[name][FAR] / m[name][NEAR] for name in LAYERS})
+def judge(measurements: Measurements) -> Verdict:
+    ratios = by_name(measurements, lambda norms: norms[FAR] / norms[NEAR])
     attention = ratios.pop('self-attention')
     holds = min(attention) > 0.1 and max(max(values) for values in ratios.values()) < 0.01
     return Verdict(holds, f'self-attention {spread(attention, ".2f")}; {spreads(ratios, ".1e")}')
 
 
-CLAIM = Claim(
-    statement='A recurrent network loses the gradient over long distances; self-attention does not.',
-    source='§4; Hochreiter 1991, Bengio et al. 1994',
-    criterion=(
-        f'gradient at distance {FAR} over that at distance {NEAR}, untrained: above 0.1 for self-attention, '
-        'below 0.01 for every recurrent cell, with every seed'
-    ),
-    seeds=SEEDS,
-    measure=measure,
-    judge=judge,
-    panels=(
-        curves(
-            range(LENGTH),
-            'distance, positions',
-            'norm of the gradient',
-            legend=True,
-            style={'linewidth': 0.8, 'marker': ''},
-            yscale='log',
-            ylim=(1e-12, 10),
-        ),
+PANELS = (
+    curves(
+        range(LENGTH),
+        'distance, positions',
+        'norm of the gradient',
+        legend=True,
+        style={'linewidth': 0.8, 'marker': ''},
+        yscale='log',
+        ylim=(1e-12, 10),
     ),
 )

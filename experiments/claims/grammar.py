@@ -2,8 +2,7 @@
 
 import functools
 import random
-import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import flax.linen as nn
@@ -21,7 +20,7 @@ from transformer.data.sources.grammar.inflection import IT
 from transformer.data.sources.grammar.scenes import minimal_pair
 from transformer.data.sources.grammar.sentences import sentence_pairs
 from transformer.data.sources.grammar.syntax import Sentence, english, german
-from transformer.data.tokenizer import AnyTokenizer
+from transformer.data.tokenizer import Tokenizer
 from transformer.inference import batch_shapes
 from transformer.inference.attention import places
 from transformer.nn import models
@@ -33,7 +32,6 @@ PAIRS = 150
 ROOM = 24  # pieces of a sentence
 BLOCKED = -1e9  # a logit that softmax makes 0
 BLOCKABLE = ('encoder/self_attention', 'decoder/cross_attention')
-_NOTHING: Mapping[str, np.ndarray] = types.MappingProxyType({})
 
 
 @functools.cache
@@ -46,24 +44,11 @@ def trained(seed: int) -> Trained:
     return train_on(prepared(config), config, config.train.steps, seed - 1)
 
 
-@functools.cache
-def _tokenizer() -> AnyTokenizer:
-    """The tokenizer, which all seeds share."""
-    return trained(1).codec
+def _tokens(tokenizer: Tokenizer, texts: list[str]) -> Tokens:
+    positions = np.tile(np.arange(ROOM, dtype=np.int32), (len(texts), 1))
+    return Tokens(*batch_shapes.padded(tokenizer.encode_batch(texts), (len(texts), ROOM)), positions)
 
 
-def _batch(sentences: Sequence[Sentence]) -> Batch:
-    """One row for each sentence and its translation."""
-    sides = {'source': english, 'target': german}
-    positions = np.tile(np.arange(ROOM, dtype=np.int32), (len(sentences), 1))
-    batch = {}
-    for side, form in sides.items():
-        rows = _tokenizer().of(side).encode_batch([form(sentence) for sentence in sentences])
-        batch[side] = Tokens(*batch_shapes.padded(rows, (len(rows), ROOM)), positions)
-    return batch
-
-
-@functools.cache
 def _pairs() -> list[tuple[Sentence, Sentence]]:
     """Different minimal pairs without a sentence of the training."""
     rng, pairs = random.Random(0), {}
@@ -101,9 +86,13 @@ class Questions(NamedTuple):
 @functools.cache
 def questions() -> Questions:
     """The minimal pairs as a batch, with marks on what they ask for."""
-    source, target = (_tokenizer().of(side) for side in ('source', 'target'))
+    # All seeds share the tokenizer.
+    source, target = (trained(1).codec.of(side) for side in ('source', 'target'))
     sentences = [sentence for pair in _pairs() for sentence in pair]
-    batch = _batch(sentences)
+    batch = {
+        'source': _tokens(source, list(map(english, sentences))),
+        'target': _tokens(target, list(map(german, sentences))),
+    }
     marks = np.zeros((3, len(sentences), ROOM), bool)
     asked = []
     for row, sentence in enumerate(sentences):
@@ -139,7 +128,7 @@ class Answers(NamedTuple):
 Blocked = Mapping[str, Bool[np.ndarray, 'B Q K']]
 
 
-def answers(model: Trained, blocked: Blocked = _NOTHING) -> Answers:
+def answers(model: Trained, blocked: Blocked) -> Answers:
     """The answers, with parts of attention blocked."""
     asked = questions()
     logits = _logits(model.config)(model.params, asked.batch, _masks(blocked))
@@ -155,7 +144,7 @@ def answers(model: Trained, blocked: Blocked = _NOTHING) -> Answers:
     )
 
 
-def translations(model: Trained, blocked: Blocked = _NOTHING) -> Int[np.ndarray, 'B T']:
+def translations(model: Trained, blocked: Blocked) -> Int[np.ndarray, 'B T']:
     """Greedy translations of the questions, padded after their ends, with parts of attention blocked.
 
     Attention of the pronoun is blocked at the pronoun's place in the reference.
@@ -199,18 +188,11 @@ def _logits(config: Config) -> Callable:
 
 def attended(model: Trained) -> Float[np.ndarray, 'N H B Q K']:
     """The attention weights of the encoder's heads in the questions, by layer."""
-    sown = _attended(model.config)(model.params, questions().batch)
-    layers = [sown['encoder'][f'layer_{n}']['self_attention'] for n in range(model.config.model.N)]
-    return np.stack([np.moveaxis(np.asarray(layer['weights'][0]), 1, 0) for layer in layers])
-
-
-@functools.cache
-def _attended(config: Config) -> Callable:
-    model = models.build(config)
-    apply = lambda params, batch: model.apply(
-        {'params': params}, batch, train=False, mutable=['intermediates']
-    )
-    return jax.jit(lambda params, batch: apply(params, batch)[1]['intermediates'])
+    apply = functools.partial(models.build(model.config).apply, train=False, mutable=['intermediates'])
+    sow = jax.jit(lambda params, batch: apply({'params': params}, batch)[1]['intermediates']['encoder'])
+    sown = sow(model.params, questions().batch)
+    layers = [sown[f'layer_{n}']['self_attention']['weights'][0] for n in range(model.config.model.N)]
+    return np.stack(layers).swapaxes(1, 2)
 
 
 def preference(weights: Float[np.ndarray, 'N H B Q K'], asked: Questions) -> Float[np.ndarray, 'N H B']:

@@ -1,14 +1,14 @@
-"""The causal mask hides later positions from earlier ones, with every attention kernel."""
+"""Masking keeps the prediction of a position from depending on later ones."""
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from matplotlib.scale import SymmetricalLogScale
 
-from experiments.claims.claim import LANGUAGE_MODEL, Claim, Measurement, Verdict, config_of, spread
+from experiments.claims.claim import LANGUAGE_MODEL, Measurements, Verdict, config_of, spread
 from experiments.claims.panels import DOTS, curves
 from transformer.config import Config
 from transformer.nn.stacks import Stack
@@ -22,14 +22,14 @@ KERNELS = {
     'linear': {'model.attention_chunk': 5},
     'chunked': {'model.attention_chunk': 5},
 }
-MODEL = {
-    **LANGUAGE_MODEL,
-    'model.N': 2,
-    'model.d_model': 32,
-    'model.d_ff': 64,
-    'model.h': 2,
-}
+MODEL = LANGUAGE_MODEL | {'model.N': 2, 'model.d_model': 32, 'model.d_ff': 64, 'model.h': 2}
 MASKS = ('causal', 'no mask')
+SOURCE = '§3.1, §3.2.3'
+CRITERION = (
+    f'{MODEL["model.N"]} layers, {LENGTH} positions, untrained: the gradient of any output with respect '
+    'to any later input is exactly 0 with the mask, and the greatest of them is above 0.01 without it; '
+    'the greatest with respect to other inputs is above 0.01 with the mask; with every kernel and seed'
+)
 
 
 def norms(config: Config, mask: str, seed: int) -> np.ndarray:
@@ -59,7 +59,7 @@ def _jacobian(config: Config, mask: str) -> Callable:
     return jax.jit(jacobian)
 
 
-def measure(seed: int) -> Measurement:
+def measure(seed: int) -> dict:
     """The greatest norm at later positions and at the others, for each kernel with and without the mask."""
 
     def greatest(config: Config, mask: str) -> dict[str, float]:
@@ -71,43 +71,24 @@ def measure(seed: int) -> Measurement:
     return {name: {mask: greatest(config, mask) for mask in MASKS} for name, config in configs.items()}
 
 
-def judge(measurements: Sequence[Measurement]) -> Verdict:
-    """Compares the norms at later positions, all of which must be exactly 0 with the mask."""
-    masked, unmasked = (
-        {
-            place: [m[name][mask][place] for m in measurements for name in KERNELS]
-            for place in ('later', 'others')
-        }
-        for mask in MASKS
-    )
-    holds = max(masked['later']) == 0 and min(masked['others']) > 0.01 and min(unmasked['later']) > 0.01
-    later = zip(MASKS, (masked['later'], unmasked['later']), strict=True)
-    parts = [f'gradient at later positions, {mask}: {spread(values, ".2g")}' for mask, values in later]
-    return Verdict(holds, '; '.join(parts))
+def judge(measurements: Measurements) -> Verdict:
+    found = lambda mask, place: [m[name][mask][place] for m in measurements for name in KERNELS]
+    masked, unmasked = later = [found(mask, 'later') for mask in MASKS]
+    holds = max(masked) == 0 and min(found('causal', 'others')) > 0.01 and min(unmasked) > 0.01
+    parts = zip(MASKS, later, strict=True)
+    text = [f'gradient at later positions, {mask}: {spread(values, ".2g")}' for mask, values in parts]
+    return Verdict(holds, '; '.join(text))
 
 
-CLAIM = Claim(
-    statement='Masking keeps the prediction of a position from depending on later ones.',
-    source='§3.1, §3.2.3',
-    criterion=(
-        f'{MODEL["model.N"]} layers, {LENGTH} positions, untrained: the gradient of any output with respect '
-        'to any later input is exactly 0 with the mask, and the greatest of them is above 0.01 without it; '
-        'the greatest with respect to other inputs is above 0.01 with the mask; with every kernel and seed'
+PANELS = (
+    curves(
+        list(KERNELS),
+        '',
+        'gradient at later positions',
+        lambda m: {mask: [m[name][mask]['later'] for name in KERNELS] for mask in MASKS},
+        legend=True,
+        style=DOTS,
+        yscale=SymmetricalLogScale(None, linthresh=1e-3),
+        ylim=(-2e-4, 10),
     ),
-    seeds=SEEDS,
-    measure=measure,
-    judge=judge,
-    panels=(
-        curves(
-            list(KERNELS),
-            '',
-            'gradient at later positions',
-            lambda m: {mask: [m[name][mask]['later'] for name in KERNELS] for mask in MASKS},
-            legend=True,
-            style=DOTS,
-            yscale=SymmetricalLogScale(None, linthresh=1e-3),
-            ylim=(-2e-4, 10),
-        ),
-    ),
-    why='The kernel flash, which a CPU does not have, is left out.',
 )

@@ -1,14 +1,11 @@
 """Without positions the encoder is permutation-equivariant, and the order of words cannot be learned."""
 
-import functools
-from collections.abc import Callable, Sequence
-
 import jax
 import numpy as np
 
 from experiments.claims import toys
-from experiments.claims.claim import Claim, Measurement, Panel, Verdict, by_name, config_of, spread, train
-from experiments.claims.panels import DOTS, curves
+from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread
+from experiments.claims.panels import DOTS, Panel, curves
 from transformer.config import Config
 from transformer.nn import models
 from transformer.tokens import Batch
@@ -18,6 +15,13 @@ UPDATES, TESTED = 300, 1024
 SYMBOLS = 16
 MODELS = ('none', 'sinusoidal')  # values of model.positions
 MODEL = toys.MODEL | toys.ATTENTION
+SOURCE = '§3.5'
+CRITERION = (
+    f'{LENGTH} different symbols in any order, {UPDATES} updates: encoding shuffled rows and shuffling '
+    'encoded ones differ by less than 1e-5 of the norm without positions, and by more than 0.1 with '
+    f'sinusoids; the first symbol is told in less than {1 / LENGTH + 0.05:.3f} of new rows without '
+    f'positions, where chance is {1 / LENGTH:.3f}, and in more than 0.9 with sinusoids; with every seed'
+)
 
 
 def pairs(rng: np.random.Generator, rows: int) -> Batch:
@@ -27,55 +31,44 @@ def pairs(rng: np.random.Generator, rows: int) -> Batch:
     return {'source': source, 'target': toys.whole_rows(source.tokens[:, :1])}
 
 
-@functools.cache
-def _encoder(config: Config) -> Callable:
-    """`(params, source) -> encoder outputs`, compiled once for all seeds."""
-    model = models.build(config)
-    return jax.jit(lambda params, source: model.apply({'params': params}, source, method='encode').outputs)
-
-
 def shift(config: Config, params: models.Params, rng: np.random.Generator) -> float:
     """How far the encoding of shuffled rows is from the shuffled encoding, relative to its norm."""
-    encode = _encoder(config)
-    source = pairs(rng, TESTED)['source']
-    order = rng.permutation(LENGTH)
-    shuffled_after = np.asarray(encode(params, source))[:, order]
-    shuffled_before = np.asarray(encode(params, source._replace(tokens=source.tokens[:, order])))
+    model = models.build(config)
+    encode = jax.jit(lambda source: model.apply({'params': params}, source, method='encode').outputs)
+    source, order = pairs(rng, TESTED)['source'], rng.permutation(LENGTH)
+    shuffled_after = np.asarray(encode(source))[:, order]
+    shuffled_before = np.asarray(encode(source._replace(tokens=source.tokens[:, order])))
     return float(np.linalg.norm(shuffled_before - shuffled_after) / np.linalg.norm(shuffled_after))
 
 
 def accuracy(config: Config, params: models.Params, rng: np.random.Generator) -> float:
     """The share of new rows whose first symbol is predicted right."""
     batch = pairs(rng, TESTED)
-    answers = np.argmax(toys.logits(config)(params, batch), axis=-1)
-    return float(np.mean(answers == batch['target'].tokens))
+    return float(np.mean(toys.answers(config, params, batch) == batch['target'].tokens))
 
 
-def measure(seed: int) -> Measurement:
+def measure(seed: int) -> dict:
     """The shift and the accuracy of a trained model with and without positions."""
     measured = {}
     for name in MODELS:
         config = config_of(MODEL | {'model.positions': name})
-        params = train(config, toys.batches(lambda rng: pairs(rng, ROWS), seed, UPDATES), seed)
+        params = toys.train(config, lambda rng: pairs(rng, ROWS), UPDATES, seed)
         rng = np.random.default_rng([seed, 1])
         measured[name] = {'shift': shift(config, params, rng), 'accuracy': accuracy(config, params, rng)}
     return measured
 
 
-def judge(measurements: Sequence[Measurement]) -> Verdict:
-    """Compares what shuffling changes, and what is learned."""
-    shifts = by_name(measurements, lambda m: {name: m[name]['shift'] for name in MODELS})
-    accuracies = by_name(measurements, lambda m: {name: m[name]['accuracy'] for name in MODELS})
+def judge(measurements: Measurements) -> Verdict:
+    shifts = by_name(measurements, lambda measured: measured['shift'])
+    accuracies = by_name(measurements, lambda measured: measured['accuracy'])
     holds = (
         max(shifts['none']) < 1e-5
         and min(shifts['sinusoidal']) > 0.1
         and max(accuracies['none']) < 1 / LENGTH + 0.05
         and min(accuracies['sinusoidal']) > 0.9
     )
-    parts = [
-        f'{name}: difference {spread(shifts[name], ".1e")}, told {spread(accuracies[name], ".3f")}'
-        for name in MODELS
-    ]
+    part = '{}: difference {}, told {}'.format
+    parts = [part(name, spread(shifts[name], '.1e'), spread(accuracies[name], '.3f')) for name in MODELS]
     return Verdict(holds, '; '.join(parts))
 
 
@@ -84,22 +77,7 @@ def _dots(key: str, label: str, **options) -> Panel:
     return curves(MODELS, '', label, values, style=DOTS | {'color': 'C0'}, xmargin=0.4, **options)
 
 
-CLAIM = Claim(
-    statement=(
-        'Without positions the encoder is permutation-equivariant, and the order of words cannot be learned.'
-    ),
-    source='§3.5',
-    criterion=(
-        f'{LENGTH} different symbols in any order, {UPDATES} updates: encoding shuffled rows and shuffling '
-        'encoded ones differ by less than 1e-5 of the norm without positions, and by more than 0.1 with '
-        f'sinusoids; the first symbol is told in less than {1 / LENGTH + 0.05:.3f} of new rows without '
-        f'positions, where chance is {1 / LENGTH:.3f}, and in more than 0.9 with sinusoids; with every seed'
-    ),
-    seeds=SEEDS,
-    measure=measure,
-    judge=judge,
-    panels=(
-        _dots('shift', 'difference that shuffling makes', yscale='log'),
-        _dots('accuracy', 'first symbol told', guide=('chance', 1 / LENGTH), legend=True, ylim=(0, 1.05)),
-    ),
+PANELS = (
+    _dots('shift', 'difference that shuffling makes', yscale='log'),
+    _dots('accuracy', 'first symbol told', guide=('chance', 1 / LENGTH), legend=True, ylim=(0, 1.05)),
 )

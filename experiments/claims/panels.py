@@ -6,8 +6,9 @@ from types import MappingProxyType
 import numpy as np
 from matplotlib.axes import Axes
 
-from experiments.claims.claim import Measurement, Panel
+from experiments.claims.claim import Measurement, Measurements
 
+Panel = Callable[[Axes, Measurements], None]
 # Keywords of `curves` for dots in place of lines.
 DOTS = {'marker': 'o', 'linestyle': '', 'alpha': 0.6}
 
@@ -44,7 +45,7 @@ def curves(
       options: keywords of `Axes.set`.
     """
 
-    def draw(axes: Axes, measurements: Sequence[Measurement]) -> None:
+    def draw(axes: Axes, measurements: Measurements) -> None:
         for number, name in enumerate(of(measurements[0])):
             for seed, measurement in enumerate(measurements):
                 look = {'color': f'C{number if name else seed}', 'marker': '.', **style}
@@ -73,15 +74,9 @@ def bars(
     legend: bool = False,
     **options,
 ) -> Panel:
-    """Returns a panel with a group of bars for each name, one bar for each seed.
+    """Returns a panel with bars for each name, one for each seed; `options` are those of `Axes.set`."""
 
-    Args:
-      names: `measurement -> names`.
-      of: `measurement -> lengths of the bars`.
-      options: keywords of `Axes.set`.
-    """
-
-    def draw(axes: Axes, measurements: Sequence[Measurement]) -> None:
+    def draw(axes: Axes, measurements: Measurements) -> None:
         width = 0.8 / len(measurements)
         for seed, measurement in enumerate(measurements):
             lengths = of(measurement)

@@ -1,21 +1,28 @@
-"""Does attention resolve the pronoun? How "it" attends to its noun, and what happens where it cannot."""
-
-from collections.abc import Sequence
+"""Attention resolves the pronoun: "it" attends to the noun that it refers to."""
 
 import numpy as np
 from jaxtyping import Int
 from matplotlib.axes import Axes
 
 from experiments.claims import grammar
-from experiments.claims.claim import OVER_PAIRS, Claim, Measurement, Verdict, by_training, interval
+from experiments.claims.claim import OVER_PAIRS, Measurement, Measurements, Verdict, by_training, interval
 from experiments.claims.panels import bars
 
 LEAST, LEARNED = 0.1, 0.9
 ENCODER, CROSS = grammar.BLOCKABLE
 IT_TO_ANTECEDENT, IT_TO_OTHER = 'it → antecedent', 'it → other noun'
+SOURCE = 'Uszkoreit 2017, "Transformer: A Novel Neural Network Architecture"'
+CRITERION = (
+    f'the model of make run answers at least {LEARNED} of {2 * grammar.PAIRS} sentences in minimal '
+    'pairs; the head of its encoder that most prefers the antecedent on half of them gives it on the '
+    f'other half at least {LEAST} more weight than the other noun; and fewer pronouns are right where '
+    '"it" cannot attend to the antecedent than where it cannot attend to the other noun; '
+    'in two trainings'
+)
+SEEDS = grammar.SEEDS
 
 
-def measure(seed: int) -> Measurement:
+def measure(seed: int) -> dict:
     """Measures a head's preference for the antecedent, and the answers with parts of attention blocked.
 
     The head of the encoder is chosen on the first half of the pairs and measured on the second.
@@ -26,10 +33,9 @@ def measure(seed: int) -> Measurement:
     head = np.unravel_index(preferred[..., :half].mean(axis=-1).argmax(), preferred.shape[:2])
     of = lambda mark: mark[:, :, None]
     to = lambda mark: mark[:, None, :]
-    pronoun = np.arange(grammar.ROOM) == asked.asked[:, None]
     # Other pieces learn nothing of the noun.
     kept = {ENCODER: of(~asked.antecedent) & to(asked.antecedent)}
-    unread = {CROSS: of(pronoun) & to(asked.antecedent)}
+    unread = {CROSS: of(np.arange(grammar.ROOM) == asked.asked[:, None]) & to(asked.antecedent)}
     blocked = {
         'nothing': {},
         IT_TO_ANTECEDENT: {ENCODER: of(asked.it) & to(asked.antecedent)},
@@ -38,12 +44,11 @@ def measure(seed: int) -> Measurement:
         'pronoun → antecedent': unread,
         'all and pronoun → antecedent': kept | unread,
     }
+    right = lambda masks: grammar.answers(model, masks).right.astype(int).tolist()
     return {
         'head': [int(number) + 1 for number in head],
         'preferred': preferred[head][half:].tolist(),
-        'right': {
-            name: grammar.answers(model, masks).right.astype(int).tolist() for name, masks in blocked.items()
-        },
+        'right': {name: right(masks) for name, masks in blocked.items()},
         'same': {name: equal(grammar.translations(model, masks)) for name, masks in blocked.items()},
     }
 
@@ -64,30 +69,22 @@ def equal(written: Int[np.ndarray, 'B T']) -> dict[str, list[int]]:
 
 @by_training
 def judge(m: Measurement) -> Verdict:
-    """Looks at the preference of the head, and at what blocking costs."""
     right = {name: np.mean(values) for name, values in m['right'].items()}
-    holds = (
-        right['nothing'] >= LEARNED
-        and np.mean(m['preferred']) >= LEAST
-        and right[IT_TO_ANTECEDENT] < right[IT_TO_OTHER]
-    )
+    needed = right[IT_TO_ANTECEDENT] < right[IT_TO_OTHER]
+    holds = right['nothing'] >= LEARNED and np.mean(m['preferred']) >= LEAST and needed
     answers = [f'{name} {interval(values, ".3f")}' for name, values in m['right'].items()]
-    same = [
-        f'{name} {" and ".join(interval(values, ".2f") for values in kinds.values())}'
-        for name, kinds in m['same'].items()
-    ]
+    both = lambda kinds: ' and '.join(interval(values, '.2f') for values in kinds.values())
+    same = [f'{name} {both(kinds)}' for name, kinds in m['same'].items()]
     layer, head = m['head']
-    preferred = interval(m['preferred'], '.2f')
     return Verdict(
         bool(holds),
-        f'head {head} of layer {layer} prefers by {preferred}; right, blocked: {"; ".join(answers)}; greedy '
-        'translations that are the reference, and those that differ from it only in the pronoun, blocked: '
-        f'{"; ".join(same)}',
+        f'head {head} of layer {layer} prefers by {interval(m["preferred"], ".2f")}; right, blocked: '
+        f'{"; ".join(answers)}; greedy translations that are the reference, and those that differ from it '
+        f'only in the pronoun, blocked: {"; ".join(same)}',
     )
 
 
-def draw_preference(axes: Axes, measurements: Sequence[Measurement]) -> None:
-    """Draws the distribution of the preference over the sentences."""
+def draw_preference(axes: Axes, measurements: Measurements) -> None:
     for training, m in enumerate(measurements):
         label = f'training {training + 1}'
         axes.hist(m['preferred'], bins=np.linspace(-1, 1, 41), alpha=0.6, label=label)
@@ -95,8 +92,7 @@ def draw_preference(axes: Axes, measurements: Sequence[Measurement]) -> None:
     axes.legend()
 
 
-def draw_answers(axes: Axes, measurements: Sequence[Measurement]) -> None:
-    """Draws the share of right answers, by what is blocked."""
+def draw_answers(axes: Axes, measurements: Measurements) -> None:
     draw = bars(
         lambda m: list(m['right']),
         lambda m: [np.mean(values) for values in m['right'].values()],
@@ -110,32 +106,8 @@ def draw_answers(axes: Axes, measurements: Sequence[Measurement]) -> None:
     axes.invert_yaxis()
 
 
-CLAIM = Claim(
-    statement='Attention resolves the pronoun: "it" attends to the noun that it refers to.',
-    source='Uszkoreit 2017, "Transformer: A Novel Neural Network Architecture"',
-    criterion=(
-        f'the model of make run answers at least {LEARNED} of {2 * grammar.PAIRS} sentences in minimal '
-        'pairs; the head of its encoder that most prefers the antecedent on half of them gives it on the '
-        f'other half at least {LEAST} more weight than the other noun; and fewer pronouns are right where '
-        '"it" cannot attend to the antecedent than where it cannot attend to the other noun; '
-        'in two trainings'
-    ),
-    seeds=grammar.SEEDS,
-    measure=measure,
-    judge=judge,
-    panels=(
-        draw_preference,
-        draw_answers,
-    ),
-    spread=OVER_PAIRS,
-    why=(
-        'It depends on the training, and a processor that rounds otherwise makes it another. In the first, '
-        'make run itself, the decoder finds the noun: where the pronoun cannot attend to it, half of the '
-        'answers are right, and two nouns are possible. In the second both "it" and the pronoun need it, '
-        'though no head prefers it clearly. On another processor the first was as here, and in the second '
-        '"it" found the noun alone: a head preferred it by 0.97 [0.95, 0.98], and where "it" could not '
-        'attend to it, 0.047 [0.023, 0.070] of the answers were right. "all" are all other pieces of the '
-        'source, in the encoder; "pronoun" is that of the translation, in the decoder, at its place in the '
-        'reference. The greedy translations were added after these results.'
-    ),
+NUMBERS = OVER_PAIRS
+PANELS = (
+    draw_preference,
+    draw_answers,
 )

@@ -1,11 +1,9 @@
-"""Recalling the first token of a text after a lag: what layers learn in a fixed number of updates."""
-
-from collections.abc import Sequence
+"""Short paths between distant positions make it easier to learn what depends on them."""
 
 import numpy as np
 
 from experiments.claims import toys
-from experiments.claims.claim import Claim, Measurement, Verdict, by_name, config_of, spreads, train
+from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spreads
 from experiments.claims.panels import curves
 from transformer.config import Config
 from transformer.nn import models
@@ -22,6 +20,11 @@ LAYERS = {
     'LSTM': {'model.kind': 'recurrent', 'model.cell': 'lstm', 'model.d_model': 64},
     'self-attention': {'model.kind': 'transformer', **toys.ATTENTION},
 }
+SOURCE = '§4'
+CRITERION = (
+    f'after {UPDATES} updates, the first piece recalled after {LAGS[-1]} others: a share above that of '
+    'every recurrent cell by more than 0.5, with every seed, at about equal parameters'
+)
 
 
 def texts(rng: np.random.Generator, rows: int, lag: int) -> Batch:
@@ -35,48 +38,35 @@ def texts(rng: np.random.Generator, rows: int, lag: int) -> Batch:
 def accuracy(config: Config, params: models.Params, seed: int, lag: int) -> float:
     """The share of new texts whose symbol is recalled."""
     batch = texts(np.random.default_rng([seed, 1]), TESTED, lag)
-    answers = np.argmax(toys.logits(config)(params, batch)[:, -1], axis=-1)
-    return float(np.mean(answers == batch['text'].tokens[:, -1]))
+    return float(np.mean(toys.answers(config, params, batch)[:, -1] == batch['text'].tokens[:, -1]))
 
 
-def measure(seed: int) -> Measurement:
+def measure(seed: int) -> dict:
     """The accuracy of each layer at each lag."""
 
     def at(config: Config, lag: int) -> float:
-        batches = toys.batches(lambda rng: texts(rng, ROWS, lag), seed, UPDATES)
-        return accuracy(config, train(config, batches, seed), seed, lag)
+        params = toys.train(config, lambda rng: texts(rng, ROWS, lag), UPDATES, seed)
+        return accuracy(config, params, seed, lag)
 
     configs = {name: config_of(toys.LANGUAGE_MODEL | layer) for name, layer in LAYERS.items()}
     return {name: {str(lag): at(config, lag) for lag in LAGS} for name, config in configs.items()}
 
 
-def judge(measurements: Sequence[Measurement]) -> Verdict:
-    """Compares the accuracies at the longest lag."""
-    last = by_name(measurements, lambda m: {name: m[name][str(LAGS[-1])] for name in LAYERS})
+def judge(measurements: Measurements) -> Verdict:
+    last = by_name(measurements, lambda recalled: recalled[str(LAGS[-1])])
     attention = last.pop('self-attention')
     more = [a - b for values in last.values() for a, b in zip(attention, values, strict=True)]
     return Verdict(min(more) > 0.5, spreads({'self-attention': attention} | last, '.2f'))
 
 
-CLAIM = Claim(
-    statement='Short paths between distant positions make it easier to learn what depends on them.',
-    source='§4',
-    criterion=(
-        f'after {UPDATES} updates, the first piece recalled after {LAGS[-1]} others: a share above that of '
-        'every recurrent cell by more than 0.5, with every seed, at about equal parameters'
-    ),
-    seeds=SEEDS,
-    measure=measure,
-    judge=judge,
-    panels=(
-        curves(
-            LAGS,
-            'lag, pieces',
-            'recalled',
-            ticks='log',
-            guide=('chance', 1 / SYMBOLS),
-            legend=True,
-            ylim=(0, 1.05),
-        ),
+PANELS = (
+    curves(
+        LAGS,
+        'lag, pieces',
+        'recalled',
+        ticks='log',
+        guide=('chance', 1 / SYMBOLS),
+        legend=True,
+        ylim=(0, 1.05),
     ),
 )

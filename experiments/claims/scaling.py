@@ -1,15 +1,16 @@
-"""Dividing by sqrt(d_k) keeps softmax out of saturation: entropy and gradient by the width of keys."""
+"""Large dot products push softmax to where its gradients are extremely small; dividing them by sqrt(d_k)
+counters it."""
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from experiments.claims.claim import Claim, Measurement, Panel, Verdict, spread
-from experiments.claims.panels import curves
+from experiments.claims.claim import Measurements, Verdict, by_name, spread
+from experiments.claims.panels import Panel, curves
 from transformer.nn.kernels import full
 from transformer.nn.kernels.kernel import Rows
 
@@ -18,6 +19,12 @@ WIDTHS = (4, 16, 64, 128, 512)
 ROWS, KEYS, VALUES, SEEDS = 16, 64, 64, 5
 # Multiplies the queries before attention, which always divides by sqrt(d_k).
 FACTORS = {'divided': lambda width: 1.0, 'not divided': math.sqrt}
+SOURCE = '§3.2.1'
+CRITERION = (
+    f'from d_k = {WIDTHS[0]} to {WIDTHS[-1]}, {KEYS} keys: mean entropy of the weights and median '
+    'gradient with respect to what softmax takes both keep more than half with the division and less '
+    'than a tenth without it, with every seed'
+)
 
 
 @functools.cache
@@ -55,7 +62,7 @@ def saturation(width: int, factor: float, seed: int) -> dict[str, float]:
     return {'entropy': float(np.mean(entropy) / math.log(KEYS)), 'gradient': float(np.median(norms))}
 
 
-def measure(seed: int) -> Measurement:
+def measure(seed: int) -> dict:
     """Entropy and gradient by width, with and without the division."""
     return {
         name: {str(width): saturation(width, factor(width), seed) for width in WIDTHS}
@@ -63,12 +70,11 @@ def measure(seed: int) -> Measurement:
     }
 
 
-def judge(measurements: Sequence[Measurement]) -> Verdict:
-    """Compares what the widest keys keep of the entropy and gradient of the narrowest."""
+def judge(measurements: Measurements) -> Verdict:
     narrow, wide = str(WIDTHS[0]), str(WIDTHS[-1])
     parts, holds = [], True
     for key in ('entropy', 'gradient'):
-        kept = {name: [m[name][wide][key] / m[name][narrow][key] for m in measurements] for name in FACTORS}
+        kept = by_name(measurements, lambda at: at[wide][key] / at[narrow][key])
         holds &= min(kept['divided']) > 0.5 and max(kept['not divided']) < 0.1
         parts += [f'{key} kept, {name}: {spread(values, ".3f")}' for name, values in kept.items()]
     return Verdict(holds, '; '.join(parts))
@@ -79,22 +85,7 @@ def _panel(key: str, label: str, **options) -> Panel:
     return curves(WIDTHS, 'd_k', label, values, ticks='log', **options)
 
 
-CLAIM = Claim(
-    statement=(
-        'Large dot products push softmax to where its gradients are extremely small; dividing them by '
-        'sqrt(d_k) counters it.'
-    ),
-    source='§3.2.1',
-    criterion=(
-        f'from d_k = {WIDTHS[0]} to {WIDTHS[-1]}, {KEYS} keys: mean entropy of the weights and median '
-        'gradient with respect to what softmax takes both keep more than half with the division and less '
-        'than a tenth without it, with every seed'
-    ),
-    seeds=SEEDS,
-    measure=measure,
-    judge=judge,
-    panels=(
-        _panel('entropy', 'entropy of the weights / log(keys)', legend=True, ylim=(0, 1.05)),
-        _panel('gradient', 'median norm of the gradient', yscale='log'),
-    ),
+PANELS = (
+    _panel('entropy', 'entropy of the weights / log(keys)', legend=True, ylim=(0, 1.05)),
+    _panel('gradient', 'median norm of the gradient', yscale='log'),
 )

@@ -1,7 +1,7 @@
 """Generated tokens that small models learn in seconds, and what the claims about such models share."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import jax
 import numpy as np
@@ -33,10 +33,15 @@ def whole_rows(tokens: Int[np.ndarray, 'B T']) -> Tokens:
     return Tokens(tokens, np.ones_like(tokens), positions)
 
 
-def batches(generate: Callable[[np.random.Generator], Batch], seed: int, updates: int) -> Iterator[Batch]:
-    """The batches of a training, from a function that generates one."""
+def train(config: Config, generate: Callable[[np.random.Generator], Batch], updates: int, seed: int):
+    """Trains on generated batches; returns the parameters."""
     rng = np.random.default_rng(seed)
-    return (generate(rng) for _ in range(updates))
+    return claim.train(config, (generate(rng) for _ in range(updates)), seed)
+
+
+def answers(config: Config, params: models.Params, batch: Batch) -> Int[np.ndarray, 'B T']:
+    """The likeliest token at each place."""
+    return np.argmax(logits(config)(params, batch), axis=-1)
 
 
 @functools.cache

@@ -1,64 +1,48 @@
 """Measures the paper's Table 1: self-attention, recurrent, convolutional and restricted layers.
 
-It prints FLOPs against n and d with fitted exponents, sequential operations, path lengths, seconds and
-memory, each beside the paper's entry, and the same costs for the kernels of `model.attention`.
+It prints FLOPs with fitted exponents, sequential operations, path lengths, seconds and memory beside the
+paper's entries, and the same costs for the kernels of `model.attention`.
 """
 
-import datetime
 import pathlib
 import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from experiments.complexity import charts, layers, measure, tables
-from experiments.complexity.measure import GIB, Scope
+from experiments.complexity.measure import GIB
+from experiments.rendering import formats
 from experiments.sweeps import runs
 from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
 from transformer.cli.main import run_program
 from transformer.config import ConfigError
-from transformer.runs import process
 
 RESULT = 'complexity.json'
 KEYS = ('date', 'seconds', 'environment', 'd_model', 'limit', 'layers', 'paths', 'kernels')
 
 
 def complexity(call: Call) -> None:
-    """Measures, or reads an earlier result; prints the tables and writes them with pictures and a page."""
-    folder = pathlib.Path(call.flags.output)
-    scope = Scope(call.flags.d_model, call.flags.longest, int(call.flags.memory_gib * GIB))
-    if scope.d % (2 * layers.D_K):
-        raise ConfigError(f'--d_model={scope.d}: must be a multiple of {2 * layers.D_K}')
-    earlier = None if call.flags.result is None else _read(call.flags.result)
+    """Measures, or reads an earlier result; prints the tables, and writes them and the pictures."""
+    flags, folder, earlier = call.flags, pathlib.Path(call.flags.output), None
+    if flags.d_model % (2 * layers.D_K):
+        raise ConfigError(f'--d_model={flags.d_model}: must be a multiple of {2 * layers.D_K}')
+    if flags.result is not None:
+        if not pathlib.Path(flags.result).is_file():
+            raise ConfigError(f'--result={flags.result}: no such file')
+        earlier = runs.read_json(pathlib.Path(flags.result), KEYS)
     # Before the minutes of measuring, whose result would be lost without a folder.
     folder.mkdir(parents=True, exist_ok=True)
-    found = earlier or _measured(scope)
+    found = earlier or measure.everything(flags.d_model, flags.longest, int(flags.memory_gib * GIB))
     files.write_json(folder / RESULT, found)
-    files.write_text(folder / 'table.md', tables.markdown(found))
+    files.write_text(folder / 'table.md', tables.text(found, formats.markdown, '## '))
     charts.write(found, folder)
-    print(tables.terminal(found))
+    print(tables.text(found, formats.terminal))
     print(folder)
-
-
-def _measured(scope: Scope) -> dict[str, object]:
-    start = time.perf_counter()
-    found = measure.everything(scope)
-    took = round(time.perf_counter() - start, 1)
-    today = datetime.date.today().isoformat()
-    return {'date': today, 'seconds': took, 'environment': process.environment()} | found
-
-
-def _read(file: str) -> Mapping:
-    path = pathlib.Path(file)
-    if not path.is_file():
-        raise ConfigError(f'--result={file}: no such file')
-    return runs.read_json(path, KEYS)
 
 
 COMMANDS = {
     '': Command(
-        "Measures the paper's Table 1, prints it beside the paper's entries, and writes tables, pictures "
-        'and a page.',
+        "Measures the paper's Table 1, prints it beside the paper's entries, and writes tables and pictures.",
         complexity,
         ('output', 'd_model', 'longest', 'memory_gib', 'result'),
         examples=('{}', '{} --longest=1024 --d_model=128'),

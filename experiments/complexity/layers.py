@@ -27,30 +27,23 @@ D_K = 64
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Layer:
-    """A layer of one size.
+    """A layer of one size."""
 
-    Attributes:
-      apply: `(arrays, segments [1 T]) -> outputs`.
-      arrays: the shapes of its parameters and inputs.
-      length: T.
-    """
-
-    apply: Callable
-    arrays: Any
-    length: int
+    apply: Callable  # (arrays, segments [1 T]) -> outputs
+    arrays: Any  # the shapes of its parameters and inputs
+    length: int  # T
 
 
 # Cached, so that a layer that Table 1 and the kernels share is measured once.
 @functools.cache
-def attention(n: int, d: int, *, d_k: int = D_K, causal: bool = False, **options) -> Layer:
-    """Attention by the kernel that the model's options choose, given without their prefix `attention_`."""
-    named = {key if key == 'attention' else f'attention_{key}': value for key, value in options.items()}
-    kernel = self_attention(Model(**named))
+def attention(n: int, d: int, kernel: str, *, d_k: int = D_K, causal: bool = False, **options) -> Layer:
+    """Attention by a kernel of `model.attention`, with its options without their prefix `attention_`."""
+    named = {f'attention_{key}': value for key, value in options.items()}
+    attend = self_attention(Model(attention=kernel, **named)).attend
 
     def apply(arrays, segments):
         heads = (array.reshape(1, n, -1, d_k) for array in arrays)
-        outputs = kernel.attend(Rows(*heads, segments, segments), causal=causal)
-        return outputs.reshape(1, n, d)
+        return attend(Rows(*heads, segments, segments), causal=causal).reshape(1, n, d)
 
     return Layer(apply, [_shape(1, n, d)] * 3, n)
 
@@ -70,12 +63,7 @@ def recurrent(n: int, d: int) -> Layer:
 
 
 def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = False) -> Layer:
-    """A convolution over as many positions left as right, or only over positions to the left if causal.
-
-    Args:
-      taps: k, odd unless causal.
-      dilation: the distance between two taps.
-    """
+    """A convolution over as many positions left as right, or only over positions to the left if causal."""
     reach = dilation * (taps - 1)
     padding = (reach, 0) if causal else (reach // 2, reach // 2)
 
@@ -112,7 +100,7 @@ def random(shapes: Any) -> Any:
 
 
 def forward(layer: Layer) -> Callable:
-    """The forward pass as a function of `(arrays, segments, gradient)`; it ignores the gradient."""
+    """The forward pass, which needs no gradient."""
     return lambda arrays, segments, gradient: layer.apply(arrays, segments)
 
 
@@ -134,63 +122,43 @@ def _shape(*shape: int) -> jax.ShapeDtypeStruct:
 
 
 class Type(NamedTuple):
-    """A layer type of Table 1.
-
-    Attributes:
-      build: `(n, d) -> Layer`, or `(n, d, size) -> Layer` for a type with taps or neighbours.
-      symbol: the paper's symbol of that size.
-      sizes: the sizes to measure, the usual one first.
-      complexity, steps, path: the entries in the paper's table.
-      exponents: the exponents of the complexity, by symbol.
-    """
+    """A layer type of Table 1, with the paper's entries."""
 
     name: str
-    build: Callable[..., Layer]
-    symbol: str
-    sizes: tuple[int, ...]
+    build: Callable[..., Layer]  # (n, d) -> Layer, or (n, d, size) -> Layer with taps or neighbours
     complexity: str
     steps: str
     path: str
-    exponents: dict[str, int]
+    exponents: dict[str, int]  # of the complexity
+    symbol: str = ''  # of the size
+    sizes: tuple[int, ...] = ()  # that are measured, the usual one first
 
 
 TAPS, DILATION, WINDOW = 3, 3, 64
+_full = lambda n, d: attention(n, d, 'full')
+_local = lambda n, d, r: attention(n, d, 'local', window=r)
+_taps = lambda n, d, k: convolution(n, d, taps=k)
+_dilated = lambda n, d, k: convolution(n, d, taps=k, dilation=DILATION)
 TYPES = (
+    Type('self-attention', _full, 'O(n²·d)', 'O(1)', 'O(1)', {'n': 2, 'd': 1}),
+    Type('recurrent', recurrent, 'O(n·d²)', 'O(n)', 'O(n)', {'n': 1, 'd': 2}),
+    Type('convolutional', _taps, 'O(k·n·d²)', 'O(1)', 'O(n/k)', {'k': 1, 'n': 1, 'd': 2}, 'k', (TAPS, 5, 9)),
     Type(
-        name='self-attention', build=lambda n, d: attention(n, d, attention='full'), symbol='', sizes=(),
-        complexity='O(n²·d)', steps='O(1)', path='O(1)', exponents={'n': 2, 'd': 1},
+        'convolutional, dilated', _dilated, 'O(k·n·d²)', 'O(1)', 'O(log_k n)', {'k': 1, 'n': 1, 'd': 2},
+        'k', (TAPS, 5, 9),
     ),
     Type(
-        name='recurrent', build=recurrent, symbol='', sizes=(),
-        complexity='O(n·d²)', steps='O(n)', path='O(n)', exponents={'n': 1, 'd': 2},
-    ),
-    Type(
-        name='convolutional', build=lambda n, d, k: convolution(n, d, taps=k), symbol='k', sizes=(TAPS, 5, 9),
-        complexity='O(k·n·d²)', steps='O(1)', path='O(n/k)', exponents={'k': 1, 'n': 1, 'd': 2},
-    ),
-    Type(
-        name='convolutional, dilated', build=lambda n, d, k: convolution(n, d, taps=k, dilation=DILATION),
-        symbol='k', sizes=(TAPS, 5, 9),
-        complexity='O(k·n·d²)', steps='O(1)', path='O(log_k n)', exponents={'k': 1, 'n': 1, 'd': 2},
-    ),
-    Type(
-        name='self-attention, restricted', build=lambda n, d, r: attention(n, d, attention='local', window=r),
-        symbol='r', sizes=(WINDOW, 16, 32),
-        complexity='O(r·n·d)', steps='O(1)', path='O(n/r)', exponents={'r': 1, 'n': 1, 'd': 1},
+        'self-attention, restricted', _local, 'O(r·n·d)', 'O(1)', 'O(n/r)', {'r': 1, 'n': 1, 'd': 1},
+        'r', (WINDOW, 16, 32),
     ),
 )  # fmt: skip
 
 
 class Kernel(NamedTuple):
-    """A kernel of `model.attention`, and its expected costs.
-
-    Attributes:
-      options: `n -> options of the kernel`.
-      flops, memory: the expected exponents of n.
-    """
+    """A kernel of `model.attention`, and the expected exponents of n in its costs."""
 
     name: str
-    options: Callable[[int], dict[str, int]]
+    options: Callable[[int], dict[str, int]]  # by n
     flops: float
     memory: float
 

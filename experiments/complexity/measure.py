@@ -1,20 +1,20 @@
 """Measures the costs of every layer type and kernel, and fits exponents to them."""
 
+import datetime
 import functools
 import math
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.stages import Compiled
 
 from experiments.compiled import hlo
 from experiments.complexity import layers, paths
 from experiments.complexity.layers import Layer
+from transformer.runs import process
 
 # The costs of one pass of one layer at one size, with its name, size and pass.
 Record = dict[str, str | int | float | None]
@@ -24,75 +24,61 @@ NEAR = 4
 PATH_LENGTHS = (8, 27, 28, 128)
 
 
-class Scope(NamedTuple):
-    """The scope of the measurements: d_model, a kernel's longest row, and a program's memory limit."""
+def everything(d: int, longest: int, limit: int) -> dict[str, object]:
+    """All measurements, as JSON.
 
-    d: int
-    longest: int
-    limit: int
-
-    def lengths(self) -> list[int]:
-        """The lengths of Table 1's layers."""
-        return [n for n in _powers(2) if 128 <= n <= self.longest // 4]
-
-    def kernel_lengths(self) -> list[int]:
-        """The lengths of the kernels: squares, because their square root is a stride."""
-        return [n for n in _powers(4) if 256 <= n <= self.longest]
-
-    def widths(self) -> list[int]:
-        """Smaller values of d."""
-        return [d for d in (self.d // 8, self.d // 4, self.d // 2) if d and d % layers.D_K == 0]
-
-
-def _powers(base: int) -> list[int]:
-    return [base**power for power in range(32)]
-
-
-def everything(scope: Scope) -> dict[str, object]:
-    """All measurements, as JSON."""
-    return {
-        'd_model': scope.d,
-        'longest': scope.longest,
-        'limit': scope.limit,
-        'layers': list(_layers(scope)),
-        'kernels': list(_kernels(scope)),
+    Args:
+      d: the width of the layers.
+      longest: the most positions of a kernel's row; those of Table 1's layers are a quarter.
+      limit: the bytes of memory above which a program is not run.
+    """
+    start = time.perf_counter()
+    found = {
+        'd_model': d,
+        'longest': longest,
+        'limit': limit,
+        'layers': list(_layers(d, longest, limit)),
+        'kernels': list(_kernels(d, longest, limit)),
         'paths': list(_paths()),
     }
+    took, today = round(time.perf_counter() - start, 1), datetime.date.today().isoformat()
+    return {'date': today, 'seconds': took, 'environment': process.environment()} | found
 
 
-def _layers(scope: Scope) -> Iterable[Record]:
+def _layers(d: int, longest: int, limit: int) -> Iterable[Record]:
     """Measures each layer type against n, with seconds, and against d and its own size, without."""
-    lengths, middle = scope.lengths(), min(1024, scope.lengths()[-1])
+    lengths = [2**power for power in range(7, 32) if 2**power <= longest // 4]
+    widths = [width for width in (d // 8, d // 4, d // 2) if width and width % layers.D_K == 0]
+    middle = min(1024, lengths[-1])
     for kind in layers.TYPES:
         usual, others = kind.sizes[:1], kind.sizes[1:]
-        points = [(n, scope.d, usual, True) for n in lengths]
-        points += [(middle, d, usual, False) for d in scope.widths()]
-        points += [(middle, scope.d, (size,), False) for size in others]
+        points = [(n, d, usual, True) for n in lengths]
+        points += [(middle, width, usual, False) for width in widths]
+        points += [(middle, d, (size,), False) for size in others]
         if not kind.sizes:
             # Around n = d, where the curves of self-attention and recurrence cross.
-            near = [(n, d) for d in scope.widths() for n in (d // 2, d, 2 * d)]
-            points += [(n, d, usual, False) for n, d in near if n != middle]
-        for n, d, size, timed in points:
-            named = {'name': kind.name, 'n': n, 'd': d} | ({kind.symbol: size[0]} if size else {})
-            yield from _records(named, kind.build(n, d, *size), scope.limit, timed=timed)
+            near = [(n, width) for width in widths for n in (width // 2, width, 2 * width)]
+            points += [(n, width, usual, False) for n, width in near if n != middle]
+        for n, width, size, timed in points:
+            named = {'name': kind.name, 'n': n, 'd': width} | ({kind.symbol: size[0]} if size else {})
+            yield from _records(named, kind.build(n, width, *size), limit, timed=timed)
 
 
-def _kernels(scope: Scope) -> Iterable[Record]:
-    """Measures each kernel against n."""
+def _kernels(d: int, longest: int, limit: int) -> Iterable[Record]:
+    """Measures each kernel against n: squares, because their square root is a stride."""
     for kernel in layers.KERNELS:
-        for n in scope.kernel_lengths():
-            named = {'name': kernel.name, 'n': n, 'd': scope.d, **kernel.options(n)}
-            layer = layers.attention(n, scope.d, attention=kernel.name, **kernel.options(n))
-            yield from _records(named, layer, scope.limit, timed=True)
+        for n in (4**power for power in range(4, 16) if 4**power <= longest):
+            options = kernel.options(n)
+            layer = layers.attention(n, d, kernel.name, **options)
+            yield from _records({'name': kernel.name, 'n': n, 'd': d, **options}, layer, limit, timed=True)
 
 
 def _paths() -> Iterable[Record]:
     """Measures the path lengths of each layer type, beside the formula's."""
     for kind in paths.kinds(layers.TAPS, NEAR):
         for n in PATH_LENGTHS:
-            length = paths.longest(kind.dependences(n))
             formula = {'formula': kind.formula(n), 'written': kind.written}
-            yield {'name': kind.name, 'n': n, 'length': length, **formula}
+            yield {'name': kind.name, 'n': n, 'length': paths.longest(kind.dependences(n)), **formula}
 
 
 def _records(named: Record, layer: Layer, limit: int, *, timed: bool) -> Iterable[Record]:
@@ -119,14 +105,13 @@ def _costs(layer: Layer, limit: int, timed: bool) -> dict[str, Record]:
             'temporary': hlo.temporary_bytes(program),
             'needed': needed,
         }
-        if timed:
-            costs[name]['seconds'] = _seconds(program, layer, outputs) if needed <= limit else None
+        if timed and needed <= limit:
+            arrays, gradient = layers.random((layer.arrays, outputs))
+            ones = jnp.ones((1, layer.length), jnp.int32)
+            costs[name]['seconds'] = hlo.seconds(program, arrays, ones, gradient)
+        elif timed:
+            costs[name]['seconds'] = None
     return costs
-
-
-def _seconds(program: Compiled, layer: Layer, outputs: jax.ShapeDtypeStruct) -> float:
-    arrays, gradient = layers.random((layer.arrays, outputs))
-    return hlo.seconds(program, arrays, jnp.ones((1, layer.length), jnp.int32), gradient)
 
 
 def exponents(records: Sequence[Mapping], symbols: Sequence[str], key: str) -> dict[str, float]:

@@ -23,49 +23,31 @@ D = 2
 
 
 class Kind(NamedTuple):
-    """A layer type whose paths are measured.
-
-    Attributes:
-      dependences: `n -> dependences`, the argument of `longest`.
-      formula: `n -> length`.
-      written: the formula as text.
-    """
+    """A layer type whose paths are measured."""
 
     name: str
-    dependences: Callable[[int], Iterable[Bool[np.ndarray, 'T T']]]
-    formula: Callable[[int], int]
+    dependences: Callable[[int], Iterable[Bool[np.ndarray, 'T T']]]  # the argument of `longest`, by n
+    formula: Callable[[int], int]  # the length by n
     written: str
 
 
 def kinds(taps: int, window: int) -> list[Kind]:
-    """The layer types of Table 1.
-
-    Args:
-      taps: k, of a convolution: a position and the k - 1 before it.
-      window: r, the neighbours before a position.
-    """
+    """The layer types of Table 1: k taps are a position and the k - 1 before it, a window the r before it."""
+    local = lambda n: itertools.repeat(_attended(n, 'local', window=window))
     contiguous = lambda n: itertools.repeat(_convolved(n, taps, 1))
     dilated = lambda n: (_convolved(n, taps, taps**below) for below in itertools.count())
+    logarithm = lambda n: next(power for power in itertools.count() if taps**power >= n)
     return [
-        Kind('self-attention', lambda n: itertools.repeat(_attended(n)), lambda n: 1, '1'),
+        Kind('self-attention', lambda n: itertools.repeat(_attended(n, 'full')), lambda n: 1, '1'),
         Kind('recurrent', recurrent_dependences, lambda n: n, 'n'),
         Kind('convolutional', contiguous, lambda n: -(-(n - 1) // (taps - 1)), f'⌈(n-1)/{taps - 1}⌉'),
-        Kind('convolutional, dilated', dilated, lambda n: _logarithm(n, taps), f'⌈log_{taps} n⌉'),
-        Kind(
-            'self-attention, restricted',
-            lambda n: itertools.repeat(_attended(n, attention='local', window=window)),
-            lambda n: -(-(n - 1) // window),
-            f'⌈(n-1)/{window}⌉',
-        ),
+        Kind('convolutional, dilated', dilated, logarithm, f'⌈log_{taps} n⌉'),
+        Kind('self-attention, restricted', local, lambda n: -(-(n - 1) // window), f'⌈(n-1)/{window}⌉'),
     ]
 
 
 def longest(dependences: Iterable[Bool[np.ndarray, 'T T']]) -> int:
-    """The length of the longest of the shortest paths from an input to an output at or after it.
-
-    Args:
-      dependences: of each layer on the one below it, from the ground up.
-    """
+    """The longest of the shortest paths to outputs, from each layer's dependences, from the ground up."""
     reached = None
     for count, found in enumerate(dependences, 1):
         # An input once reached stays reached: a later input reaches a state in fewer steps.
@@ -77,9 +59,7 @@ def longest(dependences: Iterable[Bool[np.ndarray, 'T T']]) -> int:
     raise ValueError('there are too few layers')
 
 
-def dependence(
-    function: Callable[[Float[Array, 'T D']], Float[Array, 'T D']], n: int
-) -> Bool[np.ndarray, 'T T']:
+def dependence(function: Callable, n: int) -> Bool[np.ndarray, 'T T']:
     """Whether each output of a function of n positions depends on each input."""
     x = layers.random(jax.ShapeDtypeStruct((n, D), jnp.float32))
     return np.asarray(jax.jit(jax.jacrev(function))(x) != 0).any(axis=(1, 3))
@@ -92,8 +72,8 @@ def recurrent_dependences(n: int) -> Iterator[Bool[np.ndarray, 'T T']]:
     yield from itertools.repeat(dependence(lambda states: step(zeros, states), n))
 
 
-def _attended(n: int, **options) -> Bool[np.ndarray, 'T T']:
-    layer = layers.attention(n, D, d_k=D, causal=True, **options)
+def _attended(n: int, kernel: str, **options) -> Bool[np.ndarray, 'T T']:
+    layer = layers.attention(n, D, kernel, d_k=D, causal=True, **options)
     return dependence(lambda x: _row(layer, [x[None]] * 3), n)
 
 
@@ -105,8 +85,3 @@ def _convolved(n: int, taps: int, dilation: int) -> Bool[np.ndarray, 'T T']:
 
 def _row(layer: Layer, arrays) -> Float[Array, 'T D']:
     return layer.apply(arrays, jnp.ones((1, layer.length), jnp.int32))[0]
-
-
-def _logarithm(n: int, base: int) -> int:
-    """The logarithm of n, rounded up."""
-    return next(power for power in itertools.count() if base**power >= n)

@@ -1,55 +1,44 @@
 """Tables of the measurements: Table 1, the attention kernels, path lengths, and every cost by length."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
 
 from experiments.complexity import layers, measure
 from experiments.complexity.measure import GIB, Record
-from experiments.rendering import formats
 from experiments.rendering.formats import Column
 
 # The end of a heading, by pass.
 PASSES = {'forward': '', 'both': ', both passes'}
 MIB = 2**20
+# The cells of a row, by heading; the first one names the row.
+Row = dict[str, str]
 
 
-class Section(NamedTuple):
-    """A table with its heading and notes."""
-
-    heading: str
-    columns: list[Column]
-    notes: list[str]
-
-
-def sections(found: Mapping) -> list[Section]:
-    """All tables of the measurements that `measure.everything` made."""
-    return [
-        Section('Table 1, measured', _table_1(found), _notes(found)),
-        Section('Attention kernels', _kernels(found), _kernel_notes(found)),
-        Section('Maximum path lengths', _paths(found['paths']), _path_notes()),
-        Section('Layers by length', _costs(_timed(found['layers'])), []),
-        Section('Attention kernels by length', _costs(found['kernels']), []),
-    ]
-
-
-def terminal(found: Mapping) -> str:
-    """The tables for a terminal."""
-    return _pages(found, '', formats.terminal)
-
-
-def markdown(found: Mapping) -> str:
-    """The tables as Markdown."""
-    return _pages(found, '## ', formats.markdown)
-
-
-def _pages(found: Mapping, mark: str, shown: Callable[[list[Column], list[str]], str]) -> str:
-    parts = (f'{mark}{s.heading}\n\n{shown(s.columns, s.notes).rstrip()}\n' for s in sections(found))
+def text(found: Mapping, form: Callable[[list[Column], list[str]], str], mark: str = '') -> str:
+    """All tables of what `measure.everything` found, in a format; a mark begins each heading."""
+    sections = (
+        ('Table 1, measured', _table_1(found), _notes(found)),
+        ('Attention kernels', _kernels(found), _kernel_notes(found)),
+        ('Maximum path lengths', _paths(found['paths']), _path_notes()),
+        ('Layers by length', _costs(timed(found['layers'])), []),
+        ('Attention kernels by length', _costs(found['kernels']), []),
+    )
+    parts = []
+    for heading, rows, notes in sections:
+        names, *others = rows[0]
+        columns = [Column(names, 'row', [row[names] for row in rows])]
+        columns += [Column(other, 'score', [row[other] for row in rows]) for other in others]
+        parts.append(f'{mark}{heading}\n\n{form(columns, notes).rstrip()}\n')
     return '\n'.join(parts)
 
 
 def of(records: Sequence[Record], name: str, passes: str) -> list[Record]:
     """The records of one layer type or kernel and one pass."""
     return [record for record in records if record['name'] == name and record['pass'] == passes]
+
+
+def timed(records: Sequence[Record]) -> list[Record]:
+    """The records with seconds."""
+    return [record for record in records if 'seconds' in record]
 
 
 def by_length(records: Sequence[Record], key: str) -> dict[int, float]:
@@ -59,118 +48,93 @@ def by_length(records: Sequence[Record], key: str) -> dict[int, float]:
 
 def crossings(found: Mapping) -> dict[int, float | None]:
     """The n at which self-attention comes to need more FLOPs than recurrence, by d."""
-    curve = lambda name, d: by_length(
-        [r for r in of(found['layers'], name, 'forward') if r['d'] == d], 'flops'
-    )
-    widths = sorted({record['d'] for record in found['layers']})
-    return {d: measure.crossing(curve('self-attention', d), curve('recurrent', d)) for d in widths}
+    curve = lambda records, name: by_length(of(records, name, 'forward'), 'flops')
+    crossed = {}
+    for d in sorted({record['d'] for record in found['layers']}):
+        records = [record for record in found['layers'] if record['d'] == d]
+        crossed[d] = measure.crossing(curve(records, 'self-attention'), curve(records, 'recurrent'))
+    return crossed
 
 
-def _table_1(found: Mapping) -> list[Column]:
+def _table_1(found: Mapping) -> list[Row]:
     rows = []
     for kind in layers.TYPES:
-        records = {passes: of(found['layers'], kind.name, passes) for passes in PASSES}
-        powers = {p: measure.exponents(records[p], list(kind.exponents), 'flops') for p in PASSES}
-        product = lambda powers: ' · '.join(f'{symbol}^{power:.2f}' for symbol, power in powers.items())
+        flops, trips = {}, {}
+        for passes, end in PASSES.items():
+            records = of(found['layers'], kind.name, passes)
+            powers = measure.exponents(records, list(kind.exponents), 'flops')
+            flops[f'FLOPs{end}'] = ' · '.join(f'{symbol}^{power:.2f}' for symbol, power in powers.items())
+            trips[f'trips{end}'] = _of_n(by_length(records, 'steps'))
         rows.append(
             {
                 'layer': kind.name,
                 'complexity': kind.complexity,
-                **{f'FLOPs{end}': product(powers[p]) for p, end in PASSES.items()},
+                **flops,
                 'sequential operations': kind.steps,
-                **{f'trips{end}': _of_n(by_length(records[p], 'steps')) for p, end in PASSES.items()},
+                **trips,
                 'maximum path length': kind.path,
                 'layers on the path': next(r['written'] for r in found['paths'] if r['name'] == kind.name),
             }
         )
-    return _columns(rows)
+    return rows
 
 
-def _kernels(found: Mapping) -> list[Column]:
+def _kernels(found: Mapping) -> list[Row]:
     rows = []
     for kernel in layers.KERNELS:
-        row = {
-            'model.attention': kernel.name,
-            'expected FLOPs': f'n^{kernel.flops:g}',
-            'expected memory': f'n^{kernel.memory:g}',
-        }
+        expected = {'expected FLOPs': f'n^{kernel.flops:g}', 'expected memory': f'n^{kernel.memory:g}'}
+        row = {'model.attention': kernel.name, **expected}
         for passes, end in PASSES.items():
             records = of(found['kernels'], kernel.name, passes)
-            power = lambda key, records=records: f'n^{measure.exponents(records, ["n"], key)["n"]:.2f}'
-            row |= {f'FLOPs{end}': power('flops'), f'memory{end}': power('temporary')}
+            for heading, key in (('FLOPs', 'flops'), ('memory', 'temporary')):
+                row[heading + end] = f'n^{measure.exponents(records, ["n"], key)["n"]:.2f}'
             row[f'trips{end}'] = _of_n(by_length(records, 'steps'))
         rows.append(row)
-    return _columns(rows)
+    return rows
 
 
-def _paths(records: Sequence[Record]) -> list[Column]:
-    names = list(dict.fromkeys(record['name'] for record in records))
-    lengths = sorted({record['n'] for record in records})
-    at = {(record['name'], record['n']): record for record in records}
-
-    def text(record: Record) -> str:
-        """The length, and the formula's where it differs."""
-        agrees = record['length'] == record['formula']
-        return str(record['length']) if agrees else f'{record["length"]} ≠ {record["formula"]}'
-
-    return _columns(
-        [
-            {'layer': name, 'formula': at[name, lengths[0]]['written']}
-            | {f'n = {n}': text(at[name, n]) for n in lengths}
-            for name in names
-        ]
-    )
+def _paths(records: Sequence[Record]) -> list[Row]:
+    """A row for each layer type; where a length is not the formula's, it stands beside it."""
+    rows = {}
+    for record in records:
+        name, length, formula = (record[key] for key in ('name', 'length', 'formula'))
+        row = rows.setdefault(name, {'layer': name, 'formula': record['written']})
+        row[f'n = {record["n"]}'] = f'{length}' if length == formula else f'{length} ≠ {formula}'
+    return list(rows.values())
 
 
-def _costs(records: Sequence[Record]) -> list[Column]:
+def _costs(records: Sequence[Record]) -> list[Row]:
     """Every cost of every layer and length, the passes side by side."""
-    at = {(record['name'], record['n'], record['pass']): record for record in records}
-    rows = []
-    for name, n in dict.fromkeys((record['name'], record['n']) for record in records):
-        row = {'layer': name, 'n': f'{n:,}'}
-        for passes, end in PASSES.items():
-            record = at[name, n, passes]
-            row |= {
-                f'GFLOPs{end}': _short(record['flops'] / 1e9),
+    # Three digits, without an exponent.
+    short = lambda value: f'{float(f"{value:.3g}"):,.12g}'
+    rows = {}
+    for record in records:
+        name, n, end = record['name'], record['n'], PASSES[record['pass']]
+        rows.setdefault((name, n), {'layer': name, 'n': f'{n:,}'}).update(
+            {
+                f'GFLOPs{end}': short(record['flops'] / 1e9),
                 f'trips{end}': f'{record["steps"]:,}',
                 f'MiB{end}': f'{record["temporary"] / MIB:,.1f}',
-                f'seconds{end}': 'not run' if record['seconds'] is None else _short(record['seconds']),
+                f'seconds{end}': 'not run' if record['seconds'] is None else short(record['seconds']),
             }
-        rows.append(row)
-    return _columns(rows)
-
-
-def _short(value: float) -> str:
-    """Three digits, without an exponent."""
-    return f'{float(f"{value:.3g}"):,.12g}'
-
-
-def _columns(rows: Sequence[Mapping[str, str]]) -> list[Column]:
-    """A column for each heading; the first one names the rows."""
-    kinds = {heading: 'row' if i == 0 else 'score' for i, heading in enumerate(rows[0])}
-    return [Column(heading, kind, [row[heading] for row in rows]) for heading, kind in kinds.items()]
-
-
-def _timed(records: Sequence[Record]) -> list[Record]:
-    return [record for record in records if 'seconds' in record]
+        )
+    return list(rows.values())
 
 
 def _of_n(curve: Mapping[int, float]) -> str:
     """The number if it is constant, its multiple of n if it is proportional to n, else all numbers."""
-    if len(set(curve.values())) == 1 and len(curve) > 1:
-        return f'{next(iter(curve.values())):,}'
-    shares = {value / n for n, value in curve.items()}
+    values, shares = set(curve.values()), {value / n for n, value in curve.items()}
     if len(shares) > 1:
-        return ', '.join(f'{value:,}' for value in curve.values())
-    (share,) = shares
+        return ', '.join(f'{value:,}' for value in (values if len(values) == 1 else curve.values()))
+    [share] = shares
     if share < 1:
         return f'n/{1 / share:g}'
     return 'n' if share == 1 else f'{share:g}n'
 
 
 def _notes(found: Mapping) -> list[str]:
-    timed = _timed(found['layers'])
-    lengths = [record['n'] for record in timed]
+    records = timed(found['layers'])
+    lengths = [record['n'] for record in records]
     notes = [
         f'Float32, one row of {min(lengths):,} to {max(lengths):,} positions, d = {found["d_model"]} and '
         f'less, d_k = {layers.D_K}. k = {layers.TAPS} and more, dilated by {layers.DILATION}; '
@@ -186,12 +150,17 @@ def _notes(found: Mapping) -> list[str]:
         notes.append(f'Self-attention needs more FLOPs than recurrence above n = {", ".join(at)}.')
     slower = []
     for passes, end in PASSES.items():
-        curves = [by_length(of(timed, name, passes), 'seconds') for name in ('self-attention', 'recurrent')]
+        curves = [by_length(of(records, name, passes), 'seconds') for name in ('self-attention', 'recurrent')]
         if set.intersection(*map(set, curves)):
             slower.append(f'{_where_above(*curves)}{end or ", forward"}')
     if slower:
         notes.append(f'Self-attention takes more seconds than recurrence {"; ".join(slower)}.')
-    return [*notes, _where_measured(found)]
+    hardware, versions = found['environment']['hardware'], found['environment']['versions']
+    notes.append(
+        f'Measured on {found["date"]} in {found["seconds"]:.0f} s with {hardware["devices"]} x '
+        f'{hardware["device"]} ({hardware["cpus"]} CPU cores) and jax {versions["jax"]}.'
+    )
+    return notes
 
 
 def _where_above(one: Mapping[int, float], other: Mapping[int, float]) -> str:
@@ -206,39 +175,25 @@ def _where_above(one: Mapping[int, float], other: Mapping[int, float]) -> str:
 
 
 def _kernel_notes(found: Mapping) -> list[str]:
-    notes = _restricted(found)
-    limit = f'{found["limit"] / GIB:g} GiB'
+    def needs(record: Record) -> str:
+        passes = PASSES[record['pass']] or ', forward'
+        return f'{record["name"]} at n = {record["n"]:,}{passes}, needs {record["needed"] / GIB:.3g} GiB'
+
+    at = {(record['name'], record['n'], record['pass']): record for record in found['kernels']}
+    notes, ran = [], by_length(of(found['kernels'], 'full', 'both'), 'seconds')
+    if ran:
+        saved = []
+        for passes, end in PASSES.items():
+            full, local = (at[name, max(ran), passes] for name in ('full', 'local'))
+            faster, smaller = (full[key] / local[key] for key in ('seconds', 'temporary'))
+            saved.append(f'{faster:.1f} times as fast in 1/{smaller:.1f} of the memory{end or ", forward"}')
+        against = f'Local attention, r = {layers.WINDOW}, against full at n = {max(ran):,}'
+        notes.append(f'{against}: {"; ".join(saved)}.')
     left_out = [record for record in found['kernels'] if record['seconds'] is None]
-    for record in left_out:
-        notes.append(f'Not run, because it needs more than {limit}: {_needs(record)}.')
-    for record in left_out:
-        chunked = of(found['kernels'], 'chunked', record['pass'])
-        notes += [
-            f'{_needs(other)}.' for other in chunked if other['n'] == record['n'] and other not in left_out
-        ]
-    return notes
-
-
-def _needs(record: Record) -> str:
-    passes = PASSES[record['pass']] or ', forward'
-    return f'{record["name"]} at n = {record["n"]:,}{passes}, needs {record["needed"] / GIB:.3g} GiB'
-
-
-def _restricted(found: Mapping) -> list[str]:
-    """How much local attention saves at the greatest length at which full attention ran, if it did."""
-    ran = by_length(of(found['kernels'], 'full', 'both'), 'seconds')
-    if not ran:
-        return []
-    n = max(ran)
-    saved = []
-    for passes, end in PASSES.items():
-        full, local = (
-            next(record for record in of(found['kernels'], name, passes) if record['n'] == n)
-            for name in ('full', 'local')
-        )
-        faster, smaller = (full[key] / local[key] for key in ('seconds', 'temporary'))
-        saved.append(f'{faster:.1f} times as fast in 1/{smaller:.1f} of the memory{end or ", forward"}')
-    return [f'Local attention, r = {layers.WINDOW}, against full at n = {n:,}: {"; ".join(saved)}.']
+    limit = f'{found["limit"] / GIB:g} GiB'
+    notes += [f'Not run, because it needs more than {limit}: {needs(record)}.' for record in left_out]
+    chunked = [at['chunked', record['n'], record['pass']] for record in left_out]
+    return notes + [f'{needs(record)}.' for record in chunked if record['seconds'] is not None]
 
 
 def _path_notes() -> list[str]:
@@ -248,12 +203,3 @@ def _path_notes() -> list[str]:
         f'k = {layers.TAPS} taps, which if dilated are {layers.TAPS} times as far apart in each layer, and '
         f'self-attention restricted to the r = {measure.NEAR} positions before.'
     ]
-
-
-def _where_measured(found: Mapping) -> str:
-    """When and on what hardware the measurements were made."""
-    hardware, versions = found['environment']['hardware'], found['environment']['versions']
-    return (
-        f'Measured on {found["date"]} in {found["seconds"]:.0f} s with {hardware["devices"]} x '
-        f'{hardware["device"]} ({hardware["cpus"]} CPU cores) and jax {versions["jax"]}.'
-    )

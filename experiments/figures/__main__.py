@@ -5,8 +5,7 @@
     python -m experiments.figures schedule configs/base.py configs/big.py
     python -m experiments.figures curves runs/tiny runs/multi30k
 
-Each figure is written as PNG and SVG. `attention` also writes an interactive
-HTML page in one file.
+Each figure is written as PNG and SVG. `attention` also writes an interactive HTML page in one file.
 """
 
 import os
@@ -30,7 +29,6 @@ from transformer.config import Config, ConfigError
 from transformer.config.files import read_config_file
 from transformer.inference import attention as attentions
 from transformer.inference import attention_figures
-from transformer.inference.attention import by_words
 from transformer.nn import positions
 from transformer.runs import restore
 from transformer.runs.workdir import Run
@@ -45,11 +43,7 @@ DPI = 150
 
 
 def draw_attention(call: Call) -> None:
-    """Draws lines as in the paper's figures 3 to 5 and maps of all heads, and writes the page.
-
-    Raises:
-      ConfigError: there is no such model, or it lacks what a flag names.
-    """
+    """Draws lines as in the paper's figures 3 to 5 and maps of all heads, and writes the page."""
     flags = call.flags
     if flags.sentence is not None and not flags.sentence.strip():
         raise ConfigError('--sentence: is empty')
@@ -57,19 +51,18 @@ def draw_attention(call: Call) -> None:
     verb = verb_of(run.config, 'attention')
     trained, origin = restore.load_and_report(run, flags.checkpoint)
     attention = verb(trained, flags.sentence)
-    kinds = [by_words(kind)._replace(word=flags.word) for kind in attention.kinds]
-    names = [kind.name for kind in kinds]
-    name = KINDS[flags.attention] if flags.attention else names[0]
-    if name not in names:
+    kinds = {kind.name: attentions.by_words(kind)._replace(word=flags.word) for kind in attention.kinds}
+    name = KINDS[flags.attention] if flags.attention else next(iter(kinds))
+    if name not in kinds:
         raise ConfigError(f'--attention={flags.attention}: this model has no {name}')
-    place = names.index(name)
-    kind = kinds[place]
+    kind = kinds[name]
     layers, heads, _, _ = kind.weights.shape
     [layer] = _parse_numbers('layer', flags.layer or str(layers), layers, most=1)
     chosen = _parse_numbers('heads', flags.heads, heads) if flags.heads else list(range(heads))
     query, folder = attention_figures.place_of(kind.queries, kind.word), _folder(call)
-    first = attention_figures.Choice(place, layer, chosen, query)
-    page = attention_figures.page(attention._replace(kinds=kinds), f'{flags.workdir}, {origin}', first)
+    first = attention_figures.Choice(list(kinds).index(name), layer, chosen, query)
+    shown = attention._replace(kinds=list(kinds.values()))
+    page = attention_figures.page(shown, f'{flags.workdir}, {origin}', first)
     files.write_text(folder / 'attention.html', page)
     print(folder / 'attention.html')
     _write(folder / 'lines', attention_figures.draw_lines([[kind]], layer, chosen))
@@ -77,11 +70,7 @@ def draw_attention(call: Call) -> None:
 
 
 def draw_positions(call: Call) -> None:
-    """Draws the sinusoids of a config, or the positions that a model learned.
-
-    Raises:
-      ConfigError: there is no such file, or its model adds no positions to its embeddings.
-    """
+    """Draws the sinusoids of a config, or the positions that a model learned."""
     [path] = call.words
     config = _config(path)
     m = config.model
@@ -106,11 +95,7 @@ def draw_schedule(call: Call) -> None:
 
 
 def draw_curves(call: Call) -> None:
-    """Draws the learning curves of work directories.
-
-    Raises:
-      ConfigError: one has no metrics.
-    """
+    """Draws the learning curves of work directories."""
     metrics = {path: list(runs.metrics(pathlib.Path(path))) for path in _paths(call)}
     for path, lines in metrics.items():
         if not lines:
@@ -136,10 +121,7 @@ def _config(path: str) -> Config:
 def _folder(call: Call) -> pathlib.Path:
     """The folder of the figures, created if it is missing."""
     folder = pathlib.Path(call.flags.output)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(f'--output={folder}: {error.strerror}') from None
+    folder.mkdir(parents=True, exist_ok=True)
     return folder
 
 
@@ -175,28 +157,16 @@ COMMANDS = {
         words=('FILE',),
         examples=('{} positions configs/tiny.py', '{} positions runs/learned'),
     ),
-    'schedule': Command(
-        'Learning rate by update.',
-        draw_schedule,
-        ('output',),
-        words=('FILE...',),
-        examples=('{} schedule configs/base.py configs/big.py',),
-    ),
+    'schedule': Command('Learning rate by update.', draw_schedule, ('output',), words=('FILE...',)),
     'curves': Command(
-        'Loss by update, in training and on dev.',
-        draw_curves,
-        ('output',),
-        words=('FOLDER...',),
-        examples=('{} curves runs/tiny runs/multi30k',),
+        'Loss by update, in training and on dev.', draw_curves, ('output',), words=('FOLDER...',)
     ),
 }
 FLAGS = {
     'workdir': Flag(str, 'runs/tiny', 'the trained model', 'FOLDER'),
     'checkpoint': Flag(str, 'scored', 'step, latest, best, average or scored', 'NAME'),
     'sentence': Flag(str, None, "the input (default: the paper's example)", 'TEXT'),
-    'attention': Flag(
-        str, None, "kind of attention (default: the model's first)", 'KIND', choices=tuple(KINDS)
-    ),
+    'attention': Flag(str, None, "kind (default: the model's first)", 'KIND', choices=tuple(KINDS)),
     'layer': Flag(str, None, 'layer, from 1 (default: the last)', 'N'),
     'heads': Flag(str, None, 'heads, from 1, separated by commas (default: all)', 'NUMBERS'),
     'word': Flag(str, None, 'draw only the lines from the first occurrence of this word', 'WORD'),

@@ -22,17 +22,16 @@ def draw_positions(encodings: Float[np.ndarray, 'L D'], title: str) -> Figure:
         1, 2, figsize=(11, 4), layout='constrained', gridspec_kw={'width_ratios': [1.5, 1]}
     )
     most = float(np.abs(encodings).max())
-    image = table.imshow(
-        encodings, cmap='RdBu', vmin=-most, vmax=most, aspect='auto', interpolation='nearest'
-    )
-    table.set(xlabel='dimension', ylabel='position')
-    table.set_title(title, fontsize=10)
-    figure.colorbar(image, ax=table, pad=0.01)
     unit = encodings / np.maximum(np.linalg.norm(encodings, axis=1, keepdims=True), 1e-30)
-    image = alike.imshow(unit @ unit.T, cmap='viridis', vmax=1.0, aspect='equal', interpolation='nearest')
-    alike.set(xlabel='position', ylabel='position')
-    alike.set_title('cosine between positions', fontsize=10)
-    figure.colorbar(image, ax=alike, pad=0.01)
+    look = {'cmap': 'RdBu', 'vmin': -most, 'vmax': most, 'aspect': 'auto'}
+    for axis, image, text, xlabel, how in (
+        (table, encodings, title, 'dimension', look),
+        (alike, unit @ unit.T, 'cosine between positions', 'position', {'cmap': 'viridis', 'vmax': 1.0}),
+    ):
+        drawn = axis.imshow(image, interpolation='nearest', **how)
+        axis.set(xlabel=xlabel, ylabel='position')
+        axis.set_title(text, fontsize=10)
+        figure.colorbar(drawn, ax=axis, pad=0.01)
     return figure
 
 
@@ -49,19 +48,13 @@ def draw_schedule(configs: Mapping[str, Config]) -> Figure:
 
 
 def draw_curves(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """Draws the loss per piece in training and on dev by update.
-
-    Args:
-      runs: the lines of metrics.jsonl, by the run's name.
-    """
+    """Draws the loss per piece in training and on dev by update, from the lines of metrics.jsonl by run."""
     figure, axis = plt.subplots(figsize=(6.4, 4), layout='constrained')
     for index, (name, lines) in enumerate(runs.items()):
-        for key, style, what in (('loss', '-', 'training'), ('dev_loss', '--', 'dev')):
+        for key, style, what in (('loss', '-', 'training'), ('dev_loss', '.--', 'dev')):
             points = [(line['step'], line[key]) for line in lines if key in line]
             if points:
-                marker = '.' if key == 'dev_loss' else ''
-                label = f'{name}, {what}'
-                axis.plot(*zip(*points, strict=True), style, color=f'C{index}', marker=marker, label=label)
+                axis.plot(*zip(*points, strict=True), style, color=f'C{index}', label=f'{name}, {what}')
     axis.set(xlabel='update', ylabel='loss', xlim=(0, None))
     axis.legend(fontsize=8)
     return figure
