@@ -195,7 +195,7 @@ def reset(begin: Bool[Array, 'B'], initial, state):
 
 
 class SegmentDropout(nn.Module):
-    """Factors 0 or 1/(1 - rate) for rows [T B D]; `shared` by a segment's positions (Gal and Ghahramani 2016)."""
+    """Dropout factors, 0 or 1/(1 - rate); positions of a segment may share them (Gal and Ghahramani 2016)."""
 
     rate: float
     shared: bool

@@ -84,7 +84,7 @@ class Block(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """c = sqrt(m) Σ_j softmax_j(d·z_j) (z_j + e_j) with d = W h + b + g, over the source's m positions (§3.3).
+    """c = sqrt(m) Σ_j softmax_j(d·z_j) (z_j + e_j) with d = W h + b + g, over m source positions (§3.3).
 
     The paper writes m sqrt(1/m): m undoes the mean, and the root keeps the variance of the sum (§3.4).
     """
