@@ -146,12 +146,7 @@ class RecurrentDecoder(nn.Module):
         return self.cross_attention.project(memory.outputs, memory.segments) if self.aligns else None
 
     def __call__(
-        self,
-        x: Float[Array, 'B T D'],
-        segments: Int[Array, 'B T'],
-        memory: Reading | None,
-        *,
-        train: bool,
+        self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], memory: Reading | None, *, train: bool
     ) -> Float[Array, 'B T D']:
         m, x, rows = self.model, x.swapaxes(0, 1), segments.T
         aligned, weights, initial = self.project(memory), self._weights(), self._initial(memory, rows)
