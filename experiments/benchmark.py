@@ -5,31 +5,21 @@
 On a machine that runs other work too, the numbers are noisy.
 """
 
-import concurrent.futures
 import functools
 import importlib
 import importlib.util
-import multiprocessing
 import operator
 import os
 import pathlib
-import resource
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 
-import jax
-import numpy as np
-from etils import epath
 from ml_collections import ConfigDict
 
-from experiments.compiled import lower, tpu
+from experiments.compiled import tpu
 from experiments.speed import data as pipeline
 from experiments.speed import interleaved, search, training, updates
-from experiments.speed.interleaved import check_output, print_comparison, print_number, write_output
-from experiments.sweeps import cost as plan
-from experiments.tables import rows as tables
+from experiments.speed.interleaved import check_output, print_comparison, write_output
 from experiments.tables import scales
 from transformer import config as configs
 from transformer import parallel
@@ -39,13 +29,9 @@ from transformer.cli.main import run_program
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError
 from transformer.nn import cost as accounting
-from transformer.nn import models
 from transformer.runs import restore
-from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.workdir import Run
-from transformer.training import optim
 
-REPLICAS, REPLICA_UPDATES = 3, 20
 # The models whose updates are timed: 64 rows of 32 tokens a side.
 SIZES = {
     'model.vocab_size': 8000,
@@ -70,7 +56,7 @@ TPU_SIZES = {
     'data.batch_tokens': 192 * 128,
     'model.dtype': 'bfloat16',
 }
-SENTENCES = 32  # in a compiled search, on each device
+SENTENCES = 32  # in a search without `--input`, and on each TPU
 
 
 def _config_of_file(name: str) -> ConfigDict:
@@ -78,104 +64,27 @@ def _config_of_file(name: str) -> ConfigDict:
 
 
 # The models of `train`: their config, and the aim for our speed divided by PyTorch's in float32.
-TRANSFORMERS = {
+MODELS = {
     'base': (functools.partial(configs.config_dict, SIZES), 2.3),
     'run': (functools.partial(_config_of_file, 'tiny'), 2.5),
     'grammar': (functools.partial(scales.scale_config, 'grammar'), 2.0),
     'multi30k': (functools.partial(_config_of_file, 'multi30k'), 3.0),
+    'lstm': (functools.partial(configs.config_dict, RECURRENT), 1.0),
 }
-
-
-def save_checkpoints(folder: pathlib.Path, config: Config, count: int) -> None:
-    """Saves checkpoints with random parameters."""
-    (folder / 'config.json').write_text(configs.to_json(config))
-    checkpoints = Checkpoints(folder / 'checkpoints', count)
-    for step in range(1, count + 1):
-        draw = np.random.default_rng(step)
-        params = jax.tree.map(
-            lambda leaf: draw.standard_normal(leaf.shape, np.float32), models.parameter_shapes(config)
-        )
-        checkpoints.save(step, params, optim.adam(config).init(params), {})
-    checkpoints.close()
-
-
-def benchmark_average() -> None:
-    """Averages five checkpoints of the base model, and measures time and memory."""
-    config = configs.resolve(configs.config_dict())
-    # In GiB: the parameters, and Adam's two moments of each.
-    checkpoint = 3 * 4 * accounting.parameters(models.parameter_shapes(config)) / 2**30
-    with tempfile.TemporaryDirectory() as name:
-        folder = pathlib.Path(name)
-        # In a process of its own, so that its memory does not count.
-        context = multiprocessing.get_context('spawn')
-        with concurrent.futures.ProcessPoolExecutor(1, context) as pool:
-            pool.submit(save_checkpoints, folder, config, 5).result()
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        start = time.perf_counter()
-        restore.average(Run.open(epath.Path(folder)), 5, 1)
-        print_number('averaging five checkpoints', time.perf_counter() - start, 's')
-        peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**20
-        print_number('one checkpoint', checkpoint, 'GiB')
-        print_number('memory of averaging', peak / checkpoint, 'checkpoints', most=1.5)
-
-
-def benchmark_replicas() -> None:
-    """Times one program that trains several seeds of a row at once, beside one seed after the other."""
-    config = scales.config(tables.TABLE_3[0], 'grammar')
-    alone = plan.seconds_per_update(config, REPLICA_UPDATES)
-    print_number('an update of one training', alone, 's')
-    together = plan.seconds_per_update(config, REPLICA_UPDATES, REPLICAS)
-    print_number(f'of {REPLICAS} in one program', together, 's', most=REPLICAS * alone)
-
-
-def benchmark_recurrent(call: Call) -> None:
-    """Times updates of an LSTM with attention, ours and PyTorch's in turns."""
-    check_output(call.flags.output)
-    config = configs.resolve(configs.config_dict(RECURRENT))
-    m = config.model
-    model = f'{m.N} + {m.N_decoder} layers of {m.d_model} LSTM cells with attention'
-    work, (rounds, count) = training.full_rows(config), (call.flags.rounds, call.flags.updates)
-    write_output(call.flags.output, training.measure(config, model, work, ['float32'], 1.0, rounds, count))
-
-
-def transformer_configs(names: str) -> dict[str, Config]:
-    """The configs of the models in a comma-separated list, by name.
-
-    Raises:
-      ConfigError: a name is unknown.
-    """
-    for name in names.split(','):
-        if name not in TRANSFORMERS:
-            raise ConfigError(f'--models={name}: choose from {", ".join(TRANSFORMERS)}')
-    return {name: configs.resolve(TRANSFORMERS[name][0]()) for name in names.split(',')}
-
-
-def benchmark_compile(call: Call) -> None:
-    """Times how long programs take to be traced, compiled, and loaded from a cache."""
-    check_output(call.flags.output)
-    seconds, devices = {}, parallel.devices()
-    for name, config in transformer_configs(call.flags.models).items():
-        programs = {
-            'an update': functools.partial(lower.update, config, devices),
-            f'a search of {SENTENCES} sentences': functools.partial(lower.search, config, SENTENCES, devices),
-        }
-        seconds[name] = {program: lower.compile_seconds(make) for program, make in programs.items()}
-        for program, by_way in seconds[name].items():
-            print(f'{name}, {program}:')
-            for way, value in by_way.items():
-                print_number(f'  {way}', value, 's')
-            print_number('  compiling / loading', by_way['compiling'] / by_way['loading'], 'times')
-    write_output(call.flags.output, seconds)
 
 
 def works(names: str, data: str | None) -> dict[str, tuple[Config, training.Work]]:
     """The configs and batches of models, by name; a model without its corpus is skipped with a line.
 
     Args:
+      names: separated by commas.
       data: the folder of Multi30k.
     """
+    if unknown := [name for name in names.split(',') if name not in MODELS]:
+        raise ConfigError(f'--models={unknown[0]}: choose from {", ".join(MODELS)}')
     found = {}
-    for name, config in transformer_configs(names).items():
+    for name in names.split(','):
+        config = configs.resolve(MODELS[name][0]())
         if config.data.source != 'text':
             found[name] = config, training.full_rows(config)
         elif data is None:
@@ -187,15 +96,12 @@ def works(names: str, data: str | None) -> dict[str, tuple[Config, training.Work
 
 
 def benchmark_train(call: Call) -> None:
-    """Times our updates of Transformers, PyTorch's, and the matrix products of ours alone, in turns."""
+    """Times our updates, PyTorch's, and the matrix products of ours alone, in turns."""
     flags, report = call.flags, {}
     check_output(flags.output)
     # All corpora are read first, so that an error comes before minutes of timing.
     for name, (config, work) in works(flags.models, flags.data).items():
-        least, m = TRANSFORMERS[name][1], config.model
-        model = f'{name}: {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
-        dtypes = ['float32', 'bfloat16']
-        report[name] = training.measure(config, model, work, dtypes, least, flags.rounds, flags.updates)
+        report[name] = training.measure(config, name, work, MODELS[name][1], flags.rounds, flags.updates)
         if flags.profile is not None:
             folder = pathlib.Path(flags.profile) / name
             training.write_trace(config, work.ours[0], folder, flags.updates)
@@ -284,31 +190,17 @@ COMMANDS = {
         ('pairs',),
         examples=('{} data --pairs=100000',),
     ),
-    'average': Command('Averaging five checkpoints of the base model.', lambda call: benchmark_average(), ()),
-    'replicas': Command('Several trainings in one program.', lambda call: benchmark_replicas(), ()),
     'train': Command(
-        "Updates of Transformers, beside PyTorch's (if installed) and their matrix products alone.",
+        "Updates of models, beside PyTorch's (if installed) and their matrix products alone.",
         benchmark_train,
         ('models', 'data', 'rounds', 'updates', 'profile', 'output'),
         examples=('{} train --models=run,grammar', '{} train --models=multi30k --data=FOLDER'),
-    ),
-    'compile': Command(
-        'Tracing, compiling, and loading an update and a search.',
-        benchmark_compile,
-        ('models', 'output'),
-        examples=('{} compile --models=run',),
     ),
     'decode': Command(
         "Beam search, beside Hugging Face's and CTranslate2's (if installed).",
         benchmark_decode,
         ('workdir', 'input', 'rounds', 'output'),
         examples=('{} decode', '{} decode --workdir=runs/multi30k --input=FILE'),
-    ),
-    'recurrent': Command(
-        "Updates of an LSTM with attention, beside PyTorch's (if installed) and their products alone.",
-        benchmark_recurrent,
-        ('rounds', 'updates', 'output'),
-        examples=('{} recurrent --output=FILE',),
     ),
     'tpu': Command(
         "An update and a search, compiled by the TPU's own compiler; no TPU is needed.",
@@ -319,7 +211,7 @@ COMMANDS = {
 }
 FLAGS = {
     'pairs': Flag(int, pipeline.PAIRS, 'how many pairs of sentences to generate', 'N', least=1),
-    'models': Flag(str, ','.join(TRANSFORMERS), 'models, separated by commas', 'NAMES'),
+    'models': Flag(str, ','.join(MODELS), 'models, separated by commas', 'NAMES'),
     'data': Flag(str, None, 'folder with the raw text of Multi30k, for its model', 'FOLDER'),
     'rounds': Flag(int, 9, 'how often each side is timed', 'N', least=1),
     'updates': Flag(int, 3, 'updates (Multi30k: passes) in each timing', 'N', least=1),

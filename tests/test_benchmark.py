@@ -9,7 +9,6 @@ import operator
 import platform
 import re
 
-import jax
 import numpy as np
 import pytest
 
@@ -89,37 +88,21 @@ def peer(request, monkeypatch):
     return request.param
 
 
-def test_recurrent(monkeypatch, tmp_path, capsys, peer):
-    monkeypatch.setattr(benchmark, 'RECURRENT', {**benchmark.RECURRENT, **SMALL, 'data.batch_tokens': 64})
-    file = tmp_path / 'recurrent.json'
-    call = ['benchmark', 'recurrent', '--rounds=3', '--updates=2', f'--output={file}']
+def test_an_lstm(monkeypatch, tmp_path, capsys, peer):
+    small = {**benchmark.RECURRENT, **SMALL, 'data.batch_tokens': 64}
+    monkeypatch.setattr(benchmark, 'MODELS', {'lstm': (lambda: configs.config_dict(small), 1.0)})
+    file = tmp_path / 'lstm.json'
+    call = ['benchmark', 'train', '--models=lstm', '--rounds=3', '--updates=2', f'--output={file}']
     assert benchmark.main(call) == 0
-    found = json.loads(file.read_text())
-    assert '2 + 2 layers of 8 LSTM cells with attention, 16 x 4 tokens a side' in found['what']
+    report = json.loads(file.read_text())
+    found = report['lstm']
+    assert '2 + 2 layers of d_model 8, 16 x 4 tokens a side' in found['what']
     assert ("pip install '.[bench]'" in capsys.readouterr().out) != peer
     assert list(found['tokens_per_second']) == ['ours', *(PEERS[::2] if peer else []), 'products alone']
     assert all(len(seconds) == 3 for seconds in found['seconds'].values())
     median = np.median(found['seconds']['ours'])
     assert found['tokens_per_second']['ours'] == pytest.approx(64 / median)
-    assert ('torch' in found['versions']) == ('PyTorch, float32' in found['ratios']) == peer
-
-
-def test_compile(monkeypatch, tmp_path):
-    small = {**benchmark.SIZES, **SMALL, 'model.N': 1, 'model.d_ff': 8, 'data.batch_tokens': 64}
-    monkeypatch.setattr(benchmark, 'TRANSFORMERS', {'base': (lambda: configs.config_dict(small), 2.3)})
-    file, kept, events = tmp_path / 'compile.json', jax.config.jax_compilation_cache_dir, []
-    listen = lambda event, **about: events.append(event)
-    jax.monitoring.register_event_listener(listen)
-    assert benchmark.main(['benchmark', 'compile', '--models=base', f'--output={file}']) == 0
-    jax.monitoring.unregister_event_listener(listen)
-    assert jax.config.jax_compilation_cache_dir == kept
-    found = json.loads(file.read_text())['base']
-    assert list(found) == ['an update', 'a search of 32 sentences']
-    for took in found.values():
-        assert list(took) == ['tracing', 'compiling', 'loading'] and min(took.values()) > 0
-    # Each program is compiled once, and loaded once.
-    missed, hit = (events.count(f'/jax/compilation_cache/cache_{what}') for what in ('misses', 'hits'))
-    assert (hit, missed) == (2, 2), (hit, missed)
+    assert ('torch' in report['versions']) == ('PyTorch, float32' in found['ratios']) == peer
 
 
 @pytest.fixture(scope='module')
@@ -138,7 +121,7 @@ def corpus(texts, monkeypatch):
     text = {'data.source': 'text', 'data.name': None, 'data.dev': 'val', 'data.test': 'test_2016_flickr'}
     changes = {**small, **text, 'data.batching': 'packed', 'data.batch_tokens': 1536}
     config = lambda: configs.config_dict(changes)
-    monkeypatch.setattr(benchmark, 'TRANSFORMERS', {'multi30k': (config, 3.0)})
+    monkeypatch.setattr(benchmark, 'MODELS', {'multi30k': (config, 3.0)})
     monkeypatch.setattr(training, 'PAIRS', 100)
     return texts
 
@@ -158,9 +141,7 @@ def test_train(corpus, tmp_path, capsys, peer):
 
 
 def test_both_sides_train_on_the_same_pairs_of_a_corpus(corpus):
-    config = configs.replace(
-        configs.resolve(benchmark.TRANSFORMERS['multi30k'][0]()), {'data.dir': str(corpus)}
-    )
+    config = configs.replace(configs.resolve(benchmark.MODELS['multi30k'][0]()), {'data.dir': str(corpus)})
     work = training.corpus(config)
     pairs = collections.Counter()
     for sign, batches in (1, work.ours), (-1, work.theirs):
@@ -262,7 +243,7 @@ def test_peers_are_timed_as_they_come_and_keeping_memory(monkeypatch):
     monkeypatch.setattr(training.subprocesses, 'start', start)
     for ours in (updates, matrix_products):
         monkeypatch.setattr(ours, 'make_passes', lambda config, batches: lambda passes: None)
-    training.measure(config, 'a model', training.full_rows(config), ['float32', 'bfloat16'], 1.0, 1, 1)
+    training.measure(config, 'a model', training.full_rows(config), 1.0, 1, 1)
     assert started == [('float32', False), ('bfloat16', False), ('float32', True)]
 
 
@@ -285,11 +266,8 @@ def test_a_product_alone_has_the_shape_of_the_programs():
 
 
 def test_train_reads_its_corpora_before_it_times_anything(corpus, monkeypatch, capsys):
-    both = {
-        'base': (lambda: configs.config_dict({**benchmark.SIZES, **SMALL}), 2.3),
-        **benchmark.TRANSFORMERS,
-    }
-    monkeypatch.setattr(benchmark, 'TRANSFORMERS', both)
+    both = {'base': (lambda: configs.config_dict({**benchmark.SIZES, **SMALL}), 2.3), **benchmark.MODELS}
+    monkeypatch.setattr(benchmark, 'MODELS', both)
     call = ['benchmark', 'train', '--models=base,multi30k', f'--data={corpus}/nosuch']
     assert benchmark.main(call) == 2
     shown = capsys.readouterr()
@@ -385,16 +363,16 @@ def test_the_peer_has_our_size():
 @pytest.mark.parametrize(
     'words, named',
     [
-        ([], 'data, average, replicas'),
+        ([], 'data, train, decode, tpu'),
         (['model'], "'model'"),
         (['data', '--pairs=0'], '--pairs=0'),
-        (['average', '--pairs=9'], '--pairs'),
+        (['tpu', '--pairs=9'], '--pairs'),
         (['data', '--pairs=9'], 'data.pieces=37000'),
         (['train', '--models=none'], '--models=none'),
         (['decode', '--workdir=runs/none'], '--input'),
         (['tpu', '--config=nosuch.py'], '--config=nosuch.py'),
-        (['recurrent', '--output=tests'], '--output=tests'),
-        *(([name, '--output=no/file'], '--output=no/file') for name in ('train', 'compile', 'decode', 'tpu')),
+        (['train', '--output=tests'], '--output=tests'),
+        *(([name, '--output=no/file'], '--output=no/file') for name in ('train', 'decode', 'tpu')),
     ],
 )
 def test_mistakes_are_one_line(capsys, words, named):

@@ -27,7 +27,9 @@ def text_of(function, *shapes: tuple[int, ...]) -> str:
 
 def trips(text: str) -> list[int | None]:
     program = hlo.parse(text)
-    return [i.trips for each in program.computations.values() for i in each.values() if i.is_loop]
+    return [
+        i.trips for each in program.computations.values() for i in each.values() if i.operation == 'while'
+    ]
 
 
 def test_the_trips_of_a_loop_by_its_condition():

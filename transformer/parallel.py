@@ -30,13 +30,7 @@ _started: collections.deque = collections.deque()
 
 
 def join_processes() -> None:
-    """Joins the other processes of the run, which the cluster or variables named JAX_* describe.
-
-    A cluster is SLURM, a TPU pod or Open MPI.
-
-    Raises:
-      ConfigError: nothing describes the run, or its coordinator cannot be reached.
-    """
+    """Joins the run's other processes, which SLURM, a TPU pod, Open MPI or variables named JAX_* describe."""
     try:
         jax.distributed.initialize()
     except (ValueError, RuntimeError) as error:
@@ -59,13 +53,9 @@ def process() -> tuple[int, int]:
 
 
 def to_devices(batch: Batch, microbatches: int) -> Batch:
-    """Places the rows [R ...] of this process on its devices.
+    """Places the rows [R ...] of this process as [devices, microbatches of a device, their rows, ...].
 
-    Args:
-      microbatches: of the whole batch, all processes together.
-
-    Returns:
-      The rows as [devices, microbatches of a device, rows of a microbatch, ...].
+    `microbatches` counts those of the whole batch, all processes together.
     """
     each = microbatches // device_count()
     split = lambda x: x.reshape(local_devices(), each, -1, *x.shape[1:])
@@ -89,19 +79,11 @@ def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat:
     """`step(state, batch) -> (state, sums)` over all devices; the new state takes the old one's memory.
 
     Args:
-      on: the devices; those of the run if None.
       remat: whether the step computes again what it does not keep. On the CPUs of several processes XLA
         keeps everything anyway.
     """
     on = devices() if on is None else on
-    mapped = jax.pmap(
-        step,
-        axis_name=AXIS,
-        in_axes=(None, 0),
-        out_axes=None,
-        donate_argnums=0,
-        devices=on,
-    )
+    mapped = jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, donate_argnums=0, devices=on)
     # With several processes jax.pmap makes global arrays of its arguments; its compiled program does not.
     stay = remat and on[0].platform == 'cpu' and jax.process_count() == 1
     # The next update takes the memory of the new state, so only the sums can be waited for.
@@ -122,10 +104,7 @@ class _Bounded:
     So on CPUs with several devices a program starts only when the one before it has ended. Elsewhere
     programs run in order, and the host may be one program ahead.
 
-    Args:
-      mapped: what `jax.pmap` returned.
-      awaited: picks the part of its outputs that can be waited for.
-      options: of the compiler, which `jax.pmap` does not take.
+    `awaited` picks the part of the outputs that can be waited for; `options` are the compiler's.
     """
 
     def __init__(self, mapped: Callable, awaited: Callable, options: Mapping[str, str] | None = None):
@@ -161,15 +140,8 @@ def wait_for_programs(ahead: int) -> None:
 def map_rows(function: Callable, precision: str) -> Callable:
     """`function(params, key, rows) -> rows` over this process's devices, for batches of rows [R ...].
 
-    R must be a multiple of `local_devices()`. The program is compiled once for each shape. On CPUs two
-    batches are in progress at a time.
-
-    Args:
-      precision: of products of matrices, as `train.matmul_precision`.
-
-    Returns:
-      `(params, key, batches) -> results`, in the order of the batches, each as soon as it is ready. It
-      is to be closed where not all of them are read.
+    R must be a multiple of `local_devices()`. Returns `(params, key, batches) -> results`, in the order of
+    the batches, each as soon as it is ready. It must be closed where not all of them are read.
     """
     mapped, count = rows_program(function, _local_devices()), local_devices()
 

@@ -27,46 +27,24 @@ PATIENCE, LONG = 1.0, 10.0
 
 
 class Instruction(NamedTuple):
-    """One instruction.
-
-    Attributes:
-      operation: such as `fusion`.
-      operands: names in the same computation.
-      uses: all names in its text.
-      called: the computations that it runs; a loop's body, but not its condition.
-      trips: how often a loop runs, None if unknown; 1 for other instructions.
-      source: its place in the traced program.
-      text: everything after the opening bracket of its operands.
-    """
+    """One instruction; `text` is everything after the opening bracket of its operands."""
 
     operation: str
-    operands: tuple[str, ...]
-    uses: tuple[str, ...]
-    called: tuple[str, ...]
-    trips: int | None
-    source: str
+    operands: tuple[str, ...]  # in the same computation
+    uses: tuple[str, ...]  # all names in its text
+    called: tuple[str, ...]  # the computations that it runs; a loop's body, but not its condition
+    trips: int | None  # how often a loop runs, None if unknown; 1 for other instructions
+    source: str  # in the traced program
     text: str
-
-    @property
-    def is_loop(self) -> bool:
-        """Whether it is a loop."""
-        return self.operation == 'while'
 
 
 class Program(NamedTuple):
-    """A compiled program.
+    """A compiled program."""
 
-    Attributes:
-      text: the program without metadata.
-      entry: the name of the computation that runs first.
-      computations: by name, their instructions by name, in an order in which they can run.
-      roots: the name of each computation's result.
-    """
-
-    text: str
-    entry: str
-    computations: dict[str, dict[str, Instruction]]
-    roots: dict[str, str]
+    text: str  # without metadata
+    entry: str  # the computation that runs first
+    computations: dict[str, dict[str, Instruction]]  # by name, in an order in which they can run
+    roots: dict[str, str]  # each computation's result
 
 
 def parse(text: str) -> Program:
@@ -96,20 +74,12 @@ def _instruction(text: str) -> Instruction:
     source, text = _SOURCE.search(text), _METADATA.sub('', text)
     result = _until_closed(text, ' ')
     operation, _, rest = text[len(result) + 1 :].partition('(')
-    known = _TRIPS.search(rest)
-    if operation != 'while':
-        trips = 1
-    else:
+    trips = 1
+    if operation == 'while':
+        known = _TRIPS.search(rest)
         trips = int(known[1]) if known else None
-    return Instruction(
-        operation,
-        operands=_names(_until_closed(rest, ')')),
-        uses=_names(text),
-        called=tuple(_CALLED.findall(text)),
-        trips=trips,
-        source=source[1] if source else '',
-        text=rest,
-    )
+    operands, called = _names(_until_closed(rest, ')')), tuple(_CALLED.findall(text))
+    return Instruction(operation, operands, _names(text), called, trips, source[1] if source else '', rest)
 
 
 def _until_closed(text: str, end: str) -> str:
@@ -167,11 +137,7 @@ def _plain(program: Program, inside: Mapping[str, Instruction], name: str) -> In
 
 
 def steps(program: Program) -> int:
-    """The sum of the loops' trips along the critical path; nested loops multiply. 1 without loops.
-
-    Raises:
-      ValueError: XLA does not know how often a loop runs.
-    """
+    """The sum of the loops' trips along the critical path; nested loops multiply. 1 without loops."""
     return max(1, _steps(program, program.entry))
 
 
@@ -180,35 +146,24 @@ def _steps(program: Program, name: str) -> int:
     for instruction_name, instruction in program.computations[name].items():
         before = max((done[used] for used in instruction.uses if used in done), default=0)
         inner = max((_steps(program, called) for called in instruction.called), default=0)
-        own = _known_trips(instruction) * max(1, inner) if instruction.is_loop else inner
+        own = _known_trips(instruction) * max(1, inner) if instruction.operation == 'while' else inner
         done[instruction_name] = before + own
     return max(done.values())
 
 
 def flops(program: Program) -> float:
-    """XLA's count of floating-point operations, with loop bodies multiplied by their trips.
-
-    Raises:
-      ValueError: XLA does not know how often a loop runs.
-    """
+    """XLA's count of floating-point operations, with loop bodies multiplied by their trips."""
     return counted(program, program.entry)['flops'] + repeated(program, program.entry, 'flops')
 
 
 def repeated(program: Program, name: str, cost: str) -> float:
-    """What XLA's count of a computation leaves out: the second and later trips of its loops.
-
-    Args:
-      cost: `flops`, `bytes accessed` or another name in XLA's cost analysis.
-
-    Raises:
-      ValueError: XLA does not know how often a loop runs.
-    """
+    """What XLA's count of a cost, such as `flops`, leaves out: the second and later trips of loops."""
     missing = 0.0
     for instruction in program.computations[name].values():
         trips = _known_trips(instruction)
         for called in instruction.called:
             missing += trips * repeated(program, called, cost)
-        if instruction.is_loop:
+        if instruction.operation == 'while':
             missing += (trips - 1) * counted(program, *instruction.called)[cost]
     return missing
 
@@ -223,19 +178,7 @@ def counted(program: Program, name: str) -> dict[str, float]:
     """XLA's cost analysis of a computation as if it were a program: `flops`, `bytes accessed` and others."""
     text = program.text.replace('\nENTRY ', '\n').replace(f'\n%{name} (', f'\nENTRY %{name} (')
     module = xla_client.hlo.hlo_module_from_text(f'HloModule counted\n\n{text}\n')
-    client = jax.extend.backend.get_backend()
-    return xla_client._xla.hlo_module_cost_analysis(client, module)
-
-
-def temporary_bytes(compiled: Compiled) -> int:
-    """Memory that the program allocates beside its inputs and outputs."""
-    return compiled.memory_analysis().temp_size_in_bytes
-
-
-def needed_bytes(compiled: Compiled) -> int:
-    """Memory of the program's inputs, outputs and temporaries."""
-    found = compiled.memory_analysis()
-    return found.temp_size_in_bytes + found.argument_size_in_bytes + found.output_size_in_bytes
+    return xla_client._xla.hlo_module_cost_analysis(jax.extend.backend.get_backend(), module)
 
 
 def seconds(compiled: Compiled, *args) -> float:

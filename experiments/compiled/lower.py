@@ -1,12 +1,8 @@
-"""Lowers a config's update and search, and times their compilation."""
+"""Lowers a config's update and search."""
 
 import functools
-import tempfile
-import time
-from collections.abc import Callable
 
 import jax
-from jax.experimental.compilation_cache import compilation_cache
 from jax.stages import Lowered
 
 from experiments.speed import updates
@@ -19,14 +15,7 @@ from transformer.training.step import initial_state
 
 
 def update(config: Config, devices: list[jax.Device], batch: Batch | None = None) -> Lowered:
-    """Lowers an update for the given devices.
-
-    Args:
-      batch: has the shapes of the batch; full rows if None.
-
-    Raises:
-      ConfigError: the devices cannot share the microbatches.
-    """
+    """Lowers an update for the given devices, of a batch of these shapes or of full rows."""
     count, microbatches = len(devices), config.train.microbatches
     if microbatches % (count * config.train.accumulate):
         raise ConfigError(
@@ -54,29 +43,3 @@ def search(config: Config, rows: int, devices: list[jax.Device]) -> Lowered:
     key = jax.eval_shape(lambda: jax.random.key(0))
     with jax.default_matmul_precision(config.train.matmul_precision):
         return mapped.lower(models.parameter_shapes(config), key, inputs)
-
-
-def compile_seconds(lower: Callable[[], Lowered]) -> dict[str, float]:
-    """Measures seconds of `tracing`, `compiling`, and `loading` the same program from a cache."""
-    before = jax.config.jax_compilation_cache_dir, jax.config.jax_persistent_cache_min_compile_time_secs
-    seconds = {}
-    with tempfile.TemporaryDirectory() as folder:
-        try:
-            _set_cache(folder, 0.0)
-            for way in ('compiling', 'loading'):
-                jax.clear_caches()
-                start = time.perf_counter()
-                lowered = lower()
-                traced = time.perf_counter()
-                lowered.compile()
-                seconds.setdefault('tracing', traced - start)
-                seconds[way] = time.perf_counter() - traced
-        finally:
-            _set_cache(*before)
-    return seconds
-
-
-def _set_cache(folder: str | None, least_seconds: float) -> None:
-    jax.config.update('jax_compilation_cache_dir', folder)
-    jax.config.update('jax_persistent_cache_min_compile_time_secs', least_seconds)
-    compilation_cache.reset_cache()

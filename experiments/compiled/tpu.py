@@ -31,45 +31,27 @@ SHOWN = 10  # of the costliest instructions
 
 
 class Chip(NamedTuple):
-    """A device of a topology.
-
-    Attributes:
-      flops: its peak per second, in bfloat16.
-      bandwidth: bytes of its memory (HBM) per second.
-      memory: bytes.
-    """
+    """A device of a topology."""
 
     kind: str
-    flops: float
-    bandwidth: float
-    memory: float
+    flops: float  # its peak per second, in bfloat16
+    bandwidth: float  # bytes of its memory (HBM) per second
+    memory: float  # bytes
 
 
 class Cost(NamedTuple):
-    """A program's cost on one device.
-
-    Attributes:
-      bytes_accessed: XLA's count, which includes the chip's fast memory.
-      cycles: the compiler's estimate for all instructions, one after the other.
-      memory: bytes by kind.
-      collectives: how many instructions of each kind.
-      costliest: the instructions with the most cycles: their share, name and source.
-    """
+    """A program's cost on one device."""
 
     flops: float
-    bytes_accessed: float
-    cycles: float
-    memory: dict[str, int]
-    collectives: dict[str, int]
-    costliest: list[tuple[float, str, str]]
+    bytes_accessed: float  # XLA's count, which includes the chip's fast memory
+    cycles: float  # the compiler's estimate for all instructions, one after the other
+    memory: dict[str, int]  # bytes by kind
+    collectives: dict[str, int]  # how many instructions of each kind
+    costliest: list[tuple[float, str, str]]  # the instructions with the most cycles: share, name, source
 
 
 def prepare() -> None:
-    """Prepares the compiler; must run before JAX looks for devices.
-
-    Raises:
-      ConfigError: it is not installed.
-    """
+    """Prepares the compiler; must run before JAX looks for devices."""
     if not importlib.util.find_spec('libtpu'):
         raise ConfigError("--topology: the compiler for TPUs is not installed: pip install '.[tpu]'")
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
@@ -78,11 +60,7 @@ def prepare() -> None:
 
 
 def devices_of(topology: str) -> list[jax.Device]:
-    """The devices of a topology such as v5e:2x4, for which programs can be compiled.
-
-    Raises:
-      ConfigError: the compiler does not know the topology.
-    """
+    """The devices of a topology such as v5e:2x4, for which programs can be compiled."""
     # With 0 chips the compiler would end the process.
     if not re.fullmatch(r'\w+:[1-9]\d*(x[1-9]\d*)*', topology):
         raise ConfigError(f'--topology={topology}: expected a chip and its numbers, such as v5e:2x4')
@@ -97,19 +75,13 @@ def devices_of(topology: str) -> list[jax.Device]:
 
 
 def chip_of(topology: str, device: jax.Device) -> Chip:
-    """The peaks and memory of a topology's device, from JAX's own table (`pallas.tpu.TpuInfo`).
-
-    Raises:
-      ConfigError: JAX does not know the chip.
-    """
+    """The peaks and memory of a topology's device, from JAX's own table (`pallas.tpu.TpuInfo`)."""
     name = topology.partition(':')[0]
     try:
         version = pallas_tpu.ChipVersion(name)
     except ValueError:
         known = ', '.join(chip.value for chip in pallas_tpu.ChipVersion)
-        raise ConfigError(
-            f'--topology={topology}: JAX does not know the chip {name}; choose from {known}'
-        ) from None
+        raise ConfigError(f'--topology={topology}: unknown chip {name}; choose from {known}') from None
     core, cores = pallas_tpu.get_tpu_info_for_chip(version, 1), device.num_cores
     return Chip(
         device.device_kind,
@@ -120,21 +92,13 @@ def chip_of(topology: str, device: jax.Device) -> Chip:
 
 
 def compile_update(config: Config, devices: list[jax.Device]) -> Compiled:
-    """Compiles a training's update of full rows.
-
-    Raises:
-      ConfigError: the devices cannot share the microbatches, or the update does not fit into their memory.
-    """
+    """Compiles a training's update of full rows."""
     what = f'an update with train.accumulate={config.train.accumulate}'
     return _compile(what, 'a larger train.accumulate', lower.update(config, devices))
 
 
 def compile_search(config: Config, rows: int, devices: list[jax.Device]) -> Compiled:
-    """Compiles a search; each device gets `rows` sentences of a full training row's length.
-
-    Raises:
-      ConfigError: it does not fit into the memory of a device.
-    """
+    """Compiles a search; each device gets `rows` sentences of a full training row's length."""
     what = f'the search of {rows} sentences with decode.beam={config.decode.beam}'
     return _compile(what, 'a smaller decode.beam', lower.search(config, rows, devices))
 
@@ -170,12 +134,13 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
     by_cycles = sorted(_cycles(parsed, name), reverse=True)
     cycles = sum(each[0] for each in by_cycles)
     kinds = ('argument', 'output', 'alias', 'temp', 'generated_code')
+    operations = (_COLLECTIVE.fullmatch(each.operation) for _, each, _ in _reached(parsed, name))
     return Cost(
         counts['flops'] + repeated('flops'),
         counts['bytes accessed'] + repeated('bytes accessed'),
         cycles,
         {kind: getattr(memory, f'{kind}_size_in_bytes') for kind in kinds},
-        _collectives(parsed, name),
+        dict(collections.Counter(found[1] for found in operations if found)),
         [(own / cycles, label, source) for own, label, source in by_cycles[:SHOWN] if own],
     )
 
@@ -183,10 +148,7 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
 def _reached(
     program: hlo.Program, computation: str, times: int = 1
 ) -> Iterator[tuple[str, hlo.Instruction, int]]:
-    """Yields the instructions of a computation and of its loops: name, instruction, number of runs.
-
-    A loop of unknown length counts once.
-    """
+    """Yields name, instruction and number of runs in a computation; a loop of unknown length counts once."""
     for name, instruction in program.computations[computation].items():
         if instruction.operation in ('while', 'call'):
             yield from _reached(program, instruction.called[0], times * (instruction.trips or 1))
@@ -201,13 +163,6 @@ def _cycles(program: hlo.Program, computation: str) -> list[tuple[int, str, str]
         estimate = _CYCLES.search(instruction.text)
         estimates.append((times * int(estimate[1]) if estimate else 0, name, instruction.source))
     return estimates
-
-
-def _collectives(program: hlo.Program, computation: str) -> dict[str, int]:
-    matches = (
-        _COLLECTIVE.fullmatch(instruction.operation) for _, instruction, _ in _reached(program, computation)
-    )
-    return dict(collections.Counter(match[1] for match in matches if match))
 
 
 def roofline(cost: Cost, chip: Chip) -> dict[str, float]:
@@ -225,11 +180,7 @@ def needed(cost: Cost) -> int:
 
 
 def seconds_and_gib(topology: str, config: Config) -> tuple[float, float]:
-    """Seconds of an update by the roofline, and the GiB that it needs, on each TPU of a topology.
-
-    Raises:
-      ConfigError: the compiler does not know the topology, or the update does not fit.
-    """
+    """Seconds of an update by the roofline, and the GiB that it needs, on each TPU of a topology."""
     devices = devices_of(topology)
     costs, chip = cost(compile_update(config, devices)), chip_of(topology, devices[0])
     times = roofline(costs, chip)
@@ -237,11 +188,7 @@ def seconds_and_gib(topology: str, config: Config) -> tuple[float, float]:
 
 
 def lines(cost: Cost, chip: Chip, formula: float | None = None) -> Iterator[str]:
-    """Yields a program's cost as lines for a terminal.
-
-    Args:
-      formula: the FLOPs that the program should have.
-    """
+    """Yields a program's cost as lines for a terminal; `formula` are the FLOPs that it should have."""
     times = roofline(cost, chip)
     share = f'; {cost.flops / formula:.3f} of the formula' if formula else ''
     yield f'FLOPs           {cost.flops:.3e}  {1000 * times["products"]:.3g} ms at the peak{share}'

@@ -98,11 +98,13 @@ def _costs(layer: Layer, limit: int, timed: bool) -> dict[str, Record]:
     costs = {}
     for name, passes in layers.PASSES.items():
         program = jax.jit(passes(layer)).lower(layer.arrays, segments, outputs).compile()
-        found, needed = hlo.parse(program.as_text()), hlo.needed_bytes(program)
+        found, memory = hlo.parse(program.as_text()), program.memory_analysis()
+        temporary = memory.temp_size_in_bytes
+        needed = temporary + memory.argument_size_in_bytes + memory.output_size_in_bytes
         costs[name] = {
             'flops': hlo.flops(found),
             'steps': hlo.steps(found),
-            'temporary': hlo.temporary_bytes(program),
+            'temporary': temporary,
             'needed': needed,
         }
         if timed and needed <= limit:

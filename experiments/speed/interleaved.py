@@ -17,12 +17,9 @@ Timed = Callable[[int], None]
 
 
 def measure(sides: Mapping[str, Timed], rounds: int, updates: int) -> dict[str, list[float]]:
-    """Times each side once in every round.
+    """Times each side once in every round. Returns seconds per update for each round, by the side's name.
 
     A round before the first is not timed, because programs are compiled and memory is allocated in it.
-
-    Returns:
-      Seconds per update for each round, by the side's name.
     """
     seconds = {name: [] for name in sides}
     for counts in (False, *[True] * rounds):
@@ -35,12 +32,7 @@ def measure(sides: Mapping[str, Timed], rounds: int, updates: int) -> dict[str, 
 
 
 def compare(seconds: Mapping[str, list[float]], amount: int, unit: str = 'tokens') -> dict[str, object]:
-    """Compares the median speed of the first side with each of the others.
-
-    Args:
-      seconds: as `measure` returns them.
-      amount: how many tokens, or other units, an update processes.
-    """
+    """Compares the median speed of the first side with each of the others; an update has `amount` units."""
     speed = {name: amount / statistics.median(times) for name, times in seconds.items()}
     (ours, our_seconds), *peers = seconds.items()
     ratios = {}
@@ -61,12 +53,7 @@ def print_number(
 
 
 def print_comparison(comparison: Mapping, unit: str, aims: Mapping[str, float]) -> None:
-    """Prints speeds and ratios.
-
-    Args:
-      comparison: as `compare` returns it.
-      aims: the least ratio of our speed to a peer's, by the peer's name.
-    """
+    """Prints what `compare` returns; aims are the least ratios of our speed to a peer's, by its name."""
     for name, speed in comparison[f'{unit}_per_second'].items():
         print_number(name, speed, f'{unit}/s')
     for name, ratio in comparison['ratios'].items():
@@ -75,11 +62,7 @@ def print_comparison(comparison: Mapping, unit: str, aims: Mapping[str, float]) 
 
 
 def check_output(output: str | None) -> None:
-    """Checks before minutes of measuring that the report can be written.
-
-    Raises:
-      ConfigError: it cannot.
-    """
+    """Checks before minutes of measuring that the report can be written."""
     if output is None:
         return
     path = pathlib.Path(output)

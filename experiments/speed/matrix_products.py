@@ -29,16 +29,10 @@ class Product(NamedTuple):
     def prepare(self) -> Callable[[], jax.Array]:
         """Returns a function that computes the product of two random arrays."""
         draw = np.random.default_rng(0)
-        arrays = [
-            jnp.asarray(draw.standard_normal(shape, np.float32)).astype(dtype)
-            for shape, dtype in (self.left, self.right)
-        ]
-        multiply = jax.jit(
-            functools.partial(
-                jax.lax.dot_general, dimension_numbers=self.dimensions, preferred_element_type=self.result
-            )
-        )
-        return functools.partial(multiply, *arrays)
+        random = lambda shape, dtype: jnp.asarray(draw.standard_normal(shape, np.float32)).astype(dtype)
+        options = {'dimension_numbers': self.dimensions, 'preferred_element_type': self.result}
+        multiply = jax.jit(functools.partial(jax.lax.dot_general, **options))
+        return functools.partial(multiply, random(*self.left), random(*self.right))
 
 
 def make_passes(config: Config, batches: Sequence[Batch]) -> Timed:
@@ -55,20 +49,17 @@ def make_passes(config: Config, batches: Sequence[Batch]) -> Timed:
 
 
 def products_of_update(config: Config, batch: Batch) -> collections.Counter[Product]:
-    """Counts each product of an update of a batch on one device.
+    """Counts each product of an update of a batch on one device, as traced.
 
-    The products are those of the traced program, including any that the compiler removes: on CPUs, without
-    `model.remat`, the attention logits that the backward pass computes again.
+    On CPUs, without `model.remat`, the compiler removes the logits that the backward pass computes again.
     """
     rows = jax.tree.map(lambda x: x.reshape(config.train.microbatches, -1, *x.shape[1:]), batch)
     state = jax.eval_shape(functools.partial(initial_state, config))
-    step = updates.step(config)
-    program = jax.make_jaxpr(step, axis_env=[(parallel.AXIS, 1)])(state, rows)
+    program = jax.make_jaxpr(updates.step(config), axis_env=[(parallel.AXIS, 1)])(state, rows)
     return _count(program.jaxpr)
 
 
 def _count(program: core.Jaxpr) -> collections.Counter[Product]:
-    """Counts the products of a program and of the programs in it."""
     products = collections.Counter()
     for equation in program.eqns:
         if equation.primitive.name == 'dot_general':

@@ -55,9 +55,6 @@ def others(trained: Trained) -> Iterator[dict[str, Search]]:
     """Yields the searches of other libraries by name; if a library is missing, prints a line and yields none.
 
     Each has a process of its own, because two CTranslate2 models in one process take twice as long.
-
-    Raises:
-      ConfigError: the model differs from the paper's.
     """
     if missing := [name for name in LIBRARIES if not importlib.util.find_spec(name)]:
         names = ', '.join(missing)
@@ -80,11 +77,7 @@ def _make_search(name: str, config: Config, params: Mapping, folder: pathlib.Pat
 
 
 def read_rows(trained: Trained, file: str) -> list[list[int]]:
-    """Reads the sentences of a file as rows of pieces; blank lines are skipped.
-
-    Raises:
-      ConfigError: the file does not exist, or has no sentence.
-    """
+    """Reads the sentences of a file as rows of pieces; blank lines are skipped."""
     if not os.path.isfile(file):
         raise ConfigError(f'--input={file}: no such file')
     with open(file, 'rb') as stream:

@@ -14,9 +14,7 @@ _function: Callable | None = None  # set in a process that `start` began
 def start(
     stack: contextlib.ExitStack, make: Callable[..., Callable], *arguments, keeps_memory: bool = True
 ) -> Callable:
-    """Returns `make(*arguments)`, called in a process of its own that ends with the stack.
-
-    Errors of that process are raised here.
+    """Returns `make(*arguments)`, called in a process of its own that ends with the stack; raises its errors.
 
     Args:
       keeps_memory: whether the process keeps freed memory, as our programs do (`cli/memory.py`).

@@ -14,8 +14,8 @@ from transformer.tokens import PAD, Batch
 class Seq2Seq(nn.Module):
     """Two nn.LSTM as encoder and decoder, with global attention ("general") and one embedding.
 
-    It has the products and dropout of `model.kind=recurrent` without input feeding. It needs no masks,
-    because each row is one sentence without padding. Rows are time-major, which is fastest for nn.LSTM.
+    It has the products and dropout of `model.kind=recurrent` without input feeding. Each row is one sentence
+    without padding, so it needs no masks. Rows are time-major, which is fastest for nn.LSTM.
     """
 
     def __init__(self, config: Config):
@@ -58,7 +58,7 @@ class Transformer(nn.Module):
         self.embedding = nn.Embedding(m.vocab_size, m.d_model)
         nn.init.normal_(self.embedding.weight, std=m.d_model**-0.5)
         self.layers = nn.Transformer(m.d_model, m.h, m.N, m.N_decoder, m.d_ff, m.P_drop, batch_first=True)
-        # nn.Transformer has one dropout rate; the paper does not drop attention weights or hidden units.
+        # nn.Transformer has one dropout rate for everything.
         for module in self.layers.modules():
             if isinstance(module, nn.MultiheadAttention):
                 module.dropout = m.P_drop_attention
@@ -71,12 +71,7 @@ class Transformer(nn.Module):
     def forward(
         self, source: torch.Tensor, before: torch.Tensor, unread: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The logits [B T V] of every target token.
-
-        Args:
-          source: [B S]; padding where `unread` [B S] is true.
-          before: [B T], the token before each target token.
-        """
+        """The logits [B T V] given the source [B S], padding where `unread`, and the tokens before [B T]."""
         embed = lambda tokens: self.dropout(
             self.embedding(tokens) * self.scale + self.positions[: tokens.shape[1]]
         )
@@ -93,11 +88,7 @@ class Transformer(nn.Module):
 
 
 def make_passes(config: Config, batches: Sequence[Batch], dtype: str) -> Timed:
-    """Returns passes through batches, each batch an update of `Seq2Seq` or `Transformer` on all processors.
-
-    Args:
-      dtype: float32, or bfloat16 for PyTorch's autocast.
-    """
+    """Returns passes through batches, each an update of `Seq2Seq` or `Transformer` on all processors."""
     torch.set_num_threads(os.cpu_count())
     torch.manual_seed(config.train.seed)
     recurrent, train = config.model.kind == 'recurrent', config.train

@@ -24,11 +24,7 @@ PAIRS = 4000  # the pairs of a corpus that both sides read in each pass
 
 
 class Work(NamedTuple):
-    """The batches of a pass, an update each; both sides have the same sentences.
-
-    Attributes:
-      description: in words.
-    """
+    """The batches of a pass, an update each; both sides have the same sentences."""
 
     description: str
     ours: Sequence[Batch]
@@ -47,11 +43,7 @@ def full_rows(config: Config) -> Work:
 
 
 def corpus(config: Config) -> Work:
-    """Returns the first pairs of a corpus: ours in the batches of a training, PyTorch's padded.
-
-    Raises:
-      ConfigError: the corpus cannot be read.
-    """
+    """Returns the first pairs of a corpus: ours in the batches of a training, PyTorch's padded."""
     fields = corpora.of_config(config).splits['train'].fields
     pairs = Split({name: Ragged(field.tokens, field.offsets[: PAIRS + 1]) for name, field in fields.items()})
     order = TextBatches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
@@ -65,15 +57,11 @@ def pad(pairs: Split, positions: int) -> list[Batch]:
     """Returns padded batches of pairs of similar lengths, with at most `positions` in the longer field."""
     lengths = np.array([field.lengths for field in pairs.fields.values()])
     longest = lengths.max(axis=0)
-    order = np.lexsort((*lengths, longest))[::-1].tolist()
-    batches, start = [], 0
-    while start < len(order):
-        most = max(1, positions // int(longest[order[start]]))
-        examples = [pairs.example(i) for i in order[start : start + most]]
-        batches.append(
-            {name: _rows([example[name].tolist() for example in examples]) for name in pairs.fields}
-        )
-        start += len(examples)
+    order, batches = np.lexsort((*lengths, longest))[::-1].tolist(), []
+    while order:
+        most = max(1, positions // int(longest[order[0]]))
+        examples, order = [pairs.example(i) for i in order[:most]], order[most:]
+        batches.append({name: _rows([each[name].tolist() for each in examples]) for name in pairs.fields})
     return batches
 
 
@@ -84,38 +72,37 @@ def _rows(pieces: list[list[int]]) -> Tokens:
 
 
 def measure(
-    config: Config, model: str, work: Work, dtypes: Sequence[str], least: float, rounds: int, count: int
+    config: Config, name: str, work: Work, least: float, rounds: int, count: int
 ) -> dict[str, object]:
     """Times passes of our updates, PyTorch's, and the products of ours alone; prints and returns the speeds.
 
-    PyTorch's run in processes of their own. The first type runs a second time with freed memory kept, as in
-    our programs.
+    PyTorch's run in processes of their own, in float32 and bfloat16 (an LSTM's in float32 alone), and in
+    float32 with freed memory kept, as in our programs.
 
     Args:
-      model: describes the model.
-      dtypes: the types in which PyTorch computes.
-      least: the aim for our speed divided by PyTorch's, for the first type.
+      least: the aim for our speed divided by PyTorch's in float32.
       count: passes in a turn.
     """
     if parallel.platform() != 'cpu':
         raise ConfigError(f'{parallel.platform()}: the peer runs on CPUs; set JAX_PLATFORMS=cpu')
     m = config.model
-    what = f'updates of {model}, {work.description}, {m.vocab_size:,} pieces, dropout {m.P_drop}, {m.dtype}'
+    layers = f'{m.kind} with {m.N} + {m.N_decoder} layers of d_model {m.d_model}'
+    sizes = f'{work.description}, {m.vocab_size:,} pieces, dropout {m.P_drop}, {m.dtype}'
+    what = f'updates of {name}: {layers}, {sizes}'
     print(fold(f'{what}; {rounds} rounds of {count}, {os.cpu_count()} processors'))
     sides = {'ours': updates.make_passes(config, work.ours)}
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec('torch'):
-            peers = [(f'PyTorch, {dtype}', dtype, False) for dtype in dtypes]
-            peers.append((f'PyTorch, {dtypes[0]}, heap kept', dtypes[0], True))
-            sides |= {
-                name: subprocesses.start(stack, _pytorch, config, work.theirs, dtype, keeps_memory=keeps)
-                for name, dtype, keeps in peers
-            }
+            rounded = [] if m.kind == 'recurrent' else [('bfloat16', '')]
+            for dtype, heap in ('float32', ''), *rounded, ('float32', ', heap kept'):
+                sides[f'PyTorch, {dtype}{heap}'] = subprocesses.start(
+                    stack, _pytorch, config, work.theirs, dtype, keeps_memory=bool(heap)
+                )
         else:
             print("PyTorch: skipped, it is not installed: pip install '.[bench]'")
         sides['products alone'] = matrix_products.make_passes(config, work.ours)
         comparison = interleaved.compare(interleaved.measure(sides, rounds, count), work.tokens())
-    interleaved.print_comparison(comparison, 'tokens', {f'PyTorch, {dtypes[0]}': least})
+    interleaved.print_comparison(comparison, 'tokens', {'PyTorch, float32': least})
     return {'what': what, **comparison}
 
 

@@ -40,11 +40,7 @@ EPSILON = 1e-6  # LayerNorm's
 
 
 class Weights:
-    """Our parameters as numpy arrays in the shapes of other libraries.
-
-    Raises:
-      ConfigError: the model differs from the paper's.
-    """
+    """Our parameters, of the paper's model alone, as numpy arrays in the shapes of other libraries."""
 
     def __init__(self, config: Config, params: Mapping):
         for name, value in PAPERS.items():
@@ -164,12 +160,7 @@ def hugging_face_search(config: Config, params: Mapping) -> Search:
 def ctranslate2_search(
     config: Config, params: Mapping, folder: pathlib.Path, dtype: str = 'float32'
 ) -> Search:
-    """Returns the search of CTranslate2's Translator.
-
-    Args:
-      folder: receives the model.
-      dtype: float32 or int8.
-    """
+    """Returns the search of CTranslate2's Translator, in float32 or int8; `folder` receives the model."""
     m, weights = config.model, Weights(config, params)
     spec = TransformerSpec.from_config((m.N, m.N_decoder), m.h, pre_norm=False, activation=Activation.RELU)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import jax
-import jax.numpy as jnp
 
 from experiments.compiled import tpu
 from experiments.rendering import formats
@@ -31,41 +30,22 @@ WHY_DIFFERENT = (
 )
 
 
-def seconds_per_update(config: Config, count: int = 3, replicas: int = 0) -> float:
-    """Measures an update on the devices at hand, without its compilation; arguments as for `timer`."""
-    return timer(config, replicas)(count)
-
-
-def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
-    """Compiles an update on the devices at hand.
-
-    Args:
-      replicas: trainings that one program updates at once, each with its own batch; 0 means the plain
-        program of one training.
-
-    Returns:
-      `(count) -> seconds`: makes `count` updates and returns the seconds of one.
-    """
-    step = updates.step(config)
-    state = initial_state(config)
-    batch = parallel.to_devices(updates.full_batch(config), config.train.microbatches)
-    if replicas:
-        step = jax.vmap(step)
-        state = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas), state)
-        batch = jax.tree.map(lambda leaf: jnp.stack([leaf] * replicas, axis=1), batch)
-    update = parallel.map_update(step, remat=config.model.remat)
-    state = parallel.replicate(state)
+def timer(config: Config) -> Callable[[int], float]:
+    """Compiles an update on the devices at hand; returns `count -> seconds of one of count updates`."""
+    run = updates.make_passes(config, [updates.full_batch(config)])
+    run(1)
 
     def measure(count: int) -> float:
-        nonlocal state
         start = time.perf_counter()
-        for _ in range(count):
-            state, _ = update(state, batch)
-        jax.block_until_ready(state)
+        run(count)
         return (time.perf_counter() - start) / count
 
-    measure(1)
     return measure
+
+
+def seconds_per_update(config: Config) -> float:
+    """Measures an update on the devices at hand, without its compilation."""
+    return timer(config)(3)
 
 
 def peak_memory(config: Config) -> float:

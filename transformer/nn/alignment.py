@@ -40,15 +40,11 @@ def scores(
 
 
 def look_up(
-    weights: AlignmentWeights,
-    aligned: Aligned,
-    query: Float[Array, 'R D'],
-    segments: Int[Array, 'R'],
+    weights: AlignmentWeights, aligned: Aligned, query: Float[Array, 'R D'], segments: Int[Array, 'R']
 ) -> tuple[Float[Array, 'R D'], Float[Array, 'R S']]:
     """Computes the context of R = B·Q queries, Q for each row of `aligned`, and their attention weights.
 
-    A query attends to the outputs of its own segment. The hypotheses of a sentence are the queries of one
-    attention, so its keys are not copied.
+    The hypotheses of a sentence are the queries of one attention, so its keys are not copied.
     """
     rows = aligned.segments.shape[0]
     together = query.astype(aligned.keys.dtype).reshape(rows, -1, query.shape[-1])
@@ -68,10 +64,7 @@ def attentional(
 
 
 class Alignment(nn.Module):
-    """The parameters of the score and of the attentional vector.
-
-    Kernels are Glorot uniform, and v_a is normal with standard deviation d_model^-0.5.
-    """
+    """The parameters of the score and of the attentional vector."""
 
     model: Model
 
@@ -97,7 +90,3 @@ class Alignment(nn.Module):
             return Aligned(outputs, outputs, segments)
         kernel = self.memory_kernel.astype(outputs.dtype)
         return Aligned(matmul.product(outputs, kernel), outputs, segments)
-
-    def keep(self, attention: Float[Array, 'B T S']) -> None:
-        """Keeps the attention weights for figures, as one head."""
-        self.sow('intermediates', 'weights', attention[:, None])

@@ -28,25 +28,19 @@ class MultiHeadAttention(nn.Module):
         # cross-attention. The fan-out of the fused kernel sets the range of the initial values.
         fused_query = 2 * keys + values if self.kind == 'self' else keys
         fused_memory = 2 * keys + values if self.kind == 'self' else keys + values
-        self.query = self._projection(m.d_k, fused_query)
-        self.key = self._projection(m.d_k, fused_memory)
-        self.value = self._projection(m.d_v, fused_memory)
-        self.output = nn.DenseGeneral(
-            m.d_model,
-            axis=(-2, -1),
-            use_bias=m.biases == 'all',
-            dtype=jnp.dtype(m.dtype),
-            kernel_init=glorot_uniform(),
-            dot_general=matmul.dot_general,
-        )
+        self.query = self._projection((m.h, m.d_k), fused_query)
+        self.key = self._projection((m.h, m.d_k), fused_memory)
+        self.value = self._projection((m.h, m.d_v), fused_memory)
+        self.output = self._projection(m.d_model, None, axis=(-2, -1))
         self.dropout = Dropout(m.P_drop_attention)
         if self.kind == 'self':
             self.positions = AttentionPositions(m)
 
-    def _projection(self, width: int, fused: int) -> nn.DenseGeneral:
+    def _projection(self, features, fused: int | None, axis=-1) -> nn.DenseGeneral:
         m = self.model
         return nn.DenseGeneral(
-            (m.h, width),
+            features,
+            axis=axis,
             use_bias=m.biases == 'all',
             dtype=jnp.dtype(m.dtype),
             kernel_init=glorot_uniform(fused if m.init == 't2t' else None),
@@ -54,7 +48,7 @@ class MultiHeadAttention(nn.Module):
         )
 
     def _attend(self, kernel: Kernel, rows: Rows, *, causal: bool, train: bool) -> Float[Array, 'B Q D']:
-        """Returns the sub-layer's output; keeps the weights if figures ask for them."""
+        """Returns the sub-layer's output; keeps the weights for figures."""
         if self.is_mutable_collection('intermediates'):
             self.sow('intermediates', 'weights', kernel.weights(rows, causal=causal))
         rows = rows._replace(drop=self.dropout.drawn(train=train))
@@ -103,14 +97,7 @@ class MultiHeadAttention(nn.Module):
     def over_state(
         self, x: Float[Array, 'R 1 D'], state: State, position: Int[Array, 'R'], length: int
     ) -> tuple[Float[Array, 'R 1 D'], State]:
-        """Self-attention of the token at `position` to itself and all before it.
-
-        Args:
-          length: the positions that the state has room for.
-
-        Returns:
-          The output, and the state that includes the token.
-        """
+        """Self-attention of the token at `position` to itself and all before it, and the state with it."""
         here, places = position[:, None], jnp.arange(length)
         query = self.query(x)
         bias = self.positions.bias(query, here, jnp.broadcast_to(places, (x.shape[0], length)))

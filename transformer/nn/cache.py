@@ -21,6 +21,13 @@ class Cache(NamedTuple):
     value: Float[Array, 'B H P E']
 
 
+class DecoderState(NamedTuple):
+    """The state of a decoder: each hypothesis's number of tokens, and the states of the layers."""
+
+    position: Int[Array, 'R']
+    layers: list
+
+
 def spread(state: object, width: int) -> object:
     """Copies the state of one hypothesis a sentence to `width` equal ones."""
     repeat = lambda x, axis: jnp.repeat(x, width, axis)
@@ -41,11 +48,7 @@ def of_sentences(state: object, chosen: Int[Array, 'N'], width: int) -> object:
 
 
 def moved(state: object, room: object, width: int) -> object:
-    """Gives the state of `width` hypotheses a sentence more room.
-
-    Args:
-      room: a state of one hypothesis a sentence with that room; only its shapes matter.
-    """
+    """Gives the state of `width` hypotheses a sentence the room that a state of one hypothesis has."""
     larger = jax.eval_shape(lambda room: spread(room, width), room)
     widths = lambda x, into: [(0, after - before) for before, after in zip(x.shape, into.shape, strict=True)]
     return jax.tree.map(lambda x, into: jnp.pad(x, widths(x, into)), state, larger)

@@ -26,28 +26,21 @@ Multiplied = dict[tuple[int, int], Float[Array, '*B U']]
 class Cell(NamedTuple):
     """A recurrent cell.
 
-    Attributes:
-      blocks: the number of gates of width U, so that G = blocks·U.
-      arrays: the number of arrays in its carry.
-      advance: `(gates, carry, seen [B U]) -> carry`. `gates(x, first, last)` are the gates from `first` to
-        before `last`, each [B U]: the projected inputs plus the product of x with their part of the recurrent
-        kernel. `seen` is the previous output after dropout.
+    `advance` is `(gates, carry, seen [B U]) -> carry`. `gates(x, first, last)` are the gates from `first` to
+    before `last`, each [B U]: the projected inputs plus the product of x with their part of the recurrent
+    kernel. `seen` is the previous output after dropout.
     """
 
-    blocks: int
-    arrays: int
+    blocks: int  # gates of width U, so that G = blocks·U
+    arrays: int  # in its carry
     advance: Callable
 
 
-def _elman(activation: Callable) -> Callable:
+def _elman(activation, gates, carry, seen):
     """h_t = activation(W x_t + U h_{t-1} + b) (Elman 1990)."""
-
-    def advance(gates, carry, seen):
-        del carry
-        (inner,) = gates(seen, 0, 1)
-        return (activation(inner),)
-
-    return advance
+    del carry
+    (inner,) = gates(seen, 0, 1)
+    return (activation(inner),)
 
 
 def _lstm(gates, carry, seen):
@@ -72,8 +65,8 @@ def _gru(gates, carry, seen):
 
 
 CELLS = {
-    'rnn_tanh': Cell(1, 1, _elman(jnp.tanh)),
-    'rnn_relu': Cell(1, 1, _elman(jax.nn.relu)),
+    'rnn_tanh': Cell(1, 1, functools.partial(_elman, jnp.tanh)),
+    'rnn_relu': Cell(1, 1, functools.partial(_elman, jax.nn.relu)),
     'lstm': Cell(4, 2, _lstm),
     'gru': Cell(3, 1, _gru),
 }
@@ -133,21 +126,15 @@ def _advance(
 
 
 class Row(NamedTuple):
-    """The inputs of a layer.
-
-    Attributes:
-      initial: the carry before a segment that begins at a position; None is zeros.
-      dropped: the dropout factors of the recurrent state; None is no dropout.
-    """
+    """The inputs of a layer."""
 
     projected: Float[Array, 'T B G']
     begin: Bool[Array, 'T B']
-    initial: Carry | None
-    dropped: Float[Array, 'T B U'] | None
+    initial: Carry | None  # before a segment that begins at a position; None is zeros
+    dropped: Float[Array, 'T B U'] | None  # the dropout factors of the recurrent state
 
 
 def _scan(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> tuple[Carry, Multiplied]:
-    """Reads rows; the state begins anew with each segment."""
     zeros = empty_carry(cell, row.begin.shape[1], kernel.shape[0])
 
     def read(carry, row):
@@ -208,10 +195,7 @@ def reset(begin: Bool[Array, 'B'], initial, state):
 
 
 class SegmentDropout(nn.Module):
-    """Dropout for rows [T B D], as factors 0 or 1/(1 - rate).
-
-    With `shared`, all positions of a segment share one draw (Gal and Ghahramani 2016).
-    """
+    """Dropout factors, 0 or 1/(1 - rate); positions of a segment may share them (Gal and Ghahramani 2016)."""
 
     rate: float
     shared: bool
@@ -237,30 +221,23 @@ class RecurrentLayer(nn.Module):
 
     Kernels of inputs are Glorot uniform and recurrent ones orthogonal (Saxe et al. 2014), block by block;
     biases are 0, those of an LSTM's forget gates 1 (Jozefowicz et al. 2015).
-
-    Attributes:
-      width: U, the width of the cells.
-      fed: whether there is a second input.
     """
 
     model: Model
-    width: int
-    fed: bool = False
+    width: int  # U
+    fed: bool = False  # whether there is a second input
 
     def setup(self):
         m, blocks = self.model, CELLS[self.model.cell].blocks
-        orthogonal = nn.initializers.orthogonal()
-        self.input_kernel = self.param(
-            'inputs', _by_block(glorot_uniform(), blocks), (m.d_model, blocks * self.width)
-        )
-        self.recurrent_kernel = self.param(
-            'recurrent', _by_block(orthogonal, blocks), (self.width, blocks * self.width)
-        )
+
+        def kernel(name, initialize, height):
+            return self.param(name, _by_block(initialize, blocks), (height, blocks * self.width))
+
+        self.input_kernel = kernel('inputs', glorot_uniform(), m.d_model)
+        self.recurrent_kernel = kernel('recurrent', nn.initializers.orthogonal(), self.width)
         self.bias = self.param('bias', self._initial_bias, (blocks * self.width,))
         if self.fed:
-            self.fed_kernel = self.param(
-                'fed', _by_block(glorot_uniform(), blocks), (m.d_model, blocks * self.width)
-            )
+            self.fed_kernel = kernel('fed', glorot_uniform(), m.d_model)
         self.dropout = SegmentDropout(m.P_drop, m.variational_dropout)
         self.recurrent_dropout = SegmentDropout(m.P_drop, shared=True)
 
@@ -277,10 +254,8 @@ class RecurrentLayer(nn.Module):
 
     def factors(self, x: Float[Array, 'T B D'], segments: Int[Array, 'T B'], *, train: bool) -> Factors:
         """Draws the dropout of whole rows."""
-        like = x[..., : self.width]
-        recurrent = None
-        if self.model.variational_dropout:
-            recurrent = self.recurrent_dropout(like, segments, train=train)
+        like, variational = x[..., : self.width], self.model.variational_dropout
+        recurrent = self.recurrent_dropout(like, segments, train=train) if variational else None
         return Factors(self.dropout(like, segments, train=train), recurrent)
 
     def __call__(
@@ -292,15 +267,7 @@ class RecurrentLayer(nn.Module):
         reverse: bool,
         train: bool,
     ) -> tuple[Carry, Float[Array, 'T B U']]:
-        """Reads rows; the state begins anew with each segment.
-
-        Args:
-          initial: the state [T B U] before a segment that begins at a position; None is zeros.
-          reverse: whether to read from right to left.
-
-        Returns:
-          The carry after every position, and the layer's outputs after dropout.
-        """
+        """Computes the carry after every position, and the outputs after dropout; segments begin anew."""
         model, weights = self.model, self.weights()
         factors = self.factors(x, segments, train=train)
         row = Row(project(weights, x), begins(segments, reverse), initial, factors.recurrent)

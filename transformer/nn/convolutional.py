@@ -11,14 +11,14 @@ maps between the widths of embeddings and convolutions remain, at both ends of b
 code.
 """
 
-from typing import NamedTuple
-
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
 from transformer.nn import masks, matmul
+from transformer.nn.alignment import Aligned
+from transformer.nn.cache import DecoderState
 from transformer.nn.kernels.kernel import masked_softmax
 from transformer.nn.layers import Dropout
 from transformer.nn.positions import InputPositions
@@ -29,21 +29,6 @@ from transformer.tokens import Tokens
 HALF_VARIANCE = 0.5**0.5
 # Standard deviation of fresh embeddings (§3.5). Attention has no 1/sqrt(d_k), and gates would saturate.
 EMBEDDING_SIZE = 0.1
-
-
-class Memory(NamedTuple):
-    """What every attention of the decoder needs of a source: z, and z + e with the source's embeddings."""
-
-    keys: Float[Array, 'B S D']
-    values: Float[Array, 'B S D']
-    segments: Int[Array, 'B S']
-
-
-class DecoderState(NamedTuple):
-    """The state of hypotheses: their numbers of tokens, and the last k - 1 inputs of each layer."""
-
-    position: Int[Array, 'R']
-    layers: list[Float[Array, 'B K D']]
 
 
 def linear(model: Model, width: int, gain: float = 1.0) -> nn.Dense:
@@ -58,8 +43,7 @@ def windows(
 ) -> Float[Array, 'B T K']:
     """Joins the `width` vectors around each position; zeros stand for positions outside its segment.
 
-    Args:
-      causal: whether a window ends at its position; else the position is its middle, or left of the middle.
+    A causal window ends at its position; of another one the position is the middle, or left of the middle.
     """
     left = width - 1 if causal else (width - 1) // 2
     ends = left, width - 1 - left
@@ -100,10 +84,9 @@ class Block(nn.Module):
 
 
 class CrossAttention(nn.Module):
-    """c = sqrt(m) Σ_j softmax_j(d·z_j) (z_j + e_j) with d = W h + b + g (§3.3).
+    """c = sqrt(m) Σ_j softmax_j(d·z_j) (z_j + e_j) with d = W h + b + g, over m source positions (§3.3).
 
-    m is the number of positions of the source. The paper writes m sqrt(1/m): m undoes the mean, and the
-    root keeps the variance of a sum of m vectors (§3.4).
+    The paper writes m sqrt(1/m): m undoes the mean, and the root keeps the variance of the sum (§3.4).
     """
 
     model: Model
@@ -116,7 +99,7 @@ class CrossAttention(nn.Module):
         x: Float[Array, 'B Q D'],
         embedded: Float[Array, 'B Q D'],
         segments: Int[Array, 'B Q'],
-        memory: Memory,
+        memory: Aligned,
     ) -> Float[Array, 'B Q D']:
         """Computes the conditional inputs c of the states h = x, whose target embeddings g are `embedded`."""
         query = self.query(x) + embedded
@@ -140,7 +123,6 @@ class Inputs(nn.Module):
     def __call__(
         self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
     ) -> Float[Array, 'B T D']:
-        """Adds positions, which are below `length`, to the embeddings x."""
         return self.dropout(self.positions(x * EMBEDDING_SIZE, positions, length), train=train)
 
 
@@ -157,16 +139,17 @@ class Encoder(nn.Module):
 
     def __call__(
         self, embedded: Float[Array, 'B S D'], segments: Int[Array, 'B S'], *, train: bool
-    ) -> Memory:
+    ) -> Aligned:
+        """The keys z and the values z + e, with the source's embeddings e (§3.3)."""
         x = self.inlet(embedded)
         for layer in self.layers:
             x = layer(x, segments, train=train)
         x = self.outlet(x)
-        return Memory(x, x + embedded, segments)
+        return Aligned(x, x + embedded, segments)
 
 
 class DecoderLayer(nn.Module):
-    """A causal block; with `cross`, attention to the source is added to its output (§3.3)."""
+    """A causal block, to whose output attention to the source is added with `cross` (§3.3)."""
 
     model: Model
     cross: bool
@@ -181,7 +164,7 @@ class DecoderLayer(nn.Module):
         x: Float[Array, 'B T D'],
         embedded: Float[Array, 'B T D'],
         segments: Int[Array, 'B T'],
-        memory: Memory | None,
+        memory: Aligned | None,
         *,
         train: bool,
     ) -> Float[Array, 'B T D']:
@@ -193,7 +176,7 @@ class DecoderLayer(nn.Module):
         x: Float[Array, 'R D'],
         before: Float[Array, 'R K D'],
         embedded: Float[Array, 'R D'],
-        memory: Memory | None,
+        memory: Aligned | None,
     ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
         """Runs one position of R = B·W hypotheses, W for each of the B sentences of `memory`."""
         x, before = self.block.step(x, before)
@@ -224,7 +207,7 @@ class Decoder(nn.Module):
         self,
         embedded: Float[Array, 'B T D'],
         segments: Int[Array, 'B T'],
-        memory: Memory | None,
+        memory: Aligned | None,
         *,
         train: bool,
     ) -> Float[Array, 'B T D']:
@@ -233,18 +216,19 @@ class Decoder(nn.Module):
             x = layer(x, embedded, segments, memory, train=train)
         return self.dropout(self.outlet(x), train=train)
 
-    def project(self, memory: Memory | None) -> Memory | None:
+    def project(self, memory: Aligned | None) -> Aligned | None:
         """Returns what all steps need of the encoder's output: all of it."""
         return memory
 
-    def empty(self, rows: int) -> DecoderState:
-        """Returns the state before the first step."""
+    def empty(self, memory: Aligned | None, rows: int, length: int) -> DecoderState:
+        """Returns the state before the first step: of each layer the last k - 1 inputs."""
+        del memory, length
         m = self.model
         nothing = jnp.zeros((rows, m.kernel_width - 1, m.d_model), m.dtype)
         return DecoderState(jnp.zeros(rows, jnp.int32), [nothing] * self.depth)
 
     def step(
-        self, embedded: Float[Array, 'R D'], state: DecoderState, memory: Memory | None
+        self, embedded: Float[Array, 'R D'], state: DecoderState, memory: Aligned | None
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
         """Runs one position of every hypothesis through all layers."""
         x, updated = self.inlet(embedded), []
@@ -255,20 +239,16 @@ class Decoder(nn.Module):
 
 
 class ConvolutionalSteps:
-    """Runs the convolutional decoder, for both forms; `inputs` makes its input from embeddings."""
+    """Runs the convolutional decoder, for both forms; `inputs` adds positions to embeddings."""
 
     def _decode(
-        self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Memory | None, *, train: bool
+        self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Aligned | None, *, train: bool
     ) -> Float[Array, 'B T D']:
         x = self.inputs(x, tokens.positions, x.shape[1], train=train)
         return self.decoder(x, tokens.segments, memory, train=train)
 
-    def _empty(self, memory: Memory | None, rows: int, length: int) -> DecoderState:
-        del memory, length
-        return self.decoder.empty(rows)
-
     def _advance(
-        self, x: Float[Array, 'R D'], state: DecoderState, memory: Memory | None, length: int
+        self, x: Float[Array, 'R D'], state: DecoderState, memory: Aligned | None, length: int
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
         x = self.inputs(x[:, None], state.position[:, None], length, train=False)
         return self.decoder.step(x[:, 0], state, memory)
@@ -284,7 +264,7 @@ class ConvolutionalEncoderDecoder(ConvolutionalSteps, PairPieces):
         self.source_inputs, self.target_inputs = Inputs(m), Inputs(m)
         self.inputs = self.target_inputs
 
-    def encode(self, source: Tokens, *, train: bool = False) -> Memory:
+    def encode(self, source: Tokens, *, train: bool = False) -> Aligned:
         """Computes the encoder's output, with and without the source's embeddings."""
         embedding, _, _ = self._tables()
         tokens, segments, positions = source

@@ -29,10 +29,7 @@ def row_length(config: Config) -> int:
 
 
 def update_flops(config: Config) -> float:
-    """Counts floating-point operations of one update with `data.batch_tokens` positions on each side.
-
-    The backward pass has twice the products of the forward pass. Rows have `row_length` positions.
-    """
+    """Counts operations of an update of `data.batch_tokens` positions a side: three times a forward pass."""
     length = row_length(config)
     # Without the options that change no product, so that rows of a table share a count.
     model = dataclasses.replace(config.model, P_drop=0.0, P_drop_embedding=0.0)

@@ -1,20 +1,13 @@
 """The Transformer's encoder alone, which predicts hidden pieces of a text (BERT, Devlin et al. 2019)."""
 
-import functools
-
-import flax.linen as nn
-import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from transformer.nn import matmul
-from transformer.nn.layers import Dropout, Embedding, Norm, glorot_uniform
+from transformer.nn.layers import ACTIVATIONS, Dropout, Norm, linear
 from transformer.nn.positions import InputPositions
 from transformer.nn.stacks import Stack
 from transformer.nn.text_models import Pieces
 from transformer.tokens import Batch
-
-exact_gelu = functools.partial(jax.nn.gelu, approximate=False)
 
 
 class EncoderOnly(Pieces):
@@ -24,23 +17,13 @@ class EncoderOnly(Pieces):
     without a bias of the logits, as in all models (§3.4).
     """
 
-    FIELDS = ('text',)
-
     def setup(self):
+        super().setup()
         m = self.model
-        self.embedding = Embedding(m)
-        if m.tie_embeddings == 'none':
-            self.softmax = Embedding(m)
         self.positions = InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
         self.encoder = Stack(m, m.N, causal=False)
-        self.head = nn.Dense(
-            m.d_model,
-            dtype=jnp.dtype(m.dtype),
-            kernel_init=glorot_uniform(),
-            dot_general=matmul.dot_general,
-        )
-        self.activate = jax.nn.relu if m.activation == 'relu' else exact_gelu
+        self.head = linear(m, m.d_model)
         self.head_norm = Norm(m)
 
     def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
@@ -54,7 +37,6 @@ class EncoderOnly(Pieces):
         x = self.outputs(batch, train=train)
         if 'places' in batch:
             x = jnp.take_along_axis(x, batch['places'][..., None], axis=1)
-        return self.head_norm(self.activate(self.head(x)))
-
-    def _softmax(self) -> Embedding:
-        return self.softmax if self.model.tie_embeddings == 'none' else self.embedding
+        # The head of a model with another activation has gelu.
+        activate = ACTIVATIONS.get(self.model.activation, ACTIVATIONS['gelu'])
+        return self.head_norm(activate(self.head(x)))

@@ -28,37 +28,38 @@ def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> F
     """Computes the logits of every token of a batch; without a key there is no dropout."""
     if isinstance(params, tuple):
         return log_mean([logits(config, one, batch, key) for one in params])
-    return _apply(config, params, batch, key, '__call__')
+    return _dropping(config, params, batch, key, '__call__')
 
 
 def factors(
     config: Config, params: models.Params, batch: Batch, key: Array | None
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
     """Computes the two factors of one model's logits."""
-    return _apply(config, params, batch, key, 'factors')
+    return _dropping(config, params, batch, key, 'factors')
 
 
-def _apply(config: Config, params: models.Params, batch: Batch, key: Array | None, method: str):
-    train = key is not None
-    rngs = {'dropout': key} if train else {}
-    return models.build(config).apply({'params': params}, batch, train=train, rngs=rngs, method=method)
+def _dropping(config: Config, params: models.Params, batch: Batch, key: Array | None, method: str):
+    rngs = {} if key is None else {'dropout': key}
+    return _apply(config, params, method, batch, train=key is not None, rngs=rngs)
+
+
+def _apply(config: Config, params: models.Params, method: str, *arguments, **options):
+    return models.build(config).apply({'params': params}, *arguments, method=method, **options)
 
 
 def encode(config: Config, params: Params, source: Tokens):
     """Computes what the model keeps of a source or of a prompt."""
     if isinstance(params, tuple):
         return tuple(encode(config, one, source) for one in params)
-    return models.build(config).apply({'params': params}, source, method='encode')
+    return _apply(config, params, 'encode', source)
 
 
 def start(config: Config, params: Params, memory, max_len: int):
     """Returns constants, and the state before the first token, with room for `max_len` tokens."""
     if isinstance(params, tuple):
-        pairs = zip(params, memory, strict=True)
-        started = [start(config, one, part, max_len) for one, part in pairs]
-        constants, states = zip(*started, strict=True)
-        return constants, states
-    return models.build(config).apply({'params': params}, memory, max_len, method='start')
+        started = [start(config, one, part, max_len) for one, part in zip(params, memory, strict=True)]
+        return tuple(zip(*started, strict=True))
+    return _apply(config, params, 'start', memory, max_len)
 
 
 def step(config: Config, params: Params, constants, state, tokens: Int[Array, 'R']):
@@ -68,4 +69,4 @@ def step(config: Config, params: Params, constants, state, tokens: Int[Array, 'R
         steps = [step(config, one, fixed, own, tokens) for one, fixed, own in parts]
         scores, states = zip(*steps, strict=True)
         return log_mean(scores), states
-    return models.build(config).apply({'params': params}, constants, state, tokens, method='step')
+    return _apply(config, params, 'step', constants, state, tokens)

@@ -15,17 +15,22 @@ from transformer.tokens import PAD
 
 
 def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
-    """Uniform in ±sqrt(6 / (fan_in + fan_out)).
-
-    Args:
-      fan_out: the fan-out of the fused kernel that contains this one; the kernel's own if None.
-    """
+    """Uniform in ±sqrt(6 / (fan_in + fan_out)), with the kernel's own fan-out if None."""
 
     def initialize(key, shape, dtype=jnp.float32):
         limit = (6.0 / (shape[0] + (fan_out or shape[-1]))) ** 0.5
         return jax.random.uniform(key, shape, dtype, -limit, limit)
 
     return initialize
+
+
+def linear(model: Model, width: int, *, use_bias: bool = True, name: str | None = None) -> nn.Dense:
+    """A linear map with a Glorot-uniform kernel, in the type of the computation."""
+    dtype, dot_general = jnp.dtype(model.dtype), matmul.dot_general
+    kernel_init = glorot_uniform()
+    return nn.Dense(
+        width, use_bias=use_bias, dtype=dtype, kernel_init=kernel_init, dot_general=dot_general, name=name
+    )
 
 
 class Dropout(nn.Module):
@@ -93,16 +98,16 @@ class Sublayer(nn.Module):
 
 
 class FinalNorm(nn.Module):
-    """Normalisation after the last layer of a stack, with norm `pre` only.
-
-    With `pre`, no other norm is applied to the residual path itself.
-    """
+    """Normalisation after the last layer of a stack with norm `pre`, whose residual path has no other."""
 
     model: Model
 
     @nn.compact
     def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
         return Norm(self.model, name='norm')(x) if self.model.norm == 'pre' else x
+
+
+ACTIVATIONS = {'relu': jax.nn.relu, 'gelu': functools.partial(jax.nn.gelu, approximate=False)}
 
 
 class FeedForward(nn.Module):
@@ -117,26 +122,14 @@ class FeedForward(nn.Module):
     @nn.compact
     def __call__(self, x: Float[Array, '*B D'], *, train: bool) -> Float[Array, '*B D']:
         m = self.model
-
-        def linear(width: int, name: str) -> nn.Dense:
-            return nn.Dense(
-                width,
-                use_bias=m.biases != 'none',
-                dtype=jnp.dtype(m.dtype),
-                kernel_init=glorot_uniform(),
-                dot_general=matmul.dot_general,
-                name=name,
-            )
-
-        inner = linear(m.d_ff, 'inner')(x)
-        if m.activation == 'relu':
-            inner = jax.nn.relu(inner)
-        elif m.activation == 'gelu':
-            inner = jax.nn.gelu(inner, approximate=False)
+        through = lambda x, width, name: linear(m, width, use_bias=m.biases != 'none', name=name)(x)
+        inner = through(x, m.d_ff, 'inner')
+        if m.activation == 'swiglu':
+            inner = jax.nn.silu(inner) * through(x, m.d_ff, 'gate')
         else:
-            inner = jax.nn.silu(inner) * linear(m.d_ff, 'gate')(x)
+            inner = ACTIVATIONS[m.activation](inner)
         inner = Dropout(m.P_drop_relu)(inner, train=train)
-        return linear(m.d_model, 'outer')(inner)
+        return through(inner, m.d_model, 'outer')
 
 
 class Embedding(nn.Module):
@@ -150,8 +143,7 @@ class Embedding(nn.Module):
 
     def __call__(self, tokens: Int[Array, '*B']) -> Float[Array, '*B D']:
         """Looks up sqrt(d_model) times each token's row; zeros for padding, which is also the start token."""
-        scale = self.model.d_model**0.5
-        rows = self.matrix()[tokens] * scale
+        rows = self.matrix()[tokens] * self.model.d_model**0.5
         return jnp.where(tokens[..., None] == PAD, 0.0, rows)
 
     def logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:

@@ -11,17 +11,15 @@ axis B. A step may have W hypotheses of every sentence, in rows b·W + w of toke
 `state`; only caches in it keep one row a sentence (nn/cache.py). The first token of a hypothesis is `START`.
 """
 
-from typing import NamedTuple
-
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import FORM, Config
+from transformer.nn.cache import DecoderState
 from transformer.nn.convolutional import ConvolutionalEncoderDecoder, ConvolutionalLanguageModel
 from transformer.nn.encoder_only import EncoderOnly
-from transformer.nn.kernels.kernel import State as LayerState
 from transformer.nn.layers import Dropout
 from transformer.nn.positions import InputPositions
 from transformer.nn.recurrent import RecurrentEncoderDecoder, RecurrentLanguageModel
@@ -31,13 +29,6 @@ from transformer.nn.vision import VisionTransformer
 from transformer.tokens import Batch, Tokens
 
 Params = dict[str, object]
-
-
-class DecoderState(NamedTuple):
-    """The state of the Transformer's hypotheses: their numbers of tokens, and the states of the layers."""
-
-    position: Int[Array, 'R']
-    layers: list[LayerState]
 
 
 class TransformerSteps:
@@ -54,16 +45,11 @@ class TransformerSteps:
         x = self._enter(x, tokens.positions, x.shape[1], train=train)
         return self.decoder(x, tokens.segments, tokens.positions, memory, train=train)
 
-    def _empty(self, memory: Memory | None, rows: int, length: int) -> DecoderState:
-        del memory
-        return DecoderState(jnp.zeros(rows, jnp.int32), self.decoder.empty(rows, length))
-
     def _advance(
         self, x: Float[Array, 'R D'], state: DecoderState, memory: list[Projected | None], length: int
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
         x = self._enter(x[:, None], state.position[:, None], length, train=False)
-        x, layers = self.decoder.step(x, state.layers, state.position, length, memory)
-        return x[:, 0], DecoderState(state.position + 1, layers)
+        return self.decoder.step(x, state, length, memory)
 
 
 class EncoderDecoder(TransformerSteps, PairPieces):
@@ -120,11 +106,7 @@ def build(config: Config) -> nn.Module:
 
 
 def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
-    """Returns a batch of the fields that the model reads, without content.
-
-    Args:
-      length: positions of a row, where rows have positions.
-    """
+    """Returns a batch of the fields that the model reads, without content."""
     return _class_of(config).blank(config, rows, length)
 
 

@@ -29,14 +29,10 @@ def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
 
 
 class InputPositions(nn.Module):
-    """Adds the encoding of its position to every embedding, if positions are sinusoidal or learned.
-
-    Attributes:
-      amplitude: the sinusoids' amplitude.
-    """
+    """Adds the encoding of its position to every embedding, if positions are sinusoidal or learned."""
 
     model: Model
-    amplitude: float = 1.0
+    amplitude: float = 1.0  # of the sinusoids
 
     @nn.compact
     def __call__(
@@ -66,11 +62,7 @@ class AttentionPositions(nn.Module):
     def rotate(
         self, x: Float[Array, 'B T H C'], positions: Int[Array, 'B T'], length: int
     ) -> Float[Array, 'B T H C']:
-        """Rotates queries or keys by their positions (Su et al. 2021); i and i + C/2 are a pair.
-
-        Args:
-          length: greater than any of the positions.
-        """
+        """Rotates queries or keys by positions below `length` (Su et al. 2021); i and i + C/2 are a pair."""
         if self.model.positions != 'rotary':
             return x
         half = self.model.d_k // 2
@@ -92,12 +84,8 @@ class AttentionPositions(nn.Module):
         """
         if self.model.positions != 'relative':
             return None
-        by_distance = jnp.einsum(
-            'BQHC,RC->BHQR',
-            query,
-            self.table.astype(query.dtype),
-            preferred_element_type=jnp.float32,
-        )
+        table = self.table.astype(query.dtype)
+        by_distance = jnp.einsum('BQHC,RC->BHQR', query, table, preferred_element_type=jnp.float32)
         distance = key_positions[:, None, None, :] - query_positions[:, None, :, None]
         index = jnp.clip(distance, -RELATIVE_CLIP, RELATIVE_CLIP) + RELATIVE_CLIP
         return jnp.take_along_axis(by_distance, index, axis=-1)

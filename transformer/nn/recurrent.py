@@ -21,15 +21,11 @@ from transformer.tokens import Tokens
 
 
 class Reading(NamedTuple):
-    """An encoder's reading of a source.
-
-    Attributes:
-      carries: the carry [S B U] after every position, by layer and direction.
-    """
+    """An encoder's reading of a source."""
 
     outputs: Float[Array, 'B S D']
     segments: Int[Array, 'B S']
-    carries: list[dict[str, Carry]]
+    carries: list[dict[str, Carry]]  # [S B U] after every position, by layer and direction
 
 
 class DecoderState(NamedTuple):
@@ -64,10 +60,9 @@ class EncoderLayer(nn.Module):
     def __call__(
         self, x: Float[Array, 'S B D'], segments: Int[Array, 'S B'], *, train: bool
     ) -> tuple[dict[str, Carry], Float[Array, 'S B D']]:
-        m = self.model
-        names = ('backward',) if m.reverse_source else ('forward',)
-        names = ('forward', 'backward') if m.bidirectional else names
-        read = {}
+        m, read = self.model, {}
+        one = ('backward',) if m.reverse_source else ('forward',)
+        names = ('forward', 'backward') if m.bidirectional else one
         for name in names:
             layer = RecurrentLayer(m, m.d_model // len(names), name=name)
             read[name] = layer(x, segments, None, reverse=name == 'backward', train=train)
@@ -151,12 +146,7 @@ class RecurrentDecoder(nn.Module):
         return self.cross_attention.project(memory.outputs, memory.segments) if self.aligns else None
 
     def __call__(
-        self,
-        x: Float[Array, 'B T D'],
-        segments: Int[Array, 'B T'],
-        memory: Reading | None,
-        *,
-        train: bool,
+        self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], memory: Reading | None, *, train: bool
     ) -> Float[Array, 'B T D']:
         m, x, rows = self.model, x.swapaxes(0, 1), segments.T
         aligned, weights, initial = self.project(memory), self._weights(), self._initial(memory, rows)
@@ -185,11 +175,13 @@ class RecurrentDecoder(nn.Module):
             unfold = lambda x: x.reshape(*segments.T.shape, -1).swapaxes(0, 1)
             looked = alignment.look_up(weights, aligned, flat(found.output), flat(segments))
             context, attention = map(unfold, looked)
-        self.cross_attention.keep(attention.swapaxes(0, 1))
+        # For figures, as one head.
+        self.cross_attention.sow('intermediates', 'weights', attention.swapaxes(0, 1)[:, None])
         return alignment.attentional(weights, context, found.output) if found.fed is None else found.fed
 
-    def empty(self, memory: Reading | None, rows: int) -> DecoderState:
+    def empty(self, memory: Reading | None, rows: int, length: int) -> DecoderState:
         """Returns the state before the first step."""
+        del length
         m = self.model
         layers = [cells.empty_carry(m.cell, rows, m.d_model)] * self.depth
         if self.cross:
@@ -211,24 +203,6 @@ class RecurrentDecoder(nn.Module):
         return alignment.attentional(weights.alignment, found.context, found.output), state
 
 
-def climb(
-    model: Model,
-    weights: list[Weights],
-    carries: list[Carry],
-    projected: Float[Array, 'R G'],
-    factors: list[Factors],
-) -> tuple[list[Carry], Float[Array, 'R D']]:
-    """Runs one step of several layers, from the projected inputs of the first one."""
-    updated, x = [], None
-    for i, (layer, carry, dropout) in enumerate(zip(weights, carries, factors, strict=True)):
-        gates = cells.project(layer, x) if i else projected
-        carry = cells.advance(model, layer, gates, carry, dropout)
-        y = cells.drop(carry[0].astype(projected.dtype), dropout.outputs)
-        x = x + y if model.residual and i else y
-        updated.append(carry)
-    return updated, x
-
-
 def advance(
     model: Model,
     weights: DecoderWeights,
@@ -246,7 +220,12 @@ def advance(
         projected = projected + jnp.einsum('RD,DG->RG', context, weights.layers[0].fed)
     if state.fed is not None:
         projected = projected + jnp.einsum('RD,DG->RG', state.fed, weights.layers[0].fed)
-    layers, output = climb(model, weights.layers, state.layers, projected, factors)
+    layers, output = [], None
+    for i, (layer, carry, dropout) in enumerate(zip(weights.layers, state.layers, factors, strict=True)):
+        gates = cells.project(layer, output) if i else projected
+        layers.append(cells.advance(model, layer, gates, carry, dropout))
+        y = cells.drop(layers[-1][0].astype(projected.dtype), dropout.outputs)
+        output = output + y if model.residual and i else y
     if aligned is not None and context is None:
         context, attention = look_up(output)
     fed = None if state.fed is None else alignment.attentional(weights.alignment, context, output)
@@ -287,10 +266,6 @@ class RecurrentSteps:
     ) -> Float[Array, 'B T D']:
         x = _dropped(self.dropout, x, tokens.segments, train=train)
         return self.decoder(x, tokens.segments, memory, train=train)
-
-    def _empty(self, memory: Reading | None, rows: int, length: int) -> DecoderState:
-        del length
-        return self.decoder.empty(memory, rows)
 
     def _advance(
         self, x: Float[Array, 'R D'], state: DecoderState, memory: Aligned | None, length: int

@@ -8,6 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
 from transformer.nn.attention import MultiHeadAttention
+from transformer.nn.cache import DecoderState
 from transformer.nn.kernels.kernel import State
 from transformer.nn.layers import FeedForward, FinalNorm, Sublayer
 
@@ -71,10 +72,6 @@ class Layer(nn.Module):
         if not self.cross:
             return None
         return Projected(self.cross_attention.project_memory(memory.outputs), memory.segments)
-
-    def empty(self, rows: int, length: int) -> State:
-        """Returns the state before the first of `length` steps."""
-        return self.self_attention.empty(rows, length)
 
     def step(
         self,
@@ -142,21 +139,18 @@ class Stack(nn.Module):
         """Computes what each layer needs of the encoder's output."""
         return [layer.project(memory) for layer in self.layers]
 
-    def empty(self, rows: int, length: int) -> list[State]:
-        """Returns the state of each layer before the first of `length` steps."""
-        return [layer.empty(rows, length) for layer in self.layers]
+    def empty(self, memory: Memory | None, rows: int, length: int) -> DecoderState:
+        """Returns the state before the first of `length` steps."""
+        del memory
+        layers = [layer.self_attention.empty(rows, length) for layer in self.layers]
+        return DecoderState(jnp.zeros(rows, jnp.int32), layers)
 
     def step(
-        self,
-        x: Float[Array, 'R 1 D'],
-        states: list[State],
-        position: Int[Array, 'R'],
-        length: int,
-        projected: list[Projected | None],
-    ) -> tuple[Float[Array, 'R 1 D'], list[State]]:
+        self, x: Float[Array, 'R 1 D'], state: DecoderState, length: int, projected: list[Projected | None]
+    ) -> tuple[Float[Array, 'R D'], DecoderState]:
         """Runs one position of every hypothesis through all layers."""
         updated = []
-        for layer, state, keys_values in zip(self.layers, states, projected, strict=True):
-            x, state = layer.step(x, state, position, length, keys_values)
-            updated.append(state)
-        return self.final(x), updated
+        for layer, before, keys_values in zip(self.layers, state.layers, projected, strict=True):
+            x, after = layer.step(x, before, state.position, length, keys_values)
+            updated.append(after)
+        return self.final(x)[:, 0], DecoderState(state.position + 1, updated)

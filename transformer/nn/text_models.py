@@ -29,21 +29,27 @@ def places(rows: int, length: int) -> Int[Array, 'B L']:
 class Pieces(nn.Module):
     """A model of text, whose logits are vectors times the matrix of the softmax (§3.4).
 
-    `PairPieces` and `TextPieces` know the form of a model. Its kind adds a module `decoder`, whose
-    `project(memory)` gives what all steps need of a source, and
+    `PairPieces` and `TextPieces` know the form of a model. Its kind adds
 
+        decoder.project(memory)                     what all steps need of a source
+        decoder.empty(memory, rows, length)         the state before the first of `length` tokens
         _decode(x, tokens, memory, train=...)       whole rows: from embeddings x to what the softmax reads
-        _empty(memory, rows, length)                the state before the first of `length` tokens
         _advance(x, state, projected, length)       one token of every row: x is [R D]; also the next state
 
-    Attributes:
-      FIELDS: the fields of text that the model reads.
-      COUNTS: whether steps need to know the length, because the model has positions or caches.
+    COUNTS says whether steps need to know the length, because the model has positions or caches.
     """
 
-    FIELDS: ClassVar[tuple[str, ...]]
+    FIELDS: ClassVar[tuple[str, ...]] = ('text',)
     COUNTS: ClassVar[bool] = True
     model: Model
+
+    def setup(self):
+        self.embedding = Embedding(self.model)
+        if self.model.tie_embeddings == 'none':
+            self.softmax = Embedding(self.model)
+
+    def _softmax(self) -> Embedding:
+        return self.softmax if self.model.tie_embeddings == 'none' else self.embedding
 
     @classmethod
     def of(cls, config: Config) -> 'Pieces':
@@ -72,7 +78,7 @@ class Pieces(nn.Module):
         constants = {'memory': self.decoder.project(memory)}
         if self.COUNTS:
             constants['places'] = places(rows, length)
-        return constants, self._empty(memory, rows, length)
+        return constants, self.decoder.empty(memory, rows, length)
 
     def _logits(
         self, constants: dict[str, object], state: object, x: Float[Array, 'R D']
@@ -135,21 +141,11 @@ class PromptedState(NamedTuple):
 class TextPieces(Pieces):
     """A language model, which reads and continues prompts."""
 
-    FIELDS = ('text',)
-
-    def setup(self):
-        self.embedding = Embedding(self.model)
-        if self.model.tie_embeddings == 'none':
-            self.softmax = Embedding(self.model)
-
     def _embed(self, before: Int[Array, '*B']) -> Float[Array, '*B D']:
         # A text begins after the end of another one. The zero vector that starts a translation is no choice:
         # if no position is added to it (rotary, relative, none), every norm on its way multiplies its
         # gradient by 1/sqrt(epsilon) = 1000.
         return self.embedding(jnp.where(before == START, EOS, before))
-
-    def _softmax(self) -> Embedding:
-        return self.softmax if self.model.tie_embeddings == 'none' else self.embedding
 
     def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
         """Returns what the softmax reads for every token: the earlier tokens of its segment."""
@@ -162,12 +158,7 @@ class TextPieces(Pieces):
         return source
 
     def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
-        """Reads all of a prompt but its last token.
-
-        Args:
-          memory: prompts of different lengths, each in one segment at the beginning of its row.
-          max_len: the number of tokens that may follow.
-        """
+        """Reads all but the last token of prompts, each in one segment at the beginning of its row."""
         rows, width = memory.tokens.shape
         constants, empty = self._begin(None, rows, width + max_len)
         return constants, self._read(memory, constants, PromptedState(jnp.zeros(rows, jnp.int32), empty))
@@ -175,10 +166,7 @@ class TextPieces(Pieces):
     def step(
         self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'R']
     ) -> tuple[Float[Array, 'R V'], PromptedState]:
-        """Returns the logits of the token that follows `tokens`, and the state after them.
-
-        `START` stands for the prompt's last token.
-        """
+        """Returns the logits after `tokens`, where `START` is the prompt's last one, and the next state."""
         tokens = jnp.where(tokens == START, state.pending, tokens)
         logits, decoder = self._logits(constants, state.decoder, self._embed(tokens))
         return logits, PromptedState(state.pending, decoder)

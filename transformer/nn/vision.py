@@ -6,19 +6,14 @@ import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
 from transformer.config import Config, Images, Model
-from transformer.nn import matmul
-from transformer.nn.layers import Dropout, glorot_uniform
+from transformer.nn.layers import Dropout, linear
 from transformer.nn.positions import InputPositions
 from transformer.nn.stacks import Stack
 from transformer.tokens import Batch
 
 
 def patches(images: UInt8[Array, 'B h w c'], size: int) -> Float[Array, 'B S P']:
-    """The patches of images, row by row, each as a vector of its pixels from -1 to 1 (§3.1, eq. 1).
-
-    Args:
-      size: pixels of a patch on each side; it divides h and w.
-    """
+    """The patches of images, row by row, each as a vector of its pixels from -1 to 1 (§3.1, eq. 1)."""
     batch, height, width, channels = images.shape
     grid = images.reshape(batch, height // size, size, width // size, size, channels)
     vectors = grid.swapaxes(2, 3).reshape(batch, -1, size * size * channels)
@@ -45,17 +40,12 @@ class VisionTransformer(nn.Module):
 
     def setup(self):
         m = self.model
-        linear = {
-            'dtype': jnp.dtype(m.dtype),
-            'kernel_init': glorot_uniform(),
-            'dot_general': matmul.dot_general,
-        }
-        self.patch = nn.Dense(m.d_model, **linear)
+        self.patch = linear(m, m.d_model)
         self.class_token = self.param('class_token', nn.initializers.normal(0.02), (m.d_model,))
         self.positions = InputPositions(m)
         self.dropout = Dropout(m.P_drop_embedding)
         self.encoder = Stack(m, m.N, causal=False)
-        self.head = nn.Dense(self.images.classes, **linear)
+        self.head = linear(m, self.images.classes)
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B K']:
         """The logits of the classes."""

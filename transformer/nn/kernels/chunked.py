@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from transformer.config import Model
+from transformer.nn import masks
 from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Kernel, Rows
@@ -90,7 +91,7 @@ def _logits(
 ) -> tuple[Float[Array, 'B H Q K'], Bool[Array, 'B 1 Q K']]:
     """Returns the logits of all queries with the keys of a chunk, and a mask of those that count."""
     key, _, segments, place = block
-    mask = (queries[:, :, None] == segments[:, None, :]) & (segments > 0)[:, None, :]
+    mask = masks.segment_mask(queries, segments)[:, 0]
     if causal:
         mask &= jnp.arange(query.shape[1])[None, :, None] >= place[:, None, :]
     logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=jnp.float32)

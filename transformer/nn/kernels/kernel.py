@@ -21,13 +21,13 @@ _LOWEST = jnp.finfo(jnp.float32).min
 
 
 class Rows(NamedTuple):
-    """The inputs of attention over whole rows; `bias` is added to the logits."""
+    """The inputs of attention over whole rows, or over their N blocks; `bias` is added to the logits."""
 
-    query: Float[Array, 'B Q H C']
-    key: Float[Array, 'B K H C']
-    value: Float[Array, 'B K H E']
-    query_segments: Int[Array, 'B Q']
-    key_segments: Int[Array, 'B K']
+    query: Float[Array, 'B *N Q H C']
+    key: Float[Array, 'B *N K H C']
+    value: Float[Array, 'B *N K H E']
+    query_segments: Int[Array, 'B *N Q']
+    key_segments: Int[Array, 'B *N K']
     bias: Float[Array, 'B H Q K'] | None = None
     drop: Drop = KEEP_ALL
 
@@ -35,16 +35,6 @@ class Rows(NamedTuple):
         """Which keys a query may attend to: those of its segment, and of its past if causal."""
         mask = masks.segment_mask(self.query_segments, self.key_segments)
         return masks.causal_mask(self.query.shape[1]) & mask if causal else mask
-
-
-class Blocks(NamedTuple):
-    """The same rows cut into N blocks of positions."""
-
-    query: Float[Array, 'B N Q H C']
-    key: Float[Array, 'B N Q H C']
-    value: Float[Array, 'B N Q H E']
-    query_segments: Int[Array, 'B N Q']
-    key_segments: Int[Array, 'B N Q']
 
 
 class Token(NamedTuple):
@@ -60,20 +50,15 @@ class Token(NamedTuple):
 class Kernel(NamedTuple):
     """Self-attention over whole rows, the same step by step, and as a picture.
 
-    Attributes:
-      attend: `(rows, causal=...) -> outputs [B Q H E]`. A query attends to keys of its own segment; if
-        causal, not to those to its right in the row.
-      empty: `(model, rows, length) -> state` with room for `length` positions.
-      attend_one: `(token, state) -> (outputs [R 1 H E], state)`; the new state includes the token. The
-        query of a row attends to its positions 0 to `position`.
-      weights: `(rows, causal=...) -> weights [B H Q K]` by the definition, for figures and tests. It takes
-        n x n memory.
+    A query attends to keys of its own segment; if causal, not to those to its right in the row. One step
+    attends to the positions 0 to `position`, and its new state includes the token. `weights` is the
+    definition, for figures and tests; it takes n x n memory.
     """
 
-    attend: Callable
-    empty: Callable
-    attend_one: Callable
-    weights: Callable
+    attend: Callable  # (rows, causal=...) -> outputs [B Q H E]
+    empty: Callable  # (model, rows, length) -> state with room for `length` positions
+    attend_one: Callable  # (token, state) -> (outputs [R 1 H E], state)
+    weights: Callable  # (rows, causal=...) -> weights [B H Q K]
 
 
 def attention_weights(
@@ -164,9 +149,15 @@ def over_cache(
     return weighted_sum(weights, value).reshape(-1, 1, heads, features)
 
 
-def blocks_of(rows: Rows, size: int) -> Blocks:
+def blocks_of(rows: Rows, size: int) -> Rows:
     """Cuts rows into blocks of positions; bias and dropout are left out."""
-    return Blocks(*(into_blocks(x, size) for x in rows[:5]))
+    return Rows(*(into_blocks(x, size) for x in rows[:5]))
+
+
+def places_apart(rows: Rows) -> Int[Array, 'T T']:
+    """How far left of each position every position of a row is."""
+    place = jnp.arange(rows.query.shape[1])
+    return place[:, None] - place[None, :]
 
 
 def into_blocks(x: Array, size: int) -> Array:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
+from transformer.nn import masks
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
 
@@ -61,30 +62,22 @@ def _prefix_sums(
     def one(before, block):
         q, key, value, segment = block
         matrix, vector, carried = before
-        mask = (segment[:, :, None] == segment[:, None, :]) & (segment > 0)[:, None, :] & earlier[None]
+        mask = masks.segment_mask(segment, segment)[:, 0] & earlier[None]
         inner = jnp.where(mask[:, None], jnp.einsum('BQHC,BKHC->BHQK', q, key), 0.0)
         # The sums that are carried belong to one segment.
         mine = jnp.where((segment == carried[:, None])[:, :, None, None], q, 0.0)
         total = jnp.einsum('BHQK,BKHE->BQHE', inner, value) + jnp.einsum('BQHC,BHCE->BQHE', mine, matrix)
         norm = inner.sum(axis=-1).swapaxes(1, 2) + jnp.einsum('BQHC,BHC->BQH', mine, vector)
         last = segment[:, -1]
-        continues = (last == carried) & (last > 0)
-        added = jnp.where(
-            (segment == last[:, None])[:, :, None, None] & (last > 0)[:, None, None, None], key, 0.0
-        )
-        matrix = jnp.where(continues[:, None, None, None], matrix, 0.0) + jnp.einsum(
-            'BKHC,BKHE->BHCE', added, value
-        )
-        vector = jnp.where(continues[:, None, None], vector, 0.0) + added.sum(axis=1)
+        continues = ((last == carried) & (last > 0))[:, None, None]
+        added = jnp.where(((segment == last[:, None]) & (last > 0)[:, None])[:, :, None, None], key, 0.0)
+        matrix = jnp.where(continues[..., None], matrix, 0.0) + jnp.einsum('BKHC,BKHE->BHCE', added, value)
+        vector = jnp.where(continues, vector, 0.0) + added.sum(axis=1)
         return (matrix, vector, last), (total, norm)
 
     rows, _, heads, c = query.shape
-    nothing = (
-        jnp.zeros((rows, heads, c, value.shape[-1])),
-        jnp.zeros((rows, heads, c)),
-        jnp.zeros(rows, segments.dtype),
-    )
-    totals, norms = jax.lax.scan(one, nothing, tuple(blocks))[1]
+    sums = jnp.zeros((rows, heads, c, value.shape[-1])), jnp.zeros((rows, heads, c))
+    totals, norms = jax.lax.scan(one, (*sums, jnp.zeros(rows, segments.dtype)), tuple(blocks))[1]
     return tuple(k.out_of_blocks(jnp.moveaxis(x, 0, 1), length) for x in (totals, norms))
 
 

@@ -9,24 +9,19 @@ from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Blocks, Kernel, Rows, State, Token
+from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
 
 
 def weights(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B H Q K']:
     """Softmax over the keys of a query's segment that are at most `window` positions away."""
-    place = jnp.arange(rows.query.shape[1])
-    near = (jnp.abs(place[:, None] - place[None, :]) <= window)[None, None]
+    near = (jnp.abs(k.places_apart(rows)) <= window)[None, None]
     return k.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & near, rows.bias)
 
 
 def near_logits(
-    blocks: Blocks, *, causal: bool, window: int
+    blocks: Rows, *, causal: bool, window: int
 ) -> tuple[Float[Array, 'B N H Q K'], Bool[Array, 'B N 1 Q K']]:
-    """Returns logits of each block's queries with the keys of the block and its neighbours, and a mask.
-
-    Args:
-      window: the largest distance of a key, at most the size of a block.
-    """
+    """Returns logits of each block's queries with keys of it and its neighbours, and a mask by distance."""
     query, size = blocks.query, blocks.query.shape[2]
     around = k.with_neighbours(blocks.key, causal=causal)
     logits = jnp.einsum('BNQHC,BNKHC->BNHQK', query, around, preferred_element_type=jnp.float32)

@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.config import Model
 from transformer.nn.kernels import full, local
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Blocks, Kernel, Rows, State, Token
+from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
 
 
 def reached(distance: Int[Array, '...'], stride: int) -> Bool[Array, '...']:
@@ -21,8 +21,7 @@ def reached(distance: Int[Array, '...'], stride: int) -> Bool[Array, '...']:
 
 def weights(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B H Q K']:
     """Softmax over the keys of a query's segment that are reached."""
-    place = jnp.arange(rows.query.shape[1])
-    far = reached(place[:, None] - place[None, :], stride)[None, None]
+    far = reached(k.places_apart(rows), stride)[None, None]
     return k.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & far, rows.bias)
 
 
@@ -43,9 +42,7 @@ def attend(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
     return k.out_of_blocks(outputs, length)
 
 
-def _far_logits(
-    blocks: Blocks, *, causal: bool
-) -> tuple[Float[Array, 'B N H Q M'], Bool[Array, 'B N 1 Q M']]:
+def _far_logits(blocks: Rows, *, causal: bool) -> tuple[Float[Array, 'B N H Q M'], Bool[Array, 'B N 1 Q M']]:
     """Returns logits of each query with the keys at its place in all M = N blocks, and a mask of the rest."""
     query, key = blocks.query, blocks.key
     logits = jnp.einsum('BNQHC,BMQHC->BNHQM', query, key, preferred_element_type=jnp.float32)
