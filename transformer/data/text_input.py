@@ -11,7 +11,7 @@ from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import build
 from transformer.data.codec import Codec
-from transformer.data.dataset import Dataset, Ragged, Split, read_split
+from transformer.data.dataset import Dataset, Ragged, Split, ragged, read_split
 from transformer.data.manifest import Manifest
 from transformer.data.rows import spans
 from transformer.data.sources import text
@@ -68,18 +68,11 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenize
     if len(set(counts.values())) > 1:
         raise ConfigError(', '.join(f'{path} has {count} lines' for path, count in counts.items()))
     fields = {
-        field: _ragged(build.encode(data, tokenizer.of(field), list(texts)), tokenizer)
+        field: ragged(build.encode(data, tokenizer.of(field), texts), build.dtype_of(tokenizer))
         for field, texts in by_field.items()
     }
     folder = epath.Path(next(iter(paths.values()))).parent
     return Given(folder, tokenizer, {SPLIT: Split(fields)}, {}, by_field, contents)
-
-
-def _ragged(ids: Sequence[build.Ids], tokenizer: AnyTokenizer) -> Ragged:
-    dtype = build.dtype_of(tokenizer)
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    tokens = np.concatenate([np.empty(0, dtype), *(np.asarray(each, dtype) for each in ids)])
-    return Ragged(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
 
 
 def cut(split: Split, longest: int) -> tuple[Split, int]:

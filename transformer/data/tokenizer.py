@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import sentencepiece
@@ -164,7 +165,16 @@ def with_symbols_first(model: bytes) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-class Tokenizer:
+class ForAllFields:
+    """A codec that all fields share."""
+
+    def of(self, field: str) -> Self:
+        """The codec of a field."""
+        del field
+        return self
+
+
+class Tokenizer(ForAllFields):
     """Turns text into the pieces of a SentencePiece model and back.
 
     With a model of `train`, `decode(encode(text)) == text` for every text, including blanks and control
@@ -181,11 +191,6 @@ class Tokenizer:
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
         self.size: int = self._processor.get_piece_size()
-
-    def of(self, field: str) -> 'Tokenizer':
-        """The tokenizer of a field: the same for all."""
-        del field
-        return self
 
     def encode(self, text: str) -> list[int]:
         """The pieces of one text, with EOS."""
@@ -263,18 +268,13 @@ class SeparateTokenizers:
         return self._by_field[field]
 
 
-class ByteTokenizer:
+class ByteTokenizer(ForAllFields):
     """Turns text into the bytes of its UTF-8 and back; a byte's piece is its value + 3."""
 
     file = FILE
     content = BYTES
     sha256 = hashlib.sha256(BYTES).hexdigest()
     size = 256 + len(_SYMBOLS)
-
-    def of(self, field: str) -> 'ByteTokenizer':
-        """The tokenizer of a field: the same for all."""
-        del field
-        return self
 
     def encode(self, text: str) -> list[int]:
         """The pieces of one text, with EOS."""

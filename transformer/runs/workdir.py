@@ -73,14 +73,10 @@ class Run:
         Raises:
           ConfigError: it is missing, damaged, or not the one that data.lock.json names.
         """
-        file = codecs.file_of(self.manifest)
         try:
-            codec = codecs.read(file, (self.folder / file).read_bytes() if file else b'')
-        except (OSError, RuntimeError):
-            raise ConfigError(f'{self.folder}: {file} is missing or damaged') from None
-        if codec.sha256 != self.manifest['tokenizer_sha256']:
-            raise ConfigError(f'{self.folder}: {file} is not the one of data.lock.json')
-        return codec
+            return codecs.read_from(self.folder, self.manifest)
+        except RuntimeError as error:
+            raise ConfigError(f'{self.folder}: {error}') from None
 
     def given_codec(self) -> Codec | None:
         """The tokenizer, if it was not learned from the data."""

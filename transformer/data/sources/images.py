@@ -3,7 +3,6 @@
 import hashlib
 import io
 import itertools
-import pathlib
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -86,9 +85,9 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
             yield row(reading, read(path, size), path.parent.name, names, number)
 
 
-def folder_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+def folder_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the folder of each class: the number of its pictures, and a hash of names and contents."""
-    del reading, cache
+    del reading
     found = []
     for entry in entries.parse(data, split):
         for name, paths in _pictures_of(data, entry, split).items():
@@ -136,9 +135,9 @@ def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
             yield row(reading, pictures[number, ..., None], label, names, number + 1)
 
 
-def idx_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+def idx_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the two files of each entry as one origin."""
-    del reading, cache
+    del reading
     found = []
     for entry in entries.parse(data, split):
         digest, paths = hashlib.sha256(), _idx_paths(data, entry.name, split)

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import itertools
-import pathlib
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -87,9 +86,8 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
         yield from read(entry, _paths(data, reading, entry, split), entries.root(data))
 
 
-def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the files of a split."""
-    del cache
     found = []
     for entry in entries.parse(data, split):
         paths, folder = _paths(data, reading, entry, split), entries.root(data)
@@ -103,12 +101,6 @@ def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None
             of_entry = [one._replace(lines=lines) for one, lines in zip(of_entry, counts, strict=True)]
         found += of_entry
     return found
-
-
-def count(data: Data, reading: Reading, found: list[Origin]) -> int:
-    """Counts the rows of files that `origins` described."""
-    number = len(found) if data.documents == 'files' else sum(origin.lines for origin in found)
-    return number // len(reading.fields)
 
 
 def _paths(data: Data, reading: Reading, entry: Entry, split: str) -> dict[str, epath.Path]:

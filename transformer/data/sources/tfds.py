@@ -4,7 +4,6 @@ The language of a text field is the name of a feature of the dataset.
 """
 
 import importlib.util
-import pathlib
 from collections.abc import Iterator
 
 from etils import epath, epy
@@ -55,8 +54,8 @@ def prepare(data: Data, reading: Reading) -> None:
         raise ConfigError(f'data.name={data.name!r}: TFDS cannot make it: {error}') from error
 
 
-def description(data: Data, reading: Reading) -> dict[str, object]:
-    """The dataset's name and version and, for a WMT set, the corpora of each split.
+def facts(data: Data, reading: Reading) -> dict[str, dict[str, object]]:
+    """The dataset's name and version and, for a WMT set, the corpora of each split, as `dataset`.
 
     Raises:
       ConfigError: it is not prepared.
@@ -68,7 +67,7 @@ def description(data: Data, reading: Reading) -> dict[str, object]:
     subsets = getattr(tfds.builder(name, data_dir=data.dir), 'subsets', None)
     if subsets:
         found['corpora'] = {str(split): corpora for split, corpora in subsets.items()}
-    return found
+    return {'dataset': found}
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
@@ -90,13 +89,12 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
             )
 
 
-def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the files of a split, each with the rows of it that are read.
 
     Raises:
       ConfigError: as `rows`.
     """
-    del cache
     found = []
     for part in _open(data, reading, split).info.splits[getattr(data, split)].file_instructions:
         path, read = epath.Path(part.filename), f'[{part.skip}:{part.skip + part.take}]'
