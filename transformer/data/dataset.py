@@ -106,16 +106,13 @@ class Dataset:
 def read_split(
     manifest: manifests.Manifest, split: str, load: Callable[[str, np.dtype], Shaped[np.ndarray, ' _']]
 ) -> Split:
-    """Reads a split's arrays, which the manifest describes.
-
-    Args:
-      load: reads the file of a name as a flat array of a dtype.
-    """
+    """Reads a split's arrays, as the manifest describes; `load` reads a file as a flat array of a dtype."""
     fields: dict[str, Ragged | Dense] = {}
     for name in manifests.tokens(manifest, split):
         tokens = load(f'{split}.{name}.bin', np.dtype(manifest['dtype']))
         fields[name] = Ragged(tokens, load(f'{split}.{name}_offsets.bin', np.dtype('<i8')))
-    for name, field in manifests.dense(manifest).items():
+    # Manifests of texts alone have no such entry.
+    for name, field in manifest.get('fields', {}).items():
         values = load(f'{split}.{name}.bin', np.dtype(field['dtype']))
         fields[name] = Dense(values.reshape(-1, *field['shape']))
     return Split(fields)

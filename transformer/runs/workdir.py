@@ -125,7 +125,7 @@ def check_claim(
 
 
 def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
-    """Raises ConfigError where an option that changes what is learned, or the arrays of a split differ."""
+    """Raises ConfigError where the arrays of a split, or an option that changes what is learned, differ."""
     changed = configs.differences(run.config, config, free=False)
     if changed:
         values = ', '.join(f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items())

@@ -20,11 +20,7 @@ LANGUAGES = ('en', 'de')
 
 
 def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the grammar's sentences in the languages of the fields.
-
-    Raises:
-      ConfigError: the grammar does not have a language.
-    """
+    """Yields the grammar's sentences in the languages of the fields."""
     del data
     _check_languages(reading)
     languages = {name: field.language for name, field in reading.texts().items()}

@@ -112,9 +112,6 @@ def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[R
 
     At most `data.train_pairs` rows of the training split are read; a row with a blank text is dropped and
     reported. The other splits keep every row, because scores are of whole test sets.
-
-    Raises:
-      ConfigError: a file is missing or damaged, or the files do not fit together.
     """
     found, texts = READERS[data.source].rows(data, reading, split), [*reading.texts()]
     if split != 'train':

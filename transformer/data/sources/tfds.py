@@ -23,12 +23,7 @@ _FETCHED = 1000  # rows that are read at once
 
 
 def prepare(data: Data, reading: Reading) -> None:
-    """Downloads and prepares the dataset unless that was done; finished downloads are used again.
-
-    Raises:
-      ConfigError: TensorFlow is missing, TFDS has no such dataset, or it cannot be made.
-      OSError: no connection, or no space.
-    """
+    """Downloads and prepares the dataset unless that was done; finished downloads are used again."""
     if _prepared(data) is not None:
         return
     if importlib.util.find_spec('tensorflow') is None:
@@ -55,11 +50,7 @@ def prepare(data: Data, reading: Reading) -> None:
 
 
 def facts(data: Data, reading: Reading) -> dict[str, dict[str, object]]:
-    """The dataset's name and version and, for a WMT set, the corpora of each split, as `dataset`.
-
-    Raises:
-      ConfigError: it is not prepared.
-    """
+    """The dataset's name and version and, for a WMT set, the corpora of each split, as `dataset`."""
     builder = _open(data, reading)
     name = '/'.join(filter(None, (builder.name, builder.builder_config_name)))
     found = {'name': name, 'version': str(builder.version)}
@@ -71,11 +62,7 @@ def facts(data: Data, reading: Reading) -> dict[str, dict[str, object]]:
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the rows of a split, in the order of the files.
-
-    Raises:
-      ConfigError: the dataset is not prepared as array_record, or has no such split or language.
-    """
+    """Yields the rows of a split, in the order of the files."""
     source = _open(data, reading, split).as_data_source(split=getattr(data, split))
     languages = {name: field.language for name, field in reading.texts().items()}
     names, line = dict.fromkeys(languages, f'{data.name}/{getattr(data, split)}'), 0
@@ -90,11 +77,7 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
-    """Describes the files of a split, each with the rows of it that are read.
-
-    Raises:
-      ConfigError: as `rows`.
-    """
+    """Describes the files of a split, each with the rows of it that are read."""
     found = []
     for part in _open(data, reading, split).info.splits[getattr(data, split)].file_instructions:
         path, read = epath.Path(part.filename), f'[{part.skip}:{part.skip + part.take}]'
