@@ -53,7 +53,8 @@ def first_params(record: dict[str, object], fresh: models.Params) -> models.Para
     ConfigError if the other run's parameters have changed since the start.
     """
     choice = 'average' if record['checkpoint'] == 'average' else str(*record['steps'])
-    other, _ = _params(Run.open(record['workdir']), choice)
+    run = Run.open(record['workdir'])
+    other = jax.device_get(restore.restore_params(run.config, run.folder, choice)[0])
     if fingerprint(other) != record['params_sha256']:
         raise ConfigError(
             f'--init_from={record["workdir"]}: its checkpoint {choice} has changed since the start'
@@ -110,13 +111,13 @@ def _read(config: Config, init_from: str) -> Start:
         )
     if codec.file == tokenizers.FILE:
         _check_tokenizer(config, run, init_from)
-    params, origin = _params(run, choice or 'scored')
+    params, origin = restore.restore_params(run.config, run.folder, choice or 'scored')
     record = {
         # Absolute, because the training may be resumed from another folder.
         'workdir': folder if '://' in folder else os.path.abspath(folder),
         'checkpoint': origin.name,
         'steps': origin.steps,
-        'params_sha256': fingerprint(params),
+        'params_sha256': fingerprint(jax.device_get(params)),
         'taken': taken,
         'left': left,
     }
@@ -138,8 +139,3 @@ def _check_tokenizer(config: Config, run: Run, init_from: str) -> None:
     named = data.tokenizer_model
     if named and tokenizers.read_given(data, ('source', 'target')).sha256 != codec.sha256:
         raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
-
-
-def _params(run: Run, choice: str) -> tuple[models.Params, restore.Origin]:
-    params, origin = restore.restore_params(run.config, run.folder, choice)
-    return jax.device_get(params), origin
