@@ -53,6 +53,13 @@ def assert_same(batch, other):
         np.testing.assert_array_equal(value, other[name])
 
 
+def shapes_of(made):
+    """Rows, and the width of each field, of every kind of batch."""
+    if isinstance(made, TextBatches):
+        return [(rows.per_batch, *rows.widths.values()) for rows in made.groups]
+    return [made.batch(0)['text'].tokens.shape]
+
+
 def data(mode, **options):
     return Data(**{'batching': mode, 'batch_tokens': 640, 'row_len': 64, 'max_len': 64, **options})
 
@@ -90,7 +97,7 @@ def test_packed_rows_by_hand():
     # 6 source tokens on 7 target tokens: a row of 5 target positions has 5 * 6 / 7 source ones.
     corpus = corpus_of([3, 1, 2], [3, 2, 2])
     made = TextBatches(corpus, data('packed', row_len=5, max_len=5, batch_tokens=20), 4, 0, False)
-    assert made.shapes == [(4, 5, 5)]
+    assert shapes_of(made) == [(4, 5, 5)]
     batch = made.batch(0)
     expected = {
         'source': (
@@ -111,7 +118,7 @@ def test_packed_rows_by_hand():
 def test_bucketed_rows_by_hand():
     corpus = corpus_of([2, 9, 8, 3], [3, 2, 1, 4])
     made = TextBatches(corpus, data('bucketed', max_len=10, batch_tokens=24), 2, 0, False)
-    assert made.shapes == [(2, 8, 8), (2, 10, 10)]
+    assert shapes_of(made) == [(2, 8, 8), (2, 10, 10)]
     assert made.steps_per_epoch == 3
     first, second, third = (made.batch(step) for step in range(3))
     assert first['source'].tokens.tolist() == [[100, 1, *[0] * 6], [*[102] * 7, 1]]
@@ -192,11 +199,11 @@ def test_a_part_is_that_slice_of_the_batch(corpus, mode):
 @pytest.mark.parametrize('mode', MODES)
 def test_rows_are_a_multiple_of_the_microbatches(corpus, mode, microbatches):
     made = TextBatches(corpus, data(mode), microbatches, 0, True)
-    for rows, _, width in made.shapes:
+    for rows, _, width in shapes_of(made):
         per_part = 640 // width // microbatches
         assert rows == microbatches * max(per_part, 1)
     found = {(*b['source'].tokens.shape, b['target'].tokens.shape[1]) for b in map(made.batch, range(99))}
-    assert found == set(made.shapes)
+    assert found == set(shapes_of(made))
 
 
 @pytest.mark.parametrize('mode', MODES)
@@ -227,7 +234,7 @@ def test_bucket_widths():
 
 def test_a_bucket_holds_what_fits_no_smaller_one(corpus):
     made = TextBatches(corpus, data('bucketed'), 1, 0, True)
-    widths = [0, *(width for _, _, width in made.shapes)]
+    widths = [0, *(width for _, _, width in shapes_of(made))]
     for step in range(made.steps_per_epoch):
         batch = made.batch(step)
         width = batch['source'].tokens.shape[1]
@@ -268,7 +275,7 @@ def test_packed_rows_are_nearly_full(lengths, row_len):
     for batch in map(made.batch, range(made.steps_per_epoch)):
         real += sum(np.count_nonzero(batch[side].tokens) for side in SIDES)
         rows += np.count_nonzero(batch['target'].tokens.any(axis=1))
-    share = real / (rows * sum(made.shapes[0][1:]))
+    share = real / (rows * sum(shapes_of(made)[0][1:]))
     assert share >= 0.95
     assert fill(made) == pytest.approx(share)
 
@@ -298,7 +305,7 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
     caplog.clear()
     sinusoidal = configs.replace(config, {'model.positions': 'sinusoidal', 'model.max_len': 512})
     made = task_of(sinusoidal).batches(sinusoidal, dataset, 'dev')
-    assert not caplog.text and max(max(shape[1:]) for shape in made.shapes) >= 70
+    assert not caplog.text and max(max(shape[1:]) for shape in shapes_of(made)) >= 70
 
 
 def tokens_an_update(corpus, config):
@@ -436,7 +443,7 @@ def test_one_field(mode):
     lengths = np.random.default_rng(0).integers(1, 60, 300)
     corpus = text_of(lengths)
     made = TextBatches(corpus, data(mode), 2, 0, True)
-    assert {len(shape) for shape in made.shapes} == {2}
+    assert {len(shape) for shape in shapes_of(made)} == {2}
     found, real, positions = [], 0, 0
     for batch in map(made.batch, range(made.steps_per_epoch)):
         assert list(batch) == ['text']
@@ -449,7 +456,7 @@ def test_one_field(mode):
     assert sorted(found) == [corpus.example(i)['text'].tolist() for i in range(300)]
     assert fill(made) == pytest.approx(real / positions)
     if mode == 'packed':
-        assert made.shapes == [(10, 64)]
+        assert shapes_of(made) == [(10, 64)]
         assert fill(made) >= 0.95
 
 
@@ -475,7 +482,7 @@ def running(lengths, train, seed=0, **options):
 def test_running_text_by_hand():
     # Documents of 3, 1 and 6 tokens: 10 to 12, 13, and 14 to 19, in rows of 4.
     made = running([3, 1, 6], False, batch_tokens=16)
-    assert (made.microbatches, made.steps_per_epoch, made.shapes) == (2, 1, [(4, 4)])
+    assert (made.microbatches, made.steps_per_epoch, shapes_of(made)) == (2, 1, [(4, 4)])
     assert made.rows(0) == 4
     rows = made.batch(0)['text']
     assert rows.tokens.tolist() == [[10, 11, 12, 13], [14, 15, 16, 17], [18, 19, 0, 0], [0] * 4]
@@ -544,7 +551,7 @@ def test_running_text_of_a_part_and_of_processes():
 def test_running_rows_are_a_multiple_of_the_microbatches(microbatches):
     options = data('running', row_len=4, batch_tokens=50)
     made = Running(text_of([100]), options, microbatches, 0, True)
-    ((rows, width),) = made.shapes
+    ((rows, width),) = shapes_of(made)
     assert (rows, width) == (microbatches * (12 // microbatches), 4)
     assert made.steps_per_epoch == -(-25 // rows)
 
@@ -552,7 +559,7 @@ def test_running_rows_are_a_multiple_of_the_microbatches(microbatches):
 def test_windows_by_hand():
     # Documents of 7 and 2 tokens; windows of 4 tokens, 3 apart.
     made = Windows(text_of([7, 2]), data('running', row_len=4, batch_tokens=16), 2, 3)
-    assert (made.microbatches, made.steps_per_epoch, made.shapes) == (2, 1, [(4, 4)])
+    assert (made.microbatches, made.steps_per_epoch, shapes_of(made)) == (2, 1, [(4, 4)])
     batch = made.batch(0)
     assert sorted(batch) == ['text', 'weight']
     assert batch['text'].tokens.tolist() == [[10, 11, 12, 13], [13, 14, 15, 16], [17, 18, 0, 0], [0] * 4]
@@ -596,7 +603,7 @@ def test_windows_score_every_token_once(stride):
 
 def test_windows_are_as_wide_as_the_longest_document():
     made = Windows(text_of([3, 5, 2]), data('running', row_len=64, batch_tokens=20), 1, 16)
-    assert made.shapes == [(4, 5)]
+    assert shapes_of(made) == [(4, 5)]
     assert made.batch(0)['text'].tokens.shape == (4, 5)
     # Every token sees all that there is before it.
     assert made.context() == (48, pytest.approx((3 + 10 + 1) / 10))

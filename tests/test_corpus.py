@@ -20,7 +20,7 @@ from transformer.config import ConfigError, Data
 from transformer.data import build, tokenizer
 from transformer.data import cache as corpus_cache
 from transformer.data.fields import Reading, Text
-from transformer.data.sources import generated, reader
+from transformer.data.sources import reader
 
 ENGLISH = [f'{who} sees {what}.' for who in ('He', 'A cat', 'Nobody') for what in ('it', 'a dog')]
 GERMAN = [f'{who} sieht {what}.' for who in ('Er', 'Das Kätzchen', 'Ob') for what in ('es', 'x')]
@@ -180,37 +180,6 @@ def test_grammar_has_a_pronoun_split(tmp_path, monkeypatch):
     assert dataset.manifest['versions']['grammar'] == reader.sentences.VERSION
     monkeypatch.setattr(reader.sentences, 'VERSION', reader.sentences.VERSION + 1)
     assert prepare(data, tmp_path).folder != dataset.folder
-
-
-def test_the_hash_of_the_grammar_is_remembered(tmp_path, monkeypatch):
-    pairs, asked = list(zip(ENGLISH, GERMAN, strict=True)), []
-    monkeypatch.setattr(reader.sentences, 'sentence_pairs', lambda split: asked.append(split) or pairs)
-    data = Data(source='grammar', pieces=300)
-    first = prepare(data, tmp_path)
-    asked.clear()
-    assert prepare(data, tmp_path).manifest == first.manifest and asked == []
-    # For other languages, by other code, and where its file is damaged it is found again.
-    back = dataclasses.replace(data, source_language='de', target_language='en')
-    assert prepare(back, tmp_path).manifest['files']['dev'] != first.manifest['files']['dev'] and asked
-    asked.clear()
-    remembered = set((tmp_path / 'grammar').iterdir())
-    for file, damage in zip(remembered, ('[{}]', '[]', '{', 'null', '[1]', '[{}, {}]', ''), strict=False):
-        file.write_text(damage)
-    assert prepare(data, tmp_path).manifest == first.manifest and sorted(asked) == [
-        'dev',
-        'pronoun',
-        'test',
-        'train',
-    ]
-    asked.clear()
-    monkeypatch.setattr(reader.sentences, 'code_sha256', lambda: 'other')
-    assert prepare(data, tmp_path).manifest == first.manifest and asked
-    assert set((tmp_path / 'grammar').iterdir()) > remembered
-    # A cache that cannot be written still holds the corpus.
-    asked.clear()
-    monkeypatch.setattr(reader.sentences, 'code_sha256', lambda: 'third')
-    monkeypatch.setattr(generated.files, 'write_json', lambda *_: (_ for _ in ()).throw(PermissionError()))
-    assert prepare(data, tmp_path).manifest == first.manifest and asked
 
 
 def test_small_chunks_give_the_same_files(data, tmp_path, monkeypatch):

@@ -37,6 +37,14 @@ def one(data):
     return Reading({'text': Text(data.language, 'data.language')}, ())
 
 
+def origins_of(data, reading, split):
+    return reader.READERS[data.source].origins(data, reading, split)
+
+
+def count(data, reading, split):
+    return reader.count(data, reading, split, [origin.lines for origin in origins_of(data, reading, split)])
+
+
 def texts_of(row):
     return tuple(row.values.values())
 
@@ -47,12 +55,12 @@ def pairs(data, split='train', report=None):
 
 def texts(data, split='train'):
     rows = list(reader.rows(data, one(data), split, reader.Report()))
-    assert reader.count(data, one(data), split, reader.origins(data, one(data), split)) == len(rows)
+    assert count(data, one(data), split) == len(rows)
     return [row.values['text'] for row in rows]
 
 
 def origins(data, split='train'):
-    return reader.origins(data, both(data), split)
+    return origins_of(data, both(data), split)
 
 
 def message(error):
@@ -75,7 +83,7 @@ def test_text_of_several_stems_tells_where_a_pair_stands(tmp_path):
     assert [texts_of(row) for row in found] == [('a', 'x'), ('b', 'y'), ('c', 'z')]
     assert found[2].files == {'source': 'more/train.en', 'target': 'more/train.de'}
     assert [row.line for row in found] == [1, 1, 2]
-    assert reader.count(data, both(data), 'train', origins(data)) == 3
+    assert count(data, both(data), 'train') == 3
 
 
 @pytest.mark.parametrize('block', [1 << 20, 3])
@@ -183,7 +191,7 @@ def test_grammar_in_both_directions(monkeypatch):
     (origin,) = origins(forth, 'dev')
     assert origin == ('grammar/dev', 2, hashlib.sha256(b'a\nx\nb\ny\n').hexdigest())
     assert origin != origins(forth, 'pronoun')[0]
-    assert reader.count(forth, both(forth), 'dev', [origin]) == 2
+    assert count(forth, both(forth), 'dev') == 2
 
 
 def test_grammar_in_one_language(monkeypatch):
@@ -191,7 +199,7 @@ def test_grammar_in_one_language(monkeypatch):
     assert texts(Data(source='grammar', language='de'), 'dev') == ['x', 'y']
     assert texts(Data(source='grammar', language='en'), 'dev') == ['a', 'b']
     german = Data(source='grammar', language='de')
-    (origin,) = reader.origins(german, one(german), 'dev')
+    (origin,) = origins_of(german, one(german), 'dev')
     assert origin == ('grammar/dev', 2, hashlib.sha256(b'x\ny\n').hexdigest())
     with pytest.raises(ConfigError) as error:
         texts(Data(source='grammar', language='fr'), 'dev')
@@ -216,15 +224,13 @@ def test_grammar_has_two_languages():
 
 
 def test_splits():
-    three = ('train', 'dev', 'test')
-    pair, grammar = Data(source='text'), Data(source='grammar')
-    assert reader.splits(pair, both(pair)) == three
-    assert reader.splits(grammar, both(grammar)) == (*three, 'pronoun')
-    german = Data(source='grammar', language='de')
-    assert reader.splits(german, one(german)) == three
-    english = Data(source='grammar', **GERMAN_TO_ENGLISH)
-    assert reader.splits(english, both(english)) == three
-    assert reader.splits(Data(), both(Data())) == three
+    three, languages = ('train', 'dev', 'test'), {'source': 'en', 'target': 'de'}
+    splits = lambda source, **languages: reader.READERS[source].splits(
+        Reading({name: Text(language, '') for name, language in languages.items()}, ())
+    )
+    assert splits('text', **languages) == splits('tfds', **languages) == three
+    assert splits('grammar', **languages) == (*three, 'pronoun')
+    assert splits('grammar', text='de') == splits('grammar', source='de', target='en') == three
 
 
 def test_text_of_one_language_or_of_whole_names(tmp_path):
@@ -242,7 +248,7 @@ def test_text_of_one_language_or_of_whole_names(tmp_path):
     ]
     assert report.first == {'empty': ['input.txt:2']}
     assert texts(plain, 'dev') == ['a', '', 'b']
-    assert [origin[:2] for origin in reader.origins(plain, one(plain), 'train')] == [
+    assert [origin[:2] for origin in origins_of(plain, one(plain), 'train')] == [
         ('input.txt', 3),
         ('more.txt.gz', 1),
     ]
@@ -264,10 +270,10 @@ def test_slices_of_lines(tmp_path, part, expected):
     data = text(tmp_path, train=f'a{part},b')
     assert pairs(data) == [*list(zip(english, german, strict=True))[expected], ('e', 'd')]
     found = origins(data)
-    count = expected.stop - expected.start
+    number = expected.stop - expected.start
     digest = hashlib.sha256('\n'.join(german).encode()).hexdigest()
-    assert found[1] == (f'a.de{part}', count, digest)
-    assert reader.count(data, both(data), 'train', found) == count + 1
+    assert found[1] == (f'a.de{part}', number, digest)
+    assert count(data, both(data), 'train') == number + 1
     rows = list(reader.rows(data, both(data), 'train', reader.Report()))
     assert rows[0].line == expected.start + 1
     assert rows[0].files == {'source': 'a.en', 'target': 'a.de'}
@@ -313,10 +319,10 @@ def test_files_are_documents(tmp_path):
     assert texts(data, 'dev') == [content[1:10]]
     assert texts(data, 'test') == [content[10:], ' \n', 'x']
     digest = hashlib.sha256(content.encode()).hexdigest()
-    half, blank, packed = reader.origins(data, one(data), 'test')
+    half, blank, packed = origins_of(data, one(data), 'test')
     assert half == ('a[50%:]', 1, digest)
     assert (blank[:2], packed[:2]) == (('c', 1), ('b.gz', 1))
-    assert reader.origins(data, one(data), 'train')[0] == ('a', 3, digest)
+    assert origins_of(data, one(data), 'train')[0] == ('a', 3, digest)
     (tmp_path / 'a').write_bytes(b'one\ntwo\nth\xffree\n')
     with pytest.raises(ConfigError) as error:
         texts(data)
@@ -325,7 +331,7 @@ def test_files_are_documents(tmp_path):
 
 def test_the_grammar_judges_german():
     judge = {
-        (source, language): reader.judge(data := Data(source=source, language=language), one(data))
+        (source, language): reader.READERS[source].judge(one(Data(language=language)))
         for source in ('grammar', 'text', 'tfds')
         for language in ('de', 'en')
     }
@@ -333,7 +339,7 @@ def test_the_grammar_judges_german():
     assert german('Der Hund schläft.')
     assert not german('Den Hund schläft.')
     assert set(judge.values()) == {None}
-    assert reader.judge(Data(source='grammar'), both(Data())) is None
+    assert reader.READERS['grammar'].judge(both(Data())) is None
 
 
 @pytest.fixture(scope='module')
@@ -395,10 +401,10 @@ def test_tfds_origins_are_the_files(dataset):
 
 def test_tfds_facts_are_name_and_version(dataset):
     data = tfds_data(dataset)
-    assert reader.facts(data, both(data)) == {'dataset': {'name': 'tiny_translate/de-en', 'version': '1.0.0'}}
-    assert reader.facts(Data(source='text'), both(data)) == {}
+    found = tfds_source.facts(data, both(data))
+    assert found == {'dataset': {'name': 'tiny_translate/de-en', 'version': '1.0.0'}}
     # There is nothing to download.
-    reader.prepare(data, both(data))
+    tfds_source.prepare(data, both(data))
 
 
 def test_tfds_errors(dataset, tmp_path):

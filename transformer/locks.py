@@ -79,10 +79,7 @@ def _lock(handle: int, wait: float | None, notice: Callable[[], object] | None) 
                 if notice:
                     notice()
                     notice = None
-            if wait is None:
-                fcntl.flock(handle, fcntl.LOCK_EX)
-                return True
-            if time.monotonic() - began > wait:
+            if wait is not None and time.monotonic() - began > wait:
                 raise Held
             time.sleep(_PAUSE)
     except OSError as error:

@@ -17,12 +17,7 @@ from transformer.tokens import Batch, Tokens
 
 @runtime_checkable
 class Batches(Protocol):
-    """The batches of a split; each is a pure function of its step.
-
-    Attributes:
-      microbatches: the equal parts of a batch.
-      steps_per_epoch: the batches of an epoch.
-    """
+    """The batches of a split; each is a pure function of its step."""
 
     microbatches: int
     steps_per_epoch: int
@@ -34,8 +29,8 @@ class Batches(Protocol):
         """Builds the batch of a step, or those of its rows that `part` names: [M rows ...]."""
 
 
-class Order:
-    """Which rows make the batch of a step.
+class Ordered:
+    """The order of a split's rows: which of them make the batch of a step.
 
     In training each epoch permutes the rows of every group, and the batches, by (seed, epoch).
     Otherwise there is one epoch, in order.
@@ -44,47 +39,55 @@ class Order:
       groups: the number of rows of each group, and how many of them make a batch.
     """
 
-    def __init__(self, groups: list[tuple[int, int]], seed: int, train: bool):
-        self._groups = groups
-        self._seed = seed
-        self._train = train
+    def __init__(self, groups: list[tuple[int, int]], microbatches: int, seed: int, train: bool):
+        self.microbatches = microbatches
         self.steps_per_epoch: int = sum(-(-rows // per_batch) for rows, per_batch in groups)
+        self._groups, self._seed, self._train = groups, seed, train
         self._orders: dict[int, tuple[np.ndarray, list[np.ndarray]]] = {}
 
-    def place(self, step: int) -> tuple[int, int, Int[np.ndarray, ' R']]:
-        """Returns the epoch of a step, the group of its batch, and the numbers of its rows in the group."""
+    def rows(self, step: int) -> int:
+        """How many rows the batch of a step has, empty ones included."""
+        return self._groups[self.place(step)[1]][1]
+
+    def place(
+        self, step: int, part: slice = slice(None)
+    ) -> tuple[int, int, Int[np.ndarray, ' present'], Bool[np.ndarray, ' part']]:
+        """Finds the rows of a step's batch, or of a part of it.
+
+        Returns:
+          The epoch, the group, the numbers of the rows in the group, and which places of the part they take.
+
+        Raises:
+          IndexError: the step is negative, or beyond the one epoch of an evaluation.
+        """
         epoch, index = divmod(step, self.steps_per_epoch)
         if step < 0 or (epoch and not self._train):
             raise IndexError(f'no batch of step {step}: there are {self.steps_per_epoch}')
         batches, rows = self._epoch(epoch)
         group, start = batches[index].tolist()
-        return epoch, group, rows[group][start : start + self._groups[group][1]]
+        per_batch = self._groups[group][1]
+        chosen, wanted = rows[group][start : start + per_batch], np.arange(per_batch)[part]
+        exists = wanted < len(chosen)
+        return epoch, group, chosen[wanted[exists]], exists
 
     def _epoch(self, epoch: int) -> tuple[Int[np.ndarray, 'steps 2'], list[np.ndarray]]:
         """Returns the (group, first row) of each step, and the order of the rows of each group."""
-        known = self._orders.get(epoch)
-        if known is not None:
-            return known
-        starts = [
-            (group, start)
-            for group, (rows, per_batch) in enumerate(self._groups)
-            for start in range(0, rows, per_batch)
-        ]
-        batches = np.array(starts)
-        orders = [np.arange(rows) for rows, _ in self._groups]
-        if self._train:
-            batches = batches[permutation(len(batches), self._seed, epoch, 0)]
-            orders = [
-                permutation(rows, self._seed, epoch, number)
-                for number, (rows, _) in enumerate(self._groups, 1)
-            ]
-        # The epoch before stays: what is fetched ahead may be of the next one already.
-        kept = {old: order for old, order in self._orders.items() if old == epoch - 1}
-        self._orders = {**kept, epoch: (batches, orders)}
-        return batches, orders
+        if epoch not in self._orders:
+            counts = [rows for rows, _ in self._groups]
+            batches = np.array(
+                [(g, start) for g, (rows, size) in enumerate(self._groups) for start in range(0, rows, size)]
+            )
+            orders = [np.arange(rows) for rows in counts]
+            if self._train:
+                batches = batches[permutation(len(batches), self._seed, epoch, 0)]
+                orders = [permutation(n, self._seed, epoch, number) for number, n in enumerate(counts, 1)]
+            # The epoch before stays: what is fetched ahead may be of the next one already.
+            kept = {old: order for old, order in self._orders.items() if old == epoch - 1}
+            self._orders = {**kept, epoch: (batches, orders)}
+        return self._orders[epoch]
 
 
-class TextBatches:
+class TextBatches(Ordered):
     """The batches of a split's examples, by step.
 
     Every epoch holds every example once, in rows that `data.batching` lays out: *packed*, several
@@ -100,41 +103,17 @@ class TextBatches:
 
     def __init__(self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool):
         self.corpus = corpus
-        self.microbatches = microbatches
         self.groups: list[Rows] = (
             packed(corpus, data, microbatches, seed)
             if data.batching == 'packed'
             else bucketed(corpus, data, microbatches)
         )
-        self._order = Order([(len(rows), rows.per_batch) for rows in self.groups], seed, train)
-        self.steps_per_epoch = self._order.steps_per_epoch
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Rows, and the width of each field, of every kind of batch."""
-        return [(rows.per_batch, *rows.widths.values()) for rows in self.groups]
-
-    def rows(self, step: int) -> int:
-        """How many rows the batch of a step has, empty ones counted."""
-        return self.groups[self._order.place(step)[1]].per_batch
-
-    def noise(self, seed: int, split: str, step: int, part: slice, n: int):
-        rows = np.arange(self.rows(step))[part]
-        key = (0, step) if split == 'train' else (1 + ['dev', 'test', 'pronoun', 'given'].index(split), step)
-        return np.stack([random_bits(n, seed, *key, int(r)) for r in rows])
+        super().__init__([(len(rows), rows.per_batch) for rows in self.groups], microbatches, seed, train)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens]:
-        """Builds the batch of a step, or those of its rows that `part` names.
-
-        Returns:
-          The rows of every field, int32; segments count the examples of a row.
-
-        Raises:
-          IndexError: the step is negative, or beyond the one epoch of an evaluation.
-        """
-        _, group, chosen = self._order.place(step)
+        """The rows of every field, int32; segments count the examples of a row."""
+        _, group, present, exists = self.place(step, part)
         rows = self.groups[group]
-        present, exists = part_of(chosen, rows.per_batch, part)
         counts = np.zeros(len(exists), np.int64)
         counts[exists] = rows.offsets[present + 1] - rows.offsets[present]
         members = rows.members[spans(rows.offsets[present], counts[exists])]
@@ -144,7 +123,7 @@ class TextBatches:
         }
 
 
-class Running:
+class Running(Ordered):
     """The batches of the running text of a one-field split, by step.
 
     The examples follow one another in one text, which is cut into rows of `data.row_len` tokens. An
@@ -157,34 +136,15 @@ class Running:
     """
 
     def __init__(self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool):
-        self.microbatches = microbatches
         ((self._name, self._text),) = corpus.fields.items()
-        self._seed = seed
-        self._train = train
         self._width = data.row_len
-        self._per_batch = rows_per_batch(data, data.row_len, microbatches)
         rows = -(-len(self._text.tokens) // data.row_len)
-        self._order = Order([(rows, self._per_batch)], seed, train)
-        self.steps_per_epoch = self._order.steps_per_epoch
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Rows and width of a batch: all are alike."""
-        return [(self._per_batch, self._width)]
-
-    def rows(self, step: int) -> int:
-        """How many rows the batch of a step has, empty ones counted."""
-        del step
-        return self._per_batch
+        per_batch = rows_per_batch(data, data.row_len, microbatches)
+        super().__init__([(rows, per_batch)], microbatches, seed, train)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens]:
-        """Builds the batch of a step, or those of its rows that `part` names.
-
-        Raises:
-          IndexError: the step is negative, or beyond the one epoch of an evaluation.
-        """
-        epoch, _, chosen = self._order.place(step)
-        present, exists = part_of(chosen, self._per_batch, part)
+        """The rows of the field."""
+        epoch, _, present, exists = self.place(step, part)
         size = len(self._text.tokens)
         column = np.arange(self._width)
         read = present[:, None] * self._width + column
@@ -211,7 +171,7 @@ class Running:
         return int(random_bits(1, self._seed, epoch, 2)[0] % self._width) if self._train else 0
 
 
-class Windows:
+class Windows(Ordered):
     """The batches of an evaluation of a one-field split, in which tokens are scored once, by step.
 
     A window of `data.row_len` tokens begins every `stride` tokens of an example, until one reaches its
@@ -223,7 +183,6 @@ class Windows:
     """
 
     def __init__(self, corpus: Split, data: Data, microbatches: int, stride: int):
-        self.microbatches = microbatches
         ((self._name, self._text),) = corpus.fields.items()
         lengths, row_len = self._text.lengths, data.row_len
         counts = 1 + np.maximum(-(-(lengths - row_len) // stride), 0)
@@ -235,31 +194,12 @@ class Windows:
         self._unscored = np.where(number > 0, row_len - stride, 0)
         self._least = row_len - stride
         self._width = int(self._lengths.max())
-        self._per_batch = rows_per_batch(data, self._width, microbatches)
-        self._order = Order([(len(start), self._per_batch)], seed=0, train=False)
-        self.steps_per_epoch = self._order.steps_per_epoch
-
-    @property
-    def shapes(self) -> list[tuple[int, ...]]:
-        """Rows and width of a batch: all are alike."""
-        return [(self._per_batch, self._width)]
-
-    def rows(self, step: int) -> int:
-        """How many rows the batch of a step has, empty ones counted."""
-        del step
-        return self._per_batch
+        per_batch = rows_per_batch(data, self._width, microbatches)
+        super().__init__([(len(start), per_batch)], microbatches, seed=0, train=False)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Float[np.ndarray, 'R S']]:
-        """Builds the batch of a step, or those of its rows that `part` names.
-
-        Returns:
-          The rows of the field, one segment each, and as `weight` 1 where a token is scored, else 0.
-
-        Raises:
-          IndexError: there is no such step.
-        """
-        _, _, chosen = self._order.place(step)
-        present, exists = part_of(chosen, self._per_batch, part)
+        """The rows of the field, one segment each; `weight` is 1 where a token is scored, else 0."""
+        _, _, present, exists = self.place(step, part)
         column = np.arange(self._width)
         real = np.zeros((len(exists), self._width), bool)
         real[exists] = column < self._lengths[present, None]
@@ -275,12 +215,7 @@ class Windows:
         return {self._name: rows, 'weight': weight}
 
     def context(self) -> tuple[int, float]:
-        """How many earlier tokens of its example a scored token sees.
-
-        Returns:
-          The least of those that do not see all there are (`data.row_len - stride`), and the mean of
-          all.
-        """
+        """How many earlier tokens a scored token sees: at least, if it does not see all, and on average."""
         first, last = self._unscored, self._lengths - 1
         scored = last + 1 - first
         return self._least, float(((first + last) * scored).sum() / 2 / scored.sum())
@@ -291,15 +226,6 @@ def fill(batches: TextBatches) -> float:
     tokens = sum(len(field.tokens) for field in batches.corpus.fields.values())
     positions = sum(len(rows) * sum(rows.widths.values()) for rows in batches.groups)
     return tokens / positions
-
-
-def part_of(
-    chosen: Int[np.ndarray, ' R'], per_batch: int, part: slice
-) -> tuple[Int[np.ndarray, ' present'], Bool[np.ndarray, ' part']]:
-    """Returns the rows of a part of a batch, and which places of the part they take."""
-    wanted = np.arange(per_batch)[part]
-    exists = wanted < len(chosen)
-    return chosen[wanted[exists]], exists
 
 
 def _masked(

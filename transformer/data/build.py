@@ -6,7 +6,6 @@ import itertools
 import json
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import BinaryIO
 
 import numpy as np
 from jaxtyping import Shaped
@@ -17,9 +16,9 @@ from transformer.data import codec as codecs
 from transformer.data import manifest as manifests
 from transformer.data import tokenizer
 from transformer.data.codec import Codec, Labels, NoCodec
-from transformer.data.fields import Reading, Row, Text
+from transformer.data.dataset import Ids, ragged
+from transformer.data.fields import Reading, Row
 from transformer.data.sources import reader
-from transformer.data.sources import text as text_files
 from transformer.data.tokenizer import AnyTokenizer
 
 DROPS = 'drops.tsv'
@@ -29,8 +28,6 @@ _REPORTED = 10_000  # rows between two reports of what the tokenizer has read
 _TRAINED_ON = 4_000_000  # the most sentences that the tokenizer learns from
 
 Progress = Callable[[str, int, int], None]
-Ids = Sequence[int] | np.ndarray
-OpenFile = Callable[[str], BinaryIO]
 
 
 def write(
@@ -41,16 +38,9 @@ def write(
     progress: Progress,
     given: AnyTokenizer | None = None,
 ) -> None:
-    """Fills a folder; the manifest is written last.
+    """Fills a folder; the manifest, which begins with `identity`, is written last.
 
     If an earlier call was interrupted, its tokenizer is used again and everything else is made anew.
-
-    Args:
-      identity: what determines the content; the manifest begins with it.
-      progress, given: as for `cache.prepare`.
-
-    Raises:
-      ConfigError: bad or too little data.
     """
     codec = _read_codec(folder)
     for path in folder.iterdir():
@@ -62,14 +52,11 @@ def write(
         codec = given or _make_codec(data, reading, identity, progress)
         if codec.file:
             files.write_bytes(folder / codec.file, codec.content, durable=True)
-    splits = {}
     with (folder / DROPS).open('w', encoding='utf-8', newline='') as drops:
-        for split, origins in identity['files'].items():
-            total = _count(data, reading, split, origins)
-            with contextlib.ExitStack() as stack:
-                open_file = lambda name, stack=stack: stack.enter_context((folder / name).open('wb'))
-                writer = _SplitWriter(data, reading, split, codec, identity, open_file)
-                splits[split] = _write_split(writer, total, drops, progress)
+        splits = {
+            split: _write_split(data, reading, split, identity, codec, folder, drops, progress)
+            for split in identity['files']
+        }
     manifest = {
         **identity,
         'tokenizer_sha256': codec.sha256,
@@ -91,23 +78,13 @@ def _read_codec(folder: pathlib.Path) -> Codec | None:
 
 
 def _check_scored_splits(data: Data, reading: Reading, origins: dict[str, list[dict]]) -> None:
-    """Reads every split but train, to find bad text before the long preparation of the training text.
-
-    Raises:
-      ConfigError: a file is empty, not UTF-8, or has fewer lines than the other fields' files.
-    """
-    for split, files_read in origins.items():
-        if split == 'train':
-            continue
-        for origin in files_read:
+    """Reads every split but train, to find bad text before the long preparation of the training text."""
+    for split in [split for split in origins if split != 'train']:
+        for origin in origins[split]:
             if not origin['lines']:
                 raise ConfigError(f'data.{split}: {origin["name"]} is empty')
         for _ in reader.rows(data, reading, split, reader.Report()):
             pass
-
-
-def _count(data: Data, reading: Reading, split: str, origins: list[dict]) -> int:
-    return reader.count(data, reading, split, [text_files.Origin(**origin) for origin in origins])
 
 
 def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress) -> Codec:
@@ -132,10 +109,11 @@ def _learn_model(
     """
     if data.tokenizer == 'bytes':
         return tokenizer.BYTES
+    lines = [origin['lines'] for origin in origins]
     if data.documents == 'files':
-        number = sum(origin['lines'] for origin in origins[: data.train_pairs])
+        number = sum(lines[: data.train_pairs])
     else:
-        number = _count(data, reading, 'train', origins)
+        number = reader.count(data, reading, 'train', lines)
     every = max(-(-len(fields) * number // _TRAINED_ON), 1)
     # Progress counts the rows read; the last unit stands for learning from them.
     total = -(-number // every) + 1
@@ -163,140 +141,73 @@ def _sentences(data: Data, reading: Reading) -> Iterator[Mapping[str, str]]:
             yield row.values
 
 
-class _Sequences:
-    """Writes sequences one after the other, and the offsets at which they end, after a 0."""
-
-    def __init__(self, content: BinaryIO, offsets: BinaryIO, dtype: np.dtype):
-        self._content, self._offsets, self._dtype = content, offsets, dtype
-        self.size = 0
-        offsets.write(np.zeros(1, '<i8').tobytes())
-
-    def append(self, sequences: Sequence[Ids]) -> None:
-        """Writes further sequences."""
-        lengths = np.fromiter(map(len, sequences), np.int64, len(sequences))
-        self._offsets.write((self.size + np.cumsum(lengths)).astype('<i8').tobytes())
-        arrays = [np.empty(0, self._dtype), *(np.asarray(each, self._dtype) for each in sequences)]
-        self._content.write(np.concatenate(arrays).tobytes())
-        self.size += int(lengths.sum())
-
-
-class _TextWriter:
-    """Writes a text field: its pieces and, outside training, the texts as they came."""
-
-    def __init__(self, data: Data, codec: Codec, open_file: OpenFile, name: str, keep: bool):
-        self._data, self._tokenizer = data, codec.of(name.partition('.')[2])
-        self._pieces = _Sequences(open_file(f'{name}.bin'), open_file(f'{name}_offsets.bin'), dtype_of(codec))
-        self._lines = self._documents = None
-        if keep and data.documents == 'files':
-            offsets = open_file(f'{name}_text_offsets.bin')
-            self._documents = _Sequences(open_file(f'{name}.txt'), offsets, np.dtype(np.uint8))
-        elif keep:
-            self._lines = open_file(f'{name}.txt')
-
-    @property
-    def tokens(self) -> int:
-        """The pieces written."""
-        return self._pieces.size
-
-    def encode(self, rows: Sequence[Row], field: str) -> list[Ids]:
-        """The pieces of each row's text."""
-        return encode(self._data, self._tokenizer, [row.values[field] for row in rows])
-
-    def append(self, encoded: list[Ids], texts: Sequence[str]) -> None:
-        """Writes pieces and texts."""
-        self._pieces.append(encoded)
-        if self._lines:
-            self._lines.write(''.join(f'{text}\n' for text in texts).encode())
-        if self._documents:
-            self._documents.append([np.frombuffer(text.encode(), np.uint8) for text in texts])
-
-
-class _DenseWriter:
-    """Writes a field that has the same shape in every example."""
-
-    tokens = None
-
-    def __init__(self, described: dict, file: BinaryIO):
-        self._dtype, self._file = np.dtype(described['dtype']), file
-        self._numbers = {name: number for number, name in enumerate(described.get('names', ()))}
-
-    def encode(self, rows: Sequence[Row], field: str) -> list[Shaped[np.ndarray, '...'] | int]:
-        """The arrays, or the numbers of the classes."""
-        if not self._numbers:
-            return [row.values[field] for row in rows]
-        for row in rows:
-            if row.values[field] not in self._numbers:
-                raise ConfigError(
-                    f'{row.files[field]}: {row.values[field]!r} is not among the classes '
-                    f'{", ".join(self._numbers)}'
-                )
-        return [self._numbers[row.values[field]] for row in rows]
-
-    def append(self, encoded: list, values: Sequence) -> None:
-        """Writes arrays or numbers."""
-        del values
-        self._file.write(np.asarray(encoded, self._dtype).tobytes())
-
-
-class _SplitWriter:
-    """Writes the rows of a split, each field to its own files."""
-
-    def __init__(
-        self, data: Data, reading: Reading, split: str, codec: Codec, identity: dict, open_file: OpenFile
-    ):
-        self.data, self.reading, self.split, self.count = data, reading, split, 0
-        self._writers = {
-            field: _TextWriter(data, codec, open_file, f'{split}.{field}', split != 'train')
-            if isinstance(kind, Text)
-            else _DenseWriter(identity['fields'][field], open_file(f'{split}.{field}.bin'))
-            for field, kind in reading.fields.items()
-        }
-
-    def append(self, rows: Sequence[Row], report: reader.Report) -> None:
-        """Encodes and writes rows, without those that are too long for training."""
-        encoded = {field: writer.encode(rows, field) for field, writer in self._writers.items()}
-        kept = range(len(rows))
-        # Rows that are cut from running text have room for an example of any length.
-        if self.split == 'train' and self.data.batching != 'running':
-            texts = {field: encoded[field] for field in self.reading.texts()}
-            kept = _drop_long(rows, texts, self.data.max_len, report)
-        for field, writer in self._writers.items():
-            values = [rows[i].values[field] for i in kept]
-            writer.append([encoded[field][i] for i in kept], values)
-        self.count += len(kept)
-
-    def tokens(self) -> dict[str, int]:
-        """The manifest's counts of pieces."""
-        return {f'{field}_tokens': self._writers[field].tokens for field in self.reading.texts()}
-
-
 def _write_split(
-    writer: _SplitWriter, total: int, drops: io.TextIOBase, progress: Progress
+    data: Data,
+    reading: Reading,
+    split: str,
+    identity: dict,
+    codec: Codec,
+    folder: pathlib.Path,
+    drops: io.TextIOBase,
+    progress: Progress,
 ) -> dict[str, object]:
-    """Reads, encodes and writes a split, chunk by chunk.
+    """Reads, encodes and writes a split, chunk by chunk; returns the manifest's entry.
 
-    Returns:
-      The manifest's entry; `pairs` counts the examples, whatever their fields.
+    Its `pairs` counts the examples, whatever their fields.
     """
-    data, reading, split = writer.data, writer.reading, writer.split
     report = reader.Report(drops)
     rows = reader.rows(data, reading, split, report)
+    total = reader.count(data, reading, split, [origin['lines'] for origin in identity['files'][split]])
     size = _DENSE if reading.dense() else _FILES if data.documents == 'files' else _CHUNK
-    done = 0
+    texts, described, dtype = reading.texts(), identity.get('fields', {}), dtype_of(codec)
+    done = count = 0
     progress(split, done, total)
     while chunk := list(itertools.islice(rows, size)):
-        writer.append(chunk, report)
         done += len(chunk)
-        if len(chunk) == size:
+        encoded = {
+            field: encode(data, codec.of(field), [row.values[field] for row in chunk])
+            if field in texts
+            else _to_numbers(chunk, field, described[field].get('names'))
+            for field in reading.fields
+        }
+        # Rows that are cut from running text have room for an example of any length.
+        if split == 'train' and data.batching != 'running':
+            kept = _short_rows(chunk, {field: encoded[field] for field in texts}, data.max_len, report)
+            chunk = [chunk[i] for i in kept]
+            encoded = {field: [values[i] for i in kept] for field, values in encoded.items()}
+        count += len(chunk)
+        for field, values in encoded.items():
+            name = f'{split}.{field}'
+            if field in texts:
+                _append_sequences(folder / f'{name}.bin', folder / f'{name}_offsets.bin', values, dtype)
+            else:
+                _append(folder / f'{name}.bin', np.asarray(values, described[field]['dtype']))
+            if field in texts and split != 'train':
+                _append_raw(data, folder, name, [row.values[field] for row in chunk])
+        if done % size == 0:
             progress(split, done, total)
     progress(split, total, total)
-    if not writer.count:
+    if not count:
         raise ConfigError(f'data.{split}: no example is left; left out {manifests.left_out(report.counts)}')
-    dropped = {rule: {'count': count, 'first': report.first[rule]} for rule, count in report.counts.items()}
-    return {'pairs': writer.count, **writer.tokens(), 'dropped': dropped}
+    bytes_of = {field: (folder / f'{split}.{field}.bin').stat().st_size for field in texts}
+    tokens = {f'{field}_tokens': size // dtype.itemsize for field, size in bytes_of.items()}
+    dropped = {rule: {'count': number, 'first': report.first[rule]} for rule, number in report.counts.items()}
+    return {'pairs': count, **tokens, 'dropped': dropped}
 
 
-def _drop_long(
+def _to_numbers(rows: Sequence[Row], field: str, classes: list[str] | None) -> list:
+    """The values of a dense field; classes become their numbers."""
+    values = [row.values[field] for row in rows]
+    if classes is None:
+        return values
+    numbers = {name: number for number, name in enumerate(classes)}
+    for row, value in zip(rows, values, strict=True):
+        if value not in numbers:
+            raise ConfigError(f'{row.files[field]}: {value!r} is not among the classes {", ".join(classes)}')
+    return [numbers[value] for value in values]
+
+
+def _short_rows(
     rows: Sequence[Row], encoded: Mapping[str, list[Ids]], longest: int, report: reader.Report
 ) -> list[int]:
     """The numbers of the rows in which every text has at most `longest` pieces; the others are reported."""
@@ -308,6 +219,33 @@ def _drop_long(
         else:
             kept.append(i)
     return kept
+
+
+def _append(path: pathlib.Path, array: Shaped[np.ndarray, '...']) -> None:
+    with path.open('ab') as file:
+        file.write(array.tobytes())
+
+
+def _append_sequences(
+    content: pathlib.Path, offsets: pathlib.Path, sequences: Sequence[Ids], dtype: np.dtype
+) -> None:
+    """Adds sequences to one file, and the offsets at which they end, after a 0, to another."""
+    added = ragged(sequences, dtype)
+    content.touch()
+    ends = (content.stat().st_size // dtype.itemsize + added.offsets).astype('<i8')
+    _append(offsets, ends[1:] if offsets.exists() else ends)
+    _append(content, added.tokens)
+
+
+def _append_raw(data: Data, folder: pathlib.Path, name: str, texts: Sequence[str]) -> None:
+    """Adds texts as they came: lines, or files with the offsets at which they end."""
+    if data.documents == 'files':
+        contents = [np.frombuffer(text.encode(), np.uint8) for text in texts]
+        offsets = folder / f'{name}_text_offsets.bin'
+        _append_sequences(folder / f'{name}.txt', offsets, contents, np.dtype(np.uint8))
+    else:
+        lines = ''.join(f'{text}\n' for text in texts).encode()
+        _append(folder / f'{name}.txt', np.frombuffer(lines, np.uint8))
 
 
 def dtype_of(codec: Codec) -> np.dtype:

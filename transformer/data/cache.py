@@ -21,7 +21,7 @@ from transformer.data import manifest as manifests
 from transformer.data.build import Progress
 from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset, read_split
-from transformer.data.fields import Image, Label, Reading
+from transformer.data.fields import Label, Reading
 from transformer.data.sources import reader
 from transformer.data.tokenizer import AnyTokenizer
 
@@ -35,19 +35,11 @@ _STALE = 7 * 24 * 3600.0  # seconds without a change after which an unfinished f
 log = logging.getLogger(__name__)
 
 
-class _Damaged(OSError):
-    """A file of the cache does not match the manifest."""
-
-
-def _silent(stage: str, done: int, total: int) -> None:
-    del stage, done, total
-
-
 def prepare(
     data: Data,
     reading: Reading,
     cache: str | os.PathLike,
-    progress: Progress = _silent,
+    progress: Progress = lambda stage, done, total: None,
     *,
     download: bool = False,
     given: Codec | None = None,
@@ -73,9 +65,12 @@ def prepare(
     """
     reader.check(data, reading)
     if download:
-        reader.prepare(data, reading)
-    given = _given_tokenizer(data, reading, given)
-    identity = _identity(data, reading, given, pathlib.Path(cache))
+        reader.READERS[data.source].prepare(data, reading)
+    if not reading.texts():
+        given = None
+    elif given is None and data.tokenizer_model is not None:
+        given = tokenizer.read_given(data, [*reading.texts()])
+    identity = _identity(data, reading, given)
     folder = pathlib.Path(cache) / files.json_sha256(identity)[:32]
     dataset = _open(folder, logging.DEBUG)
     if dataset:
@@ -87,43 +82,23 @@ def prepare(
         return dataset or _build(data, reading, identity, folder, lock is not None, progress, given)
 
 
-def _given_tokenizer(data: Data, reading: Reading, given: Codec | None) -> AnyTokenizer | None:
-    """The tokenizer that is not learned; None if it must be learned, or if there is no text."""
-    if not reading.texts():
-        return None
-    if data.tokenizer_model is None or given is not None:
-        return given
-    return tokenizer.read_given(data, [*reading.texts()])
-
-
-def _identity(
-    data: Data, reading: Reading, given: AnyTokenizer | None, cache: pathlib.Path
-) -> dict[str, object]:
-    origins = {
-        split: [origin._asdict() for origin in reader.origins(data, reading, split, cache)]
-        for split in reader.splits(data, reading)
-    }
-    dense = {name: _describe(data, field) for name, field in reading.dense().items()}
+def _identity(data: Data, reading: Reading, given: AnyTokenizer | None) -> dict[str, object]:
+    source, dense = reader.READERS[data.source], {}
+    for name, field in reading.dense().items():
+        dense[name] = {'dtype': field.dtype.str, 'shape': [*field.shape]}
+        if isinstance(field, Label):
+            dense[name]['names'] = [*(field.names or source.classes(data))]
     return {
         **{name: getattr(data, name) for name in reading.options},
-        'versions': {
-            'format': FORMAT,
-            'sentencepiece': sentencepiece.__version__,
-            **reader.versions(data),
-        },
-        **reader.facts(data, reading),
+        'versions': {'format': FORMAT, 'sentencepiece': sentencepiece.__version__, **source.versions()},
+        **source.facts(data, reading),
         **({'fields': dense} if dense else {}),
         **({GIVEN: given.sha256} if given else {}),
-        'files': origins,
+        'files': {
+            split: [origin._asdict() for origin in source.origins(data, reading, split)]
+            for split in source.splits(reading)
+        },
     }
-
-
-def _describe(data: Data, field: Label | Image) -> dict[str, object]:
-    """A field's entry in the manifest."""
-    described = {'dtype': field.dtype.str, 'shape': [*field.shape]}
-    if isinstance(field, Label):
-        described['names'] = [*reader.classes(data, field)]
-    return described
 
 
 def _open(folder: pathlib.Path, level: int) -> Dataset | None:
@@ -132,7 +107,7 @@ def _open(folder: pathlib.Path, level: int) -> Dataset | None:
         return None
     try:
         return _read(folder)
-    except (_Damaged, FileNotFoundError) as error:
+    except (RuntimeError, FileNotFoundError) as error:
         log.log(level, '%s: the cache is made again', error)
         return None
 
@@ -144,18 +119,14 @@ def _read(folder: pathlib.Path) -> Dataset:
         manifest = None
     digest = manifest.pop('lock_sha256', None) if isinstance(manifest, dict) else None
     if not digest or digest != files.json_sha256(manifest):
-        raise _Damaged(f'{folder / manifests.FILE} is damaged')
+        raise RuntimeError(f'{folder / manifests.FILE} is damaged')
     for name, digest in manifest['checksums'].items():
         if files.sha256(folder / name) != digest:
-            raise _Damaged(f'{folder / name} is damaged')
+            raise RuntimeError(f'{folder / name} is damaged')
     load = lambda name, dtype: np.memmap(folder / name, dtype, mode='r')
-    file = codecs.file_of(manifest)
-    return Dataset(
-        folder=folder,
-        codec=codecs.read(file, (folder / file).read_bytes() if file else b''),
-        splits={split: read_split(manifest, split, load) for split in manifest['splits']},
-        manifest=manifest,
-    )
+    codec = codecs.read_from(folder, manifest)
+    splits = {split: read_split(manifest, split, load) for split in manifest['splits']}
+    return Dataset(folder, codec, splits, manifest)
 
 
 def _build(
@@ -172,9 +143,8 @@ def _build(
     On a disk that machines share, each machine has its own unfinished folder, because a lock may hold on one
     machine only. Without locks each process has its own, which no other one continues.
     """
-    unfinished = folder.with_name(f'.{folder.name}.{platform.node()}')
-    if not locked:
-        unfinished = unfinished.with_name(f'{unfinished.name}.{uuid.uuid4().hex[:8]}')
+    own = '' if locked else f'.{uuid.uuid4().hex[:8]}'
+    unfinished = folder.with_name(f'.{folder.name}.{platform.node()}{own}')
     _remove_stale(unfinished)
     try:
         unfinished.mkdir(exist_ok=True)
@@ -209,9 +179,7 @@ def _remove_stale(unfinished: pathlib.Path) -> None:
 def _publish(unfinished: pathlib.Path, folder: pathlib.Path) -> Dataset:
     """Renames the finished folder, unless an undamaged folder has the name; a damaged one is removed."""
     if folder.exists() and not _open(folder, logging.DEBUG):
-        damaged = unfinished.with_name(f'{unfinished.name}.damaged')
-        folder.rename(damaged)
-        shutil.rmtree(damaged, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
     try:
         unfinished.rename(folder)
     except OSError:

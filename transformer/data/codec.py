@@ -5,15 +5,12 @@ import json
 from collections.abc import Mapping
 
 from transformer.data import tokenizer
-from transformer.data.tokenizer import ByteTokenizer, SeparateTokenizers, Tokenizer
+from transformer.data.tokenizer import ByteTokenizer, ForAllFields, SeparateTokenizers, Tokenizer
+from transformer.files import Path
 
 
-class Labels:
-    """The names of classes in order; a class's number is its place.
-
-    Attributes:
-      file: its name in a work directory.
-    """
+class Labels(ForAllFields):
+    """The names of classes in order; a class's number is its place."""
 
     file = 'labels.json'
 
@@ -23,17 +20,8 @@ class Labels:
         self.sha256 = hashlib.sha256(self.content).hexdigest()
         self.size = len(names)
 
-    def of(self, field: str) -> 'Labels':
-        """The classes of a field: the same for all."""
-        del field
-        return self
-
     def encode(self, name: str) -> int:
-        """The number of a class.
-
-        Raises:
-          ValueError: there is no such class.
-        """
+        """The number of a class; ValueError if there is no such class."""
         return self.names.index(name)
 
     def decode(self, number: int) -> str:
@@ -41,18 +29,13 @@ class Labels:
         return self.names[number]
 
 
-class NoCodec:
+class NoCodec(ForAllFields):
     """For data whose fields are numbers already; it has no file."""
 
     file = None
     content = b''
     sha256 = hashlib.sha256(content).hexdigest()
     size = 0
-
-    def of(self, field: str) -> 'NoCodec':
-        """The codec of a field: the same for all."""
-        del field
-        return self
 
 
 Codec = Tokenizer | ByteTokenizer | SeparateTokenizers | Labels | NoCodec
@@ -61,19 +44,24 @@ Codec = Tokenizer | ByteTokenizer | SeparateTokenizers | Labels | NoCodec
 FILES = (tokenizer.FILE, Labels.file)
 
 
-def file_of(manifest: Mapping) -> str | None:
-    """The name of the codec's file in a dataset that a manifest describes; None if it has none."""
-    return next((name for name in FILES if name in manifest['checksums']), None)
-
-
-def read(file: str | None, content: bytes) -> Codec:
-    """Builds the codec that a file's name and content describe.
+def read_from(folder: Path, manifest: Mapping) -> Codec:
+    """Reads the codec of a dataset that a manifest describes.
 
     Raises:
-      RuntimeError: the content is damaged.
+      RuntimeError: its file is missing, damaged, or not the manifest's.
     """
-    if file is None:
-        return NoCodec()
+    file = next((name for name in FILES if name in manifest['checksums']), None)
+    try:
+        codec = read(file, (folder / file).read_bytes()) if file else NoCodec()
+    except (OSError, RuntimeError):
+        raise RuntimeError(f'{file} is missing or damaged') from None
+    if codec.sha256 != manifest['tokenizer_sha256']:
+        raise RuntimeError(f'{file} is not the one of data.lock.json')
+    return codec
+
+
+def read(file: str, content: bytes) -> Codec:
+    """Builds the codec that a file's name and content describe; RuntimeError if it is damaged."""
     if file != Labels.file:
         return tokenizer.read(content)
     try:

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,8 @@ from jaxtyping import Int, Integer, Shaped
 from transformer import files
 from transformer.data import manifest as manifests
 from transformer.data.codec import Codec
+
+Ids = Sequence[int] | np.ndarray
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -31,6 +33,13 @@ class Ragged:
     def lengths(self) -> Int[np.ndarray, ' examples']:
         """Pieces of each example, including EOS."""
         return np.diff(self.offsets)
+
+
+def ragged(sequences: Sequence[Ids], dtype: np.dtype) -> Ragged:
+    """Joins sequences, each with its EOS."""
+    arrays = [np.asarray(each, dtype) for each in sequences]
+    tokens = np.concatenate([np.empty(0, dtype), *arrays])
+    return Ragged(tokens, np.cumsum([0, *map(len, arrays)], dtype=np.int64))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -97,16 +106,13 @@ class Dataset:
 def read_split(
     manifest: manifests.Manifest, split: str, load: Callable[[str, np.dtype], Shaped[np.ndarray, ' _']]
 ) -> Split:
-    """Reads a split's arrays, which the manifest describes.
-
-    Args:
-      load: reads the file of a name as a flat array of a dtype.
-    """
+    """Reads a split's arrays, as the manifest describes; `load` reads a file as a flat array of a dtype."""
     fields: dict[str, Ragged | Dense] = {}
     for name in manifests.tokens(manifest, split):
         tokens = load(f'{split}.{name}.bin', np.dtype(manifest['dtype']))
         fields[name] = Ragged(tokens, load(f'{split}.{name}_offsets.bin', np.dtype('<i8')))
-    for name, field in manifests.dense(manifest).items():
+    # Manifests of texts alone have no such entry.
+    for name, field in manifest.get('fields', {}).items():
         values = load(f'{split}.{name}.bin', np.dtype(field['dtype']))
         fields[name] = Dense(values.reshape(-1, *field['shape']))
     return Split(fields)

@@ -5,11 +5,11 @@ import hashlib
 import numpy as np
 from jaxtyping import Shaped
 
-from transformer.data.batches import Order, part_of
+from transformer.data.batches import Ordered
 from transformer.data.dataset import Dense, Split
 
 
-class DenseBatches:
+class DenseBatches(Ordered):
     """The batches of a split's dense fields, by step.
 
     An epoch of training is a permutation by (seed, epoch). Without `train` there is one epoch, in order. The
@@ -22,28 +22,12 @@ class DenseBatches:
     def __init__(self, split: Split, per_batch: int, microbatches: int, seed: int, train: bool):
         if per_batch % microbatches:
             raise ValueError(f'{per_batch} rows are not a multiple of {microbatches} microbatches')
-        self.microbatches = microbatches
         self._fields = {name: field for name, field in split.fields.items() if isinstance(field, Dense)}
-        self._per_batch = per_batch
-        self._order = Order([(len(split), per_batch)], seed, train)
-        self.steps_per_epoch = self._order.steps_per_epoch
-
-    def rows(self, step: int) -> int:
-        """How many rows the batch of a step has, empty ones included."""
-        del step
-        return self._per_batch
+        super().__init__([(len(split), per_batch)], microbatches, seed, train)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Shaped[np.ndarray, 'R ...']]:
-        """Builds the batch of a step, or those of its rows that `part` names.
-
-        Returns:
-          The rows of every field, and `weight`.
-
-        Raises:
-          IndexError: the step is negative, or beyond the one epoch of an evaluation.
-        """
-        _, _, chosen = self._order.place(step)
-        present, exists = part_of(chosen, self._per_batch, part)
+        """The rows of every field, and `weight`."""
+        _, _, present, exists = self.place(step, part)
         batch = {}
         for name, field in self._fields.items():
             batch[name] = np.zeros((len(exists), *field.values.shape[1:]), field.values.dtype)

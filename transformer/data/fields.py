@@ -21,23 +21,12 @@ class Text(NamedTuple):
 
 
 class Label(NamedTuple):
-    """One of several classes, stored as its number.
-
-    Attributes:
-      names: the classes in order; None for those of the source.
-    """
+    """One of several classes, stored as its number; `names` in order, None for those of the source."""
 
     names: tuple[str, ...] | None = None
 
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """A single number."""
-        return ()
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of the number."""
-        return np.dtype('<i4')
+    shape = ()
+    dtype = np.dtype('<i4')
 
 
 class Image(NamedTuple):
@@ -47,15 +36,12 @@ class Image(NamedTuple):
     width: int
     channels: int
 
+    dtype = np.dtype('|u1')
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Height, width, channels."""
         return tuple(self)
-
-    @property
-    def dtype(self) -> np.dtype:
-        """Of a pixel's channel."""
-        return np.dtype('|u1')
 
 
 Field = Text | Label | Image

@@ -47,21 +47,12 @@ def tokens(manifest: Manifest, split: str) -> dict[str, int]:
     return {key.removesuffix('_tokens'): count for key, count in counts if key.endswith('_tokens')}
 
 
-def dense(manifest: Manifest) -> dict[str, dict]:
-    """The `dtype` and `shape` of each field that has the same shape in every example."""
-    # Manifests of texts alone have no such entry.
-    return manifest.get('fields', {})
-
-
 def expected(file: epath.PathLike) -> Manifest | None:
     """Reads the manifest beside a config file, which says what the data must be.
 
     Returns:
       `dataset`, as in data.lock.json, and `pairs_read`, the examples of each split before any was left out;
       each is empty if the file does not have it. None if there is no file.
-
-    Raises:
-      ConfigError: it is not such a file.
     """
     file = epath.Path(file)
     if not file.is_file():

@@ -15,10 +15,7 @@ _CANDIDATES = 512  # cells that are compared for one place of a row
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of one shape: row r holds the examples `members[offsets[r]:offsets[r + 1]]`.
-
-    widths: positions of a row in each field. per_batch: rows of a batch.
-    """
+    """Rows of one shape: row r holds the examples `members[offsets[r]:offsets[r + 1]]`."""
 
     members: Int[np.ndarray, ' examples']
     offsets: Int[np.ndarray, ' rows_and_1']

@@ -11,7 +11,7 @@ from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import build
 from transformer.data.codec import Codec
-from transformer.data.dataset import Dataset, Ragged, Split, read_split
+from transformer.data.dataset import Dataset, Ragged, Split, ragged, read_split
 from transformer.data.manifest import Manifest
 from transformer.data.rows import spans
 from transformer.data.sources import text
@@ -27,10 +27,10 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Given(Dataset):
-    """Texts from a user's files, as the one split `SPLIT`."""
+    """Texts from a user's files, as the one split `SPLIT`; `whole` if they are files, not lines."""
 
     given: Mapping[str, Sequence[str]]
-    contents: Mapping[str, bytes]
+    whole: bool
 
     def texts(self, split: str) -> dict[str, list[str]]:
         """The texts of every field."""
@@ -40,7 +40,7 @@ class Given(Dataset):
     def raw(self, split: str, field: str) -> bytes:
         """The text of a field: its lines, each with a newline, or its file."""
         del split
-        return self.contents[field]
+        return ''.join(text if self.whole else f'{text}\n' for text in self.given[field]).encode()
 
 
 def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenizer) -> Given:
@@ -48,46 +48,25 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenize
 
     Only a newline ends a line. A byte order mark at the beginning and a carriage return before a newline
     are not part of the text.
-
-    Raises:
-      ConfigError: a file is empty, damaged or not UTF-8, or the files differ in their number of lines.
-      OSError: a file cannot be read.
     """
-    by_field, contents = {}, {}
+    whole, by_field, fields = data.documents == 'files', {}, {}
     for field, path in paths.items():
         path = epath.Path(path)
-        if data.documents == 'files':
-            by_field[field] = [text.whole(path)]
-            contents[field] = by_field[field][0].encode()
-        else:
-            by_field[field] = list(text.lines(path))
-            contents[field] = ''.join(f'{line}\n' for line in by_field[field]).encode()
-        if not contents[field]:
+        by_field[field] = [text.whole(path)] if whole else [*text.lines(path)]
+        if not by_field[field] or whole and not by_field[field][0]:
             raise ConfigError(f'{path}: the file is empty')
     counts = {str(paths[field]): len(texts) for field, texts in by_field.items()}
     if len(set(counts.values())) > 1:
         raise ConfigError(', '.join(f'{path} has {count} lines' for path, count in counts.items()))
-    fields = {
-        field: _ragged(build.encode(data, tokenizer.of(field), list(texts)), tokenizer)
-        for field, texts in by_field.items()
-    }
+    for field, texts in by_field.items():
+        encoded = build.encode(data, tokenizer.of(field), texts)
+        fields[field] = ragged(encoded, build.dtype_of(tokenizer))
     folder = epath.Path(next(iter(paths.values()))).parent
-    return Given(folder, tokenizer, {SPLIT: Split(fields)}, {}, by_field, contents)
-
-
-def _ragged(ids: Sequence[build.Ids], tokenizer: AnyTokenizer) -> Ragged:
-    dtype = build.dtype_of(tokenizer)
-    lengths = np.fromiter(map(len, ids), np.int64, len(ids))
-    tokens = np.concatenate([np.empty(0, dtype), *(np.asarray(each, dtype) for each in ids)])
-    return Ragged(tokens, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+    return Given(folder, tokenizer, {SPLIT: Split(fields)}, {}, by_field, whole)
 
 
 def cut(split: Split, longest: int) -> tuple[Split, int]:
-    """Cuts every text to its first `longest` pieces.
-
-    Returns:
-      The examples, and how many of them were longer.
-    """
+    """Cuts every text to its first `longest` pieces; returns also how many examples were longer."""
     fields = {}
     long = np.zeros(len(split), bool)
     for name, field in split.fields.items():
@@ -99,25 +78,16 @@ def cut(split: Split, longest: int) -> tuple[Split, int]:
 
 
 def cut_with_warning(split: Split, longest: int, name: str) -> Split:
-    """Cuts as `cut` does, and warns if there was something to cut.
-
-    Args:
-      name: of the split.
-    """
+    """Cuts as `cut` does, and warns of what was cut in the split of this name."""
     shorter, number = cut(split, longest)
     if number:
-        log.warning(
-            '%s: the loss is of only the first %d pieces of %d very long lines', name, longest, number
-        )
+        message = '%s: the loss is of only the first %d pieces of %d very long lines'
+        log.warning(message, name, longest, number)
     return shorter
 
 
 def keep(folder: epath.Path, dataset: Dataset) -> None:
-    """Copies every split but train, unless they are very large, so that evaluations need no cache.
-
-    Args:
-      folder: of the copy.
-    """
+    """Copies every split but train, unless they are very large, so that evaluations need no cache."""
     names = _files_to_keep(dataset.manifest)
     if sum((dataset.folder / name).stat().st_size for name in names) > _MOST:
         return

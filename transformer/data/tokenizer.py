@@ -8,6 +8,7 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Self
 
 import numpy as np
 import sentencepiece
@@ -57,9 +58,6 @@ def train(sentences: Iterable[str], pieces: int) -> bytes:
 
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of words
     that were tokenised before, so that no detokeniser is needed.
-
-    Raises:
-      ConfigError: the sentences do not allow this number of pieces.
     """
     model = io.BytesIO()
     try:
@@ -82,11 +80,7 @@ def _cause(message: str) -> str:
 
 
 def read(content: bytes) -> 'AnyTokenizer':
-    """Builds the tokenizer that a file's content describes.
-
-    Raises:
-      RuntimeError: the content is damaged.
-    """
+    """Builds the tokenizer that a file's content describes; RuntimeError if it is damaged."""
     if content == BYTES:
         return ByteTokenizer()
     if not content.startswith(_SEPARATE):
@@ -99,13 +93,10 @@ def read(content: bytes) -> 'AnyTokenizer':
 
 
 def read_given(data: Data, fields: Sequence[str]) -> 'Tokenizer | SeparateTokenizers':
-    """Reads the tokenizer that `data.tokenizer_model` names: one file for all fields, or one for each.
-
-    Raises:
-      ConfigError: a file is missing, cannot be read, or does not have `data.pieces` pieces.
-    """
-    names = data.tokenizer_model.split(',') if data.vocabulary == 'separate' else [data.tokenizer_model]
-    wanted = len(fields) if data.vocabulary == 'separate' else 1
+    """Reads the tokenizer that `data.tokenizer_model` names: one file for all fields, or one for each."""
+    separate = data.vocabulary == 'separate'
+    names = data.tokenizer_model.split(',') if separate else [data.tokenizer_model]
+    wanted = len(fields) if separate else 1
     if len(names) != wanted:
         raise ConfigError(
             f'data.tokenizer_model={data.tokenizer_model}: needs {wanted} files, has {len(names)}'
@@ -114,9 +105,7 @@ def read_given(data: Data, fields: Sequence[str]) -> 'Tokenizer | SeparateTokeni
     for name, one in zip(names, found, strict=True):
         if one.size != data.pieces:
             raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer_model={name} has {one.size} pieces')
-    if data.vocabulary == 'joint':
-        return found[0]
-    return SeparateTokenizers(dict(zip(fields, found, strict=True)))
+    return SeparateTokenizers(dict(zip(fields, found, strict=True))) if separate else found[0]
 
 
 def read_foreign(file: epath.PathLike) -> 'Tokenizer':
@@ -125,9 +114,6 @@ def read_foreign(file: epath.PathLike) -> 'Tokenizer':
     Its pieces are put in the order that this code needs: padding, the end, the unknown piece, then all
     others as they were. Missing ones of these three are added, and the start of a sentence is left out, so a
     model of `spm_train` keeps its number of pieces. Texts get the same pieces as from the file.
-
-    Raises:
-      ConfigError: the file cannot be read, or is no SentencePiece model.
     """
     try:
         return Tokenizer(with_symbols_first(epath.Path(file).read_bytes()))
@@ -140,11 +126,7 @@ def read_foreign(file: epath.PathLike) -> 'Tokenizer':
 def with_symbols_first(model: bytes) -> bytes:
     """Moves PAD, EOS and UNK of a SentencePiece model to the numbers that `tokens` gives them.
 
-    Returns:
-      The new model, without a start of a sentence.
-
-    Raises:
-      DecodeError, ValueError: it is not a SentencePiece model.
+    A start of a sentence is left out. DecodeError or ValueError if it is not a SentencePiece model.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     kinds, spec = sentencepiece_model_pb2.ModelProto.SentencePiece, proto.trainer_spec
@@ -164,14 +146,20 @@ def with_symbols_first(model: bytes) -> bytes:
     return proto.SerializeToString(deterministic=True)
 
 
-class Tokenizer:
+class ForAllFields:
+    """A codec that all fields share."""
+
+    def of(self, field: str) -> Self:
+        """The codec of a field."""
+        del field
+        return self
+
+
+class Tokenizer(ForAllFields):
     """Turns text into the pieces of a SentencePiece model and back.
 
     With a model of `train`, `decode(encode(text)) == text` for every text, including blanks and control
     characters. A model from another program may normalise the text.
-
-    Args:
-      content: the model's file.
     """
 
     file = FILE
@@ -181,11 +169,6 @@ class Tokenizer:
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
         self.size: int = self._processor.get_piece_size()
-
-    def of(self, field: str) -> 'Tokenizer':
-        """The tokenizer of a field: the same for all."""
-        del field
-        return self
 
     def encode(self, text: str) -> list[int]:
         """The pieces of one text, with EOS."""
@@ -211,13 +194,10 @@ class Tokenizer:
         return np.concatenate([*arrays, np.array([EOS], np.int32)])
 
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
-        """The text up to the first EOS, without PAD.
+        """The text up to the first EOS, without PAD; with `one_line`, newlines become blanks.
 
         An embedding may have more rows than there are pieces: rows beyond the pieces read as UNK, a double
         question mark.
-
-        Args:
-          one_line: replace newlines by blanks.
         """
         kept = [token if token < self.size else UNK for token in _before_end(ids)]
         text = self._processor.decode(kept)
@@ -263,18 +243,13 @@ class SeparateTokenizers:
         return self._by_field[field]
 
 
-class ByteTokenizer:
+class ByteTokenizer(ForAllFields):
     """Turns text into the bytes of its UTF-8 and back; a byte's piece is its value + 3."""
 
     file = FILE
     content = BYTES
     sha256 = hashlib.sha256(BYTES).hexdigest()
     size = 256 + len(_SYMBOLS)
-
-    def of(self, field: str) -> 'ByteTokenizer':
-        """The tokenizer of a field: the same for all."""
-        del field
-        return self
 
     def encode(self, text: str) -> list[int]:
         """The pieces of one text, with EOS."""
@@ -291,12 +266,9 @@ class ByteTokenizer:
         return np.concatenate([content, np.array([EOS], np.int32)])
 
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
-        """The text up to the first EOS, without PAD.
+        """The text up to the first EOS, without PAD; with `one_line`, newlines become blanks.
 
         Bytes that are not UTF-8, UNK and ids beyond the pieces read as U+FFFD.
-
-        Args:
-          one_line: replace newlines by blanks.
         """
         # 255 is no byte of UTF-8.
         content = bytes(

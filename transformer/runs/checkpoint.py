@@ -9,14 +9,13 @@ when the step is complete.
 
 import concurrent.futures
 import contextlib
-import hashlib
 import itertools
 import json
 import math
 import os
 import shutil
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -27,7 +26,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError
-from transformer.runs.hashes import add_leaf, fingerprint, folder_sha256, named_leaves
+from transformer.runs.hashes import fingerprint, folder_sha256
 
 # Orbax warns about read-only folders, and logs tracebacks of exceptions that it raises anyway.
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
@@ -42,12 +41,12 @@ class DamagedCheckpoint(ConfigError):
 
 
 class Saved(NamedTuple):
-    """The content of a checkpoint; `optimizer` and `ema` are None if they were not read."""
+    """The content of a checkpoint; items that were not read are None."""
 
     step: int
-    params: Any
-    optimizer: Any
     meta: dict[str, Any]
+    params: Any = None
+    optimizer: Any = None
     ema: Any = None
 
 
@@ -61,9 +60,6 @@ class Checkpoints:
       keep: how many of the latest steps are kept, at least 1.
       average: (last, every): the latest `last` multiples of `every` are kept too.
       read_only: whether to leave the folder untouched.
-
-    Raises:
-      OSError: the folder cannot be created.
     """
 
     def __init__(
@@ -102,16 +98,12 @@ class Checkpoints:
     def save(self, step: int, params, optimizer, meta: dict, cost: float | None = None, ema=None) -> None:
         """Saves a step in the background, replacing it if it exists.
 
-        The arrays can be donated as soon as this returns. A save in progress is finished first.
+        The arrays can be donated as soon as this returns. A save in progress is finished first; OSError if it
+        failed.
 
         Args:
-          optimizer: None to save only parameters.
           meta: JSON values to save with the arrays.
           cost: a number such as the dev loss; the step with the lowest finite cost is the best.
-          ema: the moving average of the parameters, if there is one.
-
-        Raises:
-          OSError: the previous save failed.
         """
         if not self._writes:
             return
@@ -125,11 +117,7 @@ class Checkpoints:
         self._pending = self._writer.submit(self._write, int(step), arrays, content)
 
     def wait(self) -> None:
-        """Waits until everything is on disk.
-
-        Raises:
-          OSError: the last save failed.
-        """
+        """Waits until everything is on disk; OSError if the last save failed."""
         error = self._pending and self._pending.exception()
         self._pending = None
         if error:
@@ -150,32 +138,29 @@ class Checkpoints:
         return best_step(self._costs(self.steps()))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
-        """Reads and verifies a step as numpy arrays, which jit and pmap can donate.
+        """Reads and verifies items of a step as numpy arrays, which jit and pmap can donate.
 
         Args:
-          like: `{'params': ..., 'optimizer': ...}`, and `ema` if there is one: trees of shapes and types
-            (ShapeDtypeStruct).
+          like: for each item, `params`, `optimizer` or `ema`, a tree of shapes and types (ShapeDtypeStruct).
 
         Raises:
           DamagedCheckpoint: it cannot be read, or differs from what was saved or from the form of `like`.
         """
         content = self.content(step)
-        trees = {item: self._item(step, item, like[item], content) for item in like}
-        optimizer, ema = trees.get('optimizer'), trees.get('ema')
-        return Saved(step, trees['params'], optimizer, content['meta'], ema)
-
-    def restore_params(self, step: int, like_params, item: str = 'params') -> Saved:
-        """Reads and verifies only the parameters of a step, or `ema`; raises as `restore`."""
-        content = self.content(step)
-        return Saved(step, self._item(step, item, like_params, content), None, content['meta'])
+        trees = {}
+        for item, its_like in like.items():
+            # Without a sharding Orbax returns numpy arrays of the saved shapes, whatever `like` says.
+            shapes = _shapes(its_like)
+            trees[item] = self._read(step, item, ocp.args.StandardRestore(shapes))
+            if fingerprint(trees[item]) != content.get(item) or _shapes(trees[item]) != shapes:
+                raise DamagedCheckpoint(step, f'{item}: not what was saved or asked for')
+        return Saved(step, content['meta'], **trees)
 
     def restore_newest(self, like: dict[str, Any]) -> Saved | None:
         """Reads the newest undamaged step; None if there is no step.
 
-        Newer, damaged steps are moved to `<workdir>/damaged`, with a warning.
-
-        Raises:
-          ConfigError: all steps are damaged; they are not moved.
+        Newer, damaged steps are moved to `<workdir>/damaged`, with a warning. If all steps are damaged, they
+        stay, and this raises ConfigError.
         """
         damaged = []
         for step in reversed(self.steps()):
@@ -196,27 +181,10 @@ class Checkpoints:
     def content(self, step: int) -> dict[str, Any]:
         """Reads and verifies the JSON of a step; raises as `restore`.
 
-        Returns:
-          `step`, `cost` (in older files `dev_loss`), `meta`, and each saved item's fingerprint by its name.
+        It holds `step`, `cost` (in older files `dev_loss`), `meta`, and each item's fingerprint by its name.
         """
         self.wait()
         return self._content(step)
-
-    def stream_params(self, step: int, like_params) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields the parameters of a step one array at a time, sorted by path; raises as `restore`.
-
-        They are verified together after the last one, so results must not be used before.
-        """
-        expected = self.content(step)['params']
-        with self._reading(step, 'params'):
-            self._check_files(step, 'params')
-        digest = hashlib.sha256()
-        for name, like in sorted(named_leaves(like_params).items()):
-            array = self._array(step, name, like)
-            add_leaf(digest, name, array)
-            yield name, array
-        if digest.hexdigest() != expected:
-            raise _unexpected(step, 'params')
 
     def close(self) -> None:
         """Waits, and ends the threads."""
@@ -270,36 +238,13 @@ class Checkpoints:
         self._manager.reload()
 
     def _read(self, step: int, item: str, args):
-        with self._reading(step, item):
-            self._check_files(step, item)
-            return self._manager.restore(step, args=ocp.args.Composite(**{item: args}))[item]
-
-    def _array(self, step: int, name: str, like) -> np.ndarray:
-        """One array of a step's parameters, by its path in `named_leaves`."""
-        tree = like
-        for key in reversed(name.split('/')):
-            tree = {key: tree}
-        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
-        args = ocp.args.PyTreeRestore(item=tree, restore_args=as_numpy, partial_restore=True)
-        with self._reading(step, 'params'):
-            restored = ocp.PyTreeCheckpointHandler().restore(self._folder / str(step) / 'params', args=args)
-            array = jax.tree.leaves(restored)[0]
-            # A missing array is returned as `like` itself.
-            if array is like or _shapes(array) != _shapes(like):
-                raise _unexpected(step, 'params')
-            return array
-
-    def _check_files(self, step: int, item: str) -> None:
         hashes = self._folder / str(step) / 'files.json'
-        # A killed save can leave no such file; the hash in `meta` is still checked.
-        saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
-        if not saved.items() <= folder_sha256(hashes.parent / item).items():
-            raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
-
-    @contextlib.contextmanager
-    def _reading(self, step: int, item: str) -> Iterator[None]:
         try:
-            yield
+            # A killed save can leave no such file; the hash in `meta` is still checked.
+            saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
+            if not saved.items() <= folder_sha256(hashes.parent / item).items():
+                raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
+            return self._manager.restore(step, args=ocp.args.Composite(**{item: args}))[item]
         except DamagedCheckpoint:
             raise
         # Orbax, TensorStore and JSON raise many kinds: KeyError, ValueError, UnicodeError, ...
@@ -308,19 +253,14 @@ class Checkpoints:
 
     def _content(self, step: int) -> dict[str, Any]:
         stored = self._read(step, 'meta', ocp.args.JsonRestore())
-        with self._reading(step, 'meta'):
-            content = stored.get('content')
-            if files.json_sha256(content) != stored.get('sha256') or content['step'] != step:
-                raise DamagedCheckpoint(step, 'meta: not what was saved')
-            return content
-
-    def _item(self, step: int, item: str, like, content: dict[str, Any]):
-        # Without a sharding Orbax returns numpy arrays of the saved shapes, whatever `like` says.
-        shapes = _shapes(like)
-        tree = self._read(step, item, ocp.args.StandardRestore(shapes))
-        if fingerprint(tree) != content[item] or _shapes(tree) != shapes:
-            raise _unexpected(step, item)
-        return tree
+        content = stored.get('content') if isinstance(stored, dict) else None
+        if (
+            not isinstance(content, dict)
+            or files.json_sha256(content) != stored.get('sha256')
+            or content['step'] != step
+        ):
+            raise DamagedCheckpoint(step, 'meta: not what was saved')
+        return content
 
     def _should_preserve(self, checkpoints, *, context) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
@@ -337,10 +277,6 @@ class Checkpoints:
         return costs
 
 
-def _unexpected(step: int, item: str) -> DamagedCheckpoint:
-    return DamagedCheckpoint(step, f'{item}: not what was saved or asked for')
-
-
 def _shapes(tree):
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), tree)
 
@@ -348,13 +284,7 @@ def _shapes(tree):
 def retained_steps(
     steps: Iterable[int], costs: Mapping[int, float | None], keep: int, average: tuple[int, int]
 ) -> set[int]:
-    """The steps that are kept: the latest, the best, and those that will be averaged.
-
-    Args:
-      costs: the cost of each step, such as the dev loss; None or missing if unknown.
-      keep: how many of the latest steps are kept, at least 1.
-      average: (last, every): the latest `last` multiples of `every` are kept, as `averaged_steps` needs.
-    """
+    """The steps that are kept: the latest `keep`, the best, and those that `averaged_steps` will name."""
     last, every = average
     ascending = sorted(steps)
     averaged = [step for step in ascending if step % every == 0][-last:] if last else []

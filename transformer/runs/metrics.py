@@ -81,9 +81,6 @@ class Metrics:
       steps: the last step of the training.
       on_metrics: called with each step and its numbers.
       header: lines to show first.
-
-    Raises:
-      ConfigError: metrics.jsonl has a line that is not an object with a step.
     """
 
     def __init__(

@@ -19,11 +19,7 @@ LOCK = '.lock'
 
 
 class Owner(NamedTuple):
-    """A process that writes a work directory.
-
-    Attributes:
-      born: when it began; distinguishes it from a later process with the same number.
-    """
+    """A process that writes a work directory; `born` distinguishes it from a later one of the same number."""
 
     host: str
     pid: int
@@ -41,10 +37,6 @@ def hold(folder: epath.Path) -> Iterator[None]:
     The system's lock on the file `.lock` decides; it ends with its process, however that ends. The file also
     names the owner. Where the file system has no locks, that name alone decides: the owner is assumed to be
     alive unless it ran on this host and is gone. In a distributed training the first process is the owner.
-
-    Raises:
-      ConfigError: another process owns the directory.
-      OSError: the file cannot be written.
     """
     if not parallel.is_primary():
         yield
@@ -52,7 +44,8 @@ def hold(folder: epath.Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / LOCK
     with _lock(file) as locked:
-        before, ours = _read(file), _this_process()
+        before, now = _read(file), datetime.datetime.now().astimezone().isoformat(' ', 'seconds')
+        ours = Owner(platform.node(), os.getpid(), now, _born(os.getpid()))
         if not locked:
             logging.warning('%s: no locks here; only this file tells others who writes', file)
         elif before and before.host != ours.host:
@@ -101,11 +94,6 @@ def _read(file: epath.Path) -> Owner | None:
         return Owner(**json.loads(file.read_text()))
     except (OSError, ValueError, TypeError):
         return None
-
-
-def _this_process() -> Owner:
-    now = datetime.datetime.now().astimezone().isoformat(' ', 'seconds')
-    return Owner(platform.node(), os.getpid(), now, _born(os.getpid()))
 
 
 def _may_run(owner: Owner) -> bool:

@@ -24,17 +24,10 @@ PACKAGES = (
 
 
 def start(folder: str, *, distributed: bool) -> epath.Path:
-    """Joins the run's other processes, and turns on the compilation cache.
-
-    Args:
-      folder: the work directory.
-      distributed: whether the run has several processes.
+    """Joins the run's other processes if it is distributed, and turns on the compilation cache.
 
     Returns:
       The work directory as a path, local or remote.
-
-    Raises:
-      ConfigError: the other processes cannot be joined.
     """
     if distributed:
         parallel.join_processes()
@@ -53,8 +46,7 @@ def keep_programs() -> None:
 
 def cache_folder() -> epath.Path:
     """The folder for corpora and compiled programs: $TRANSFORMER_CACHE, or one in the user's cache."""
-    chosen = os.environ.get('TRANSFORMER_CACHE')
-    if chosen:
+    if chosen := os.environ.get('TRANSFORMER_CACHE'):
         return epath.Path(chosen)
     home = os.environ.get('XDG_CACHE_HOME') or epath.Path('~/.cache').expanduser()
     return epath.Path(home) / 'transformer'

@@ -17,7 +17,6 @@ from transformer.data.codec import Codec
 from transformer.nn import ensemble, models
 from transformer.runs import checkpoint
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
-from transformer.runs.hashes import named_leaves
 from transformer.runs.workdir import Run
 
 # The folder in a work directory with the mean of several checkpoints.
@@ -64,20 +63,15 @@ def load(
         checkpoint of another work directory is named `FOLDER:best`.
       changes: changes of the work directory's config, as for `changed`.
 
-    Raises:
-      ConfigError: there is no such checkpoint, a file is damaged, or an option must not be changed.
     """
     config = configs.portable(changed(run.config, changes or {}), parallel.platform())
     members = [_member(run, config, *member) for member in _members(run, choice)]
-    if len(members) == 1:
-        ((params, origin),) = members
-        return Trained(config, params, run.codec), origin
-    several = tuple(params for params, _ in members)
-    return Trained(config, several, run.codec), _together([origin for _, origin in members])
+    params = tuple(params for params, _ in members) if len(members) > 1 else members[0][0]
+    return Trained(config, params, run.codec), _together([origin for _, origin in members])
 
 
 def _together(origins: Sequence[Origin]) -> Origin:
-    """Joins the origins of an ensemble's members."""
+    """The origin of an ensemble's members, or of one model."""
     names, steps = ','.join(o.name for o in origins), [step for o in origins for step in o.steps]
     return Origin(names, steps, max(o.tokens for o in origins))
 
@@ -96,11 +90,7 @@ def parse_checkpoint(word: str) -> tuple[str, str]:
 
 
 def _members(run: Run, choice: str) -> list[tuple[Run, str]]:
-    """Splits a choice into work directories and checkpoints, one for each member of an ensemble.
-
-    Raises:
-      ConfigError: a name is empty.
-    """
+    """Splits a choice into work directories and checkpoints, one for each member of an ensemble."""
     if not choice:
         raise ConfigError('--checkpoint=: names no checkpoint')
     names = choice.split(',')
@@ -143,11 +133,7 @@ def load_and_report(
 
 
 def changed(config: Config, changes: Mapping[str, object]) -> Config:
-    """Changes options that can differ from the training's.
-
-    Raises:
-      ConfigError: an option must not be changed, or its value is not valid.
-    """
+    """Changes options that can differ from the training's; ConfigError for others."""
     trained = configs.flatten(config)
     for key, value in declare.present_values(configs.OPTIONS, trained | dict(changes)).items():
         if not configs.OPTIONS[key].metadata['free'] and trained[key] != value:
@@ -164,9 +150,6 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
 
     Returns:
       The steps averaged.
-
-    Raises:
-      ConfigError: one of them is missing or damaged; nothing is changed then.
     """
     folder, config = run.folder, run.config
     if config.train.ema:
@@ -200,30 +183,20 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
 def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
     """Computes the mean of the parameters of several steps (§6.1), equal to `numpy.mean`'s.
 
-    Beside the mean, only one array of one checkpoint is in memory at a time.
-
-    Args:
-      like_params: a tree of shapes and types (ShapeDtypeStruct).
-
-    Returns:
-      The mean, with the last step's number and `meta`, to which the steps and the fingerprints of their
-      parameters are added.
-
-    Raises:
-      DamagedCheckpoint: a step is missing or damaged.
+    Only one checkpoint is in memory beside the mean. `meta` is the last step's, with the steps and the
+    fingerprints of their parameters. A missing or damaged step raises DamagedCheckpoint.
     """
     contents = {step: checkpoints.content(step) for step in steps}
-    totals = {name: np.zeros(like.shape, like.dtype) for name, like in named_leaves(like_params).items()}
+    total = jax.tree.map(lambda like: np.zeros(like.shape, like.dtype), like_params)
     for step in steps:
-        for name, array in checkpoints.stream_params(step, like_params):
-            totals[name] += array
-    for total in totals.values():
-        total /= len(steps)
-    params = jax.tree.unflatten(jax.tree.structure(like_params), totals.values())
+        params = checkpoints.restore(step, {'params': like_params}).params
+        jax.tree.map(lambda a, b: np.add(a, b, out=a), total, params)
+        # Before the next one is read.
+        del params
+    jax.tree.map(lambda a: np.divide(a, len(steps), out=a), total)
     hashes = {str(step): content['params'] for step, content in contents.items()}
     last = max(steps)
-    meta = {**contents[last]['meta'], 'averaged': list(steps), 'params_sha256': hashes}
-    return Saved(last, params, None, meta)
+    return Saved(last, {**contents[last]['meta'], 'averaged': list(steps), 'params_sha256': hashes}, total)
 
 
 def scored(config: Config, folder: epath.Path) -> str:
@@ -236,30 +209,23 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
 
     Args:
       choice: scored, best (the latest if no cost is known), latest, average, or a step.
-
-    Raises:
-      ConfigError: there is no such checkpoint, or it is damaged.
     """
     shapes = models.parameter_shapes(config)
     with _chosen(config, folder, choice) as (checkpoints, step, name):
         # The training evaluated the moving average.
         item = 'ema' if config.train.ema and name != 'average' else 'params'
-        saved = checkpoints.restore_params(step, shapes, item)
-        return parallel.replicate(saved.params), _origin(name, step, saved.meta)
+        saved = checkpoints.restore(step, {item: shapes})
+        return parallel.replicate(getattr(saved, item)), _origin(name, step, saved.meta)
 
 
 def origin(run: Run, choice: str) -> Origin:
-    """Returns the origin of the parameters that `load` would restore.
-
-    Raises:
-      ConfigError: there is no such checkpoint.
-    """
+    """The origin of the parameters that `load` would restore; ConfigError if there is no such checkpoint."""
     origins = []
     for other, own in _members(run, choice):
         with _chosen(other.config, other.folder, own) as (checkpoints, step, name):
             its_origin = _origin(name, step, checkpoints.content(step)['meta'])
         origins.append(its_origin if other is run else _of_another(other, its_origin))
-    return _together(origins) if len(origins) > 1 else origins[0]
+    return _together(origins)
 
 
 def _origin(name: str, step: int, meta: Mapping) -> Origin:
@@ -270,25 +236,19 @@ def _origin(name: str, step: int, meta: Mapping) -> Origin:
 def _chosen(config: Config, folder: epath.Path, choice: str) -> Iterator[tuple[Checkpoints, int, str]]:
     """Opens the folder of the chosen checkpoint; yields it, the step there, and the checkpoint's name."""
     name = scored(config, folder) if choice == 'scored' else choice
-    if name == 'average' and not (folder / AVERAGE).exists():
-        raise ConfigError(f'{folder}: has no average; run.py average makes one')
     averaged = name == 'average'
+    if averaged and not (folder / AVERAGE).exists():
+        raise ConfigError(f'{folder}: has no average; run.py average makes one')
     with _opened(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
-        yield checkpoints, 0 if averaged else _step(folder, checkpoints, name), name
-
-
-def _step(folder: epath.Path, checkpoints: Checkpoints, choice: str) -> int:
-    """The step of a choice: best, latest or a step."""
-    steps = checkpoints.steps()
-    named = {'latest': checkpoints.latest(), 'best': checkpoints.best() or checkpoints.latest()}
-    step = named.get(choice, int(choice) if choice.isdecimal() else None)
-    if step not in steps:
-        held = ', '.join(map(str, steps))
-        raise ConfigError(
-            f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average or one of the '
-            f'steps {held}'
-        )
-    return step
+        steps, latest = checkpoints.steps(), checkpoints.latest()
+        named = {'average': 0, 'latest': latest, 'best': checkpoints.best() or latest}
+        step = named.get(name, int(name) if name.isdecimal() else None)
+        if step not in steps:
+            raise ConfigError(
+                f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average or one of the '
+                f'steps {", ".join(map(str, steps))}'
+            )
+        yield checkpoints, step, name
 
 
 @contextlib.contextmanager

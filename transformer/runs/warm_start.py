@@ -36,10 +36,6 @@ def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | 
     Args:
       init_from: another work directory, or `WORKDIR:CHECKPOINT`; if None, an existing work directory keeps
         its start.
-
-    Raises:
-      ConfigError: the run does not exist, its tokenizer does not match the config, it shares no parameter
-        with the new model, or the work directory has another start.
     """
     run = Run.open(folder) if (folder / 'config.json').exists() else None
     if init_from is None:
@@ -52,17 +48,13 @@ def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | 
 
 
 def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
-    """Returns the parameters before the first update: the other run's where they fit, else fresh ones.
+    """Returns the parameters before the first update: the other run's where they fit, else `fresh` ones.
 
-    Args:
-      record: of a `Start`.
-      fresh: the new model's parameters, drawn with its seed.
-
-    Raises:
-      ConfigError: the other run's parameters cannot be read, or have changed.
+    ConfigError if the other run's parameters have changed since the start.
     """
     choice = 'average' if record['checkpoint'] == 'average' else str(*record['steps'])
-    other, _ = _params(Run.open(record['workdir']), choice)
+    run = Run.open(record['workdir'])
+    other = jax.device_get(restore.restore_params(run.config, run.folder, choice)[0])
     if fingerprint(other) != record['params_sha256']:
         raise ConfigError(
             f'--init_from={record["workdir"]}: its checkpoint {choice} has changed since the start'
@@ -71,14 +63,7 @@ def first_params(record: dict[str, object], fresh: models.Params) -> models.Para
 
 
 def compare_leaves(own, other) -> tuple[list[str], dict[str, str]]:
-    """Finds the leaves that two trees share: the same name, shape and type.
-
-    Args:
-      own, other: trees of arrays, or of shapes and types.
-
-    Returns:
-      The names of the shared leaves, and the reason for every other leaf.
-    """
+    """Finds the leaves of equal name, shape and type in both trees; gives a reason for every other one."""
     here, there = named_leaves(own), named_leaves(other)
     left = {}
     for name in sorted(here.keys() | there.keys()):
@@ -105,12 +90,9 @@ def describe(record: dict[str, object]) -> Iterator[str]:
         f'starts from {record["workdir"]}, checkpoint {record["checkpoint"]} (step {steps}): '
         f'{len(record["taken"])} arrays taken, {len(record["left"])} left out'
     )
-    groups: dict[str, list[str]] = {}
-    for name, reason in record['left'].items():
-        groups.setdefault(reason, []).append(name)
-    for reason, names in groups.items():
-        more = f' and {len(names) - 1} more' if len(names) > 1 else ''
-        yield f'  {reason}: {names[0]}{more}'
+    for reason in dict.fromkeys(record['left'].values()):
+        first, *others = [name for name, its_reason in record['left'].items() if its_reason == reason]
+        yield f'  {reason}: {first}' + (f' and {len(others)} more' if others else '')
 
 
 def _form(leaf) -> str:
@@ -123,19 +105,19 @@ def _read(config: Config, init_from: str) -> Start:
     other, codec = run.config, run.codec
     taken, left = compare_leaves(models.parameter_shapes(config), models.parameter_shapes(other))
     if not taken:
+        name, reason = next(iter(left.items()))
         raise ConfigError(
-            f'--init_from={init_from}: shares no parameter with the new model; '
-            f'first: {"; ".join(f"{name}: {reason}" for name, reason in list(left.items())[:1])}'
+            f'--init_from={init_from}: shares no parameter with the new model; first: {name}: {reason}'
         )
     if codec.file == tokenizers.FILE:
         _check_tokenizer(config, run, init_from)
-    params, origin = _params(run, choice or 'scored')
+    params, origin = restore.restore_params(run.config, run.folder, choice or 'scored')
     record = {
         # Absolute, because the training may be resumed from another folder.
         'workdir': folder if '://' in folder else os.path.abspath(folder),
         'checkpoint': origin.name,
         'steps': origin.steps,
-        'params_sha256': fingerprint(params),
+        'params_sha256': fingerprint(jax.device_get(params)),
         'taken': taken,
         'left': left,
     }
@@ -157,8 +139,3 @@ def _check_tokenizer(config: Config, run: Run, init_from: str) -> None:
     named = data.tokenizer_model
     if named and tokenizers.read_given(data, ('source', 'target')).sha256 != codec.sha256:
         raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
-
-
-def _params(run: Run, choice: str) -> tuple[models.Params, restore.Origin]:
-    params, origin = restore.restore_params(run.config, run.folder, choice)
-    return jax.device_get(params), origin

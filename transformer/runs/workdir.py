@@ -29,23 +29,14 @@ Result = dict[str, object]
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A work directory that was opened; what it was made with is read once.
-
-    Attributes:
-      folder: the work directory.
-      config: that it was trained with.
-    """
+    """A work directory that was opened; what it was made with is read once."""
 
     folder: epath.Path
     config: Config
 
     @classmethod
     def open(cls, folder: epath.PathLike) -> 'Run':
-        """Opens a work directory.
-
-        Raises:
-          ConfigError: the folder is not a work directory, or its config is damaged.
-        """
+        """Opens a work directory; ConfigError if it is none, or its config is damaged."""
         folder = epath.Path(folder)
         if not (folder / 'config.json').exists():
             raise ConfigError(f'{folder}: not a work directory (it holds no config.json)')
@@ -56,11 +47,7 @@ class Run:
 
     @functools.cached_property
     def manifest(self) -> dict[str, object]:
-        """What its data was made of.
-
-        Raises:
-          ConfigError: data.lock.json is missing or damaged.
-        """
+        """What its data was made of."""
         try:
             return json.loads((self.folder / 'data.lock.json').read_text())
         except (OSError, ValueError):
@@ -68,19 +55,11 @@ class Run:
 
     @functools.cached_property
     def codec(self) -> Codec:
-        """Its tokenizer or class names.
-
-        Raises:
-          ConfigError: it is missing, damaged, or not the one that data.lock.json names.
-        """
-        file = codecs.file_of(self.manifest)
+        """Its tokenizer or class names."""
         try:
-            codec = codecs.read(file, (self.folder / file).read_bytes() if file else b'')
-        except (OSError, RuntimeError):
-            raise ConfigError(f'{self.folder}: {file} is missing or damaged') from None
-        if codec.sha256 != self.manifest['tokenizer_sha256']:
-            raise ConfigError(f'{self.folder}: {file} is not the one of data.lock.json')
-        return codec
+            return codecs.read_from(self.folder, self.manifest)
+        except RuntimeError as error:
+            raise ConfigError(f'{self.folder}: {error}') from None
 
     def given_codec(self) -> Codec | None:
         """The tokenizer, if it was not learned from the data."""
@@ -91,11 +70,7 @@ class Run:
         return text_input.kept(self.folder / _DATA, self.manifest, self.codec)
 
     def start(self) -> dict[str, object] | None:
-        """The other run whose parameters the training started from; None where they were drawn by the seed.
-
-        Raises:
-          ConfigError: init_from.json is damaged.
-        """
+        """The run whose parameters the training started from; None where they were drawn by the seed."""
         file = self.folder / 'init_from.json'
         try:
             return json.loads(file.read_text()) if file.exists() else None
@@ -118,10 +93,6 @@ def claim(
 
     Args:
       init_from: the other run whose parameters the training starts from, as `warm_start.Start.record`.
-
-    Raises:
-      ConfigError: its config, data or start would learn something else, or the folder holds other files.
-      OSError: it cannot be written.
     """
     check_claim(folder, config, manifest, init_from)
     folder.mkdir(parents=True, exist_ok=True)
@@ -154,11 +125,7 @@ def check_claim(
 
 
 def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
-    """Checks that a work directory's config and data learn the same as these.
-
-    Raises:
-      ConfigError: an option that changes what is learned differs, or the arrays of a split do.
-    """
+    """Raises ConfigError where the arrays of a split, or an option that changes what is learned, differ."""
     changed = configs.differences(run.config, config, free=False)
     if changed:
         values = ', '.join(f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items())
@@ -173,11 +140,7 @@ def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None
 
 
 def check_start(run: Run, init_from: Mapping[str, object] | None) -> None:
-    """Checks that the training of a work directory started from these parameters.
-
-    Raises:
-      ConfigError: it started from others.
-    """
+    """Raises ConfigError where the training of a work directory started from other parameters."""
     old = run.start()
     if (old and old['params_sha256']) != (init_from and init_from['params_sha256']):
         there, now = (
@@ -195,11 +158,7 @@ def copy_data(folder: epath.Path, dataset: Dataset) -> None:
 
 
 def read_result(folder: epath.Path) -> Result:
-    """The contents of result.json; empty if there is none yet.
-
-    Raises:
-      ConfigError: result.json is damaged.
-    """
+    """The contents of result.json; empty if there is none yet."""
     file = folder / 'result.json'
     try:
         return json.loads(file.read_text()) if file.exists() else {}
@@ -225,7 +184,7 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
     directory's own config. The lines that the training itself wrote keep their name.
 
     Args:
-      config: that of the evaluation.
+      config: of the evaluation.
       of: a split, or the name of a file.
     """
     own, options = configs.evaluation_options(run.config), configs.evaluation_options(config)
@@ -257,21 +216,12 @@ def write_lines(folder: epath.Path, name: str, lines: list[str]) -> None:
 
     Args:
       name: of an evaluation; `<split>.<checkpoint>` for the training's own.
-      lines: without newlines.
     """
     (folder / 'translations').mkdir(exist_ok=True)
-    files.write_text(_lines_file(folder, name), ''.join(line + '\n' for line in lines))
+    files.write_text(folder / 'translations' / f'{name}.txt', ''.join(line + '\n' for line in lines))
 
 
 def read_lines(folder: epath.Path, name: str) -> list[str]:
-    """The lines that `write_lines` wrote.
-
-    Raises:
-      OSError: there are none.
-    """
+    """The lines that `write_lines` wrote; OSError if there are none."""
     # As bytes, because a carriage return inside a line does not end it.
-    return _lines_file(folder, name).read_bytes().decode().split('\n')[:-1]
-
-
-def _lines_file(folder: epath.Path, name: str) -> epath.Path:
-    return folder / 'translations' / f'{name}.txt'
+    return (folder / 'translations' / f'{name}.txt').read_bytes().decode().split('\n')[:-1]

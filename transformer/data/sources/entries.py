@@ -12,12 +12,7 @@ _SLICE = re.compile(r'(.+)\[(?:(\d+)%)?:(?:(\d+)%)?\]')
 
 
 class Entry(NamedTuple):
-    """A name, such as `train` in `train[:90%]`, and the part of its content that is read.
-
-    Attributes:
-      suffix: the slice as it was written; empty if there is none.
-      start, stop: the part, in percent.
-    """
+    """A name, the slice behind it as it was written (`[:90%]`), and the part that is read, in percent."""
 
     name: str
     suffix: str = ''
@@ -30,11 +25,7 @@ class Entry(NamedTuple):
 
 
 def parse(data: Data, split: str) -> Iterator[Entry]:
-    """Yields the entries of a split's option.
-
-    Raises:
-      ConfigError: a slice is malformed.
-    """
+    """Yields the entries of a split's option."""
     for entry in map(str.strip, getattr(data, split).split(',')):
         if not entry.endswith(']'):
             yield Entry(entry)
@@ -50,11 +41,7 @@ def parse(data: Data, split: str) -> Iterator[Entry]:
 
 
 def root(data: Data) -> epath.Path:
-    """The folder `data.dir`.
-
-    Raises:
-      ConfigError: it is not set or does not exist.
-    """
+    """The folder `data.dir`."""
     if data.dir is None:
         raise ConfigError(f'data.dir: missing; source={data.source} needs the folder of its files')
     folder = epath.Path(data.dir)
@@ -64,11 +51,7 @@ def root(data: Data) -> epath.Path:
 
 
 def find(data: Data, name: str, split: str) -> epath.Path:
-    """A file in `data.dir`, plain or gzip.
-
-    Raises:
-      ConfigError: there is none.
-    """
+    """A file in `data.dir`, plain or gzip."""
     folder = root(data)
     if name.startswith('/'):
         raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(folder)!r}')

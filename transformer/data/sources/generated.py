@@ -1,14 +1,10 @@
 """Sources that the package generates: the grammar's sentences and the pictures of coloured shapes."""
 
-import contextlib
 import hashlib
-import json
-import pathlib
 from collections.abc import Callable, Iterator
 
 from etils import epy
 
-from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data.fields import SPLITS, Gap, Reading, Row
 from transformer.data.sources import images, pictures
@@ -24,11 +20,7 @@ LANGUAGES = ('en', 'de')
 
 
 def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the grammar's sentences in the languages of the fields.
-
-    Raises:
-      ConfigError: the grammar does not have a language.
-    """
+    """Yields the grammar's sentences in the languages of the fields."""
     del data
     _check_languages(reading)
     languages = {name: field.language for name, field in reading.texts().items()}
@@ -38,23 +30,12 @@ def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
         yield Row({name: by_language[language] for name, language in languages.items()}, names, line)
 
 
-def sentence_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
-    """Describes the generated text; generating it takes a second, so the cache remembers its hash."""
+def sentence_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+    """Describes the generated text."""
     _check_languages(reading)
-    if cache is None:
-        return _hash_sentences(data, reading, split)
-    code = sentences.code_sha256(), files.sha256(pathlib.Path(__file__))
-    made_by = [*code, split, reading.languages()]
-    file = cache / 'grammar' / f'{files.json_sha256(made_by)}.json'
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        [known] = json.loads(file.read_bytes())
-        return [Origin(**known)]
-    found = _hash_sentences(data, reading, split)
-    # The data may be in a cache that can only be read.
-    with contextlib.suppress(OSError):
-        file.parent.mkdir(parents=True, exist_ok=True)
-        files.write_json(file, [origin._asdict() for origin in found])
-    return found
+    rows = list(sentence_rows(data, reading, split))
+    text = ''.join(f'{text}\n' for row in rows for text in row.values.values())
+    return [Origin(f'grammar/{split}', len(rows), hashlib.sha256(text.encode()).hexdigest())]
 
 
 def sentence_splits(reading: Reading) -> tuple[str, ...]:
@@ -80,9 +61,9 @@ def picture_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
         yield images.row(reading, picture, label, names, number)
 
 
-def picture_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+def picture_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the generated pictures; the hash is of the first block's."""
-    del data, reading, cache
+    del data, reading
     first = pictures.draw(pictures.draw_objects(split, 0))
     return [
         Origin(f'pictures/{split}', pictures.PICTURES[split], hashlib.sha256(first.tobytes()).hexdigest())
@@ -93,9 +74,3 @@ def _check_languages(reading: Reading) -> None:
     if not set(reading.languages()) <= set(LANGUAGES):
         given = ', '.join(f'{field.option}={field.language!r}' for field in reading.texts().values())
         raise ConfigError(f'{given}: the grammar has en and de')
-
-
-def _hash_sentences(data: Data, reading: Reading, split: str) -> list[Origin]:
-    rows = list(sentence_rows(data, reading, split))
-    text = ''.join(f'{text}\n' for row in rows for text in row.values.values())
-    return [Origin(f'grammar/{split}', len(rows), hashlib.sha256(text.encode()).hexdigest())]

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import itertools
-import pathlib
 from collections.abc import Iterator, Mapping
 
 import numpy as np
@@ -25,11 +24,7 @@ _IDX_BYTES = 8  # idx's code of unsigned bytes
 
 
 def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
-    """Reads a picture, in grey or RGB, resized to the size; what is transparent becomes white.
-
-    Raises:
-      ConfigError: the file is missing, damaged or no picture.
-    """
+    """Reads a picture, in grey or RGB, resized to the size; what is transparent becomes white."""
     try:
         content = path.read_bytes()
         with PIL.Image.open(io.BytesIO(content)) as opened:
@@ -45,13 +40,6 @@ def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
         raise ConfigError(f'{path}: damaged, or not a picture') from None
 
 
-def fit(picture: UInt8[np.ndarray, 'H W C'], size: Image) -> UInt8[np.ndarray, 'h w c']:
-    """Converts an array of pixels to the size and the number of channels."""
-    if picture.shape == size.shape:
-        return picture
-    return _resize(PIL.Image.fromarray(picture[..., 0] if picture.shape[-1] == 1 else picture), size)
-
-
 def _resize(picture: PIL.Image.Image, size: Image) -> UInt8[np.ndarray, 'h w c']:
     converted = picture.convert('L' if size.channels == 1 else 'RGB')
     if converted.size != (size.width, size.height):
@@ -63,19 +51,18 @@ def row(
     reading: Reading, picture: UInt8[np.ndarray, 'H W C'], label: str, names: Mapping[str, str], number: int
 ) -> Row:
     """A picture in the size of the image field, and its class."""
-    values = {
-        name: fit(picture, field) if isinstance(field, Image) else label
-        for name, field in reading.fields.items()
-    }
+    values = {}
+    for name, field in reading.fields.items():
+        values[name] = label
+        if isinstance(field, Image):
+            pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
+            same = picture.shape == field.shape
+            values[name] = picture if same else _resize(PIL.Image.fromarray(pixels), field)
     return Row(values, dict(names), number)
 
 
 def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the pictures of `<data.dir>/<entry>/<class>/` in turns of the classes.
-
-    Raises:
-      ConfigError: a file is damaged, or there are no pictures.
-    """
+    """Yields the pictures of `<data.dir>/<entry>/<class>/` in turns of the classes."""
     [size] = [field for field in reading.fields.values() if isinstance(field, Image)]
     for entry in entries.parse(data, split):
         by_class = _pictures_of(data, entry, split)
@@ -86,9 +73,9 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
             yield row(reading, read(path, size), path.parent.name, names, number)
 
 
-def folder_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+def folder_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the folder of each class: the number of its pictures, and a hash of names and contents."""
-    del reading, cache
+    del reading
     found = []
     for entry in entries.parse(data, split):
         for name, paths in _pictures_of(data, entry, split).items():
@@ -119,11 +106,7 @@ def _pictures_of(data: Data, entry: Entry, split: str) -> dict[str, list[epath.P
 
 
 def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the pictures and labels of idx files.
-
-    Raises:
-      ConfigError: a file is missing or damaged, or the two differ in their number of entries.
-    """
+    """Yields the pictures and labels of idx files."""
     for entry in entries.parse(data, split):
         paths = _idx_paths(data, entry.name, split)
         pictures, labels = (_read_idx(path, axes) for path, axes in zip(paths, (3, 1), strict=True))
@@ -136,9 +119,9 @@ def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
             yield row(reading, pictures[number, ..., None], label, names, number + 1)
 
 
-def idx_origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+def idx_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the two files of each entry as one origin."""
-    del reading, cache
+    del reading
     found = []
     for entry in entries.parse(data, split):
         digest, paths = hashlib.sha256(), _idx_paths(data, entry.name, split)

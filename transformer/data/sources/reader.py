@@ -3,8 +3,7 @@
 import dataclasses
 import io
 import itertools
-import pathlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from transformer.config import ConfigError, Data
@@ -16,22 +15,27 @@ from transformer.data.sources.text import Origin
 _SHOWN = 20  # places that a report keeps for each rule
 
 
-def _count_lines(data: Data, reading: Reading, found: list[Origin]) -> int:
-    del data, reading
-    return sum(origin.lines for origin in found)
-
-
 class Reader(NamedTuple):
-    """How one kind of source is read; the functions below call these, and say what they return.
+    """How one kind of source is read.
 
     Attributes:
       gives: the types of fields that the source has.
+      rows: yields the rows of a split, in order; `rows` below says more.
+      origins: the files of a split, with the number of rows that are read and the hashes of their content.
+      file_per_field: whether each file holds one field.
+      splits: the names of the splits.
+      prepare: downloads the dataset unless it is there.
+      facts: the manifest's entries about the source itself.
+      versions: of the code that generates the content, by name.
+      judge: a function that tells whether the source could have made a text; None where this is not known.
+      gaps: a function that finds gaps in a text, `(text, mark) -> gaps`; None if the source knows of none.
+      classes: the names of the source's classes, in order.
     """
 
     gives: tuple[type, ...]
     rows: Callable[[Data, Reading, str], Iterator[Row]]
-    origins: Callable[[Data, Reading, str, pathlib.Path | None], list[Origin]]
-    count: Callable[[Data, Reading, list[Origin]], int] = _count_lines
+    origins: Callable[[Data, Reading, str], list[Origin]]
+    file_per_field: bool = False
     splits: Callable[[Reading], tuple[str, ...]] = lambda reading: SPLITS
     prepare: Callable[[Data, Reading], None] = lambda data, reading: None
     facts: Callable[[Data, Reading], dict[str, object]] = lambda data, reading: {}
@@ -42,7 +46,7 @@ class Reader(NamedTuple):
 
 
 READERS = {
-    'text': Reader((Text,), text.rows, text.origins, text.count),
+    'text': Reader((Text,), text.rows, text.origins, file_per_field=True),
     'grammar': Reader(
         (Text,),
         generated.sentence_rows,
@@ -52,13 +56,7 @@ READERS = {
         judge=generated.sentence_judge,
         gaps=generated.sentence_gaps,
     ),
-    'tfds': Reader(
-        (Text,),
-        tfds.rows,
-        tfds.origins,
-        prepare=tfds.prepare,
-        facts=lambda data, reading: {'dataset': tfds.description(data, reading)},
-    ),
+    'tfds': Reader((Text,), tfds.rows, tfds.origins, prepare=tfds.prepare, facts=tfds.facts),
     'pictures': Reader(
         (Image, Label),
         generated.picture_rows,
@@ -109,61 +107,11 @@ def check(data: Data, reading: Reading) -> None:
             )
 
 
-def splits(data: Data, reading: Reading) -> tuple[str, ...]:
-    """The names of the splits that the source has."""
-    return READERS[data.source].splits(reading)
-
-
-def prepare(data: Data, reading: Reading) -> None:
-    """Downloads the dataset of a TFDS source unless it is there; other sources need no download.
-
-    Raises:
-      ConfigError, OSError: as `tfds.prepare`.
-    """
-    READERS[data.source].prepare(data, reading)
-
-
-def facts(data: Data, reading: Reading) -> dict[str, object]:
-    """The manifest's entries about the source itself: `dataset`, if the source is TFDS.
-
-    Raises:
-      ConfigError: the dataset is not prepared.
-    """
-    return READERS[data.source].facts(data, reading)
-
-
-def versions(data: Data) -> dict[str, object]:
-    """The versions, by name, of the code that generates the source's content."""
-    return READERS[data.source].versions()
-
-
-def judge(data: Data, reading: Reading) -> Callable[[str], bool] | None:
-    """A function that tells whether the source could have made a text; None where this cannot be known."""
-    return READERS[data.source].judge(reading)
-
-
-def classes(data: Data, label: Label) -> tuple[str, ...]:
-    """The class names of a label field, in order: its own, or those of the source.
-
-    Raises:
-      ConfigError: the files of the training split are missing or damaged.
-    """
-    return label.names or READERS[data.source].classes(data)
-
-
-def gaps(data: Data, reading: Reading) -> Callable[[str, str], list[Gap]] | None:
-    """A function that finds gaps in a text, `(text, mark) -> gaps`; None if the source knows of none."""
-    return READERS[data.source].gaps(reading)
-
-
 def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[Row]:
     """Yields the rows of a split, in order.
 
     At most `data.train_pairs` rows of the training split are read; a row with a blank text is dropped and
     reported. The other splits keep every row, because scores are of whole test sets.
-
-    Raises:
-      ConfigError: a file is missing or damaged, or the files do not fit together.
     """
     found, texts = READERS[data.source].rows(data, reading, split), [*reading.texts()]
     if split != 'train':
@@ -177,23 +125,9 @@ def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[R
             yield row
 
 
-def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None = None) -> list[Origin]:
-    """The files of a split with their line counts and content hashes.
-
-    Args:
-      cache: a folder that remembers hashes that take long to compute.
-
-    Raises:
-      ConfigError: as `rows`, except for errors that only decoding the content finds.
-    """
-    return READERS[data.source].origins(data, reading, split, cache)
-
-
-def count(data: Data, reading: Reading, split: str, found: list[Origin]) -> int:
-    """How many rows of a split are read, blank ones included.
-
-    Args:
-      found: the split's files, from `origins`.
-    """
-    number = READERS[data.source].count(data, reading, found)
+def count(data: Data, reading: Reading, split: str, lines: Sequence[int]) -> int:
+    """How many rows of a split are read, blank ones included, if its files have so many lines each."""
+    number = len(lines) if data.documents == 'files' else sum(lines)
+    if READERS[data.source].file_per_field:
+        number //= len(reading.fields)
     return min(number, data.train_pairs or number) if split == 'train' else number

@@ -3,7 +3,6 @@
 import gzip
 import hashlib
 import itertools
-import pathlib
 import zlib
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
@@ -20,12 +19,7 @@ _BOM = b'\xef\xbb\xbf'
 
 
 class Origin(NamedTuple):
-    """A file that rows are read from, or a folder of such files.
-
-    Attributes:
-      lines: how many of its lines, or rows, are read.
-      sha256: of the whole content, decompressed.
-    """
+    """A file or folder that rows are read from; `lines` counts the lines or rows that are read."""
 
     name: str
     lines: int
@@ -33,12 +27,7 @@ class Origin(NamedTuple):
 
 
 def lines(path: epath.Path) -> Iterator[str]:
-    """Yields the lines of a text file, plain or gzip.
-
-    Raises:
-      ConfigError: the file is damaged or not UTF-8.
-      OSError: it cannot be read.
-    """
+    """Yields the lines of a text file, plain or gzip; ConfigError if it is damaged or not UTF-8."""
     for number, line in enumerate(_byte_lines(path), 1):
         line = line.removeprefix(_BOM) if number == 1 else line
         try:
@@ -58,11 +47,7 @@ def whole(path: epath.Path) -> str:
 
 
 def origin(path: epath.Path, name: str) -> Origin:
-    """Describes a file under a name.
-
-    Raises:
-      ConfigError, OSError: as `lines`, except for what only decoding the text shows.
-    """
+    """Describes a file under a name, without decoding it."""
     digest, lines, last = hashlib.sha256(), 0, b'\n'
     for block in blocks(path):
         digest.update(block)
@@ -71,25 +56,15 @@ def origin(path: epath.Path, name: str) -> Origin:
     return Origin(name, lines + (last != b'\n'), digest.hexdigest())
 
 
-def line_count(text: str) -> int:
-    """Counts the lines of a text; the last one need not end in a newline."""
-    return text.count('\n') + (text != '' and text[-1] != '\n')
-
-
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the rows of a split: lines with the same number in the files of all fields, or whole files.
-
-    Raises:
-      ConfigError: a file is missing or damaged, or files differ in their number of lines.
-    """
+    """Yields the rows of a split: lines with the same number in the files of all fields, or whole files."""
     read = _documents if data.documents == 'files' else _line_rows
     for entry in entries.parse(data, split):
         yield from read(entry, _paths(data, reading, entry, split), entries.root(data))
 
 
-def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the files of a split."""
-    del cache
     found = []
     for entry in entries.parse(data, split):
         paths, folder = _paths(data, reading, entry, split), entries.root(data)
@@ -99,16 +74,11 @@ def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None
             of_entry = [one._replace(lines=part.stop - part.start) for one in of_entry]
         elif entry.suffix:
             (row,) = _documents(entry, paths, folder)
-            counts = map(line_count, row.values.values())
+            # The last line need not end in a newline.
+            counts = [len(text.removesuffix('\n').split('\n')) * bool(text) for text in row.values.values()]
             of_entry = [one._replace(lines=lines) for one, lines in zip(of_entry, counts, strict=True)]
         found += of_entry
     return found
-
-
-def count(data: Data, reading: Reading, found: list[Origin]) -> int:
-    """Counts the rows of files that `origins` described."""
-    number = len(found) if data.documents == 'files' else sum(origin.lines for origin in found)
-    return number // len(reading.fields)
 
 
 def _paths(data: Data, reading: Reading, entry: Entry, split: str) -> dict[str, epath.Path]:
@@ -167,12 +137,7 @@ def _byte_lines(path: epath.Path) -> Iterator[bytes]:
 
 
 def blocks(path: epath.Path) -> Iterator[bytes]:
-    """Yields a file's content, decompressed, in blocks.
-
-    Raises:
-      ConfigError: a gzip file is damaged.
-      OSError: the file cannot be read.
-    """
+    """Yields a file's content, decompressed, in blocks."""
     try:
         with path.open('rb') as raw:
             file = gzip.GzipFile(fileobj=raw) if path.suffix == '.gz' else raw

@@ -4,7 +4,6 @@ The language of a text field is the name of a feature of the dataset.
 """
 
 import importlib.util
-import pathlib
 from collections.abc import Iterator
 
 from etils import epath, epy
@@ -24,12 +23,7 @@ _FETCHED = 1000  # rows that are read at once
 
 
 def prepare(data: Data, reading: Reading) -> None:
-    """Downloads and prepares the dataset unless that was done; finished downloads are used again.
-
-    Raises:
-      ConfigError: TensorFlow is missing, TFDS has no such dataset, or it cannot be made.
-      OSError: no connection, or no space.
-    """
+    """Downloads and prepares the dataset unless that was done; finished downloads are used again."""
     if _prepared(data) is not None:
         return
     if importlib.util.find_spec('tensorflow') is None:
@@ -55,12 +49,8 @@ def prepare(data: Data, reading: Reading) -> None:
         raise ConfigError(f'data.name={data.name!r}: TFDS cannot make it: {error}') from error
 
 
-def description(data: Data, reading: Reading) -> dict[str, object]:
-    """The dataset's name and version and, for a WMT set, the corpora of each split.
-
-    Raises:
-      ConfigError: it is not prepared.
-    """
+def facts(data: Data, reading: Reading) -> dict[str, dict[str, object]]:
+    """The dataset's name and version and, for a WMT set, the corpora of each split, as `dataset`."""
     builder = _open(data, reading)
     name = '/'.join(filter(None, (builder.name, builder.builder_config_name)))
     found = {'name': name, 'version': str(builder.version)}
@@ -68,15 +58,11 @@ def description(data: Data, reading: Reading) -> dict[str, object]:
     subsets = getattr(tfds.builder(name, data_dir=data.dir), 'subsets', None)
     if subsets:
         found['corpora'] = {str(split): corpora for split, corpora in subsets.items()}
-    return found
+    return {'dataset': found}
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the rows of a split, in the order of the files.
-
-    Raises:
-      ConfigError: the dataset is not prepared as array_record, or has no such split or language.
-    """
+    """Yields the rows of a split, in the order of the files."""
     source = _open(data, reading, split).as_data_source(split=getattr(data, split))
     languages = {name: field.language for name, field in reading.texts().items()}
     names, line = dict.fromkeys(languages, f'{data.name}/{getattr(data, split)}'), 0
@@ -90,13 +76,8 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
             )
 
 
-def origins(data: Data, reading: Reading, split: str, cache: pathlib.Path | None) -> list[Origin]:
-    """Describes the files of a split, each with the rows of it that are read.
-
-    Raises:
-      ConfigError: as `rows`.
-    """
-    del cache
+def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+    """Describes the files of a split, each with the rows of it that are read."""
     found = []
     for part in _open(data, reading, split).info.splits[getattr(data, split)].file_instructions:
         path, read = epath.Path(part.filename), f'[{part.skip}:{part.skip + part.take}]'

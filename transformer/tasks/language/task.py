@@ -91,7 +91,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
     # Document by document: the last word of one and the first of the next are two.
     words, size = sum(len(text.split()) for text in dataset.texts(split)['text']), len(raw)
     least, mean = windows.context()
-    judge = reader.judge(data, reading(data))
+    judge = reader.READERS[data.source].judge(reading(data))
     samples = _samples(trained, JUDGED if judge else SHOWN)
     scores = {
         **losses.means(total),

@@ -85,7 +85,7 @@ def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list
     Forms of several pieces are left out, and gaps whose right form is one of them.
     """
     data, encode = trained.config.data, trained.codec.encode
-    find = reader.gaps(data, reading(data))
+    find = reader.READERS[data.source].gaps(reading(data))
     gaps = [gap for text in dataset.texts(split)['text'] for gap in find(text, GAP)] if find else []
     # A form begins a word: alone its first piece is what it is in the text.
     pieces = {form: encode(form)[:-1] for gap in gaps for form in gap.forms}

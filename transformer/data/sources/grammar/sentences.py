@@ -5,14 +5,11 @@ that they refer to.
 """
 
 import functools
-import pathlib
-import platform
 import random
 import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from transformer import files
 from transformer.data.sources.grammar.inflection import (
     ADJECTIVES,
     IT,
@@ -321,13 +318,6 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
     if split not in (*SIZES, 'pronoun'):
         raise ValueError(f'no split {split!r}: train, dev, test or pronoun')
     return list(_corpus()[split])
-
-
-@functools.cache
-def code_sha256() -> str:
-    """A hash of all that determines the text: the grammar's files, and the Python that draws from them."""
-    sources = sorted(pathlib.Path(__file__).parent.glob('*.py'))
-    return files.json_sha256([platform.python_version(), *map(files.sha256, sources)])
 
 
 def has_pronoun(translation: str, pronoun: str) -> bool:
