@@ -37,14 +37,11 @@ def seconds_per_update(config: Config, count: int = 3, replicas: int = 0) -> flo
 
 
 def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
-    """Compiles an update on the devices at hand.
+    """Compiles an update on the devices at hand, as `(count) -> seconds`, which times one of `count`.
 
     Args:
       replicas: trainings that one program updates at once, each with its own batch; 0 means the plain
         program of one training.
-
-    Returns:
-      `(count) -> seconds`: makes `count` updates and returns the seconds of one.
     """
     step = updates.step(config)
     state = initial_state(config)
@@ -94,9 +91,6 @@ def print_plan(
       tflops: the speed of the training in TFLOP/s, from which the hours follow; None measures updates.
       with_memory: whether to ask XLA for the memory of an update.
       topology: TPUs, whose compiler then estimates hours and memory.
-
-    Raises:
-      ConfigError: a row does not fit into the memory of the TPUs.
     """
     resolved = [scales.config(row, scale, different) for row in rows]
     columns = _columns(rows, resolved, scale)
@@ -141,33 +135,28 @@ def _other_changes(row: tables.Row, scale: str, different: Mapping[str, object])
 
 def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str) -> list[Column]:
     """The options of each row, and the costs that follow from its config."""
-    cells = {key.partition('.')[2]: [] for key in tables.OPTIONS}
-    costs = {name: [] for name in ('params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2', 'tokens')}
-    for row, config in zip(rows, resolved, strict=True):
-        for key in tables.OPTIONS:
-            cells[key.partition('.')[2]].append(tables.shown(key, tables.value_of(config, key)))
-        flops, steps = nn_cost.update_flops(config), config.train.steps
-        parameters = nn_cost.parameters(models.parameter_shapes(config))
-        costs['params'].append(f'{parameters / 1e6:.2f}M')
-        costs['paper'].append(_printed(row, 'params', '{:g}M'))
-        costs['FLOPs/update'].append(f'{flops:.2e}')
-        costs['FLOPs'].append(f'{flops * steps:.2e}')
-        costs['Table 2'].append(_paper_flops(row) if scale == 'paper' else '')
-        # Positions of one side, padding counted.
-        costs['tokens'].append(f'{config.data.batch_tokens * steps:.2e}')
-    return [
-        Column('row', 'row', [row.name for row in rows]),
-        *(Column(name, 'option', texts) for name, texts in cells.items()),
-        *(Column(name, 'cost', texts) for name, texts in costs.items()),
-    ]
+    columns = [Column('row', 'row', [row.name for row in rows])]
+    for key in tables.OPTIONS:
+        texts = [tables.shown(key, tables.value_of(config, key)) for config in resolved]
+        columns.append(Column(key.partition('.')[2], 'option', texts))
+    parameters = [nn_cost.parameters(models.parameter_shapes(config)) for config in resolved]
+    flops, steps = list(map(nn_cost.update_flops, resolved)), [config.train.steps for config in resolved]
+    # Positions of one side, padding counted.
+    tokens = [config.data.batch_tokens for config in resolved]
+    in_all = lambda each: [f'{one * count:.2e}' for one, count in zip(each, steps, strict=True)]
+    costs = {
+        'params': [f'{count / 1e6:.2f}M' for count in parameters],
+        'paper': [_printed(row, 'params', '{:g}M') for row in rows],
+        'FLOPs/update': [f'{number:.2e}' for number in flops],
+        'FLOPs': in_all(flops),
+        'Table 2': [_paper_flops(row) if scale == 'paper' else '' for row in rows],
+        'tokens': in_all(tokens),
+    }
+    return [*columns, *(Column(name, 'cost', texts) for name, texts in costs.items())]
 
 
 def print_rows(rows: Sequence[tables.Row], names: Sequence[str], *, markdown: bool) -> None:
-    """Prints how each row differs from the base of several scales.
-
-    Raises:
-      ConfigError: a row is impossible at one of them.
-    """
+    """Prints how each row differs from the base of several scales."""
     columns, notes = [Column('row', 'row', [row.name for row in rows])], []
     for name in names:
         base = configs.flatten(scales.config(tables.Row('base', {}), name))
