@@ -37,7 +37,7 @@ def print_report(call: Call) -> None:
 
 
 def _report_text(call: Call) -> str:
-    comparison, form = _comparison(call), call.flags.format
+    comparison, form = _of_runs(call) if call.words else _sweep(call)[1], call.flags.format
     tests, untested = {}, []
     try:
         tests = differences.test_over_sentences(comparison)
@@ -60,10 +60,7 @@ def _report_text(call: Call) -> str:
     return FORMATS[form](table, lines)
 
 
-def _comparison(call: Call) -> Comparison:
-    """The sweep or the runs that the call names."""
-    if not call.words:
-        return _sweep(call)[1]
+def _of_runs(call: Call) -> Comparison:
     _refuse(call.flags, ('workdir', 'table', 'scale'), 'for the report of a sweep only, not with RUN...')
     return results.of_runs(call.words, call.flags.base, call.flags.split)
 
@@ -108,20 +105,15 @@ def _sensitivity_text(call: Call) -> str:
 
 def _curves(comparison: Comparison) -> dict[str, list[list[tuple[int, float]]]]:
     """The steps and losses on dev of every row's runs while they trained."""
-    curves = {}
-    for row in comparison.rows:
-        folders = [*(run.folder for run in row.done), *(state.run.folder for state in row.missing)]
-        # A number that was too large is null.
-        losses = [
-            [
-                (line['step'], line['dev_loss'])
-                for line in runs.metrics(folder)
-                if line.get('dev_loss') is not None
-            ]
-            for folder in folders
-        ]
-        curves[row.row.name] = [curve for curve in losses if curve]
-    return curves
+    # A number that was too large is null.
+    read = lambda folder: [
+        (line['step'], line['dev_loss']) for line in runs.metrics(folder) if line.get('dev_loss') is not None
+    ]
+    folders = {
+        row.row.name: [*(run.folder for run in row.done), *(state.run.folder for state in row.missing)]
+        for row in comparison.rows
+    }
+    return {name: list(filter(None, map(read, each))) for name, each in folders.items()}
 
 
 FORMATS: dict[str, Callable[[Sequence[Column], Sequence[str]], str] | None] = {

@@ -133,12 +133,8 @@ def _different(values: flags.FlagValues) -> dict[str, object]:
 
 def print_status(call: Call) -> None:
     """Prints the progress of each run, and the time until all of them are done."""
-    workdir, values = _workdir(call.flags), call.flags
-    named = {
-        flag: user_files.stored_name(values[flag].value)
-        for flag in ('table', 'scale')
-        if values[flag].present
-    }
+    workdir, given = _workdir(call.flags), [call.flags[flag] for flag in ('table', 'scale')]
+    named = {flag.name: user_files.stored_name(flag.value) for flag in given if flag.present}
     states = runs.states(runs.read_sweep(workdir, **named), workdir)
     lines = [
         [s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(seconds), s.error]
@@ -155,9 +151,8 @@ def _total_left(states: list[runs.State]) -> str:
     """The time until all runs are done; empty if none is running, or the time of one is unknown."""
     running = sum(s.state == 'running' for s in states)
     # Runs that failed or were stopped wait until `run` is called again.
-    active = ('running', 'queued', 'missing')
     left = zip(states, runs.seconds_left(states), strict=True)
-    seconds = [each for state, each in left if state.state in active]
+    seconds = [each for state, each in left if state.state in ('running', 'queued', 'missing')]
     if not running or None in seconds:
         return ''
     return f'; {_duration(sum(seconds) / running)} left with {running} at a time, without evaluations'
@@ -172,10 +167,9 @@ def print_rows(call: Call) -> None:
     values = call.flags
     rows = tables.rows(_table(values), values.rows)
     written_for = tables.table(_table(values)).rows[0].scale
+    names = OF_TABLES if written_for in (None, *OF_TABLES) else [written_for]
     if values.scale:
         names = [_scale(values)]
-    else:
-        names = OF_TABLES if written_for in (None, *OF_TABLES) else [written_for]
     cost.print_rows(rows, names, markdown=values.format == 'markdown')
 
 

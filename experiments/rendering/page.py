@@ -1,4 +1,4 @@
-"""Renders a report as one self-contained HTML page: a sortable table, and pictures such as learning curves."""
+"""Renders a report as one self-contained HTML page: a sortable table, and learning curves."""
 
 import html
 import io
@@ -47,12 +47,7 @@ def table(columns: Sequence[Column]) -> str:
 
 
 def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]], base: str) -> str:
-    """Draws the losses of each row's runs, all on the same axes, as HTML.
-
-    Args:
-      curves: the steps and losses of each run, by row.
-      base: the row whose runs every picture shows in grey.
-    """
+    """Draws the losses of each row's runs over those of base, all on the same axes, as HTML."""
     drawn_rows = [name for name, runs in curves.items() if runs]
     if not drawn_rows:
         return '<p>No learning curves: the metrics are missing.</p>'

@@ -91,8 +91,8 @@ def _score_columns(comparison: Comparison, score: Score, tests: SentenceTests) -
     records, several = score_records(comparison, score, tests), comparison.several
     signed = lambda value: measure.format(value, '+')
 
-    def column(heading: str, key: str, form: Callable[[object], str], counts: Sequence[int] = ()) -> Column:
-        return Column(heading, 'score', [_text(record[key], form) for record in records], counts)
+    def column(heading: str, key: str, form: Callable[[object], str]) -> Column:
+        return Column(heading, 'score', [_text(record[key], form) for record in records])
 
     def ours(row: Measured, record: dict) -> str:
         if record['mean'] is None:
@@ -200,10 +200,11 @@ def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, 
 def run_records(comparison: Comparison) -> list[dict[str, object]]:
     """Every run for programs, with its own scores."""
     split, records = comparison.table.split, []
-    for row, run in ((row, run) for row in comparison.rows for run in row.done):
-        entry = run.scores(split)
-        scores = {score.measure.heading: score.measure.value(entry) for score in comparison.scores}
-        about = {'row': row.row.name, 'run': run.name, 'seed': run.result['config']['train']['seed']}
-        how = {'checkpoint': entry['checkpoint'], 'unlike_base': run.unlike or None}
-        records.append({**about, **scores, **how, 'training_seconds': run.result['seconds']})
+    for row in comparison.rows:
+        for run in row.done:
+            entry = run.scores(split)
+            scores = {score.measure.heading: score.measure.value(entry) for score in comparison.scores}
+            about = {'row': row.row.name, 'run': run.name, 'seed': run.result['config']['train']['seed']}
+            how = {'checkpoint': entry['checkpoint'], 'unlike_base': run.unlike or None}
+            records.append({**about, **scores, **how, 'training_seconds': run.result['seconds']})
     return records

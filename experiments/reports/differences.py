@@ -98,14 +98,10 @@ def correlation(found: Iterable[Difference]) -> Correlation | None:
 def pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:
     """Yields base with each row that can be compared with it: a row of another language cannot."""
     base = comparison.base_row()
-    for row in comparison.rows:
-        if base is not None and row is not base and _languages(row) == _languages(base):
+    languages = lambda data: (data.source_language, data.target_language, data.language)
+    for row in comparison.rows if base else ():
+        if row is not base and languages(row.written.data) == languages(base.written.data):
             yield row, base
-
-
-def _languages(row: Measured) -> tuple[str | None, ...]:
-    data = row.written.data
-    return data.source_language, data.target_language, data.language
 
 
 def test_over_seeds(differences: Sequence[float]) -> SeedTest | None:
@@ -158,8 +154,6 @@ def test_over_sentences(comparison: Comparison) -> SentenceTests:
 
 def read_texts(folder: epath.PathLike, split: str) -> dict[str, list[str]]:
     """The texts of a split of a run, by field."""
-    if not (epath.Path(folder) / 'config.json').exists():
-        raise ConfigError(f'{epath.Path(folder).name} holds neither config nor data')
     return run_data.of_run(Run.open(folder)).texts(split)
 
 

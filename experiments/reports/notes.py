@@ -93,23 +93,21 @@ def describe_correlation(correlation: Correlation | None) -> str:
 
 def _chance(comparison: Comparison) -> Iterator[str]:
     """Yields which rows may differ from base by chance alone."""
-    base = comparison.base
-    if not comparison.several or not comparison.base_row():
-        return
-    untested = set()
+    base, untested = comparison.base, {}
     for score in comparison.scores:
         pairs = differences.differences(comparison, score)
         tests = {name: pair.over_seeds for name, pair in pairs.items() if pair.over_seeds}
-        untested |= {name for name, pair in pairs.items() if pair.ours is not None} - tests.keys()
+        untested |= {
+            name: None for name, pair in pairs.items() if pair.ours is not None and name not in tests
+        }
         if tests:
             by_chance = [name for name, test in tests.items() if not test.is_significant]
             yield (
-                f'Not distinguishable from {base} by {score.measure.heading} (≈), {len(by_chance)} of the '
-                f'{len(tests)} rows that were tested over seeds: {", ".join(by_chance) or "none"}'
+                f'Not distinguishable from {base} by {score.measure.heading} (≈), {len(by_chance)} of '
+                f'the {len(tests)} rows that were tested over seeds: {", ".join(by_chance) or "none"}'
             )
-    if untested:
-        names = ', '.join(row.row.name for row in comparison.rows if row.row.name in untested)
-        yield f'Not tested, because fewer than two seeds are shared with {base}: {names}'
+    if untested and comparison.several:
+        yield f'Not tested, because fewer than two seeds are shared with {base}: {", ".join(untested)}'
 
 
 def _same_as_base(comparison: Comparison) -> Iterator[str]:
@@ -131,12 +129,10 @@ def _other_tokenizers(comparison: Comparison) -> Iterator[str]:
     """Notes the rows with another tokenizer, whose per-token scores cannot be compared with base."""
     pairs = differences.pairs(comparison)
     others = [row.row.name for row, base in pairs if results.have_other_tokenizers(row, base)]
-    for measure in (score.measure for score in comparison.scores):
-        if others and measure.path in PER_TOKEN:
-            yield (
-                f'{measure.heading} is per token, and these rows have another tokenizer than '
-                f'{comparison.base}, so Δ{measure.heading} compares nothing: {", ".join(others)}'
-            )
+    measures = [score.measure for score in comparison.scores]
+    if names := ', '.join(f'Δ{each.heading}' for each in measures if others and each.path in PER_TOKEN):
+        rows = ', '.join(others)
+        yield f'Rows with another tokenizer than {comparison.base}, whose {names} compare nothing: {rows}'
 
 
 def _missing(comparison: Comparison) -> Iterator[str]:

@@ -165,11 +165,7 @@ def _read(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
 
 
 def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
-    """Runs that need not belong to a sweep, a row each, named by their folders.
-
-    Args:
-      base: the name or folder of the run that others are compared with; the first if None.
-    """
+    """Runs of any trainings, a row each, compared with `base`, a name or folder, or else the first."""
     paths = [pathlib.Path(folder) for folder in folders]
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):

@@ -4,7 +4,6 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -22,13 +21,8 @@ from transformer.nn import cost as nn_cost
 from transformer.nn import models
 from transformer.training.step import initial_state
 
-Measured = TypeVar('Measured')
 P100 = 9.5  # TFLOP/s, as the paper counts
 PAPER_DEVICES = 8
-WHY_DIFFERENT = (
-    'Table 2 counts hours x 8 devices x the 9.5 TFLOP/s of a P100 (12 h: 3.3e18, 3.5 days: 2.3e19); ours '
-    'are the products of the model alone, so that their ratio is the share of the peak that was used.'
-)
 
 
 def seconds_per_update(config: Config, count: int = 3, replicas: int = 0) -> float:
@@ -39,9 +33,7 @@ def seconds_per_update(config: Config, count: int = 3, replicas: int = 0) -> flo
 def timer(config: Config, replicas: int = 0) -> Callable[[int], float]:
     """Compiles an update on the devices at hand, as `(count) -> seconds`, which times one of `count`.
 
-    Args:
-      replicas: trainings that one program updates at once, each with its own batch; 0 means the plain
-        program of one training.
+    With `replicas` one program updates that many trainings at once, each with its own batch.
     """
     step = updates.step(config)
     state = initial_state(config)
@@ -119,8 +111,6 @@ def print_plan(
         notes.append(
             f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})'
         )
-    if scale == 'paper' and any(map(_paper_flops, rows)):
-        notes.append(WHY_DIFFERENT)
     notes += filter(None, (_other_changes(row, scale, different) for row in rows))
     print(formats.terminal([column for column in columns if any(column.texts)], notes), end='')
 
@@ -179,9 +169,7 @@ def _numbers(heading: str, numbers: Iterable[float]) -> Column:
     return Column(heading, 'cost', [f'{number:.3g}' for number in numbers])
 
 
-def _measure(
-    measure: Callable[[Config], Measured], rows: Iterable[tables.Row], resolved: Iterable[Config]
-) -> list[Measured]:
+def _measure(measure: Callable, rows: Iterable[tables.Row], resolved: Iterable[Config]) -> list:
     """Measures every row, and prints a dot on standard error for each."""
     measure, results = functools.cache(measure), []
     for row, config in zip(rows, resolved, strict=True):

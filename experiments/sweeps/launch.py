@@ -199,11 +199,7 @@ def on_slurm(
 ) -> dict[str, str]:
     """Submits runs as one job array, whose jobs are queued again after a preemption or their time limit.
 
-    Args:
-      resources: parameters of submitit's executor.
-
-    Returns:
-      The job of each run, by the run's name.
+    Takes parameters of submitit's executor, and returns the job of each run by the run's name.
     """
     folder = workdir / 'jobs' / 'submitit'
     executor = submitit.AutoExecutor(folder, cluster='slurm', slurm_max_num_timeout=1000)

@@ -81,11 +81,7 @@ class Sweep:
 
 
 def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
-    """Reads the sweep of a work directory.
-
-    Args:
-      named: what flags such as --table say of it, and must be right.
-    """
+    """Reads the sweep of a work directory, which must have what is named by flags such as --table."""
     own_files = False
     try:
         content = json.loads((workdir / SWEEP).read_text())
@@ -118,11 +114,7 @@ def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
 
 
 def join(workdir: pathlib.Path, new: Sweep) -> Sweep:
-    """Adds the runs that were launched in the sweep's work directory before.
-
-    Raises:
-      ConfigError: the directory belongs to another sweep or to a single training.
-    """
+    """Adds the runs that were launched in the work directory before, which must be of the same sweep."""
     if (workdir / 'config.json').exists():
         raise ConfigError(f'{workdir}: the work directory of one training; choose another --workdir')
     if not (workdir / SWEEP).exists():
@@ -163,11 +155,7 @@ def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
 
 
 def state(run: Run, queued: set[str]) -> State:
-    """The progress of a run.
-
-    Args:
-      queued: the names of the runs that wait or run on SLURM.
-    """
+    """The progress of a run; `queued` names those that wait or run on SLURM."""
     # The lock first: a process writes how it ended before it frees the lock.
     is_running = locks.is_held(run.file('lock'))
     step, seconds = _progress(run)

@@ -144,6 +144,7 @@ TABLE_3 = (
 
 _FRENCH = {'data.target_language': 'fr'}
 _FRENCH_WMT = {'data.name': 'wmt14_translate/fr-en', 'data.pieces': 32_000, 'model.vocab_size': 32_000}
+_BIG_FRENCH = _BIG | _FRENCH | {'model.P_drop': 0.1}
 _AVERAGE_5 = {'train.average_last': 5, 'train.average_every': 1500}
 _AVERAGE_20 = {'train.average_last': 20, 'train.average_every': 600, 'train.checkpoint_every': 600}
 
@@ -151,12 +152,7 @@ TABLE_2 = (
     _row2('base-en-de', {}, _AVERAGE_5, {'EN-DE': 27.3, 'FLOPs': 3.3e18}),
     _row2('big-en-de', _BIG, _AVERAGE_20, {'EN-DE': 28.4, 'FLOPs': 2.3e19}),
     _row2('base-en-fr', _FRENCH, _AVERAGE_5 | _FRENCH_WMT, {'EN-FR': 38.1, 'FLOPs': 3.3e18}),
-    _row2(
-        'big-en-fr',
-        _BIG | _FRENCH | {'model.P_drop': 0.1},
-        _AVERAGE_20 | _FRENCH_WMT,
-        {'EN-FR': 41.8, 'FLOPs': 2.3e19},
-    ),
+    _row2('big-en-fr', _BIG_FRENCH, _AVERAGE_20 | _FRENCH_WMT, {'EN-FR': 41.8, 'FLOPs': 2.3e19}),
 )
 
 _further = functools.partial(Row, scale='paper')
@@ -201,7 +197,9 @@ def _cell(cell: str, layers: int, width: int) -> dict[str, object]:
 
 _REGULARIZED = {'model.P_drop': 0.2, 'train.clip_norm': 1.0}
 _RECURRENT = {'model.kind': 'recurrent', **_REGULARIZED}
-_LUONG = {'model.reverse_source': True, 'model.alignment': 'general', 'model.input_feeding': True}
+_REVERSED = {'model.reverse_source': True}
+_LUONG = {**_REVERSED, 'model.alignment': 'general', 'model.input_feeding': True}
+_ELMAN = 'Elman 1990, Luong et al. 2015'
 _BAHDANAU = {'model.bidirectional': True, 'model.alignment': 'additive'}
 _CONVOLUTIONAL = {
     'model.kind': 'convolutional', 'model.N': 4, 'model.d_model': 148, 'model.positions': 'learned',
@@ -215,16 +213,8 @@ ARCHITECTURES = (
     _architecture(
         'gru-attention', _RECURRENT | _cell('gru', 1, 238) | _BAHDANAU, source='Bahdanau et al. 2015'
     ),
-    _architecture(
-        'lstm',
-        _RECURRENT | _cell('lstm', 4, 142) | {'model.reverse_source': True},
-        source='Sutskever et al. 2014',
-    ),
-    _architecture(
-        'rnn-attention',
-        _RECURRENT | _LUONG | _cell('rnn_tanh', 2, 274),
-        source='Elman 1990, Luong et al. 2015',
-    ),
+    _architecture('lstm', _RECURRENT | _cell('lstm', 4, 142) | _REVERSED, source='Sutskever et al. 2014'),
+    _architecture('rnn-attention', _RECURRENT | _LUONG | _cell('rnn_tanh', 2, 274), source=_ELMAN),
     _architecture('convolutional', _CONVOLUTIONAL, source='Gehring et al. 2017'),
 )
 

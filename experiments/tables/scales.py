@@ -12,19 +12,15 @@ from typing import NamedTuple
 import ml_collections
 
 from experiments.tables import user_files
-from experiments.tables.rows import Row, table
+from experiments.tables.rows import OPTIONS, Row, table
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
 
 _NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
-# Options that a row changes in proportion to the base at a scale that it is not written for.
-PROPORTIONAL = (
-    'model.N', 'model.d_model', 'model.d_ff', 'model.h', 'model.d_k', 'model.d_v', 'model.P_drop',
-    'train.eps_ls', 'train.warmup_steps', 'train.steps',
-)  # fmt: skip
-# Options in proportion at the row's own scale too, where the user changes the base.
-PROPORTIONAL_AT_HOME = ('train.steps',)
+# Options that a row changes in proportion to the base at a scale that it is not written for; at its own scale
+# only the updates, where the user changes the base's.
+PROPORTIONAL = (*OPTIONS, 'train.warmup_steps')
 
 
 class Scale(NamedTuple):
@@ -91,9 +87,8 @@ def default_scale(name: str) -> str:
 def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
     """The changes of a row in the base config of a scale, such as `{'model.h': 4, ...}`.
 
-    Args:
-      different: changes of that base; the row is in proportion to the changed base. At its own scale its
-        numbers hold, except for updates.
+    The row is in proportion to that base with its changes `different`. At its own scale its numbers hold,
+    except for updates.
     """
     for key, value in row.changes.items():
         if value is None:
@@ -103,7 +98,7 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
     here = {k: v for k, v in row.only_at_scale.items() if k not in different} if at_home else {}
     if row.scale is None:
         return row.changes | here
-    proportional = PROPORTIONAL_AT_HOME if at_home else PROPORTIONAL
+    proportional = ('train.steps',) if at_home else PROPORTIONAL
     own, base = configs.flatten(scale_config(row.scale)), configs.flatten(scale_config(scale, different))
     changed = dict(row.changes)
     for key in changed.keys() & proportional:
