@@ -13,7 +13,7 @@ from absl import flags
 from experiments.rendering import formats
 from experiments.rendering.formats import Column
 from experiments.reports import columns, differences, notes, results, sensitivity
-from experiments.reports.results import Comparison, Measured
+from experiments.reports.results import Comparison
 from experiments.sweeps import runs
 from experiments.tables import scales, user_files
 from transformer import files
@@ -37,26 +37,51 @@ def print_report(call: Call) -> None:
 
 
 def _report_text(call: Call) -> str:
-    comparison, form = _comparison(call), call.flags.format
+    comparison, form = _of_runs(call) if call.words else _sweep(call)[1], call.flags.format
     tests, untested = {}, []
     try:
         tests = differences.test_over_sentences(comparison)
     except ConfigError as error:
         untested = [f'No p over sentences, which needs the outputs and texts of the runs: {error}.']
-    lines = [*notes.notes(comparison, tests), *untested]
+    table = columns.columns(comparison, tests)
+    lines = [*notes.notes(comparison, table), *untested]
     if form == 'csv':
         return formats.csv_text(columns.row_records(comparison, tests))
     if form == 'json':
         about = {'title': comparison.title, 'split': comparison.table.split, 'base': comparison.base}
         rows, each_run = columns.row_records(comparison, tests), columns.run_records(comparison)
         return formats.json_text({**about, 'rows': rows, 'runs': each_run, 'notes': lines})
-    table = columns.columns(comparison, tests)
     if form == 'html':
         # Imported here, so that the other formats need no matplotlib.
         from experiments.rendering import page
 
-        return page.page(comparison.title, table, lines, *_curves(comparison), comparison.base)
+        pictures = page.learning_curves(_curves(comparison), comparison.base)
+        return page.document(comparison.title, table, lines, pictures)
     return FORMATS[form](table, lines)
+
+
+def _of_runs(call: Call) -> Comparison:
+    _refuse(call.flags, ('workdir', 'table', 'scale'), 'for the report of a sweep only, not with RUN...')
+    return results.of_runs(call.words, call.flags.base, call.flags.split)
+
+
+def _sweep(call: Call) -> tuple[runs.Sweep, Comparison, pathlib.Path]:
+    """The sweep that the call names, its rows, and its folder."""
+    values = call.flags
+    _refuse(values, ('base', 'split'), 'for a report of RUN... only; the table of a sweep decides it')
+    if values.workdir is None and values.table is None:
+        raise ConfigError('--workdir: missing; report needs the folder of a sweep, or the folders of runs')
+    table, scale = (user_files.stored_name(name) if name else None for name in (values.table, values.scale))
+    folder = pathlib.Path(values.workdir or runs.folder(table, scale or scales.default_scale(table)))
+    sweep = runs.read_sweep(folder, table=table, scale=scale)
+    return sweep, results.of_sweep(sweep, folder), folder
+
+
+def _refuse(values: flags.FlagValues, names: Sequence[str], why: str) -> None:
+    """Raises ConfigError where flags are given that do not belong to this report."""
+    for name in names:
+        if values[name].present:
+            raise ConfigError(f'--{name}: {why}')
 
 
 def _sensitivity_text(call: Call) -> str:
@@ -67,67 +92,28 @@ def _sensitivity_text(call: Call) -> str:
     if FORMATS[values.format] is None:
         able = ', '.join(name for name, renderer in FORMATS.items() if renderer)
         raise ConfigError(f'--format={values.format}: with --sensitivity choose one of {able}')
-    folders = [_folder(call), *map(pathlib.Path, values.sensitivity)]
-    for i, folder in enumerate(folders):
-        if folder.resolve() in [other.resolve() for other in folders[:i]]:
-            raise ConfigError(f'--sensitivity={folder}: named twice')
-    sweeps = {str(folder): runs.read_sweep(folder) for folder in folders}
-    compared = {name: (sweep, results.of_sweep(sweep, pathlib.Path(name))) for name, sweep in sweeps.items()}
+    *first, folder = _sweep(call)
+    compared, known = {str(folder): first}, {folder.resolve()}
+    for other in map(pathlib.Path, values.sensitivity):
+        if other.resolve() in known:
+            raise ConfigError(f'--sensitivity={other}: named twice')
+        known.add(other.resolve())
+        sweep = runs.read_sweep(other)
+        compared[str(other)] = sweep, results.of_sweep(sweep, other)
     return FORMATS[values.format](*sensitivity.columns(compared))
 
 
-def _comparison(call: Call) -> Comparison:
-    """The sweep or the runs that the call names."""
-    values = call.flags
-    if call.words:
-        _refuse(values, ('workdir', 'table', 'scale'), 'for the report of a sweep only, not with RUN...')
-        return results.of_runs(call.words, values.base, values.split)
-    folder = _folder(call)
-    return results.of_sweep(runs.read_sweep(folder), folder)
-
-
-def _refuse(values: flags.FlagValues, names: Sequence[str], why: str) -> None:
-    """Raises ConfigError where flags are given that do not belong to this report."""
-    for name in names:
-        if values[name].present:
-            raise ConfigError(f'--{name}: {why}')
-
-
-def _folder(call: Call) -> pathlib.Path:
-    """The folder of the sweep that the call names.
-
-    Raises:
-      ConfigError: no sweep is named, the sweep has another table or scale, or a flag is for other reports.
-    """
-    values = call.flags
-    _refuse(values, ('base', 'split'), 'for a report of RUN... only; the table of a sweep decides it')
-    if values.workdir is None and values.table is None:
-        raise ConfigError('--workdir: missing; report needs the folder of a sweep, or the folders of runs')
-    table, scale = (user_files.stored_name(name) if name else None for name in (values.table, values.scale))
-    folder = pathlib.Path(values.workdir or runs.folder(table, scale or scales.default_scale(table)))
-    runs.check_named(folder, runs.read_sweep(folder), table=table, scale=scale)
-    return folder
-
-
-def _curves(comparison: Comparison) -> tuple[str, dict[str, list[list[tuple[int, float]]]]]:
-    """The first score on dev during training that the metrics have: its meaning, and every row's curves."""
-    lines = {
-        row.row.name: [list(runs.metrics(folder)) for folder in _folders(row)] for row in comparison.rows
-    }
-    names = set().union(*(line for every in lines.values() for run in every for line in run))
-    measures = [score.measure for score in comparison.scores]
-    measure = next((measure for measure in measures if f'dev_{measure.name}' in names), measures[0])
-    key = f'dev_{measure.name}'
+def _curves(comparison: Comparison) -> dict[str, list[list[tuple[int, float]]]]:
+    """The steps and losses on dev of every row's runs while they trained."""
     # A number that was too large is null.
-    curves = {
-        name: [[(line['step'], line[key]) for line in run if line.get(key) is not None] for run in every]
-        for name, every in lines.items()
+    read = lambda folder: [
+        (line['step'], line['dev_loss']) for line in runs.metrics(folder) if line.get('dev_loss') is not None
+    ]
+    folders = {
+        row.row.name: [*(run.folder for run in row.done), *(state.run.folder for state in row.missing)]
+        for row in comparison.rows
     }
-    return measure.meaning, {name: [run for run in every if run] for name, every in curves.items()}
-
-
-def _folders(row: Measured) -> list[pathlib.Path]:
-    return [*(run.folder for run in row.done), *(state.run.folder for state in row.missing)]
+    return {name: list(filter(None, map(read, each))) for name, each in folders.items()}
 
 
 FORMATS: dict[str, Callable[[Sequence[Column], Sequence[str]], str] | None] = {

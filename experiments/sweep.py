@@ -11,6 +11,7 @@ import itertools
 import math
 import pathlib
 import re
+import shutil
 import sys
 from collections.abc import Sequence
 
@@ -21,6 +22,7 @@ from experiments.compiled import tpu
 from experiments.sweeps import cost, launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
+from transformer import locks
 from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_pairs
 from transformer.cli.main import run_program
 from transformer.config import ConfigError
@@ -48,11 +50,7 @@ def print_plan(call: Call) -> None:
 
 
 def run_rows(call: Call) -> int:
-    """Trains the rows and seeds that have no result yet.
-
-    Returns:
-      The exit status: 1 if a run is not done.
-    """
+    """Trains the rows and seeds that have no result yet; the exit status is 1 if a run is not done."""
     values = call.flags
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
         raise ConfigError(f'--{ignored[0]}: for SLURM only; needs --launcher=slurm')
@@ -62,7 +60,8 @@ def run_rows(call: Call) -> int:
     new = runs.Sweep(_table(values), _scale(values), _different(values), asked)
     resources = _resources(values) if values.launcher == 'slurm' else {}
     runs.join(workdir, new).all_runs(workdir)
-    with runs.alone(workdir):
+    (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
+    with locks.exclusive(workdir / 'jobs' / 'sweep.lock'):
         sweep = runs.join(workdir, new)
         mine = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
         missing = [s.run for s in mine if s.state in runs.MISSING]
@@ -88,12 +87,9 @@ def run_rows(call: Call) -> int:
 
 
 def _resources(values: flags.FlagValues) -> dict[str, object]:
-    """The resources of a SLURM job, under submitit's names.
-
-    Raises:
-      ConfigError: there is no SLURM, or a --sbatch is not OPTION=VALUE.
-    """
-    launch.check_slurm()
+    """The resources of a SLURM job, under submitit's names."""
+    if not shutil.which('sbatch'):
+        raise ConfigError('--launcher=slurm: there is no sbatch on this machine')
     found = {
         'timeout_min': math.ceil(60 * values.hours),
         'cpus_per_task': values.cpus,
@@ -137,16 +133,12 @@ def _different(values: flags.FlagValues) -> dict[str, object]:
 
 def print_status(call: Call) -> None:
     """Prints the progress of each run, and the time until all of them are done."""
-    workdir = _workdir(call.flags)
-    sweep = runs.read_sweep(workdir)
-    given = {flag: call.flags[flag] for flag in ('table', 'scale')}
-    names = {flag: user_files.stored_name(each.value) for flag, each in given.items() if each.present}
-    runs.check_named(workdir, sweep, **names)
-    states = runs.states(sweep, workdir)
-    left = runs.seconds_left(states)
+    workdir, given = _workdir(call.flags), [call.flags[flag] for flag in ('table', 'scale')]
+    named = {flag.name: user_files.stored_name(flag.value) for flag in given if flag.present}
+    states = runs.states(runs.read_sweep(workdir, **named), workdir)
     lines = [
         [s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(seconds), s.error]
-        for s, seconds in zip(states, left, strict=True)
+        for s, seconds in zip(states, runs.seconds_left(states), strict=True)
     ]
     align = ('left', 'left', 'right', 'right', 'left')
     print(tabulate(lines, ['run', 'state', 'step', 'left', 'error'], 'simple', colalign=align))
@@ -159,13 +151,11 @@ def _total_left(states: list[runs.State]) -> str:
     """The time until all runs are done; empty if none is running, or the time of one is unknown."""
     running = sum(s.state == 'running' for s in states)
     # Runs that failed or were stopped wait until `run` is called again.
-    active = ('running', 'queued', 'missing')
     left = zip(states, runs.seconds_left(states), strict=True)
-    seconds = [each for state, each in left if state.state in active]
+    seconds = [each for state, each in left if state.state in ('running', 'queued', 'missing')]
     if not running or None in seconds:
         return ''
-    counted = 'with' if runs.pace(states) else 'without'
-    return f'; {_duration(sum(seconds) / running)} left with {running} at a time, {counted} evaluations'
+    return f'; {_duration(sum(seconds) / running)} left with {running} at a time, without evaluations'
 
 
 def _duration(seconds: float | None) -> str:
@@ -177,10 +167,9 @@ def print_rows(call: Call) -> None:
     values = call.flags
     rows = tables.rows(_table(values), values.rows)
     written_for = tables.table(_table(values)).rows[0].scale
+    names = OF_TABLES if written_for in (None, *OF_TABLES) else [written_for]
     if values.scale:
         names = [_scale(values)]
-    else:
-        names = OF_TABLES if written_for in (None, *OF_TABLES) else [written_for]
     cost.print_rows(rows, names, markdown=values.format == 'markdown')
 
 

@@ -7,15 +7,14 @@ import json
 import math
 import re
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tabulate import tabulate
 
 from transformer.cli.terminal import fold, terminal_width
 
-# What narrow formats show first.
-ORDER = ('score', 'option', 'cost', 'text')
+ORDER = ('row', 'score', 'option', 'cost', 'text')  # of the columns in narrow formats
 GAP = 2  # columns between two columns in a terminal
 # Characters of a line of a LaTeX table in \footnotesize that a page of 345 pt holds.
 LATEX_WIDTH = 80
@@ -28,18 +27,12 @@ _LATEX = {
 
 
 class Column(NamedTuple):
-    """One column.
-
-    Attributes:
-      kind: row (the names), option, score, cost or text.
-      texts: the cells, one for each row.
-      counts: the number of runs that each cell is the mean of; 0 where it is no mean.
-    """
+    """One column."""
 
     heading: str
-    kind: str
-    texts: Sequence[str]
-    counts: Sequence[int] = ()
+    kind: str  # one of ORDER
+    texts: Sequence[str]  # the cells, one for each row
+    counts: Sequence[int] = ()  # the number of runs that each cell is the mean of; 0 where it is no mean
 
     def cells(self) -> list[str]:
         """The texts, each with its count in brackets."""
@@ -52,15 +45,10 @@ class Column(NamedTuple):
 
 
 def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
-    """Orders columns for narrow formats; if all counts are equal, a note replaces them.
-
-    Returns:
-      The columns, and the notes.
-    """
+    """Orders columns for narrow formats; if all counts are equal, a note replaces them."""
     pairs = [pair for c in columns if c.counts for pair in zip(c.texts, c.counts, strict=True)]
     counts = {count for text, count in pairs if text and count}
-    first = [column for column in columns if column.kind == 'row']
-    ordered = [*first, *(column for kind in ORDER for column in columns if column.kind == kind)]
+    ordered = sorted(columns, key=lambda column: ORDER.index(column.kind))
     if len(counts) != 1:
         return ordered, []
     note = f'Seeds of every number that is ours: {counts.pop()}.'
@@ -68,55 +56,35 @@ def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
 
 
 def blocks(columns: Sequence[Column], width: float) -> list[list[Column]]:
-    """Groups columns so that each group fits in a width, after the names of the rows.
-
-    Columns of one kind stay together where they fit, and take the first group that has room.
-    """
+    """Groups columns so that each group fits in a width, after the names of the rows."""
     names, *rest = columns
-    kinds = [[column for column in rest if column.kind == kind] for kind in ORDER]
-    groups: list[list[Column]] = []
-    for together in filter(None, kinds):
-        group = next((group for group in groups if _width([*group, *together]) <= width), None)
-        if group is not None:
-            group += together
-            continue
-        groups.append([names])
-        for column in together:
-            if len(groups[-1]) > 1 and _width([*groups[-1], column]) > width:
-                groups.append([names])
-            groups[-1].append(column)
+    groups = [[names]]
+    for column in rest:
+        if len(groups[-1]) > 1 and _width([*groups[-1], column]) > width:
+            groups.append([names])
+        groups[-1].append(column)
     return groups
 
 
 def _width(columns: Sequence[Column]) -> int:
-    widest = [
-        max(len(line) for text in [*_two_lines(column.heading), *column.cells()] for line in text.split('\n'))
-        for column in columns
-    ]
-    return sum(widest) + GAP * (len(widest) - 1)
+    return len(max(_plain(columns, narrow=True).splitlines(), key=len))
 
 
 def _two_lines(heading: str) -> list[str]:
     """Splits a heading after its first word."""
-    first, _, rest = heading.partition(' ')
-    return [first, rest]
+    return list(heading.partition(' ')[::2])
 
 
 def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
     """Renders a table no wider than the terminal: the scores first, the other columns beside or below."""
     width, (columns, more) = terminal_width(), compact(columns)
     if width < math.inf:
-        columns = _wrap(columns, int(width))
+        # Texts that are too wide to stand beside the name of their row take several lines.
+        room = max(int(width) - _width(columns[:1]) - GAP, 1)
+        wrap = lambda text: '\n'.join(textwrap.wrap(text, room))
+        columns = [c._replace(texts=list(map(wrap, c.texts))) if c.is_left() else c for c in columns]
     parts = [_plain(block, narrow=width < math.inf) for block in blocks(columns, width)]
     return '\n\n'.join([*parts, '\n'.join(map(fold, [*notes, *more]))]) + '\n'
-
-
-def _wrap(columns: Sequence[Column], width: int) -> list[Column]:
-    """Wraps texts that are too wide to stand beside the name of their row."""
-    names, *rest = columns
-    room = max(width - _width([names]) - GAP, 1)
-    wrap = lambda text: '\n'.join(textwrap.wrap(text, room))
-    return [names, *(c._replace(texts=list(map(wrap, c.texts))) if c.is_left() else c for c in rest)]
 
 
 def _plain(columns: Sequence[Column], *, narrow: bool) -> str:
@@ -155,19 +123,12 @@ def latex(columns: Sequence[Column], notes: Sequence[str]) -> str:
 def _tabular(columns: Sequence[Column]) -> str:
     align = ''.join('l' if column.is_left() else 'r' for column in columns)
     headings = [_two_lines(column.heading) for column in columns]
-    lines = [_line(line) for line in zip(*headings, strict=True) if any(line)]
-    rows = [_line(cells) for cells in zip(*(column.cells() for column in columns), strict=True)]
+    escape = lambda text: re.sub(r'^-(?=\d)', '$-$', ''.join(_LATEX.get(sign, sign) for sign in text))
+    line = lambda cells: ' & '.join(map(escape, cells)) + r' \\'
+    lines = [line(heads) for heads in zip(*headings, strict=True) if any(heads)]
+    rows = map(line, zip(*(column.cells() for column in columns), strict=True))
     body = ['\\toprule', *lines, '\\midrule', *rows, '\\bottomrule']
     return '\\begin{tabular}{@{}' + align + '@{}}\n' + '\n'.join(body) + '\n\\end{tabular}\n'
-
-
-def _line(cells: Iterable[str]) -> str:
-    return ' & '.join(map(_escaped, cells)) + r' \\'
-
-
-def _escaped(text: str) -> str:
-    shown = ''.join(_LATEX.get(sign, sign) for sign in text)
-    return re.sub(r'^-(?=\d)', '$-$', shown)
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
@@ -181,12 +142,5 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
 
 def json_text(report: Mapping[str, object]) -> str:
     """Renders JSON, in which null stands for an infinite number."""
-    return json.dumps(_finite(report), indent=2, ensure_ascii=False, allow_nan=False) + '\n'
-
-
-def _finite(value):
-    if isinstance(value, Mapping):
-        return {key: _finite(part) for key, part in value.items()}
-    if isinstance(value, list):
-        return [_finite(part) for part in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    finite = json.loads(json.dumps(report), parse_constant=lambda name: None)
+    return json.dumps(finite, indent=2, ensure_ascii=False) + '\n'

@@ -1,8 +1,8 @@
-"""Renders a report as one self-contained HTML page: sortable tables, and pictures such as learning curves."""
+"""Renders a report as one self-contained HTML page: a sortable table, and learning curves."""
 
 import html
 import io
-import math
+import itertools
 import pathlib
 import string
 from collections.abc import Mapping, Sequence
@@ -14,39 +14,9 @@ from experiments.rendering.formats import Column
 
 matplotlib.use('agg')
 from matplotlib import pyplot as plt
-from matplotlib import ticker
 from matplotlib.figure import Figure
 
-Curve = Sequence[tuple[int, float]]
-Limits = tuple[float, float]
-
-
-def page(
-    title: str,
-    columns: Sequence[Column],
-    notes: Sequence[str],
-    meaning: str,
-    curves: Mapping[str, Sequence[Curve]],
-    base: str,
-) -> str:
-    """The page, as HTML.
-
-    Args:
-      notes: printed below the table.
-      meaning: the score that the curves show.
-      curves: the steps and scores of each run, by row.
-      base: the row whose curves every picture shows in grey.
-    """
-    pictures = '\n'.join(_pictures(curves, base)) or '<p>No learning curves: the metrics are missing.</p>'
-    return document(
-        title,
-        columns,
-        notes,
-        f'<h2>On the development set: {html.escape(meaning)}</h2>\n'
-        f'<p>Blue: the runs of the row. Grey: the runs of {html.escape(base)}. '
-        'All pictures have the same axes.</p>\n'
-        f'<div class="curves">\n{pictures}\n</div>',
-    )
+ACROSS = 4  # pictures beside each other
 
 
 def document(title: str, columns: Sequence[Column], notes: Sequence[str], more: str) -> str:
@@ -64,50 +34,38 @@ def listing(notes: Sequence[str]) -> str:
 
 def table(columns: Sequence[Column]) -> str:
     """The table; each cell's class is the kind of its column."""
-    headings = [_cell('th', column, html.escape(column.heading)) for column in columns]
-    lines = [
-        ''.join(_cell('td', column, html.escape(text)) for column, text in zip(columns, cells, strict=True))
-        for cells in zip(*(column.cells() for column in columns), strict=True)
-    ]
-    body = '\n'.join(f'<tr>{line}</tr>' for line in lines)
-    return f'<table>\n<thead><tr>{"".join(headings)}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
+
+    def line(tag: str, texts: Sequence[str]) -> str:
+        kinds = [column.kind + ' left' * column.is_left() for column in columns]
+        cells = zip(kinds, texts, strict=True)
+        return ''.join(f'<{tag} class="{kind}">{html.escape(text)}</{tag}>' for kind, text in cells)
+
+    heading = line('th', [column.heading for column in columns])
+    rows = zip(*(column.cells() for column in columns), strict=True)
+    body = '\n'.join(f'<tr>{line("td", row)}</tr>' for row in rows)
+    return f'<table>\n<thead><tr>{heading}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table>'
 
 
-def _cell(tag: str, column: Column, content: str) -> str:
-    left = ' left' if column.is_left() else ''
-    return f'<{tag} class="{column.kind}{left}">{content}</{tag}>'
-
-
-def _pictures(curves: Mapping[str, Sequence[Curve]], base: str) -> list[str]:
-    """A picture of each row, all on the same axes."""
-    points = [point for runs in curves.values() for curve in runs for point in curve]
-    known = [(step, value) for step, value in points if math.isfinite(value)]
-    if not known:
-        return []
-    steps, values = zip(*known, strict=True)
-    limits = (0, 1.03 * max(steps)), (min(values) / 1.1, max(values) * 1.1)
-    return [
-        f'<figure><figcaption>{html.escape(name)}</figcaption>{_picture(runs, curves.get(base, []), *limits)}'
-        '</figure>'
-        for name, runs in curves.items()
-        if runs
-    ]
-
-
-def _picture(runs: Sequence[Curve], base: Sequence[Curve], steps: Limits, values: Limits) -> str:
-    """An SVG of the curves of one row in front of those of base."""
-    with matplotlib.rc_context({'font.size': 9}):
-        figure, axis = plt.subplots(figsize=(3.2, 2.1), layout='constrained')
-        for curve in base:
-            axis.plot(*zip(*curve, strict=True), color='0.7', linewidth=1)
-        for curve in runs:
-            axis.plot(*zip(*curve, strict=True), color='C0', linewidth=1.2, marker='.', markersize=3)
-        axis.set(yscale='log', xlabel='updates', xlim=steps, ylim=values)
-        axis.xaxis.set_major_locator(ticker.MaxNLocator(4))
-        axis.yaxis.set_major_locator(ticker.LogLocator(subs=(1, 2, 5)))
-        axis.yaxis.set_major_formatter('{x:g}')
-        axis.yaxis.set_minor_formatter('')
-        return drawn(figure)
+def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]], base: str) -> str:
+    """Draws the losses of each row's runs over those of base, all on the same axes, as HTML."""
+    drawn_rows = [name for name, runs in curves.items() if runs]
+    if not drawn_rows:
+        return '<p>No learning curves: the metrics are missing.</p>'
+    lines = -(-len(drawn_rows) // ACROSS)
+    size = {'figsize': (3.2 * ACROSS, 2.2 * lines), 'layout': 'constrained'}
+    figure, axes = plt.subplots(lines, ACROSS, sharex=True, sharey=True, squeeze=False, **size)
+    for axis, name in itertools.zip_longest(axes.flat, drawn_rows):
+        if name is None:
+            axis.set_axis_off()
+            continue
+        for runs, color in ((curves.get(base, ()), '0.7'), (curves[name], 'C0')):
+            for curve in runs:
+                axis.plot(*zip(*curve, strict=True), color=color, linewidth=1)
+        axis.set(title=name, xlabel='updates', yscale='log')
+    return (
+        f'<h2>Loss on the development set</h2>\n<p>Blue: the runs of the row. Grey: the runs of '
+        f'{html.escape(base)}.</p>\n<div class="scroll"><figure class="curves">{drawn(figure)}</figure></div>'
+    )
 
 
 def drawn(figure: Figure) -> str:

@@ -3,7 +3,6 @@
 import math
 import statistics
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
 
 from experiments.rendering.formats import Column
 from experiments.reports.differences import Difference, SentenceTests, differences
@@ -14,94 +13,50 @@ from transformer import config as configs
 from transformer.nn import cost
 
 
-class Summary(NamedTuple):
-    """A row's score: numbers without rounding, None where there is none.
-
-    Attributes:
-      values: the score of each run that counts.
-      paper: the paper's number.
-      difference: from base.
-      tests: over sentences, (difference, p) of each pair of runs.
-    """
-
-    values: list[float]
-    paper: float | None
-    difference: Difference
-    tests: Sequence[tuple[float, float]]
-
-    @property
-    def mean(self) -> float | None:
-        """The mean over runs."""
-        return statistics.mean(self.values) if self.values else None
-
-    @property
-    def deviation(self) -> float | None:
-        """The standard deviation over runs; None for one run, or where a score is infinite."""
-        several = len(self.values) > 1 and all(map(math.isfinite, self.values))
-        return statistics.stdev(self.values) if several else None
-
-    @property
-    def greatest_p(self) -> float | None:
-        """The greatest p over sentences."""
-        return max((p for _, p in self.tests), default=None)
-
-    @property
-    def runs_disagree(self) -> bool | None:
-        """Whether some runs are better than base and others worse."""
-        signs = [difference for difference, _ in self.tests]
-        return min(signs) < 0 < max(signs) if signs else None
-
-    def record(self) -> dict[str, object]:
-        """The numbers by name, for programs."""
-        seeds = self.difference.over_seeds
-        return {
-            'paper': self.paper,
-            'mean': self.mean,
-            'stdev': self.deviation,
-            'runs': len(self.values),
-            'difference_paper': self.difference.paper,
-            'difference': self.difference.ours,
+def score_records(comparison: Comparison, score: Score, tests: SentenceTests) -> list[dict[str, object]]:
+    """Every row's numbers in a score, without rounding; None where there is none."""
+    by_row, split, records = differences(comparison, score), comparison.table.split, []
+    for row in comparison.rows:
+        name, values = row.row.name, list(row.scores(split, score.measure).values())
+        several = len(values) > 1 and all(map(math.isfinite, values))
+        difference = by_row.get(name, Difference())
+        seeds = difference.over_seeds
+        record = {
+            'paper': score.paper_number(row.row),
+            'mean': statistics.mean(values) if values else None,
+            'stdev': statistics.stdev(values) if several else None,
+            'runs': len(values),
+            'difference_paper': difference.paper,
+            'difference': difference.ours,
             'difference_low': seeds and seeds.low,
             'difference_high': seeds and seeds.high,
             'p_over_seeds': seeds and seeds.p,
             'told_from_base': seeds and seeds.is_significant,
-            'p_greatest': self.greatest_p,
-            'runs_disagree': self.runs_disagree,
         }
-
-
-def summaries(comparison: Comparison, score: Score, tests: SentenceTests) -> list[Summary]:
-    """The summary of every row."""
-    by_row, tests = differences(comparison, score), tests if score.measure.significance else {}
-    return [
-        Summary(
-            list(row.scores(comparison.table.split, score.measure).values()),
-            score.paper_number(row.row),
-            by_row.get(row.row.name, Difference()),
-            tests.get(row.row.name, ()),
-        )
-        for row in comparison.rows
-    ]
+        if score.measure.significance:
+            signs = [sign for sign, _ in tests.get(name, ())]
+            record['p_greatest'] = max((p for _, p in tests.get(name, ())), default=None)
+            record['runs_disagree'] = min(signs) < 0 < max(signs) if signs else None
+        records.append(record)
+    return records
 
 
 def columns(comparison: Comparison, tests: SentenceTests) -> list[Column]:
     """The columns of the table, without empty ones and those of options that no row changes."""
     every = [Column('row', 'row', [row.row.name for row in comparison.rows]), *_options(comparison)]
     for score in comparison.scores:
-        every += _score_columns(comparison, score, summaries(comparison, score, tests))
-    every += _costs(comparison)
-    return [column for column in every if any(column.texts)]
+        every += _score_columns(comparison, score, tests)
+    return [column for column in [*every, *_costs(comparison)] if any(column.texts)]
 
 
 def _options(comparison: Comparison) -> list[Column]:
-    names = short_names(comparison.options)
     base = comparison.base_row() or comparison.rows[0]
     shown = []
-    for key in comparison.options:
+    for key, name in short_names(comparison.options).items():
         texts = [option(row, base, key) for row in comparison.rows]
         changed = any(text for row, text in zip(comparison.rows, texts, strict=True) if row is not base)
         if changed and set(texts) != {tables.NONE}:
-            shown.append(Column(names[key], 'option', texts))
+            shown.append(Column(name, 'option', texts))
     others = [
         ', '.join(f'{k.partition(".")[2]}={v}' for k, v in row.changed.items() if k not in comparison.options)
         for row in comparison.rows
@@ -130,52 +85,44 @@ def option(row: Measured, base: Measured, key: str) -> str:
     return shown if written == ours else f'{shown} → {tables.shown(key, ours)}'
 
 
-def _score_columns(comparison: Comparison, score: Score, rows: Sequence[Summary]) -> list[Column]:
+def _score_columns(comparison: Comparison, score: Score, tests: SentenceTests) -> list[Column]:
     """The paper's number and ours, and their differences from base."""
-    measure, papers, several = score.measure, f'.{score.paper_decimals}f', comparison.several
-    name, mine = measure.heading, ' ours' if several else ''
-    count = lambda values: len(values) if several else 0
+    measure, decimals = score.measure, f'.{score.paper_decimals}f'
+    records, several = score_records(comparison, score, tests), comparison.several
     signed = lambda value: measure.format(value, '+')
 
-    def ours(row: Measured, summary: Summary) -> str:
-        if summary.mean is None:
+    def column(heading: str, key: str, form: Callable[[object], str]) -> Column:
+        return Column(heading, 'score', [_text(record[key], form) for record in records])
+
+    def ours(row: Measured, record: dict) -> str:
+        if record['mean'] is None:
             return '' if row.done else _why_none(row)
-        deviation = _text(summary.deviation, lambda value: f' ±{measure.format(value)}')
-        return f'{measure.format(summary.mean)}{deviation}{"*" if row.is_unlike else ""}'
+        deviation = _text(record['stdev'], lambda value: f' ±{measure.format(value)}')
+        return f'{measure.format(record["mean"])}{deviation}{"*" if row.is_unlike else ""}'
 
-    def difference(pair: Difference) -> str:
-        by_chance = pair.over_seeds is not None and not pair.over_seeds.is_significant
-        return _text(pair.ours, signed) + (' ≈' if by_chance else '')
+    def interval(record: dict) -> str:
+        low, high = record['difference_low'], record['difference_high']
+        return '' if low is None else f'[{signed(low)}, {signed(high)}]'
 
-    def column(heading: str, cell: Callable[[Summary], str], counts: Sequence[int] = ()) -> Column:
-        return Column(heading, 'score', [cell(summary) for summary in rows], counts)
-
-    values = [ours(row, summary) for row, summary in zip(comparison.rows, rows, strict=True)]
+    name, mine = measure.heading, f'{measure.heading} ours' if several else measure.heading
+    values = [ours(*both) for both in zip(comparison.rows, records, strict=True)]
+    by_chance = [' ≈' if record['told_from_base'] is False else '' for record in records]
+    pairs = zip(records, by_chance, strict=True)
     shown = [
-        column(name, lambda s: _text(s.paper, lambda number: f'{number:{papers}}')),
-        Column(f'{name}{mine}', 'score', values, [count(s.values) for s in rows]),
-        column(f'Δ{name}', lambda s: _text(s.difference.paper, lambda number: f'{number:+{papers}}')),
-        column(f'Δ{name}{mine}', lambda s: difference(s.difference)),
-        column(
-            f'Δ{name} 95%',
-            lambda s: _text(s.difference.over_seeds, lambda t: f'[{signed(t.low)}, {signed(t.high)}]'),
-        ),
+        column(name, 'paper', lambda number: f'{number:{decimals}}'),
+        Column(mine, 'score', values, [record['runs'] * several for record in records]),
+        column(f'Δ{name}', 'difference_paper', lambda number: f'{number:+{decimals}}'),
+        Column(f'Δ{mine}', 'score', [_text(record['difference'], signed) + sign for record, sign in pairs]),
+        Column(f'Δ{name} 95%', 'score', list(map(interval, records))),
     ]
-    if not measure.significance:
-        return shown
-    return [
-        *shown,
-        column('p seeds', lambda s: _text(s.difference.over_seeds, lambda test: _p(test.p))),
-        column(
-            'p sentences',
-            lambda s: 'mixed' if s.runs_disagree else _text(s.greatest_p, _p),
-            [count(s.tests) for s in rows],
-        ),
-    ]
+    if measure.significance:
+        counts = [len(tests.get(row.row.name, ())) * several for row in comparison.rows]
+        worst = ['mixed' if each['runs_disagree'] else _text(each['p_greatest'], _p) for each in records]
+        shown += [column('p seeds', 'p_over_seeds', _p), Column('p sentences', 'score', worst, counts)]
+    return shown
 
 
 def _why_none(row: Measured) -> str:
-    """Why a row has no result."""
     state = row.missing[0].state
     return state if state != 'done' else 'missing'
 
@@ -226,21 +173,20 @@ def _costs(comparison: Comparison) -> list[Column]:
 def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, object]]:
     """The rows for programs: numbers without rounding, and None where there is none."""
     others = sorted(set().union(*(row.changed for row in comparison.rows)) - set(comparison.options))
+    by_score = [(score.measure, score_records(comparison, score, tests)) for score in comparison.scores]
     records = []
-    by_score = [(score.measure, summaries(comparison, score, tests)) for score in comparison.scores]
     for i, row in enumerate(comparison.rows):
-        record = {'row': row.row.name, 'source': row.row.source or None}
-        record |= {key: tables.value_of(row.config, key) for key in (*comparison.options, *others)}
-        record |= {'runs_done': len(row.done), 'runs_missing': len(row.missing)}
-        record |= {'scored_as_base': not row.is_unlike if row.done else None}
-        for measure, rows in by_score:
-            for key, value in rows[i].record().items():
-                if measure.significance or key not in ('p_greatest', 'runs_disagree'):
-                    record[f'{measure.heading}_{key}'] = value
+        scores = [(f'{measure.heading}_{key}', n) for measure, each in by_score for key, n in each[i].items()]
         millions, of_row = row.row.paper.get('params'), costs(row)
         records.append(
-            record
-            | {
+            {
+                'row': row.row.name,
+                'source': row.row.source or None,
+                **{key: tables.value_of(row.config, key) for key in (*comparison.options, *others)},
+                'runs_done': len(row.done),
+                'runs_missing': len(row.missing),
+                'scored_as_base': not row.is_unlike if row.done else None,
+                **dict(scores),
                 'params_paper': millions and millions * 1e6,
                 'params': of_row['params'],
                 'FLOPs_paper': row.row.paper.get('FLOPs'),

@@ -25,16 +25,11 @@ SentenceTests = Mapping[str, Sequence[tuple[float, float]]]
 
 
 class SeedTest(NamedTuple):
-    """A paired t-test of the differences from base, one for each seed that both have.
+    """A paired t-test of the differences from base, one for each seed that both have."""
 
-    Attributes:
-      low, high: the 95 % interval of the mean difference.
-      p: how likely a mean at least that far from 0 is where only the seeds differ.
-    """
-
-    low: float
+    low: float  # the 95 % interval of the mean difference
     high: float
-    p: float
+    p: float  # how likely a mean at least that far from 0 is where only the seeds differ
 
     @property
     def is_significant(self) -> bool:
@@ -43,18 +38,11 @@ class SeedTest(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """A row's difference from base in a score.
-
-    Attributes:
-      paper: of the paper's numbers; None if unknown.
-      ours: the mean over seeds; None if unknown.
-      over_seeds: None with fewer than two seeds in common, which do not show what is chance.
-      by_seed: ours, for each seed in common.
-    """
+    """A row's difference from base in a score; None where unknown."""
 
     paper: float | None = None
-    ours: float | None = None
-    over_seeds: SeedTest | None = None
+    ours: float | None = None  # the mean over seeds
+    over_seeds: SeedTest | None = None  # of two or more seeds in common: fewer do not show what is chance
     by_seed: Mapping[object, float] = types.MappingProxyType({})
 
 
@@ -64,34 +52,27 @@ def differences(comparison: Comparison, score: Score) -> dict[str, Difference]:
     by_row = {row.row.name: Difference() for row in comparison.rows if base and row is not base}
     for row, base in pairs(comparison):
         papers = [score.paper_number(each.row) for each in (row, base)]
+        paper = papers[0] - papers[1] if None not in papers else None
         ours, of_base = row.scores(split, score.measure), base.scores(split, score.measure)
         by_seed = {seed: ours[seed] - of_base[seed] for seed in ours if seed in of_base}
         shared = list(by_seed.values())
+        by_row[row.row.name] = Difference(paper)
         # A perplexity can be too large for a number.
-        known = shared and all(map(math.isfinite, shared)) and not is_base(row, base) and not row.is_unlike
-        by_row[row.row.name] = Difference(
-            papers[0] - papers[1] if None not in papers else None,
-            statistics.mean(shared) if known else None,
-            test_over_seeds(shared) if known else None,
-            by_seed if known else {},
-        )
+        if shared and all(map(math.isfinite, shared)) and not is_base(row, base) and not row.is_unlike:
+            test = test_over_seeds(shared)
+            by_row[row.row.name] = Difference(paper, statistics.mean(shared), test, by_seed)
     return by_row
 
 
 class Correlation(NamedTuple):
-    """Spearman's rank correlation of our differences with the paper's.
-
-    Attributes:
-      p: how likely so large a correlation is between ranks drawn by chance.
-      seeds: the number of seeds that all rows have.
-      low, high: the middle 95 % of the correlations when these seeds are resampled; None with fewer than
-        three. Few seeds make this narrower than a confidence interval of 95 %.
-    """
+    """Spearman's rank correlation of our differences with the paper's."""
 
     value: float
     rows: int
-    p: float
-    seeds: int
+    p: float  # how likely so large a correlation is between ranks drawn by chance
+    seeds: int  # the number of seeds that all rows have
+    # The middle 95 % of the correlations when these seeds are resampled, which for few seeds is narrower than
+    # a confidence interval of 95 %; None with fewer than three.
     low: float | None
     high: float | None
 
@@ -110,22 +91,17 @@ def correlation(found: Iterable[Difference]) -> Correlation | None:
         drawn = np.random.default_rng(0).integers(len(seeds), size=(RESAMPLES, len(seeds)))
         ranks = scipy.stats.rankdata(by_seed[:, drawn].mean(axis=-1), axis=0)
         values = [np.corrcoef(scipy.stats.rankdata(papers), column)[0, 1] for column in ranks.T]
-        edges = np.nanquantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        low, high = map(float, edges)
+        low, high = np.nanquantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
     return Correlation(float(result.statistic), len(known), float(result.pvalue), len(seeds), low, high)
 
 
 def pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:
     """Yields base with each row that can be compared with it: a row of another language cannot."""
     base = comparison.base_row()
-    for row in comparison.rows:
-        if base is not None and row is not base and _languages(row) == _languages(base):
+    languages = lambda data: (data.source_language, data.target_language, data.language)
+    for row in comparison.rows if base else ():
+        if row is not base and languages(row.written.data) == languages(base.written.data):
             yield row, base
-
-
-def _languages(row: Measured) -> tuple[str | None, ...]:
-    data = row.written.data
-    return data.source_language, data.target_language, data.language
 
 
 def test_over_seeds(differences: Sequence[float]) -> SeedTest | None:
@@ -151,11 +127,7 @@ def is_base(row: Measured, base: Measured | None) -> bool:
 
 
 def test_over_sentences(comparison: Comparison) -> SentenceTests:
-    """Paired bootstrap tests of each row's difference from base in the first score that has such a test.
-
-    Raises:
-      ConfigError: the outputs or the texts of the runs are missing.
-    """
+    """Paired bootstrap tests of each row's difference from base in the first score that has such a test."""
     base, split = comparison.base_row(), comparison.table.split
     measure = next((score.measure for score in comparison.scores if score.measure.significance), None)
     if not base or not measure or not base.scores(split, measure):
@@ -181,13 +153,7 @@ def test_over_sentences(comparison: Comparison) -> SentenceTests:
 
 
 def read_texts(folder: epath.PathLike, split: str) -> dict[str, list[str]]:
-    """The texts of a split of a run, by field.
-
-    Raises:
-      ConfigError: the run has no config, or its data cannot be had.
-    """
-    if not (epath.Path(folder) / 'config.json').exists():
-        raise ConfigError(f'{epath.Path(folder).name} holds neither config nor data')
+    """The texts of a split of a run, by field."""
     return run_data.of_run(Run.open(folder)).texts(split)
 
 

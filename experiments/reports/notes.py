@@ -1,26 +1,35 @@
 """Notes below a report's table: what its numbers are, how they agree with the paper's, what is missing."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+from experiments.rendering.formats import Column
 from experiments.reports import columns, differences, results
-from experiments.reports.differences import Correlation, SentenceTests
+from experiments.reports.differences import Correlation
 from experiments.reports.results import Comparison
 from experiments.sweeps import runs
 from experiments.tables import rows as tables
 
 # Paths of scores that are means over tokens.
 PER_TOKEN = (('loss',), ('perplexity',), ('accuracy',))
+# What a table says and what it means.
+LEGEND = {
+    ' ours': 'Ours: mean (seeds).',
+    '±': '±: standard deviation.',
+    'Δ': 'Δ: difference from {base}, ours over the seeds that both have.',
+    '95%': '95%, p seeds: paired t-test over seeds; ≈: the interval holds 0, so the row may equal {base} (of '
+    'twenty equal rows, one is expected to differ by chance).',
+    'p sentences': 'p sentences: paired bootstrap of the score before it over the sentences, not over seeds; '
+    'the greatest of the seeds, or mixed where their differences have both signs.',
+    'tokens/s': 'tokens/s: target tokens, the median of what a training reported.',
+    'hours': 'hours: of training.',
+}
 
 
-def notes(comparison: Comparison, tests: SentenceTests) -> list[str]:
-    """The notes, in their order.
-
-    Args:
-      tests: from `differences.test_over_sentences`.
-    """
+def notes(comparison: Comparison, shown: Sequence[Column]) -> list[str]:
+    """The notes below the columns of a report, in their order."""
     return [
-        *_caption(comparison, tests),
+        *_caption(comparison, shown),
         *_same_in_every_row(comparison),
         *_agreement(comparison),
         *_chance(comparison),
@@ -32,35 +41,13 @@ def notes(comparison: Comparison, tests: SentenceTests) -> list[str]:
     ]
 
 
-def _caption(comparison: Comparison, tests: SentenceTests) -> Iterator[str]:
-    """Yields what the columns are, as far as the table has them, and what the scale is."""
-    table, several, base = comparison.table, comparison.several, comparison.base
-    pairs = [
-        pair for score in comparison.scores for pair in differences.differences(comparison, score).values()
-    ]
-    *first, last = (score.measure.meaning for score in comparison.scores)
-    meanings = f'{", ".join(first)} and {last}' if first else last
-    parts = [f'{comparison.subject}: {meanings} on {table.split}.']
-    if several:
-        deviation = ' ± standard deviation' if any(len(row.done) > 1 for row in comparison.rows) else ''
-        parts.append(f'Ours: mean{deviation} (seeds).')
-    if any((pair.paper, pair.ours) != (None, None) for pair in pairs):
-        parts.append(f'Δ: difference from {base}{", ours over the seeds that both have" if several else ""}.')
-    if any(pair.over_seeds for pair in pairs):
-        parts.append(
-            f'95%, p seeds: paired t-test over seeds; ≈: the interval holds 0, so the row may equal {base} '
-            '(of twenty equal rows, one is expected to differ by chance).'
-        )
-    if tests:
-        measure = next(score.measure for score in comparison.scores if score.measure.significance)
-        greatest = '; the greatest of the seeds, or mixed where their differences have both signs'
-        parts.append(
-            f'p sentences: paired bootstrap of {measure.heading} over the sentences, not over seeds'
-            f'{greatest if several else ""}.'
-        )
-    if table.speed:
-        parts.append('tokens/s: target tokens, the median of what a training reported.')
-    parts.append('hours: of training.')
+def _caption(comparison: Comparison, shown: Sequence[Column]) -> Iterator[str]:
+    """Yields what the columns are, and what the scale is."""
+    table, base = comparison.table, comparison.base
+    text = ' '.join(part for column in shown for part in (column.heading, *column.texts))
+    meanings = ', '.join(score.measure.meaning for score in comparison.scores)
+    parts = [f'{comparison.title}: {meanings} on {table.split}.']
+    parts += [meaning.format(base=base) for sign, meaning in LEGEND.items() if sign in text]
     if table.citation and any(row.row.paper for row in comparison.rows):
         parts.append(f'Numbers that are not ours: {table.citation}.')
     yield ' '.join(parts)
@@ -69,7 +56,7 @@ def _caption(comparison: Comparison, tests: SentenceTests) -> Iterator[str]:
 
 
 def _same_in_every_row(comparison: Comparison) -> Iterator[str]:
-    """Yields the options of the table that no row changes, which have no column."""
+    """Yields the options of the table that no row changes."""
     base = comparison.base_row() or comparison.rows[0]
     others = [row for row in comparison.rows if row is not base]
     same = [
@@ -106,23 +93,21 @@ def describe_correlation(correlation: Correlation | None) -> str:
 
 def _chance(comparison: Comparison) -> Iterator[str]:
     """Yields which rows may differ from base by chance alone."""
-    base = comparison.base
-    if not comparison.several or not comparison.base_row():
-        return
-    untested = set()
+    base, untested = comparison.base, {}
     for score in comparison.scores:
         pairs = differences.differences(comparison, score)
         tests = {name: pair.over_seeds for name, pair in pairs.items() if pair.over_seeds}
-        untested |= {name for name, pair in pairs.items() if pair.ours is not None} - tests.keys()
+        untested |= {
+            name: None for name, pair in pairs.items() if pair.ours is not None and name not in tests
+        }
         if tests:
             by_chance = [name for name, test in tests.items() if not test.is_significant]
             yield (
-                f'Not distinguishable from {base} by {score.measure.heading} (≈), {len(by_chance)} of the '
-                f'{len(tests)} rows that were tested over seeds: {", ".join(by_chance) or "none"}'
+                f'Not distinguishable from {base} by {score.measure.heading} (≈), {len(by_chance)} of '
+                f'the {len(tests)} rows that were tested over seeds: {", ".join(by_chance) or "none"}'
             )
-    if untested:
-        names = ', '.join(row.row.name for row in comparison.rows if row.row.name in untested)
-        yield f'Not tested, because fewer than two seeds are shared with {base}: {names}'
+    if untested and comparison.several:
+        yield f'Not tested, because fewer than two seeds are shared with {base}: {", ".join(untested)}'
 
 
 def _same_as_base(comparison: Comparison) -> Iterator[str]:
@@ -144,12 +129,10 @@ def _other_tokenizers(comparison: Comparison) -> Iterator[str]:
     """Notes the rows with another tokenizer, whose per-token scores cannot be compared with base."""
     pairs = differences.pairs(comparison)
     others = [row.row.name for row, base in pairs if results.have_other_tokenizers(row, base)]
-    for measure in (score.measure for score in comparison.scores):
-        if others and measure.path in PER_TOKEN:
-            yield (
-                f'{measure.heading} is per token, and these rows have another tokenizer than '
-                f'{comparison.base}, so Δ{measure.heading} compares nothing: {", ".join(others)}'
-            )
+    measures = [score.measure for score in comparison.scores]
+    if names := ', '.join(f'Δ{each.heading}' for each in measures if others and each.path in PER_TOKEN):
+        rows = ', '.join(others)
+        yield f'Rows with another tokenizer than {comparison.base}, whose {names} compare nothing: {rows}'
 
 
 def _missing(comparison: Comparison) -> Iterator[str]:

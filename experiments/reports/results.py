@@ -22,19 +22,13 @@ _DECIDE_THE_CHECKPOINT = {'train.average_last', 'train.scored', 'train.patience'
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """A run that was scored.
-
-    Attributes:
-      pair: runs of two rows with the same number are compared; in a sweep the seed.
-      result: its result.json.
-      unlike: how it was scored differently from base; empty if in the same way.
-    """
+    """A run that was scored."""
 
     name: str
     folder: pathlib.Path
-    pair: int
-    result: dict
-    unlike: str = ''
+    pair: int  # runs of two rows with the same number are compared; in a sweep the seed
+    result: dict  # its result.json
+    unlike: str = ''  # how it was scored differently from base; empty if in the same way
 
     def scores(self, split: str) -> dict:
         """The scores of a split that its training recorded."""
@@ -48,22 +42,14 @@ class Done:
 
 @dataclasses.dataclass(frozen=True)
 class Measured:
-    """A row and its runs.
-
-    Attributes:
-      written: the row's config at its own scale.
-      config: the row's config at this scale.
-      changed: what the row changes at this scale.
-      done: runs with results.
-      missing: the other runs.
-    """
+    """A row and its runs."""
 
     row: tables.Row
-    written: Config
-    config: Config
-    changed: Mapping[str, object]
-    done: tuple[Done, ...]
-    missing: tuple[runs.State, ...] = ()
+    written: Config  # at the row's own scale
+    config: Config  # at this scale
+    changed: Mapping[str, object]  # at this scale
+    done: tuple[Done, ...]  # runs with results
+    missing: tuple[runs.State, ...] = ()  # the other runs
 
     @property
     def counted(self) -> tuple[Done, ...]:
@@ -83,30 +69,17 @@ class Measured:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The rows of a report.
-
-    Attributes:
-      title: of a page.
-      subject: the title in a sentence.
-      table: the table or, for runs that belong to none, one without rows.
-      scores: what is printed of each row.
-      options: those with columns of their own, by dotted name.
-      base: the name of the row that others are compared with.
-      left_out: rows of the table that were never launched.
-      several: whether rows have runs with several seeds, whose mean is printed.
-      scale: what the scale of a sweep changes, and why; empty for other runs.
-    """
+    """The rows of a report."""
 
     title: str
-    subject: str
-    table: tables.Table
-    scores: tuple[tables.Score, ...]
-    options: tuple[str, ...]
+    table: tables.Table  # without rows for runs that belong to none
+    scores: tuple[tables.Score, ...]  # what is printed of each row
+    options: tuple[str, ...]  # those with columns of their own
     rows: tuple[Measured, ...]
-    base: str = 'base'
-    left_out: tuple[str, ...] = ()
-    several: bool = True
-    scale: str = ''
+    base: str = 'base'  # the name of the row that others are compared with
+    left_out: tuple[str, ...] = ()  # rows of the table that were never launched
+    several: bool = True  # whether rows have runs with several seeds, whose mean is printed
+    scale: str = ''  # what the scale of a sweep changes
 
     def base_row(self) -> Measured | None:
         """The row that others are compared with; None if there is none."""
@@ -126,15 +99,11 @@ def have_other_tokenizers(row: Measured, other: Measured) -> bool:
 
 
 def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
-    """The rows that a sweep was launched with, and their results.
-
-    Raises:
-      ConfigError: a result was made by another config than its row's.
-    """
+    """The rows that a sweep was launched with, and their results."""
     table = tables.table(sweep.table)
     # Reading a report needs no SLURM: without the sweep's jobs, runs that wait there count as missing.
     states = runs.states(dataclasses.replace(sweep, jobs={}), folder)
-    launched = dict.fromkeys(state.run.row for state in states)
+    launched = {state.run.row for state in states}
     rows = tuple(
         _row_of_sweep(row, sweep, table.split, [state for state in states if state.run.row == row.name])
         for row in table.rows
@@ -144,15 +113,14 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
     changed = ''.join(f', {key}={value}' for key, value in sweep.different.items())
     return _mark_unlike(
         Comparison(
-            title=f'Table {name}, scale {scale}',
-            subject=f'Table {name} at the scale {scale}{changed}',
+            title=f'Table {name} at the scale {scale}{changed}',
             table=table,
             scores=tables.scores(table, task_of(rows[0].config)),
             options=tables.OPTIONS,
             rows=rows,
             base=table.base,
             left_out=tuple(row.name for row in table.rows if row.name not in launched),
-            scale=scales.describe(sweep.scale, sweep.different),
+            scale=scales.describe(sweep.scale),
         )
     )
 
@@ -172,81 +140,63 @@ def _row_of_sweep(row: tables.Row, sweep: runs.Sweep, split: str, states: Sequen
 
 def _result_of(run: runs.Run, config: Config, split: str) -> dict | None:
     """The result of a run; None if the run has not ended or lacks the split."""
-    result = _read(run.folder, split)
-    if not result:
+    if not (run.folder / 'result.json').exists():
         return None
-    made_by, wanted = _config(result, run.folder), configs.replace(config, {'train.seed': run.seed})
+    result, made_by = _read(run.folder, split)
+    wanted = configs.replace(config, {'train.seed': run.seed})
     for key, (old, new) in configs.differences(made_by, wanted, free=False).items():
         raise ConfigError(f'{run.folder}: made by another config: {key} is {old!r}, the row says {new!r}')
-    complete = result['steps'] == run.steps
     # With `train.patience` a training that stops early has a result too.
-    early = 0 < wanted.train.patience == made_by.train.patience and made_by.train.steps == run.steps
-    ended = complete or (early and result['steps'] < run.steps)
+    may_stop = 0 < wanted.train.patience == made_by.train.patience and made_by.train.steps == run.steps
+    ended = result['steps'] == run.steps or (may_stop and result['steps'] < run.steps)
     return result if ended and split in result['scores'] else None
 
 
-def _read(folder: pathlib.Path, split: str) -> dict:
-    """The result.json of a run, checked; empty if there is none."""
+def _read(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
+    """The result.json of a run, checked, and the config in it."""
     file = folder / 'result.json'
-    if not file.exists():
-        return {}
     result = runs.read_json(file, _KEYS)
     if 'checkpoint' not in result['scores'].get(split, {'checkpoint': None}):
         raise ConfigError(f'{file}: damaged')
-    return result
-
-
-def _config(result: dict, folder: pathlib.Path) -> Config:
     try:
-        return configs.from_json(json.dumps(result['config']))
+        return result, configs.from_json(json.dumps(result['config']))
     except ConfigError as error:
-        raise ConfigError(f'{folder / "result.json"}: {error}') from None
+        raise ConfigError(f'{file}: {error}') from None
 
 
 def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
-    """Runs that need not belong to a sweep, a row each, named by their folders.
-
-    Args:
-      base: the name or folder of the run that others are compared with; the first if None.
-
-    Raises:
-      ConfigError: a folder holds no result or lacks the split, or two runs have different tasks.
-    """
+    """Runs of any trainings, a row each, compared with `base`, a name or folder, or else the first."""
     paths = [pathlib.Path(folder) for folder in folders]
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
     if twice := [name for name in names if names.count(name) > 1]:
         raise ConfigError(f'{twice[0]}: named twice')
-    results = {name: _finished(path, split) for name, path in zip(names, paths, strict=True)}
-    read = {name: _config(results[name], path) for name, path in zip(names, paths, strict=True)}
+    read = {name: _finished(path, split) for name, path in zip(names, paths, strict=True)}
     base_name = dict(zip(folders, names, strict=True)).get(base, base) if base else names[0]
     if base_name not in names:
         raise ConfigError(f'--base={base}: choose one of {", ".join(names)}')
-    tasks = {config.train.task: name for name, config in read.items()}
+    tasks = {config.train.task: name for name, (_, config) in read.items()}
     if len(tasks) > 1:
         found = ' and '.join(f'{name} has train.task={task}' for task, name in tasks.items())
         raise ConfigError(f'{found}: runs of different tasks cannot be compared')
-    different = {name: configs.differences(read[base_name], config) for name, config in read.items()}
+    of_base = read[base_name][1]
     rows = tuple(
         Measured(
             row=tables.Row(name, {}),
-            written=read[name],
-            config=read[name],
-            changed={key: new for key, (_, new) in different[name].items()},
-            done=(Done(name, path, 0, results[name]),),
+            written=config,
+            config=config,
+            changed={key: new for key, (_, new) in configs.differences(of_base, config).items()},
+            done=(Done(name, path, 0, result),),
         )
-        for name, path in zip(names, paths, strict=True)
+        for path, (name, (result, config)) in zip(paths, read.items(), strict=True)
     )
-    changed = set().union(*different.values())
-    count = f'{len(rows)} run{"s" if len(rows) > 1 else ""}'
-    table = tables.Table((), split)
+    changed, table = set().union(*(row.changed for row in rows)), tables.Table((), split)
     return _mark_unlike(
         Comparison(
-            title=count,
-            subject=count,
+            title=f'{len(rows)} run{"s" if len(rows) > 1 else ""}',
             table=table,
-            scores=tables.scores(table, task_of(read[base_name])),
+            scores=tables.scores(table, task_of(of_base)),
             options=tuple(key for key in configs.OPTIONS if key in changed),
             rows=rows,
             base=base_name,
@@ -255,14 +205,14 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
     )
 
 
-def _finished(folder: pathlib.Path, split: str) -> dict:
-    result = _read(folder, split)
-    if not result:
+def _finished(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
+    if not (folder / 'result.json').exists():
         raise ConfigError(f'{folder}: holds no result.json; a run has one when its training has ended')
+    result, config = _read(folder, split)
     if split not in result['scores']:
         there = f'scores of {", ".join(result["scores"])}' if result['scores'] else 'no scores'
         raise ConfigError(f'--split={split}: {folder} has {there}')
-    return result
+    return result, config
 
 
 def _mark_unlike(comparison: Comparison) -> Comparison:
@@ -285,11 +235,7 @@ def _mark_unlike(comparison: Comparison) -> Comparison:
 
 
 def _unlike(run: Done, like: Done, split: str, meant: Mapping[str, object]) -> str:
-    """How a run was scored differently from another; empty if in the same way.
-
-    Args:
-      meant: options in which the two are meant to differ.
-    """
+    """How a run was scored differently from another, but for the options that are meant to differ."""
     ours, theirs = run.scores(split), like.scores(split)
     reasons = []
     if ours['checkpoint'] != theirs['checkpoint'] and not _DECIDE_THE_CHECKPOINT & meant.keys():
@@ -314,9 +260,6 @@ def _scoring_options(scores: dict) -> dict[str, object]:
 
 def _text_checksums(run: Done, split: str) -> dict[str, str] | None:
     """What identifies the text of a split; None for a result without the rest of its work directory."""
-    manifest = run.manifest()
-    return manifest and {
-        name: digest
-        for name, digest in manifest['checksums'].items()
-        if name.startswith(f'{split}.') and name.endswith('.txt')
-    }
+    files = (run.manifest() or {}).get('checksums')
+    is_text = lambda name: name.startswith(f'{split}.') and name.endswith('.txt')
+    return files and {name: digest for name, digest in files.items() if is_text(name)}

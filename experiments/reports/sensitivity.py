@@ -3,6 +3,7 @@
 Only runs that all the sweeps have are counted, so that neither seeds nor rows make a difference.
 """
 
+import dataclasses
 import statistics
 from collections.abc import Mapping, Sequence
 
@@ -16,67 +17,53 @@ from experiments.tables import scales
 from transformer import config as configs
 from transformer.config import ConfigError
 
-Sweeps = Mapping[str, tuple[runs.Sweep, Comparison]]
+Sweeps = Mapping[str, tuple[runs.Sweep, Comparison]]  # with the comparison of their rows, by folder
 
 
 def columns(sweeps: Sweeps) -> tuple[list[Column], list[str]]:
-    """A line for each sweep with its correlations, and notes.
-
-    Args:
-      sweeps: sweeps and the comparison of their rows, by folder.
-
-    Raises:
-      ConfigError: they have different tables or scales, differ in no option, or have too few runs in
-        common.
-    """
+    """A line for each sweep with its correlations, and notes."""
     options = _options(sweeps)
     (first, comparison), compared = next(iter(sweeps.values())), [each for _, each in sweeps.values()]
     folders = ', '.join(sweeps)
     seeds = sorted(set.intersection(*map(_base_seeds, compared)))
     if not seeds:
         raise ConfigError(f'{folders}: no seed of base has ended in all of them')
+    compared = [_restrict(each, seeds) for each in compared]
     shown, counts, agree = [Column('sweep', 'row', list(sweeps)), *options], [], False
     for score in comparison.scores:
         measure = score.measure
         pairs, rows = _shared(compared, score, seeds)
         base = [each.base_row().scores(each.table.split, measure) for each in compared]
-        means = [statistics.mean(values[seed] for seed in seeds) for values in base]
+        means = [measure.format(statistics.mean(values.values())) for values in base]
         correlations = [differences.correlation(each) for each in pairs]
         agree = agree or any(correlations)
+        values = [f'{each.value:.2f}' if each else '' for each in correlations]
+        intervals = [
+            f'[{each.low:.2f}, {each.high:.2f}]' if each and each.low is not None else ''
+            for each in correlations
+        ]
         shown += [
-            Column(f'base {measure.heading}', 'score', list(map(measure.format, means))),
-            Column(
-                f'Δ{measure.heading} correlation',
-                'score',
-                [f'{each.value:.2f}' if each else '' for each in correlations],
-            ),
-            Column('bootstrap', 'score', list(map(_interval, correlations))),
+            Column(f'base {measure.heading}', 'score', means),
+            Column(f'Δ{measure.heading} correlation', 'score', values),
+            Column('bootstrap', 'score', intervals),
         ]
         counts.append(f'{measure.heading}: {rows} of {len(comparison.rows) - 1} rows')
     if not agree:
-        raise ConfigError(
-            f"{folders}: fewer than three rows with the paper's numbers have ended in all of them"
-        )
-    interval = (
-        'bootstrap: the middle 95 % of the correlations when the seeds are resampled.'
-        if len(seeds) > 2
-        else 'With so few seeds, a difference between two correlations can be chance.'
-    )
+        raise ConfigError(f"{folders}: fewer than three rows with the paper's numbers have ended in all")
+    interval = 'bootstrap: the middle 95 % of the correlations when the seeds are resampled.'
+    if len(seeds) < 3:
+        interval = 'With so few seeds, a difference between two correlations can be chance.'
     notes = [
         f"Table {first.table} at the scale {first.scale}: rank correlation (Spearman) of the rows' "
         f"differences from base with the paper's. {interval}",
-        f'Runs that every sweep has: seed{"s" if len(seeds) > 1 else ""} {", ".join(map(str, seeds))}; '
+        f'Runs that every sweep has: seed{"s" * (len(seeds) > 1)} {", ".join(map(str, seeds))}; '
         f'{"; ".join(counts)}.',
     ]
     return [column for column in shown if any(column.texts)], notes
 
 
 def _options(sweeps: Sweeps) -> list[Column]:
-    """The options in which the sweeps differ.
-
-    Raises:
-      ConfigError: there are none, or the sweeps have different tables or scales.
-    """
+    """The options in which the sweeps differ, which have the same table and scale."""
     (folder, (first, _)), *others = sweeps.items()
     for other, (sweep, _) in others:
         if (sweep.table, sweep.scale) != (first.table, first.scale):
@@ -104,26 +91,18 @@ def _base_seeds(comparison: Comparison) -> set[int]:
     return set.intersection(*(set(base.scores(split, score.measure)) for score in comparison.scores))
 
 
+def _restrict(comparison: Comparison, seeds: Sequence[int]) -> Comparison:
+    """The same rows with some of their seeds."""
+    of = lambda row: tuple(run for run in row.done if run.pair in seeds)
+    rows = tuple(dataclasses.replace(row, done=of(row)) for row in comparison.rows)
+    return dataclasses.replace(comparison, rows=rows)
+
+
 def _shared(
     compared: Sequence[Comparison], score: tables.Score, seeds: Sequence[int]
 ) -> tuple[list[list[Difference]], int]:
-    """Each sweep's differences over some seeds, for the rows that have all of these in all sweeps.
-
-    Returns:
-      The differences of each sweep, and the number of rows.
-    """
+    """Each sweep's differences, of the rows that have all seeds in all sweeps; and how many these are."""
     every = [differences.differences(each, score) for each in compared]
-    complete = lambda pair: pair.paper is not None and set(seeds) <= set(pair.by_seed)
+    complete = lambda pair: pair.paper is not None and len(pair.by_seed) == len(seeds)
     rows = set.intersection(*({name for name, pair in each.items() if complete(pair)} for each in every))
-
-    def restrict(pair: Difference) -> Difference:
-        by_seed = {seed: pair.by_seed[seed] for seed in seeds}
-        return Difference(pair.paper, statistics.mean(by_seed.values()), by_seed=by_seed)
-
-    return [[restrict(pair) for name, pair in each.items() if name in rows] for each in every], len(rows)
-
-
-def _interval(correlation: differences.Correlation | None) -> str:
-    if correlation is None or correlation.low is None:
-        return ''
-    return f'[{correlation.low:.2f}, {correlation.high:.2f}]'
+    return [[pair for name, pair in each.items() if name in rows] for each in every], len(rows)

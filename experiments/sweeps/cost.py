@@ -4,7 +4,6 @@ import functools
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
 
 import jax
 
@@ -21,13 +20,8 @@ from transformer.nn import cost as nn_cost
 from transformer.nn import models
 from transformer.training.step import initial_state
 
-Measured = TypeVar('Measured')
 P100 = 9.5  # TFLOP/s, as the paper counts
 PAPER_DEVICES = 8
-WHY_DIFFERENT = (
-    'Table 2 counts hours x 8 devices x the 9.5 TFLOP/s of a P100 (12 h: 3.3e18, 3.5 days: 2.3e19); ours '
-    'are the products of the model alone, so that their ratio is the share of the peak that was used.'
-)
 
 
 def timer(config: Config) -> Callable[[int], float]:
@@ -74,9 +68,6 @@ def print_plan(
       tflops: the speed of the training in TFLOP/s, from which the hours follow; None measures updates.
       with_memory: whether to ask XLA for the memory of an update.
       topology: TPUs, whose compiler then estimates hours and memory.
-
-    Raises:
-      ConfigError: a row does not fit into the memory of the TPUs.
     """
     resolved = [scales.config(row, scale, different) for row in rows]
     columns = _columns(rows, resolved, scale)
@@ -105,8 +96,6 @@ def print_plan(
         notes.append(
             f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})'
         )
-    if scale == 'paper' and any(map(_paper_flops, rows)):
-        notes.append(WHY_DIFFERENT)
     notes += filter(None, (_other_changes(row, scale, different) for row in rows))
     print(formats.terminal([column for column in columns if any(column.texts)], notes), end='')
 
@@ -121,33 +110,28 @@ def _other_changes(row: tables.Row, scale: str, different: Mapping[str, object])
 
 def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str) -> list[Column]:
     """The options of each row, and the costs that follow from its config."""
-    cells = {key.partition('.')[2]: [] for key in tables.OPTIONS}
-    costs = {name: [] for name in ('params', 'paper', 'FLOPs/update', 'FLOPs', 'Table 2', 'tokens')}
-    for row, config in zip(rows, resolved, strict=True):
-        for key in tables.OPTIONS:
-            cells[key.partition('.')[2]].append(tables.shown(key, tables.value_of(config, key)))
-        flops, steps = nn_cost.update_flops(config), config.train.steps
-        parameters = nn_cost.parameters(models.parameter_shapes(config))
-        costs['params'].append(f'{parameters / 1e6:.2f}M')
-        costs['paper'].append(_printed(row, 'params', '{:g}M'))
-        costs['FLOPs/update'].append(f'{flops:.2e}')
-        costs['FLOPs'].append(f'{flops * steps:.2e}')
-        costs['Table 2'].append(_paper_flops(row) if scale == 'paper' else '')
-        # Positions of one side, padding counted.
-        costs['tokens'].append(f'{config.data.batch_tokens * steps:.2e}')
-    return [
-        Column('row', 'row', [row.name for row in rows]),
-        *(Column(name, 'option', texts) for name, texts in cells.items()),
-        *(Column(name, 'cost', texts) for name, texts in costs.items()),
-    ]
+    columns = [Column('row', 'row', [row.name for row in rows])]
+    for key in tables.OPTIONS:
+        texts = [tables.shown(key, tables.value_of(config, key)) for config in resolved]
+        columns.append(Column(key.partition('.')[2], 'option', texts))
+    parameters = [nn_cost.parameters(models.parameter_shapes(config)) for config in resolved]
+    flops, steps = list(map(nn_cost.update_flops, resolved)), [config.train.steps for config in resolved]
+    # Positions of one side, padding counted.
+    tokens = [config.data.batch_tokens for config in resolved]
+    in_all = lambda each: [f'{one * count:.2e}' for one, count in zip(each, steps, strict=True)]
+    costs = {
+        'params': [f'{count / 1e6:.2f}M' for count in parameters],
+        'paper': [_printed(row, 'params', '{:g}M') for row in rows],
+        'FLOPs/update': [f'{number:.2e}' for number in flops],
+        'FLOPs': in_all(flops),
+        'Table 2': [_paper_flops(row) if scale == 'paper' else '' for row in rows],
+        'tokens': in_all(tokens),
+    }
+    return [*columns, *(Column(name, 'cost', texts) for name, texts in costs.items())]
 
 
 def print_rows(rows: Sequence[tables.Row], names: Sequence[str], *, markdown: bool) -> None:
-    """Prints how each row differs from the base of several scales.
-
-    Raises:
-      ConfigError: a row is impossible at one of them.
-    """
+    """Prints how each row differs from the base of several scales."""
     columns, notes = [Column('row', 'row', [row.name for row in rows])], []
     for name in names:
         base = configs.flatten(scales.config(tables.Row('base', {}), name))
@@ -170,9 +154,7 @@ def _numbers(heading: str, numbers: Iterable[float]) -> Column:
     return Column(heading, 'cost', [f'{number:.3g}' for number in numbers])
 
 
-def _measure(
-    measure: Callable[[Config], Measured], rows: Iterable[tables.Row], resolved: Iterable[Config]
-) -> list[Measured]:
+def _measure(measure: Callable, rows: Iterable[tables.Row], resolved: Iterable[Config]) -> list:
     """Measures every row, and prints a dot on standard error for each."""
     measure, results = functools.cache(measure), []
     for row, config in zip(rows, resolved, strict=True):

@@ -5,12 +5,10 @@ import itertools
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
 import time
-import types
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
 
@@ -24,43 +22,35 @@ from transformer.config import ConfigError
 LAUNCHERS = ('local', 'slurm')
 # Seconds from the signal that asks a run to stop to the end of its job.
 _TIME_TO_SAVE = 120
-_AS_IT_IS: Mapping[str, str | None] = types.MappingProxyType({})
 
 
 class Job:
-    """The function that a launcher calls: starts run.py in its own process and waits for it."""
+    """The function that a launcher calls: starts run.py in its own process and waits for it.
+
+    Args:
+      environment: variables to set in the environment of the process; those with None are removed.
+      cores: the CPU cores that it may use; if empty, the launcher's.
+    """
 
     def __init__(
-        self, run: Run, environment: Mapping[str, str | None] = _AS_IT_IS, cores: Sequence[int] = ()
+        self, run: Run, environment: Mapping[str, str | None] | None = None, cores: Sequence[int] = ()
     ):
-        """Stores the run and how to start it.
-
-        Args:
-          environment: variables to set in the environment of the process; those with None are removed.
-          cores: the CPU cores that it may use; if empty, the launcher's.
-        """
-        self._run, self._environment, self._cores = run, environment, cores
+        self._run, self._environment, self._cores = run, environment or {}, cores
         self._process_id: int | None = None
 
     def __call__(self) -> None:
-        """Trains, unless another process does or has done so, and records in the run's json how it ended.
-
-        Raises:
-          RuntimeError: it failed or was stopped.
-        """
+        """Trains, unless another process does or has done so, and records in the run's json how it ended."""
         run = self._run
         try:
             with locks.exclusive(run.file('lock'), wait=2) as lock:
                 if is_done(run):
                     return
                 run.file('json').unlink(missing_ok=True)
-                start, step = time.monotonic(), state(run, set()).step
                 with run.file('log').open('ab') as log:
                     began = log.tell()
                     status = self._execute(log, lock)
                 error = _error(status, run.file('log'), began)
                 ended = {'options': run.options, 'status': status, 'error': error}
-                ended |= {'from_step': step, 'seconds': round(time.monotonic() - start, 1)}
                 files.write_json(run.file('json'), ended)
         except locks.Held:
             return
@@ -68,11 +58,7 @@ class Job:
             raise RuntimeError(f'{run.name}: {error}')
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """Lets the run save before a preemption or the time limit ends its job.
-
-        Returns:
-          The job to queue again.
-        """
+        """Lets the run save before a preemption or the time limit ends its job, which is queued again."""
         if self._process_id is not None:
             os.kill(self._process_id, signal.SIGTERM)
             # This interrupts the wait for the same process, which is left to collect it.
@@ -125,11 +111,7 @@ class Job:
 
 
 def _error(status: int, log: pathlib.Path, began: int) -> str:
-    """Why a process failed, in one line; empty if it succeeded.
-
-    Args:
-      began: the size of the log when the process started.
-    """
+    """Why a process failed, in one line of its log from `began` on; empty if it succeeded."""
     if status == 0:
         return ''
     if status < 0:
@@ -145,13 +127,8 @@ def _error(status: int, log: pathlib.Path, began: int) -> str:
 def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
     """Runs at most `parallel` runs at a time, and yields each run's state when it has ended.
 
-    Concurrent runs divide the CPU cores, so that they do not wait for each other.
-
-    Args:
-      gpus: the GPUs of each run; with 0 all runs see this process's.
-
-    Raises:
-      ConfigError: CUDA_VISIBLE_DEVICES has fewer GPUs.
+    Concurrent runs divide the CPU cores, so that they do not wait for each other. With `gpus` 0 all of them
+    see this process's GPUs.
     """
     devices, cores = [_devices(slot, gpus) for slot in range(parallel)], _cores(parallel, len(runs))
     executor = submitit.AutoExecutor(workdir / 'jobs' / 'submitit', cluster='local')
@@ -163,8 +140,7 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
                 if slot not in active and waiting:
                     run = waiting.pop(0)
                     with _errors_to(workdir / 'jobs' / 'launcher.log'):
-                        job = Job(run, devices[slot], cores[slot])
-                        active[slot] = run, executor.submit(job)
+                        active[slot] = run, executor.submit(Job(run, devices[slot], cores[slot]))
             time.sleep(0.2)
             for slot, (run, job) in list(active.items()):
                 # A killed job can leave its run alive.
@@ -209,22 +185,13 @@ def _devices(slot: int, gpus: int) -> dict[str, str | None]:
     if not gpus:
         # Without this the launcher hides all GPUs from a job that asks for none.
         return {name: visible}
-    wanted = range(slot * gpus, (slot + 1) * gpus)
+    last = (slot + 1) * gpus
     # If the variable is not set, GPUs are numbered from 0. An empty one hides all.
-    known = [str(i) for i in range(wanted.stop)]
-    if visible is not None:
-        known = [part for part in visible.split(',') if part]
-    if len(known) < wanted.stop:
-        raise ConfigError(
-            f'--gpus={gpus}: {slot + 1} runs at a time need {wanted.stop}, {name} is {visible!r}'
-        )
-    return {name: ','.join(known[i] for i in wanted)}
-
-
-def check_slurm() -> None:
-    """Raises ConfigError where there is no SLURM."""
-    if not shutil.which('sbatch'):
-        raise ConfigError('--launcher=slurm: there is no sbatch on this machine')
+    numbers = map(str, range(last)) if visible is None else visible.split(',')
+    known = [number for number in numbers if number]
+    if len(known) < last:
+        raise ConfigError(f'--gpus={gpus}: {slot + 1} runs at a time need {last}, {name} is {visible!r}')
+    return {name: ','.join(known[slot * gpus : last])}
 
 
 def on_slurm(
@@ -232,19 +199,10 @@ def on_slurm(
 ) -> dict[str, str]:
     """Submits runs as one job array, whose jobs are queued again after a preemption or their time limit.
 
-    Args:
-      parallel: the most jobs at a time.
-      resources: parameters of submitit's executor.
-
-    Returns:
-      The job of each run, by the run's name.
-
-    Raises:
-      ConfigError: SLURM refuses.
+    Takes parameters of submitit's executor, and returns the job of each run by the run's name.
     """
-    executor = submitit.AutoExecutor(
-        workdir / 'jobs' / 'submitit', cluster='slurm', slurm_max_num_timeout=1000
-    )
+    folder = workdir / 'jobs' / 'submitit'
+    executor = submitit.AutoExecutor(folder, cluster='slurm', slurm_max_num_timeout=1000)
     executor.update_parameters(
         slurm_array_parallelism=parallel, slurm_signal_delay_s=_TIME_TO_SAVE, **resources
     )

@@ -4,7 +4,6 @@ Any process can read a run's progress from files: `jobs/<run>.lock` is locked wh
 `jobs/<run>.json` records how it ended, and `jobs/<run>.log` holds its output.
 """
 
-import contextlib
 import dataclasses
 import json
 import pathlib
@@ -69,34 +68,20 @@ class Sweep:
     jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SLURM's, by name of the run
 
     def all_runs(self, workdir: pathlib.Path) -> list[Run]:
-        """The runs in the order of the table's rows, then by seed.
-
-        Raises:
-          ConfigError: a row is impossible at this scale.
-        """
-        wanted = {row for row, _ in self.runs}
-        rows = {row.name: row for row in tables.rows(self.table) if row.name in wanted}
-        return [
-            _run(rows[name], seed, self, workdir.resolve())
-            for name in rows
-            for seed in sorted(seed for row, seed in self.runs if row == name)
-        ]
+        """The runs in the order of the table's rows, then by seed."""
+        found = []
+        for row in tables.rows(self.table):
+            for seed in sorted(seed for name, seed in self.runs if name == row.name):
+                different = self.different | {'train.seed': seed}
+                config = scales.config(row, self.scale, different)
+                options = tuple(scales.options(row, self.scale, different))
+                size = config.train.steps, config.data.batch_tokens
+                found.append(Run(row.name, seed, *size, workdir.resolve(), options))
+        return found
 
 
-def _run(row: tables.Row, seed: int, sweep: Sweep, workdir: pathlib.Path) -> Run:
-    different = sweep.different | {'train.seed': seed}
-    config = scales.config(row, sweep.scale, different)
-    options = scales.options(row, sweep.scale, different)
-    return Run(row.name, seed, config.train.steps, config.data.batch_tokens, workdir, tuple(options))
-
-
-def read_sweep(workdir: pathlib.Path) -> Sweep:
-    """Reads the sweep of a work directory.
-
-    Raises:
-      ConfigError: no sweep was launched there, its file is damaged, or a user's own file that it names has
-        no such rows any more.
-    """
+def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
+    """Reads the sweep of a work directory, which must have what is named by flags such as --table."""
     own_files = False
     try:
         content = json.loads((workdir / SWEEP).read_text())
@@ -111,14 +96,10 @@ def read_sweep(workdir: pathlib.Path) -> Sweep:
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         damaged = '' if own_files else f'{workdir / SWEEP}: damaged: '
         raise ConfigError(f'{damaged}{error}') from None
-    return sweep
-
-
-def check_named(workdir: pathlib.Path, sweep: Sweep, **named: str | None) -> None:
-    """Raises ConfigError where flags such as --table name another value than the sweep has."""
     for flag, value in named.items():
         if value not in (None, getattr(sweep, flag)):
             raise ConfigError(f'--{flag}={value}: {workdir} has {flag} {getattr(sweep, flag)}')
+    return sweep
 
 
 def folder(table: str, scale: str) -> pathlib.Path:
@@ -127,47 +108,34 @@ def folder(table: str, scale: str) -> pathlib.Path:
     return pathlib.Path('runs', f'{name}-{user_files.stem(scale)}')
 
 
-@contextlib.contextmanager
-def alone(workdir: pathlib.Path) -> Iterator[None]:
-    """Lets one process at a time launch runs of the sweep; the others wait."""
-    (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
-    with locks.exclusive(workdir / 'jobs' / 'sweep.lock'):
-        yield
-
-
 def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
     """Writes the sweep of a work directory."""
     files.write_json(workdir / SWEEP, dataclasses.asdict(sweep))
 
 
 def join(workdir: pathlib.Path, new: Sweep) -> Sweep:
-    """Adds the runs that were launched in the sweep's work directory before.
-
-    Raises:
-      ConfigError: the directory belongs to another sweep or to a single training.
-    """
+    """Adds the runs that were launched in the work directory before, which must be of the same sweep."""
     if (workdir / 'config.json').exists():
         raise ConfigError(f'{workdir}: the work directory of one training; choose another --workdir')
     if not (workdir / SWEEP).exists():
         return new
     old = read_sweep(workdir)
-    for flag, before, now in (
-        ('table', old.table, new.table),
-        ('scale', old.scale, new.scale),
-        ('set', _changes_text(old.different), _changes_text(new.different)),
-    ):
-        if before != now:
+    before, now = (
+        {'table': sweep.table, 'scale': sweep.scale, 'set': _changes_text(sweep)} for sweep in (old, new)
+    )
+    for flag, value in before.items():
+        if value != now[flag]:
             raise ConfigError(
-                f'{workdir}: launched with --{flag}={before}, now {now}; choose another --workdir'
+                f'{workdir}: launched with --{flag}={value}, now {now[flag]}; choose another --workdir'
             )
     moved = {key: value for key, value in old.different.items() if key == FOLDER}
     runs = tuple(dict.fromkeys(old.runs + new.runs))
     return dataclasses.replace(new, different=moved | new.different, runs=runs, jobs=old.jobs)
 
 
-def _changes_text(different: dict[str, object]) -> str:
-    """The changes as one text, without the folder of the data."""
-    return ','.join(sorted(f'{key}={value}' for key, value in different.items() if key != FOLDER)) or 'none'
+def _changes_text(sweep: Sweep) -> str:
+    changes = sorted(f'{key}={value}' for key, value in sweep.different.items() if key != FOLDER)
+    return ','.join(changes) or 'none'
 
 
 class State(NamedTuple):
@@ -181,28 +149,20 @@ class State(NamedTuple):
 
 
 def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
-    """The progress of every run of a sweep.
-
-    Raises:
-      ConfigError: as for `Sweep.all_runs`, or the sweep has jobs on a SLURM that does not answer.
-    """
+    """The progress of every run of a sweep."""
     queued = _queued(sweep.jobs)
     return [state(run, queued) for run in sweep.all_runs(workdir)]
 
 
 def state(run: Run, queued: set[str]) -> State:
-    """The progress of a run.
-
-    Args:
-      queued: the names of the runs that wait or run on SLURM.
-    """
+    """The progress of a run; `queued` names those that wait or run on SLURM."""
     # The lock first: a process writes how it ended before it frees the lock.
     is_running = locks.is_held(run.file('lock'))
     step, seconds = _progress(run)
     status, error = _last_exit(run)
     if is_running:
         name, error = 'running', ''
-    elif _has_result(run, status):
+    elif is_done(run):
         name = 'done'
     elif run.name in queued:
         name, error = 'queued', ''
@@ -216,11 +176,7 @@ def state(run: Run, queued: set[str]) -> State:
 
 def is_done(run: Run) -> bool:
     """Whether a run has succeeded and its result is still there."""
-    return _has_result(run, _last_exit(run)[0])
-
-
-def _has_result(run: Run, status: int | None) -> bool:
-    return status == 0 and (run.folder / 'result.json').exists()
+    return _last_exit(run)[0] == 0 and (run.folder / 'result.json').exists()
 
 
 def _last_exit(run: Run) -> tuple[int | None, str]:
@@ -228,25 +184,15 @@ def _last_exit(run: Run) -> tuple[int | None, str]:
     if not run.file('json').exists():
         return None, ''
     last = read_json(run.file('json'), ('options', 'status', 'error'))
-    same = _without_folder(last['options']) == _without_folder(run.options)
-    return (last['status'], last['error']) if same else (None, '')
-
-
-def _without_folder(options: Sequence[str]) -> list[str]:
-    """Options of run.py without the folder of the data, which may change."""
-    return [option for option in options if not option.startswith(f'--config.{FOLDER}=')]
+    before, now = (
+        [option for option in options if not option.startswith(f'--config.{FOLDER}=')]
+        for options in (last['options'], run.options)
+    )
+    return (last['status'], last['error']) if before == now else (None, '')
 
 
 def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
-    """Reads a JSON object.
-
-    Args:
-      keys: that it must hold.
-
-    Raises:
-      ConfigError: the file holds no such object.
-      OSError: the file cannot be read.
-    """
+    """Reads a JSON object that must hold some keys."""
     try:
         content = json.loads(file.read_bytes())
         return content | {key: content[key] for key in keys}
@@ -254,50 +200,18 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
         raise ConfigError(f'{file}: damaged') from None
 
 
-class Pace(NamedTuple):
-    """How long runs take besides their updates.
-
-    Attributes:
-      training: seconds of training, with its evaluations on dev, for each second of updates.
-      scoring: seconds of a process besides its training: its start, and the scores at its end.
-    """
-
-    training: float
-    scoring: float
-
-
-def pace(states: Sequence[State]) -> Pace | None:
-    """The mean over the runs that are done; None if no run gives an estimate."""
-    paces = []
-    for state in states:
-        result, last = state.run.folder / 'result.json', state.run.file('json')
-        if state.state != 'done' or not state.seconds_per_step or not last.exists():
-            continue
-        training, process = read_json(result, ()), read_json(last, ('status',))
-        # A process that resumed spent only a part of the training's seconds; older sweeps recorded none.
-        if training.get('steps') and process.get('from_step') == 0:
-            updates = training['steps'] * state.seconds_per_step
-            paces.append((training['seconds'] / updates, process['seconds'] - training['seconds']))
-    return Pace(*map(statistics.mean, zip(*paces, strict=True))) if paces else None
-
-
 def seconds_left(states: Sequence[State]) -> list[float | None]:
-    """The seconds that each run still needs, with evaluations and final scores; None where unknown.
-
-    An update takes as long as the run's last ones, or as the mean of the other runs. Evaluations take as
-    long as in the runs that are done (`pace`), and count as nothing before one is.
-    """
+    """The seconds of each run's remaining updates, at its latest speed or else the others' mean."""
     known = [state.seconds_per_step for state in states if state.seconds_per_step is not None]
-    mean, extra = statistics.mean(known) if known else None, pace(states) or Pace(1.0, 0.0)
+    mean = statistics.mean(known) if known else None
 
     def seconds(state: State) -> float | None:
-        per_step = state.seconds_per_step or mean
         if state.state == 'done':
             return 0.0
-        updates = max(state.run.steps - state.step, 0)
-        return None if per_step is None else updates * per_step * extra.training + extra.scoring
+        per_step = state.seconds_per_step or mean
+        return None if per_step is None else max(state.run.steps - state.step, 0) * per_step
 
-    return [seconds(state) for state in states]
+    return list(map(seconds, states))
 
 
 def _progress(run: Run) -> tuple[int, float | None]:
@@ -312,11 +226,7 @@ def _progress(run: Run) -> tuple[int, float | None]:
 
 
 def metrics(folder: pathlib.Path) -> Iterator[dict[str, float]]:
-    """Yields the lines of metrics.jsonl, without a last line that is still being written.
-
-    Raises:
-      ConfigError: a line is damaged.
-    """
+    """Yields the lines of metrics.jsonl, without a last line that is still being written."""
     try:
         lines = (folder / 'metrics.jsonl').read_bytes().split(b'\n')[:-1]
     except FileNotFoundError:
@@ -330,11 +240,7 @@ def metrics(folder: pathlib.Path) -> Iterator[dict[str, float]]:
 
 
 def _queued(jobs: Mapping[str, str]) -> set[str]:
-    """The names of the runs whose jobs wait or run on SLURM.
-
-    Raises:
-      ConfigError: SLURM does not answer.
-    """
+    """The names of the runs whose jobs wait or run on SLURM."""
     if not jobs or not shutil.which('squeue'):
         return set()
     command = ['squeue', '--noheader', '--array', '--format=%i']

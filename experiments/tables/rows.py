@@ -25,80 +25,49 @@ NONE = '-'  # printed where an option has no value
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of a table.
-
-    Attributes:
-      changes: its difference from base, such as `{'model.h': 4}`, in numbers for `scale`.
-      paper: the paper's numbers, if it prints any: PPL and BLEU (Table 3, on newstest2013), EN-DE and
-        EN-FR (BLEU of Table 2, on newstest2014), params (in millions) and FLOPs.
-      source: where the row comes from.
-      scale: the scale that it is written for; at any other it is in proportion. None: its numbers hold at
-        every scale.
-      only_at_scale: further changes, at that scale alone.
-    """
+    """One row of a table: its difference from base, and the paper's numbers for it."""
 
     name: str
-    changes: dict[str, object]
+    changes: dict[str, object]  # such as {'model.h': 4}, in numbers for `scale`
+    # By name: PPL and BLEU (Table 3, on newstest2013), EN-DE and EN-FR (BLEU of Table 2, on newstest2014),
+    # params (in millions), FLOPs.
     paper: dict[str, float] = dataclasses.field(default_factory=dict)
-    source: str = ''
+    source: str = ''  # where the row comes from
+    # At any other scale the row is in proportion; with None its numbers hold at every scale.
     scale: str | None = None
-    only_at_scale: dict[str, object] = dataclasses.field(default_factory=dict)
+    only_at_scale: dict[str, object] = dataclasses.field(default_factory=dict)  # further changes there
 
 
 class Measure(NamedTuple):
-    """A score that a table shows in its own way, or that no task names.
+    """A score that a table shows in its own way, or that no task names."""
 
-    Attributes:
-      name: the heading of its columns.
-      meaning: its name in words.
-      path: where it stands among a split's scores in result.json, such as `bleu.sacrebleu.score`.
-      decimals: of our numbers.
-      paper: keys of the paper's number in `Row.paper`; the first that a row has counts.
-      paper_decimals: of the paper's numbers.
-      significance: whether to test differences from base by paired bootstrap over the sentences too.
-        Possible for one measure a table, whose path is that of a task's measure with such a test.
-    """
-
-    name: str
+    name: str  # the heading of its columns
     meaning: str
-    path: str
+    path: str  # among a split's scores in result.json, such as bleu.sacrebleu.score
     decimals: int
-    paper: tuple[str, ...] = ()
+    paper: tuple[str, ...] = ()  # keys of the paper's number in `Row.paper`; the first that a row has counts
     paper_decimals: int = 2
+    # Whether to test differences from base by paired bootstrap over the sentences too: possible for one
+    # measure a table, with the path of a task's measure that has such a test.
     significance: bool = False
 
 
 class Table(NamedTuple):
-    """Rows, and what a report prints of them.
-
-    Attributes:
-      split: what was scored: dev or test.
-      measures: the scores, in the order of their columns: names of the task's measures, or a `Measure`.
-        If empty, those that the task has in reports.
-      citation: where the numbers in `Row.paper` are printed.
-      base: the row that the others are compared with, if they are of its languages.
-      speed: whether to print how many tokens a second each row was trained with.
-    """
+    """Rows, and what a report prints of them."""
 
     rows: tuple[Row, ...]
-    split: str
-    measures: tuple[str | Measure, ...] = ()
-    citation: str = ''
-    base: str = 'base'
-    speed: bool = False
+    split: str  # that was scored: dev or test
+    measures: tuple[str | Measure, ...] = ()  # names of the task's, or others; if empty, those with a heading
+    citation: str = ''  # where the numbers in `Row.paper` are printed
+    base: str = 'base'  # the row that the others are compared with, if they are of its languages
+    speed: bool = False  # whether to print how many tokens a second each row was trained with
 
 
 class Score(NamedTuple):
-    """A task's measure as a report prints it.
+    """A task's measure as a report prints it."""
 
-    Attributes:
-      measure: the measure, with its heading.
-      paper: keys of the paper's number in `Row.paper`; the first that a row has counts.
-      paper_decimals: of the paper's numbers.
-    """
-
-    measure: contract.Measure
-    paper: tuple[str, ...]
+    measure: contract.Measure  # with its heading
+    paper: tuple[str, ...]  # as of a `Measure`
     paper_decimals: int
 
     def paper_number(self, row: Row) -> float | None:
@@ -107,11 +76,7 @@ class Score(NamedTuple):
 
 
 def scores(table: Table, task: contract.Task) -> tuple[Score, ...]:
-    """The scores that a report prints of a table; measures that the task lacks are left out.
-
-    Raises:
-      ConfigError: the task cannot test a measure over sentences that the table tests so.
-    """
+    """The scores that a report prints of a table; measures that the task lacks are left out."""
     named = {measure.name: measure for measure in task.measures}
     default = [measure.name for measure in task.measures if measure.heading is not None]
     shown = []
@@ -133,14 +98,9 @@ def _own_score(measure: Measure, task: contract.Task) -> Score:
     if measure.significance and path not in tests:
         testable = ', '.join('.'.join(each) for each in tests) or 'none'
         raise ConfigError(f'{measure.name}: significance: tested over sentences can be {testable}')
-    shown = contract.Measure(
-        measure.name,
-        measure.meaning,
-        path,
-        measure.decimals,
-        heading=measure.name,
-        significance=tests[path] if measure.significance else None,
-    )
+    test = tests[path] if measure.significance else None
+    about = measure.name, measure.meaning, path, measure.decimals
+    shown = contract.Measure(*about, heading=measure.name, significance=test)
     return Score(shown, measure.paper, measure.paper_decimals)
 
 
@@ -184,6 +144,7 @@ TABLE_3 = (
 
 _FRENCH = {'data.target_language': 'fr'}
 _FRENCH_WMT = {'data.name': 'wmt14_translate/fr-en', 'data.pieces': 32_000, 'model.vocab_size': 32_000}
+_BIG_FRENCH = _BIG | _FRENCH | {'model.P_drop': 0.1}
 _AVERAGE_5 = {'train.average_last': 5, 'train.average_every': 1500}
 _AVERAGE_20 = {'train.average_last': 20, 'train.average_every': 600, 'train.checkpoint_every': 600}
 
@@ -191,12 +152,7 @@ TABLE_2 = (
     _row2('base-en-de', {}, _AVERAGE_5, {'EN-DE': 27.3, 'FLOPs': 3.3e18}),
     _row2('big-en-de', _BIG, _AVERAGE_20, {'EN-DE': 28.4, 'FLOPs': 2.3e19}),
     _row2('base-en-fr', _FRENCH, _AVERAGE_5 | _FRENCH_WMT, {'EN-FR': 38.1, 'FLOPs': 3.3e18}),
-    _row2(
-        'big-en-fr',
-        _BIG | _FRENCH | {'model.P_drop': 0.1},
-        _AVERAGE_20 | _FRENCH_WMT,
-        {'EN-FR': 41.8, 'FLOPs': 2.3e19},
-    ),
+    _row2('big-en-fr', _BIG_FRENCH, _AVERAGE_20 | _FRENCH_WMT, {'EN-FR': 41.8, 'FLOPs': 2.3e19}),
 )
 
 _further = functools.partial(Row, scale='paper')
@@ -222,53 +178,45 @@ FURTHER = (
 )
 
 
-def _language(name: str, changes: dict, source: str = '') -> Row:
-    return Row(name, changes, source=source, scale='language')
-
-
+_language = functools.partial(Row, scale='language')
 LANGUAGE = (
     _language('base', {}),
     _language('one-head', {'model.h': 1}),
     _language('no-positions', {'model.positions': 'none'}),
     _language('learned', {'model.positions': 'learned'}),
-    _language('sinusoidal', {'model.positions': 'sinusoidal'}, '§3.5'),
-    _language('relative', {'model.positions': 'relative'}, 'Shaw et al. 2018'),
-    _language('post-norm', {'model.norm': 'post'}, '§3.1'),
-    _language('relu', {'model.activation': 'relu'}, '§3.3'),
+    _language('sinusoidal', {'model.positions': 'sinusoidal'}, source='§3.5'),
+    _language('relative', {'model.positions': 'relative'}, source='Shaw et al. 2018'),
+    _language('post-norm', {'model.norm': 'post'}, source='§3.1'),
+    _language('relu', {'model.activation': 'relu'}, source='§3.3'),
 )
-
-
-def _architecture(name: str, source: str, changes: dict) -> Row:
-    return Row(name, changes, source=source, scale='captions')
-
-
-def _recurrent(name: str, source: str, changes: dict) -> Row:
-    recurrent = {'model.kind': 'recurrent', 'model.P_drop': 0.2, 'train.clip_norm': 1.0}
-    return _architecture(name, source, recurrent | changes)
 
 
 def _cell(cell: str, layers: int, width: int) -> dict[str, object]:
     return {'model.cell': cell, 'model.N': layers, 'model.d_model': width}
 
 
-_LUONG = {'model.reverse_source': True, 'model.alignment': 'general', 'model.input_feeding': True}
+_REGULARIZED = {'model.P_drop': 0.2, 'train.clip_norm': 1.0}
+_RECURRENT = {'model.kind': 'recurrent', **_REGULARIZED}
+_REVERSED = {'model.reverse_source': True}
+_LUONG = {**_REVERSED, 'model.alignment': 'general', 'model.input_feeding': True}
+_ELMAN = 'Elman 1990, Luong et al. 2015'
 _BAHDANAU = {'model.bidirectional': True, 'model.alignment': 'additive'}
+_CONVOLUTIONAL = {
+    'model.kind': 'convolutional', 'model.N': 4, 'model.d_model': 148, 'model.positions': 'learned',
+    'model.max_len': 178, **_REGULARIZED,
+}  # fmt: skip
+_architecture = functools.partial(Row, scale='captions')
 # The widths that give the most nearly equal numbers of parameters.
 ARCHITECTURES = (
-    _architecture('transformer', 'Vaswani et al. 2017', {'model.h': 4, 'model.d_ff': 256}),
-    _recurrent('lstm-attention', 'Luong et al. 2015', _LUONG | _cell('lstm', 2, 174)),
-    _recurrent('gru-attention', 'Bahdanau et al. 2015', _cell('gru', 1, 238) | _BAHDANAU),
-    _recurrent('lstm', 'Sutskever et al. 2014', _cell('lstm', 4, 142) | {'model.reverse_source': True}),
-    _recurrent('rnn-attention', 'Elman 1990, Luong et al. 2015', _LUONG | _cell('rnn_tanh', 2, 274)),
+    _architecture('transformer', {'model.h': 4, 'model.d_ff': 256}, source='Vaswani et al. 2017'),
+    _architecture('lstm-attention', _RECURRENT | _LUONG | _cell('lstm', 2, 174), source='Luong et al. 2015'),
     _architecture(
-        'convolutional',
-        'Gehring et al. 2017',
-        {
-            'model.kind': 'convolutional', 'model.N': 4, 'model.d_model': 148, 'model.positions': 'learned',
-            'model.max_len': 178, 'model.P_drop': 0.2, 'train.clip_norm': 1.0,
-        },
+        'gru-attention', _RECURRENT | _cell('gru', 1, 238) | _BAHDANAU, source='Bahdanau et al. 2015'
     ),
-)  # fmt: skip
+    _architecture('lstm', _RECURRENT | _cell('lstm', 4, 142) | _REVERSED, source='Sutskever et al. 2014'),
+    _architecture('rnn-attention', _RECURRENT | _LUONG | _cell('rnn_tanh', 2, 274), source=_ELMAN),
+    _architecture('convolutional', _CONVOLUTIONAL, source='Gehring et al. 2017'),
+)
 
 # Of Table 2, which prints another BLEU than Table 3.
 _PAPERS_BLEU = Measure(
@@ -294,11 +242,7 @@ TABLES = {
 
 
 def table(name: str) -> Table:
-    """The table with a name, or the `TABLE` of a file.
-
-    Raises:
-      ConfigError: there is no such table, or its file is wrong.
-    """
+    """The table with a name, or the `TABLE` of a file."""
     if user_files.is_file(name):
         return _checked(user_files.table(name), name)
     if name not in TABLES:
@@ -326,22 +270,13 @@ def _checked(table: object, file: str) -> Table:
 
 
 def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
-    """Rows of a table, in its order.
-
-    Args:
-      wanted: their names, comma-separated; None means all rows.
-
-    Raises:
-      ConfigError: there is no such table or row.
-    """
+    """Rows of a table, in its order: those named, separated by commas, or all."""
     every = table(name).rows
-    if not wanted:
-        return every
     known = [row.name for row in every]
-    for row in wanted.split(','):
-        if row not in known:
-            raise ConfigError(f'--rows={row}: table {name} has {", ".join(known)}')
-    return tuple(row for row in every if row.name in wanted.split(','))
+    names = wanted.split(',') if wanted else known
+    if unknown := [row for row in names if row not in known]:
+        raise ConfigError(f'--rows={unknown[0]}: table {name} has {", ".join(known)}')
+    return tuple(row for row in every if row.name in names)
 
 
 def value_of(config: Config, key: str) -> object:

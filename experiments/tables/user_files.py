@@ -1,7 +1,5 @@
 """Reads tables and scales from a user's own files."""
 
-import functools
-import os
 import pathlib
 
 import ml_collections
@@ -32,17 +30,8 @@ def stem(name: str) -> str:
 
 
 def table(file: str) -> object:
-    """The TABLE that a file defines.
-
-    Raises:
-      ConfigError: there is no such file, or it fails.
-    """
+    """The TABLE that a file defines."""
     _check_exists(file, 'table')
-    return _table(file, os.stat(ROOT / file).st_mtime_ns)
-
-
-@functools.cache
-def _table(file: str, _changed: int) -> object:
     defined = {'__name__': 'table_file', '__file__': file}
     try:
         exec(compile((ROOT / file).read_bytes(), file, 'exec'), defined)
@@ -55,11 +44,7 @@ def _table(file: str, _changed: int) -> object:
 
 
 def scale(file: str) -> ml_collections.ConfigDict:
-    """The config of a config file.
-
-    Raises:
-      ConfigError: there is no such file, or it is wrong.
-    """
+    """The config of a config file."""
     _check_exists(file, 'scale')
     return read_config_file(str(ROOT / file))
 
