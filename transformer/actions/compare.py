@@ -44,9 +44,6 @@ def compare(
 
     Returns:
       A report, which is JSON, and lines for people.
-
-    Raises:
-      ConfigError: a mistake of the user's, or the models cannot be compared.
     """
     tasks = [side.run.config.train.task for side in sides]
     if tasks[0] != tasks[1]:

@@ -30,9 +30,6 @@ def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
 
     Args:
       changes: with a data.dir the data is read from there.
-
-    Raises:
-      ConfigError: the data cannot be had, or is other data.
     """
     if 'data.dir' not in (changes or {}) and (copy := run.copied_data()):
         return copy
@@ -57,9 +54,6 @@ def prepare(config: Config, lock_file: str) -> list[str]:
 
     Returns:
       Lines that say what was made.
-
-    Raises:
-      ConfigError: bad data, or a dataset that cannot be had.
     """
     expected = manifest.expected(lock_file)
     dataset = of_config(config, download=True)

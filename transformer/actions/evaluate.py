@@ -24,9 +24,6 @@ def evaluate(
     Args:
       choice: scored, best, latest, average or a step.
       changes: options of decoding, and data.dir, that differ from the work directory's config.
-
-    Raises:
-      ConfigError: a mistake of the user's; nothing was changed.
     """
     check_evaluation(run, choice, changes)
     for split in splits:
@@ -43,9 +40,6 @@ def evaluate_files(
 
     Args:
       paths: a file for each field that the model reads.
-
-    Raises:
-      ConfigError: a mistake of the user's; nothing was changed.
     """
     config = check_evaluation(run, choice, changes)
     check_fields(run, paths)
@@ -57,11 +51,7 @@ def evaluate_files(
 
 
 def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None) -> Config:
-    """The config of an evaluation, whose checkpoint is there; reads neither data nor parameters.
-
-    Raises:
-      ConfigError: as `evaluate`.
-    """
+    """The config of an evaluation, whose checkpoint is there; reads neither data nor parameters."""
     config = restore.changed(run.config, changes or {})
     configs.check_devices(config, parallel.device_count())
     restore.origin(run, choice)

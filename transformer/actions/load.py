@@ -32,9 +32,6 @@ def load(
     Args:
       choice: the checkpoint, as for `restore.load`.
       changes: options that differ from the work directory's config, such as {'decode.beam': 8}.
-
-    Raises:
-      ConfigError: it is not a work directory, or has no such checkpoint.
     """
     process.keep_programs()
     trained, _ = restore.load_and_report(Run.open(folder), choice, changes)

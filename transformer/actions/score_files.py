@@ -17,9 +17,6 @@ def score_files(
 
     Args:
       languages: source and target, such as en-de.
-
-    Raises:
-      ConfigError: a file is missing, empty or not UTF-8, or the files differ in their number of lines.
     """
     pair = tuple(languages.split('-'))
     if len(pair) != 2 or not all(pair):

@@ -73,11 +73,7 @@ class Call(NamedTuple):
 
 
 def parse(argv: Sequence[str], program: Program) -> Call:
-    """Reads a call of a program.
-
-    Raises:
-      ConfigError: the call is wrong, or the command would ignore a part of it.
-    """
+    """Reads a call of a program."""
     # A program with a default for --config reads the file itself.
     with_config = 'config' in program.flags and program.flags['config'].default is None
     rest, changes = _split(argv[1:]) if with_config else (argv[1:], {})
@@ -174,9 +170,6 @@ def config(call: Call) -> Config:
 
     Options of the file that have no meaning beside the changes, such as those of another kind of model, are
     set back to their defaults with a warning.
-
-    Raises:
-      ConfigError: the file is missing or wrong, or a value or combination is impossible.
     """
     if not os.path.isfile(call.file):
         raise ConfigError(f'--config: missing; there is no {call.file} in this folder')
@@ -213,11 +206,7 @@ def lock_file(call: Call) -> str:
 
 
 def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
-    """The values of a flag that may be given several times as OPTION=VALUE.
-
-    Raises:
-      ConfigError: one is not OPTION=VALUE.
-    """
+    """The values of a flag that may be given several times as OPTION=VALUE."""
     pairs = {}
     for word in words:
         key, equals, value = word.partition('=')
@@ -228,11 +217,7 @@ def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
 
 
 def parse_changes(words: Sequence[str]) -> dict[str, object]:
-    """The changes of a config that flags `--set=OPTION=VALUE` make, by option.
-
-    Raises:
-      ConfigError: one is not OPTION=VALUE, or there is no such option or value.
-    """
+    """The changes of a config that flags `--set=OPTION=VALUE` make, by option."""
     pairs = parse_pairs('set', words).items()
     names = {declare.check_name(configs.OPTIONS, key): value for key, value in pairs}
     return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in names.items()}

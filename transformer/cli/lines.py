@@ -125,11 +125,7 @@ def _count(stream: BinaryIO) -> int | None:
 
 
 def standard_input() -> Lines:
-    """The lines of standard input; on a terminal with a prompt on standard error.
-
-    Raises:
-      ConfigError: it is closed.
-    """
+    """The lines of standard input; on a terminal with a prompt on standard error."""
     if sys.stdin is None:
         raise ConfigError('standard input is closed; it must give the texts, one a line')
     on_terminal = sys.stdin.isatty() and sys.stderr.isatty()
@@ -137,11 +133,7 @@ def standard_input() -> Lines:
 
 
 def standard_output() -> BinaryIO:
-    """Standard output, for bytes.
-
-    Raises:
-      ConfigError: it is closed.
-    """
+    """Standard output, for bytes."""
     if sys.stdout is None:
         raise ConfigError('standard output is closed; it takes the answers')
     return sys.stdout.buffer
@@ -226,9 +218,6 @@ def write(
       separator: a line between two answers, where they may have several lines.
       arrives: whether the first text arrives within some seconds. While it does not, the programs for a
         short text are compiled.
-
-    Raises:
-      ConfigError: a text cannot be answered.
     """
     if not arrives(PAUSE):
         answer(['.'])

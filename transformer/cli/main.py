@@ -47,11 +47,7 @@ def run_py(argv: Sequence[str]) -> Program:
 
 
 def parse_run_py(argv: Sequence[str]) -> Call:
-    """Reads a call of run.py.
-
-    Raises:
-      ConfigError: the call is wrong.
-    """
+    """Reads a call of run.py."""
     return parse(argv, run_py(argv))
 
 

@@ -98,11 +98,7 @@ def evaluate(call: Call) -> None:
 
 
 def named_files(call: Call) -> dict[str, str]:
-    """The files that a call names instead of a split, by field; empty if none.
-
-    Raises:
-      ConfigError: there is a split as well, or a source without its reference.
-    """
+    """The files that a call names instead of a split, by field; empty if none."""
     named = {'source': call.flags.source, 'target': call.flags.reference, 'text': call.flags.text}
     paths = {field: path for field, path in named.items() if path is not None}
     if ('source' in paths) != ('target' in paths):
@@ -293,11 +289,7 @@ def figure(call: Call) -> None:
 
 
 def attention_figures():
-    """The module that draws attention.
-
-    Raises:
-      ConfigError: matplotlib is missing.
-    """
+    """The module that draws attention."""
     try:
         from transformer.inference import attention_figures
     except ModuleNotFoundError as error:

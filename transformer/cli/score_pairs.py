@@ -43,11 +43,7 @@ class Columns(NamedTuple):
     fields: tuple[str, ...]
 
     def read(self, number: int, line: str) -> Item:
-        """The item of a line.
-
-        Raises:
-          ConfigError: it has too few columns, or too many.
-        """
+        """The item of a line."""
         cells = [line] if len(self.names) == 1 else line.split('\t')
         more = len(cells) - len(self.names)
         if more < 0 or (more and CONTRAST not in self.names):
@@ -71,11 +67,7 @@ def named_columns(fields: tuple[str, ...], line: str, *, contrast: bool) -> Colu
 
 
 def items(chunks: Iterable[list[str]], fields: tuple[str, ...], *, contrast: bool) -> Iterator[list[Item]]:
-    """Yields the items of lines.
-
-    Raises:
-      ConfigError: a line has other columns than it should; the items before it were yielded.
-    """
+    """Yields the items of lines."""
     columns, first = Columns(fields + (CONTRAST,) * contrast, fields), 0
     for chunk in chunks:
         lines = list(enumerate(chunk, start=first))
@@ -159,9 +151,6 @@ def write(
       contrast: whether lines have wrong texts after the right one.
       pieces: whether log p of every piece follows.
       as_json: whether each line is an object, with `line`, `logp`, `pieces`, `kind` and `right`.
-
-    Raises:
-      ConfigError: a line has other columns than it should; the lines before it are answered.
     """
     tally, done = Tally(), 0
     score = verb_of(trained.config, 'likelihoods')

@@ -116,11 +116,7 @@ def _without_none(field: dataclasses.Field) -> type:
 
 
 def check_name(table: Declared, key: str) -> str:
-    """Returns the present name of option `key`, which may be one of its earlier names.
-
-    Raises:
-      ConfigError: there is no such option; the message suggests the nearest one.
-    """
+    """Returns the present name of option `key`, which may be one of its earlier names."""
     if key in table:
         return key
     part, _, name = key.rpartition('.')
@@ -131,11 +127,7 @@ def check_name(table: Declared, key: str) -> str:
 
 
 def check_value(table: Declared, key: str, value: object) -> object:
-    """Returns the value of option `key` in its declared type.
-
-    Raises:
-      ConfigError: the value has the wrong type, is not one of the choices or is out of bounds.
-    """
+    """Returns the value of option `key` in its declared type."""
     field = table[key]
     wanted = plain_type(field)
     if value is None and _without_none(field) is not field.type:
@@ -163,9 +155,6 @@ def parse_value(table: Declared, key: str, text: str) -> object:
     """Returns the value of option `key` that a command line gives as text.
 
     'none' sets an option back to None where that is its default.
-
-    Raises:
-      ConfigError: there is no such option, or the text is not one of its values.
     """
     field = table[key]
     wanted = plain_type(field)
@@ -185,11 +174,7 @@ def parse_value(table: Declared, key: str, text: str) -> object:
 
 
 def present_values(table: Declared, values: Mapping[str, object]) -> dict[str, object]:
-    """Replaces earlier values by those that are written today.
-
-    Raises:
-      ConfigError: an earlier value does not go with the other options.
-    """
+    """Replaces earlier values by those that are written today."""
     present = dict(values)
     for key, field in table.items():
         if present[key] in field.metadata['old_values']:

@@ -29,11 +29,7 @@ def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
 
 
 def config_dict(changes: dict[str, object] | None = None) -> ml_collections.ConfigDict:
-    """Returns the paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file.
-
-    Raises:
-      ConfigError: an unknown option.
-    """
+    """Returns the paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file."""
     values = {}
     for key, field in OPTIONS.items():
         group, name = key.split('.')
@@ -47,22 +43,14 @@ def config_dict(changes: dict[str, object] | None = None) -> ml_collections.Conf
 
 
 def set_option(config: ml_collections.ConfigDict, key: str, value: object) -> None:
-    """Sets an option of a config that is not resolved yet.
-
-    Raises:
-      ConfigError: there is no such option, or the value is not one of its values.
-    """
+    """Sets an option of a config that is not resolved yet."""
     key = check_name(OPTIONS, key)
     group, name = key.split('.')
     config[group][name] = check_value(OPTIONS, key, value)
 
 
 def resolve(config: ml_collections.ConfigDict) -> Config:
-    """Returns the frozen config, with every derived value filled in.
-
-    Raises:
-      ConfigError: a value, or a combination of values, is impossible.
-    """
+    """Returns the frozen config, with every derived value filled in."""
     values = present_values(config)
     check_meaning(OPTIONS, values)
     chosen = unflatten(values)
@@ -74,11 +62,7 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
 
 
 def present_values(config: ml_collections.ConfigDict) -> dict[str, object]:
-    """Checks each value of a config that is not resolved, and returns them by today's names and values.
-
-    Raises:
-      ConfigError: a group is missing, there is no such option, or a value is not one of its values.
-    """
+    """Checks each value of a config that is not resolved, and returns them by today's names and values."""
     groups, values = [group.name for group in dataclasses.fields(Config)], {}
     for name in config:
         if name not in groups:
@@ -353,11 +337,7 @@ def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tup
 
 
 def replace(config: Config, changes: dict[str, object]) -> Config:
-    """Returns the config with `changes`, such as `{'decode.beam': 1}`, checked again.
-
-    Raises:
-      ConfigError: as `resolve`.
-    """
+    """Returns the config with `changes`, such as `{'decode.beam': 1}`, checked again."""
     return resolve(config_dict({**flatten(config), **changes}))
 
 

@@ -69,9 +69,6 @@ def attention_weights(
       The weights of every kind of attention that the model has, as `encoder/self_attention`,
       `decoder/self_attention` and `decoder/cross_attention`. A recurrent decoder has one attention for
       all its layers, with one head; a convolutional one has one head in each layer.
-
-    Raises:
-      ConfigError: the model attends to nothing, or the parameters are those of an ensemble.
     """
     if isinstance(params, tuple):
         raise ConfigError('attention can be shown of one checkpoint, not of an ensemble')

@@ -38,9 +38,6 @@ def draw_focus(sentences: Sequence[Attention]) -> Figure:
     """Lines of the last layer from the words that are looked at, a row for each sentence.
 
     A kind of attention without such a word is left out, unless none has one: then all words attend.
-
-    Raises:
-      ConfigError: a sentence lacks its word.
     """
     rows = []
     for seen in sentences:
@@ -61,9 +58,6 @@ def draw_lines(
       rows: a panel for each kind of attention, by words.
       layer: from 0; the last one if None.
       heads: from 0; all if None.
-
-    Raises:
-      ConfigError: a sentence lacks the word that is looked at.
     """
     widest = max(max(len(seen.queries), len(seen.keys), 6) for row in rows for seen in row)
     columns = max(len(row) for row in rows)
@@ -126,11 +120,7 @@ def _draw_panel(axis: Axes, seen: Attended, layer: int, heads: Sequence[int]) ->
 
 
 def place_of(words: Sequence[str], word: str | None) -> int | None:
-    """The first place of a word; None for all words.
-
-    Raises:
-      ConfigError: it is not among the words.
-    """
+    """The first place of a word; None for all words."""
     if word is None:
         return None
     if word not in words:

@@ -48,11 +48,7 @@ class Found(NamedTuple):
 
 
 def settings_of(config: Config, options: dict[str, object]) -> Decode:
-    """The config's options of decoding with changes, as `{'beam': 1}`.
-
-    Raises:
-      ConfigError: there is no such option, or its value is impossible.
-    """
+    """The config's options of decoding with changes, as `{'beam': 1}`."""
     known = {field.name for field in dataclasses.fields(Decode)}
     unknown = sorted(set(options) - known)
     if unknown:
@@ -61,11 +57,7 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
 
 
 def as_texts(texts: Iterable[object], argument: str) -> list[str]:
-    """The texts of a list, a generator or an open file.
-
-    Raises:
-      ConfigError: they are one text, which would be read letter by letter, or one of them is no text.
-    """
+    """The texts of a list, a generator or an open file."""
     if isinstance(texts, str):
         raise ConfigError(f'{argument}={_shortened(texts)}: a list of texts is expected, not one text')
     texts = list(texts)

@@ -31,11 +31,7 @@ def image_type(config: Config) -> Image:
 
 
 def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress, **how) -> Dataset:
-    """Reads the images and classes of every split.
-
-    Raises:
-      ConfigError: there are more or fewer classes than `images.classes`.
-    """
+    """Reads the images and classes of every split."""
     reading = Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_pairs'))
     dataset = data_cache.prepare(config.data, reading, cache, progress, **how)
     if dataset.codec.size != config.images.classes:
@@ -82,9 +78,6 @@ def classify(
     Args:
       paths: of PNG or JPEG files; images of other sizes are resized.
       best: how many classes for each image.
-
-    Raises:
-      ConfigError: there are not so many classes, or a file is missing, damaged or no image.
     """
     del first
     if best > trained.config.images.classes:

@@ -163,9 +163,6 @@ def attention(
     Args:
       sentence: a sample if None.
       word: that a figure looks at; the last one if None.
-
-    Raises:
-      ConfigError: the model has no attention, or there is a target word.
     """
     config = trained.config
     if target_word is not None:

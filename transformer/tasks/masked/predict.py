@@ -40,9 +40,6 @@ def fill(
     Args:
       best: how many words for each text.
       first: the number of the first text, for warnings.
-
-    Raises:
-      ConfigError: a text is no string, or the tokenizer cannot have a gap.
     """
     texts = as_texts(texts, 'texts')
     results = [[Hypothesis('', 0.0)] * best for _ in texts]
@@ -71,11 +68,7 @@ def fill(
 
 
 def gapped(trained: Trained, text: str) -> list[int]:
-    """The pieces of a text, with MASK for [MASK].
-
-    Raises:
-      ConfigError: the tokenizer cannot have a gap.
-    """
+    """The pieces of a text, with MASK for [MASK]."""
     tokens = trained.codec.encode(text.replace(GAP, _NUL))
     [nul] = trained.codec.encode(_NUL)[-2:-1]
     if tokens.count(nul) != 1:
@@ -119,9 +112,6 @@ def embed(
 
     Args:
       pool: 'mean' of all pieces, the end among them, or 'first'.
-
-    Raises:
-      ConfigError: a text is no string, there are several models, or no such pool.
     """
     if pool not in ('mean', 'first'):
         raise ConfigError(f'pool={pool!r}: choose mean or first')

@@ -35,9 +35,6 @@ def attention(
       word: of the sentence that a figure looks at; if None "it", where the sentence has it.
       target_word: of the translation that a figure looks at; if None its first pronoun, else its last word,
         where there is a word of the sentence.
-
-    Raises:
-      ConfigError: the model has no attention, or a sentence lacks its word.
     """
     sentence = ANIMAL.format('tired') if sentence is None else sentence
     # Cut as for a search, beyond which learned positions have no row.

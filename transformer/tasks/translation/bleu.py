@@ -182,9 +182,6 @@ def significance(
     Returns:
       For each of the others: its difference from the baseline, and p, how likely the choice of the
       sentences alone makes so large a difference (1 for equal scores).
-
-    Raises:
-      ConfigError: raw text in the language has no such score.
     """
     from sacrebleu.significance import PairedTest
 
