@@ -66,13 +66,7 @@ def check_fields(run: Run, paths: Mapping[str, str]) -> None:
 
 
 def _record(
-    run: Run,
-    trained: Trained,
-    origin: Origin,
-    dataset: Dataset,
-    split: str,
-    of: str,
-    what: dict[str, object],
+    run: Run, trained: Trained, origin: Origin, dataset: Dataset, split: str, of: str, what: dict[str, object]
 ) -> Evaluation:
     """Evaluates a split and records it.
 

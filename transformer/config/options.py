@@ -328,11 +328,7 @@ class Train:
         0, 'checkpoints kept to be averaged at the end; 0 for none', '§6.1', minimum=0, free=True
     )
     average_every: int | None = option(
-        None,
-        'updates between averaged checkpoints, if not checkpoint_every',
-        '§6.1',
-        minimum=1,
-        free=True,
+        None, 'updates between averaged checkpoints, if not checkpoint_every', '§6.1', minimum=1, free=True
     )
     prng: Literal['threefry', 'rbg'] = option('threefry', 'generator of dropout masks')
     matmul_precision: Literal['default', 'high', 'highest'] = option(

@@ -46,11 +46,7 @@ def log_likelihoods(
 
 
 def sums(
-    config: Config,
-    params: ensemble.Params,
-    batch: Batch,
-    key: Array | None,
-    weights: Float[Array, 'M B T'],
+    config: Config, params: ensemble.Params, batch: Batch, key: Array | None, weights: Float[Array, 'M B T']
 ) -> losses.Sums:
     """The sums over the tokens that a model predicts; with a key there are dropout and label smoothing.
 
