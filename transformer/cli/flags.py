@@ -9,7 +9,7 @@ from absl import flags, logging
 
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
-from transformer.config.files import lock_beside, read_config_file
+from transformer.config.files import read_config_file
 from transformer.config.flag import Flag
 
 DEFAULT_CONFIG = 'configs/tiny.py'
@@ -198,11 +198,6 @@ def work_directory(call: Call) -> str:
         origin = os.path.basename(call.flags.init_from.rstrip('/'))
         name += '-init=' + re.sub(r'[^\w.=+-]', '_', origin)
     return os.path.join('runs', name)
-
-
-def lock_file(call: Call) -> str:
-    """Where a lock file beside the config file would say what its data must be."""
-    return lock_beside(call.file)
 
 
 def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
