@@ -17,16 +17,10 @@ _CHANGE = re.compile(r'--?config\.([^=]+)(?:=(.*))?', re.DOTALL)
 
 
 class Command(NamedTuple):
-    """One command of a program.
+    """One command of a program. `run` returns the exit status, 0 if None; `note` ends the help.
 
-    Attributes:
-      run: does what the call says; returns the exit status, 0 if None.
-      flags: the names of those that it takes.
-      options: the options of the config that it takes, by name or by the beginning of names, such as
-        `decode.`; '' is all of them.
-      words: that follow the command, by their names in the help; the last may hold "..." and be any number
-        of words.
-      note: the end of its help.
+    `options` are those of the config that it takes, by name or by the beginning of names, such as `decode.`;
+    '' is all of them. `words` follow the command; the last may hold "..." and be any number of words.
     """
 
     summary: str
@@ -39,15 +33,10 @@ class Command(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A program of the command line.
+    """A program of the command line; one with a single command has it under ''.
 
-    Attributes:
-      name: how the help calls it.
-      usage: what it does.
-      commands: by name; a program of one command has it under ''.
-      flags: of all commands. With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes
-        the config.
-      default: the command where no word names one.
+    With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes the config. `default` is
+    the command where no word names one.
     """
 
     name: str
@@ -58,12 +47,7 @@ class Program(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call that was read.
-
-    Attributes:
-      file: the config file.
-      changes: of the config, by option.
-    """
+    """A call that was read: `file` is the config file, `changes` those of the config, by option."""
 
     command: str
     words: tuple[str, ...]
@@ -148,20 +132,16 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
 def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
     values = flags.FlagValues()
     for name, flag in declared.items():
-        common = (name, flag.default, flag.meaning)
-        bounds = {'lower_bound': flag.least, 'upper_bound': flag.most}
-        if flag.kind is bool:
-            flags.DEFINE_boolean(*common, flag_values=values)
-        elif flag.kind is int:
-            flags.DEFINE_integer(*common, **bounds, flag_values=values)
-        elif flag.kind is float:
-            flags.DEFINE_float(*common, **bounds, flag_values=values)
+        common, more = (name, flag.default), {'help': flag.meaning, 'flag_values': values}
+        if flag.kind in (int, float):
+            define = flags.DEFINE_integer if flag.kind is int else flags.DEFINE_float
+            define(*common, lower_bound=flag.least, upper_bound=flag.most, **more)
         elif flag.choices:
-            flags.DEFINE_enum(name, flag.default, flag.choices, flag.meaning, flag_values=values)
+            flags.DEFINE_enum(*common, flag.choices, **more)
         elif flag.many:
-            flags.DEFINE_multi_string(*common, flag_values=values)
+            flags.DEFINE_multi_string(*common, **more)
         else:
-            flags.DEFINE_string(*common, flag_values=values)
+            (flags.DEFINE_boolean if flag.kind is bool else flags.DEFINE_string)(*common, **more)
     return values
 
 
