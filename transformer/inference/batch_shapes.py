@@ -65,7 +65,7 @@ def _of_few_shapes(
 
 @functools.lru_cache(maxsize=16)
 def program(function: Callable, config: Config, *more: object) -> Callable:
-    """`(params, key, batches) -> outputs`: `function(config, *more, params, key, rows)`, compiled by shape."""
+    """`(params, key, batches) -> outputs` of `function(config, *more, params, key, rows)`, compiled."""
     return parallel.map_rows(functools.partial(function, config, *more), config.train.matmul_precision)
 
 

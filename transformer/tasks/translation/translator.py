@@ -11,11 +11,7 @@ from transformer.tokens import EOS
 
 
 def translate(trained: Trained, sentences: Iterable[str], **options) -> list[str]:
-    """The best translation of each sentence.
-
-    Args:
-      options: those of `hypotheses`.
-    """
+    """The best translation of each sentence; options as for `hypotheses`."""
     return [best[0].text for best in hypotheses(trained, sentences, **options)]
 
 
