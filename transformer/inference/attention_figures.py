@@ -137,7 +137,7 @@ class Choice(NamedTuple):
 
 
 def page(seen: Attention, model: str, first: Choice) -> str:
-    """An HTML page of attention by words that needs no other file; one chooses kind, layer, heads and word."""
+    """An HTML page of attention by words, whole in one file; one chooses kind, layer, heads and word."""
     data = {
         'kinds': [
             {

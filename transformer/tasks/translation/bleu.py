@@ -169,7 +169,7 @@ def significance(
     """
     from sacrebleu.significance import PairedTest
 
-    if score not in ('sacrebleu', 'chrf') and not has_words(language):
+    if score not in ('sacrebleu', 'chrf', *(('moses', 'paper') if has_words(language) else ())):
         raise ConfigError(f'bleu.{score}: no score of raw text in the language {language!r}')
     metric, change = {
         'sacrebleu': lambda: (_sacre(language), str),
