@@ -689,7 +689,7 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
 
 def recorded(monkeypatch, seen: list) -> None:
     """Notes the rows of every search."""
-    program = generate._program
+    program = generate.batch_shapes.program
 
     def recording(*arguments):
         search = program(*arguments)
@@ -700,7 +700,7 @@ def recorded(monkeypatch, seen: list) -> None:
 
         return call
 
-    monkeypatch.setattr(generate, '_program', recording)
+    monkeypatch.setattr(generate.batch_shapes, 'program', recording)
 
 
 def test_a_long_sentence_is_cut(trained, monkeypatch):
@@ -725,7 +725,7 @@ def test_a_search_that_is_left_starts_no_more_batches(trained, monkeypatch):
     def leave(rows):
         raise InterruptedError
 
-    monkeypatch.setattr(generate, '_program', lambda *arguments: results)
+    monkeypatch.setattr(generate.batch_shapes, 'program', lambda *arguments: results)
     with pytest.raises(InterruptedError) as kept:
         load(trained).hypotheses(['one two'], on_done=leave)
     # The traceback, which a notebook keeps, holds the search.
@@ -740,7 +740,7 @@ def test_only_the_search_of_many_lines_begins_in_a_smaller_room(trained, monkeyp
         return beam_search(step, rooms, *others, **options)
 
     monkeypatch.setattr(generate.decode, 'beam_search', recording)
-    generate._program.cache_clear()
+    generate.batch_shapes.program.cache_clear()
     translator = load(trained)
     alone = translator.translate(['one two'], extra_len=10)
     many = translator.translate(['one two'] * 60, extra_len=10)

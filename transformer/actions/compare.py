@@ -39,14 +39,10 @@ def compare(
 
     Args:
       what: a split, or files as for `evaluate_files`.
-      changes: as for `evaluate`, of both.
       show: how many examples of what differs.
 
     Returns:
       A report, which is JSON, and lines for people.
-
-    Raises:
-      ConfigError: a mistake of the user's, or the models cannot be compared.
     """
     tasks = [side.run.config.train.task for side in sides]
     if tasks[0] != tasks[1]:
@@ -59,21 +55,19 @@ def compare(
     if texts != others:
         folders = ' and '.join(str(side.run.folder) for side in sides)
         raise ConfigError(f'{folders} have different texts of {what}; name files instead')
-    evaluations = [_evaluation(side, what, changes) for side in sides]
+    first, second = evaluations = [_evaluation(side, what, changes) for side in sides]
     config = sides[0].run.config
     measures = task_of(config).measures
-    made_by = [
-        {'workdir': str(side.run.folder), 'name': one.name}
+    made_by = {
+        name.lower(): {'workdir': str(side.run.folder), 'name': one.name}
         | {key: one.entry[key] for key in ('checkpoint', 'steps', 'decode') if key in one.entry}
-        for side, one in zip(sides, evaluations, strict=True)
-    ]
-    report = {
-        'a': made_by[0],
-        'b': made_by[1],
+        for name, side, one in zip(NAMES, sides, evaluations, strict=True)
+    }
+    report = made_by | {
         'notes': list(incomparable(sides, evaluations)),
-        'scores': score_differences(measures, *(one.entry for one in evaluations)),
-        'significance': list(_significance(config, measures, texts, *evaluations)),
-        'examples': _examples(measures, texts, evaluations[0].lines, evaluations[1].lines, show),
+        'scores': score_differences(measures, first.entry, second.entry),
+        'significance': list(_significance(config, measures, texts, first, second)),
+        'examples': _examples(measures, texts, first.lines, second.lines, show),
     }
     return report, list(_describe(report, measures))
 
@@ -82,12 +76,8 @@ def score_differences(
     measures: Sequence[Measure], first: Mapping, second: Mapping
 ) -> dict[str, dict[str, float]]:
     """For each measure that both entries have: the two scores and the second minus the first."""
-    scores = {}
-    for measure in measures:
-        a, b = measure.value(first), measure.value(second)
-        if a is not None and b is not None:
-            scores[measure.name] = {'a': a, 'b': b, 'difference': b - a}
-    return scores
+    both = {measure.name: (measure.value(first), measure.value(second)) for measure in measures}
+    return {n: {'a': a, 'b': b, 'difference': b - a} for n, (a, b) in both.items() if None not in (a, b)}
 
 
 def incomparable(sides: Sequence[Side], evaluations: Sequence[Evaluation]) -> Iterator[str]:
@@ -147,9 +137,7 @@ def _describe(report: Mapping, measures: Sequence[Measure]) -> Iterator[str]:
     yield f'{"":<{width}}  {"A":>10}  {"B":>10}  {"B minus A":>10}'
     for name, row in report['scores'].items():
         measure = named[name]
-        a, b, difference = (
-            measure.format(row[key], sign) for key, sign in (('a', ''), ('b', ''), ('difference', '+'))
-        )
+        a, b, difference = map(measure.format, row.values(), ('', '', '+'))
         yield f'{measure.meaning:<{width}}  {a:>10}  {b:>10}  {difference:>10}'
     for test in report['significance']:
         measure = named[test['measure']]

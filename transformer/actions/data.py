@@ -15,25 +15,14 @@ from transformer.tasks import task_of
 
 
 def of_config(config: Config, *, download: bool = False, given: Codec | None = None) -> Dataset:
-    """The data of a config; the first process shows the progress of what has to be made.
-
-    Args:
-      download, given: as for `data.cache.prepare`.
-    """
+    """The data of a config; the first process shows the progress of what has to be made."""
     with metrics.Stages(quiet=not parallel.is_primary()) as stages:
         cache = process.cache_folder() / 'corpora'
         return task_of(config).prepare(config, cache, stages, download=download, given=given)
 
 
 def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
-    """The data of a work directory: its own copy of dev and test, or all data where it has none.
-
-    Args:
-      changes: with a data.dir the data is read from there.
-
-    Raises:
-      ConfigError: the data cannot be had, or is other data.
-    """
+    """The data of a work directory: its own copy of dev and test; all data without one, or with data.dir."""
     if 'data.dir' not in (changes or {}) and (copy := run.copied_data()):
         return copy
     config = restore.changed(run.config, changes or {})
@@ -50,16 +39,9 @@ def check_split(run: Run, split: str) -> None:
 
 
 def prepare(config: Config, lock_file: str) -> list[str]:
-    """Makes the data that training reads, after downloading its dataset.
+    """Makes the data that training reads, after downloading its dataset; returns lines about it.
 
-    Args:
-      lock_file: what is expected of the data, if there is such a file.
-
-    Returns:
-      Lines that say what was made.
-
-    Raises:
-      ConfigError: bad data, or a dataset that cannot be had.
+    The lock file, if there is one, says what is expected.
     """
     expected = manifest.expected(lock_file)
     dataset = of_config(config, download=True)

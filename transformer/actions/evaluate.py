@@ -24,44 +24,28 @@ def evaluate(
     Args:
       choice: scored, best, latest, average or a step.
       changes: options of decoding, and data.dir, that differ from the work directory's config.
-
-    Raises:
-      ConfigError: a mistake of the user's; nothing was changed.
     """
     check_evaluation(run, choice, changes)
     for split in splits:
         run_data.check_split(run, split)
     dataset = run_data.of_run(run, changes)
-    trained, origin = restore.load_and_report(run, choice, changes)
-    return [_record(run, trained, origin, dataset, split, split, {'split': split}) for split in splits]
+    model = restore.load_and_report(run, choice, changes)
+    return [_record(run, model, dataset, split, split, {'split': split}) for split in splits]
 
 
 def evaluate_files(
     run: Run, paths: Mapping[str, str], choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> Evaluation:
-    """As `evaluate`, on the text of files; the training's data is not needed.
-
-    Args:
-      paths: a file for each field that the model reads.
-
-    Raises:
-      ConfigError: a mistake of the user's; nothing was changed.
-    """
+    """As `evaluate`, on the text of a file for each field; the training's data is not needed."""
     config = check_evaluation(run, choice, changes)
     check_fields(run, paths)
-    dataset = text_input.read(paths, config.data, run.codec)
-    trained, origin = restore.load_and_report(run, choice, changes)
-    identity = text_input.identity(paths)
-    name = text_input.name_of(identity)
-    return _record(run, trained, origin, dataset, text_input.SPLIT, name, {'files': identity})
+    dataset, identity = text_input.read(paths, config.data, run.codec), text_input.identity(paths)
+    model, name = restore.load_and_report(run, choice, changes), text_input.name_of(identity)
+    return _record(run, model, dataset, text_input.SPLIT, name, {'files': identity})
 
 
 def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None) -> Config:
-    """The config of an evaluation, whose checkpoint is there; reads neither data nor parameters.
-
-    Raises:
-      ConfigError: as `evaluate`.
-    """
+    """The config of an evaluation, whose checkpoint is there; reads neither data nor parameters."""
     config = restore.changed(run.config, changes or {})
     configs.check_devices(config, parallel.device_count())
     restore.origin(run, choice)
@@ -76,21 +60,10 @@ def check_fields(run: Run, paths: Mapping[str, str]) -> None:
 
 
 def _record(
-    run: Run,
-    trained: Trained,
-    origin: Origin,
-    dataset: Dataset,
-    split: str,
-    of: str,
-    what: dict[str, object],
+    run: Run, model: tuple[Trained, Origin], dataset: Dataset, split: str, of: str, what: dict[str, object]
 ) -> Evaluation:
-    """Evaluates a split and records it.
-
-    Args:
-      of: the beginning of its name.
-      what: says in its entry what was scored.
-    """
-    scores, lines = score_split(trained, origin, dataset, split)
+    """Evaluates a split and records it under a name that begins with `of`; `what` was scored."""
+    (trained, origin), (scores, lines) = model, score_split(*model, dataset, split)
     entry = what | {'options': configs.evaluation_options(trained.config)} | scores
     name = workdir.evaluation_name(run, trained.config, of, origin.name)
     if parallel.is_primary():

@@ -12,11 +12,7 @@ from transformer.tasks import task_of
 
 
 class LoadedModel:
-    """A trained model; its methods are what its task can do with it, such as `translate` or `generate`.
-
-    Attributes:
-      trained: config, parameters and codec.
-    """
+    """A trained model; its methods are what its task can do with it, such as `translate` or `generate`."""
 
     def __init__(self, trained: Trained):
         self.trained = trained
@@ -27,15 +23,7 @@ class LoadedModel:
 def load(
     folder: epath.PathLike, choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> LoadedModel:
-    """The model of a work directory.
-
-    Args:
-      choice: the checkpoint, as for `restore.load`.
-      changes: options that differ from the work directory's config, such as {'decode.beam': 8}.
-
-    Raises:
-      ConfigError: it is not a work directory, or has no such checkpoint.
-    """
+    """The model of a work directory, with changed options such as {'decode.beam': 8}."""
     process.keep_programs()
     trained, _ = restore.load_and_report(Run.open(folder), choice, changes)
     return LoadedModel(trained)

@@ -67,8 +67,7 @@ def run_training(
 
     Args:
       lock_file: what is expected of the data, if there is such a file; differences are warnings.
-      on_metrics: gets the numbers that metrics.jsonl gets, in the process that writes it.
-      init_from: the other run whose parameters and codec it starts from, as for `warm_start.start`.
+      on_metrics, init_from: as for `transformer.train`.
 
     Raises:
       ConfigError: a mistake of the user's; nothing was changed.
@@ -223,20 +222,21 @@ def _record(run: Run, params: models.Params, done: loop.Progress) -> None:
 
 def _why_it_ended(config: Config, done: loop.Progress, origin: Origin) -> str:
     """Why a training has more or fewer steps than its config says, and which checkpoint is scored."""
-    train, scored = config.train, f'{origin.name}, of step {", ".join(map(str, origin.steps))}'
+    train = config.train
     if done.step > train.steps:
-        return (
-            f'already trained for {done.step} steps, more than train.steps={train.steps}: no further '
-            f'training; the checkpoint {scored}, is scored'
+        why = (
+            f'already trained for {done.step} steps, more than train.steps={train.steps}: no further training'
         )
-    return (
-        f'stopped early, at step {done.step} of {train.steps}: dev {train.best_by} was not better in '
-        f'train.patience={train.patience} evaluations; the checkpoint {scored}, is scored'
-    )
+    else:
+        why = (
+            f'stopped early, at step {done.step} of {train.steps}: dev {train.best_by} was not better in '
+            f'train.patience={train.patience} evaluations'
+        )
+    return f'{why}; the checkpoint {origin.name}, of step {", ".join(map(str, origin.steps))}, is scored'
 
 
 def _score_training(run: Run, trained: Trained, origin: Origin, dataset: Dataset) -> Result:
-    """Scores every split but train at the end of a training. Returns the contents of result.json."""
+    """Scores every split but train; returns the contents of result.json."""
     result = run.result()
     for split in (split for split in dataset.splits if split != 'train'):
         scores, lines = score_split(trained, origin, dataset, split)

@@ -9,7 +9,7 @@ from absl import flags, logging
 
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
-from transformer.config.files import lock_beside, read_config_file
+from transformer.config.files import read_config_file
 from transformer.config.flag import Flag
 
 DEFAULT_CONFIG = 'configs/tiny.py'
@@ -17,16 +17,10 @@ _CHANGE = re.compile(r'--?config\.([^=]+)(?:=(.*))?', re.DOTALL)
 
 
 class Command(NamedTuple):
-    """One command of a program.
+    """One command of a program. `run` returns the exit status, 0 if None; `note` ends the help.
 
-    Attributes:
-      run: does what the call says; returns the exit status, 0 if None.
-      flags: the names of those that it takes.
-      options: the options of the config that it takes, by name or by the beginning of names, such as
-        `decode.`; '' is all of them.
-      words: that follow the command, by their names in the help; the last may hold "..." and be any number
-        of words.
-      note: the end of its help.
+    `options` are those of the config that it takes, by name or by the beginning of names, such as `decode.`;
+    '' is all of them. `words` follow the command; the last may hold "..." and be any number of words.
     """
 
     summary: str
@@ -39,15 +33,10 @@ class Command(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A program of the command line.
+    """A program of the command line; one with a single command has it under ''.
 
-    Attributes:
-      name: how the help calls it.
-      usage: what it does.
-      commands: by name; a program of one command has it under ''.
-      flags: of all commands. With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes
-        the config.
-      default: the command where no word names one.
+    With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes the config. `default` is
+    the command where no word names one.
     """
 
     name: str
@@ -58,12 +47,7 @@ class Program(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call that was read.
-
-    Attributes:
-      file: the config file.
-      changes: of the config, by option.
-    """
+    """A call that was read: `file` is the config file, `changes` those of the config, by option."""
 
     command: str
     words: tuple[str, ...]
@@ -73,11 +57,7 @@ class Call(NamedTuple):
 
 
 def parse(argv: Sequence[str], program: Program) -> Call:
-    """Reads a call of a program.
-
-    Raises:
-      ConfigError: the call is wrong, or the command would ignore a part of it.
-    """
+    """Reads a call of a program."""
     # A program with a default for --config reads the file itself.
     with_config = 'config' in program.flags and program.flags['config'].default is None
     rest, changes = _split(argv[1:]) if with_config else (argv[1:], {})
@@ -152,20 +132,16 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
 def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
     values = flags.FlagValues()
     for name, flag in declared.items():
-        common = (name, flag.default, flag.meaning)
-        bounds = {'lower_bound': flag.least, 'upper_bound': flag.most}
-        if flag.kind is bool:
-            flags.DEFINE_boolean(*common, flag_values=values)
-        elif flag.kind is int:
-            flags.DEFINE_integer(*common, **bounds, flag_values=values)
-        elif flag.kind is float:
-            flags.DEFINE_float(*common, **bounds, flag_values=values)
+        common, more = (name, flag.default), {'help': flag.meaning, 'flag_values': values}
+        if flag.kind in (int, float):
+            define = flags.DEFINE_integer if flag.kind is int else flags.DEFINE_float
+            define(*common, lower_bound=flag.least, upper_bound=flag.most, **more)
         elif flag.choices:
-            flags.DEFINE_enum(name, flag.default, flag.choices, flag.meaning, flag_values=values)
+            flags.DEFINE_enum(*common, flag.choices, **more)
         elif flag.many:
-            flags.DEFINE_multi_string(*common, flag_values=values)
+            flags.DEFINE_multi_string(*common, **more)
         else:
-            flags.DEFINE_string(*common, flag_values=values)
+            (flags.DEFINE_boolean if flag.kind is bool else flags.DEFINE_string)(*common, **more)
     return values
 
 
@@ -174,9 +150,6 @@ def config(call: Call) -> Config:
 
     Options of the file that have no meaning beside the changes, such as those of another kind of model, are
     set back to their defaults with a warning.
-
-    Raises:
-      ConfigError: the file is missing or wrong, or a value or combination is impossible.
     """
     if not os.path.isfile(call.file):
         raise ConfigError(f'--config: missing; there is no {call.file} in this folder')
@@ -207,17 +180,8 @@ def work_directory(call: Call) -> str:
     return os.path.join('runs', name)
 
 
-def lock_file(call: Call) -> str:
-    """Where a lock file beside the config file would say what its data must be."""
-    return lock_beside(call.file)
-
-
 def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
-    """The values of a flag that may be given several times as OPTION=VALUE.
-
-    Raises:
-      ConfigError: one is not OPTION=VALUE.
-    """
+    """The values of a flag that may be given several times as OPTION=VALUE."""
     pairs = {}
     for word in words:
         key, equals, value = word.partition('=')
@@ -228,11 +192,7 @@ def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
 
 
 def parse_changes(words: Sequence[str]) -> dict[str, object]:
-    """The changes of a config that flags `--set=OPTION=VALUE` make, by option.
-
-    Raises:
-      ConfigError: one is not OPTION=VALUE, or there is no such option or value.
-    """
+    """The changes of a config that flags `--set=OPTION=VALUE` make, by option."""
     pairs = parse_pairs('set', words).items()
     names = {declare.check_name(configs.OPTIONS, key): value for key, value in pairs}
     return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in names.items()}

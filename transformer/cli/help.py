@@ -50,11 +50,5 @@ def _flag_lines(name: str, flag: Flag) -> Iterable[str]:
 
 
 def _wrap(text: str, first: str = '', later: str = '') -> list[str]:
-    return textwrap.wrap(
-        text,
-        WIDTH,
-        initial_indent=first,
-        subsequent_indent=later,
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    indents = {'initial_indent': first, 'subsequent_indent': later}
+    return textwrap.wrap(text, WIDTH, **indents, break_long_words=False, break_on_hyphens=False)

@@ -30,19 +30,15 @@ class Lines:
 
     A thread reads ahead, so that no answer waits for a line that has not come yet. Only a newline ends a
     line; the last line needs none. A carriage return before the newline and a byte order mark before the
-    first line are left out. Invalid UTF-8 becomes U+FFFD.
-
-    Args:
-      on_wait: called whenever the next line has not come yet.
+    first line are left out. Invalid UTF-8 becomes U+FFFD. `on_wait` is called whenever the next line has not
+    come yet.
     """
 
     def __init__(self, stream: BinaryIO, on_wait: Callable[[], None] = lambda: None):
         self.total = _count(stream)
-        self._stream = stream  # is closed where nothing holds it
-        self._on_wait = on_wait
+        self._stream, self._on_wait = stream, on_wait  # a stream is closed where nothing holds it
         self._ready: collections.deque[bytes] = collections.deque()
-        self._changed = threading.Condition()
-        self._ended = False
+        self._changed, self._ended = threading.Condition(), False
         self._error: OSError | None = None
         # As a daemon, which may be left behind while it waits for input.
         threading.Thread(target=self._fill, args=(_reading(stream),), daemon=True).start()
@@ -106,7 +102,6 @@ def _reading(stream: BinaryIO) -> Callable[[], bytes]:
         # Not through the stream, whose lock a thread that waits would hold when Python ends.
         return functools.partial(os.read, stream.fileno(), _BLOCK)
     except OSError:
-        # It lives in memory.
         return functools.partial(stream.read1, _BLOCK)
 
 
@@ -114,7 +109,7 @@ def _count(stream: BinaryIO) -> int | None:
     """How many lines a file has from where it is read; None where that is not known before the end."""
     try:
         file = stream.fileno()
-    except OSError:
+    except OSError:  # it lives in memory
         return None
     if not stat.S_ISREG(os.fstat(file).st_mode):
         return None
@@ -125,30 +120,18 @@ def _count(stream: BinaryIO) -> int | None:
 
 
 def standard_input() -> Lines:
-    """The lines of standard input; on a terminal with a prompt on standard error.
-
-    Raises:
-      ConfigError: it is closed.
-    """
+    """The lines of standard input; on a terminal with a prompt on standard error."""
     if sys.stdin is None:
         raise ConfigError('standard input is closed; it must give the texts, one a line')
-    on_terminal = sys.stdin.isatty() and sys.stderr.isatty()
-    return Lines(sys.stdin.buffer, _prompt if on_terminal else lambda: None)
+    prompt = lambda: print('> ', end='', file=sys.stderr, flush=True)
+    return Lines(sys.stdin.buffer, prompt if sys.stdin.isatty() and sys.stderr.isatty() else lambda: None)
 
 
 def standard_output() -> BinaryIO:
-    """Standard output, for bytes.
-
-    Raises:
-      ConfigError: it is closed.
-    """
+    """Standard output, for bytes."""
     if sys.stdout is None:
         raise ConfigError('standard output is closed; it takes the answers')
     return sys.stdout.buffer
-
-
-def _prompt() -> None:
-    print('> ', end='', file=sys.stderr, flush=True)
 
 
 class Progress:
@@ -162,8 +145,7 @@ class Progress:
     def __init__(self, total: int | None = None, *, quiet: bool = False):
         self._bar = make_bar('line', quiet=quiet, transient=True)
         self._task = self._bar.add_task('', total=total)
-        self._total = total
-        self._done = 0.0
+        self._total, self._done = total, 0.0
         self._shown = self._waits = time.monotonic()
 
     def resume(self) -> None:
@@ -177,10 +159,9 @@ class Progress:
     def _show(self, done: float) -> None:
         self._done, now = done, time.monotonic()
         self._bar.update(self._task, completed=done)
-        if not self._bar.disable:
-            if now - self._shown >= PATIENCE:
-                self._bar.start()
-        elif now - self._shown >= EVERY:
+        if not self._bar.disable and now - self._shown >= PATIENCE:
+            self._bar.start()
+        elif self._bar.disable and now - self._shown >= EVERY:
             self._shown = now
             of = '' if self._total is None else f' of {self._total:,}'
             print_line(self._bar, f'{round(done):,}{of} lines done')
@@ -215,20 +196,16 @@ def write(
 ) -> None:
     """Writes the answers of a model to every text, in order.
 
-    With `scores` a tab and the score follow each. With `as_json` each is an object with `line` (or `file`),
-    and `text` and `score`, or `vector`.
-
     Args:
       answer: `(texts, first=, on_done=)`, which returns an answer for each text: a list of `(text, score)`,
         best first, or a vector.
+      scores: whether a tab and the score follow each text.
+      as_json: whether each is an object with `line` (or `file`), and `text` and `score`, or `vector`.
       names: of files, where the texts are files; a line of output begins with the name and a tab.
       numbered: where a text gets several answers, whether each begins with its number, from 0, and a tab.
       separator: a line between two answers, where they may have several lines.
-      arrives: whether the first text arrives within some seconds. While it does not, the programs for a
-        short text are compiled.
-
-    Raises:
-      ConfigError: a text cannot be answered.
+      arrives: whether the first text arrives within some seconds; else the programs for a short text are
+        compiled meanwhile.
     """
     if not arrives(PAUSE):
         answer(['.'])

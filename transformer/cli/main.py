@@ -16,11 +16,7 @@ from transformer.cli.terminal import exit_status
 
 
 def run_program(argv: Sequence[str], program: Program) -> int:
-    """Prints the help of a program or runs one command; a user's mistake is one line on standard error.
-
-    Returns:
-      The exit status: the command's, 0 if it gives none; or one of `exit_status`.
-    """
+    """Prints the help of a program or runs one command; returns the exit status."""
 
     def run_command() -> int:
         # The help does not depend on the rest of the call being right.
@@ -47,19 +43,11 @@ def run_py(argv: Sequence[str]) -> Program:
 
 
 def parse_run_py(argv: Sequence[str]) -> Call:
-    """Reads a call of run.py.
-
-    Raises:
-      ConfigError: the call is wrong.
-    """
+    """Reads a call of run.py."""
     return parse(argv, run_py(argv))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs run.py; returns the exit status.
-
-    Args:
-      argv: the program's name and its arguments; those of this process if None.
-    """
+    """Runs run.py; returns the exit status."""
     argv = sys.argv if argv is None else argv
     return run_program(argv, run_py(argv))

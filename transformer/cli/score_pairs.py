@@ -31,60 +31,35 @@ class Item(NamedTuple):
     texts: tuple[str, ...]
 
 
-class Columns(NamedTuple):
-    """The columns of a line; where there are contrasts, further columns hold more of them.
-
-    Attributes:
-      names: of the columns.
-      fields: of the model, the one that it predicts last.
-    """
-
-    names: tuple[str, ...]
-    fields: tuple[str, ...]
-
-    def read(self, number: int, line: str) -> Item:
-        """The item of a line.
-
-        Raises:
-          ConfigError: it has too few columns, or too many.
-        """
-        cells = [line] if len(self.names) == 1 else line.split('\t')
-        more = len(cells) - len(self.names)
-        if more < 0 or (more and CONTRAST not in self.names):
-            expected = ', '.join(self.names) + (', more of them' if CONTRAST in self.names else '')
-            columns = f'{len(cells)} column' + 's' * (len(cells) > 1)
-            raise ConfigError(f'line {number + 1}: {columns}; expected {expected}, with tabs between them')
-        pairs = list(zip(self.names + (CONTRAST,) * more, cells, strict=True))
-        by_name = dict(pairs)
-        wrong = tuple(cell for name, cell in pairs if name == CONTRAST)
-        *context, right = (by_name[field] for field in self.fields)
-        return Item(number, by_name.get(KIND), tuple(context), (right, *wrong))
-
-
-def named_columns(fields: tuple[str, ...], line: str, *, contrast: bool) -> Columns | None:
-    """The columns that a header names, at least two; None if the line is no header."""
-    names = tuple(line.split('\t'))
-    wanted = {*fields, *(CONTRAST,) * contrast}
-    once = [name for name in names if name != CONTRAST]
-    is_header = wanted <= set(names) <= wanted | {*(KIND,) * contrast} and len(once) == len(set(once))
-    return Columns(names, fields) if is_header and len(names) > 1 else None
+def read_item(number: int, line: str, names: tuple[str, ...], fields: tuple[str, ...]) -> Item:
+    """The item of a line with columns of these names; where there are contrasts, more of them may follow."""
+    cells = [line] if len(names) == 1 else line.split('\t')
+    more = len(cells) - len(names)
+    if more < 0 or (more and CONTRAST not in names):
+        expected = ', '.join(names) + (', more of them' if CONTRAST in names else '')
+        columns = f'{len(cells)} column' + 's' * (len(cells) > 1)
+        raise ConfigError(f'line {number + 1}: {columns}; expected {expected}, with tabs between them')
+    pairs = list(zip(names + (CONTRAST,) * more, cells, strict=True))
+    by_name = dict(pairs)
+    *context, right = (by_name[field] for field in fields)
+    wrong = (cell for name, cell in pairs if name == CONTRAST)
+    return Item(number, by_name.get(KIND), tuple(context), (right, *wrong))
 
 
 def items(chunks: Iterable[list[str]], fields: tuple[str, ...], *, contrast: bool) -> Iterator[list[Item]]:
-    """Yields the items of lines.
-
-    Raises:
-      ConfigError: a line has other columns than it should; the items before it were yielded.
-    """
-    columns, first = Columns(fields + (CONTRAST,) * contrast, fields), 0
+    """Yields the items of lines; those before a line with wrong columns are yielded first."""
+    wanted, first = fields + (CONTRAST,) * contrast, 0
+    names = wanted
     for chunk in chunks:
-        lines = list(enumerate(chunk, start=first))
-        if first == 0 and (header := named_columns(fields, chunk[0], contrast=contrast)):
-            columns, lines = header, lines[1:]
-        read = []
+        lines, header, read = list(enumerate(chunk, start=first)), tuple(chunk[0].split('\t')), []
+        once = [name for name in header if name != CONTRAST]
+        known = {*wanted, *(KIND,) * contrast}
+        is_header = set(wanted) <= set(header) <= known and len(once) == len(set(once)) and len(header) > 1
+        if first == 0 and is_header:
+            names, lines = header, lines[1:]
         try:
             for number, line in lines:
-                read.append(columns.read(number, line))
+                read.append(read_item(number, line, names, fields))
         except ConfigError:
             yield read
             raise
@@ -130,17 +105,11 @@ class Tally:
     def describe(self) -> list[str]:
         """Lines for people."""
         shares = self.shares()
-        lines = [f'the first is likeliest: {_percent(shares)}']
-        lines += [f'  {kind}: {_percent(share)}' for kind, share in shares['kinds'].items()]
-        if self.unscored:
-            lines.append(f'not scored: {self.unscored:,}')
-        if self.equal:
-            lines.append(f'not counted, a wrong text equals the right one: {self.equal:,}')
-        return lines
-
-
-def _percent(share: dict[str, object]) -> str:
-    return f'{100 * share["share"]:.1f} % of {share["count"]:,}' if share['count'] else 'of 0'
+        percent = lambda of: f'{100 * of["share"]:.1f} % of {of["count"]:,}' if of['count'] else 'of 0'
+        lines = [f'the first is likeliest: {percent(shares)}']
+        lines += [f'  {kind}: {percent(share)}' for kind, share in shares['kinds'].items()]
+        uncounted = {'scored': self.unscored, 'counted, a wrong text equals the right one': self.equal}
+        return lines + [f'not {why}: {count:,}' for why, count in uncounted.items() if count]
 
 
 def write(
@@ -159,11 +128,8 @@ def write(
       contrast: whether lines have wrong texts after the right one.
       pieces: whether log p of every piece follows.
       as_json: whether each line is an object, with `line`, `logp`, `pieces`, `kind` and `right`.
-
-    Raises:
-      ConfigError: a line has other columns than it should; the lines before it are answered.
     """
-    tally, done = Tally(), 0
+    tally, done, format_line = Tally(), 0, _json if as_json else _tabs
     score = verb_of(trained.config, 'likelihoods')
     with progress:
         for chunk in items(chunks, likelihood.fields(trained.config), contrast=contrast):
@@ -175,37 +141,28 @@ def write(
             done += len(chunk)
             with progress.paused(done):
                 for item in chunk:
-                    likelihoods = [next(scored) for _ in item.texts]
-                    right = tally.add(item, [one.total for one in likelihoods]) if contrast else None
-                    line = (
-                        _json(item, likelihoods, right, contrast, pieces)
-                        if as_json
-                        else (_tabs(likelihoods, pieces))
-                    )
-                    output.write(f'{line}\n'.encode())
+                    found = [next(scored) for _ in item.texts]
+                    right = tally.add(item, [one.total for one in found]) if contrast else None
+                    output.write(f'{format_line(item, found, right, contrast, pieces)}\n'.encode())
                 output.flush()
     return tally if contrast else None
 
 
-def _tabs(likelihoods: Sequence[Likelihood], pieces: bool) -> str:
+def _tabs(item: Item, found: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
     """The totals, then the pieces of each text, with tabs between them."""
-    cells = [f'{one.total:.6f}' for one in likelihoods]
-    for one in likelihoods if pieces else ():
+    cells = [f'{one.total:.6f}' for one in found]
+    for one in found if pieces else ():
         pairs = zip(one.pieces, one.logp.tolist(), strict=True)
         cells.append(' '.join(f'{_visible(piece)} {logp:.6f}' for piece, logp in pairs))
     return '\t'.join(cells)
 
 
-def _json(
-    item: Item, likelihoods: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool
-) -> str:
+def _json(item: Item, found: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
     """An object; with contrasts `logp` and `pieces` are lists, one of each text. NaN is null."""
     number = lambda value: None if math.isnan(value) else value
-    logp = [number(one.total) for one in likelihoods]
-    parts = [
-        [[piece, number(p)] for piece, p in zip(one.pieces, one.logp.tolist(), strict=True)]
-        for one in likelihoods
-    ]
+    texts = found if contrast else found[:1]
+    logp = [number(one.total) for one in texts]
+    parts = [[[p, number(x)] for p, x in zip(one.pieces, one.logp.tolist(), strict=True)] for one in texts]
     content = {'line': item.number, 'logp': logp if contrast else logp[0]}
     content |= {'right': right, 'kind': item.kind} if contrast else {}
     content |= {'pieces': parts if contrast else parts[0]} if pieces else {}

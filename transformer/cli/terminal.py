@@ -34,17 +34,15 @@ def fold(line: str) -> str:
     label = re.match(r'\s+\S+\s+', line)
     indent = ' ' * len(label[0]) if label else '  '
     width = max(int(width), len(indent) + _NARROWEST)
-    return textwrap.fill(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    whole = {'break_long_words': False, 'break_on_hyphens': False}
+    return textwrap.fill(line, width, subsequent_indent=indent, **whole)
 
 
 def exit_status(program: Callable[[], int]) -> int:
     """Runs a program, and turns errors that are not the code's into one line on standard error.
 
-    Returns:
-      The program's own exit status; 2 after a mistake of the user's or a system error, 130 after Ctrl-C,
-      141 if whoever read the output left early.
+    The status is the program's own; 2 after a mistake of the user's or a system error, 130 after Ctrl-C, 141
+    if whoever read the output left early.
     """
     try:
         status = program()
@@ -57,14 +55,10 @@ def exit_status(program: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
     except (flags.Error, ConfigError, OSError) as error:
-        print(f'error: {_line(error)}', file=sys.stderr)
+        named = isinstance(error, OSError) and error.filename
+        line = f'{error.filename}: {error.strerror}' if named else ' '.join(str(error).split())
+        print(f'error: {line}', file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print('stopped', file=sys.stderr)
         return 128 + signal.SIGINT
-
-
-def _line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.filename:
-        return f'{error.filename}: {error.strerror}'
-    return ' '.join(str(error).split())

@@ -20,14 +20,10 @@ from transformer.config.options import (
     Train,
 )
 from transformer.config.resolve import (
-    BUCKETED_POSITIONS,
-    BYTE_PIECES,
-    FLASH,
     PAPER_TOKENS,
     check_devices,
     check_platform,
     config_dict,
-    derivable,
     differences,
     evaluation_options,
     flatten,
@@ -37,12 +33,11 @@ from transformer.config.resolve import (
     resolve,
     row_positions,
     set_option,
-    unflatten,
 )
 
 __all__ = [
-    'BUCKETED_POSITIONS', 'BYTE_PIECES', 'Config', 'ConfigError', 'Data', 'Decode', 'FLASH', 'FORM', 'Images',
-    'KINDS', 'Masked', 'Model', 'OPTIONS', 'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform',
-    'config_beside', 'config_dict', 'derivable', 'differences', 'evaluation_options', 'flatten', 'from_json',
-    'portable', 'present_values', 'replace', 'resolve', 'row_positions', 'set_option', 'to_json', 'unflatten',
+    'Config', 'ConfigError', 'Data', 'Decode', 'FORM', 'Images', 'KINDS', 'Masked', 'Model', 'OPTIONS',
+    'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform', 'config_beside', 'config_dict', 'differences',
+    'evaluation_options', 'flatten', 'from_json', 'portable', 'present_values', 'replace', 'resolve',
+    'row_positions', 'set_option', 'to_json',
 ]  # fmt: skip

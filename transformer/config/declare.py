@@ -9,7 +9,7 @@ import difflib
 import math
 import types
 from collections.abc import Collection, Mapping
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 class ConfigError(ValueError):
@@ -19,13 +19,6 @@ class ConfigError(ValueError):
 Declared = Mapping[str, dataclasses.Field]
 # Other options and the values that they must have: (name, values, name, values, ...).
 Conditions = tuple[str | tuple[object, ...], ...]
-
-
-class OldValue(NamedTuple):
-    """A value that an option had once: the value that replaced it, and the conditions of that."""
-
-    value: object
-    only: Conditions = ()
 
 
 def option(
@@ -38,7 +31,7 @@ def option(
     free: bool | Literal['evaluation'] = False,
     only: Conditions = (),
     once: tuple[str, ...] = (),
-    old_values: Mapping[str, OldValue] = types.MappingProxyType({}),
+    old_values: Mapping[str, tuple[object, Conditions]] = types.MappingProxyType({}),
 ) -> Any:
     """Declares one option of a dataclass.
 
@@ -51,28 +44,14 @@ def option(
         change what is learned; 'evaluation' if it changes the evaluation of a trained model.
       only: conditions under which the option has a meaning; setting it under any others is refused.
       once: its earlier names in the same group, which stay readable.
-      old_values: earlier values, which stay readable.
+      old_values: earlier values, which stay readable: today's value of each, and the conditions of that.
     """
-    metadata = {
-        'doc': doc,
-        'section': section,
-        'minimum': minimum,
-        'maximum': maximum,
-        'free': free,
-        'only': _pairs(only),
-        'once': once,
-        'old_values': old_values,
-    }
-    return dataclasses.field(default=default, metadata=metadata)
+    common = dict(doc=doc, section=section, free=free, only=_pairs(only), once=once, old_values=old_values)
+    return dataclasses.field(default=default, metadata=common | dict(minimum=minimum, maximum=maximum))
 
 
 def group(options: type, *, only: Conditions = (), free: bool | Literal['evaluation'] = False) -> Any:
-    """Declares a group whose options have something in common.
-
-    Args:
-      options: the group's dataclass, whose fields are options.
-      only, free: as for `option`, of every option in the group.
-    """
+    """Declares a group of options, the fields of a dataclass, that have `only` or `free` in common."""
     return dataclasses.field(default=options(), metadata={'only': _pairs(only), 'free': free})
 
 
@@ -116,11 +95,7 @@ def _without_none(field: dataclasses.Field) -> type:
 
 
 def check_name(table: Declared, key: str) -> str:
-    """Returns the present name of option `key`, which may be one of its earlier names.
-
-    Raises:
-      ConfigError: there is no such option; the message suggests the nearest one.
-    """
+    """Returns the present name of option `key`, which may be one of its earlier names."""
     if key in table:
         return key
     part, _, name = key.rpartition('.')
@@ -131,11 +106,7 @@ def check_name(table: Declared, key: str) -> str:
 
 
 def check_value(table: Declared, key: str, value: object) -> object:
-    """Returns the value of option `key` in its declared type.
-
-    Raises:
-      ConfigError: the value has the wrong type, is not one of the choices or is out of bounds.
-    """
+    """Returns the value of option `key` in its declared type."""
     field = table[key]
     wanted = plain_type(field)
     if value is None and _without_none(field) is not field.type:
@@ -163,39 +134,29 @@ def parse_value(table: Declared, key: str, text: str) -> object:
     """Returns the value of option `key` that a command line gives as text.
 
     'none' sets an option back to None where that is its default.
-
-    Raises:
-      ConfigError: there is no such option, or the text is not one of its values.
     """
     field = table[key]
     wanted = plain_type(field)
     if text.lower() == 'none' and field.default is None:
         return None
-    if wanted is str:
-        return check_value(table, key, text)
     if wanted is bool:
         # bool('False') is true.
         return check_value(table, key, {'true': True, 'false': False}.get(text.lower(), text))
     try:
-        return check_value(table, key, wanted(text))
-    except ValueError as error:
-        if isinstance(error, ConfigError):
-            raise
+        value = wanted(text)
+    except ValueError:
         raise ConfigError(f'{key}={text!r}: expected {wanted.__name__}') from None
+    return check_value(table, key, value)
 
 
 def present_values(table: Declared, values: Mapping[str, object]) -> dict[str, object]:
-    """Replaces earlier values by those that are written today.
-
-    Raises:
-      ConfigError: an earlier value does not go with the other options.
-    """
+    """Replaces earlier values by those that are written today."""
     present = dict(values)
     for key, field in table.items():
         if present[key] in field.metadata['old_values']:
-            old = field.metadata['old_values'][present[key]]
-            _check_conditions(f'{key}={present[key]!r}', _pairs(old.only), present)
-            present[key] = old.value
+            value, conditions = field.metadata['old_values'][present[key]]
+            _check_conditions(f'{key}={present[key]!r}', _pairs(conditions), present)
+            present[key] = value
     return present
 
 
@@ -225,19 +186,13 @@ def drop_unused(
 ) -> tuple[dict[str, object], list[str]]:
     """Sets options back to their defaults that changes of other options have made meaningless.
 
-    Args:
-      values: of all options, after the changes.
-      changed: the options that were changed; none of them is set back.
-
     Returns:
-      The values, and the names of the options that were set back.
+      The values of all options, and the names of those that were set back; none of them was changed itself.
     """
     values, dropped = dict(values), []
     for key, field in table.items():
-        if key in changed or values[key] == field.default:
-            continue
-        conditions = field.metadata['only']
-        if any(other in changed and values[other] not in wanted for other, wanted in conditions):
+        meaningless = any(k in changed and values[k] not in wanted for k, wanted in field.metadata['only'])
+        if meaningless and key not in changed and values[key] != field.default:
             values[key] = field.default
             dropped.append(key)
     return values, dropped

@@ -17,11 +17,7 @@ def to_json(config: Config) -> str:
 
 
 def from_json(text: str) -> Config:
-    """Reads the config that `to_json` wrote, in this version or an earlier one.
-
-    Raises:
-      ConfigError: the text is not a config.
-    """
+    """Reads the config that `to_json` wrote, in this version or an earlier one."""
     try:
         groups = json.loads(text)
         flat = {f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()}
@@ -31,11 +27,7 @@ def from_json(text: str) -> Config:
 
 
 def read_config_file(path: str) -> ml_collections.ConfigDict:
-    """Reads a config file: a Python file, or the config.json of a work directory.
-
-    Raises:
-      ConfigError: the file is wrong.
-    """
+    """Reads a config file: a Python file, or the config.json of a work directory."""
     try:
         if path.endswith('.json'):
             with open(path, encoding='utf-8') as file:
@@ -60,9 +52,6 @@ def config_beside(file: str, name: str, changes: dict[str, object]) -> ml_collec
     """Returns the config of the file `name` beside `file` with `changes`, for a config that starts from it.
 
     Options of that file that the changes make meaningless get their defaults back.
-
-    Raises:
-      ConfigError: the other file is wrong, or an option is unknown.
     """
     start = read_config_file(os.path.join(os.path.dirname(file), name))
     values, _ = drop_unused(OPTIONS, present_values(start) | changes, changes)

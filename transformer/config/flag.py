@@ -4,14 +4,10 @@ from typing import NamedTuple
 
 
 class Flag(NamedTuple):
-    """A flag, declared once for all commands that take it.
+    """A flag, declared once for all commands that take it; `value` stands for its value in the help.
 
-    Attributes:
-      value: stands for its value in the help; a switch has none.
-      least, most: bounds of a number.
-      choices: the values that a text may have; any if empty.
-      many: whether it may be given several times.
-      argument: what a function that it is passed to calls it, if not by its name.
+    A number is from `least` to `most`, a text one of the `choices` if there are any. With `many` it may be
+    given several times. `argument` is what a function that it is passed to calls it, if not by its name.
     """
 
     kind: type

@@ -1,15 +1,12 @@
-"""All options, each declared once: type, choices, paper value and section.
-
-The defaults are the paper's base model on WMT 2014 English to German.
-"""
+"""All options, each declared once; the defaults are the paper's base model on WMT 2014 English to German."""
 
 import dataclasses
 from typing import Literal
 
 from transformer.config import declare
-from transformer.config.declare import OldValue, option
+from transformer.config.declare import option
 
-# What the models of each task read and write: a source and a target, one text, a text with gaps, an image.
+# What models of each task read and write: a source and a target, a text, a text with gaps, an image.
 FORM = {'translation': 'pair', 'language': 'text', 'masked': 'encoder', 'images': 'image'}
 # The kinds of models that each form has; `nn.models.MODELS` has their modules.
 KINDS = {
@@ -50,7 +47,7 @@ class Model:
         'language model a decoder alone',
         '§3',
         # A Transformer's decoder alone was a kind of its own.
-        old_values={'decoder': OldValue('transformer', ('train.task', tasks_of('text')))},
+        old_values={'decoder': ('transformer', ('train.task', tasks_of('text')))},
     )
     N: int = option(6, 'layers of the encoder and of the decoder', '§3.1', minimum=1)
     N_decoder: int | None = option(None, 'layers of the decoder, if not N', '§3.1', minimum=1, only=PAIR)
@@ -328,11 +325,7 @@ class Train:
         0, 'checkpoints kept to be averaged at the end; 0 for none', '§6.1', minimum=0, free=True
     )
     average_every: int | None = option(
-        None,
-        'updates between averaged checkpoints, if not checkpoint_every',
-        '§6.1',
-        minimum=1,
-        free=True,
+        None, 'updates between averaged checkpoints, if not checkpoint_every', '§6.1', minimum=1, free=True
     )
     prng: Literal['threefry', 'rbg'] = option('threefry', 'generator of dropout masks')
     matmul_precision: Literal['default', 'high', 'highest'] = option(

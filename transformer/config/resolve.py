@@ -29,43 +29,31 @@ def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
 
 
 def config_dict(changes: dict[str, object] | None = None) -> ml_collections.ConfigDict:
-    """Returns the paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file.
-
-    Raises:
-      ConfigError: an unknown option.
-    """
-    values = {}
+    """Returns the paper's base model with `changes`, such as `{'model.h': 4, ...}`, for a config file."""
+    config = ml_collections.ConfigDict({group.name: {} for group in dataclasses.fields(Config)})
     for key, field in OPTIONS.items():
         group, name = key.split('.')
         empty = field.default is None
-        default = mlc.placeholder(declare.plain_type(field)) if empty else field.default
-        values.setdefault(group, {})[name] = default
-    config = ml_collections.ConfigDict(values)
+        config[group][name] = mlc.placeholder(declare.plain_type(field)) if empty else field.default
     for key, value in (changes or {}).items():
         set_option(config, key, value)
     return config
 
 
 def set_option(config: ml_collections.ConfigDict, key: str, value: object) -> None:
-    """Sets an option of a config that is not resolved yet.
-
-    Raises:
-      ConfigError: there is no such option, or the value is not one of its values.
-    """
+    """Sets an option of a config that is not resolved yet."""
     key = check_name(OPTIONS, key)
     group, name = key.split('.')
     config[group][name] = check_value(OPTIONS, key, value)
 
 
 def resolve(config: ml_collections.ConfigDict) -> Config:
-    """Returns the frozen config, with every derived value filled in.
-
-    Raises:
-      ConfigError: a value, or a combination of values, is impossible.
-    """
+    """Returns the frozen config, with every derived value filled in."""
     values = present_values(config)
     check_meaning(OPTIONS, values)
-    chosen = unflatten(values)
+    groups = {group.name: group.type for group in dataclasses.fields(Config)}
+    of = lambda group: {k.split('.')[1]: v for k, v in values.items() if k.split('.')[0] == group}
+    chosen = Config(**{name: options(**of(name)) for name, options in groups.items()})
     resolved = dataclasses.replace(
         chosen, model=_derive_model(chosen), data=_derive_data(chosen), train=_derive_train(chosen)
     )
@@ -74,11 +62,7 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
 
 
 def present_values(config: ml_collections.ConfigDict) -> dict[str, object]:
-    """Checks each value of a config that is not resolved, and returns them by today's names and values.
-
-    Raises:
-      ConfigError: a group is missing, there is no such option, or a value is not one of its values.
-    """
+    """Checks each value of a config that is not resolved, and returns them by today's names and values."""
     groups, values = [group.name for group in dataclasses.fields(Config)], {}
     for name in config:
         if name not in groups:
@@ -93,15 +77,6 @@ def present_values(config: ml_collections.ConfigDict) -> dict[str, object]:
                 values[key] = check_value(OPTIONS, key, value)
     complete = {key: check_value(OPTIONS, key, values.get(key)) for key in OPTIONS}
     return declare.present_values(OPTIONS, complete)
-
-
-def unflatten(values: dict[str, object]) -> Config:
-    """Returns the dataclasses of the values of all options; nothing is derived or checked."""
-    groups = {}
-    for key, value in values.items():
-        group, name = key.split('.')
-        groups.setdefault(group, {})[name] = value
-    return Config(**{group.name: group.type(**groups[group.name]) for group in dataclasses.fields(Config)})
 
 
 def _derive_model(given: Config) -> Model:
@@ -146,7 +121,7 @@ def _derive_train(given: Config) -> Train:
 
 def _check_combinations(config: Config) -> None:
     model, train, decode = config.model, config.train, config.decode
-    form = FORM[train.task]
+    form, values = FORM[train.task], flatten(config)
     if model.kind not in KINDS[form]:
         kinds = ', '.join(KINDS[form])
         raise ConfigError(f'train.task={train.task!r}: needs model.kind={kinds}, not {model.kind!r}')
@@ -162,9 +137,8 @@ def _check_combinations(config: Config) -> None:
         raise ConfigError(
             f'train.accumulate={train.accumulate}: must divide train.microbatches={train.microbatches}'
         )
-    _check_schedule(train)
-    _check_averaging(train)
-    writes = has_meaning(OPTIONS, flatten(config), 'decode.beam')
+    _check_steps(train)
+    writes = has_meaning(OPTIONS, values, 'decode.beam')
     if writes and decode.top_k > model.vocab_size:
         raise ConfigError(f'decode.top_k={decode.top_k}: more than model.vocab_size={model.vocab_size}')
     if writes and 2 * decode.beam > model.vocab_size:
@@ -241,10 +215,9 @@ def _check_text(config: Config) -> None:
     if data.batching == 'running' and FORM[train.task] != 'text':
         tasks = ' or '.join(tasks_of('text'))
         raise ConfigError(f'data.batching=running: needs train.task={tasks}, not {train.task!r}')
-    if data.documents == 'files' and data.batching != 'running':
-        raise ConfigError(f'data.documents=files: needs data.batching=running, not {data.batching!r}')
-    if data.documents == 'files' and data.source != 'text':
-        raise ConfigError(f'data.documents=files: needs data.source=text, not {data.source!r}')
+    for key, needed in {'data.batching': 'running', 'data.source': 'text'}.items():
+        if data.documents == 'files' and values[key] != needed:
+            raise ConfigError(f'data.documents=files: needs {key}={needed}, not {values[key]!r}')
     if data.batching != 'running' and data.row_len < data.max_len:
         raise ConfigError(f'data.row_len={data.row_len}: must hold a sentence of data.max_len={data.max_len}')
     if has_meaning(OPTIONS, values, 'data.language') and data.language is None and data.source != 'text':
@@ -271,7 +244,8 @@ def _check_positions(config: Config) -> None:
         )
 
 
-def _check_averaging(train: Train) -> None:
+def _check_steps(train: Train) -> None:
+    """Raises ConfigError if averaging or the schedule of the learning rate is impossible."""
     if train.average_last and train.average_every % train.checkpoint_every:
         raise ConfigError(
             f'train.average_every={train.average_every}: must be a multiple of '
@@ -282,18 +256,13 @@ def _check_averaging(train: Train) -> None:
             f'train.average_last={train.average_last}: means nothing with train.ema={train.ema}, which '
             'averages parameters itself; choose one of them'
         )
-
-
-def _check_schedule(train: Train) -> None:
-    if train.decay_steps is None:
-        return
-    if train.decay_steps <= train.warmup_steps:
+    if train.decay_steps is not None and train.decay_steps <= train.warmup_steps:
         raise ConfigError(
             f'train.warmup_steps={train.warmup_steps}: must be less than '
             f'train.decay_steps={train.decay_steps} (train.steps if not given), '
             f'so that the {train.schedule} schedule can fall'
         )
-    if train.decay_steps < train.steps:
+    if train.decay_steps is not None and train.decay_steps < train.steps:
         raise ConfigError(
             f'train.steps={train.steps}: more than train.decay_steps={train.decay_steps}, after which the '
             'learning rate is 0'
@@ -321,9 +290,8 @@ def check_platform(config: Config, platform: str) -> None:
 
 def portable(config: Config, platform: str) -> Config:
     """Replaces a kernel that the devices lack by one that computes the same."""
-    if config.model.attention == 'flash' and platform not in FLASH:
-        return replace(config, {'model.attention': 'chunked'})
-    return config
+    lacking = config.model.attention == 'flash' and platform not in FLASH
+    return replace(config, {'model.attention': 'chunked'}) if lacking else config
 
 
 def derivable(config: Config) -> ml_collections.ConfigDict:
@@ -342,22 +310,16 @@ def derivable(config: Config) -> ml_collections.ConfigDict:
 
 
 def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tuple[object, object]]:
-    """Returns the options in which two configs differ, with both values.
-
-    Args:
-      free: whether to include options that do not change what is learned.
+    """Returns the options in which two configs differ, with both values; `free` includes those that do not
+    change what is learned.
     """
     before, after = flatten(old), flatten(new)
-    keys = [key for key in OPTIONS if free or not OPTIONS[key].metadata['free']]
-    return {key: (before[key], after[key]) for key in keys if before[key] != after[key]}
+    differ = [key for key in OPTIONS if before[key] != after[key]]
+    return {k: (before[k], after[k]) for k in differ if free or not OPTIONS[k].metadata['free']}
 
 
 def replace(config: Config, changes: dict[str, object]) -> Config:
-    """Returns the config with `changes`, such as `{'decode.beam': 1}`, checked again.
-
-    Raises:
-      ConfigError: as `resolve`.
-    """
+    """Returns the config with `changes`, such as `{'decode.beam': 1}`, checked again."""
     return resolve(config_dict({**flatten(config), **changes}))
 
 

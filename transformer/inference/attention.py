@@ -23,13 +23,9 @@ DECODER_SELF_ATTENTION = 'decoder self-attention'
 
 
 class Attended(NamedTuple):
-    """One kind of attention in one sentence.
+    """One kind of attention in one sentence, by pieces or by words, in every layer (N) and head (H).
 
-    Attributes:
-      name: the kind's, as §3.2.3 has them.
-      weights: of every layer (N) and head (H).
-      queries, keys: pieces, or words.
-      word: among the queries' words, the one that a figure looks at; all if None.
+    A figure looks at `word`, one of the queries' words; at all if None.
     """
 
     name: str
@@ -63,15 +59,10 @@ def _intermediates(config: Config, params: Params, batch: Batch):
 def attention_weights(
     config: Config, params: Params, batch: Batch
 ) -> dict[str, Float[np.ndarray, 'N H Q K']]:
-    """The attention weights of the first row of a batch, by layer (N) and head (H).
+    """The weights of every kind of attention that a model has, of the first row of a batch.
 
-    Returns:
-      The weights of every kind of attention that the model has, as `encoder/self_attention`,
-      `decoder/self_attention` and `decoder/cross_attention`. A recurrent decoder has one attention for
-      all its layers, with one head; a convolutional one has one head in each layer.
-
-    Raises:
-      ConfigError: the model attends to nothing, or the parameters are those of an ensemble.
+    Kinds are `encoder/self_attention`, `decoder/self_attention` and `decoder/cross_attention`. A recurrent
+    decoder has one attention for all its layers, with one head; a convolutional one a head in each layer.
     """
     if isinstance(params, tuple):
         raise ConfigError('attention can be shown of one checkpoint, not of an ensemble')

@@ -28,25 +28,17 @@ THOUSANDTHS = 1000
 
 def head_colours(heads: int) -> list[str]:
     """A colour for each head; so many are as distinct as they can be."""
-    name = 'tab10' if heads <= 10 else 'tab20' if heads <= 20 else 'hsv'
-    scale = matplotlib.colormaps[name]
-    count = 10 if heads <= 10 else 20 if heads <= 20 else heads + 1
-    return [to_hex(scale((head + 0.5) / count)) for head in range(heads)]
+    name, count = ('tab10', 10) if heads <= 10 else ('tab20', 20) if heads <= 20 else ('hsv', heads + 1)
+    return [to_hex(matplotlib.colormaps[name]((head + 0.5) / count)) for head in range(heads)]
 
 
 def draw_focus(sentences: Sequence[Attention]) -> Figure:
     """Lines of the last layer from the words that are looked at, a row for each sentence.
 
     A kind of attention without such a word is left out, unless none has one: then all words attend.
-
-    Raises:
-      ConfigError: a sentence lacks its word.
     """
-    rows = []
-    for seen in sentences:
-        kinds = [kind for kind in seen.kinds if kind.word] or seen.kinds
-        rows.append([by_words(kind) for kind in kinds])
-    return draw_lines(rows)
+    kinds = [[kind for kind in seen.kinds if kind.word] or seen.kinds for seen in sentences]
+    return draw_lines([list(map(by_words, row)) for row in kinds])
 
 
 def draw_lines(
@@ -55,36 +47,21 @@ def draw_lines(
     """Lines from words to the words that they attend to, as in the paper's figures 3 to 5.
 
     The colour of a line is its head, its strength the weight. Where a single word attends, the same weights
-    are drawn as boxes below the words that it attends to.
-
-    Args:
-      rows: a panel for each kind of attention, by words.
-      layer: from 0; the last one if None.
-      heads: from 0; all if None.
-
-    Raises:
-      ConfigError: a sentence lacks the word that is looked at.
+    are drawn as boxes below the words that it attends to. A row has a panel for each kind of attention, by
+    words, of a layer (the last if None) and of heads (all if None), counted from 0.
     """
     widest = max(max(len(seen.queries), len(seen.keys), 6) for row in rows for seen in row)
     columns = max(len(row) for row in rows)
-    figure, axes = plt.subplots(
-        len(rows),
-        columns,
-        figsize=(columns * (0.4 * widest + 0.6), 4.4 * len(rows)),
-        squeeze=False,
-        layout='constrained',
-    )
-    most = 0
+    size = (columns * (0.4 * widest + 0.6), 4.4 * len(rows))
+    figure, axes = plt.subplots(len(rows), columns, figsize=size, squeeze=False, layout='constrained')
+    most = max(seen.weights.shape[1] for row in rows for seen in row)
     for row, row_axes in zip(rows, axes, strict=True):
         for seen, axis in zip(row, row_axes[: len(row)], strict=True):
             number = len(seen.weights) - 1 if layer is None else layer
-            drawn = range(seen.weights.shape[1]) if heads is None else heads
-            _draw_panel(axis, seen, number, drawn)
-            most = max(most, seen.weights.shape[1])
+            _draw_panel(axis, seen, number, range(seen.weights.shape[1]) if heads is None else heads)
         for axis in row_axes[len(row) :]:
             axis.set_axis_off()
-    colours = head_colours(most)
-    shown = range(most) if heads is None else heads
+    colours, shown = head_colours(most), range(most) if heads is None else heads
     handles = [Line2D([], [], color=colours[head], label=f'head {head + 1}') for head in shown]
     legend_columns = max(1, int(figure.get_figwidth() / 0.9))
     figure.legend(handles=handles, loc='outside lower left', ncols=legend_columns, fontsize=8, frameon=False)
@@ -126,29 +103,17 @@ def _draw_panel(axis: Axes, seen: Attended, layer: int, heads: Sequence[int]) ->
 
 
 def place_of(words: Sequence[str], word: str | None) -> int | None:
-    """The first place of a word; None for all words.
-
-    Raises:
-      ConfigError: it is not among the words.
-    """
-    if word is None:
-        return None
-    if word not in words:
+    """The first place of a word; None for all words."""
+    if word is not None and word not in words:
         raise ConfigError(f'--word={word}: not a word of {" ".join(words)!r}')
-    return list(words).index(word)
+    return None if word is None else list(words).index(word)
 
 
 def draw_heads(seen: Attended) -> Figure:
     """A small map for each head, heads side by side and layers below each other; rows of a map attend."""
     layers, heads, queries, keys = seen.weights.shape
-    side = 1.3
-    figure, axes = plt.subplots(
-        layers,
-        heads,
-        figsize=(side * heads + 0.6, side * min(max(queries / keys, 0.5), 2.0) * layers + 0.7),
-        squeeze=False,
-        layout='constrained',
-    )
+    size = (1.3 * heads + 0.6, 1.3 * min(max(queries / keys, 0.5), 2.0) * layers + 0.7)
+    figure, axes = plt.subplots(layers, heads, figsize=size, squeeze=False, layout='constrained')
     for (layer, head), axis in np.ndenumerate(axes):
         # Square roots, so that small weights can be seen too.
         axis.imshow(np.sqrt(seen.weights[layer, head]), cmap='viridis', vmin=0.0, vmax=1.0, aspect='auto')
@@ -157,9 +122,8 @@ def draw_heads(seen: Attended) -> Figure:
             axis.set_title(f'head {head + 1}', fontsize=8)
         if head == 0:
             axis.set_ylabel(f'layer {layer + 1}', fontsize=8)
-    figure.suptitle(
-        f'{seen.name}: a row attends to the columns (square roots)', fontsize=9, x=0.01, ha='left'
-    )
+    title = f'{seen.name}: a row attends to the columns (square roots)'
+    figure.suptitle(title, fontsize=9, x=0.01, ha='left')
     return figure
 
 
@@ -173,12 +137,7 @@ class Choice(NamedTuple):
 
 
 def page(seen: Attention, model: str, first: Choice) -> str:
-    """An HTML page that needs no other file, on which kind, layer, heads and word are chosen.
-
-    Args:
-      seen: by words.
-      model: what it is called on the page.
-    """
+    """An HTML page of attention by words, whole in one file; one chooses kind, layer, heads and word."""
     data = {
         'kinds': [
             {

@@ -1,14 +1,18 @@
 """Runs programs over rows of pieces, in batches of about one length and of few shapes."""
 
 import contextlib
+import functools
 import math
 from collections.abc import Callable
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int
+from jaxtyping import Array, Int
 
 from transformer import parallel
+from transformer.config import Config
+from transformer.tokens import Tokens
 
 # Positions of one device's batch; at beam 4 the caches of a base model then take about 1 GB. On CPUs two
 # batches are in progress.
@@ -59,26 +63,29 @@ def _of_few_shapes(
     return planned
 
 
+@functools.lru_cache(maxsize=16)
+def program(function: Callable, config: Config, *more: object) -> Callable:
+    """`(params, key, batches) -> outputs` of `function(config, *more, params, key, rows)`, compiled."""
+    return parallel.map_rows(functools.partial(function, config, *more), config.train.matmul_precision)
+
+
 def run(
     program: Callable,
     arguments: tuple,
     lengths: list[int],
     build: Callable[[list[int], tuple[int, int]], object],
-    finish: Callable[[int, object], object],
     on_done: Callable[[int], None],
+    finish: Callable[[int, object], object] = lambda row, outputs: outputs,
     positions: int = BATCH_POSITIONS,
 ) -> list:
-    """Runs a program over rows in batches of few shapes.
+    """Runs a program over rows in batches of few shapes; returns the result of each row.
 
     Args:
-      program: as `parallel.map_rows` returns it; it gets `arguments` and the batches.
+      program: as `program` returns it; it gets `arguments` and the batches.
       lengths: of the rows.
       build: makes the batch of some rows, given their indexes and the batch's shape.
-      finish: makes the result of a row of its index and its outputs.
       on_done: gets the number of rows of every batch that is done.
-
-    Returns:
-      The result of each row.
+      finish: makes the result of a row of its index and its outputs.
     """
     results: list = [None] * len(lengths)
     planned = batches(lengths, parallel.local_devices(), positions)
@@ -99,6 +106,11 @@ def padded(
         tokens[place, : len(pieces)] = pieces
         segments[place, : len(pieces)] = 1
     return tokens, segments
+
+
+def text_of(tokens: Int[Array, 'R S'], segments: Int[Array, 'R S']) -> Tokens:
+    """Rows of one text each, with their positions; traced."""
+    return Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
 
 
 def _width(length: int) -> int:

@@ -9,15 +9,14 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Int
 
-from transformer import parallel
 from transformer.config import Config, ConfigError, Decode, replace
 from transformer.inference import batch_shapes
 from transformer.inference import search as decode
 from transformer.nn import ensemble
 from transformer.runs.restore import Trained
-from transformer.tokens import PAD, UNK, Tokens
+from transformer.tokens import PAD, UNK
 
 # What a sample's number and seed may be at most.
 MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
@@ -31,8 +30,8 @@ OnDone = Callable[[float], None]
 class Asked(NamedTuple):
     """What is asked of a search, apart from the rows.
 
-    settings: options of decoding. best: hypotheses for each row. extend: whether outputs have at most
-    `extra_len` pieces; otherwise they may have as many as their row, and `extra_len` more.
+    `best` are the hypotheses of each row. With `extend` outputs have at most `extra_len` pieces; else they
+    may have as many as their row, and `extra_len` more.
     """
 
     settings: Decode
@@ -40,19 +39,8 @@ class Asked(NamedTuple):
     extend: bool
 
 
-class Found(NamedTuple):
-    """The hypotheses of one row, best first."""
-
-    tokens: Int[np.ndarray, 'W L']
-    scores: Float[np.ndarray, 'W']
-
-
 def settings_of(config: Config, options: dict[str, object]) -> Decode:
-    """The config's options of decoding with changes, as `{'beam': 1}`.
-
-    Raises:
-      ConfigError: there is no such option, or its value is impossible.
-    """
+    """The config's options of decoding with changes, as `{'beam': 1}`."""
     known = {field.name for field in dataclasses.fields(Decode)}
     unknown = sorted(set(options) - known)
     if unknown:
@@ -61,38 +49,31 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
 
 
 def as_texts(texts: Iterable[object], argument: str) -> list[str]:
-    """The texts of a list, a generator or an open file.
-
-    Raises:
-      ConfigError: they are one text, which would be read letter by letter, or one of them is no text.
-    """
+    """The texts of a list, a generator or an open file."""
+    shown = lambda value: repr(value)[:40] + '...' * (len(repr(value)) > 40)
     if isinstance(texts, str):
-        raise ConfigError(f'{argument}={_shortened(texts)}: a list of texts is expected, not one text')
+        raise ConfigError(f'{argument}={shown(texts)}: a list of texts is expected, not one text')
     texts = list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
-            raise ConfigError(f'{argument}[{i}]={_shortened(text)}: expected str, got {type(text).__name__}')
+            raise ConfigError(f'{argument}[{i}]={shown(text)}: expected str, got {type(text).__name__}')
     return texts
-
-
-def _shortened(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 40 else shown[:40] + '...'
 
 
 def check_counts(settings: Decode, best: object, samples: object, seed: object) -> None:
     """Raises ConfigError where a search cannot give as many hypotheses or samples, or ignores the seed."""
     method, sampling = settings.method, '--config.decode.method=sample'
-    for name, value, low, high in (
-        ('nbest', best, 1, None),
-        ('samples', samples, 1, MOST_SAMPLES),
-        ('seed', 0 if seed is None else seed, 0, MOST_SEED),
-    ):
+    bounds = {
+        'nbest': (best, 1, math.inf),
+        'samples': (samples, 1, MOST_SAMPLES),
+        'seed': (0 if seed is None else seed, 0, MOST_SEED),
+    }
+    for name, (value, low, high) in bounds.items():
         if type(value) is not int:
             raise ConfigError(f'{name}={value!r}: expected int, got {type(value).__name__}')
-        if value < low or (high is not None and value > high):
-            bounds = f'at least {low}' if high is None else f'from {low} to {high}'
-            raise ConfigError(f'{name}={value}: must be {bounds}')
+        if not low <= value <= high:
+            within = f'at least {low}' if high == math.inf else f'from {low} to {high}'
+            raise ConfigError(f'{name}={value}: must be {within}')
     if best > 1 and method != 'beam':
         instead = 'set --samples' if method == 'sample' else f'set {sampling} and --samples'
         raise ConfigError(
@@ -125,14 +106,11 @@ def search(
     numbers: Sequence[int],
     key: Array,
     on_done: OnDone = lambda rows: None,
-) -> list[Found]:
-    """Searches what follows each row of pieces.
+) -> list[decode.Hypotheses]:
+    """Searches what follows each row of pieces; returns each row's hypotheses.
 
-    Args:
-      rows: sentences to translate, or prompts to continue.
-      numbers: of the rows; what is sampled for a row depends on its number, not on other rows.
-      key: of the sampling.
-      on_done: gets the number of rows of every batch that is done.
+    What is sampled for a row depends on the key and on the row's number, not on other rows. `on_done` gets
+    the number of rows of every batch that is done.
     """
 
     def build(indexes: list[int], shape: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -140,16 +118,8 @@ def search(
         number = np.array([numbers[i] for i in indexes] + [-1] * (shape[0] - len(indexes)), np.int32)
         return {'tokens': tokens, 'segments': segments, 'number': number}
 
-    program = _program(trained.config, asked, trained.codec.size)
-    finish = lambda i, found: Found(found.tokens, found.scores)
-    return batch_shapes.run(program, (trained.params, key), [*map(len, rows)], build, finish, on_done)
-
-
-@functools.lru_cache(maxsize=8)
-def _program(config: Config, asked: Asked, pieces: int) -> Callable:
-    """`(params, key, batches of rows) -> Hypotheses of each`, compiled once for each shape."""
-    search = functools.partial(search_rows, config, asked, pieces)
-    return parallel.map_rows(search, config.train.matmul_precision)
+    program = batch_shapes.program(search_rows, trained.config, asked, trained.codec.size)
+    return batch_shapes.run(program, (trained.params, key), [*map(len, rows)], build, on_done)
 
 
 def search_rows(
@@ -162,18 +132,16 @@ def search_rows(
 ) -> decode.Hypotheses:
     """Searches one device's rows: `tokens` and `segments` [B S], `number` [B], -1 where there is no row.
 
-    Args:
-      pieces: how many the tokenizer has; rows of the embedding beyond them are never written.
-      key: of the sampling; with a row's number it makes the row's own key.
+    Rows of the embedding beyond the tokenizer's `pieces` are never written. The key and a row's number make
+    the row's own key.
     """
     settings, width = asked.settings, rows['tokens'].shape[1]
-    positions = jnp.broadcast_to(jnp.arange(width), rows['tokens'].shape)
     lengths = jnp.sum(rows['segments'], axis=1)
     counted = jnp.zeros_like(lengths) if asked.extend else lengths
     max_len = settings.extra_len + (0 if asked.extend else width)
     # A row that only fills up the batch is done after one step.
     limits = jnp.where(rows['number'] >= 0, counted + settings.extra_len, 1)
-    memory = ensemble.encode(config, params, Tokens(rows['tokens'], rows['segments'], positions))
+    memory = ensemble.encode(config, params, batch_shapes.text_of(rows['tokens'], rows['segments']))
     # The first steps need not attend to room for the last ones. But a line that comes alone waits longer for
     # the program of a second room than it gains by it.
     alone = lengths.shape[0] <= batch_shapes.SMALL and width <= batch_shapes.NARROW * batch_shapes.WIDER

@@ -1,18 +1,15 @@
 """How likely a model finds given texts: log p of every piece, all at once, as the loss computes it."""
 
-import functools
 from collections.abc import Callable, Sequence
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from transformer import parallel
 from transformer.config import Config
 from transformer.inference import batch_shapes
 from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
-from transformer.tokens import Batch, Tokens
+from transformer.tokens import Batch
 from transformer.training import losses
 
 # Logits of one device's batch: 256 MiB of float32. On CPUs two batches are in progress.
@@ -34,47 +31,35 @@ def log_likelihoods(
     positions = min(batch_shapes.BATCH_POSITIONS, BATCH_LOGITS // config.model.vocab_size)
 
     def build(indexes: list[int], shape: tuple[int, int]) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        return {
-            field: batch_shapes.padded([rows[i][field] for i in indexes], shape) for field in fields(config)
-        }
+        padded = lambda field: batch_shapes.padded([rows[i][field] for i in indexes], shape)
+        return {field: padded(field) for field in fields(config)}
 
-    def finish(i: int, logp: Float[np.ndarray, ' S']) -> Float[np.ndarray, ' pieces']:
-        return logp[: len(rows[i][scored])]
-
-    arguments = trained.params, None
-    return batch_shapes.run(_program(config), arguments, lengths, build, finish, on_done, positions)
+    program, arguments = batch_shapes.program(_score, config), (trained.params, None)
+    finish = lambda i, logp: logp[: len(rows[i][scored])]
+    return batch_shapes.run(program, arguments, lengths, build, on_done, finish, positions)
 
 
 def sums(
-    config: Config,
-    params: ensemble.Params,
-    batch: Batch,
-    key: Array | None,
-    weights: Float[Array, 'M B T'],
+    config: Config, params: ensemble.Params, batch: Batch, key: Array | None, weights: Float[Array, 'M B T']
 ) -> losses.Sums:
-    """The sums over the tokens that a model predicts; with a key there are dropout and label smoothing.
-
-    Args:
-      batch: of microbatches, [M, rows, ...].
-    """
+    """The sums over the tokens that a model predicts; with a key there are dropout and label smoothing."""
     batch, weights = losses.all_rows((batch, weights))
-    target, eps_ls = batch[fields(config)[-1]].tokens, config.train.eps_ls if key is not None else 0.0
+    return cross_entropy_sums(config, params, batch, key, batch[fields(config)[-1]].tokens, weights)
+
+
+def cross_entropy_sums(
+    config: Config, params: ensemble.Params, batch: Batch, key: Array | None, target: Array, weights: Array
+) -> losses.Sums:
+    """The sums of the pieces that a model, or an ensemble, predicts for rows; smoothed with a key."""
+    labels = target, weights, config.train.eps_ls if key is not None else 0.0
     if isinstance(params, tuple):
-        logits = ensemble.logits(config, params, batch, key)
-        return losses.cross_entropy_sums(logits, target, weights, eps_ls)
-    factors = ensemble.factors(config, params, batch, key)
-    return losses.cross_entropy_sums_of_product(*factors, target, weights, eps_ls)
+        return losses.cross_entropy_sums(ensemble.logits(config, params, batch, key), *labels)
+    return losses.cross_entropy_sums_of_product(*ensemble.factors(config, params, batch, key), *labels)
 
 
 def fields(config: Config) -> tuple[str, ...]:
     """The fields that a config's model reads, the one that it predicts last."""
     return models.build(config).FIELDS
-
-
-@functools.lru_cache(maxsize=4)
-def _program(config: Config) -> Callable:
-    """`(params, None, batches of rows) -> log p [R T] of each`, compiled once for each shape."""
-    return parallel.map_rows(functools.partial(_score, config), config.train.matmul_precision)
 
 
 def _score(
@@ -84,9 +69,6 @@ def _score(
     rows: dict[str, tuple[Int[Array, 'R S'], Int[Array, 'R S']]],
 ) -> Float[Array, 'R S']:
     del key
-    batch = {
-        field: Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
-        for field, (tokens, segments) in rows.items()
-    }
+    batch = {field: batch_shapes.text_of(*parts) for field, parts in rows.items()}
     logits = ensemble.logits(config, params, batch, None)
     return losses.log_likelihoods(logits, batch[fields(config)[-1]].tokens)

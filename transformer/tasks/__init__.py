@@ -28,11 +28,7 @@ def sums_of(config: Config) -> Callable:
 
 
 def verb_of(config: Config, name: str) -> Callable:
-    """The function of a config's task that has this name: `(trained, ...) -> ...`.
-
-    Raises:
-      ConfigError: the task has no such verb.
-    """
+    """The function of a config's task that has this name: `(trained, ...) -> ...`."""
     verbs = task_of(config).verbs
     if name not in verbs:
         raise ConfigError(

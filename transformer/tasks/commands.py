@@ -38,9 +38,7 @@ class Command(NamedTuple):
 
 
 # Flags of commands that search.
-NBEST = {
-    'nbest': Flag(int, 1, 'how many hypotheses to write for each line', 'N', least=1, argument='best'),
-}
+NBEST = {'nbest': Flag(int, 1, 'how many hypotheses to write for each line', 'N', least=1, argument='best')}
 SEARCH = {
     **NBEST,
     'samples': Flag(

@@ -36,21 +36,13 @@ class Stopped(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a training is, as its checkpoints keep it.
-
-    Attributes:
-      step: updates.
-      tokens: the sum of all weights.
-      seconds: of the training.
-      best: the lowest cost on dev so far.
-      stale: evaluations since then.
-    """
+    """How far a training is, as its checkpoints keep it."""
 
     step: int = 0
-    tokens: int = 0
+    tokens: int = 0  # the sum of all weights
     seconds: float = 0.0
-    best: float | None = None
-    stale: int = 0
+    best: float | None = None  # the lowest cost on dev so far
+    stale: int = 0  # evaluations since then
 
     def judged(self, cost: float | None) -> 'Progress':
         """The progress after an evaluation; a cost that is not a finite number is no better than any."""
@@ -66,11 +58,9 @@ class Progress:
 class DevScores(NamedTuple):
     """What a training computes of dev, and which number of it decides.
 
-    Attributes:
-      functions: by interval in steps; each maps parameters to numbers, which become metrics. They are called
-        at the multiples of the interval and after step `train.steps`.
-      cost: picks from these numbers the one that is lowest for the best checkpoint; None if it is not there.
-      cost_every: steps between two such numbers, which `train.patience` counts.
+    `functions`, by interval in steps, map parameters to numbers, at its multiples and after the last step.
+    `cost` picks from these numbers the one that is lowest for the best checkpoint; None if it is not there.
+    Every `cost_every` steps there is one, which `train.patience` counts.
     """
 
     functions: Mapping[int, Sequence[Callable[[models.Params], dict[str, float]]]]
@@ -97,12 +87,8 @@ def train(
     Args:
       workdir: where metrics go; None in the processes that do not write.
       stop_signal: gives the number of the signal that asks for an end, or None.
-      on_metrics, header: as for `Metrics`.
       start: maps the parameters that the seed gives to those of the first step; used if there is no
         checkpoint.
-
-    Returns:
-      The state after the last step, and the progress.
 
     Raises:
       NonFiniteError: names the step and the last good checkpoint.

@@ -72,9 +72,7 @@ def moving_average(config: Config, average, params, updates: Int[Array, '']):
     The weights are divided by their sum (1 - d^updates)/(1 - d), so the first parameters count no more than
     others, and the average can be used from the first update on.
 
-    Args:
-      average: the one before this update; it does not count if this is the first.
-      updates: how many have been made, this one included.
+    `average` is the one before this update, which `updates` includes; at the first one it does not count.
     """
     decay = config.train.ema
     # (1 - d)/(1 - d^updates), whose denominator would lose digits if d is near 1.

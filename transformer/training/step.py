@@ -89,8 +89,7 @@ def gradients(
 def train_step(config: Config, sums: Sums, state: TrainState, batch: Batch) -> tuple[TrainState, losses.Sums]:
     """One update from this device's microbatches [M, rows, ...]; to be mapped over devices.
 
-    Returns:
-      The new state, and the sums of all devices with the norm of the gradient of the mean loss.
+    With the new state it returns the sums of all devices and the norm of the gradient of the mean loss.
     """
     gradient, total = gradients(config, sums, state.params, batch, state.step)
     gradient, total = parallel.sum_over_devices((gradient, total))

@@ -11,5 +11,5 @@ COMMANDS = {
             '{} classify --workdir=FOLDER --nbest=3 --scores *.png',
         ),
         reads='files',
-    ),
+    )
 }

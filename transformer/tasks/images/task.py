@@ -1,14 +1,12 @@
 """The task of images: classes by the Vision Transformer, their loss and accuracy."""
 
-import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 from etils import epath
 from jaxtyping import Array, Float, UInt8
 
-from transformer import parallel
 from transformer.config import Config, ConfigError
 from transformer.data import cache as data_cache
 from transformer.data.dataset import Dataset
@@ -31,11 +29,7 @@ def image_type(config: Config) -> Image:
 
 
 def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress, **how) -> Dataset:
-    """Reads the images and classes of every split.
-
-    Raises:
-      ConfigError: there are more or fewer classes than `images.classes`.
-    """
+    """Reads the images and classes of every split."""
     reading = Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_pairs'))
     dataset = data_cache.prepare(config.data, reading, cache, progress, **how)
     if dataset.codec.size != config.images.classes:
@@ -77,15 +71,7 @@ def classify(
     first: int = 0,
     on_done: OnDone = lambda files: None,
 ) -> list[list[Hypothesis]]:
-    """The likeliest classes of images in files, with their probabilities.
-
-    Args:
-      paths: of PNG or JPEG files; images of other sizes are resized.
-      best: how many classes for each image.
-
-    Raises:
-      ConfigError: there are not so many classes, or a file is missing, damaged or no image.
-    """
+    """The likeliest classes of PNG or JPEG files, with their probabilities; other sizes are resized."""
     del first
     if best > trained.config.images.classes:
         raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
@@ -111,14 +97,8 @@ def likeliest(
         order = np.argsort(-logp, kind='stable')[:best]
         return [Hypothesis(labels.decode(int(k)), float(np.exp(logp[k]))) for k in order]
 
-    lengths = [config.images.positions] * len(pixels)
-    return batch_shapes.run(_program(config), (trained.params, None), lengths, build, finish, on_done)
-
-
-@functools.lru_cache(maxsize=4)
-def _program(config: Config) -> Callable:
-    """`(params, None, batches of images) -> log p [R K] of each`."""
-    return parallel.map_rows(functools.partial(_log_p, config), config.train.matmul_precision)
+    program, lengths = batch_shapes.program(_log_p, config), [config.images.positions] * len(pixels)
+    return batch_shapes.run(program, (trained.params, None), lengths, build, on_done, finish)
 
 
 def _log_p(

@@ -18,5 +18,5 @@ COMMANDS = {
             '{} generate --workdir=FOLDER --config.decode.method=beam < FILE',
         ),
         note=ENSEMBLE,
-    ),
+    )
 }

@@ -44,9 +44,6 @@ def hypotheses(
         if None.
       on_done: gets how many more prompts are continued.
       options: those of `Decode`, such as temperature=0.8.
-
-    Raises:
-      ConfigError: an option is impossible or does not go with the kind of search, or a prompt is no text.
     """
     prompts = generation.as_texts(prompts, 'prompts')
     settings = generation.settings_of(trained.config, options)

@@ -116,7 +116,6 @@ def _samples(trained: Trained, count: int) -> list[str]:
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """Three samples."""
-    del dataset
     samples = _samples(trained, 3)
     return Shown([f'  {line}' for sample in samples for line in [*sample.split('\n'), '']][:-1])
 
@@ -130,12 +129,8 @@ def likelihoods(
     """log p of each text, read as an evaluation reads a document: in windows of `data.row_len` pieces.
 
     A window begins every `data.stride` pieces, and scores those that no earlier one has reached.
-
-    Args:
-      numbers: of the texts' lines; no warning needs them.
-      on_done: gets how many more texts are scored.
     """
-    del numbers
+    del numbers  # no warning needs them
     data, codec = trained.config.data, trained.codec
     encoded = codec.encode_batch([text for (text,) in texts])
     windows, owners = [], []
@@ -158,14 +153,8 @@ def attention(
 ) -> Attention:
     """What the decoder attends to in a sentence. It writes nothing to it.
 
-    A query is the piece that the decoder has read last, the start token first.
-
-    Args:
-      sentence: a sample if None.
-      word: that a figure looks at; the last one if None.
-
-    Raises:
-      ConfigError: the model has no attention, or there is a target word.
+    A query is the piece that the decoder has read last, the start token first. The sentence is a sample if
+    None; the word that a figure looks at is then the last one.
     """
     config = trained.config
     if target_word is not None:

@@ -14,7 +14,7 @@ COMMANDS = {
         flags={
             'pool': Flag(
                 str, 'mean', 'vector of a text: mean of its pieces, or its first', choices=('mean', 'first')
-            ),
+            )
         },
         examples=('{} embed --workdir=FOLDER < FILE',),
         writes='vectors',

@@ -69,11 +69,7 @@ class MaskedBatches:
         return self._batches.rows(step)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Shaped[np.ndarray, 'R P']]:
-        """Builds the batch of a step, or those of its rows that `part` selects; fields as in `hide`.
-
-        Raises:
-          IndexError: there is no such step.
-        """
+        """Builds the batch of a step, or those of its rows that `part` selects; fields as in `hide`."""
         rows = self._batches.batch(step, part)['text']
         training = self._split == 'train'
         where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))

@@ -1,6 +1,5 @@
 """What a model of masked words does with a text: it fills [MASK], chooses among forms, embeds."""
 
-import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import jax
@@ -9,7 +8,6 @@ import numpy as np
 from absl import logging
 from jaxtyping import Array, Float, Int
 
-from transformer import parallel
 from transformer.config import Config, ConfigError
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
@@ -17,7 +15,6 @@ from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
 from transformer.tasks.masked.masking import MASK
-from transformer.tokens import Tokens
 
 GAP = '[MASK]'
 _NUL = '\0'  # takes the gap's place in the tokenizer: it is never part of a longer piece
@@ -36,20 +33,14 @@ def fill(
 
     A word is a piece that begins a word; after a letter, a piece that continues one. A text without a [MASK],
     or with several, gets an empty word, with a warning.
-
-    Args:
-      best: how many words for each text.
-      first: the number of the first text, for warnings.
-
-    Raises:
-      ConfigError: a text is no string, or the tokenizer cannot have a gap.
     """
     texts = as_texts(texts, 'texts')
-    results = [[Hypothesis('', 0.0)] * best for _ in texts]
+    results, chosen = [[Hypothesis('', 0.0)] * best for _ in texts], []
     for i, text in enumerate(texts):
-        if text.count(GAP) != 1:
+        if text.count(GAP) == 1:
+            chosen.append(i)
+        else:
             logging.warning('line %d: %d times %s instead of once', first + i + 1, text.count(GAP), GAP)
-    chosen = [i for i, text in enumerate(texts) if text.count(GAP) == 1]
     pieces = trained.codec.pieces(range(trained.codec.size))
     begins = np.array([piece.startswith(_BLANK) and piece != _BLANK for piece in pieces])
     real = np.array([len(piece) > 0 and not piece.startswith('<') for piece in pieces])
@@ -71,11 +62,7 @@ def fill(
 
 
 def gapped(trained: Trained, text: str) -> list[int]:
-    """The pieces of a text, with MASK for [MASK].
-
-    Raises:
-      ConfigError: the tokenizer cannot have a gap.
-    """
+    """The pieces of a text, with MASK for [MASK]."""
     tokens = trained.codec.encode(text.replace(GAP, _NUL))
     [nul] = trained.codec.encode(_NUL)[-2:-1]
     if tokens.count(nul) != 1:
@@ -94,17 +81,7 @@ def predictions(
     numbers: Sequence[int],
 ) -> list:
     """What `choose(row, log p of every piece at its MASK)` returns, for each row."""
-    rows = [_shortened(trained.config, row, number) for row, number in zip(rows, numbers, strict=True)]
-    places = np.array([row.index(MASK) for row in rows], np.int32)
-
-    def build(indexes: list[int], shape: tuple[int, int]):
-        tokens, segments = batch_shapes.padded([rows[i] for i in indexes], shape)
-        place = np.zeros((shape[0], 1), np.int32)
-        place[: len(indexes), 0] = places[indexes]
-        return {'tokens': tokens, 'segments': segments, 'places': place}
-
-    program = _program(trained.config, _log_p)
-    return batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, choose, on_done)
+    return _run('log_p', trained, rows, numbers, on_done, finish=choose)
 
 
 def embed(
@@ -115,29 +92,29 @@ def embed(
     first: int = 0,
     on_done: OnDone = lambda texts: None,
 ) -> Float[np.ndarray, 'N D']:
-    """A vector for each text: the mean of the encoder's outputs, or the first of them.
-
-    Args:
-      pool: 'mean' of all pieces, the end among them, or 'first'.
-
-    Raises:
-      ConfigError: a text is no string, there are several models, or no such pool.
-    """
+    """A vector for each text: the mean of the encoder's outputs, or the first of them."""
     if pool not in ('mean', 'first'):
         raise ConfigError(f'pool={pool!r}: choose mean or first')
     if isinstance(trained.params, tuple):
         raise ConfigError('embed: an ensemble has no vectors of its own; choose one checkpoint')
-    encoded = trained.codec.encode_batch(as_texts(texts, 'texts'))
-    rows = [_shortened(trained.config, row, first + i) for i, row in enumerate(encoded)]
-
-    def build(indexes: list[int], shape: tuple[int, int]):
-        tokens, segments = batch_shapes.padded([rows[i] for i in indexes], shape)
-        return {'tokens': tokens, 'segments': segments}
-
-    program = _program(trained.config, _mean if pool == 'mean' else _first)
-    lengths, finish = [*map(len, rows)], lambda _, vector: vector
-    vectors = batch_shapes.run(program, (trained.params, None), lengths, build, finish, on_done)
+    rows = trained.codec.encode_batch(as_texts(texts, 'texts'))
+    vectors = _run(pool, trained, rows, range(first, first + len(rows)), on_done)
     return np.array(vectors, np.float32).reshape(len(rows), trained.config.model.d_model)
+
+
+def _run(
+    output: str, trained: Trained, rows: Sequence[list[int]], numbers: Sequence[int], on_done: OnDone, **more
+) -> list:
+    """The `output` of each row, as `_output`; rows are counted by their numbers in warnings."""
+    rows = [_shortened(trained.config, row, number) for row, number in zip(rows, numbers, strict=True)]
+
+    def build(indexes: list[int], shape: tuple[int, int]) -> dict[str, Int[np.ndarray, 'R ...']]:
+        tokens, segments = batch_shapes.padded([rows[i] for i in indexes], shape)
+        place = np.argmax(tokens == MASK, axis=1).astype(np.int32)
+        return {'tokens': tokens, 'segments': segments, 'place': place}
+
+    program = batch_shapes.program(_output, trained.config, output)
+    return batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done, **more)
 
 
 def _shortened(config: Config, row: list[int], number: int) -> list[int]:
@@ -151,40 +128,17 @@ def _shortened(config: Config, row: list[int], number: int) -> list[int]:
     return row[start : start + longest]
 
 
-@functools.lru_cache(maxsize=8)
-def _program(config: Config, function: Callable) -> Callable:
-    """`(params, None, batches of rows) -> outputs of each`, compiled once for each shape."""
-    return parallel.map_rows(functools.partial(function, config), config.train.matmul_precision)
-
-
-def _text(rows: dict[str, Int[Array, 'R ...']]) -> dict[str, Tokens]:
-    positions = jnp.broadcast_to(jnp.arange(rows['tokens'].shape[1]), rows['tokens'].shape)
-    return {'text': Tokens(rows['tokens'], rows['segments'], positions)}
-
-
-def _log_p(
-    config: Config, params: ensemble.Params, key: None, rows: dict[str, Int[Array, 'R ...']]
+def _output(
+    config: Config, output: str, params: ensemble.Params, key: None, rows: dict[str, Int[Array, 'R ...']]
 ) -> Float[Array, 'R V']:
-    logits = ensemble.logits(config, params, {**_text(rows), 'places': rows['places']}, key)[:, 0]
-    return jax.nn.log_softmax(logits, axis=-1)
-
-
-def _outputs(
-    config: Config, params: models.Params, rows: dict[str, Int[Array, 'R S']]
-) -> Float[Array, 'R S D']:
-    return models.build(config).apply({'params': params}, _text(rows), method='outputs').astype(jnp.float32)
-
-
-def _mean(
-    config: Config, params: models.Params, key: None, rows: dict[str, Int[Array, 'R S']]
-) -> Float[Array, 'R D']:
-    del key
+    """log p of every piece at each row's place, or the mean or the first of the encoder's outputs."""
+    text = batch_shapes.text_of(rows['tokens'], rows['segments'])
+    if output == 'log_p':
+        logits = ensemble.logits(config, params, {'text': text, 'places': rows['place'][:, None]}, key)
+        return jax.nn.log_softmax(logits[:, 0], axis=-1)
+    vectors = models.build(config).apply({'params': params}, {'text': text}, method='outputs')
+    vectors = vectors.astype(jnp.float32)
+    if output == 'first':
+        return vectors[:, 0]
     real = (rows['segments'] > 0).astype(jnp.float32)[..., None]
-    return jnp.sum(_outputs(config, params, rows) * real, axis=1) / jnp.maximum(jnp.sum(real, axis=1), 1.0)
-
-
-def _first(
-    config: Config, params: models.Params, key: None, rows: dict[str, Int[Array, 'R S']]
-) -> Float[Array, 'R D']:
-    del key
-    return _outputs(config, params, rows)[:, 0]
+    return jnp.sum(vectors * real, axis=1) / jnp.maximum(jnp.sum(real, axis=1), 1.0)

@@ -1,7 +1,5 @@
 """The task of masked words: a batch's hidden pieces, their loss, and scores on fixed masks."""
 
-from typing import NamedTuple
-
 from etils import epath
 from jaxtyping import Array
 
@@ -12,6 +10,7 @@ from transformer.data.batches import TextBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
 from transformer.data.sources import reader
+from transformer.inference import likelihood
 from transformer.nn import ensemble
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
@@ -48,23 +47,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Cross-entropy of the hidden pieces."""
     batch = losses.all_rows(batch)
-    eps_ls = config.train.eps_ls if key is not None else 0.0
-    labels = batch['target'], batch['weight'], eps_ls
-    if isinstance(params, tuple):
-        return losses.cross_entropy_sums(ensemble.logits(config, params, batch, key), *labels)
-    return losses.cross_entropy_sums_of_product(*ensemble.factors(config, params, batch, key), *labels)
-
-
-class Filled(NamedTuple):
-    """A gap, and the form that the model finds likeliest in it."""
-
-    gap: Gap
-    form: str
-
-    @property
-    def line(self) -> str:
-        """The text with the form."""
-        return self.gap.text.replace(GAP, self.form)
+    return likelihood.cross_entropy_sums(config, params, batch, key, batch['target'], batch['weight'])
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
@@ -73,14 +56,14 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
     scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows)
     filled = fill_gaps(trained, dataset, split, MOST_GAPS)
     if filled:
-        right = sum(one.form == one.gap.right for one in filled)
+        right = sum(form == gap.right for gap, form in filled)
         scores['gaps'] = {'accuracy': right / len(filled), 'count': len(filled)}
     how = {'masked': {'rate': trained.config.masked.rate}}
-    return Scored(scores, how, [one.line for one in filled])
+    return Scored(scores, how, [gap.text.replace(GAP, form) for gap, form in filled])
 
 
-def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list[Filled]:
-    """Fills gaps in a split's texts with one of each gap's forms; none where the source has no gaps.
+def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list[tuple[Gap, str]]:
+    """Gaps in a split's texts, each with the likeliest of its forms; none where the source has no gaps.
 
     Forms of several pieces are left out, and gaps whose right form is one of them.
     """
@@ -97,14 +80,14 @@ def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list
 
     rows = [gapped(trained, gap.text) for gap in gaps]
     forms = predictions(trained, rows, likeliest, lambda count: None, range(len(rows)))
-    return [Filled(*pair) for pair in zip(gaps, forms, strict=True)]
+    return list(zip(gaps, forms, strict=True))
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
     """A few gaps, each with the form that the model chose."""
     split = 'test' if 'test' in dataset.splits else 'dev'
     filled = fill_gaps(trained, dataset, split, SHOWN)
-    return Shown([line for one in filled for line in (f'  {one.gap.text}', f'    {one.form}')])
+    return Shown([line for gap, form in filled for line in (f'  {gap.text}', f'    {form}')])
 
 
 TASK = Task(

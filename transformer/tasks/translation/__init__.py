@@ -13,5 +13,5 @@ COMMANDS = {
             '{} translate --workdir=FOLDER --nbest=3 --scores < FILE',
         ),
         note=ENSEMBLE,
-    ),
+    )
 }

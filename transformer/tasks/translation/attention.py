@@ -30,14 +30,8 @@ def attention(
     A query of the decoder is the piece that it predicts there. In its self-attention the keys are the
     pieces that it has read, the start token first.
 
-    Args:
-      sentence: the paper's example about the animal if None.
-      word: of the sentence that a figure looks at; if None "it", where the sentence has it.
-      target_word: of the translation that a figure looks at; if None its first pronoun, else its last word,
-        where there is a word of the sentence.
-
-    Raises:
-      ConfigError: the model has no attention, or a sentence lacks its word.
+    The sentence is the paper's example if None. A figure looks at a word of it, "it" if None and if there is
+    one, and at a word of the translation, if None its first pronoun, else its last word.
     """
     sentence = ANIMAL.format('tired') if sentence is None else sentence
     # Cut as for a search, beyond which learned positions have no row.

@@ -64,10 +64,6 @@ def score_all(
     with quotes normalised and, in German, hyphenated compounds split. The last two need blanks between
     words. Tokenised text gets `tokenized` (multi-bleu.perl) and, in German, `compound_split`.
 
-    Args:
-      languages: source and target, such as ('en', 'de').
-      tokenized: whether both sides are tokenised already.
-
     Returns:
       For each name: `score` in percent; `interval`, the 95 % confidence interval by bootstrap over
       sentences (None where a resample scores 0); and sacreBLEU's `signature`, whose `tok` names every step
@@ -99,11 +95,11 @@ def score_all(
 
 def describe(scores: dict[str, dict[str, object]]) -> list[str]:
     """A line for each score: name, score, interval, signature."""
-    lines = []
-    for name, entry in scores.items():
-        interval = ' [{:.2f}, {:.2f}]'.format(*entry['interval']) if entry['interval'] else ''
-        lines.append(f'{NAMES[name]} {entry["score"]:.2f}{interval}  {entry["signature"]}')
-    return lines
+    interval = lambda ends: ' [{:.2f}, {:.2f}]'.format(*ends) if ends else ''
+    return [
+        f'{NAMES[name]} {entry["score"]:.2f}{interval(entry["interval"])}  {entry["signature"]}'
+        for name, entry in scores.items()
+    ]
 
 
 def has_words(language: str) -> bool:
@@ -146,25 +142,16 @@ def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str], language: s
 def by_length(
     sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict[str, dict[str, float]]:
-    """sacreBLEU of the sentences whose sources have 1-9, 10-14, ... words.
-
-    Returns:
-      For each group with a sentence, named by its numbers of words: `score` in percent, and `count`, the
-      number of sentences.
-    """
+    """sacreBLEU (`score`) and number (`count`) of the sentences whose sources have 1-9, 10-14, ... words."""
     groups: dict[int, list[int]] = {}
     for i, source in enumerate(sources):
         groups.setdefault(bisect.bisect(LENGTHS, len(source.split())), []).append(i)
     scores = {}
     for group, chosen in sorted(groups.items()):
         some = ([lines[i] for i in chosen] for lines in (hypotheses, references))
-        scores[_length_name(group)] = {'score': sacre_bleu(*some, language), 'count': len(chosen)}
+        name = f'{(1, *LENGTHS)[group]}-{LENGTHS[group] - 1 if group < len(LENGTHS) else ""}'
+        scores[name] = {'score': sacre_bleu(*some, language), 'count': len(chosen)}
     return scores
-
-
-def _length_name(group: int) -> str:
-    least = (1, *LENGTHS)[group]
-    return f'{least}-{LENGTHS[group] - 1}' if group < len(LENGTHS) else f'{least}-'
 
 
 def significance(
@@ -176,19 +163,20 @@ def significance(
 ) -> list[tuple[float, float]]:
     """Compares a score of several outputs with a baseline's by paired bootstrap resampling (Koehn 2004).
 
-    Args:
-      score: sacrebleu, chrf, moses or paper.
-
     Returns:
       For each of the others: its difference from the baseline, and p, how likely the choice of the
       sentences alone makes so large a difference (1 for equal scores).
-
-    Raises:
-      ConfigError: raw text in the language has no such score.
     """
     from sacrebleu.significance import PairedTest
 
-    metric, change = _scorer(score, language)
+    if score not in ('sacrebleu', 'chrf', *(('moses', 'paper') if has_words(language) else ())):
+        raise ConfigError(f'bleu.{score}: no score of raw text in the language {language!r}')
+    metric, change = {
+        'sacrebleu': lambda: (_sacre(language), str),
+        'chrf': lambda: (sacrebleu.CHRF(), str),
+        'moses': lambda: (_multi(), moses_tokenizer(language)),
+        'paper': lambda: (_multi(), papers_tokenizer(language)),
+    }[score]()
     systems = [(str(i), [change(line) for line in lines]) for i, lines in enumerate((baseline, *others))]
     against = [change(line) for line in references]
     _, columns = PairedTest(systems, {score: metric}, [against], test_type='bs', n_samples=RESAMPLES)()
@@ -196,18 +184,6 @@ def significance(
     # sacreBLEU counts the resamples that differ by more: where nothing differs its p would be 1/1001.
     differences = [float(result.score - first.score) for result in results]
     return [(d, float(r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
-
-
-def _scorer(score: str, language: str) -> 'tuple[sacrebleu.metrics.base.Metric, Callable[[str], str]]':
-    """The metric of a score of raw text, and the function that tokenizes each line for it."""
-    if score == 'sacrebleu':
-        return _sacre(language), str
-    if score == 'chrf':
-        return sacrebleu.CHRF(), str
-    if score in ('moses', 'paper') and has_words(language):
-        tokenizer = moses_tokenizer(language) if score == 'moses' else papers_tokenizer(language)
-        return _multi(), tokenizer
-    raise ConfigError(f'bleu.{score}: no score of raw text in the language {language!r}')
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[float, float]:

@@ -27,13 +27,7 @@ _PAPER_SPACING = 1500
 
 
 class Finding(NamedTuple):
-    """A fault, or a reason why a score is not comparable.
-
-    Attributes:
-      seen: what is wrong.
-      matters: why it matters.
-      change: the options or data to change.
-    """
+    """A fault, or a reason why a score is not comparable; why it matters; the options or data to change."""
 
     seen: str
     matters: str
@@ -42,15 +36,7 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """One evaluation.
-
-    Attributes:
-      config: the training's.
-      split: the split that was scored.
-      scores: the split's entry in result.json.
-      sources, references, translations: raw text, line by line.
-      codec: the tokenizer.
-    """
+    """One evaluation: the training's config, the entry in result.json, and the split's raw text by lines."""
 
     config: Config
     split: str
@@ -70,10 +56,7 @@ def diagnose(
 ) -> list[Finding]:
     """Finds what is wrong with a split's scores, or makes them incomparable with the paper's.
 
-    Args:
-      trained: its parameters are not used.
-      scores: the split's entry in result.json.
-      translations: the scored translations.
+    Parameters are not used. `scores` are the split's entry in result.json, of these translations.
     """
     texts = dataset.texts(split)
     sides = (texts['source'], texts['target'], translations)
@@ -82,12 +65,10 @@ def diagnose(
 
 def findings(evidence: Evidence) -> list[Finding]:
     """All findings; none for a run like the paper's."""
-    # These checks pair each translation with its line.
-    paired = (
-        (_lengths, _copies, _truncation) if len(evidence.translations) == len(evidence.references) else ()
-    )
-    checks = (_test_set, _direction, _references, *paired, _leftovers, _unknown)
-    checks += (_updates, _averaging, _search)
+    checks = [_test_set, _direction, _references, _lengths, _copies, _truncation]
+    if len(evidence.translations) != len(evidence.references):
+        checks = checks[:3]  # the others pair each translation with its line
+    checks += [_leftovers, _unknown, _updates, _averaging, _search]
     return [finding for check in checks for finding in check(evidence)]
 
 
@@ -248,21 +229,19 @@ def _averaging(e: Evidence) -> Iterator[Finding]:
     if e.config.train.ema:
         return
     checkpoint, steps = e.scores['checkpoint'], e.scores['steps']
-    if checkpoint != 'average' and e.split == 'dev':
-        # As in Table 3, unless dev chose the checkpoint.
-        if checkpoint == 'best':
-            yield Finding(
-                'the checkpoint with the best score of dev was evaluated on dev',
-                "Table 3 is of one checkpoint, the last; one that dev chose flatters dev's own scores",
-                'train.scored=latest',
-            )
-        return
-    if checkpoint != 'average':
+    if checkpoint == 'best' and e.split == 'dev':
+        yield Finding(
+            'the checkpoint with the best score of dev was evaluated on dev',
+            "Table 3 is of one checkpoint, the last; one that dev chose flatters dev's own scores",
+            'train.scored=latest',
+        )
+    elif checkpoint != 'average' and e.split != 'dev':  # on dev one checkpoint is as in Table 3
         yield Finding(
             f'one checkpoint ({checkpoint}) was evaluated, no average',
             'Table 2 is of averages of 5 (base) or 20 (big) checkpoints, Table 3 of single ones',
             'train.average_last=5 train.average_every=1500, or run.py average and --checkpoint=average',
         )
+    if checkpoint != 'average':
         return
     gaps = [after - before for before, after in itertools.pairwise(steps)]
     # The last gap is irregular: it ends with the training.

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -17,7 +17,7 @@ from transformer.data.batches import Batches, TextBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.sources.grammar import sentences as grammar
-from transformer.inference import attention_figures, generate, likelihood
+from transformer.inference import generate, likelihood
 from transformer.nn import ensemble
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task, bound_sums
@@ -29,6 +29,8 @@ from transformer.training import losses, split_sums
 
 with epy.lazy_imports():
     import sacrebleu
+
+    from transformer.inference import attention_figures
 
 # The longest side, in pieces, of which the loss is computed whatever the options say.
 LONGEST = 1024
@@ -68,11 +70,9 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
-    """Loss, perplexity, every BLEU, sacreBLEU by the length of the source, and the translations.
-
-    The grammar's pronoun set is translated greedily, whatever `decode.method` says.
-    """
+    """Loss, perplexity, every BLEU, sacreBLEU by the length of the source, and the translations."""
     config, texts = trained.config, dataset.texts(split)
+    # The grammar's pronoun set is translated greedily, whatever `decode.method` says.
     decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
     on_cut = functools.partial(warn_of_cut, split=split)
     translations = translate(trained, texts['source'], on_cut=on_cut, **decode)
@@ -125,8 +125,8 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
     lines = [line for source, translation in pairs for line in (f'  {source}', f'    {translation}')]
     if not examples:
         return Shown(lines)
-    seen = lambda: [attention(trained, example) for example in examples]
-    return Shown(lines, {'attention': lambda: attention_figures.draw_focus(seen())})
+    draw = lambda: attention_figures.draw_focus([attention(trained, example) for example in examples])
+    return Shown(lines, {'attention': draw})
 
 
 def likelihoods(
@@ -138,20 +138,16 @@ def likelihoods(
     """log p of each pair's target given its source. An empty text is its end alone.
 
     A source is cut as for a translation. A target longer than any translation that a search would write is
-    not scored: its log p are NaN, and a warning says so.
-
-    Args:
-      numbers: of the pairs' lines, counted from 0, for the warnings.
-      on_done: gets how many more pairs are scored.
+    not scored: its log p are NaN, and a warning names the number of its line.
     """
     decode, codec = trained.config.decode, trained.codec
     numbers = range(len(pairs)) if numbers is None else numbers
     sources = codec.of('source').encode_batch([source for source, _ in pairs])
     targets = codec.of('target').encode_batch([target for _, target in pairs])
     longest = decode.max_source_len + decode.extra_len
-    for number, length in {n: len(s) for n, s in zip(numbers, sources, strict=True)}.items():
-        if length > decode.max_source_len:
-            warn_of_cut(number, length)
+    for number, source in dict(zip(numbers, sources, strict=True)).items():  # once a line
+        if len(source) > decode.max_source_len:
+            warn_of_cut(number, len(source))
     for number, target in zip(numbers, targets, strict=True):
         if len(target) > longest:
             logging.warning(
@@ -168,17 +164,6 @@ def likelihoods(
     return [Likelihood(*pair) for pair in zip(pieces, logp, strict=True)]
 
 
-def _significance(score: str) -> Callable:
-    """Paired bootstrap resampling of a score of translations."""
-
-    def compare(
-        config: Config, texts: Mapping[str, Sequence[str]], lines, others
-    ) -> list[tuple[float, float]]:
-        return bleu.significance(lines, others, texts['target'], config.data.target_language, score)
-
-    return compare
-
-
 def _chrf_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
     """The chrF of each sentence, which, unlike BLEU, means something for one sentence."""
     metric = sacrebleu.CHRF()
@@ -186,8 +171,13 @@ def _chrf_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> 
 
 
 def _bleu(score: str, name: str | None = None, **options) -> Measure:
+    """The measure of one of the scores of translations, with its paired bootstrap resampling."""
+
+    def significance(config: Config, texts: Mapping[str, Sequence[str]], lines, others):
+        return bleu.significance(lines, others, texts['target'], config.data.target_language, score)
+
     meaning, path = bleu.NAMES[score], ('bleu', score, 'score')
-    return Measure(name or score, meaning, path, 2, 'higher', significance=_significance(score), **options)
+    return Measure(name or score, meaning, path, 2, 'higher', significance=significance, **options)
 
 
 TASK = Task(
@@ -203,13 +193,7 @@ TASK = Task(
         _bleu('moses', heading=None),
         _bleu('paper', heading=None),
         Measure(
-            'pronoun_accuracy',
-            'pronoun accuracy',
-            ('pronoun_accuracy',),
-            1,
-            'higher',
-            percent=True,
-            heading=None,
+            'pronoun_accuracy', 'pronoun accuracy', ('pronoun_accuracy',), 1, 'higher', True, heading=None
         ),
         Measure('cut', 'lines cut for the loss', ('cut',), 0, heading=None),
     ),

@@ -11,14 +11,7 @@ from transformer.tokens import EOS
 
 
 def translate(trained: Trained, sentences: Iterable[str], **options) -> list[str]:
-    """The best translation of each sentence.
-
-    Args:
-      options: those of `hypotheses`.
-
-    Raises:
-      ConfigError: as `hypotheses`.
-    """
+    """The best translation of each sentence; options as for `hypotheses`."""
     return [best[0].text for best in hypotheses(trained, sentences, **options)]
 
 
@@ -43,9 +36,6 @@ def hypotheses(
         if None.
       on_done: gets how many more sentences are translated.
       options: those of `Decode`, such as beam=1.
-
-    Raises:
-      ConfigError: an option is impossible or does not go with the kind of search, or a sentence is no text.
     """
     sentences = generate.as_texts(sentences, 'sentences')
     settings = generate.settings_of(trained.config, options)
