@@ -225,7 +225,7 @@ def test_grammar_has_two_languages():
 
 def test_splits():
     three, languages = ('train', 'dev', 'test'), {'source': 'en', 'target': 'de'}
-    splits = lambda source, **languages: reader.READERS[source].splits(
+    splits = lambda kind, /, **languages: reader.READERS[kind].splits(
         Reading({name: Text(language, '') for name, language in languages.items()}, ())
     )
     assert splits('text', **languages) == splits('tfds', **languages) == three

@@ -8,7 +8,6 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Self
 
 import numpy as np
 import sentencepiece
@@ -149,7 +148,7 @@ def with_symbols_first(model: bytes) -> bytes:
 class ForAllFields:
     """A codec that all fields share."""
 
-    def of(self, field: str) -> Self:
+    def of(self, field: str) -> 'ForAllFields':
         """The codec of a field."""
         del field
         return self
