@@ -8,12 +8,11 @@ from transformer.config import ConfigError
 from transformer.config.files import read_config_file
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]  # the checkout, where run.py is
-_ENDINGS = ('.py', '.json')
 
 
 def is_file(name: str) -> bool:
     """Whether the name of a table or scale is a file."""
-    return name.endswith(_ENDINGS)
+    return name.endswith(('.py', '.json'))
 
 
 def stored_name(name: str) -> str:
