@@ -5,7 +5,8 @@
     python -m experiments.figures schedule configs/base.py configs/big.py
     python -m experiments.figures curves runs/tiny runs/multi30k
 
-Each figure is written as PNG and SVG. `attention` also writes an interactive HTML page in one file.
+Each figure is written as PNG and SVG; `attention` also writes an interactive
+HTML page in one file.
 """
 
 import os
