@@ -34,10 +34,10 @@ def pairs(rng: np.random.Generator, rows: int) -> Batch:
 def shift(config: Config, params: models.Params, rng: np.random.Generator) -> float:
     """How far the encoding of shuffled rows is from the shuffled encoding, relative to its norm."""
     model = models.build(config)
-    encode = jax.jit(lambda source: model.apply({'params': params}, source, method='encode').outputs)
+    encode = jax.jit(lambda params, x: model.apply({'params': params}, x, method='encode').outputs)
     source, order = pairs(rng, TESTED)['source'], rng.permutation(LENGTH)
-    shuffled_after = np.asarray(encode(source))[:, order]
-    shuffled_before = np.asarray(encode(source._replace(tokens=source.tokens[:, order])))
+    shuffled_after = np.asarray(encode(params, source))[:, order]
+    shuffled_before = np.asarray(encode(params, source._replace(tokens=source.tokens[:, order])))
     return float(np.linalg.norm(shuffled_before - shuffled_after) / np.linalg.norm(shuffled_after))
 
 
