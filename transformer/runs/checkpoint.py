@@ -9,13 +9,14 @@ when the step is complete.
 
 import concurrent.futures
 import contextlib
+import hashlib
 import itertools
 import json
 import math
 import os
 import shutil
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +27,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError
-from transformer.runs.hashes import fingerprint, folder_sha256
+from transformer.runs.hashes import add_leaf, fingerprint, folder_sha256, named_leaves
 
 # Orbax warns about read-only folders, and logs tracebacks of exceptions that it raises anyway.
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
@@ -186,6 +187,21 @@ class Checkpoints:
         self.wait()
         return self._content(step)
 
+    def stream_params(self, step: int, like_params) -> Iterator[tuple[str, np.ndarray]]:
+        """Yields the parameters of a step one array at a time, sorted by path; raises as `restore`.
+
+        They are verified together after the last one, so results must not be used before.
+        """
+        expected, digest = self.content(step)['params'], hashlib.sha256()
+        with self._reading(step, 'params'):
+            self._check_files(step, 'params')
+        for name, like in sorted(named_leaves(like_params).items()):
+            array = self._array(step, name, like)
+            add_leaf(digest, name, array)
+            yield name, array
+        if digest.hexdigest() != expected:
+            raise DamagedCheckpoint(step, 'params: not what was saved or asked for')
+
     def close(self) -> None:
         """Waits, and ends the threads."""
         try:
@@ -238,13 +254,36 @@ class Checkpoints:
         self._manager.reload()
 
     def _read(self, step: int, item: str, args):
-        hashes = self._folder / str(step) / 'files.json'
-        try:
-            # A killed save can leave no such file; the hash in `meta` is still checked.
-            saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
-            if not saved.items() <= folder_sha256(hashes.parent / item).items():
-                raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
+        with self._reading(step, item):
+            self._check_files(step, item)
             return self._manager.restore(step, args=ocp.args.Composite(**{item: args}))[item]
+
+    def _array(self, step: int, name: str, like) -> np.ndarray:
+        """One array of a step's parameters, by its path in `named_leaves`."""
+        tree = like
+        for key in reversed(name.split('/')):
+            tree = {key: tree}
+        as_numpy = jax.tree.map(lambda _: ocp.RestoreArgs(restore_type=np.ndarray), tree)
+        args = ocp.args.PyTreeRestore(item=tree, restore_args=as_numpy, partial_restore=True)
+        with self._reading(step, 'params'):
+            restored = ocp.PyTreeCheckpointHandler().restore(self._folder / str(step) / 'params', args=args)
+            array = jax.tree.leaves(restored)[0]
+            # A missing array is returned as `like` itself.
+            if array is like or _shapes(array) != _shapes(like):
+                raise DamagedCheckpoint(step, 'params: not what was saved or asked for')
+            return array
+
+    def _check_files(self, step: int, item: str) -> None:
+        hashes = self._folder / str(step) / 'files.json'
+        # A killed save can leave no such file; the hash in `meta` is still checked.
+        saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
+        if not saved.items() <= folder_sha256(hashes.parent / item).items():
+            raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
+
+    @contextlib.contextmanager
+    def _reading(self, step: int, item: str) -> Iterator[None]:
+        try:
+            yield
         except DamagedCheckpoint:
             raise
         # Orbax, TensorStore and JSON raise many kinds: KeyError, ValueError, UnicodeError, ...

@@ -17,6 +17,7 @@ from transformer.data.codec import Codec
 from transformer.nn import ensemble, models
 from transformer.runs import checkpoint
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
+from transformer.runs.hashes import named_leaves
 from transformer.runs.workdir import Run
 
 # The folder in a work directory with the mean of several checkpoints.
@@ -183,20 +184,20 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
 def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
     """Computes the mean of the parameters of several steps (§6.1), equal to `numpy.mean`'s.
 
-    Only one checkpoint is in memory beside the mean. `meta` is the last step's, with the steps and the
-    fingerprints of their parameters. A missing or damaged step raises DamagedCheckpoint.
+    Beside the mean, only one array of one checkpoint is in memory at a time. `meta` is the last step's, with
+    the steps and the fingerprints of their parameters. A missing or damaged step raises DamagedCheckpoint.
     """
     contents = {step: checkpoints.content(step) for step in steps}
-    total = jax.tree.map(lambda like: np.zeros(like.shape, like.dtype), like_params)
+    totals = {name: np.zeros(like.shape, like.dtype) for name, like in named_leaves(like_params).items()}
     for step in steps:
-        params = checkpoints.restore(step, {'params': like_params}).params
-        jax.tree.map(lambda a, b: np.add(a, b, out=a), total, params)
-        # Before the next one is read.
-        del params
-    jax.tree.map(lambda a: np.divide(a, len(steps), out=a), total)
+        for name, array in checkpoints.stream_params(step, like_params):
+            totals[name] += array
+    for total in totals.values():
+        total /= len(steps)
+    params = jax.tree.unflatten(jax.tree.structure(like_params), totals.values())
     hashes = {str(step): content['params'] for step, content in contents.items()}
     last = max(steps)
-    return Saved(last, {**contents[last]['meta'], 'averaged': list(steps), 'params_sha256': hashes}, total)
+    return Saved(last, {**contents[last]['meta'], 'averaged': list(steps), 'params_sha256': hashes}, params)
 
 
 def scored(config: Config, folder: epath.Path) -> str:
