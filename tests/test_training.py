@@ -219,7 +219,7 @@ def test_every_layer_is_rematerialised(use_devices, kind, layers):
 
 def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(use_devices, tmp_path, monkeypatch):
     use_devices(1)
-    config = configs.replace(config_of('decoder', steps=3, checkpoint_every=3), {'model.N': 2})
+    config = configs.replace(config_of('decoder', steps=3, checkpoint_every=3), {'model.N': 4})
     asked = []
 
     def map_update(step, **options):
@@ -245,8 +245,8 @@ def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(use_devices,
     # The programs that ran: JAX's own, and one compiled otherwise, once for all steps.
     assert not plain._programs
     [program] = rematerialised._programs.values()
-    # Of two layers what one computes is in memory at a time.
-    assert temporaries(program) < 0.8 * temporaries(plain.compile(expected, place(0)))
+    # Of four layers what one computes is in memory at a time.
+    assert temporaries(program) < 0.6 * temporaries(plain.compile(expected, place(0)))
     for (path, ours), (_, theirs) in zip(
         *(jax.tree_util.tree_leaves_with_path(state.params) for state in (found, expected)), strict=True
     ):
