@@ -5,7 +5,7 @@
 Convolutions of three positions and learned positions, as in the paper. Differences: four layers on each
 side, as wide as gives about the parameters of configs/multi30k.py (1.7 million); one embedding for source,
 target and softmax; label smoothing; Adam instead of weight normalisation and Nesterov's momentum. FOLDER and
-all data options are those of configs/multi30k.py.
+all data options are as in configs/multi30k.py.
 
 Reached after 4,000 updates (row `convolutional` of `--table=architectures`): 33.39 sacreBLEU on
 test_2016_flickr. Not trained for all of its 12,500 updates.

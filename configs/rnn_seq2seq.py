@@ -4,7 +4,7 @@
 
 As in the paper: four LSTM layers on each side; the encoder reads the source backwards, and the decoder sees
 only its last state. Differences: a width that gives about the parameters of configs/multi30k.py
-(1.7 million), dropout, label smoothing, Adam and subword pieces. FOLDER and all data options are those of
+(1.7 million), dropout, label smoothing, Adam and subword pieces. FOLDER and all data options are as in
 configs/multi30k.py.
 
 Reached after 4,000 updates (row `lstm` of `--table=architectures`): 14.19 sacreBLEU on test_2016_flickr. Not
