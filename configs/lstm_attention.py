@@ -5,7 +5,7 @@
 As in the paper: the reversed source, global attention with the score "general", and input feeding.
 Differences: two layers on each side instead of four, as wide as gives about the parameters of
 configs/multi30k.py (1.7 million); label smoothing, Adam and subword pieces. FOLDER and all data options are
-configs/multi30k.py. With `--config.model.cell=rnn_tanh` it is a plain recurrent network with
+as in configs/multi30k.py. With `--config.model.cell=rnn_tanh` it is a plain recurrent network with
 attention.
 
 Reached after 4,000 updates (row `lstm-attention` of `--table=architectures`): 31.65 sacreBLEU on
