@@ -231,7 +231,9 @@ def test_a_group_of_one_task():
     class WithGroup(configs.Config):
         own: Own = declare.group(Own, only=('train.task', ('language',)), free='evaluation')
 
+    before = declare.markdown(configs.OPTIONS)
     table = declare.declared(WithGroup)
+    assert declare.markdown(configs.OPTIONS) == before
     values = {key: field.default for key, field in table.items()}
     assert table['own.rate'].metadata['free'] == 'evaluation'
     declare.check_meaning(table, values)

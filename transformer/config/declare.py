@@ -4,6 +4,7 @@ Options are fields of dataclasses, one dataclass per group. `declared` lists the
 `model.h`. The functions that check a name or a value take that table first.
 """
 
+import copy
 import dataclasses
 import difflib
 import math
@@ -64,7 +65,7 @@ def declared(config: type) -> Declared:
     options = {}
     for part in dataclasses.fields(config):
         hints, common = get_type_hints(part.type), part.metadata
-        for field in dataclasses.fields(part.type):
+        for field in map(copy.copy, dataclasses.fields(part.type)):
             field.type = hints[field.name]
             of_group = {
                 'only': (*common.get('only', ()), *field.metadata['only']),
