@@ -1,1 +1,1 @@
-"""What is done with the package: figures, benchmarks, and later sweeps and tables."""
+"""Programs that use the package: sweeps, reports, claims, complexity, benchmarks and figures."""
