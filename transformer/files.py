@@ -40,7 +40,13 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: object) -> None:
     """As `write_text`: indented JSON that ends with a newline."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + '\n')
+    write_text(path, json_text(content, indent=2) + '\n')
+
+
+def json_text(content: object, indent: int | None = None) -> str:
+    """JSON, in which null stands for NaN and for infinity: the standard has neither."""
+    finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
+    return json.dumps(finite, indent=indent, ensure_ascii=False)
 
 
 def sha256(path: Path) -> str:
