@@ -122,8 +122,8 @@ class Model:
         'Glorot uniform over the fused q,k,v kernels of the released code, or over each kernel',
         only=LAYERED,
     )
-    vocab_size: int = option(
-        40960, 'rows of the embedding; at least data.pieces', '§5.1', minimum=4, only=TEXTS
+    vocab_size: int | None = option(
+        None, 'rows of the embedding, if not data.pieces or 40,960', '§5.1', minimum=4, only=TEXTS
     )
     max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=POSITIONED)
     cell: Literal['lstm', 'gru', 'rnn_tanh', 'rnn_relu'] = option(
@@ -207,7 +207,9 @@ class Data:
         '§5.1',
         only=TRANSLATION,
     )
-    pieces: int = option(37000, 'size of the vocabulary', '§5.1', minimum=259, only=TEXTS)
+    pieces: int | None = option(
+        None, 'size of the vocabulary, if not 37,000; of bytes 259', '§5.1', minimum=259, only=TEXTS
+    )
     batching: Literal['bucketed', 'packed', 'running'] = option(
         'bucketed',
         'rows of one example, batched by length; rows of several examples; or rows cut from the running text',
