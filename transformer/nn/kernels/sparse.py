@@ -26,7 +26,7 @@ def weights(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B H Q K']
 
 
 def attend(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
-    """Cuts rows into blocks of `stride`: near keys are at most one away, far keys at the query's place."""
+    """Cuts rows into blocks of `stride`; far keys are at the query's place in the other blocks."""
     length = rows.query.shape[1]
     if stride >= length:
         return full.attend(rows, causal=causal)
