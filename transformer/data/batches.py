@@ -66,9 +66,9 @@ class Ordered:
         batches, rows = self._epoch(epoch)
         group, start = batches[index].tolist()
         per_batch = self._groups[group][1]
-        chosen, wanted = rows[group][start : start + per_batch], np.arange(per_batch)[part]
-        exists = wanted < len(chosen)
-        return epoch, group, chosen[wanted[exists]], exists
+        chosen, places = rows[group][start : start + per_batch], np.arange(per_batch)[part]
+        exists = places < len(chosen)
+        return epoch, group, chosen[places[exists]], exists
 
     def _epoch(self, epoch: int) -> tuple[Int[np.ndarray, 'steps 2'], list[np.ndarray]]:
         """Returns the (group, first row) of each step, and the order of the rows of each group."""
@@ -82,8 +82,8 @@ class Ordered:
                 batches = batches[permutation(len(batches), self._seed, epoch, 0)]
                 orders = [permutation(n, self._seed, epoch, number) for number, n in enumerate(counts, 1)]
             # The previous epoch is kept: batches of the next epoch may be built ahead.
-            kept = {old: order for old, order in self._orders.items() if old == epoch - 1}
-            self._orders = {**kept, epoch: (batches, orders)}
+            previous = {old: order for old, order in self._orders.items() if old == epoch - 1}
+            self._orders = {**previous, epoch: (batches, orders)}
         return self._orders[epoch]
 
 

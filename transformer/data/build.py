@@ -70,7 +70,7 @@ def write(
 
 
 def _read_codec(folder: pathlib.Path) -> Codec | None:
-    """The codec that an interrupted call has left, if any."""
+    """The codec that an interrupted call left behind, if any."""
     for name in codecs.FILES:
         with contextlib.suppress(FileNotFoundError, RuntimeError):
             return codecs.read(name, (folder / name).read_bytes())
@@ -172,9 +172,9 @@ def _write_split(
         }
         # Rows are cut from running text without regard to examples, so these may have any length.
         if split == 'train' and data.batching != 'running':
-            kept = _short_rows(chunk, {field: encoded[field] for field in texts}, data.max_len, report)
-            chunk = [chunk[i] for i in kept]
-            encoded = {field: [values[i] for i in kept] for field, values in encoded.items()}
+            short = _short_rows(chunk, {field: encoded[field] for field in texts}, data.max_len, report)
+            chunk = [chunk[i] for i in short]
+            encoded = {field: [values[i] for i in short] for field, values in encoded.items()}
         count += len(chunk)
         for field, values in encoded.items():
             name = f'{split}.{field}'
@@ -211,14 +211,14 @@ def _short_rows(
     rows: Sequence[Row], encoded: Mapping[str, list[Ids]], longest: int, report: reader.Report
 ) -> list[int]:
     """The indexes of rows whose texts all have at most `longest` pieces; reports the other rows."""
-    kept = []
+    short = []
     for i, row in enumerate(rows):
         long = next((field for field, ids in encoded.items() if len(ids[i]) > longest), None)
         if long:
             report.drop('long', row.files[long], row.line)
         else:
-            kept.append(i)
-    return kept
+            short.append(i)
+    return short
 
 
 def _append(path: pathlib.Path, array: Shaped[np.ndarray, '...']) -> None:

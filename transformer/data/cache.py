@@ -102,7 +102,7 @@ def _identity(data: Data, reading: Reading, given: AnyTokenizer | None) -> dict[
 
 
 def _open(folder: pathlib.Path, level: int) -> Dataset | None:
-    """Opens a cache folder; None if it is missing or damaged, and damage is logged."""
+    """Opens a cache folder; None if it is missing or damaged. Damage is logged."""
     if not folder.exists():
         return None
     try:
@@ -143,8 +143,8 @@ def _build(
     On a disk that machines share, each machine has its own unfinished folder, because a lock may work on one
     machine only. Without locks, each process has its own unfinished folder, which no other process continues.
     """
-    own = '' if locked else f'.{uuid.uuid4().hex[:8]}'
-    unfinished = folder.with_name(f'.{folder.name}.{platform.node()}{own}')
+    suffix = '' if locked else f'.{uuid.uuid4().hex[:8]}'
+    unfinished = folder.with_name(f'.{folder.name}.{platform.node()}{suffix}')
     _remove_stale(unfinished)
     try:
         unfinished.mkdir(exist_ok=True)

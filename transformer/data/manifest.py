@@ -49,7 +49,7 @@ def piece_counts(manifest: Manifest, split: str) -> dict[str, int]:
 
 
 def expected(file: epath.PathLike) -> Manifest | None:
-    """Reads the file beside a config file that describes the data it expects.
+    """Reads a config's expected data from the file beside the config.
 
     Returns:
       `dataset`, as in data.lock.json, and `pairs_read`, the number of examples in each split before any was

@@ -148,8 +148,8 @@ def patterns(
         empty += np.count_nonzero(left[distinct] == 0)
         # Removed rarely, because this costs as much as a row.
         if 8 * empty > len(left):
-            kept = left > 0
-            lengths, left, rank, number = lengths[:, kept], left[kept], rank[kept], number[kept]
+            live = left > 0
+            lengths, left, rank, number = lengths[:, live], left[live], rank[live], number[live]
             empty = 0
     return layouts, np.array(times)
 

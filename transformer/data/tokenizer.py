@@ -95,10 +95,10 @@ def read_given(data: Data, fields: Sequence[str]) -> 'Tokenizer | SeparateTokeni
     """Reads the tokenizer that `data.tokenizer_model` names: one file for all fields, or one per field."""
     separate = data.vocabulary == 'separate'
     names = data.tokenizer_model.split(',') if separate else [data.tokenizer_model]
-    wanted = len(fields) if separate else 1
-    if len(names) != wanted:
+    number = len(fields) if separate else 1
+    if len(names) != number:
         raise ConfigError(
-            f'data.tokenizer_model={data.tokenizer_model}: needs {wanted} files, has {len(names)}'
+            f'data.tokenizer_model={data.tokenizer_model}: needs {number} files, has {len(names)}'
         )
     models = [read_foreign(name) for name in names]
     for name, one in zip(names, models, strict=True):
@@ -157,7 +157,7 @@ class ForAllFields:
 class Tokenizer(ForAllFields):
     """Turns text into the pieces of a SentencePiece model and back.
 
-    With a model of `train`, `decode(encode(text)) == text` for every text, including blanks and control
+    With a model from `train`, `decode(encode(text)) == text` for every text, including blanks and control
     characters. A model from another program may normalise the text.
     """
 
@@ -198,8 +198,8 @@ class Tokenizer(ForAllFields):
         An embedding may have more rows than there are pieces: ids beyond the pieces are decoded as UNK, a
         double question mark.
         """
-        kept = [token if token < self.size else UNK for token in _before_end(ids)]
-        text = self._processor.decode(kept)
+        known = [token if token < self.size else UNK for token in _before_end(ids)]
+        text = self._processor.decode(known)
         return text.replace('\n', ' ') if one_line else text
 
     @functools.cached_property

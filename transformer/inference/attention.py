@@ -25,7 +25,7 @@ DECODER_SELF_ATTENTION = 'decoder self-attention'
 class Attended(NamedTuple):
     """One kind of attention in one sentence, by pieces or by words, in every layer (N) and head (H).
 
-    A figure shows what `word` attends to, a word of the queries; None shows all words.
+    A figure shows what `word`, one of the queries' words, attends to; if None, what all words attend to.
     """
 
     name: str

@@ -18,7 +18,7 @@ from transformer.tokens import Tokens
 # are in progress at a time.
 BATCH_POSITIONS = 4096
 MOST_ROWS = 64
-# Up to this many rows are a conversation rather than a file: they get few shapes, which soon are compiled.
+# Up to this many rows are a conversation rather than a file: they get few shapes, which are soon compiled.
 FEW_ROWS = 32
 # For few rows: the rows of a small batch, the most rows that are split into small batches, the least width,
 # and the factor between widths.
@@ -82,7 +82,7 @@ def run(
 
     Args:
       program: as `program` returns it; it gets `arguments` and the batches.
-      lengths: of the rows.
+      lengths: the rows' lengths.
       build: makes a batch from the indexes of its rows and its shape.
       on_done: called with the number of rows of each finished batch.
       finish: makes a row's result from its index and outputs.
@@ -109,7 +109,7 @@ def padded(
 
 
 def text_of(tokens: Int[Array, 'R S'], segments: Int[Array, 'R S']) -> Tokens:
-    """Makes `Tokens` of rows with one text each, under jit too."""
+    """Makes `Tokens` of rows with one text each, also under jit."""
     return Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
 
 

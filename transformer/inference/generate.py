@@ -49,7 +49,7 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
 
 
 def as_texts(texts: Iterable[object], argument: str) -> list[str]:
-    """Lists the texts of a list, a generator or an open file."""
+    """Returns the texts of a list, a generator or an open file as a list."""
     shown = lambda value: repr(value)[:40] + '...' * (len(repr(value)) > 40)
     if isinstance(texts, str):
         raise ConfigError(f'{argument}={shown(texts)}: a list of texts is expected, not one text')

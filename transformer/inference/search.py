@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.nn import cache
 from transformer.tokens import EOS, START
 
-# Of at least `_MANY` sentences, at most one in `_FEWER` of them unfinished, only the unfinished ones move to
-# the larger room.
+# If there are at least `_MANY` sentences, and at most one in `_FEWER` is unfinished, only the unfinished ones
+# move to the larger room.
 _MANY, _FEWER = 16, 4
 _BLOCK = 64  # the most numbers in a block; `top_k` compares the maxima of blocks first
 Choice = Callable[[Float[Array, 'B V'], Int[Array, ''], Array | None], Int[Array, 'B']]
@@ -102,7 +102,7 @@ def beam_search(
     `best` highest-scoring complete ones. If fewer than `best` are complete, living hypotheses follow.
 
     Args:
-      rooms: by length, for one hypothesis per sentence; a search that fills a room moves to the next.
+      rooms: shortest first, for one hypothesis per sentence; a search that fills a room moves to the next.
       limits: each sentence's longest output, at most the last room's length.
       best: the number of hypotheses to return, at most `beam`.
     """

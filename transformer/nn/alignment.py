@@ -13,7 +13,7 @@ from transformer.nn.layers import glorot_uniform
 
 
 class Aligned(NamedTuple):
-    """What a decoder attends to: the encoder's outputs, their keys (computed once) and their segments."""
+    """The encoder's outputs as a decoder attends to them: keys (computed once), values and segments."""
 
     keys: Float[Array, 'B S D']
     values: Float[Array, 'B S D']

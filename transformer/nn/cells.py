@@ -174,7 +174,7 @@ def _forward(carries, backward, row, products):
 
 def _backward(backward, cotangents):
     (row,) = backward(cotangents)
-    # The products were added to the projected inputs, so both have one gradient.
+    # The products were added to the projected inputs, so both have the same gradient.
     return None, None, row, row.projected
 
 

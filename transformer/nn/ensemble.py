@@ -67,7 +67,7 @@ def step(config: Config, params: Params, constants, state, tokens: Int[Array, 'R
     """Computes the logits [R V] of the token that follows `tokens`, and the state after `tokens`."""
     if isinstance(params, tuple):
         parts = zip(params, constants, state, strict=True)
-        steps = [step(config, one, fixed, own, tokens) for one, fixed, own in parts]
+        steps = [step(config, *part, tokens) for part in parts]
         scores, states = zip(*steps, strict=True)
         return log_mean(scores), states
     return _apply(config, params, 'step', constants, state, tokens)

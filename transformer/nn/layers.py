@@ -98,7 +98,7 @@ class Sublayer(nn.Module):
 
 
 class FinalNorm(nn.Module):
-    """Normalisation after the last layer with norm `pre`, whose residual path is not normalised before."""
+    """Normalisation after the last layer if norm is `pre`: no other norm is on the residual path."""
 
     model: Model
 

@@ -39,9 +39,9 @@ def dot_general(
 ) -> Array:
     """`product` as flax's layers call it: contracts the last axes of x with the first axes of kernel."""
     (contracted, _), _ = dimension_numbers
-    kept, width = x.ndim - len(contracted), math.prod(kernel.shape[: len(contracted)])
-    rows = product(x.reshape(*x.shape[:kept], width), kernel.reshape(width, -1))
-    return rows.reshape(*x.shape[:kept], *kernel.shape[len(contracted) :])
+    free, width = x.ndim - len(contracted), math.prod(kernel.shape[: len(contracted)])
+    rows = product(x.reshape(*x.shape[:free], width), kernel.reshape(width, -1))
+    return rows.reshape(*x.shape[:free], *kernel.shape[len(contracted) :])
 
 
 def logits(x: Float[Array, '*B D'], table: Float[Array, 'V D']) -> Float[Array, '*B V']:

@@ -104,8 +104,8 @@ class RecurrentDecoder(nn.Module):
     """A stack of `depth` layers; with `cross` it continues an encoder's last carries and may attend to it.
 
     The additive score compares the keys with the first layer's output before a step, and the context
-    enters that layer; with several layers, as in Wu et al. 2016. The other scores use the last layer's output
-    after the step. With any score, tanh(W_c [c; h]) predicts the next piece.
+    enters that layer (with several layers, as in Wu et al. 2016). The other scores use the last layer's
+    output after the step. With any score, tanh(W_c [c; h]) predicts the next piece.
     """
 
     model: Model

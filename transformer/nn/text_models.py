@@ -158,7 +158,7 @@ class TextPieces(Pieces):
         return source
 
     def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
-        """Reads all but the last token of each prompt, which is one segment at the beginning of its row."""
+        """Reads each prompt except its last token; a prompt is one segment at the beginning of its row."""
         rows, width = memory.tokens.shape
         constants, empty = self._begin(None, rows, width + max_len)
         return constants, self._read(memory, constants, PromptedState(jnp.zeros(rows, jnp.int32), empty))

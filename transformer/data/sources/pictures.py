@@ -124,8 +124,8 @@ def _coverage(
     return np.clip(0.5 - distance, 0.0, 1.0)
 
 
-# Distances of points to the edge of a shape with area πr², negative inside. Beyond a corner, the distance to
-# one side's line takes their place, which is good enough for the coverage of a pixel.
+# Distances of points to the edge of a shape with area πr², negative inside. Beyond a corner, they are
+# distances to one side's line, which is good enough for the coverage of a pixel.
 
 
 def _circle(u, v, r):

@@ -22,11 +22,11 @@ class Reader(NamedTuple):
       gives: the types of fields that the source has.
       rows: yields the rows of a split, in order; `rows` below says more.
       origins: a split's files, with the number of rows that are read and the hash of the content.
-      file_per_field: whether each file holds one field.
+      file_per_field: whether each file contains one field.
       splits: the names of the splits.
       prepare: downloads the dataset if it is missing.
       facts: the manifest's entries about the source itself.
-      versions: of the code that generates the content, by name.
+      versions: the versions of generating code, by name.
       judge: returns a function that tells whether a text is grammatical, or None.
       gaps: returns a function that finds gaps in a text, `(text, mark) -> gaps`, or None.
       classes: the names of the source's classes, in order.

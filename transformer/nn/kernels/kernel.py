@@ -118,9 +118,9 @@ def add_to_cache(state: State, place: Int[Array, 'R'], token: Token) -> State:
     sentences = keys.shape[0]
     width = place.shape[0] // sentences
     together = lambda x: x.reshape(sentences, width, *x.shape[1:])
-    sentence, own = jnp.arange(sentences)[:, None], together(place * width + row % width)
-    keys = keys.at[sentence, :, :, own].set(together(token.key)[:, :, 0])
-    values = values.at[sentence, :, own].set(together(token.value)[:, :, 0])
+    sentence, places = jnp.arange(sentences)[:, None], together(place * width + row % width)
+    keys = keys.at[sentence, :, :, places].set(together(token.key)[:, :, 0])
+    values = values.at[sentence, :, places].set(together(token.value)[:, :, 0])
     return {'cache': Cache(keys, values), 'writers': state['writers'].at[row, place].set(row % width)}
 
 
