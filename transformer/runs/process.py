@@ -1,4 +1,4 @@
-"""Sets up the process of a run: caches, precision and signals; records versions and hardware."""
+"""Sets up the process of a run: compilation cache, precision, signals; records versions and hardware."""
 
 import contextlib
 import importlib.metadata
@@ -40,7 +40,7 @@ def keep_programs() -> None:
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'programs'))
         jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-        # JAX reads the setting at its first compilation, which may be over.
+        # JAX reads the setting at its first compilation, which may already have happened.
         compilation_cache.reset_cache()
 
 
@@ -53,7 +53,7 @@ def cache_folder() -> epath.Path:
 
 
 def precision(config: Config) -> contextlib.AbstractContextManager:
-    """A context in which matrix products have the precision `train.matmul_precision`."""
+    """A context in which matrix products use the precision `train.matmul_precision`."""
     return jax.default_matmul_precision(config.train.matmul_precision)
 
 
@@ -102,7 +102,7 @@ def environment() -> dict[str, dict[str, object]]:
 
 
 def _cores() -> int | None:
-    """The number of CPU cores that this process may use; runs can divide the machine's."""
+    """The number of CPU cores that this process may use: parallel runs may share the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 
