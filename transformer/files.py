@@ -40,7 +40,13 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: object) -> None:
     """Writes indented JSON and a final newline, as `write_text` does."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + '\n')
+    write_text(path, json_text(content, indent=2) + '\n')
+
+
+def json_text(content: object, indent: int | None = None) -> str:
+    """Writes JSON text in which null stands for NaN and infinity, which the standard lacks."""
+    finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
+    return json.dumps(finite, indent=indent, ensure_ascii=False)
 
 
 def sha256(path: Path) -> str:

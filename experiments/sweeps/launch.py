@@ -66,7 +66,8 @@ class Job:
         return submitit.helpers.DelayedSubmission(self)
 
     def _execute(self, log: IO[bytes], lock: int | None) -> int:
-        environment = {**os.environ, **self._environment}
+        # Logs are UTF-8, whatever the locale.
+        environment = {**os.environ, 'PYTHONIOENCODING': 'utf-8', **self._environment}
         # SLURM sends its warning to every process of the job; here `checkpoint` passes it on. In its own
         # session the run gets Ctrl-C only once.
         process, asked = None, False

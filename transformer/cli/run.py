@@ -126,7 +126,7 @@ def compare(call: Call) -> None:
         sides.append(comparison.Side(run, choice or 'scored'))
     report, lines = comparison.compare(tuple(sides), what, call.changes, call.flags.show)
     if call.flags.json:
-        print(json.dumps(report, indent=2, ensure_ascii=False))
+        print(files.json_text(report, indent=2))
     else:
         print('\n'.join(map(fold, lines)))
 
@@ -185,7 +185,7 @@ def score_pairs(call: Call) -> None:
     how = {'contrast': values.contrast, 'pieces': values.pieces, 'as_json': values.json}
     tally = pairs.write(trained, lines, output, progress, **how)
     if tally and values.json:
-        print(json.dumps(tally.shares(), ensure_ascii=False))
+        print(files.json_text(tally.shares()))
     elif tally:
         # Beside the output, which has a line for every line of the input.
         print('\n'.join(tally.describe()), file=sys.stderr)
@@ -227,7 +227,7 @@ def score(call: Call) -> None:
     if not values.tokenized and all(map(bleu.looks_tokenized, sides)):
         logging.warning('both files look tokenized; if they are, add --tokenized')
     scores = bleu.score_all(*sides, languages, tokenized=values.tokenized)
-    print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
+    print(files.json_text(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
 
 
 def diagnose(call: Call) -> None:

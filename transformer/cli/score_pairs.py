@@ -4,7 +4,6 @@ A line has columns with a tab between them. A first line may name them: the fiel
 and `target`, or `text`), and with contrasts `kind`, and `contrast` for each wrong text.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 from absl import logging
 
+from transformer import files
 from transformer.cli.lines import Progress
 from transformer.config import ConfigError
 from transformer.inference import likelihood
@@ -159,14 +159,13 @@ def _tabs(item: Item, found: Sequence[Likelihood], right: bool | None, contrast:
 
 def _json(item: Item, found: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
     """An object; with contrasts `logp` and `pieces` are lists, one of each text. NaN is null."""
-    number = lambda value: None if math.isnan(value) else value
     texts = found if contrast else found[:1]
-    logp = [number(one.total) for one in texts]
-    parts = [[[p, number(x)] for p, x in zip(one.pieces, one.logp.tolist(), strict=True)] for one in texts]
+    logp = [one.total for one in texts]
+    parts = [[*map(list, zip(one.pieces, one.logp.tolist(), strict=True))] for one in texts]
     content = {'line': item.number, 'logp': logp if contrast else logp[0]}
     content |= {'right': right, 'kind': item.kind} if contrast else {}
     content |= {'pieces': parts if contrast else parts[0]} if pieces else {}
-    return json.dumps(content, ensure_ascii=False)
+    return files.json_text(content)
 
 
 def _visible(piece: str) -> str:

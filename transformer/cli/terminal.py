@@ -1,5 +1,6 @@
 """The terminal: its width, text folded to it, and how a program ends there: exit status and one line."""
 
+import io
 import math
 import os
 import re
@@ -36,6 +37,13 @@ def fold(line: str) -> str:
     width = max(int(width), len(indent) + _NARROWEST)
     whole = {'break_long_words': False, 'break_on_hyphens': False}
     return textwrap.fill(line, width, subsequent_indent=indent, **whole)
+
+
+def print_any_character() -> None:
+    r"""Lets standard output and standard error print what their encoding lacks, as \xe4 for an ä in ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors='backslashreplace')
 
 
 def exit_status(program: Callable[[], int]) -> int:

@@ -122,8 +122,8 @@ class Model:
         'Glorot uniform over fused q, k, v kernels as in the released code, or over each kernel',
         only=LAYERED,
     )
-    vocab_size: int = option(
-        40960, 'rows of the embedding; at least data.pieces', '§5.1', minimum=4, only=TEXTS
+    vocab_size: int | None = option(
+        None, 'rows of the embedding; by default data.pieces if set, or 40,960 (bytes: 259)', '§5.1', minimum=4, only=TEXTS
     )
     max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=POSITIONED)
     cell: Literal['lstm', 'gru', 'rnn_tanh', 'rnn_relu'] = option(
@@ -207,7 +207,9 @@ class Data:
         '§5.1',
         only=TRANSLATION,
     )
-    pieces: int = option(37000, 'size of the vocabulary', '§5.1', minimum=259, only=TEXTS)
+    pieces: int | None = option(
+        None, 'size of the vocabulary; by default 37,000 (bytes: 259)', '§5.1', minimum=259, only=TEXTS
+    )
     batching: Literal['bucketed', 'packed', 'running'] = option(
         'bucketed',
         'rows of one example, batched by length; rows of several examples; or rows cut from running text',
@@ -342,8 +344,7 @@ class Decode:
     alpha: float = option(0.6, 'length penalty ((5 + n)/6)^alpha', '§6.1', minimum=0.0)
     extra_len: int = option(
         50,
-        'most pieces by which a translation can be longer than its source; '
-        'most pieces that can continue a prompt',
+        'most pieces that a translation can have beyond its source, or a continuation beyond its prompt',
         '§6.1',
         minimum=0,
     )

@@ -17,6 +17,8 @@ from transformer.config.options import FORM, KINDS, OPTIONS, Config, Data, Model
 # Platforms with a fused attention kernel.
 FLASH = ('gpu', 'tpu')
 BYTE_PIECES = 256 + 3  # with padding, the end and the unknown piece
+# "about 37000 tokens" (§5.1), and the rows of the embedding for them in the released code.
+PAPER_PIECES, PAPER_ROWS = 37_000, 40_960
 # "Approximately 25000" tokens per side (§5.1). Bucketed rows end in padding, so they take more positions:
 # 4,096 on each of 8 GPUs in the released code.
 PAPER_TOKENS = 25_000
@@ -87,8 +89,10 @@ def _derive_model(config: Config) -> Model:
             f'model.h={model.h}: d_model={model.d_model} is not divisible by it; give d_k and d_v'
         )
     two_stacks = has_meaning(OPTIONS, values, 'model.N_decoder')
+    rows = model.vocab_size or config.data.pieces or _pieces(config.data, PAPER_ROWS)
     return dataclasses.replace(
         model,
+        vocab_size=rows if has_meaning(OPTIONS, values, 'model.vocab_size') else None,
         N_decoder=(model.N_decoder or model.N) if two_stacks else None,
         d_k=(model.d_k or width) if has_heads else None,
         d_v=(model.d_v or width) if has_heads else None,
@@ -104,7 +108,19 @@ def _derive_data(config: Config) -> Data:
         stride = stride or row_len
         if stride > row_len:
             raise ConfigError(f'data.stride={stride}: more than a window, data.row_len={row_len}')
-    return dataclasses.replace(data, row_len=row_len, stride=stride, batch_tokens=data.batch_tokens or batch)
+    return dataclasses.replace(
+        data,
+        pieces=data.pieces or _pieces(data, PAPER_PIECES)
+        if has_meaning(OPTIONS, values, 'data.pieces')
+        else None,
+        row_len=row_len,
+        stride=stride,
+        batch_tokens=data.batch_tokens or batch,
+    )
+
+
+def _pieces(data: Data, of_bpe: int) -> int:
+    return BYTE_PIECES if data.tokenizer == 'bytes' else of_bpe
 
 
 def _derive_train(config: Config) -> Train:

@@ -76,7 +76,7 @@ class Metrics:
     """Writes and shows a training's metrics; removes lines after `step`, left by an interrupted run.
 
     Args:
-      workdir: the folder for `metrics.jsonl` (one object a line) and `tensorboard/`; None writes no file.
+      workdir: the folder for `metrics.jsonl` (one object per line) and `tensorboard/`; None writes no file.
       step: the last step that is already done.
       steps: the last step of the training.
       on_metrics: called with each step and its numbers.
@@ -120,14 +120,13 @@ class Metrics:
     def write(self, step: int, numbers: dict[str, float]) -> None:
         """Writes the numbers of a step; NaN and infinity, which JSON lacks, become null."""
         if self._file:
-            finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
             with self._file.open('a') as file:
-                file.write(json.dumps({'step': step, **finite}) + '\n')
+                file.write(files.json_text({'step': step, **numbers}) + '\n')
             if self._board is None:
                 folder = str(self._workdir / 'tensorboard')
                 self._board = tensorboardX.SummaryWriter(folder, purge_step=self._first)
-            for name, value in finite.items():
-                if value is not None:
+            for name, value in numbers.items():
+                if math.isfinite(value):
                     self._board.add_scalar(name, value, step)
         if self._on_metrics:
             self._on_metrics(step, dict(numbers))

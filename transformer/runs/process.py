@@ -7,6 +7,7 @@ import pathlib
 import platform
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 
 import jax
@@ -59,16 +60,22 @@ def precision(config: Config) -> contextlib.AbstractContextManager:
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Callable[[], int | None]]:
-    """Records SIGTERM and SIGINT instead of ending the process, so that a training can save first.
+    """Records SIGTERM, SIGHUP and SIGINT instead of ending the process, so that a training can save first.
 
     A second SIGINT ends the process as usual. A second SIGTERM has no effect, because schedulers repeat it;
     SIGKILL ends the process at once.
+
+    In another thread than the main one nothing is recorded.
 
     Yields:
       A function that returns the number of the first signal received, or None.
     """
     received: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    if before[signal.SIGHUP] == signal.SIG_IGN:  # by nohup: the training outlives its terminal
+        del before[signal.SIGHUP]
+    if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
+        before.clear()
 
     def note(number, frame):
         del frame
