@@ -78,10 +78,7 @@ class Model:
         'sinusoidal', 'encoding of positions', '§3.5, Table 3 (E)', only=POSITIONED
     )
     sinusoid: Literal['paper', 't2t'] = option(
-        'paper',
-        'interleaved sin and cos as in the paper, or one half each as in the released code',
-        '§3.5',
-        only=POSITIONED,
+        'paper', 'sin and cos interleaved (paper) or in halves (released code)', '§3.5', only=POSITIONED
     )
     norm: Literal['post', 'pre'] = option(
         'post', 'normalise after or before a sub-layer', '§3.1', only=LAYERED
@@ -118,12 +115,14 @@ class Model:
         'all', 'which linear layers have biases; the paper writes them only for the FFN', '§3.3', only=LAYERED
     )
     init: Literal['t2t', 'xavier'] = option(
-        't2t',
-        'Glorot uniform over fused q, k, v kernels as in the released code, or over each kernel',
-        only=LAYERED,
+        't2t', 'Glorot uniform over the fused q, k, v kernel (released code) or each kernel', only=LAYERED
     )
     vocab_size: int | None = option(
-        None, 'rows of the embedding; by default data.pieces if set, or 40,960 (bytes: 259)', '§5.1', minimum=4, only=TEXTS
+        None,
+        'rows of the embedding; by default data.pieces if set, or 40,960 (bytes: 259)',
+        '§5.1',
+        minimum=4,
+        only=TEXTS,
     )
     max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=POSITIONED)
     cell: Literal['lstm', 'gru', 'rnn_tanh', 'rnn_relu'] = option(
@@ -133,9 +132,7 @@ class Model:
         False, 'add the input of every recurrent layer but the first to its output', only=RECURRENT
     )
     variational_dropout: bool = option(
-        False,
-        'one dropout mask for all steps of a sentence, and dropout of the recurrent state too',
-        only=RECURRENT,
+        False, 'one dropout mask for all steps of a sentence, also of the recurrent state', only=RECURRENT
     )
     bidirectional: bool = option(
         False, 'encoder layers read in both directions, each with half of d_model', only=RECURRENT_PAIR

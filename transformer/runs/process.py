@@ -63,18 +63,18 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
     """Records SIGTERM, SIGHUP and SIGINT instead of ending the process, so that a training can save first.
 
     A second SIGINT ends the process as usual. A second SIGTERM has no effect, because schedulers repeat it;
-    SIGKILL ends the process at once.
-
-    In another thread than the main one nothing is recorded.
+    SIGKILL ends the process at once. Threads other than the main one record no signal.
 
     Yields:
       A function that returns the number of the first signal received, or None.
     """
     received: list[int] = []
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
-    if before[signal.SIGHUP] == signal.SIG_IGN:  # by nohup: the training outlives its terminal
+    if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup: the training outlives its terminal
         del before[signal.SIGHUP]
-    if threading.current_thread() is not threading.main_thread():  # where Python allows no handlers
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # Python allows handlers only in the main thread
         before.clear()
 
     def note(number, frame):
