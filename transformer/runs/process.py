@@ -72,9 +72,7 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
     if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup: the training outlives its terminal
         del before[signal.SIGHUP]
-    if (
-        threading.current_thread() is not threading.main_thread()
-    ):  # Python allows handlers only in the main thread
+    if threading.current_thread() is not threading.main_thread():  # Python allows no handlers there
         before.clear()
 
     def note(number, frame):
