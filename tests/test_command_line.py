@@ -293,6 +293,13 @@ def test_the_work_directory_of_another_config(capfd, texts, trained):
     assert snapshot(trained) == before
 
 
+def test_a_work_directory_alone_is_resumed_by_its_own_config(trained):
+    call = flags.parse(['run.py', f'--workdir={trained}', '--config.train.steps=9'], main.run_py(['run.py']))
+    config = flags.config(call)
+    assert (config.train.steps, config.model.d_ff) == (9, 32)
+    assert flags.parse(['run.py', '--workdir=nowhere'], main.run_py(['run.py'])).file == flags.DEFAULT_CONFIG
+
+
 def test_the_work_directory_of_other_data(capfd, texts, trained, tmp_path):
     for path in texts.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())

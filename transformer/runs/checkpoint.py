@@ -96,7 +96,17 @@ class Checkpoints:
         )
         self._manager = ocp.CheckpointManager(self._folder, options=options)
 
-    def save(self, step: int, params, optimizer, meta: dict, cost: float | None = None, ema=None) -> None:
+    def save(
+        self,
+        step: int,
+        params,
+        optimizer,
+        meta: dict,
+        cost: float | None = None,
+        ema=None,
+        *,
+        provisional: bool = False,
+    ) -> None:
         """Saves a step in the background, replacing it if it exists.
 
         The arrays can be donated as soon as this returns. It first waits for a save in progress; OSError if
@@ -105,6 +115,8 @@ class Checkpoints:
         Args:
           meta: JSON values to save with the arrays.
           cost: a number such as the dev loss; the step with the lowest finite cost is the best.
+          provisional: whether the cost counts only until a later step is saved. So is that of a last step
+            between two evaluations: a training that is continued must choose as if it had not stopped.
         """
         if not self._writes:
             return
@@ -114,7 +126,8 @@ class Checkpoints:
         items = {item: tree for item, tree in items.items() if tree is not None}
         arrays = jax.tree.map(np.array, jax.device_get(items))
         cost = float(cost) if cost is not None and math.isfinite(cost) else None
-        content = json.loads(json.dumps({'step': int(step), 'cost': cost, 'meta': meta}))
+        content = {'step': int(step), 'cost': cost, 'provisional': provisional, 'meta': meta}
+        content = json.loads(json.dumps(content))
         self._pending = self._writer.submit(self._write, int(step), arrays, content)
 
     def wait(self) -> None:
@@ -136,7 +149,8 @@ class Checkpoints:
 
     def best(self) -> int | None:
         """The step with the lowest cost, the earliest of equals; None if no step has a cost."""
-        return best_step(self._costs(self.steps()))
+        steps = self.steps()
+        return best_step(self._costs(steps, max(steps, default=None)))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
         """Reads and verifies items of a step as numpy arrays, which jit and pmap can donate.
@@ -303,16 +317,21 @@ class Checkpoints:
 
     def _should_preserve(self, checkpoints, *, context) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
-        retained = retained_steps(steps, self._costs(steps), self._keep, self._average)
+        # The best now, and the best once a later step is saved.
+        retained = set()
+        for newest in (max(steps), None):
+            retained |= retained_steps(steps, self._costs(steps, newest), self._keep, self._average)
         return [step in retained for step in steps]
 
-    def _costs(self, steps: Iterable[int]) -> dict[int, float | None]:
+    def _costs(self, steps: Iterable[int], newest: int | None) -> dict[int, float | None]:
+        """The cost of each step while `newest` is the latest of all, or after a later one."""
         costs = {}
         for step in steps:
             # A damaged checkpoint cannot be the best.
             with contextlib.suppress(DamagedCheckpoint):
                 content = self._content(step)
-                costs[step] = content['cost' if 'cost' in content else 'dev_loss']
+                if step == newest or not content.get('provisional'):
+                    costs[step] = content['cost' if 'cost' in content else 'dev_loss']
         return costs
 
 

@@ -125,7 +125,10 @@ def train(
             if saving:
                 saved = window.progress()
                 meta = dataclasses.asdict(saved)
-                checkpoints.save(step, state.params, state.optimizer, meta, cost, state.ema)
+                provisional = step % dev.cost_every != 0
+                checkpoints.save(
+                    step, state.params, state.optimizer, meta, cost, state.ema, provisional=provisional
+                )
             if reporting:
                 window.restart()
             if over:
