@@ -115,8 +115,8 @@ class Checkpoints:
         Args:
           meta: JSON values to save with the arrays.
           cost: a number such as the dev loss; the step with the lowest finite cost is the best.
-          provisional: whether the cost counts only until a later step is saved. So is that of a last step
-            between two evaluations: a training that is continued must choose as if it had not stopped.
+          provisional: whether the cost counts only until a later step is saved, like that of a last step
+            between two evaluations: a continued training must choose as if it had not stopped.
         """
         if not self._writes:
             return
@@ -317,14 +317,14 @@ class Checkpoints:
 
     def _should_preserve(self, checkpoints, *, context) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
-        # The best now, and the best once a later step is saved.
+        # Keeps the best now, and the best once a later step is saved.
         retained = set()
         for newest in (max(steps), None):
             retained |= retained_steps(steps, self._costs(steps, newest), self._keep, self._average)
         return [step in retained for step in steps]
 
     def _costs(self, steps: Iterable[int], newest: int | None) -> dict[int, float | None]:
-        """The cost of each step while `newest` is the latest of all, or after a later one."""
+        """The cost of each step; a provisional cost counts only for the step `newest`."""
         costs = {}
         for step in steps:
             # A damaged checkpoint cannot be the best.
