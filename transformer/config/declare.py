@@ -78,14 +78,14 @@ def declared(config: type) -> Declared:
 
 def plain_type(field: dataclasses.Field) -> type:
     """Returns the type of an option's values: `int` for `int | None`, `str` for a Literal."""
-    wanted = _without_none(field)
-    return str if get_origin(wanted) is Literal else wanted
+    kind = _without_none(field)
+    return str if get_origin(kind) is Literal else kind
 
 
 def choices(field: dataclasses.Field) -> tuple[str, ...]:
     """Lists the values that an option can have; empty if it can have any value of its type."""
-    wanted = _without_none(field)
-    return get_args(wanted) if get_origin(wanted) is Literal else ()
+    kind = _without_none(field)
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def _without_none(field: dataclasses.Field) -> type:
@@ -109,23 +109,23 @@ def check_name(table: Declared, key: str) -> str:
 def check_value(table: Declared, key: str, value: object) -> object:
     """Checks the value of option `key`, and returns it in the declared type."""
     field = table[key]
-    wanted = plain_type(field)
+    kind = plain_type(field)
     if value is None and _without_none(field) is not field.type:
         return None
     if isinstance(value, str) and value in field.metadata['old_values']:
         return value
-    if wanted is float and type(value) is int:
+    if kind is float and type(value) is int:
         value = float(value)
-    if type(value) is not wanted:
-        raise ConfigError(f'{key}={value!r}: expected {wanted.__name__}, got {type(value).__name__}')
+    if type(value) is not kind:
+        raise ConfigError(f'{key}={value!r}: expected {kind.__name__}, got {type(value).__name__}')
     if choices(field) and value not in choices(field):
         hint = _suggestion(value, {choice: choice for choice in choices(field)})
         raise ConfigError(f'{key}={value!r}: choose one of {", ".join(choices(field))}{hint}')
-    if wanted is float and not math.isfinite(value):
+    if kind is float and not math.isfinite(value):
         raise ConfigError(f'{key}={value}: must be finite')
     low, high = field.metadata['minimum'], field.metadata['maximum']
     within = (low is None or value >= low) and (high is None or value <= high)
-    if wanted in (int, float) and not within:
+    if kind in (int, float) and not within:
         bounds = f'at least {low}' if high is None else f'from {low} to {high}'
         raise ConfigError(f'{key}={value}: must be {bounds}')
     return value
@@ -137,16 +137,16 @@ def parse_value(table: Declared, key: str, text: str) -> object:
     'none' resets an option whose default is None.
     """
     field = table[key]
-    wanted = plain_type(field)
+    kind = plain_type(field)
     if text.lower() == 'none' and field.default is None:
         return None
-    if wanted is bool:
+    if kind is bool:
         # bool('False') is true.
         return check_value(table, key, {'true': True, 'false': False}.get(text.lower(), text))
     try:
-        value = wanted(text)
+        value = kind(text)
     except ValueError:
-        raise ConfigError(f'{key}={text!r}: expected {wanted.__name__}') from None
+        raise ConfigError(f'{key}={text!r}: expected {kind.__name__}') from None
     return check_value(table, key, value)
 
 
@@ -169,17 +169,17 @@ def check_meaning(table: Declared, values: Mapping[str, object]) -> None:
 
 
 def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, object]) -> None:
-    for other, wanted in conditions:
-        if values[other] not in wanted:
+    for other, allowed in conditions:
+        if values[other] not in allowed:
             raise ConfigError(
                 f'{setting}: means nothing with {other}={values[other]!r}, only with '
-                f'{" or ".join(map(str, wanted))}'
+                f'{" or ".join(map(str, allowed))}'
             )
 
 
 def has_meaning(table: Declared, values: Mapping[str, object], key: str) -> bool:
     """Whether option `key` has a meaning, given the values of the other options."""
-    return all(values[other] in wanted for other, wanted in table[key].metadata['only'])
+    return all(values[other] in allowed for other, allowed in table[key].metadata['only'])
 
 
 def drop_unused(
@@ -190,13 +190,13 @@ def drop_unused(
     Returns:
       The values of all options, and the names of those that were reset, none of which is in `changed`.
     """
-    values, dropped = dict(values), []
+    values, reset_keys = dict(values), []
     for key, field in table.items():
-        meaningless = any(k in changed and values[k] not in wanted for k, wanted in field.metadata['only'])
+        meaningless = any(k in changed and values[k] not in allowed for k, allowed in field.metadata['only'])
         if meaningless and key not in changed and values[key] != field.default:
             values[key] = field.default
-            dropped.append(key)
-    return values, dropped
+            reset_keys.append(key)
+    return values, reset_keys
 
 
 def markdown(table: Declared) -> str:

@@ -71,11 +71,11 @@ class Checkpoints:
         *,
         read_only: bool = False,
     ):
-        here = jax.process_index()
+        index = jax.process_index()
         # Orbax refuses relative paths.
         self._folder = epath.Path(folder).resolve()
         self._keep, self._average = keep, average
-        self._writes = not read_only and here == 0
+        self._writes = not read_only and index == 0
         self._writer = concurrent.futures.ThreadPoolExecutor(1, 'checkpoint')
         self._pending: concurrent.futures.Future | None = None
         if self._writes:
@@ -92,7 +92,7 @@ class Checkpoints:
             # Orbax's BestN reads costs from a file that no hash protects.
             preservation_policy=types.SimpleNamespace(should_preserve=self._should_preserve),
             # Each process works alone: without barriers, no process can wait for another.
-            multiprocessing_options=ocp.options.MultiprocessingOptions(here, {here}, f'{here}'),
+            multiprocessing_options=ocp.options.MultiprocessingOptions(index, {index}, f'{index}'),
         )
         self._manager = ocp.CheckpointManager(self._folder, options=options)
 
@@ -206,14 +206,14 @@ class Checkpoints:
 
         The hash is verified after the last array, so results must not be used before then.
         """
-        expected, digest = self.content(step)['params'], hashlib.sha256()
+        saved_hash, digest = self.content(step)['params'], hashlib.sha256()
         with self._reading(step, 'params'):
             self._check_files(step, 'params')
         for name, like in sorted(named_leaves(like_params).items()):
             array = self._array(step, name, like)
             add_leaf(digest, name, array)
             yield name, array
-        if digest.hexdigest() != expected:
+        if digest.hexdigest() != saved_hash:
             raise DamagedCheckpoint(step, 'params: not what was saved or asked for')
 
     def close(self) -> None:
@@ -345,9 +345,9 @@ def retained_steps(
     """The steps to keep: the latest `keep`, the best, and those that `averaged_steps` will name."""
     last, every = average
     ascending = sorted(steps)
-    averaged = [step for step in ascending if step % every == 0][-last:] if last else []
+    to_average = [step for step in ascending if step % every == 0][-last:] if last else []
     lowest = best_step({step: costs.get(step) for step in ascending})
-    return {*ascending[-keep:], *averaged} | ({lowest} if lowest is not None else set())
+    return {*ascending[-keep:], *to_average} | ({lowest} if lowest is not None else set())
 
 
 def averaged_steps(newest: int, last: int, every: int) -> list[int]:

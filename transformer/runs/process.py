@@ -113,10 +113,10 @@ def _cores() -> int | None:
 
 def _revision() -> str | None:
     """The commit of this code, with a + if tracked files differ from it; None outside a git checkout."""
-    here = pathlib.Path(__file__).parent
+    folder = pathlib.Path(__file__).parent
 
     def git(*words: str) -> str:
-        done = subprocess.run(('git', '-C', str(here), *words), capture_output=True, text=True, check=True)
+        done = subprocess.run(('git', '-C', str(folder), *words), capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     try:

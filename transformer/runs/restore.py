@@ -164,20 +164,20 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
         steps = checkpoints.steps()
         # With too few checkpoints, the error names the first steps that could be averaged.
         newest = max(steps) if max(steps) > (last - 1) * every else last * every
-        wanted = checkpoint.averaged_steps(newest, last, every)
-        if missing := sorted(set(wanted) - set(steps)):
+        to_average = checkpoint.averaged_steps(newest, last, every)
+        if missing := sorted(set(to_average) - set(steps)):
             raise ConfigError(
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
                 f'{", ".join(map(str, steps))}; train.average_last and average_every keep what they need'
             )
-        saved = mean(checkpoints, wanted, models.parameter_shapes(config))
+        saved = mean(checkpoints, to_average, models.parameter_shapes(config))
     averages = Checkpoints(folder / AVERAGE, 1)
     try:
         # Always step 0, so that a new average replaces the last.
         averages.save(0, saved.params, None, saved.meta)
     finally:
         averages.close()
-    return wanted
+    return to_average
 
 
 def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
@@ -241,8 +241,8 @@ def _open_choice(config: Config, folder: epath.Path, choice: str) -> Iterator[tu
         raise ConfigError(f'{folder}: has no average; run.py average makes one')
     with _open_checkpoints(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
         steps, latest = checkpoints.steps(), checkpoints.latest()
-        named = {'average': 0, 'latest': latest, 'best': checkpoints.best() or latest}
-        step = named.get(name, int(name) if name.isdecimal() else None)
+        by_name = {'average': 0, 'latest': latest, 'best': checkpoints.best() or latest}
+        step = by_name.get(name, int(name) if name.isdecimal() else None)
         if step not in steps:
             raise ConfigError(
                 f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average or one of the '

@@ -41,10 +41,10 @@ def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | 
     if init_from is None:
         record = run.start() if run else None
         return Start(record, run.codec) if record else None
-    other = _read(config, init_from)
+    new_start = _read(config, init_from)
     if run:
-        workdir.check_start(run, other.record)
-    return other
+        workdir.check_start(run, new_start.record)
+    return new_start
 
 
 def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
@@ -136,6 +136,6 @@ def _check_tokenizer(config: Config, run: Run, init_from: str) -> None:
             raise ConfigError(
                 f'{option}={ours!r}: --init_from={init_from} brings its tokenizer, which has {theirs!r}'
             )
-    named = data.tokenizer_model
-    if named and tokenizers.read_given(data, ('source', 'target')).sha256 != codec.sha256:
-        raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
+    file = data.tokenizer_model
+    if file and tokenizers.read_given(data, ('source', 'target')).sha256 != codec.sha256:
+        raise ConfigError(f'data.tokenizer_model={file}: --init_from={init_from} brings another tokenizer')
