@@ -6,8 +6,8 @@ Axis letters, in annotations and einsum:
 
     B batch           S, T source, target positions      Q, K query, key positions
     H heads           C = d_k, E = d_v                   D = d_model, F = d_ff
-    V vocabulary      W hypotheses (beams)               L output length, or a state's
-    M microbatches    R rows, as of B·W hypotheses      U, G width of a recurrent cell and of its products
+    V vocabulary      W hypotheses (beams)               L output length, also of a state
+    M microbatches    R rows of B·W hypotheses           U, G width of a recurrent cell, of its products
     P places in a cache, L·W
 """
 
@@ -35,7 +35,7 @@ def load(workdir, checkpoint: str = 'scored'):
 def train(config, workdir, on_metrics=None, init_from=None) -> dict:
     """Trains, or resumes, and evaluates: `transformer.train('configs/tiny.py', 'runs/tiny')`.
 
-    Ctrl-C and SIGTERM save and stop.
+    Ctrl-C, SIGTERM and SIGHUP save and stop.
 
     Args:
       config: the path of a config file, or what its `get_config()` returns.

@@ -76,7 +76,7 @@ def _sharding(*axes: str) -> jax.sharding.NamedSharding:
 
 
 def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat: bool = False) -> '_Bounded':
-    """`step(state, batch) -> (state, sums)` over all devices; the new state takes the old one's memory.
+    """Maps `step(state, batch) -> (state, sums)` over all devices; the new state reuses the old one's memory.
 
     Args:
       remat: whether the step rematerialises layers. On the CPUs of several processes XLA stores their
@@ -91,7 +91,7 @@ def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat:
 
 
 def map_sums(step: Callable) -> '_Bounded':
-    """`step(params, batch) -> sums` over all devices."""
+    """Maps `step(params, batch) -> sums` over all devices."""
     mapped = jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, devices=devices())
     return _Bounded(mapped, lambda outputs: outputs)
 

@@ -38,7 +38,7 @@ class Origin(NamedTuple):
     Attributes:
       name: best, latest, average or a step; an ensemble's names are separated by commas.
       steps: the steps of the checkpoints.
-      tokens: the number trained on, up to the checkpoint with the most.
+      tokens: the number of tokens trained on; an ensemble's largest number.
     """
 
     name: str
@@ -183,7 +183,7 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
 def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
     """Computes the mean of the parameters of several steps (§6.1), equal to `numpy.mean`'s.
 
-    Beside the mean, only one array of one checkpoint is in memory at a time. `meta` is the last step's, with
+    Besides the mean, only one array of one checkpoint is in memory at a time. `meta` is the last step's, with
     all steps and their parameters' fingerprints added. A missing or damaged step raises DamagedCheckpoint.
     """
     contents = {step: checkpoints.content(step) for step in steps}

@@ -184,7 +184,7 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
     directory's config. It never equals the name of the lines that the training itself wrote.
 
     Args:
-      config: of the evaluation.
+      config: the evaluation's config.
       of: a split, or the name of a file.
     """
     own, options = configs.evaluation_options(run.config), configs.evaluation_options(config)

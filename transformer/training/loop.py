@@ -42,7 +42,7 @@ class Progress:
     tokens: int = 0  # the sum of all weights
     seconds: float = 0.0
     best: float | None = None  # the lowest cost on dev so far
-    stale: int = 0  # evaluations since that one
+    stale: int = 0  # evaluations since the last improvement
 
     def judged(self, cost: float | None) -> 'Progress':
         """The progress after an evaluation; a cost that is no finite number is no improvement."""
@@ -178,7 +178,7 @@ class _Window:
         self._began = time.monotonic()
 
     def progress(self) -> Progress:
-        """The progress at the last `close`, with the seconds until now."""
+        """The progress at the last `close`, but with the seconds until now."""
         since = time.monotonic() - self._counted
         return dataclasses.replace(self._done, seconds=self._done.seconds + since)
 
