@@ -63,6 +63,15 @@ def train(call: Call) -> int:
     except loop.Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
+    except RuntimeError as error:
+        # XLA's words on CPUs and GPUs, and on TPUs.
+        words = re.search('(?:ran )?out of memory[^\n]*', str(error), re.IGNORECASE)
+        if not words:
+            raise
+        raise ConfigError(
+            f'{words[0]} Try a smaller data.batch_tokens, a larger train.accumulate '
+            f'({config.train.accumulate} now, at most {config.train.microbatches}) or model.remat=True'
+        ) from error
     print_scores(config, result['scores'])
     if parallel.is_primary():
         if show := task_of(config).show:

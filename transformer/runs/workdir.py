@@ -89,7 +89,7 @@ def claim(
     manifest: Mapping[str, object],
     init_from: dict[str, object] | None = None,
 ) -> Run:
-    """Creates a work directory; an existing one must have the same config, data and warm start.
+    """Creates a work directory; one with a checkpoint must have the same config, data and warm start.
 
     Args:
       init_from: the other run whose parameters the training starts from, as `warm_start.Start.record`.
@@ -117,11 +117,18 @@ def check_claim(
 ) -> None:
     """Raises ConfigError if `claim` would; changes nothing."""
     if (folder / 'config.json').exists():
-        run = Run.open(folder)
-        check_same(run, config, manifest)
-        check_start(run, init_from)
+        if _holds_work(folder):
+            run = Run.open(folder)
+            check_same(run, config, manifest)
+            check_start(run, init_from)
     elif folder.exists() and any(p.name[0] != '.' and p.name not in _FIRST for p in folder.iterdir()):
         raise ConfigError(f'{folder}: not empty and holds no config.json; choose another --workdir')
+
+
+def _holds_work(folder: epath.Path) -> bool:
+    """Whether there is a checkpoint or a result; if there is none, any config is accepted."""
+    names = 'checkpoints/*', 'damaged', 'result.json'
+    return any(True for name in names for _ in folder.glob(name))
 
 
 def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
