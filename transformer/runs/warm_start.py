@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 from etils import epath
 
+from transformer import config as configs
 from transformer.config import Config, ConfigError
 from transformer.data import tokenizer as tokenizers
 from transformer.data.codec import Codec
@@ -38,11 +39,13 @@ def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | 
         its start.
     """
     run = Run.open(folder) if (folder / 'config.json').exists() else None
+    begun = workdir.holds_work(folder)
     if init_from is None:
-        record = run.start() if run else None
+        resumes = run and (begun or not configs.differences(run.config, config, free=False))
+        record = run.start() if resumes else None
         return Start(record, run.codec) if record else None
     new_start = _read(config, init_from)
-    if run:
+    if run and begun:
         workdir.check_start(run, new_start.record)
     return new_start
 

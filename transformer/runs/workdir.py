@@ -117,7 +117,7 @@ def check_claim(
 ) -> None:
     """Raises ConfigError if `claim` would; changes nothing."""
     if (folder / 'config.json').exists():
-        if _holds_work(folder):
+        if holds_work(folder):
             run = Run.open(folder)
             check_same(run, config, manifest)
             check_start(run, init_from)
@@ -125,7 +125,7 @@ def check_claim(
         raise ConfigError(f'{folder}: not empty and holds no config.json; choose another --workdir')
 
 
-def _holds_work(folder: epath.Path) -> bool:
+def holds_work(folder: epath.Path) -> bool:
     """Whether there is a checkpoint or a result; if there is none, any config is accepted."""
     names = 'checkpoints/*', 'damaged', 'result.json'
     return any(True for name in names for _ in folder.glob(name))
