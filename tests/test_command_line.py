@@ -29,6 +29,7 @@ from transformer.actions.load import LoadedModel, load
 from transformer.cli import flags, main
 from transformer.cli.commands import COMMANDS
 from transformer.config import ConfigError, declare
+from transformer.config.foreign_names import OURS
 from transformer.data import text_input
 from transformer.inference import generate
 from transformer.runs import owner, restore
@@ -165,9 +166,8 @@ def test_a_wrong_call(capfd, tmp_path, argv, parts):
         ('modle.positions', 'model.positions'),
         ('positions', 'model.positions'),
         ('train.beam', 'decode.beam'),
-        ('train.warmup', 'train.warmup_steps'),
+        ('train.warmup_step', 'train.warmup_steps'),
         ('train.optimizer', None),
-        ('data.lr', None),
     ],
 )
 def test_only_what_is_near_is_suggested(written, meant):
@@ -175,6 +175,42 @@ def test_only_what_is_near_is_suggested(written, meant):
         declare.check_name(configs.OPTIONS, written)
     hint = f'; did you mean {meant!r}?' if meant else ''
     assert str(error.value) == f'{written}: no such option{hint}'
+
+
+@pytest.mark.parametrize(
+    ('word', 'parts'),
+    [
+        ('--config.lr=1', ['lr', 'train.lr_constant', 'train.peak_lr']),
+        ('--config.train.epochs=3', ['train.epochs', 'train.steps']),
+        ('--config.train.batch-size=3', ['train.batch-size', 'data.batch_tokens']),
+        ('--config.model.num_heads=4', ['model.num_heads', 'model.h']),
+        ('--config.model.dropout=0.1', ['model.dropout', 'model.P_drop']),
+        ('--num_layers=2', ['--num_layers', '--config.model.N=']),
+        ('--model.h=2', ['--model.h', '--config.model.h=']),
+        ('--max_len=2', ['--config.model.max_len=', '--config.data.max_len=']),
+        ('--workdr=w', ['--workdr', '--workdir']),
+    ],
+)
+def test_names_of_other_libraries_and_of_options_lead_to_ours(capfd, word, parts):
+    line = fails(capfd, word)
+    for part in parts:
+        assert part in line
+
+
+def test_every_foreign_name_means_an_option():
+    for name, ours in OURS.items():
+        for key in ours.split(' or '):
+            assert key in configs.OPTIONS
+        assert name not in {key.rpartition('.')[2] for key in configs.OPTIONS}
+
+
+def test_options_of_decoding_have_short_names():
+    parsed = flags.parse(['run.py', 'translate', '--beam=7', '--temperature=0.5'], main.run_py(['run.py']))
+    assert parsed.changes == {'decode.beam': 7, 'decode.temperature': 0.5}
+
+
+def test_a_file_as_a_word_leads_to_standard_input(capfd):
+    assert 'translate < a.en' in fails(capfd, 'translate', 'a.en')
 
 
 def chosen(argv: Sequence[str], caplog) -> tuple[configs.Config, list[str]]:

@@ -106,6 +106,7 @@ def command_of(name: str, declared: commands.Command) -> Command:
         declared.examples,
         ('FILE...',) if declared.reads == 'files' else (),
         declared.note,
+        declared.reads == 'lines',
     )
 
 
@@ -173,6 +174,7 @@ COMMANDS = {
             '{} score-pairs --workdir=FOLDER --contrast < FILE',
         ),
         note=commands.ENSEMBLE,
+        reads_lines=True,
     ),
     'config': Command(
         "Print the resolved config, or what differs from the paper's base.",

@@ -1,5 +1,6 @@
 """Reads the command line of a program: its command, flags, and changes of the config."""
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +12,12 @@ from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
 from transformer.config.files import read_config_file
 from transformer.config.flag import Flag
+from transformer.config.foreign_names import OURS
 
 DEFAULT_CONFIG = 'configs/tiny.py'
 _CHANGE = re.compile(r'--?config\.([^=]+)(?:=(.*))?', re.DOTALL)
+_DECODING = {key.rpartition('.')[2]: key for key in configs.OPTIONS if key.startswith('decode.')}
+_SHORT = re.compile(rf'--?({"|".join(_DECODING)})(?:=(.*))?', re.DOTALL)
 
 
 class Command(NamedTuple):
@@ -30,6 +34,7 @@ class Command(NamedTuple):
     examples: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     note: str = ''
+    reads_lines: bool = False  # of standard input
 
 
 class Program(NamedTuple):
@@ -64,6 +69,9 @@ def parse(argv: Sequence[str], program: Program) -> Call:
     values = _define(program.flags)
     try:
         words = values([argv[0], *rest])[1:]
+    except flags.UnrecognizedFlagError as error:
+        hint = _flag_hint(error.flagname, program, with_config)
+        raise ConfigError(f'--{error.flagname}: no such flag{hint}') from None
     except flags.Error as error:
         raise ConfigError(str(error).strip().splitlines()[0]) from None
     name = program.default if set(program.commands) == {''} or not words else words.pop(0)
@@ -79,12 +87,23 @@ def parse(argv: Sequence[str], program: Program) -> Call:
     if len(words) != len(command.words) and not several:
         expected = ' and '.join(command.words) or 'only flags, which begin with --'
         problem = ', '.join(map(repr, words)) or 'nothing'
-        raise ConfigError(f'{problem}: {title} takes {expected}')
+        hint = f'; it reads standard input: {title} < {words[0]}' if command.reads_lines else ''
+        raise ConfigError(f'{problem}: {title} takes {expected}{hint}')
     if not with_config:
         return Call(name, tuple(words), values, '', {})
     call = Call(name, tuple(words), values, values.config or _default_config(values), changes)
     _check_config(call, command)
     return call
+
+
+def _flag_hint(name: str, program: Program, with_config: bool) -> str:
+    """Suggests the option of the config that a flag names, or a similar flag."""
+    keys = [key for key in configs.OPTIONS if name in (key, key.rpartition('.')[2])] if with_config else []
+    if with_config and name in OURS:
+        keys = OURS[name].split(' or ')
+    near = [f'--config.{key}=VALUE' for key in keys]
+    near = near or [f'--{flag}' for flag in difflib.get_close_matches(name, program.flags, n=1)]
+    return f'; did you mean {" or ".join(near)}?' if near else ''
 
 
 def _default_config(values: flags.FlagValues) -> str:
@@ -125,11 +144,13 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
     """The words of a call without its changes of the config, and these, by option."""
     rest, changes, left = [], {}, iter(words)
     for word in left:
-        match = _CHANGE.fullmatch(word)
+        # Options of decoding have short names too: --beam=8.
+        match = _CHANGE.fullmatch(word) or _SHORT.fullmatch(word)
         if not match:
             rest.append(word)
             continue
         key, value = match.groups()
+        key = _DECODING.get(key, key)
         key = declare.check_name(configs.OPTIONS, key)
         changes[key] = declare.parse_value(configs.OPTIONS, key, next(left, '') if value is None else value)
     return rest, changes

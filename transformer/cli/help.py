@@ -31,7 +31,8 @@ def _help_of_command(program: Program, name: str) -> str:
         lines += ['', *_wrap(f'Every option of the config: `{program.name} config` shows them.')]
     elif command.options:
         taken = ', '.join(f'{o}*' if o.endswith('.') else o for o in command.options)
-        lines += ['', *_wrap(f'Options of the config, given as --config.GROUP.OPTION=VALUE: {taken}')]
+        short = ' (of decode also as --OPTION=VALUE)' if 'decode.' in command.options else ''
+        lines += ['', *_wrap(f'Options of the config, given as --config.GROUP.OPTION=VALUE{short}: {taken}')]
     if command.note:
         lines += ['', *_wrap(command.note)]
     if command.examples:

@@ -1,5 +1,6 @@
 """Runs a program of the command line: its help or one command, with an exit status."""
 
+import importlib.metadata
 import logging
 import os
 import sys
@@ -22,6 +23,9 @@ def run_program(argv: Sequence[str], program: Program) -> int:
         # The help does not depend on the rest of the call being right.
         if {'--help', '-h', '--helpfull', '--helpshort'} & set(argv[1:]) or 'help' in argv[1:2]:
             print(help_text(argv, program), end='')
+            return 0
+        if '--version' in argv[1:]:
+            print(f'transformer {importlib.metadata.version("transformer")}')
             return 0
         call = parse(argv, program)
         return program.commands[call.command].run(call) or 0

@@ -12,6 +12,8 @@ import types
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from transformer.config.foreign_names import OURS
+
 
 class ConfigError(ValueError):
     """A user's mistake, reported in one line that names the option, its value and the choices."""
@@ -103,7 +105,7 @@ def check_name(table: Declared, key: str) -> str:
     for present, field in table.items():
         if present.startswith(f'{part}.') and name in field.metadata['once']:
             return present
-    raise ConfigError(f'{key}: no such option{_nearest(key, table)}')
+    raise ConfigError(f'{key}: no such option{nearest(key, table)}')
 
 
 def check_value(table: Declared, key: str, value: object) -> object:
@@ -212,9 +214,11 @@ def markdown(table: Declared) -> str:
     return '\n'.join(lines) + '\n'
 
 
-def _nearest(key: str, table: Declared) -> str:
-    """Suggests the same name in another group, else a similar name in the same group, else in any group."""
+def nearest(key: str, table: Declared) -> str:
+    """Suggests our name for another library's, the same name in another group, or a similar name."""
     part, _, name = key.rpartition('.')
+    if name.replace('-', '_').lower() in OURS:
+        return f'; here it is {OURS[name.replace("-", "_").lower()]}'
     names = {known.rpartition('.')[2]: known for known in table}
     candidates = names if name in names else {n: k for n, k in names.items() if k.startswith(f'{part}.')}
     return _suggestion(name, candidates) or _suggestion(name, names)

@@ -33,7 +33,7 @@ def lines(path: epath.Path) -> Iterator[str]:
         try:
             yield line.removesuffix(b'\r').decode()
         except UnicodeDecodeError:
-            raise ConfigError(f'{path}: line {number} is not UTF-8') from None
+            raise _not_utf8(path, number) from None
 
 
 def whole(path: epath.Path) -> str:
@@ -43,7 +43,13 @@ def whole(path: epath.Path) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         line = 1 + content.count(b'\n', 0, error.start)
-        raise ConfigError(f'{path}: line {line} is not UTF-8') from None
+        raise _not_utf8(path, line) from None
+
+
+def _not_utf8(path: epath.Path, line: int) -> ConfigError:
+    return ConfigError(
+        f'{path}: line {line} is not UTF-8; if it is Latin-1: iconv -f latin1 -t utf-8 {path.name}'
+    )
 
 
 def origin(path: epath.Path, name: str) -> Origin:
