@@ -1,4 +1,4 @@
-"""The task of masked words: a batch's hidden pieces, their loss, and scores on fixed masks."""
+"""Masked language modelling with an encoder: data, loss and scores."""
 
 from etils import epath
 from jaxtyping import Array
@@ -19,12 +19,12 @@ from transformer.tasks.masked.predict import GAP, embed, fill, gapped, predictio
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
-# Gaps of the source that an evaluation fills at most, and that are shown after training.
+# The most gaps that an evaluation fills, and how many are shown after training.
 MOST_GAPS, SHOWN = 1000, 4
 
 
 def reading(data: Data) -> Reading:
-    """One field, of one language or none."""
+    """One text field, in one language or none."""
     options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_pairs')
     return Reading({'text': Text(data.language, 'data.language')}, options)
 
@@ -35,7 +35,7 @@ def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
-    """Texts in rows, of which pieces are hidden; outside training, texts that are too long are cut."""
+    """Rows of texts with hidden pieces; outside training, cut to the table of learned positions."""
     data, train, training = config.data, config.train, split == 'train'
     texts = dataset.splits[split]
     if config.model.positions == 'learned' and not training:
@@ -45,13 +45,13 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Cross-entropy of the hidden pieces."""
+    """Cross-entropy of the hidden pieces, with label smoothing in training."""
     batch = losses.all_rows(batch)
     return likelihood.cross_entropy_sums(config, params, batch, key, batch['target'], batch['weight'])
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
-    """Scores the hidden pieces, and the forms in gaps where the source knows which form is right."""
+    """Scores the hidden pieces and, if the text's source can make gaps, the forms chosen for them."""
     rows = batches(trained.config, dataset, split)
     scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows)
     filled = fill_gaps(trained, dataset, split, MOST_GAPS)
@@ -63,14 +63,14 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
 
 
 def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list[tuple[Gap, str]]:
-    """Gaps in a split's texts, each with the likeliest of its forms; none where the source has no gaps.
+    """Chooses the likeliest form for each gap in a split's texts; [] if the source makes no gaps.
 
-    Forms of several pieces are left out, and gaps whose right form is one of them.
+    Forms of several pieces are ignored, and so are gaps whose right form has several pieces.
     """
     data, encode = trained.config.data, trained.codec.encode
     find = reader.READERS[data.source].gaps(reading(data))
     gaps = [gap for text in dataset.texts(split)['text'] for gap in find(text, GAP)] if find else []
-    # A form begins a word: alone its first piece is what it is in the text.
+    # A form is a whole word, so it has the same pieces alone as in the text.
     pieces = {form: encode(form)[:-1] for gap in gaps for form in gap.forms}
     gaps = [gap for gap in gaps if len(pieces[gap.right]) == 1][:most]
 
@@ -84,7 +84,7 @@ def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
-    """A few gaps, each with the form that the model chose."""
+    """Shows a few gaps, each with the form that the model chose."""
     split = 'test' if 'test' in dataset.splits else 'dev'
     filled = fill_gaps(trained, dataset, split, SHOWN)
     return Shown([line for gap, form in filled for line in (f'  {gap.text}', f'    {form}')])
