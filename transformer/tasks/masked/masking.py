@@ -20,7 +20,7 @@ def hide(
     """Chooses a share of each row's pieces, never an end, and replaces most of them.
 
     Args:
-      rate: the share; at least one piece of each row is chosen.
+      rate: the share; at least one piece, if the row has any.
       size: the number of pieces of the tokenizer.
       bits: random bits per position: to choose pieces, to choose how to replace each, and by which piece.
 
