@@ -1,6 +1,6 @@
-"""Sensitivity: how a table's agreement with the paper depends on an option, from sweeps that differ in it.
+"""Sensitivity: how a table's agreement with the paper depends on an option in which sweeps differ.
 
-Only runs that all the sweeps have are counted, so that neither seeds nor rows make a difference.
+Only rows and seeds that all sweeps have are counted.
 """
 
 import dataclasses
@@ -17,11 +17,11 @@ from experiments.tables import scales
 from transformer import config as configs
 from transformer.config import ConfigError
 
-Sweeps = Mapping[str, tuple[runs.Sweep, Comparison]]  # with the comparison of their rows, by folder
+Sweeps = Mapping[str, tuple[runs.Sweep, Comparison]]  # each with the comparison of its rows, by folder
 
 
 def columns(sweeps: Sweeps) -> tuple[list[Column], list[str]]:
-    """A line for each sweep with its correlations, and notes."""
+    """The columns of a table with a row for each sweep and its correlations, and the notes."""
     options = _options(sweeps)
     (first, comparison), compared = next(iter(sweeps.values())), [each for _, each in sweeps.values()]
     folders = ', '.join(sweeps)
@@ -63,7 +63,7 @@ def columns(sweeps: Sweeps) -> tuple[list[Column], list[str]]:
 
 
 def _options(sweeps: Sweeps) -> list[Column]:
-    """The options in which the sweeps differ, which have the same table and scale."""
+    """The options in which the sweeps differ; raises ConfigError if table or scale differ."""
     (folder, (first, _)), *others = sweeps.items()
     for other, (sweep, _) in others:
         if (sweep.table, sweep.scale) != (first.table, first.scale):
@@ -92,16 +92,16 @@ def _base_seeds(comparison: Comparison) -> set[int]:
 
 
 def _restrict(comparison: Comparison, seeds: Sequence[int]) -> Comparison:
-    """The same rows with some of their seeds."""
-    of = lambda row: tuple(run for run in row.done if run.pair in seeds)
-    rows = tuple(dataclasses.replace(row, done=of(row)) for row in comparison.rows)
+    """The same comparison with only some seeds."""
+    chosen = lambda row: tuple(run for run in row.done if run.pair in seeds)
+    rows = tuple(dataclasses.replace(row, done=chosen(row)) for row in comparison.rows)
     return dataclasses.replace(comparison, rows=rows)
 
 
 def _shared(
     compared: Sequence[Comparison], score: tables.Score, seeds: Sequence[int]
 ) -> tuple[list[list[Difference]], int]:
-    """Each sweep's differences, of the rows that have all seeds in all sweeps; and how many these are."""
+    """Each sweep's differences in the rows that have all seeds in all sweeps, and the number of such rows."""
     every = [differences.differences(each, score) for each in compared]
     complete = lambda pair: pair.paper is not None and len(pair.by_seed) == len(seeds)
     rows = set.intersection(*({name for name, pair in each.items() if complete(pair)} for each in every))
