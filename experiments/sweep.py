@@ -213,8 +213,8 @@ COMMANDS = {
         examples=('{} plan --table=3 --scale=paper', '{} plan --scale=grammar --time --memory'),
     ),
     'rows': Command(
-        'Print the changes of each row: at --scale; or else at the scales paper, multi30k and grammar, or, '
-        'if the table is written for another scale, at that scale.',
+        'Print the changes of each row at --scale. Default: paper, multi30k and grammar if the table is '
+        "written for one of them; if not, the table's own scale.",
         print_rows,
         ('table', 'rows', 'scale', 'format'),
         examples=('{} rows --table=3', '{} rows --table=further --scale=grammar'),
