@@ -207,7 +207,7 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
 
 def _finished(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
     if not (folder / 'result.json').exists():
-        raise ConfigError(f'{folder}: has no result.json; a training writes one at its end')
+        raise ConfigError(f'{folder}: holds no result.json; a training writes one at its end')
     result, config = _read(folder, split)
     if split not in result['scores']:
         there = f'scores of {", ".join(result["scores"])}' if result['scores'] else 'no scores'
