@@ -1,4 +1,4 @@
-"""Measures the code's speed and memory on this machine, and prints them beside their targets.
+"""Measures the code's speed and memory on this machine, and prints them beside their aims.
 
     python -m experiments.benchmark COMMAND
 
@@ -63,7 +63,7 @@ def _config_of_file(name: str) -> ConfigDict:
     return importlib.import_module(f'configs.{name}').get_config()
 
 
-# The models of `train`: their config, and the target for our speed over PyTorch's in float32.
+# The models of `train`: their config, and the aim for our speed over PyTorch's in float32.
 MODELS = {
     'base': (functools.partial(configs.config_dict, SIZES), 2.3),
     'run': (functools.partial(_config_of_file, 'tiny'), 2.5),

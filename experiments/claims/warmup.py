@@ -63,7 +63,8 @@ def measure(seed: int) -> dict:
         config = config_of(MODEL | {'model.norm': norm, 'train.seed': seed})
         order = task_of(config).batches(config, prepared(config_of(MODEL)), 'train')
         schedule = lambda warmup, rate: {'train.peak_lr': rate, 'train.warmup_steps': warmup}
-        schedules = [rates(replace(config, schedule(*each))) for each in itertools.product(WARMUPS, RATES)]
+        grid = itertools.product(WARMUPS, RATES)
+        schedules = [rates(replace(config, schedule(warmup, rate))) for warmup, rate in grid]
         first = initial_state(config)
         copies = lambda x: jnp.broadcast_to(x, (len(schedules), *x.shape)).copy()
         params, state = jax.tree.map(copies, (first.params, first.optimizer))

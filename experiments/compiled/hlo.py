@@ -131,9 +131,9 @@ def _plain(program: Program, inside: Mapping[str, Instruction], name: str) -> In
     fused = program.computations[instruction.called[0]]
     root = fused[program.roots[instruction.called[0]]]
     parameters = [fused[operand] for operand in root.operands]
-    if any(each.operation != 'parameter' for each in parameters):
+    if any(parameter.operation != 'parameter' for parameter in parameters):
         return instruction
-    places = (int(_WHOLE.match(each.text)[1]) for each in parameters)
+    places = (int(_WHOLE.match(parameter.text)[1]) for parameter in parameters)
     return root._replace(operands=tuple(instruction.operands[place] for place in places))
 
 

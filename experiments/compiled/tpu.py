@@ -125,16 +125,16 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
     name = parsed.entry
     if of_step:
         # The costliest loop is that of all sentences, with caches for the longest outputs.
-        instructions = (each for inside in parsed.computations.values() for each in inside.values())
-        bodies = [each.called[0] for each in instructions if each.trips is None]
+        instructions = (i for computation in parsed.computations.values() for i in computation.values())
+        bodies = [instruction.called[0] for instruction in instructions if instruction.trips is None]
         name = max(bodies, key=lambda body: sum(cycles for cycles, _, _ in _cycles(parsed, body)))
     # XLA's count for TPUs includes the padding of arrays; it exists only for whole programs.
     counts = hlo.counted(parsed, name) if of_step else program.cost_analysis()
     repeated = functools.partial(hlo.repeated, parsed, name)
     by_cycles = sorted(_cycles(parsed, name), reverse=True)
-    cycles = sum(each[0] for each in by_cycles)
+    cycles = sum(count for count, _, _ in by_cycles)
     kinds = ('argument', 'output', 'alias', 'temp', 'generated_code')
-    operations = (_COLLECTIVE.fullmatch(each.operation) for _, each, _ in _executed(parsed, name))
+    operations = (_COLLECTIVE.fullmatch(i.operation) for _, i, _ in _executed(parsed, name))
     return Cost(
         counts['flops'] + repeated('flops'),
         counts['bytes accessed'] + repeated('bytes accessed'),

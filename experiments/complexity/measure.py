@@ -33,7 +33,7 @@ def everything(d: int, longest: int, limit: int) -> dict[str, object]:
       limit: the bytes of memory above which a program is not run.
     """
     start = time.perf_counter()
-    found = {
+    measured = {
         'd_model': d,
         'longest': longest,
         'limit': limit,
@@ -42,7 +42,7 @@ def everything(d: int, longest: int, limit: int) -> dict[str, object]:
         'paths': list(_paths()),
     }
     seconds, today = round(time.perf_counter() - start, 1), datetime.date.today().isoformat()
-    return {'date': today, 'seconds': seconds, 'environment': process.environment()} | found
+    return {'date': today, 'seconds': seconds, 'environment': process.environment()} | measured
 
 
 def _layers(d: int, longest: int, limit: int) -> Iterable[Record]:

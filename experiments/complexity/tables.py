@@ -47,7 +47,7 @@ def by_length(records: Sequence[Record], key: str) -> dict[int, float]:
 
 
 def crossings(found: Mapping) -> dict[int, float | None]:
-    """The n at which self-attention comes to need more FLOPs than recurrence, by d."""
+    """The n above which self-attention needs more FLOPs than recurrence, by d."""
     curve = lambda records, name: by_length(of(records, name, 'forward'), 'flops')
     crossed = {}
     for d in sorted({record['d'] for record in found['layers']}):

@@ -117,7 +117,7 @@ def _score_columns(comparison: Comparison, score: Score, tests: SentenceTests) -
     ]
     if measure.significance:
         counts = [len(tests.get(row.row.name, ())) * several for row in comparison.rows]
-        worst = ['mixed' if each['runs_disagree'] else _text(each['p_greatest'], _p) for each in records]
+        worst = ['mixed' if r['runs_disagree'] else _text(r['p_greatest'], _p) for r in records]
         shown += [column('p seeds', 'p_over_seeds', _p), Column('p sentences', 'score', worst, counts)]
     return shown
 
@@ -157,7 +157,7 @@ def _costs(comparison: Comparison) -> list[Column]:
     papers = [row.row.paper for row in comparison.rows]
 
     def texts(numbers: Sequence[dict], key: str, form: str, unit: str = '', divisor: float = 1) -> list[str]:
-        return [_text(each.get(key), lambda value: f'{value / divisor:{form}}{unit}') for each in numbers]
+        return [_text(of_row.get(key), lambda n: f'{n / divisor:{form}}{unit}') for of_row in numbers]
 
     columns = {
         'params': texts(papers, 'params', 'g', 'M'),

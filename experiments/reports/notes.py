@@ -130,7 +130,7 @@ def _other_tokenizers(comparison: Comparison) -> Iterator[str]:
     pairs = differences.pairs(comparison)
     others = [row.row.name for row, base in pairs if results.have_other_tokenizers(row, base)]
     measures = [score.measure for score in comparison.scores]
-    if names := ', '.join(f'Δ{each.heading}' for each in measures if others and each.path in PER_TOKEN):
+    if names := ', '.join(f'Δ{m.heading}' for m in measures if others and m.path in PER_TOKEN):
         rows = ', '.join(others)
         yield f'Rows with another tokenizer than {comparison.base}, whose {names} compare nothing: {rows}'
 

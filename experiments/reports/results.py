@@ -88,13 +88,13 @@ class Comparison:
 
 def have_other_tokenizers(row: Measured, other: Measured) -> bool:
     """Whether two rows have different tokenizers, or tokenizers made with different options."""
-    done = [run for each in (row, other) for run in each.done[:1]]
-    manifests = [run.manifest() for run in done]
-    if len(done) == 2 and None not in manifests:
+    runs_of_both = [run for measured in (row, other) for run in measured.done[:1]]
+    manifests = [run.manifest() for run in runs_of_both]
+    if len(manifests) == 2 and None not in manifests:
         return len({manifest['tokenizer_sha256'] for manifest in manifests}) == 2
     # A run that starts from another run uses that run's tokenizer.
-    starts = {(run.result.get('init_from') or {}).get('params_sha256') for run in done}
-    options = [[configs.flatten(each.config)[key] for key in _TOKENIZER] for each in (row, other)]
+    starts = {(run.result.get('init_from') or {}).get('params_sha256') for run in runs_of_both}
+    options = [[configs.flatten(measured.config)[key] for key in _TOKENIZER] for measured in (row, other)]
     return options[0] != options[1] or len(starts) == 2
 
 
@@ -178,8 +178,8 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
         raise ConfigError(f'--base={base}: choose one of {", ".join(names)}')
     tasks = {config.train.task: name for name, (_, config) in read.items()}
     if len(tasks) > 1:
-        found = ' and '.join(f'{name} has train.task={task}' for task, name in tasks.items())
-        raise ConfigError(f'{found}: runs of different tasks cannot be compared')
+        runs_by_task = ' and '.join(f'{name} has train.task={task}' for task, name in tasks.items())
+        raise ConfigError(f'{runs_by_task}: runs of different tasks cannot be compared')
     of_base = read[base_name][1]
     rows = tuple(
         Measured(
@@ -244,7 +244,7 @@ def _unlike(run: Done, like: Done, split: str, intended: Mapping[str, object]) -
     for key, value in options.items():
         if value != base_options[key] and key not in intended:
             reasons.append(f'{key}={value}, not {base_options[key]}')
-    texts = [_text_checksums(each, split) for each in (run, like)]
+    texts = [_text_checksums(run, split), _text_checksums(like, split)]
     if None not in texts and texts[0] != texts[1] and not any(key.startswith('data.') for key in intended):
         reasons.append('another text')
     return ', '.join(reasons)

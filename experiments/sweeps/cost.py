@@ -88,13 +88,13 @@ def print_plan(
     notes = [f'hours: at {tflops:g} TFLOP/s' if by_speed else 'hours: s/update x steps, without evaluations']
     if topology:
         notes.append(
-            f's/update: the longer of FLOPs and bytes at the peaks of {topology}; GiB a device; both by its '
-            'compiler'
+            f's/update: the longer of FLOPs and bytes at the peaks of {topology}; GiB per device; both by '
+            'its compiler'
         )
     elif not by_speed or with_memory:
         device = jax.devices()[0]
         notes.append(
-            f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})'
+            f's/update and GiB per device: {jax.device_count()} x {device.device_kind} ({device.platform})'
         )
     notes += filter(None, (_other_changes(row, scale, different) for row in rows))
     print(formats.terminal([column for column in columns if any(column.texts)], notes), end='')

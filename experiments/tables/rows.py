@@ -94,14 +94,14 @@ def scores(table: Table, task: contract.Task) -> tuple[Score, ...]:
 
 def _own_score(measure: Measure, task: contract.Task) -> Score:
     path = tuple(measure.path.split('.'))
-    tests = {each.path: each.significance for each in task.measures if each.significance}
+    tests = {m.path: m.significance for m in task.measures if m.significance}
     if measure.significance and path not in tests:
-        testable = ', '.join('.'.join(each) for each in tests) or 'none'
+        testable = ', '.join(map('.'.join, tests)) or 'none'
         raise ConfigError(f'{measure.name}: significance: tested over sentences can be {testable}')
     test = tests[path] if measure.significance else None
     about = measure.name, measure.meaning, path, measure.decimals
-    shown = contract.Measure(*about, heading=measure.name, significance=test)
-    return Score(shown, measure.paper, measure.paper_decimals)
+    with_heading = contract.Measure(*about, heading=measure.name, significance=test)
+    return Score(with_heading, measure.paper, measure.paper_decimals)
 
 
 def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None) -> Row:

@@ -117,15 +117,15 @@ def _check_config(call: Call, command: Command) -> None:
 
 def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
     """Separates the changes of the config, by option, from the other words of a call."""
-    rest, changes, left = [], {}, iter(words)
-    for word in left:
+    rest, changes, words = [], {}, iter(words)
+    for word in words:
         match = _CHANGE.fullmatch(word)
         if not match:
             rest.append(word)
             continue
         key, value = match.groups()
         key = declare.check_name(configs.OPTIONS, key)
-        changes[key] = declare.parse_value(configs.OPTIONS, key, next(left, '') if value is None else value)
+        changes[key] = declare.parse_value(configs.OPTIONS, key, next(words, '') if value is None else value)
     return rest, changes
 
 
@@ -155,10 +155,10 @@ def config(call: Call) -> Config:
         raise ConfigError(f'--config: missing; there is no {call.file} in this folder')
     values = configs.present_values(read_config_file(call.file))
     changed = declare.present_values(configs.OPTIONS, values | call.changes)
-    kept, dropped = declare.drop_unused(configs.OPTIONS, changed, call.changes)
-    resolved = configs.resolve(configs.config_dict(kept))
-    if dropped:
-        options = ', '.join(f'{key}={changed[key]!r}' for key in dropped)
+    used, unused = declare.drop_unused(configs.OPTIONS, changed, call.changes)
+    resolved = configs.resolve(configs.config_dict(used))
+    if unused:
+        options = ', '.join(f'{key}={changed[key]!r}' for key in unused)
         logging.warning('%s: left out, because the command line makes it meaningless: %s', call.file, options)
     return resolved
 

@@ -30,8 +30,8 @@ def _help_of_command(program: Program, name: str) -> str:
     if '' in command.options:
         lines += ['', *_wrap(f'Takes every option of the config; `{program.name} config` lists them.')]
     elif command.options:
-        taken = ', '.join(f'{o}*' if o.endswith('.') else o for o in command.options)
-        lines += ['', *_wrap(f'Takes options of the config, as --config.GROUP.OPTION=VALUE: {taken}')]
+        options = ', '.join(f'{o}*' if o.endswith('.') else o for o in command.options)
+        lines += ['', *_wrap(f'Takes options of the config, as --config.GROUP.OPTION=VALUE: {options}')]
     if command.note:
         lines += ['', *_wrap(command.note)]
     if command.examples:

@@ -66,9 +66,9 @@ class Lines:
             self._changed.wait_for(lambda: len(self._ready) >= CHUNK or self._ended, PAUSE)
             if self._error and not self._ready:
                 raise self._error
-            taken = [self._ready.popleft() for _ in range(min(CHUNK, len(self._ready)))]
+            lines = [self._ready.popleft() for _ in range(min(CHUNK, len(self._ready)))]
             self._changed.notify_all()
-            return taken
+            return lines
 
     def _fill(self, read: Callable[[], bytes]) -> None:
         """Reads lines until the end; runs in the thread."""

@@ -146,8 +146,8 @@ def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
         values, run = call.flags, open_run(call)
         verb_of(run.config, name)
         verb = verb_of(run.config, declared.verb or name)
-        taken = {key: flag for key, flag in declared.flags.items() if key != declared.text}
-        options = {flag.argument or key: values[key].value for key, flag in taken.items()}
+        passed = {key: flag for key, flag in declared.flags.items() if key != declared.text}
+        options = {flag.argument or key: values[key].value for key, flag in passed.items()}
         # Checks the options before the model is loaded.
         verb(without_params(run, call), [], **options)
         one_text = values[declared.text].value if declared.text else None

@@ -40,10 +40,7 @@ def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> DenseBatches:
-    """Batches of images with at most `data.batch_tokens` positions, rounded to whole microbatches.
-
-    An image's positions are its patches and the class token. Outside training images come in order.
-    """
+    """Whole microbatches of at most `data.batch_tokens` positions (patches and class tokens) in total."""
     rows = rows_per_batch(config.data, config.images.positions, config.train.microbatches)
     return DenseBatches(
         dataset.splits[split], rows, config.train.microbatches, config.train.seed, split == 'train'

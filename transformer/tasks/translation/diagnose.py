@@ -64,7 +64,7 @@ def diagnose(
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """All findings; none for a run like the paper's."""
+    """All findings; [] for a run like the paper's."""
     checks = [_test_set, _direction, _references, _lengths, _copies, _truncation]
     if len(evidence.translations) != len(evidence.references):
         checks = checks[:3]  # the others pair each translation with its line
@@ -102,10 +102,10 @@ def _direction(e: Evidence) -> Iterator[Finding]:
         ('translations', e.translations, data.target_language),
     )
     for name, lines, language in sides:
-        seen = _language(lines)
-        if language in _FUNCTION_WORDS and seen not in (None, language):
+        detected = _language(lines)
+        if language in _FUNCTION_WORDS and detected not in (None, language):
             yield Finding(
-                f'the {name} read as {seen}, the config says {language}',
+                f'the {name} read as {detected}, the config says {language}',
                 'a model of the other direction was trained or scored; TFDS, for example, lists (de, en)',
                 'data.source_language and data.target_language, or the names of the files',
             )
