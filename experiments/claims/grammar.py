@@ -30,7 +30,7 @@ from transformer.tokens import EOS, PAD, Batch, Tokens
 SEEDS = 2  # trained with train.seed 0, as in `make run`, and 1
 PAIRS = 150
 ROOM = 24  # positions of a row, enough for every sentence
-BLOCKED = -1e9  # a logit that softmax makes 0
+BLOCKED = -1e9  # added to a logit, it makes the weight 0
 BLOCKABLE = ('encoder/self_attention', 'decoder/cross_attention')
 
 

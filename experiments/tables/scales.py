@@ -49,8 +49,7 @@ SCALES = {
         'train.checkpoint_every': 300,
     }),
     'language': Scale('gpt_grammar'),
-    # A third of the config's updates. h and d_ff are reset: only the Transformer has them, and its row sets
-    # them.
+    # A third of the config's updates. h and d_ff are reset, because only the Transformer's row has them.
     'captions': Scale('multi30k', {
         **{key: configs.OPTIONS[key].default for key in ('model.h', 'model.d_ff')}, 'train.steps': 4000,
     }),

@@ -22,7 +22,7 @@ def of_config(config: Config, *, download: bool = False, given: Codec | None = N
 
 
 def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
-    """The data of a work directory: its copy of dev and test, or, without one or with data.dir, all data."""
+    """The data of a work directory: its copy of dev and test; all data if there is no copy, or a data.dir."""
     if 'data.dir' not in (changes or {}) and (copy := run.copied_data()):
         return copy
     config = restore.changed(run.config, changes or {})

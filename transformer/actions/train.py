@@ -93,7 +93,7 @@ def run_training(
 
 
 def check_best(config: Config) -> None:
-    """Raises ConfigError if the training would not compute `train.best_by`, or not keep what it scores."""
+    """Raises ConfigError if the training would not compute `train.best_by`, or not keep its checkpoints."""
     train, measures = config.train, {measure.name: measure for measure in task_of(config).measures}
     setting = f'train.best_by={train.best_by!r}'
     if train.best_by not in measures:

@@ -14,8 +14,8 @@ def keep_freed_memory() -> None:
     """Makes glibc keep freed memory, unless the environment configures malloc.
 
     On CPUs an update allocates its memory when it begins and frees it when it ends. By default glibc returns
-    the memory to the system, and the next update spends up to a third of a small model's time waiting for
-    new pages. All threads share one heap, because glibc keeps freed memory only in the first heap.
+    the memory to the system, and the next update waits for new pages, up to a third of its time for a small
+    model. All threads share one heap, because glibc keeps freed memory only in the first heap.
     """
     if {'GLIBC_TUNABLES', 'MALLOC_ARENA_MAX'} & set(os.environ):
         return

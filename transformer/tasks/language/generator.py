@@ -35,7 +35,8 @@ def hypotheses(
     """Continues each prompt: the `best` best continuations of beam search, or `samples` samples.
 
     The text includes the prompt; the score does not. The model handles at most `data.row_len` pieces at a
-    time. If a text gets longer, it writes half a row, then reads the new end of the text (no beam search).
+    time: it writes a longer text half a row at a time, and reads the text's new end in between. Beam search
+    refuses longer texts.
 
     Args:
       first: the number of the first prompt; samples depend on it and on `seed`.

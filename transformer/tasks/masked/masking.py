@@ -57,7 +57,7 @@ class MaskedBatches:
     """The batches of a split with hidden pieces, by step.
 
     In training the choice depends on (seed, step, row of the batch), so it differs between epochs. On other
-    splits it depends on (seed, split, row of the split), so the loss on dev is always of the same choice.
+    splits it depends on (seed, split, row of the split), so every loss on dev is over the same pieces.
     """
 
     def __init__(self, batches: TextBatches, rate: float, size: int, seed: int, split: str):

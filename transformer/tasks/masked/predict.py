@@ -31,8 +31,8 @@ def fill(
 ) -> list[list[Hypothesis]]:
     """The likeliest words for the one [MASK] in each text, with their probabilities.
 
-    Only pieces that begin a word are words here; right after a letter or digit, only the other pieces. A text
-    without a [MASK], or with several, gets an empty word, with a warning.
+    Candidates are the pieces that begin a word or, right after a letter or digit, the pieces that do not. A
+    text without a [MASK], or with several, gets an empty word, with a warning.
     """
     texts = as_texts(texts, 'texts')
     results, with_gap = [[Hypothesis('', 0.0)] * best for _ in texts], []

@@ -30,8 +30,8 @@ def attention(
     A query of the decoder is the piece that it predicts there. The keys of its self-attention are the
     pieces that it has read, the start token first.
 
-    A figure draws the attention of `word` and `target_word`. If None, `sentence` is the blog post's, `word`
-    is "it" if the sentence contains it, and `target_word` a pronoun in the translation, else its last word.
+    A figure draws the attention of `word` and `target_word`. If None, `sentence` is the blog post's; `word`
+    is "it", if the sentence has one; `target_word`, given a `word`, is the first pronoun or the last word.
     """
     sentence = ANIMAL.format('tired') if sentence is None else sentence
     # Cut as for a search, because learned positions have no rows beyond.
