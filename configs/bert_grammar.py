@@ -17,7 +17,6 @@ def get_config():
             'model.positions': 'learned',
             'model.max_len': 64,
             'model.activation': 'gelu',
-            'model.vocab_size': 1000,
             'train.task': 'masked',
             'data.source': 'grammar',
             'data.name': None,

@@ -19,7 +19,6 @@ def get_config():
             'model.positions': 'rotary',
             'model.norm': 'pre',
             'model.activation': 'swiglu',
-            'model.vocab_size': 1000,
             'train.task': 'language',
             'data.source': 'grammar',
             'data.name': None,

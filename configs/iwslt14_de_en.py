@@ -19,7 +19,6 @@ def get_config():
             'model.d_ff': 1024,
             'model.h': 4,
             'model.P_drop': 0.3,
-            'model.vocab_size': 10000,
             'data.source': 'text',
             'data.name': None,
             'data.dev': 'valid',

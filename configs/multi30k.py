@@ -20,7 +20,6 @@ def get_config():
             'model.d_ff': 256,
             'model.h': 4,
             'model.P_drop': 0.3,
-            'model.vocab_size': 3000,
             'data.source': 'text',
             'data.name': None,
             'data.dev': 'val',

@@ -30,7 +30,6 @@ def get_config():
             'model.d_model': 128,
             'model.d_ff': 512,
             'model.h': 4,
-            'model.vocab_size': 6000,
             'data.source': 'text',
             'data.name': None,
             'data.train': ','.join(TRAIN),

@@ -17,7 +17,6 @@ def get_config():
             'model.d_model': 128,
             'model.d_ff': 512,
             'model.h': 4,
-            'model.vocab_size': 1800,
             'data.source': 'grammar',
             'data.name': None,
             'data.pieces': 1800,

@@ -15,7 +15,6 @@ def get_config():
         'vit_pictures.py',
         {
             'model.max_len': 50,
-            'model.P_drop': 0.1,
             'images.size': 28,
             'images.pixels': 'grey',
             'images.classes': 10,
@@ -24,6 +23,6 @@ def get_config():
             'data.dev': 'train[90%:]',
             'data.test': 't10k',
             'data.batch_tokens': 64 * 50,
-            'train.steps': 6000,
+            'train.steps': 9000,
         },
     )

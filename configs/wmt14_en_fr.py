@@ -16,7 +16,6 @@ from transformer.config import config_dict
 def get_config():
     return config_dict(
         {
-            'model.vocab_size': 32000,
             'data.name': 'wmt14_translate/fr-en',
             'data.target_language': 'fr',
             'data.pieces': 32000,

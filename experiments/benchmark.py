@@ -34,7 +34,6 @@ from transformer.runs.workdir import Run
 
 # Sizes of the models whose updates are timed: 64 rows of 32 tokens per side.
 SIZES = {
-    'model.vocab_size': 8000,
     'data.pieces': 8000,
     'data.batching': 'packed',
     'data.row_len': 32,

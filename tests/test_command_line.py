@@ -293,6 +293,25 @@ def test_the_work_directory_of_another_config(capfd, texts, trained):
     assert snapshot(trained) == before
 
 
+def test_a_work_directory_alone_is_resumed_by_its_own_config(trained):
+    call = flags.parse(['run.py', f'--workdir={trained}', '--config.train.steps=9'], main.run_py(['run.py']))
+    config = flags.config(call)
+    assert (config.train.steps, config.model.d_ff) == (9, 32)
+    assert flags.parse(['run.py', '--workdir=nowhere'], main.run_py(['run.py'])).file == flags.DEFAULT_CONFIG
+
+
+def test_too_little_memory_is_one_line_and_leaves_the_folder_free(capfd, texts, tmp_path):
+    line = fails(capfd, *arguments(texts, tmp_path / 'w', **{'model.d_ff': 10**13}))
+    for part in ('memory', 'data.batch_tokens', 'train.accumulate', 'model.remat'):
+        assert part in line
+    folder = epath.Path(tmp_path / 'w')
+    other = configs.replace(Run.open(folder).config, {'model.d_ff': 16})
+    workdirs.check_claim(folder, other, {'checksums': {}}, None)
+    (folder / 'checkpoints' / '2').mkdir()
+    with pytest.raises(ConfigError, match=r'model\.d_ff'):
+        workdirs.check_claim(folder, other, {'checksums': {}}, None)
+
+
 def test_the_work_directory_of_other_data(capfd, texts, trained, tmp_path):
     for path in texts.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())

@@ -29,17 +29,6 @@ SMALL = {
     'decode.extra_len': 4,
 }
 AXES = {
-    'model.N': [2, 3],
-    'model.N_decoder': [2, 3],
-    'model.d_model': [8, 20],
-    'model.d_ff': [8, 40],
-    'model.h': [1, 4],
-    'model.d_k': [4, 6],
-    'model.d_v': [4, 6],
-    'model.P_drop': [0.0, 0.3],
-    'model.P_drop_attention': [0.2],
-    'model.P_drop_relu': [0.2],
-    'model.P_drop_embedding': [0.0, 0.3],
     'model.positions': ['sinusoidal', 'learned', 'rotary', 'relative', 'none'],
     'model.sinusoid': ['paper', 't2t'],
     'model.norm': ['post', 'pre'],
@@ -53,19 +42,35 @@ AXES = {
     'model.tie_embeddings': ['all', 'decoder', 'none'],
     'model.biases': ['all', 'ffn', 'none'],
     'model.init': ['t2t', 'xavier'],
-    'model.vocab_size': [300],
-    'model.max_len': [20],
     'model.dtype': ['float32', 'bfloat16'],
     'model.remat': [True],
 }
 LANGUAGE = {'train.task': 'language', 'data.source': 'text'}
 # The Transformer's two forms.
 FORMS = {'pair': {}, 'text': LANGUAGE}
+# Sizes, none of which equals another, and probabilities: each needs no model of its own.
+MIXED = [
+    {
+        'model.N': 2,
+        'model.N_decoder': 3,
+        'model.d_model': 20,
+        'model.d_ff': 40,
+        'model.h': 4,
+        'model.d_k': 6,
+        'model.d_v': 7,
+        'model.vocab_size': 300,
+        'model.max_len': 22,
+    },
+    {'model.N': 2, 'model.N_decoder': 1, 'model.d_model': 8, 'model.d_ff': 6, 'model.h': 1, 'model.d_v': 4},
+    {
+        'model.P_drop': 0.3,
+        'model.P_drop_attention': 0.2,
+        'model.P_drop_relu': 0.2,
+        'model.P_drop_embedding': 0.0,
+    },
+]
 # What a form cannot have.
-REFUSED = {
-    'pair': [],
-    'text': [('model.N_decoder', 2), ('model.N_decoder', 3), ('model.tie_embeddings', 'decoder')],
-}
+REFUSED = {'pair': [], 'text': [('model.N_decoder', 2), ('model.tie_embeddings', 'decoder')]}
 
 
 def settings(key: str, value: object) -> list[dict[str, object]]:
@@ -81,6 +86,11 @@ VARIANTS = [
     for value in values
     if (key, value) not in REFUSED[name]
     for setting in settings(key, value)
+]
+VARIANTS += [
+    form | {key: value for key, value in mixed.items() if name == 'pair' or key != 'model.N_decoder'}
+    for name, form in FORMS.items()
+    for mixed in MIXED
 ]
 VARIANTS += [
     form | {'model.norm': norm, 'model.positions': positions}
@@ -312,9 +322,10 @@ def close(found: np.ndarray, expected: np.ndarray, config: Config) -> None:
 def test_every_axis_of_the_model_is_here():
     values_of = {key: choices(field) for key, field in OPTIONS.items() if key.startswith('model.')}
     others = {key: {v[key] for v in OTHER_KINDS if key in v} for v in OTHER_KINDS for key in v}
-    assert set(AXES) | {key for key in others if key.startswith('model.')} == set(values_of)
+    mixed = {key for sizes in MIXED for key in sizes}
+    assert set(AXES) | mixed | {key for key in others if key.startswith('model.')} == set(values_of)
     assert {'transformer', *others['model.kind']} == set(values_of['model.kind'])
-    for key in set(values_of) - set(AXES) - {'model.kind'}:
+    for key in set(values_of) - set(AXES) - mixed - {'model.kind'}:
         some = [True] if declare.plain_type(OPTIONS[key]) is bool else others[key]
         assert others[key] == set(values_of[key] or some)
     # 'flash' runs on no CPU: test_kernels.py has what can be tested of it.

@@ -8,9 +8,18 @@ import pytest
 from etils import epath
 
 from transformer import config as configs
+from transformer import files
 from transformer.config import ConfigError
 from transformer.nn import cost, models
 from transformer.runs import metrics
+
+
+def test_json_is_strict(tmp_path):
+    content = {'a': [math.inf, -math.inf, math.nan, 1.5], 'b': {'ä': None}}
+    files.write_json(tmp_path / 'file', content)
+    text = (tmp_path / 'file').read_text()
+    assert json.loads(text, parse_constant=pytest.fail) == {'a': [None, None, None, 1.5], 'b': {'ä': None}}
+    assert 'ä' in text
 
 
 def show(stages):

@@ -53,6 +53,22 @@ def test_parameters_by_hand():
     assert cost.parameters(shapes) == v * d + n * (encoder + decoder)
 
 
+@pytest.mark.parametrize(
+    ('changes', 'pieces', 'rows'),
+    [
+        ({}, 37_000, 40_960),
+        ({'data.pieces': 1000}, 1000, 1000),
+        ({'model.vocab_size': 38_000}, 37_000, 38_000),
+        ({'data.tokenizer': 'bytes'}, 259, 259),
+        ({'data.pieces': 300, 'model.vocab_size': 304}, 300, 304),
+    ],
+)
+def test_the_embedding_has_a_row_for_each_piece(changes, pieces, rows):
+    """The paper's alone has more, as in the released code."""
+    config = resolve(config_dict(changes))
+    assert (config.data.pieces, config.model.vocab_size) == (pieces, rows)
+
+
 def test_sinusoid_of_the_text():
     d = 6
     expected = np.zeros((40, d))

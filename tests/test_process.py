@@ -1,23 +1,28 @@
 """A run's process: signals, caches, precision, versions and hardware."""
 
+import concurrent.futures
+import io
 import os
 import pathlib
 import platform
 import signal
 import subprocess
+import sys
 
 import jax
 import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from transformer import config as configs
+from transformer.cli import main
 from transformer.runs import process
 
 
 @pytest.fixture
 def handlers():
     """The handlers of signals before the test, which are put back after it."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    numbers = signal.SIGTERM, signal.SIGHUP, signal.SIGINT
+    before = {number: signal.getsignal(number) for number in numbers}
     yield before
     for number, handler in before.items():
         signal.signal(number, handler)
@@ -41,6 +46,26 @@ def test_a_second_interrupt_has_its_usual_effect(handlers):
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
     assert {number: signal.getsignal(number) for number in handlers} == handlers
+
+
+def test_a_closed_terminal_stops_a_training_unless_nohup_started_it(handlers):
+    with process.stop_signals() as received:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert received() == signal.SIGHUP
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    with process.stop_signals() as received:
+        os.kill(os.getpid(), signal.SIGHUP)
+        assert received() is None
+
+
+def test_in_another_thread_there_are_no_handlers(handlers):
+    def record() -> int | None:
+        with process.stop_signals() as received:
+            assert {number: signal.getsignal(number) for number in handlers} == handlers
+            return received()
+
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        assert pool.submit(record).result() is None
 
 
 @pytest.mark.parametrize(
@@ -132,3 +157,10 @@ def test_the_commit_tells_of_changes_and_is_none_elsewhere(tmp_path, monkeypatch
     installed.write_text('')
     monkeypatch.setattr(process, '__file__', str(installed))
     assert revision() is None
+
+
+def test_what_an_encoding_lacks_is_printed_all_the_same(monkeypatch):
+    output = io.BytesIO()
+    monkeypatch.setattr(sys, 'stdout', io.TextIOWrapper(output, encoding='ascii'))
+    assert main.main(['run.py', 'config']) == 0
+    assert rb'# \xa7' in output.getvalue()

@@ -158,7 +158,8 @@ def test_significance_over_sentences_is_the_worst_of_the_seeds(rendered, capsys)
     # D3's translates as base's does.
     assert found['D3']['p sentences'] == '1.000 (1)'
     p, seeds = found['C1']['p sentences'].split()
-    assert p == '<0.001' and seeds == '(1)'
+    # Two in 1,001, the least that 1,000 resamples can give.
+    assert p == '0.002' and seeds == '(1)'
     assert (found['base']['p sentences'], found['E']['p sentences']) == ('', '')
 
 
@@ -200,6 +201,30 @@ def test_equal_scores_are_no_difference():
     assert bleu.significance(wrong, [['gar'] * 60], REFERENCES, 'de') == [(0.0, 1.0)]
 
 
+def test_noise_alone_is_significant_as_rarely_as_p_says(monkeypatch):
+    """Pairs of systems with equal shares of wrong words: a one-tailed p would be below 0.05 in 10 %."""
+    monkeypatch.setattr(bleu, 'RESAMPLES', 200)
+    rng = np.random.default_rng(0)
+    words = rng.integers(0, 50, (100, 10))
+
+    def system() -> list[str]:
+        wrong = rng.random(words.shape) < 0.15
+        return [' '.join(map(str, line)) for line in np.where(wrong, 99, words)]
+
+    references = [' '.join(map(str, line)) for line in words]
+    below = sum(bleu.significance(system(), [system()], references, 'en')[0][1] < 0.05 for _ in range(300))
+    # 15 are expected of 300, with a standard deviation of 3.8.
+    assert 4 <= below <= 23
+
+
+def test_intervals_end_where_the_score_does():
+    lines = [f'eins zwei drei vier {i}' for i in range(200)]
+    scores = bleu.score_all(['eins zwei drei fünf 0', *lines[1:]], lines, ('en', 'de'))
+    for name in ('sacrebleu', 'chrf'):
+        low, high = scores[name]['interval']
+        assert low < scores[name]['score'] < high == 100
+
+
 def test_the_significance_of_a_score_is_of_that_score():
     """Table 2 prints the paper's BLEU, which takes typographic quotes for plain ones."""
     quoted = [f'Er sagte: „{line}“' for line in REFERENCES]
@@ -238,7 +263,7 @@ def test_rows_that_may_equal_base_are_marked(workdir, capsys):
     lines = ''.join('die Katze schläft\n' if i < 45 else f'{line}\n' for i, line in enumerate(REFERENCES))
     (workdir / 'A1-seed2' / 'translations' / 'dev.best.txt').write_text(lines)
     out = shown(workdir, capsys, '--format=markdown')
-    assert cells(out)['A1']['p sentences'].split()[0] == '<0.001'
+    assert cells(out)['A1']['p sentences'].split()[0] == '0.002'
     assert cells(out)['A1']['ΔBLEU ours'] == '-4.00 ≈' and cells(out)['A1']['ΔPPL ours'] == '+0.600'
     assert re.search(r'by BLEU \(≈\), 1 of the 1 rows.*: A1\n', out)
     assert re.search(r'by PPL \(≈\), 0 of the 1 rows.*: none\n', out)
@@ -363,7 +388,7 @@ def test_correlation_over_seeds():
     found = differences.correlation(rows)
     assert (found.value, found.rows, found.seeds) == (pytest.approx(0.8), 4, 2)
     # Two seeds can be drawn in three ways, which say nothing of others.
-    assert found.low is None and notes.describe_correlation(found) == '0.80 (Spearman, 4 rows, p 0.2)'
+    assert found.low is None and notes.describe_correlation(found) == '0.80 (Spearman, 4 rows, p 0.33)'
     # The first two seeds alone have 1.0, the third alone 0.4.
     rows = [of(1.0, 1.0, 1.0, 1.0), of(2.0, 2.0, 2.0, 4.0), of(3.0, 3.0, 3.0, 0.0), of(4.0, 4.0, 4.0, 9.0)]
     found = differences.correlation(rows)
@@ -375,6 +400,13 @@ def test_correlation_over_seeds():
     found = differences.correlation(fewer)
     assert (found.rows, found.seeds, found.low) == (5, 1, None)
     assert 'seeds' not in notes.describe_correlation(found)
+
+
+def test_the_p_of_a_correlation_over_few_rows_counts_orders():
+    """Of the 24 orders of four rows one agrees with the paper in full, and one disagrees in full."""
+    of = lambda *ours: [differences.Difference(float(i), float(x)) for i, x in enumerate(ours)]
+    assert differences.correlation(of(0, 1, 2, 3)).p == pytest.approx(2 / 24)
+    assert differences.correlation(of(3, 2, 1, 0)).p == pytest.approx(2 / 24)
 
 
 def test_the_interval_is_of_means_over_as_many_seeds():
@@ -759,7 +791,7 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
     assert list(found) == ['C1-seed1', 'base-seed1', 'A1-seed2']
     first = found['C1-seed1']
     assert (first['PPL'], first['ΔPPL'], first['ΔBLEU']) == ('7.000', '+2.000', '-10.00')
-    assert (first['p sentences'], found['base-seed1']['p sentences']) == ('<0.001', '')
+    assert (first['p sentences'], found['base-seed1']['p sentences']) == ('0.002', '')
     # The options in which they differ.
     options = {'N', 'N_decoder', 'h', 'd_k', 'd_v', 'seed'}
     assert options < set(first) and not {'d_model', 'steps', 'other', 'PPL ours'} & set(first)

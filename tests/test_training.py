@@ -397,6 +397,17 @@ def test_an_interrupted_training_stops_where_another_one_stops(trainings, tmp_pa
     assert run('parts', config_of(**changes | {'steps': 8, 'decay_steps': 14}), dev) == longer
 
 
+def test_the_best_after_a_continuation_is_that_of_one_training(trainings, monkeypatch):
+    """The last step of the first part was evaluated too, but lies between two evaluations."""
+    run, _ = trainings
+    dev = lambda cost: {'dev_loss': cost}
+    monkeypatch.setitem(DEV, 5, 0.5)
+    part, whole = (config_of(**STOPPING | {'patience': 0, 'steps': n, 'decay_steps': 14}) for n in (5, 14))
+    assert run('parts', part, dev)[2] == 5
+    assert run('parts', whole, dev) == (through := run('through', whole, dev))
+    assert through[2] == 12
+
+
 def test_dropout_differs_by_seed_step_and_microbatch(use_devices):
     use_devices(1)
     config, other = config_of(), config_of(seed=1)

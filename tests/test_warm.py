@@ -11,9 +11,10 @@ from etils import epath
 
 import run
 import transformer
+from transformer import config as configs
 from transformer.cli import flags as arguments
 from transformer.cli import main
-from transformer.runs import restore, warm_start
+from transformer.runs import restore, warm_start, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
 from transformer.runs.workdir import Run
 
@@ -202,6 +203,16 @@ def test_a_training_that_was_killed_before_its_first_checkpoint_starts_there_aga
     capfd.readouterr()
     assert train(tmp_path / 'w', texts[1]) == 2
     assert f'--init_from={origin}' in capfd.readouterr().err.splitlines()[-1]
+
+
+def test_without_a_checkpoint_another_config_begins_anew(origin, tmp_path):
+    run, folder = Run.open(epath.Path(origin)), epath.Path(tmp_path / 'run')
+    start = warm_start.start(run.config, str(origin), folder)
+    workdir.claim(folder, run.config, run.codec, run.manifest, start.record)
+    other = configs.replace(run.config, {'model.d_ff': 48})
+    assert warm_start.start(run.config, None, folder).record == start.record
+    assert warm_start.start(other, None, folder) is None
+    assert warm_start.start(other, str(origin), folder).record['taken'] != start.record['taken']
 
 
 def test_another_start_of_a_work_directory_is_refused(origin, warmed, texts, capfd):

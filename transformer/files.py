@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and hashes of their content."""
+"""Writes files whole or not at all, and hashes their content."""
 
 import hashlib
 import io
@@ -15,10 +15,10 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
     """Replaces a file in one step: at any moment it holds the old content or the new.
 
     Args:
-      durable: whether the content must be on the disk, not only in the system's memory, on return.
+      durable: whether to return only once the content is on the disk, not just in the system's memory.
     """
     if path.exists() and not path.is_file():
-        # What is not a file, such as /dev/stdout, cannot be replaced; a folder is refused.
+        # A device, such as /dev/stdout, cannot be replaced; writing to a folder raises an error.
         path.write_bytes(content)
         return
     temporary = path.parent / f'.{path.name}.{os.getpid()}'
@@ -34,13 +34,19 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """As `write_bytes`, in UTF-8."""
+    """Writes text in UTF-8, as `write_bytes` does."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: object) -> None:
-    """As `write_text`: indented JSON that ends with a newline."""
-    write_text(path, json.dumps(content, indent=2, ensure_ascii=False) + '\n')
+    """Writes indented JSON and a final newline, as `write_text` does."""
+    write_text(path, json_text(content, indent=2) + '\n')
+
+
+def json_text(content: object, indent: int | None = None) -> str:
+    """Writes JSON text in which null stands for NaN and infinity, which the standard lacks."""
+    finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
+    return json.dumps(finite, indent=indent, ensure_ascii=False)
 
 
 def sha256(path: Path) -> str:
@@ -50,16 +56,16 @@ def sha256(path: Path) -> str:
 
 
 def json_sha256(content: object) -> str:
-    """The SHA-256 of a JSON value, whatever the order of its keys, in hexadecimal."""
+    """The SHA-256 of a JSON value, in hexadecimal; the order of its keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 
 def write_figure(path: Path, figure, **options: object) -> None:
-    """Writes a figure of matplotlib, whole or not at all, in the format that the name ends with.
+    """Writes a matplotlib figure, whole or not at all, in the format that the file's ending names.
 
     Args:
-      options: of matplotlib's savefig, which itself cannot write to the cloud.
+      options: for matplotlib's savefig, which cannot write to the cloud itself.
     """
-    drawn = io.BytesIO()
-    figure.savefig(drawn, format=path.suffix.removeprefix('.'), **options)
-    write_bytes(path, drawn.getvalue())
+    image = io.BytesIO()
+    figure.savefig(image, format=path.suffix.removeprefix('.'), **options)
+    write_bytes(path, image.getvalue())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 from transformer.files import Path
 
-# What file systems without locks answer.
+# Errors of file systems without locks.
 _NO_LOCKS = {
     errno.ENOLCK,
     errno.ENOTSUP,
@@ -30,10 +30,10 @@ class Held(Exception):
 def exclusive(
     path: Path, wait: float | None = None, notice: Callable[[], object] | None = None
 ) -> Iterator[int | None]:
-    """Holds the lock of a file, which is created if it is missing, or of a folder.
+    """Locks a file, which is created if it is missing, or a folder, until the context ends.
 
     Args:
-      wait: seconds to wait for another process; None to wait until it is done.
+      wait: seconds to wait for another process to free the lock; None for no limit.
       notice: called once if another process holds the lock.
 
     Yields:
@@ -60,7 +60,7 @@ def is_held(path: Path) -> bool:
         return False
     with path.open('rb') as file:
         try:
-            # Shared, so that two processes that only look do not see each other.
+            # A shared lock, so that two processes that only check do not disturb each other.
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return False
         except BlockingIOError:

@@ -1,7 +1,7 @@
 """Devices and processes: the only file that names pmap, collectives and jax.distributed.
 
 A step is written for one device and mapped over all of them. The rows of a batch are divided among
-processes, then devices, then microbatches, so that microbatch i has the same rows on any number of them.
+processes, then devices, then microbatches, so microbatch i has the same rows on any number of devices.
 """
 
 import collections
@@ -18,14 +18,14 @@ from transformer.config import ConfigError
 from transformer.tokens import Batch
 
 AXIS = 'data'
-# Batches that `map_rows` has in progress on CPUs. The steps of a small model keep one core busy, so another
-# batch can use the next core; and one program is compiled while another runs. Elsewhere they would only take
-# twice the memory.
+# Batches that `map_rows` runs at once on CPUs. A small model keeps only one core busy, so a second batch can
+# use the next core; and one program can compile while another runs. On accelerators a second batch would only
+# double the memory.
 AT_ONCE = 2
-# By default XLA takes barriers away when it compiles for CPUs. Then it finds what is computed again, and
-# keeps it from the first time.
+# By default XLA removes barriers when it compiles for CPUs. It then notices that rematerialisation computes
+# values twice, and stores the first ones instead.
 BARRIERS_STAY = {'xla_disable_hlo_passes': 'cse_barrier_expander'}
-# Outputs of the programs that were started last, oldest first; some programs may still be running.
+# Outputs of the programs started last, oldest first; some of the programs may still be running.
 _started: collections.deque = collections.deque()
 
 
@@ -53,19 +53,19 @@ def process() -> tuple[int, int]:
 
 
 def to_devices(batch: Batch, microbatches: int) -> Batch:
-    """Places the rows [R ...] of this process as [devices, microbatches of a device, their rows, ...].
+    """Places this process's rows [R ...] on its devices, as [devices, microbatches, rows, ...].
 
-    `microbatches` counts those of the whole batch, all processes together.
+    The argument `microbatches` is their number in the whole batch, over all processes.
     """
-    each = microbatches // device_count()
-    split = lambda x: x.reshape(local_devices(), each, -1, *x.shape[1:])
+    per_device = microbatches // device_count()
+    split = lambda x: x.reshape(local_devices(), per_device, -1, *x.shape[1:])
     return jax.device_put(jax.tree.map(split, batch), _sharding(AXIS))
 
 
 def replicate(tree):
-    """Copies the tree to every device of this process, in the form that mapped steps take and return.
+    """Copies the tree to every device of this process, with the sharding that mapped steps return.
 
-    In another form, the second step, whose state comes from the first, would be compiled again.
+    With another sharding, the second step, whose state comes from the first, would compile again.
     """
     return jax.device_put(tree, _sharding())
 
@@ -76,35 +76,35 @@ def _sharding(*axes: str) -> jax.sharding.NamedSharding:
 
 
 def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat: bool = False) -> '_Bounded':
-    """`step(state, batch) -> (state, sums)` over all devices; the new state takes the old one's memory.
+    """Maps `step(state, batch) -> (state, sums)` over all devices; the new state reuses the old one's memory.
 
     Args:
-      remat: whether the step computes again what it does not keep. On the CPUs of several processes XLA
-        keeps everything anyway.
+      remat: whether the step rematerialises layers. On the CPUs of several processes XLA stores their
+        values anyway.
     """
     on = devices() if on is None else on
     mapped = jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, donate_argnums=0, devices=on)
     # With several processes jax.pmap makes global arrays of its arguments; its compiled program does not.
-    stay = remat and on[0].platform == 'cpu' and jax.process_count() == 1
-    # The next update takes the memory of the new state, so only the sums can be waited for.
-    return _Bounded(mapped, lambda found: found[1], BARRIERS_STAY if stay else None)
+    keep_barriers = remat and on[0].platform == 'cpu' and jax.process_count() == 1
+    # The next update reuses the memory of the new state, so only the sums can be waited for.
+    return _Bounded(mapped, lambda outputs: outputs[1], BARRIERS_STAY if keep_barriers else None)
 
 
 def map_sums(step: Callable) -> '_Bounded':
-    """`step(params, batch) -> sums` over all devices."""
+    """Maps `step(params, batch) -> sums` over all devices."""
     mapped = jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, devices=devices())
-    return _Bounded(mapped, lambda found: found)
+    return _Bounded(mapped, lambda outputs: outputs)
 
 
 class _Bounded:
     """A mapped program with collectives; only one or two such programs are in flight at a time.
 
     On CPUs each device's part of a program waits in a thread for the other parts. With fewer threads
-    than parts in flight, two programs can wait for each other until the process is aborted after 40 s.
-    So on CPUs with several devices a program starts only when the one before it has ended. Elsewhere
-    programs run in order, and the host may be one program ahead.
+    than parts in flight, two programs can deadlock, and after 40 s the process is aborted. So on CPUs
+    with several devices a program starts only when the previous one has ended. Elsewhere programs run in
+    order, and the host may be one program ahead.
 
-    `awaited` picks the part of the outputs that can be waited for; `options` are the compiler's.
+    `awaited` picks the part of the outputs to wait for; `options` are for the compiler.
     """
 
     def __init__(self, mapped: Callable, awaited: Callable, options: Mapping[str, str] | None = None):
@@ -112,15 +112,15 @@ class _Bounded:
         self._programs = {}
 
     def compile(self, *arguments) -> jax.stages.Compiled:
-        """The program for arguments of these shapes."""
+        """Compiles the program for arguments of these shapes."""
         return self.mapped.lower(*arguments).compile(compiler_options=self._options)
 
     def __call__(self, *arguments):
-        alone = device_count() > 1 and devices()[0].platform == 'cpu'
-        wait_for_programs(0 if alone else 1)
-        found = self._program(arguments)(*arguments)
-        _started.append(self._awaited(found))
-        return found
+        one_at_a_time = device_count() > 1 and devices()[0].platform == 'cpu'
+        wait_for_programs(0 if one_at_a_time else 1)
+        outputs = self._program(arguments)(*arguments)
+        _started.append(self._awaited(outputs))
+        return outputs
 
     def _program(self, arguments: Sequence) -> Callable:
         if self._options is None:
@@ -132,29 +132,29 @@ class _Bounded:
 
 
 def wait_for_programs(ahead: int) -> None:
-    """Returns when at most `ahead` of the programs with collectives are still running."""
+    """Waits until at most `ahead` of the programs with collectives are still running."""
     while len(_started) > ahead:
         jax.block_until_ready(_started.popleft())
 
 
 def map_rows(function: Callable, precision: str) -> Callable:
-    """`function(params, key, rows) -> rows` over this process's devices, for batches of rows [R ...].
+    """Maps `function(params, key, rows) -> rows` over this process's devices.
 
-    R must be a multiple of `local_devices()`. Returns `(params, key, batches) -> results`, in the order of
-    the batches, each as soon as it is ready. It must be closed where not all of them are read.
+    Returns `(params, key, batches) -> results`, an iterator in the order of the batches, which must be closed
+    unless it is read to its end. A batch has rows [R ...], and R is a multiple of `local_devices()`.
     """
     mapped, count = rows_program(function, _local_devices()), local_devices()
 
     def call(params, key, rows):
         split = jax.tree.map(lambda x: x.reshape(count, x.shape[0] // count, *x.shape[1:]), rows)
         with jax.default_matmul_precision(precision):
-            found = mapped(params, key, split)
-        return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), found)
+            outputs = mapped(params, key, split)
+        return jax.tree.map(lambda x: np.asarray(x).reshape(-1, *x.shape[2:]), outputs)
 
     def calls(params, key, batches: Iterable) -> Iterator:
-        # On CPUs, a program with collectives may need the threads that these would take.
+        # On CPUs, these programs could take the threads that a program with collectives needs.
         wait_for_programs(0)
-        # JAX runs what one thread starts one after the other.
+        # JAX runs the programs that one thread starts one after the other.
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE if platform() == 'cpu' else 1) as pool:
             yield from pool.map(functools.partial(call, params, key), batches)
 
@@ -162,7 +162,7 @@ def map_rows(function: Callable, precision: str) -> Callable:
 
 
 def rows_program(function: Callable, on: Sequence[jax.Device]) -> Callable:
-    """`function(params, key, rows) -> rows` mapped over devices, whose axis is the first one of the rows."""
+    """Maps `function(params, key, rows) -> rows` over devices, along the first axis of the rows."""
     return jax.pmap(function, in_axes=(None, None, 0), devices=on)
 
 
@@ -191,17 +191,17 @@ def sum_over_devices(tree):
 
 
 def device_index() -> Int[Array, '']:
-    """Inside a mapped step: the place of this device in `devices()`."""
+    """Inside a mapped step: the index of this device in `devices()`."""
     return jax.lax.axis_index(AXIS)
 
 
 def greatest(number: int) -> int:
-    """The greatest of the numbers that the processes give; every process must call this."""
+    """The greatest number that any process passes; every process must call this."""
     if jax.process_count() == 1:
         return number
     return int(np.max(multihost_utils.process_allgather(np.asarray(number))))
 
 
 def wait_for_all() -> None:
-    """Returns when every process has called this: then all can read what one of them wrote before."""
+    """Waits until every process has called this, so that all can read what one of them wrote before."""
     greatest(0)

@@ -1,16 +1,16 @@
-"""The pieces that mean the same to every tokenizer and model, and the form of a batch."""
+"""Pieces with a fixed meaning (padding, end, unknown, start), and the types of a batch."""
 
 from typing import Any, NamedTuple
 
 from jaxtyping import Int
 
 PAD, EOS, UNK = 0, 1, 2
-# The decoder's first input; the embedding of padding is zero (the released code has no start token).
+# The decoder's first input: the zero embedding of padding (the released code has no start token).
 START = PAD
 
 
 class Tokens(NamedTuple):
-    """Rows of pieces, numpy's or JAX's.
+    """Rows of pieces, in arrays of numpy or JAX.
 
     tokens: the pieces; `PAD` where a row is empty. segments: which sentence or document of its row a
     piece belongs to, counted from 1; 0 is padding. positions: the place of a piece in its segment,
@@ -22,5 +22,5 @@ class Tokens(NamedTuple):
     positions: Int[Any, '*B S']
 
 
-# By name of the field: {'source': Tokens, 'target': Tokens}, {'image': array, 'label': array}, ...
+# Arrays or `Tokens` by field: {'source': Tokens, 'target': Tokens}, {'image': array, 'label': array}, ...
 Batch = dict[str, Any]

@@ -9,7 +9,7 @@ from transformer.tasks.translation.translator import translate
 UPDATES, SEEDS = 300, 3
 SHORT, _, LONG = GROUPS = ('1-9', '10-14', '15-19')  # words of the source
 LSTM = {'model.kind': 'recurrent', 'model.cell': 'lstm', 'model.N': 1, 'model.reverse_source': True}
-SIZES = {'model.vocab_size': 1800, 'data.pieces': 1800, 'data.batch_tokens': 1536}
+SIZES = {'data.pieces': 1800, 'data.batch_tokens': 1536}
 SEARCH = {'decode.method': 'greedy', 'decode.max_source_len': 64, 'decode.extra_len': 30}
 BASE = GRAMMAR | LSTM | SIZES | SEARCH | {'train.peak_lr': 0.005, 'train.clip_norm': 1.0}
 # Both have about the same number of parameters.

@@ -25,7 +25,7 @@ CRITERION = (
 
 def config(name: str, length: int) -> Config:
     """A language model whose batch has the same number of positions at every row length."""
-    sizes = {'data.pieces': 1000, 'model.vocab_size': 1000, 'model.N': 2, 'data.batch_tokens': POSITIONS}
+    sizes = {'data.pieces': 1000, 'model.N': 2, 'data.batch_tokens': POSITIONS}
     return config_of(LANGUAGE_MODEL | sizes | {'data.max_len': length, 'data.row_len': length} | MODELS[name])
 
 

@@ -20,7 +20,7 @@ from transformer.training.step import initial_state
 NORMS = ('post', 'pre')
 RATES, WARMUPS = (0.001, 0.003, 0.01, 0.03), (1, 50)
 UPDATES, SCORED, SEEDS = 150, 15, 3
-SIZES = {'model.N': 8, 'model.d_model': 32, 'model.d_ff': 64, 'model.h': 2, 'model.vocab_size': 600}
+SIZES = {'model.N': 8, 'model.d_model': 32, 'model.d_ff': 64, 'model.h': 2}
 DATA = claim.GRAMMAR | {'data.language': 'de', 'data.pieces': 600, 'data.batch_tokens': 512}
 MODEL = claim.LANGUAGE_MODEL | SIZES | DATA
 SOURCE = '§5.3; Xiong et al. 2020'

@@ -3,7 +3,6 @@
 import csv
 import io
 import itertools
-import json
 import math
 import re
 import textwrap
@@ -12,6 +11,7 @@ from typing import NamedTuple
 
 from tabulate import tabulate
 
+from transformer import files
 from transformer.cli.terminal import fold, terminal_width
 
 ORDER = ('row', 'score', 'option', 'cost', 'text')  # kinds of columns, as ordered in narrow formats
@@ -142,5 +142,4 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
 
 def json_text(report: Mapping[str, object]) -> str:
     """Renders JSON, with null for infinite numbers and NaN."""
-    finite = json.loads(json.dumps(report), parse_constant=lambda name: None)
-    return json.dumps(finite, indent=2, ensure_ascii=False) + '\n'
+    return files.json_text(report, indent=2) + '\n'

@@ -19,6 +19,7 @@ from transformer.runs.workdir import Run
 
 CONFIDENCE = 0.95  # of intervals, and of the verdict that a difference is more than chance
 RESAMPLES = 2000
+MOST_EXACT = 8  # with at most this many rows, the p of a rank correlation compares all their orders
 
 # The difference and p of each pair of runs, by row.
 SentenceTests = Mapping[str, Sequence[tuple[float, float]]]
@@ -92,7 +93,18 @@ def correlation(pairs: Iterable[Difference]) -> Correlation | None:
         ranks = scipy.stats.rankdata(by_seed[:, drawn].mean(axis=-1), axis=0)
         values = [np.corrcoef(scipy.stats.rankdata(papers), column)[0, 1] for column in ranks.T]
         low, high = np.nanquantile(values, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2]).tolist()
-    return Correlation(float(result.statistic), len(known), float(result.pvalue), len(seeds), low, high)
+    p = _exact_p(papers, ours) if len(known) <= MOST_EXACT else float(result.pvalue)
+    return Correlation(float(result.statistic), len(known), p, len(seeds), low, high)
+
+
+def _exact_p(papers: Sequence[float], ours: Sequence[float]) -> float:
+    """The share of all orders of our ranks that agree, or disagree, with the paper's as much as ours do."""
+    ranks = scipy.stats.rankdata(papers)
+    agreement = lambda order, axis: np.sum(order * ranks, axis=axis)
+    test = scipy.stats.permutation_test(
+        (scipy.stats.rankdata(ours),), agreement, permutation_type='pairings', n_resamples=np.inf
+    )
+    return float(test.pvalue)
 
 
 def pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:

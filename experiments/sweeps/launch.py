@@ -66,7 +66,8 @@ class Job:
         return submitit.helpers.DelayedSubmission(self)
 
     def _execute(self, log: IO[bytes], lock: int | None) -> int:
-        environment = {**os.environ, **self._environment}
+        # Logs are UTF-8, whatever the locale.
+        environment = {**os.environ, 'PYTHONIOENCODING': 'utf-8', **self._environment}
         # SLURM warns every process of the job by USR2, which the run ignores: `checkpoint` passes it on as
         # SIGTERM. In its own session, the run does not get the terminal's Ctrl-C.
         process, must_stop = None, False

@@ -143,7 +143,7 @@ TABLE_3 = (
 )
 
 _FRENCH = {'data.target_language': 'fr'}
-_FRENCH_WMT = {'data.name': 'wmt14_translate/fr-en', 'data.pieces': 32_000, 'model.vocab_size': 32_000}
+_FRENCH_WMT = {'data.name': 'wmt14_translate/fr-en', 'data.pieces': 32_000}
 _BIG_FRENCH = _BIG | _FRENCH | {'model.P_drop': 0.1}
 _AVERAGE_5 = {'train.average_last': 5, 'train.average_every': 1500}
 _AVERAGE_20 = {'train.average_last': 20, 'train.average_every': 600, 'train.checkpoint_every': 600}

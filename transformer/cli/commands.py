@@ -11,9 +11,10 @@ related models.
     {program} [COMMAND] [--config=FILE] [--config.GROUP.OPTION=VALUE ...]
         [--workdir=FOLDER] [--FLAG=VALUE ...]
 
---config names a config file (default: configs/tiny.py). Each of its options can
-be changed, for example with --config.model.h=4; `{program} config`
-lists them with their sections of the paper. Without a command, it trains.
+--config names a config file (default: that of the work directory, or
+configs/tiny.py). Each of its options can be changed, for example with
+--config.model.h=4; `{program} config` lists them with their
+sections of the paper. Without a command, it trains.
 
 Examples:
     {program}
@@ -30,7 +31,9 @@ Exit status: 0 done, 2 a mistake in the call or its data or a system error,
 # The commands that apply a task's verb to texts or files.
 OF_TASKS = declared_commands()
 FLAGS = {
-    'config': Flag(str, None, 'config file, or the config.json of a work directory', 'FILE'),
+    'config': Flag(
+        str, None, 'config file, Python or JSON (default: that of --workdir, if there is one)', 'FILE'
+    ),
     'workdir': Flag(str, None, 'work directory (default: runs/<config and changes>)', 'FOLDER'),
     'init_from': Flag(
         str,

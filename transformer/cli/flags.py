@@ -82,9 +82,15 @@ def parse(argv: Sequence[str], program: Program) -> Call:
         raise ConfigError(f'{problem}: {title} takes {expected}')
     if not with_config:
         return Call(name, tuple(words), values, '', {})
-    call = Call(name, tuple(words), values, values.config or DEFAULT_CONFIG, changes)
+    call = Call(name, tuple(words), values, values.config or _default_config(values), changes)
     _check_config(call, command)
     return call
+
+
+def _default_config(values: flags.FlagValues) -> str:
+    """The config file of a call that names none: its work directory's, which it thus resumes, if any."""
+    file = os.path.join(values.workdir or '', 'config.json')
+    return file if values.workdir and os.path.isfile(file) else DEFAULT_CONFIG
 
 
 def _check_config(call: Call, command: Command) -> None:

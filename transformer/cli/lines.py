@@ -3,7 +3,6 @@
 import collections
 import contextlib
 import functools
-import json
 import os
 import stat
 import sys
@@ -12,6 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+from transformer import files
 from transformer.config import ConfigError
 from transformer.runs.progress import make_bar, print_line
 
@@ -213,11 +213,11 @@ def write(
     def lines_of(i: int, hypotheses) -> Iterator[str]:
         place = {'line': i} if names is None else {'file': names[i]}
         if not isinstance(hypotheses, list):
-            yield json.dumps({**place, 'vector': [float(f'{x:.7g}') for x in hypotheses]})
+            yield files.json_text({**place, 'vector': [float(f'{x:.7g}') for x in hypotheses]})
             return
         for rank, (text, score) in enumerate(hypotheses):
             if as_json:
-                yield json.dumps({**place, 'text': text, 'score': score}, ensure_ascii=False)
+                yield files.json_text({**place, 'text': text, 'score': score})
                 continue
             if separator and i + rank:
                 yield separator

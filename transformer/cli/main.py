@@ -12,7 +12,7 @@ from transformer.cli import memory
 from transformer.cli.commands import COMMANDS, FLAGS, USAGE
 from transformer.cli.flags import Call, Program, parse
 from transformer.cli.help import help_text
-from transformer.cli.terminal import exit_status
+from transformer.cli.terminal import exit_status, print_any_character
 
 
 def run_program(argv: Sequence[str], program: Program) -> int:
@@ -26,6 +26,7 @@ def run_program(argv: Sequence[str], program: Program) -> int:
         call = parse(argv, program)
         return program.commands[call.command].run(call) or 0
 
+    print_any_character()
     memory.keep_freed_memory()
     memory.collect_rarely()
     # Our flags are not in absl's global FLAGS, which would warn that it was never parsed.

@@ -63,6 +63,15 @@ def train(call: Call) -> int:
     except loop.Stopped as stopped:
         print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
+    except RuntimeError as error:
+        # How XLA reports it on CPUs and GPUs, and on TPUs.
+        message = re.search('(?:ran )?out of memory[^\n]*', str(error), re.IGNORECASE)
+        if not message:
+            raise
+        raise ConfigError(
+            f'{message[0]} Try a smaller data.batch_tokens, a larger train.accumulate '
+            f'({config.train.accumulate} now, at most {config.train.microbatches}) or model.remat=True'
+        ) from error
     print_scores(config, result['scores'])
     if parallel.is_primary():
         if show := task_of(config).show:
@@ -126,7 +135,7 @@ def compare(call: Call) -> None:
         sides.append(comparison.Side(run, choice or 'scored'))
     report, lines = comparison.compare(tuple(sides), what, call.changes, call.flags.show)
     if call.flags.json:
-        print(json.dumps(report, indent=2, ensure_ascii=False))
+        print(files.json_text(report, indent=2))
     else:
         print('\n'.join(map(fold, lines)))
 
@@ -185,7 +194,7 @@ def score_pairs(call: Call) -> None:
     how = {'contrast': values.contrast, 'pieces': values.pieces, 'as_json': values.json}
     tally = pairs.write(trained, lines, output, progress, **how)
     if tally and values.json:
-        print(json.dumps(tally.shares(), ensure_ascii=False))
+        print(files.json_text(tally.shares()))
     elif tally:
         # Not to standard output, which has exactly one line for each line of input.
         print('\n'.join(tally.describe()), file=sys.stderr)
@@ -227,7 +236,7 @@ def score(call: Call) -> None:
     if not values.tokenized and all(map(bleu.looks_tokenized, sides)):
         logging.warning('both files look tokenized; if they are, add --tokenized')
     scores = bleu.score_all(*sides, languages, tokenized=values.tokenized)
-    print(json.dumps(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
+    print(files.json_text(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
 
 
 def diagnose(call: Call) -> None:

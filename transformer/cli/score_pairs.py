@@ -4,7 +4,6 @@ The columns of a line are separated by tabs. A first line may name them: the fie
 and `target`, or `text`) and, with contrasts, `kind`, and `contrast` for each wrong text.
 """
 
-import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import BinaryIO, NamedTuple
 
 from absl import logging
 
+from transformer import files
 from transformer.cli.lines import Progress
 from transformer.config import ConfigError
 from transformer.inference import likelihood
@@ -160,14 +160,13 @@ def _tabs(item: Item, scores: Sequence[Likelihood], right: bool | None, contrast
 
 def _json(item: Item, scores: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
     """Formats an object; with contrasts, `logp` and `pieces` list an entry per text. NaN is null."""
-    number = lambda value: None if math.isnan(value) else value
     texts = scores if contrast else scores[:1]
-    logp = [number(t.total) for t in texts]
-    parts = [[[p, number(x)] for p, x in zip(t.pieces, t.logp.tolist(), strict=True)] for t in texts]
+    logp = [text.total for text in texts]
+    parts = [[*map(list, zip(text.pieces, text.logp.tolist(), strict=True))] for text in texts]
     content = {'line': item.number, 'logp': logp if contrast else logp[0]}
     content |= {'right': right, 'kind': item.kind} if contrast else {}
     content |= {'pieces': parts if contrast else parts[0]} if pieces else {}
-    return json.dumps(content, ensure_ascii=False)
+    return files.json_text(content)
 
 
 def _visible(piece: str) -> str:

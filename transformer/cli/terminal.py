@@ -1,5 +1,6 @@
 """Folds text to the terminal's width, and turns errors into one line and an exit status."""
 
+import io
 import math
 import os
 import re
@@ -36,6 +37,13 @@ def fold(line: str) -> str:
     width = max(int(width), len(indent) + _NARROWEST)
     whole = {'break_long_words': False, 'break_on_hyphens': False}
     return textwrap.fill(line, width, subsequent_indent=indent, **whole)
+
+
+def print_any_character() -> None:
+    r"""Makes standard output and error escape characters that their encoding lacks: \xe4 for ä in ASCII."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors='backslashreplace')
 
 
 def exit_status(program: Callable[[], int]) -> int:

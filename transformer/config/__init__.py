@@ -1,8 +1,8 @@
 """Configs: all options, config files, and the frozen `Config` that the rest of the package reads.
 
-A config file imports `config_dict` from here, or `config_beside` to start from another file. declare.py has
-the machinery of options, options.py the options; resolve.py derives and checks values, files.py reads and
-writes files.
+A config file imports `config_dict` from here, or `config_beside` to start from another file. declare.py is
+the machinery of options and options.py lists them; resolve.py derives and checks values, files.py reads and
+writes config files, and flag.py describes flags of the command line.
 """
 
 from transformer.config.declare import ConfigError

@@ -1,7 +1,7 @@
 """Declares, checks, parses and lists options; options.py has the options themselves.
 
 Options are fields of dataclasses, one dataclass per group. `declared` lists them by dotted name, such as
-`model.h`. The functions that check a name or a value take that table first.
+`model.h`. The functions that check a name or a value take this table as their first argument.
 """
 
 import copy
@@ -43,16 +43,16 @@ def option(
       minimum, maximum: inclusive bounds of a number.
       free: whether the option may change when a work directory is used again, because it does not
         change what is learned; 'evaluation' if it changes the evaluation of a trained model.
-      only: conditions under which the option has a meaning; setting it under any others is refused.
+      only: conditions that give the option a meaning; otherwise setting it is refused.
       once: its earlier names in the same group, which stay readable.
-      old_values: earlier values, which stay readable: today's value of each, and the conditions of that.
+      old_values: earlier values, which stay readable, each with today's value and its conditions.
     """
     common = dict(doc=doc, section=section, free=free, only=_pairs(only), once=once, old_values=old_values)
     return dataclasses.field(default=default, metadata=common | dict(minimum=minimum, maximum=maximum))
 
 
 def group(options: type, *, only: Conditions = (), free: bool | Literal['evaluation'] = False) -> Any:
-    """Declares a group of options, the fields of a dataclass, that have `only` or `free` in common."""
+    """Declares the fields of a dataclass as a group of options; `only` and `free` apply to all of them."""
     return dataclasses.field(default=options(), metadata={'only': _pairs(only), 'free': free})
 
 
@@ -61,31 +61,31 @@ def _pairs(only: Conditions) -> tuple[tuple[str, tuple[object, ...]], ...]:
 
 
 def declared(config: type) -> Declared:
-    """Every option of a dataclass of groups, by dotted name; `type` is the evaluated annotation."""
+    """Lists every option of a dataclass of groups by its dotted name, with its annotation evaluated."""
     options = {}
     for part in dataclasses.fields(config):
         hints, common = get_type_hints(part.type), part.metadata
         for field in map(copy.copy, dataclasses.fields(part.type)):
             field.type = hints[field.name]
-            of_group = {
+            inherited = {
                 'only': (*common.get('only', ()), *field.metadata['only']),
                 'free': field.metadata['free'] or common.get('free', False),
             }
-            field.metadata = types.MappingProxyType({**field.metadata, **of_group})
+            field.metadata = types.MappingProxyType({**field.metadata, **inherited})
             options[f'{part.name}.{field.name}'] = field
     return options
 
 
 def plain_type(field: dataclasses.Field) -> type:
     """Returns the type of an option's values: `int` for `int | None`, `str` for a Literal."""
-    wanted = _without_none(field)
-    return str if get_origin(wanted) is Literal else wanted
+    kind = _without_none(field)
+    return str if get_origin(kind) is Literal else kind
 
 
 def choices(field: dataclasses.Field) -> tuple[str, ...]:
-    """Lists the values that an option can have; empty if any value of its type will do."""
-    wanted = _without_none(field)
-    return get_args(wanted) if get_origin(wanted) is Literal else ()
+    """Lists the values that an option can have; empty if it can have any value of its type."""
+    kind = _without_none(field)
+    return get_args(kind) if get_origin(kind) is Literal else ()
 
 
 def _without_none(field: dataclasses.Field) -> type:
@@ -107,25 +107,25 @@ def check_name(table: Declared, key: str) -> str:
 
 
 def check_value(table: Declared, key: str, value: object) -> object:
-    """Returns the value of option `key` in its declared type."""
+    """Checks the value of option `key`, and returns it in the declared type."""
     field = table[key]
-    wanted = plain_type(field)
+    kind = plain_type(field)
     if value is None and _without_none(field) is not field.type:
         return None
     if isinstance(value, str) and value in field.metadata['old_values']:
         return value
-    if wanted is float and type(value) is int:
+    if kind is float and type(value) is int:
         value = float(value)
-    if type(value) is not wanted:
-        raise ConfigError(f'{key}={value!r}: expected {wanted.__name__}, got {type(value).__name__}')
+    if type(value) is not kind:
+        raise ConfigError(f'{key}={value!r}: expected {kind.__name__}, got {type(value).__name__}')
     if choices(field) and value not in choices(field):
         hint = _suggestion(value, {choice: choice for choice in choices(field)})
         raise ConfigError(f'{key}={value!r}: choose one of {", ".join(choices(field))}{hint}')
-    if wanted is float and not math.isfinite(value):
+    if kind is float and not math.isfinite(value):
         raise ConfigError(f'{key}={value}: must be finite')
     low, high = field.metadata['minimum'], field.metadata['maximum']
     within = (low is None or value >= low) and (high is None or value <= high)
-    if wanted in (int, float) and not within:
+    if kind in (int, float) and not within:
         bounds = f'at least {low}' if high is None else f'from {low} to {high}'
         raise ConfigError(f'{key}={value}: must be {bounds}')
     return value
@@ -134,24 +134,24 @@ def check_value(table: Declared, key: str, value: object) -> object:
 def parse_value(table: Declared, key: str, text: str) -> object:
     """Returns the value of option `key` that a command line gives as text.
 
-    'none' sets an option back to None where that is its default.
+    'none' resets an option whose default is None.
     """
     field = table[key]
-    wanted = plain_type(field)
+    kind = plain_type(field)
     if text.lower() == 'none' and field.default is None:
         return None
-    if wanted is bool:
+    if kind is bool:
         # bool('False') is true.
         return check_value(table, key, {'true': True, 'false': False}.get(text.lower(), text))
     try:
-        value = wanted(text)
+        value = kind(text)
     except ValueError:
-        raise ConfigError(f'{key}={text!r}: expected {wanted.__name__}') from None
+        raise ConfigError(f'{key}={text!r}: expected {kind.__name__}') from None
     return check_value(table, key, value)
 
 
 def present_values(table: Declared, values: Mapping[str, object]) -> dict[str, object]:
-    """Replaces earlier values by those that are written today."""
+    """Replaces earlier values by the present ones."""
     present = dict(values)
     for key, field in table.items():
         if present[key] in field.metadata['old_values']:
@@ -162,41 +162,41 @@ def present_values(table: Declared, values: Mapping[str, object]) -> dict[str, o
 
 
 def check_meaning(table: Declared, values: Mapping[str, object]) -> None:
-    """Raises ConfigError if an option is set that has no meaning beside the others."""
+    """Raises ConfigError if an option is set that the other options make meaningless."""
     for key, field in table.items():
         if values[key] != field.default:
             _check_conditions(f'{key}={values[key]!r}', field.metadata['only'], values)
 
 
 def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, object]) -> None:
-    for other, wanted in conditions:
-        if values[other] not in wanted:
+    for other, allowed in conditions:
+        if values[other] not in allowed:
             raise ConfigError(
                 f'{setting}: means nothing with {other}={values[other]!r}, only with '
-                f'{" or ".join(map(str, wanted))}'
+                f'{" or ".join(map(str, allowed))}'
             )
 
 
 def has_meaning(table: Declared, values: Mapping[str, object], key: str) -> bool:
-    """Whether option `key` has a meaning beside the values of the others."""
-    return all(values[other] in wanted for other, wanted in table[key].metadata['only'])
+    """Whether option `key` has a meaning, given the values of the other options."""
+    return all(values[other] in allowed for other, allowed in table[key].metadata['only'])
 
 
 def drop_unused(
     table: Declared, values: Mapping[str, object], changed: Collection[str]
 ) -> tuple[dict[str, object], list[str]]:
-    """Sets options back to their defaults that changes of other options have made meaningless.
+    """Resets options that changes of other options have made meaningless.
 
     Returns:
-      The values of all options, and the names of those that were set back; none of them was changed itself.
+      The values of all options, and the names of those that were reset, none of which is in `changed`.
     """
-    values, dropped = dict(values), []
+    values, reset_keys = dict(values), []
     for key, field in table.items():
-        meaningless = any(k in changed and values[k] not in wanted for k, wanted in field.metadata['only'])
+        meaningless = any(k in changed and values[k] not in allowed for k, allowed in field.metadata['only'])
         if meaningless and key not in changed and values[key] != field.default:
             values[key] = field.default
-            dropped.append(key)
-    return values, dropped
+            reset_keys.append(key)
+    return values, reset_keys
 
 
 def markdown(table: Declared) -> str:
@@ -213,14 +213,14 @@ def markdown(table: Declared) -> str:
 
 
 def _nearest(key: str, table: Declared) -> str:
-    """Suggests an option: the same name in another group, else a similar one in its group, else in any."""
+    """Suggests the same name in another group, else a similar name in the same group, else in any group."""
     part, _, name = key.rpartition('.')
     names = {known.rpartition('.')[2]: known for known in table}
-    same = names if name in names else {n: k for n, k in names.items() if k.startswith(f'{part}.')}
-    return _suggestion(name, same) or _suggestion(name, names)
+    candidates = names if name in names else {n: k for n, k in names.items() if k.startswith(f'{part}.')}
+    return _suggestion(name, candidates) or _suggestion(name, names)
 
 
 def _suggestion(word: str, known: Mapping[str, str]) -> str:
-    """Suggests what belongs to the most similar of the known words; empty if none is similar."""
+    """Suggests the value of the most similar word in `known`; '' if none is similar."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.65)
     return f'; did you mean {known[near[0]]!r}?' if near else ''

@@ -1,4 +1,4 @@
-"""Reads and writes config files, in Python or JSON."""
+"""Reads config files, in Python or JSON, and writes them as JSON."""
 
 import dataclasses
 import json
@@ -12,7 +12,7 @@ from transformer.config.resolve import config_dict, derivable, present_values, r
 
 
 def to_json(config: Config) -> str:
-    """Writes the config as JSON text, one option a line."""
+    """Writes the config as JSON text, one option per line."""
     return json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + '\n'
 
 
@@ -49,9 +49,9 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
 
 
 def config_beside(file: str, name: str, changes: dict[str, object]) -> ml_collections.ConfigDict:
-    """Returns the config of the file `name` beside `file` with `changes`, for a config that starts from it.
+    """Returns the config of the file `name`, in the same folder as `file`, with `changes`.
 
-    Options of that file that the changes make meaningless get their defaults back.
+    Options that the changes make meaningless are reset to their defaults.
     """
     start = read_config_file(os.path.join(os.path.dirname(file), name))
     values, _ = drop_unused(OPTIONS, present_values(start) | changes, changes)

@@ -1,13 +1,13 @@
-"""How a flag of a command line is declared."""
+"""The declaration of a command-line flag."""
 
 from typing import NamedTuple
 
 
 class Flag(NamedTuple):
-    """A flag, declared once for all commands that take it; `value` stands for its value in the help.
+    """A flag, declared once for all commands that take it; `value` is its placeholder in the help.
 
-    A number is from `least` to `most`, a text one of the `choices` if there are any. With `many` it may be
-    given several times. `argument` is what a function that it is passed to calls it, if not by its name.
+    A number must be from `least` to `most`, a text one of the `choices`, if there are any. With `many` the
+    flag can be repeated. `argument` is the parameter that receives its value, if the name differs.
     """
 
     kind: type

@@ -8,7 +8,7 @@ from transformer.config.declare import option
 
 # What models of each task read and write: a source and a target, a text, a text with gaps, an image.
 FORM = {'translation': 'pair', 'language': 'text', 'masked': 'encoder', 'images': 'image'}
-# The kinds of models that each form has; `nn.models.MODELS` has their modules.
+# The kinds of models for each form; `nn.models.MODELS` lists their modules.
 KINDS = {
     'pair': ('transformer', 'recurrent', 'convolutional'),
     'text': ('transformer', 'recurrent', 'convolutional'),
@@ -22,14 +22,14 @@ def tasks_of(*forms: str) -> tuple[str, ...]:
     return tuple(task for task, form in FORM.items() if form in forms)
 
 
-# Conditions of options. Tasks by what they are, then by what their models are.
+# Conditions of options: first tasks by name, then tasks by form.
 TRANSLATION = ('train.task', ('translation',))
 LANGUAGE = ('train.task', ('language',))
 PAIR = ('train.task', tasks_of('pair'))
 ONE_TEXT = ('train.task', tasks_of('text', 'encoder'))
 TEXTS = ('train.task', tasks_of('pair', 'text', 'encoder'))
 WRITES = ('train.task', tasks_of('pair', 'text'))
-# Kinds of models by their layers. Recurrent layers count positions themselves.
+# Kinds of models by their layers. Recurrent layers need no encoding of positions.
 LAYERED = ('model.kind', ('transformer',))
 POSITIONED = ('model.kind', ('transformer', 'convolutional'))
 RECURRENT = ('model.kind', ('recurrent',))
@@ -43,22 +43,22 @@ class Model:
 
     kind: Literal['transformer', 'recurrent', 'convolutional'] = option(
         'transformer',
-        'layers of attention, recurrent or convolutional; for translation an encoder and a decoder, for a '
-        'language model a decoder alone',
+        'layers of attention, recurrent or convolutional: an encoder and a decoder for translation, only a '
+        'decoder for language models, only an encoder for other tasks',
         '§3',
         # A Transformer's decoder alone was a kind of its own.
         old_values={'decoder': ('transformer', ('train.task', tasks_of('text')))},
     )
-    N: int = option(6, 'layers of the encoder and of the decoder', '§3.1', minimum=1)
-    N_decoder: int | None = option(None, 'layers of the decoder, if not N', '§3.1', minimum=1, only=PAIR)
-    d_model: int = option(512, 'width of embeddings and of layers', '§3.1', minimum=2)
+    N: int = option(6, 'layers in the encoder and in the decoder', '§3.1', minimum=1)
+    N_decoder: int | None = option(None, 'layers in the decoder, if not N', '§3.1', minimum=1, only=PAIR)
+    d_model: int = option(512, 'width of embeddings and layers', '§3.1', minimum=2)
     d_ff: int = option(2048, 'inner width of the feed-forward layers', '§3.3', minimum=1, only=LAYERED)
     h: int = option(8, 'attention heads', '§3.2.2', minimum=1, only=LAYERED)
     d_k: int | None = option(
-        None, 'width of a query and key head, if not d_model/h', '§3.2.2', minimum=1, only=LAYERED
+        None, 'width of queries and keys per head, if not d_model/h', '§3.2.2', minimum=1, only=LAYERED
     )
     d_v: int | None = option(
-        None, 'width of a value head, if not d_model/h', '§3.2.2', minimum=1, only=LAYERED
+        None, 'width of values per head, if not d_model/h', '§3.2.2', minimum=1, only=LAYERED
     )
     P_drop: float = option(
         0.1,
@@ -72,16 +72,13 @@ class Model:
     )
     P_drop_relu: float = option(0.0, 'dropout after the activation', minimum=0.0, maximum=0.99, only=LAYERED)
     P_drop_embedding: float | None = option(
-        None, 'dropout of embedding + position, if not P_drop', '§5.4', minimum=0.0, maximum=0.99
+        None, 'dropout of embeddings plus positions, if not P_drop', '§5.4', minimum=0.0, maximum=0.99
     )
     positions: Literal['sinusoidal', 'learned', 'rotary', 'relative', 'none'] = option(
-        'sinusoidal', 'how positions enter', '§3.5, Table 3 (E)', only=POSITIONED
+        'sinusoidal', 'encoding of positions', '§3.5, Table 3 (E)', only=POSITIONED
     )
     sinusoid: Literal['paper', 't2t'] = option(
-        'paper',
-        'interleaved sin/cos of the text, or the halves of the released code',
-        '§3.5',
-        only=POSITIONED,
+        'paper', 'sin and cos interleaved (paper) or in halves (released code)', '§3.5', only=POSITIONED
     )
     norm: Literal['post', 'pre'] = option(
         'post', 'normalise after or before a sub-layer', '§3.1', only=LAYERED
@@ -90,52 +87,52 @@ class Model:
         'layernorm', 'kind of normalisation', '§3.1', only=LAYERED
     )
     activation: Literal['relu', 'gelu', 'swiglu'] = option(
-        'relu', 'of the feed-forward layers', '§3.3', only=LAYERED
+        'relu', 'activation of the feed-forward layers', '§3.3', only=LAYERED
     )
     attention: Literal['full', 'local', 'sparse', 'linear', 'chunked', 'flash'] = option(
         'full',
-        'self-attention to all keys; near ones; near and every stride-th one; or all, by a feature map, by '
-        "chunks of keys, or by the device's fused kernel",
+        'self-attention to all keys; to near keys; to near keys and every stride-th key; or to all keys by a '
+        "feature map, in chunks, or by the device's fused kernel",
         '§3.2.1, §4',
         only=LAYERED,
     )
     attention_window: int = option(
-        64, 'neighbours on each side', '§4', minimum=1, only=(*LAYERED, 'model.attention', ('local',))
+        64, 'keys on each side of the query', '§4', minimum=1, only=(*LAYERED, 'model.attention', ('local',))
     )
     attention_stride: int = option(
         64,
-        'positions from one far key to the next',
+        'positions between one far key and the next',
         minimum=1,
         only=(*LAYERED, 'model.attention', ('sparse',)),
     )
     attention_chunk: int = option(
-        128, 'positions taken at once', minimum=1, only=(*LAYERED, 'model.attention', ('linear', 'chunked'))
+        128, 'positions per chunk', minimum=1, only=(*LAYERED, 'model.attention', ('linear', 'chunked'))
     )
     tie_embeddings: Literal['all', 'decoder', 'none'] = option(
         'all', 'which of source embedding, target embedding and softmax share one matrix', '§3.4', only=TEXTS
     )
     biases: Literal['all', 'ffn', 'none'] = option(
-        'all', 'which linear layers have biases; the text writes them for the FFN only', '§3.3', only=LAYERED
+        'all', 'which linear layers have biases; the paper writes them only for the FFN', '§3.3', only=LAYERED
     )
     init: Literal['t2t', 'xavier'] = option(
-        't2t',
-        'Glorot uniform over the fused q,k,v kernels of the released code, or over each kernel',
-        only=LAYERED,
+        't2t', 'Glorot uniform over the fused q, k, v kernel (released code) or each kernel', only=LAYERED
     )
-    vocab_size: int = option(
-        40960, 'rows of the embedding; at least data.pieces', '§5.1', minimum=4, only=TEXTS
+    vocab_size: int | None = option(
+        None,
+        'rows of the embedding; by default data.pieces if set, or 40,960 (bytes: 259)',
+        '§5.1',
+        minimum=4,
+        only=TEXTS,
     )
     max_len: int = option(512, 'rows of a learned position table', '§3.5', minimum=1, only=POSITIONED)
     cell: Literal['lstm', 'gru', 'rnn_tanh', 'rnn_relu'] = option(
-        'lstm', 'of the recurrent layers', only=RECURRENT
+        'lstm', 'cell of the recurrent layers', only=RECURRENT
     )
     residual: bool = option(
         False, 'add the input of every recurrent layer but the first to its output', only=RECURRENT
     )
     variational_dropout: bool = option(
-        False,
-        'draw dropout once for all steps of a sentence, and drop the recurrent state too',
-        only=RECURRENT,
+        False, 'one dropout mask for all steps of a sentence, also of the recurrent state', only=RECURRENT
     )
     bidirectional: bool = option(
         False, 'encoder layers read in both directions, each with half of d_model', only=RECURRENT_PAIR
@@ -147,19 +144,19 @@ class Model:
     )
     alignment: Literal['none', 'additive', 'dot', 'general', 'concat'] = option(
         'none',
-        "score of the decoder's attention: from its state before a step (additive), or after it",
+        "score of the decoder's attention: from the state before a step (additive) or after it (the others)",
         only=RECURRENT_PAIR,
     )
     input_feeding: bool = option(
         False,
-        'what attention gave for a word enters the decoder with the next word',
+        'feed the attentional vector of a word to the decoder, together with the next word',
         only=(*RECURRENT_PAIR, 'model.alignment', ('dot', 'general', 'concat')),
     )
-    kernel_width: int = option(3, 'positions that a convolution sees', minimum=1, only=CONVOLUTIONAL)
-    dtype: Literal['float32', 'bfloat16'] = option('float32', 'of the computation; parameters are float32')
+    kernel_width: int = option(3, 'positions in the window of a convolution', minimum=1, only=CONVOLUTIONAL)
+    dtype: Literal['float32', 'bfloat16'] = option('float32', 'type of computations; parameters are float32')
     remat: bool = option(
         False,
-        'compute layers again in the backward pass: less memory, about a quarter more FLOPs',
+        'recompute layers in the backward pass: less memory, about a quarter more FLOPs',
         only=LAYERED,
         free=True,
     )
@@ -172,15 +169,15 @@ class Data:
     source: Literal['tfds', 'text', 'grammar', 'pictures', 'folders', 'idx'] = option(
         'tfds', 'where the data comes from', '§5.1'
     )
-    dir: str | None = option(None, 'folder of the files, or of TFDS', free=True)
-    name: str | None = option('wmt14_translate/de-en', 'TFDS dataset and config', '§5.1')
+    dir: str | None = option(None, 'folder of the data files, or of TFDS', free=True)
+    name: str | None = option('wmt14_translate/de-en', 'dataset and config of TFDS', '§5.1')
     train: str = option(
-        'train', 'split, or text files, comma-separated, without the suffix of their language', '§5.1'
+        'train', 'split, or comma-separated text files without the suffix of their language', '§5.1'
     )
     dev: str = option('validation', 'the same for development', '§6.2')
     test: str = option('test', 'the same for the test', '§6.1')
     train_pairs: int | None = option(
-        None, 'use only this many examples of the training split, the first ones', minimum=1
+        None, 'number of training examples to use, from the first; by default all', minimum=1
     )
     source_language: str = option(
         'en', 'language translated from; suffix of text files', '§5.1', only=TRANSLATION
@@ -189,47 +186,49 @@ class Data:
         'de', 'language translated into; suffix of text files', '§5.1', only=TRANSLATION
     )
     language: str | None = option(
-        None, 'language of the text; suffix of text files, which are named in full without it', only=ONE_TEXT
+        None, 'language of the text; suffix of text files, which need full names without it', only=ONE_TEXT
     )
-    documents: Literal['lines', 'files'] = option('lines', 'what a document of the text is', only=LANGUAGE)
+    documents: Literal['lines', 'files'] = option('lines', 'what counts as a document', only=LANGUAGE)
     tokenizer: Literal['bpe', 'bytes'] = option(
         'bpe', 'SentencePiece BPE learned from the training text, or the bytes of UTF-8', '§5.1', only=TEXTS
     )
     tokenizer_model: str | None = option(
         None,
         'SentencePiece model of data.pieces pieces to use instead of one learned from the training text; '
-        'for separate vocabularies two, with a comma between them',
+        'for separate vocabularies two, separated by a comma',
         only=('data.tokenizer', ('bpe',)),
     )
     vocabulary: Literal['joint', 'separate'] = option(
         'joint',
-        'one vocabulary of both sides, or one each, learned from its side, of data.pieces pieces',
+        'one vocabulary for both sides, or one of data.pieces pieces learned from each side',
         '§5.1',
         only=TRANSLATION,
     )
-    pieces: int = option(37000, 'size of the vocabulary', '§5.1', minimum=259, only=TEXTS)
+    pieces: int | None = option(
+        None, 'size of the vocabulary; by default 37,000 (bytes: 259)', '§5.1', minimum=259, only=TEXTS
+    )
     batching: Literal['bucketed', 'packed', 'running'] = option(
         'bucketed',
-        'rows of one example, batched by length; rows of several examples; or rows cut from the running text',
+        'rows of one example, batched by length; rows of several examples; or rows cut from running text',
         '§5.1',
         only=TEXTS,
     )
     batch_tokens: int | None = option(
         None,
-        'positions of one update on all devices (target side), padding included; by default 25,000, or in '
-        'bucketed rows 32,768, as in the released code: about 25,000 pieces',
+        'positions per update on all devices (target side), padding included; by default 25,000, or in '
+        'bucketed rows 32,768, which hold about 25,000 pieces, as in the released code',
         '§5.1',
         minimum=1,
     )
     row_len: int | None = option(
-        None, '(target) positions of a packed or running row, if not data.max_len', minimum=2, only=TEXTS
+        None, 'positions of a packed or running row (target side), if not data.max_len', minimum=2, only=TEXTS
     )
     max_len: int = option(
-        256, 'longest sentence, in pieces with its end, that is trained on', '§5.1', minimum=2, only=TEXTS
+        256, 'longest sentence to train on, in pieces including its end', '§5.1', minimum=2, only=TEXTS
     )
     stride: int | None = option(
         None,
-        'new pieces scored by each window of data.row_len in an evaluation; all of them if not given',
+        'new pieces that each window of data.row_len pieces scores in an evaluation; by default all',
         minimum=1,
         free='evaluation',
         only=LANGUAGE,
@@ -238,17 +237,17 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """The task, its optimisation, the arithmetic and the bookkeeping."""
+    """The task, its optimisation, numerics and bookkeeping."""
 
     task: Literal['translation', 'language', 'masked', 'images'] = option(
         'translation',
-        'translate sentences; predict the next piece of a text, or hidden pieces; or classify images',
+        'translate sentences, predict the next piece or hidden pieces of a text, or classify images',
         '§6',
     )
-    steps: int = option(100_000, 'updates', '§5.2', minimum=1, free=True)
-    seed: int = option(0, 'of initialisation, order and dropout', minimum=0, maximum=2**31 - 1)
+    steps: int = option(100_000, 'number of updates', '§5.2', minimum=1, free=True)
+    seed: int = option(0, 'seed of initialisation, data order and dropout', minimum=0, maximum=2**31 - 1)
     eps_ls: float = option(0.1, 'label smoothing', '§5.4', minimum=0.0, maximum=0.99)
-    warmup_steps: int = option(4000, 'updates of rising learning rate', '§5.3', minimum=1)
+    warmup_steps: int = option(4000, 'updates in which the learning rate rises', '§5.3', minimum=1)
     lr_constant: float = option(1.0, 'factor of the learning rate', '§5.3', minimum=0.0)
     peak_lr: float | None = option(
         None,
@@ -267,22 +266,22 @@ class Train:
         minimum=1,
         only=('train.schedule', ('linear', 'cosine')),
     )
-    beta1: float = option(0.9, 'of Adam', '§5.3', minimum=0.0, maximum=0.999999)
-    beta2: float = option(0.98, 'of Adam', '§5.3', minimum=0.0, maximum=0.999999)
-    adam_eps: float = option(1e-9, 'of Adam', '§5.3', minimum=0.0)
+    beta1: float = option(0.9, 'β1 of Adam', '§5.3', minimum=0.0, maximum=0.999999)
+    beta2: float = option(0.98, 'β2 of Adam', '§5.3', minimum=0.0, maximum=0.999999)
+    adam_eps: float = option(1e-9, 'ε of Adam', '§5.3', minimum=0.0)
     weight_decay: float = option(
         0.0,
-        'decoupled, as in AdamW: each update shrinks every parameter by this share times the learning rate, '
-        'except biases and the scales of norms',
+        'decoupled weight decay (AdamW): each update shrinks parameters, except biases and the scales of '
+        'norms, by this share times the learning rate',
         minimum=0.0,
     )
     clip_norm: float = option(
-        0.0, "norm to which the batch's gradient is scaled down if it is larger; 0 for never", minimum=0.0
+        0.0, "norm to which the batch's gradient is scaled down if it is larger; 0 for no limit", minimum=0.0
     )
     ema: float = option(
         0.0,
-        'decay of an exponential moving average of the parameters, which is then evaluated and used in '
-        'their place; 0 for none',
+        'decay of an exponential moving average of the parameters, which is evaluated and used in place of '
+        'the parameters; 0 for none',
         minimum=0.0,
         maximum=0.999999,
     )
@@ -290,13 +289,13 @@ class Train:
         8, 'equal parts of a batch, each with its own dropout key, whatever the number of devices', minimum=1
     )
     accumulate: int = option(
-        1, 'chunks into which a device cuts its part of a batch, to need less memory', minimum=1, free=True
+        1, 'chunks into which a device cuts its part of a batch, to save memory', minimum=1, free=True
     )
     log_every: int = option(100, 'updates between two lines of metrics', minimum=1, free=True)
     eval_every: int = option(1500, 'updates between two evaluations on dev', minimum=1, free=True)
     watch_every: int = option(
         0,
-        'updates between two BLEUs of dev; 0 for none',
+        'updates between two BLEU scores on dev; 0 for none',
         minimum=0,
         free=True,
         only=TRANSLATION,
@@ -305,31 +304,31 @@ class Train:
     checkpoint_every: int = option(1500, 'updates between two checkpoints', '§6.1', minimum=1, free=True)
     best_by: str = option(
         'loss',
-        "the task's measure on dev that decides which checkpoint is the best, and when train.patience ends",
+        "the task's measure on dev that decides which checkpoint is best, and when train.patience runs out",
     )
     patience: int = option(
         0,
-        'evaluations in a row without a better train.best_by after which training stops; 0 for any number',
+        'evaluations in a row without a better train.best_by after which training stops; 0 for no limit',
         minimum=0,
         free=True,
     )
     scored: Literal['latest', 'best'] | None = option(
         None,
-        'checkpoint that is scored at the end and then used, if none are averaged; by default the latest, or '
-        'the best with train.patience or another train.best_by than loss',
+        'checkpoint to score at the end and to use later, unless checkpoints are averaged; by default the '
+        'latest, or the best with train.patience or a train.best_by other than loss',
         'Table 3',
         free=True,
     )
-    keep: int = option(2, 'latest checkpoints kept beside the best', minimum=1, free=True)
+    keep: int = option(2, 'number of latest checkpoints to keep besides the best', minimum=1, free=True)
     average_last: int = option(
-        0, 'checkpoints kept to be averaged at the end; 0 for none', '§6.1', minimum=0, free=True
+        0, 'number of checkpoints to keep and average at the end; 0 for none', '§6.1', minimum=0, free=True
     )
     average_every: int | None = option(
         None, 'updates between averaged checkpoints, if not checkpoint_every', '§6.1', minimum=1, free=True
     )
-    prng: Literal['threefry', 'rbg'] = option('threefry', 'generator of dropout masks')
+    prng: Literal['threefry', 'rbg'] = option('threefry', 'random generator of dropout masks')
     matmul_precision: Literal['default', 'high', 'highest'] = option(
-        'default', 'of float32 products: by default bf16 on TPU and TF32 on GPU'
+        'default', 'precision of float32 matrix products: by default bf16 on TPU and TF32 on GPU'
     )
 
 
@@ -342,18 +341,17 @@ class Decode:
     alpha: float = option(0.6, 'length penalty ((5 + n)/6)^alpha', '§6.1', minimum=0.0)
     extra_len: int = option(
         50,
-        'a translation has at most as many pieces as its source and this many more; '
-        'a continued prompt this many more',
+        'most pieces that a translation can have beyond its source, or a continuation beyond its prompt',
         '§6.1',
         minimum=0,
     )
     max_source_len: int = option(
-        256, 'pieces, with the end, to which a longer sentence or prompt is cut', minimum=2
+        256, 'pieces, including the end, to which longer sentences and prompts are cut', minimum=2
     )
-    temperature: float = option(1.0, 'divides the logits of method sample', minimum=1e-4)
+    temperature: float = option(1.0, 'divisor of the logits when sampling', minimum=1e-4)
     top_k: int = option(0, 'sample among the k likeliest pieces; 0 for all', minimum=0)
     top_p: float = option(
-        1.0, 'sample among the likeliest pieces with this share of the probability', minimum=1e-6, maximum=1.0
+        1.0, 'sample among the likeliest pieces with this total probability', minimum=1e-6, maximum=1.0
     )
 
 
@@ -368,10 +366,10 @@ class Masked:
 class Images:
     """Images and their classes (Dosovitskiy et al. 2021)."""
 
-    size: int = option(32, 'pixels of an image on each side', minimum=1)
-    pixels: Literal['rgb', 'grey'] = option('rgb', 'three channels or one')
-    patch: int = option(4, 'pixels of a patch on each side; divides images.size', minimum=1)
-    classes: int = option(24, 'classes of images', minimum=2)
+    size: int = option(32, 'width and height of an image in pixels', minimum=1)
+    pixels: Literal['rgb', 'grey'] = option('rgb', 'three colour channels, or one grey channel')
+    patch: int = option(4, 'width and height of a patch in pixels; must divide images.size', minimum=1)
+    classes: int = option(24, 'number of classes', minimum=2)
 
     @property
     def channels(self) -> int:
@@ -386,7 +384,7 @@ class Images:
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """One resolved experiment."""
+    """All options of one experiment, resolved."""
 
     model: Model = Model()
     data: Data = Data()

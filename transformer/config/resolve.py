@@ -17,7 +17,9 @@ from transformer.config.options import FORM, KINDS, OPTIONS, Config, Data, Model
 # Platforms with a fused attention kernel.
 FLASH = ('gpu', 'tpu')
 BYTE_PIECES = 256 + 3  # with padding, the end and the unknown piece
-# "Approximately 25000" tokens a side (§5.1). Bucketed rows end in padding, so they take more positions:
+# "about 37000 tokens" (§5.1), and the rows of the embedding for them in the released code.
+PAPER_PIECES, PAPER_ROWS = 37_000, 40_960
+# "Approximately 25000" tokens per side (§5.1). Bucketed rows end in padding, so they take more positions:
 # 4,096 on each of 8 GPUs in the released code.
 PAPER_TOKENS = 25_000
 BUCKETED_POSITIONS = 8 * 4096
@@ -41,7 +43,7 @@ def config_dict(changes: dict[str, object] | None = None) -> ml_collections.Conf
 
 
 def set_option(config: ml_collections.ConfigDict, key: str, value: object) -> None:
-    """Sets an option of a config that is not resolved yet."""
+    """Sets an option of an unresolved config."""
     key = check_name(OPTIONS, key)
     group, name = key.split('.')
     config[group][name] = check_value(OPTIONS, key, value)
@@ -52,17 +54,17 @@ def resolve(config: ml_collections.ConfigDict) -> Config:
     values = present_values(config)
     check_meaning(OPTIONS, values)
     groups = {group.name: group.type for group in dataclasses.fields(Config)}
-    of = lambda group: {k.split('.')[1]: v for k, v in values.items() if k.split('.')[0] == group}
-    chosen = Config(**{name: options(**of(name)) for name, options in groups.items()})
+    options_of = lambda group: {k.split('.')[1]: v for k, v in values.items() if k.split('.')[0] == group}
+    raw = Config(**{name: group(**options_of(name)) for name, group in groups.items()})
     resolved = dataclasses.replace(
-        chosen, model=_derive_model(chosen), data=_derive_data(chosen), train=_derive_train(chosen)
+        raw, model=_derive_model(raw), data=_derive_data(raw), train=_derive_train(raw)
     )
     _check_combinations(resolved)
     return resolved
 
 
 def present_values(config: ml_collections.ConfigDict) -> dict[str, object]:
-    """Checks each value of a config that is not resolved, and returns them by today's names and values."""
+    """Checks the values of an unresolved config; replaces earlier names and values by the present ones."""
     groups, values = [group.name for group in dataclasses.fields(Config)], {}
     for name in config:
         if name not in groups:
@@ -72,44 +74,58 @@ def present_values(config: ml_collections.ConfigDict) -> dict[str, object]:
             raise ConfigError(f'{group}: missing from the config; start from config_dict()')
         for name, value in config[group].items():
             key = check_name(OPTIONS, f'{group}.{name}')
-            # A file that sets an earlier name has today's name too, with its default.
+            # A config that sets an earlier name also has the present name, with its default.
             if key not in values or key != f'{group}.{name}':
                 values[key] = check_value(OPTIONS, key, value)
     complete = {key: check_value(OPTIONS, key, values.get(key)) for key in OPTIONS}
     return declare.present_values(OPTIONS, complete)
 
 
-def _derive_model(given: Config) -> Model:
-    model, values = given.model, flatten(given)
-    heads, head = has_meaning(OPTIONS, values, 'model.h'), model.d_model // model.h
-    if heads and model.d_model % model.h and (model.d_k is None or model.d_v is None):
+def _derive_model(config: Config) -> Model:
+    model, values = config.model, flatten(config)
+    has_heads, width = has_meaning(OPTIONS, values, 'model.h'), model.d_model // model.h
+    if has_heads and model.d_model % model.h and (model.d_k is None or model.d_v is None):
         raise ConfigError(
             f'model.h={model.h}: d_model={model.d_model} is not divisible by it; give d_k and d_v'
         )
     two_stacks = has_meaning(OPTIONS, values, 'model.N_decoder')
+    rows = model.vocab_size or config.data.pieces or _pieces(config.data, PAPER_ROWS)
     return dataclasses.replace(
         model,
+        vocab_size=rows if has_meaning(OPTIONS, values, 'model.vocab_size') else None,
         N_decoder=(model.N_decoder or model.N) if two_stacks else None,
-        d_k=(model.d_k or head) if heads else None,
-        d_v=(model.d_v or head) if heads else None,
+        d_k=(model.d_k or width) if has_heads else None,
+        d_v=(model.d_v or width) if has_heads else None,
         P_drop_embedding=model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding,
     )
 
 
-def _derive_data(given: Config) -> Data:
-    data, stride, values = given.data, given.data.stride, flatten(given)
+def _derive_data(config: Config) -> Data:
+    data, stride, values = config.data, config.data.stride, flatten(config)
     row_len = (data.row_len or data.max_len) if has_meaning(OPTIONS, values, 'data.row_len') else None
     batch = BUCKETED_POSITIONS if data.batching == 'bucketed' else PAPER_TOKENS
     if has_meaning(OPTIONS, values, 'data.stride'):
         stride = stride or row_len
         if stride > row_len:
             raise ConfigError(f'data.stride={stride}: more than a window, data.row_len={row_len}')
-    return dataclasses.replace(data, row_len=row_len, stride=stride, batch_tokens=data.batch_tokens or batch)
+    return dataclasses.replace(
+        data,
+        pieces=data.pieces or _pieces(data, PAPER_PIECES)
+        if has_meaning(OPTIONS, values, 'data.pieces')
+        else None,
+        row_len=row_len,
+        stride=stride,
+        batch_tokens=data.batch_tokens or batch,
+    )
 
 
-def _derive_train(given: Config) -> Train:
-    train = given.train
-    decays = has_meaning(OPTIONS, flatten(given), 'train.decay_steps')
+def _pieces(data: Data, of_bpe: int) -> int:
+    return BYTE_PIECES if data.tokenizer == 'bytes' else of_bpe
+
+
+def _derive_train(config: Config) -> Train:
+    train = config.train
+    decays = has_meaning(OPTIONS, flatten(config), 'train.decay_steps')
     by_dev = train.patience > 0 or train.best_by != OPTIONS['train.best_by'].default
     return dataclasses.replace(
         train,
@@ -228,9 +244,9 @@ def _check_text(config: Config) -> None:
 
 
 def _check_positions(config: Config) -> None:
-    """Raises ConfigError if a table of learned positions has too few rows."""
+    """Raises ConfigError if the table of learned positions has too few rows."""
     data, decode, values = config.data, config.decode, flatten(config)
-    lengths = {'a row': row_positions(config)}
+    lengths = {'rows': row_positions(config)}
     if has_meaning(OPTIONS, values, 'data.row_len'):
         lengths['data.row_len'] = data.row_len
     if has_meaning(OPTIONS, values, 'data.max_len') and data.batching != 'running':
@@ -240,7 +256,7 @@ def _check_positions(config: Config) -> None:
     which = max(lengths, key=lengths.get)
     if config.model.positions == 'learned' and config.model.max_len < lengths[which]:
         raise ConfigError(
-            f'model.max_len={config.model.max_len}: learned positions need {lengths[which]}, the {which}'
+            f'model.max_len={config.model.max_len}: learned positions need {lengths[which]} for {which}'
         )
 
 
@@ -295,24 +311,22 @@ def portable(config: Config, platform: str) -> Config:
 
 
 def derivable(config: Config) -> ml_collections.ConfigDict:
-    """Turns a resolved config back into one whose derived values are derived again.
+    """Turns a resolved config into an unresolved one, whose derived values will be derived again.
 
     A change of `model.h` then also changes `model.d_k`, unless that was set to another value.
     """
     values = flatten(config)
     for key, field in OPTIONS.items():
         if field.default is None and values[key] is not None:
-            # Without this value the config may be impossible.
+            # Without this value the config may be invalid.
             with contextlib.suppress(ConfigError):
-                without = values | {key: None}
-                values = without if resolve(config_dict(without)) == config else values
+                reset = values | {key: None}
+                values = reset if resolve(config_dict(reset)) == config else values
     return config_dict(values)
 
 
 def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tuple[object, object]]:
-    """Returns the options in which two configs differ, with both values; `free` includes those that do not
-    change what is learned.
-    """
+    """Returns both values of every option that differs; without `free`, only what changes what is learned."""
     before, after = flatten(old), flatten(new)
     differ = [key for key in OPTIONS if before[key] != after[key]]
     return {k: (before[k], after[k]) for k in differ if free or not OPTIONS[k].metadata['free']}

@@ -1,1 +1,1 @@
-"""From text to batches: readers -> tokenizer -> corpus -> rows -> batches -> prefetch."""
+"""From texts and images to batches: readers -> codec -> dataset -> rows -> batches -> prefetch."""

@@ -1,4 +1,4 @@
-"""The batch of a step, of examples, of running text, or of overlapping windows.
+"""Builds the batch of a step: of examples, of running text, or of overlapping windows.
 
 A batch is a pure function of the corpus, the config and its step: nothing has to be saved to
 resume, and every process of a run can build its own part of it.
@@ -23,17 +23,17 @@ class Batches(Protocol):
     steps_per_epoch: int
 
     def rows(self, step: int) -> int:
-        """How many rows the batch of a step has, empty ones included."""
+        """The number of rows in a step's batch, including empty rows."""
 
     def batch(self, step: int, part: slice = slice(None)) -> Batch:
-        """Builds the batch of a step, or those of its rows that `part` names: [M rows ...]."""
+        """Builds the batch of a step, or only the rows `part` of it."""
 
 
 class Ordered:
     """The order of a split's rows: which of them make the batch of a step.
 
-    In training each epoch permutes the rows of every group, and the batches, by (seed, epoch).
-    Otherwise there is one epoch, in order.
+    In training, each epoch permutes the rows of every group, and the batches, by (seed, epoch).
+    Without `train` there is one epoch, in order.
 
     Args:
       groups: the number of rows of each group, and how many of them make a batch.
@@ -46,7 +46,7 @@ class Ordered:
         self._orders: dict[int, tuple[np.ndarray, list[np.ndarray]]] = {}
 
     def rows(self, step: int) -> int:
-        """How many rows the batch of a step has, empty ones included."""
+        """The number of rows in a step's batch, including empty rows."""
         return self._groups[self.place(step)[1]][1]
 
     def place(
@@ -66,9 +66,9 @@ class Ordered:
         batches, rows = self._epoch(epoch)
         group, start = batches[index].tolist()
         per_batch = self._groups[group][1]
-        chosen, wanted = rows[group][start : start + per_batch], np.arange(per_batch)[part]
-        exists = wanted < len(chosen)
-        return epoch, group, chosen[wanted[exists]], exists
+        chosen, places = rows[group][start : start + per_batch], np.arange(per_batch)[part]
+        exists = places < len(chosen)
+        return epoch, group, chosen[places[exists]], exists
 
     def _epoch(self, epoch: int) -> tuple[Int[np.ndarray, 'steps 2'], list[np.ndarray]]:
         """Returns the (group, first row) of each step, and the order of the rows of each group."""
@@ -81,24 +81,23 @@ class Ordered:
             if self._train:
                 batches = batches[permutation(len(batches), self._seed, epoch, 0)]
                 orders = [permutation(n, self._seed, epoch, number) for number, n in enumerate(counts, 1)]
-            # The epoch before stays: what is fetched ahead may be of the next one already.
-            kept = {old: order for old, order in self._orders.items() if old == epoch - 1}
-            self._orders = {**kept, epoch: (batches, orders)}
+            # The previous epoch is kept: batches of the next epoch may be built ahead.
+            previous = {old: order for old, order in self._orders.items() if old == epoch - 1}
+            self._orders = {**previous, epoch: (batches, orders)}
         return self._orders[epoch]
 
 
 class TextBatches(Ordered):
     """The batches of a split's examples, by step.
 
-    Every epoch holds every example once, in rows that `data.batching` lays out: *packed*, several
-    examples to a row of `data.row_len` positions of the last field, or *bucketed*, examples of about
-    one length together (§5.1). A batch has `data.batch_tokens` positions of the last field at most, its
-    rows are a multiple of `microbatches` (and at least that), and it has one of `shapes`; the last
-    batch of a shape ends in empty rows. Rows are as wide as the longest example needs, so that nothing
-    is left out.
+    Every epoch contains every example once, in rows laid out by `data.batching`: *packed*, several examples
+    per row of `data.row_len` positions of the last field, or *bucketed*, examples of similar lengths
+    together (§5.1). A batch has rows of one group: the largest multiple of `microbatches` that
+    `data.batch_tokens` positions of the last field allow, but at least `microbatches`. A group's last batch
+    ends in empty rows. Rows are wide enough for the longest example, so that none is left out.
 
-    An epoch of training is a permutation by (seed, epoch): of the rows, or of the examples of a
-    bucket, and of the batches. Without `train` there is one epoch, in a fixed order.
+    A training epoch permutes the rows of each group, and the batches, by (seed, epoch). Without `train`
+    there is one epoch, in a fixed order.
     """
 
     def __init__(self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool):
@@ -111,7 +110,7 @@ class TextBatches(Ordered):
         super().__init__([(len(rows), rows.per_batch) for rows in self.groups], microbatches, seed, train)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens]:
-        """The rows of every field, int32; segments count the examples of a row."""
+        """The rows of every field, int32; segments number the examples of a row."""
         _, group, present, exists = self.place(step, part)
         rows = self.groups[group]
         counts = np.zeros(len(exists), np.int64)
@@ -126,13 +125,13 @@ class TextBatches(Ordered):
 class Running(Ordered):
     """The batches of the running text of a one-field split, by step.
 
-    The examples follow one another in one text, which is cut into rows of `data.row_len` tokens. An
-    epoch of training reads the text as a circle from a place within its first row: (seed, epoch) draws
-    the place and permutes the rows. So epochs are cut at different places, and each has every token
-    once. Without `train` there is one epoch, from the beginning, in order.
+    The examples follow one another in one text, which is cut into rows of `data.row_len` tokens. A training
+    epoch reads the text as a circle from a place within its first row: (seed, epoch) draws the place and
+    permutes the rows. So epochs are cut at different places, and each contains every token once. Without
+    `train` there is one epoch, from the beginning, in order.
 
-    Segments count the examples of a row; the beginning of the text always begins one. The text's last
-    row ends in padding, and one batch, in training not always the epoch's last, in empty rows.
+    Segments number the examples of a row; the beginning of the text always begins a segment. The text's
+    last row ends in padding. One batch ends in empty rows: in training, not always the epoch's last.
     """
 
     def __init__(self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool):
@@ -152,7 +151,7 @@ class Running(Ordered):
         real[exists] = read < size
         places = np.zeros(real.shape, np.int64)
         places[exists] = (read + self._first(epoch)) % size
-        # A new segment begins with an example, in a row's first column in any case.
+        # A segment begins with each example, and always in a row's first column.
         offsets = self._text.offsets
         begins = offsets[np.searchsorted(offsets, places, side='right') - 1] == places
         begins[:, 0] = True
@@ -167,16 +166,16 @@ class Running(Ordered):
 
     def _first(self, epoch: int) -> int:
         """The place in the text where an epoch begins."""
-        # 0 and 1 are the keys of the permutations.
+        # The permutations use the keys 0 and 1.
         return int(random_bits(1, self._seed, epoch, 2)[0] % self._width) if self._train else 0
 
 
 class Windows(Ordered):
-    """The batches of an evaluation of a one-field split, in which tokens are scored once, by step.
+    """The evaluation batches of a one-field split, by step; windows overlap, but score each token once.
 
-    A window of `data.row_len` tokens begins every `stride` tokens of an example, until one reaches its
-    end. The first scores all of its tokens, each later one those that no earlier window reached. A
-    row is one window.
+    In each example, a window of `data.row_len` tokens begins every `stride` tokens, until a window reaches
+    the example's end. The first window scores all its tokens, each later one only those that no earlier
+    window contains. A row is one window.
 
     Args:
       stride: from 1 to `data.row_len`.
@@ -190,7 +189,7 @@ class Windows(Ordered):
         start = number * stride
         self._begins = np.repeat(self._text.offsets[:-1], counts) + start
         self._lengths = np.minimum(np.repeat(lengths, counts) - start, row_len)
-        # Tokens of each window that are context only: those of the window before.
+        # Tokens of each window that are only context, because the window before contains them.
         self._unscored = np.where(number > 0, row_len - stride, 0)
         self._least = row_len - stride
         self._width = int(self._lengths.max())
@@ -215,14 +214,14 @@ class Windows(Ordered):
         return {self._name: rows, 'weight': weight}
 
     def context(self) -> tuple[int, float]:
-        """How many earlier tokens a scored token sees: at least, if it does not see all, and on average."""
+        """How many earlier tokens a scored token sees: the least, unless it sees all, and the mean."""
         first, last = self._unscored, self._lengths - 1
         scored = last + 1 - first
         return self._least, float(((first + last) * scored).sum() / 2 / scored.sum())
 
 
 def fill(batches: TextBatches) -> float:
-    """The share of real tokens among the positions, of all fields, of the rows that hold an example."""
+    """The share of real tokens among all positions of rows that are not empty, over all fields."""
     tokens = sum(len(field.tokens) for field in batches.corpus.fields.values())
     positions = sum(len(rows) * sum(rows.widths.values()) for rows in batches.groups)
     return tokens / positions
@@ -234,11 +233,11 @@ def _masked(
     segments: Int[np.ndarray, 'R S'],
     positions: Int[np.ndarray, 'R S'],
 ) -> Tokens:
-    return Tokens(*(np.where(real, each, 0).astype(np.int32) for each in (tokens, segments, positions)))
+    return Tokens(*(np.where(real, array, 0).astype(np.int32) for array in (tokens, segments, positions)))
 
 
 def _lay(field: Ragged, members: Int[np.ndarray, ' n'], counts: Int[np.ndarray, ' R'], width: int) -> Tokens:
-    """Rows of a field; each takes as many of the next `members` as its count says."""
+    """Lays out a field's rows; row r takes the next `counts[r]` of the `members`."""
     first = np.cumsum(counts) - counts
     row = np.repeat(np.arange(len(counts)), counts)
     begins = field.offsets[members]

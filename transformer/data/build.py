@@ -24,7 +24,7 @@ from transformer.data.tokenizer import AnyTokenizer
 DROPS = 'drops.tsv'
 # How many rows are encoded at once: lines, whole files, or rows with images or labels.
 _CHUNK, _FILES, _DENSE = 20_000, 16, 500
-_REPORTED = 10_000  # rows between two reports of what the tokenizer has read
+_REPORTED = 10_000  # rows between two reports of the tokenizer's progress
 _TRAINED_ON = 4_000_000  # the most sentences that the tokenizer learns from
 
 Progress = Callable[[str, int, int], None]
@@ -40,7 +40,7 @@ def write(
 ) -> None:
     """Fills a folder; the manifest, which begins with `identity`, is written last.
 
-    If an earlier call was interrupted, its tokenizer is used again and everything else is made anew.
+    If an earlier call was interrupted, its tokenizer is reused and everything else is built again.
     """
     codec = _read_codec(folder)
     for path in folder.iterdir():
@@ -70,7 +70,7 @@ def write(
 
 
 def _read_codec(folder: pathlib.Path) -> Codec | None:
-    """The codec that an interrupted call has left, if any."""
+    """The codec that an interrupted call left behind, if any."""
     for name in codecs.FILES:
         with contextlib.suppress(FileNotFoundError, RuntimeError):
             return codecs.read(name, (folder / name).read_bytes())
@@ -88,7 +88,7 @@ def _check_scored_splits(data: Data, reading: Reading, origins: dict[str, list[d
 
 
 def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress) -> Codec:
-    """The class names, or the tokenizer of all text fields, or one for each, learned from its own texts."""
+    """Makes the class names, or a tokenizer of all text fields, or one per field, learned from its texts."""
     if not reading.texts():
         labels = [field['names'] for field in identity['fields'].values() if 'names' in field]
         return Labels(tuple(labels[0])) if labels else NoCodec()
@@ -102,7 +102,7 @@ def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress
 def _learn_model(
     data: Data, reading: Reading, fields: list[str], origins: list[dict], progress: Progress
 ) -> bytes:
-    """The model of bytes, or a model learned from the training text, of evenly spaced rows if it is long.
+    """Returns the byte model, or a model learned from the training text (evenly spaced rows if it is long).
 
     SentencePiece holds its sentences in memory. WMT's 9 million take 4.7 GiB; every third of them,
     as here, 1.6 GiB, or 2.9 GiB with five million different words.
@@ -132,7 +132,7 @@ def _learn_model(
 
 
 def _sentences(data: Data, reading: Reading) -> Iterator[Mapping[str, str]]:
-    """The texts of each training row, or each line of whole files, of which there is one field."""
+    """Yields the texts of each training row, or each line of whole files, which have one field."""
     for row in reader.rows(data, reading, 'train', reader.Report()):
         if data.documents == 'files':
             [(field, text)] = row.values.items()
@@ -153,7 +153,7 @@ def _write_split(
 ) -> dict[str, object]:
     """Reads, encodes and writes a split, chunk by chunk; returns the manifest's entry.
 
-    Its `pairs` counts the examples, whatever their fields.
+    The entry's `pairs` counts examples of any kind.
     """
     report = reader.Report(drops)
     rows = reader.rows(data, reading, split, report)
@@ -170,11 +170,11 @@ def _write_split(
             else _to_numbers(chunk, field, described[field].get('names'))
             for field in reading.fields
         }
-        # Rows that are cut from running text have room for an example of any length.
+        # Rows are cut from running text without regard to examples, so these may have any length.
         if split == 'train' and data.batching != 'running':
-            kept = _short_rows(chunk, {field: encoded[field] for field in texts}, data.max_len, report)
-            chunk = [chunk[i] for i in kept]
-            encoded = {field: [values[i] for i in kept] for field, values in encoded.items()}
+            short = _short_rows(chunk, {field: encoded[field] for field in texts}, data.max_len, report)
+            chunk = [chunk[i] for i in short]
+            encoded = {field: [values[i] for i in short] for field, values in encoded.items()}
         count += len(chunk)
         for field, values in encoded.items():
             name = f'{split}.{field}'
@@ -188,7 +188,7 @@ def _write_split(
             progress(split, done, total)
     progress(split, total, total)
     if not count:
-        raise ConfigError(f'data.{split}: no example is left; left out {manifests.left_out(report.counts)}')
+        raise ConfigError(f'data.{split}: no example is left; left out {manifests.drops_text(report.counts)}')
     bytes_of = {field: (folder / f'{split}.{field}.bin').stat().st_size for field in texts}
     tokens = {f'{field}_tokens': size // dtype.itemsize for field, size in bytes_of.items()}
     dropped = {rule: {'count': number, 'first': report.first[rule]} for rule, number in report.counts.items()}
@@ -210,15 +210,15 @@ def _to_numbers(rows: Sequence[Row], field: str, classes: list[str] | None) -> l
 def _short_rows(
     rows: Sequence[Row], encoded: Mapping[str, list[Ids]], longest: int, report: reader.Report
 ) -> list[int]:
-    """The numbers of the rows in which every text has at most `longest` pieces; the others are reported."""
-    kept = []
+    """The indexes of rows whose texts all have at most `longest` pieces; reports the other rows."""
+    short = []
     for i, row in enumerate(rows):
         long = next((field for field, ids in encoded.items() if len(ids[i]) > longest), None)
         if long:
             report.drop('long', row.files[long], row.line)
         else:
-            kept.append(i)
-    return kept
+            short.append(i)
+    return short
 
 
 def _append(path: pathlib.Path, array: Shaped[np.ndarray, '...']) -> None:
@@ -229,7 +229,7 @@ def _append(path: pathlib.Path, array: Shaped[np.ndarray, '...']) -> None:
 def _append_sequences(
     content: pathlib.Path, offsets: pathlib.Path, sequences: Sequence[Ids], dtype: np.dtype
 ) -> None:
-    """Adds sequences to one file, and the offsets at which they end, after a 0, to another."""
+    """Appends sequences to one file, and the offsets of their ends to another, which begins with a 0."""
     added = ragged(sequences, dtype)
     content.touch()
     ends = (content.stat().st_size // dtype.itemsize + added.offsets).astype('<i8')
@@ -238,7 +238,7 @@ def _append_sequences(
 
 
 def _append_raw(data: Data, folder: pathlib.Path, name: str, texts: Sequence[str]) -> None:
-    """Adds texts as they came: lines, or files with the offsets at which they end."""
+    """Appends raw texts: lines, or whole files with the offsets of their ends."""
     if data.documents == 'files':
         contents = [np.frombuffer(text.encode(), np.uint8) for text in texts]
         offsets = folder / f'{name}_text_offsets.bin'
@@ -249,7 +249,7 @@ def _append_raw(data: Data, folder: pathlib.Path, name: str, texts: Sequence[str
 
 
 def dtype_of(codec: Codec) -> np.dtype:
-    """The type that holds every piece."""
+    """The integer type in which pieces are stored."""
     return np.dtype('<u2' if codec.size <= 1 << 16 else '<i4')
 
 

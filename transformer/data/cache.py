@@ -48,16 +48,16 @@ def prepare(
 
     The folder's name is a hash of what determines its content: the options and fields of the reading, the
     content of the source files, a given tokenizer, and the versions of the code that wrote it. After an
-    interruption the learned tokenizer is kept and the splits are read again. Processes of one machine wait
-    for each other; in any case a folder appears only when it is complete.
+    interruption, the learned tokenizer is kept and the splits are read again. Processes of one machine wait
+    for each other. A folder appears only when it is complete.
 
     Args:
       cache: a local folder; the arrays are memory-mapped.
-      progress: called with a stage, the units done and all units, while the dataset is built. Stages are
-        'tokenizer' and the splits. Units are examples; the tokenizer's are lines if documents are files, and
-        its last unit is the learning.
+      progress: called with a stage, the units done and their total, while the dataset is built. Stages are
+        'tokenizer' and the splits. Units are examples, but lines for a tokenizer of whole files; the
+        tokenizer's last unit is the learning.
       download: download a missing dataset first.
-      given: the tokenizer; by default that of `data.tokenizer_model`, or one learned from the training text.
+      given: the tokenizer; if None, `data.tokenizer_model`, or one learned from the training text.
 
     Raises:
       ConfigError: bad or too little data.
@@ -102,7 +102,7 @@ def _identity(data: Data, reading: Reading, given: AnyTokenizer | None) -> dict[
 
 
 def _open(folder: pathlib.Path, level: int) -> Dataset | None:
-    """The content of a cache folder, or None if there is none or it is damaged, which is logged."""
+    """Opens a cache folder; None if it is missing or damaged. Damage is logged."""
     if not folder.exists():
         return None
     try:
@@ -140,15 +140,15 @@ def _build(
 ) -> Dataset:
     """Builds a folder under a temporary name and renames it.
 
-    On a disk that machines share, each machine has its own unfinished folder, because a lock may hold on one
-    machine only. Without locks each process has its own, which no other one continues.
+    On a disk that machines share, each machine has its own unfinished folder, because a lock may work on one
+    machine only. Without locks, each process has its own unfinished folder, which no other process continues.
     """
-    own = '' if locked else f'.{uuid.uuid4().hex[:8]}'
-    unfinished = folder.with_name(f'.{folder.name}.{platform.node()}{own}')
+    suffix = '' if locked else f'.{uuid.uuid4().hex[:8]}'
+    unfinished = folder.with_name(f'.{folder.name}.{platform.node()}{suffix}')
     _remove_stale(unfinished)
     try:
         unfinished.mkdir(exist_ok=True)
-        # The manifest is the last file; a folder that has it lacks only its name.
+        # The manifest is written last: a folder that contains it only lacks its final name.
         if not (unfinished / manifests.FILE).exists():
             build.write(data, reading, identity, unfinished, progress, given)
         published = _publish(unfinished, folder)
@@ -160,9 +160,9 @@ def _build(
             # The error of a full disk names no file.
             error.filename = error.filename or str(folder.parent)
         raise
-    for split, made in published.manifest['splits'].items():
-        if counts := {rule: drop['count'] for rule, drop in made['dropped'].items()}:
-            dropped, listed = manifests.left_out(counts), published.folder / build.DROPS
+    for split, entry in published.manifest['splits'].items():
+        if counts := {rule: drop['count'] for rule, drop in entry['dropped'].items()}:
+            dropped, listed = manifests.drops_text(counts), published.folder / build.DROPS
             log.warning('data.%s: left out %s; they are listed in %s', split, dropped, listed)
     return published
 

@@ -48,7 +48,7 @@ def read_from(folder: Path, manifest: Mapping) -> Codec:
     """Reads the codec of a dataset that a manifest describes.
 
     Raises:
-      RuntimeError: its file is missing, damaged, or not the manifest's.
+      RuntimeError: the codec's file is missing, damaged, or not the manifest's.
     """
     file = next((name for name in FILES if name in manifest['checksums']), None)
     try:
@@ -56,7 +56,7 @@ def read_from(folder: Path, manifest: Mapping) -> Codec:
     except (OSError, RuntimeError):
         raise RuntimeError(f'{file} is missing or damaged') from None
     if codec.sha256 != manifest['tokenizer_sha256']:
-        raise RuntimeError(f'{file} is not the one of data.lock.json')
+        raise RuntimeError(f'{file} does not match data.lock.json')
     return codec
 
 

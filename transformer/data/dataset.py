@@ -18,7 +18,7 @@ Ids = Sequence[int] | np.ndarray
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ragged:
-    """A field of texts in pieces: that of example i is `tokens[offsets[i]:offsets[i + 1]]`, EOS included."""
+    """A text field in pieces: example i is `tokens[offsets[i]:offsets[i + 1]]`, EOS included."""
 
     tokens: Integer[np.ndarray, ' tokens']
     offsets: Int[np.ndarray, ' examples_and_1']
@@ -31,13 +31,13 @@ class Ragged:
 
     @functools.cached_property
     def lengths(self) -> Int[np.ndarray, ' examples']:
-        """Pieces of each example, including EOS."""
+        """The number of pieces in each example, including EOS."""
         return np.diff(self.offsets)
 
 
 def ragged(sequences: Sequence[Ids], dtype: np.dtype) -> Ragged:
-    """Joins sequences, each with its EOS."""
-    arrays = [np.asarray(each, dtype) for each in sequences]
+    """Joins sequences, of pieces or of bytes, into one array."""
+    arrays = [np.asarray(sequence, dtype) for sequence in sequences]
     tokens = np.concatenate([np.empty(0, dtype), *arrays])
     return Ragged(tokens, np.cumsum([0, *map(len, arrays)], dtype=np.int64))
 
@@ -65,18 +65,18 @@ class Split:
         return len(next(iter(self.fields.values())))
 
     def example(self, i: int) -> dict[str, Any]:
-        """Every field of example i; texts as their pieces."""
+        """Every field of example i, texts as pieces."""
         return {name: field[i] for name, field in self.fields.items()}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-    """The data of a training.
+    """The data of a run.
 
     Attributes:
       folder: where the raw texts are.
       codec: turns fields into numbers and back.
-      manifest: what the splits were made of, as in `data.lock.json`.
+      manifest: the content of `data.lock.json`.
     """
 
     folder: files.Path
@@ -85,12 +85,12 @@ class Dataset:
     manifest: dict
 
     def texts(self, split: str) -> dict[str, list[str]]:
-        """The raw texts of every text field of a split other than train, one per example, as they came."""
+        """The raw texts of each text field in a split other than train, one per example."""
         fields = self.splits[split].fields
         return {name: self._texts(split, name) for name in fields if isinstance(fields[name], Ragged)}
 
     def raw(self, split: str, field: str) -> bytes:
-        """The raw text of a field of a split other than train: lines, each with a newline, or whole files."""
+        """A field's raw text in a split other than train: lines, each with a newline, or whole files."""
         return (self.folder / f'{split}.{field}.txt').read_bytes()
 
     def _texts(self, split: str, field: str) -> list[str]:
@@ -106,12 +106,12 @@ class Dataset:
 def read_split(
     manifest: manifests.Manifest, split: str, load: Callable[[str, np.dtype], Shaped[np.ndarray, ' _']]
 ) -> Split:
-    """Reads a split's arrays, as the manifest describes; `load` reads a file as a flat array of a dtype."""
+    """Reads the arrays of a split that a manifest describes; `load(file, dtype)` reads a flat array."""
     fields: dict[str, Ragged | Dense] = {}
-    for name in manifests.tokens(manifest, split):
+    for name in manifests.piece_counts(manifest, split):
         tokens = load(f'{split}.{name}.bin', np.dtype(manifest['dtype']))
         fields[name] = Ragged(tokens, load(f'{split}.{name}_offsets.bin', np.dtype('<i8')))
-    # Manifests of texts alone have no such entry.
+    # The manifest of a dataset without dense fields has no such entry.
     for name, field in manifest.get('fields', {}).items():
         values = load(f'{split}.{name}.bin', np.dtype(field['dtype']))
         fields[name] = Dense(values.reshape(-1, *field['shape']))

@@ -1,4 +1,4 @@
-"""Batches of dense fields, such as images and labels, and the noise that the host draws for their rows."""
+"""Batches of dense fields, such as images and labels, and the random generators of their rows' noise."""
 
 import hashlib
 
@@ -12,7 +12,7 @@ from transformer.data.dataset import Dense, Split
 class DenseBatches(Ordered):
     """The batches of a split's dense fields, by step.
 
-    An epoch of training is a permutation by (seed, epoch). Without `train` there is one epoch, in order. The
+    A training epoch is a permutation by (seed, epoch). Without `train` there is one epoch, in order. The
     last batch of an epoch is filled with empty rows; the field `weight` is 1 for an example, else 0.
 
     Args:
@@ -36,11 +36,11 @@ class DenseBatches(Ordered):
 
 
 def row_generator(seed: int, where: int | str, row: int) -> np.random.Generator:
-    """The random numbers of one row, which depend on neither devices, accumulation nor processes.
+    """One row's random generator, which does not depend on devices, accumulation or processes.
 
     Args:
-      where: the step in training; else the name of the split, whose noise is thus the same every time.
-      row: its place in the whole batch in training; else its place in the split.
+      where: the step in training; else the split's name, so that a split always gets the same noise.
+      row: the row's place in the whole batch in training; else its place in the split.
     """
     split = isinstance(where, str)
     number = int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], 'little') if split else where

@@ -1,4 +1,4 @@
-"""Field types: what each named field of a task's data holds, and the rows that a reader yields."""
+"""The field types of a task's data, and the rows that a reader yields."""
 
 from typing import Any, NamedTuple
 
@@ -8,10 +8,10 @@ SPLITS = ('train', 'dev', 'test')
 
 
 class Text(NamedTuple):
-    """A text, stored as pieces and, outside training, also as it came.
+    """A text, stored as pieces and, outside the training split, also as raw text.
 
     Attributes:
-      language: the suffix of its text files and the feature of a TFDS dataset; None where files are named in
+      language: the suffix of its text files, or its feature in a TFDS dataset; None if files are named in
         full.
       option: the option that sets the language; errors name it.
     """
@@ -21,7 +21,7 @@ class Text(NamedTuple):
 
 
 class Label(NamedTuple):
-    """One of several classes, stored as its number; `names` in order, None for those of the source."""
+    """A class, stored as its number; `names` lists the classes in order, None means the source's classes."""
 
     names: tuple[str, ...] | None = None
 
@@ -30,7 +30,7 @@ class Label(NamedTuple):
 
 
 class Image(NamedTuple):
-    """A picture of a fixed size, stored as bytes. One channel is grey, three are RGB."""
+    """An image of a fixed size, stored as bytes. One channel is grey, three are RGB."""
 
     height: int
     width: int
@@ -48,11 +48,11 @@ Field = Text | Label | Image
 
 
 class Reading(NamedTuple):
-    """What a task reads of its data.
+    """The data that a task reads.
 
     Attributes:
       fields: the type of each named field of a row.
-      options: the options of data that determine what the splits hold.
+      options: the `data` options that determine the splits' content.
     """
 
     fields: dict[str, Field]
@@ -63,7 +63,7 @@ class Reading(NamedTuple):
         return {name: field for name, field in self.fields.items() if isinstance(field, Text)}
 
     def dense(self) -> dict[str, Label | Image]:
-        """The fields that take the same space in every row."""
+        """The fields that have the same shape in every row."""
         return {name: field for name, field in self.fields.items() if not isinstance(field, Text)}
 
     def languages(self) -> list[str | None]:
@@ -75,8 +75,8 @@ class Row(NamedTuple):
     """One example of a source.
 
     Attributes:
-      values: of each field: a text, a class name, or an array of pixels.
-      files: of each field, the file that its value was read from.
+      values: each field's text, class name, or array of pixels.
+      files: the file that each field's value was read from.
       line: the line where the texts begin, or the number of the row in its file.
     """
 
@@ -86,7 +86,7 @@ class Row(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """A text with a gap, the forms that a word could have there, and the right one."""
+    """A text with a gap, the forms that its word could have, and the right form."""
 
     text: str
     forms: tuple[str, ...]

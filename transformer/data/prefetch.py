@@ -1,4 +1,4 @@
-"""The next batches, built ahead by a thread."""
+"""Builds the next batches ahead, in a thread."""
 
 import queue
 import threading
@@ -25,8 +25,8 @@ def prefetch(
 
     Args:
       put: places a batch on the devices; the thread calls it.
-      depth: how many batches wait at most.
-      process: (index, count): only this one of `count` equal parts of each batch's rows is built.
+      depth: the most batches that wait.
+      process: (index, count): builds only part `index` of `count` equal parts of each batch's rows.
     """
     ready = queue.Queue(depth)
     closed = threading.Event()
@@ -40,7 +40,7 @@ def prefetch(
                 if closed.is_set():
                     return
         except BaseException as error:
-            # Whatever it is, the reader waits for it.
+            # Any error must be passed on, because the reader waits for an item.
             ready.put((None, error))
 
     thread = threading.Thread(target=work, name='prefetch', daemon=True)
@@ -53,7 +53,7 @@ def prefetch(
             yield item
     finally:
         closed.set()
-        # Room for the one batch that the thread may be waiting to hand over.
+        # Empties the queue, because the thread may be waiting to put one more batch.
         while not ready.empty():
             ready.get_nowait()
         thread.join()

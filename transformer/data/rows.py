@@ -1,4 +1,4 @@
-"""Rows of examples: which ones share a row, and how wide it is; packed, or bucketed by length."""
+"""Lays out examples in rows: packed several to a row, or one per row, bucketed by length."""
 
 import dataclasses
 
@@ -10,12 +10,12 @@ from transformer.data.dataset import Split
 
 BUCKETS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
-_CANDIDATES = 512  # cells that are compared for one place of a row
+_CANDIDATES = 512  # cells that are compared at a time when a row is filled
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows of one shape: row r holds the examples `members[offsets[r]:offsets[r + 1]]`."""
+    """Rows of one shape: row r contains the examples `members[offsets[r]:offsets[r + 1]]`."""
 
     members: Int[np.ndarray, ' examples']
     offsets: Int[np.ndarray, ' rows_and_1']
@@ -32,13 +32,13 @@ def rows_per_batch(data: Data, width: int, microbatches: int) -> int:
 
 
 def permutation(n: int, seed: int, *key: int) -> Int[np.ndarray, ' n']:
-    """The numbers below n in an order that seed and key draw."""
-    # Sorted random bits: numpy promises that the bits stay the same, not its own shuffling.
+    """The numbers below n in a random order, determined by seed and key."""
+    # Sorted random bits: across versions, numpy keeps its bits the same, but not its shuffling.
     return np.argsort(random_bits(n, seed, *key), kind='stable')
 
 
 def random_bits(n: int, seed: int, *key: int) -> UInt64[np.ndarray, ' n']:
-    """Uniform 64-bit integers that seed and key draw."""
+    """Uniform 64-bit integers, determined by seed and key."""
     return np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)).random_raw(n)
 
 
@@ -49,7 +49,7 @@ def spans(starts: Int[np.ndarray, ' n'], lengths: Int[np.ndarray, ' n']) -> Int[
 
 
 def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
-    """Lays out one example a row, in one group for each bucket that is not empty (§5.1).
+    """Lays out one example per row, in one group for each bucket that is not empty (§5.1).
 
     The longest field of an example decides its bucket; all fields of a bucket have its width.
     """
@@ -67,7 +67,7 @@ def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
 
 
 def bucket_widths(max_len: int, longest: int) -> list[int]:
-    """The released code's buckets up to `max_len`, itself one, and on to `longest` if need be."""
+    """The released code's buckets below `max_len`, `max_len`, then wider ones up to `longest` if needed."""
     series = list(BUCKETS)
     while series[-1] < max(longest, max_len):
         series.append(series[-2] * 2)
@@ -78,14 +78,14 @@ def bucket_widths(max_len: int, longest: int) -> list[int]:
 
 
 def packed(corpus: Split, data: Data, microbatches: int, seed: int) -> list[Rows]:
-    """Lays out several examples a row, in one group; the seed draws which of equal lengths share one.
+    """Lays out several examples per row, in one group; the seed shuffles examples of equal lengths.
 
-    The last field is `data.row_len` wide. The others have the width at which all fields fill up
-    together, or that of their longest example where that is more: then they leave room empty, and a
-    larger row_len helps.
+    The last field is `data.row_len` wide, and each other field as wide as makes all fields fill up together.
+    A field whose longest example is wider gets that width: then rows stay partly empty, and a larger row_len
+    helps.
     """
     widths = _packed_widths(corpus, data.row_len)
-    # Examples of the same lengths are interchangeable. The key writes the lengths as digits.
+    # Examples of equal lengths are interchangeable. The key has an example's lengths as digits.
     key = np.zeros(len(corpus), np.int64)
     for name, field in corpus.fields.items():
         key = key * (widths[name] + 1) + field.lengths
@@ -94,10 +94,10 @@ def packed(corpus: Split, data: Data, microbatches: int, seed: int) -> list[Rows
     for width in reversed(widths.values()):
         cells, digit = np.divmod(cells, width + 1)
         lengths.insert(0, digit)
-    found, times = patterns(np.array(lengths), counts, np.array(list(widths.values())))
-    # Each pattern stands for `times` rows; each of its items is a cell, and takes an example of it.
-    items = np.concatenate(found)
-    sizes = [len(pattern) for pattern in found]
+    layouts, times = patterns(np.array(lengths), counts, np.array(list(widths.values())))
+    # Each layout stands for `times` rows; each of its items is a cell, and takes one example from it.
+    items = np.concatenate(layouts)
+    sizes = [len(layout) for layout in layouts]
     times_of_item = np.repeat(times, sizes)
     row = spans(np.repeat(np.cumsum(times) - times, sizes), times_of_item)
     by_cell = np.argsort(np.repeat(items, times_of_item), kind='stable')
@@ -124,12 +124,12 @@ def patterns(
     counts: Int[np.ndarray, ' cells'],
     widths: Int[np.ndarray, ' fields'],
 ) -> tuple[list[Int[np.ndarray, ' _']], Int[np.ndarray, ' patterns']]:
-    """Packs bins in one dimension per field.
+    """Packs rows greedily, with one dimension per field.
 
-    A cell is a combination of lengths, of which `counts` examples exist. A row takes the largest cell
-    that fits, of about equally large ones the one that leaves the fields equally full, and so on until
-    nothing fits; then as many such rows are made as the counts allow. The work grows with the number of
-    different cells (some 10,000s), not with the number of examples.
+    A cell is a combination of lengths, shared by `counts` examples. A row takes the largest cell that fits
+    (among about equally large cells, the one that fills the fields most evenly), until none fits. Then as
+    many such rows are made as the counts allow. The work grows with the number of different cells (tens of
+    thousands), not with the number of examples.
 
     Returns:
       Rows as lists of cells, and how many rows to make of each.
@@ -137,21 +137,21 @@ def patterns(
     size = (lengths / widths[:, None]).sum(axis=0)
     number = np.argsort(-size, kind='stable')
     lengths, left, rank = lengths[:, number], counts[number], -size[number]
-    found, times, empty = [], [], 0
+    layouts, times, empty = [], [], 0
     while len(left):
         row = _fill_row(lengths, left, rank, widths)
         distinct, uses = np.unique(row, return_counts=True)
         rows = int((left[distinct] // uses).min())
         left[distinct] -= uses * rows
-        found.append(number[row])
+        layouts.append(number[row])
         times.append(rows)
         empty += np.count_nonzero(left[distinct] == 0)
-        # Seldom, since it costs as much as a row.
+        # Removed rarely, because this costs as much as a row.
         if 8 * empty > len(left):
-            kept = left > 0
-            lengths, left, rank, number = lengths[:, kept], left[kept], rank[kept], number[kept]
+            live = left > 0
+            lengths, left, rank, number = lengths[:, live], left[live], rank[live], number[live]
             empty = 0
-    return found, np.array(times)
+    return layouts, np.array(times)
 
 
 def _fill_row(
@@ -160,24 +160,24 @@ def _fill_row(
     rank: Float[np.ndarray, ' cells'],
     widths: Int[np.ndarray, ' fields'],
 ) -> list[int]:
-    """The cells, by falling size (`rank` is its negative), whose examples fill one row."""
+    """Fills one row with cells, which are sorted by `rank`, their negative size."""
     left, room = left.copy(), widths.tolist()
     row = []
     start = 0
     while start < len(rank):
         window = slice(start, start + _CANDIDATES)
-        # Ragged by field: on arrays this short, operations on all fields at once take twice the time.
+        # Field by field: on arrays this short, operations on all fields at once take twice the time.
         fits = left[window] > 0
         for field, space in zip(lengths, room, strict=True):
             fits &= field[window] <= space
-        found = np.flatnonzero(fits) + start
-        if not len(found):
+        fitting = np.flatnonzero(fits) + start
+        if not len(fitting):
             start += _CANDIDATES
             continue
-        rest = np.zeros(len(found))
+        rest = np.zeros(len(fitting))
         for field, space, width in zip(lengths, room, widths.tolist(), strict=True):
-            rest = np.maximum(rest, (space - field[found]) / width)
-        chosen = int(found[rest.argmin()])
+            rest = np.maximum(rest, (space - field[fitting]) / width)
+        chosen = int(fitting[rest.argmin()])
         row.append(chosen)
         left[chosen] -= 1
         room = [space - int(field[chosen]) for field, space in zip(lengths, room, strict=True)]

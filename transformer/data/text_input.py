@@ -17,9 +17,9 @@ from transformer.data.rows import spans
 from transformer.data.sources import text
 from transformer.data.tokenizer import AnyTokenizer
 
-SPLIT = 'given'  # the split that holds the texts of a user's files
+SPLIT = 'given'  # the split that contains the texts of a user's files
 
-# Bytes up to which a work directory gets a copy of dev and test.
+# The most bytes of dev and test that are copied to a work directory.
 _MOST = 256 << 20
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Given(Dataset):
-    """Texts from a user's files, as the one split `SPLIT`; `whole` if they are files, not lines."""
+    """Texts from a user's files, as the one split `SPLIT`; `whole` if each text is a file, not a line."""
 
     given: Mapping[str, Sequence[str]]
     whole: bool
@@ -38,7 +38,7 @@ class Given(Dataset):
         return {field: list(texts) for field, texts in self.given.items()}
 
     def raw(self, split: str, field: str) -> bytes:
-        """The text of a field: its lines, each with a newline, or its file."""
+        """The text of a field: its lines, each with a newline, or its whole file."""
         del split
         return ''.join(text if self.whole else f'{text}\n' for text in self.given[field]).encode()
 
@@ -66,7 +66,7 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenize
 
 
 def cut(split: Split, longest: int) -> tuple[Split, int]:
-    """Cuts every text to its first `longest` pieces; returns also how many examples were longer."""
+    """Cuts every text to its first `longest` pieces; also returns how many examples were longer."""
     fields = {}
     long = np.zeros(len(split), bool)
     for name, field in split.fields.items():
@@ -78,7 +78,7 @@ def cut(split: Split, longest: int) -> tuple[Split, int]:
 
 
 def cut_with_warning(split: Split, longest: int, name: str) -> Split:
-    """Cuts as `cut` does, and warns of what was cut in the split of this name."""
+    """Cuts as `cut` does, and warns if texts of the split `name` were cut."""
     shorter, number = cut(split, longest)
     if number:
         message = '%s: the loss is of only the first %d pieces of %d very long lines'
@@ -87,7 +87,7 @@ def cut_with_warning(split: Split, longest: int, name: str) -> Split:
 
 
 def keep(folder: epath.Path, dataset: Dataset) -> None:
-    """Copies every split but train, unless they are very large, so that evaluations need no cache."""
+    """Copies all splits but train, unless they are very large, so that evaluations need no cache."""
     names = _files_to_keep(dataset.manifest)
     if sum((dataset.folder / name).stat().st_size for name in names) > _MOST:
         return
@@ -99,7 +99,7 @@ def keep(folder: epath.Path, dataset: Dataset) -> None:
 
 
 def kept(folder: epath.Path, manifest: Manifest, codec: Codec) -> Dataset | None:
-    """Opens the copy that `keep` made; None if a file is missing or not the one of the manifest."""
+    """Opens the copy that `keep` made; None if a file is missing or does not match the manifest."""
     names = _files_to_keep(manifest)
     for name in names:
         file = folder / name
@@ -129,7 +129,7 @@ def identity(paths: Mapping[str, epath.PathLike]) -> dict[str, dict[str, str]]:
 
 
 def name_of(identity: dict[str, dict[str, str]]) -> str:
-    """Names files: the first one's name without its ending, and eight digits of a hash of the contents."""
+    """Names a set of files: the first file's stem, and eight digits of a hash of all contents."""
     first, *_ = identity.values()
     digest = files.json_sha256([file['sha256'] for file in identity.values()])
     # `workdir.evaluation_name` keeps 80 characters of this.

@@ -27,8 +27,8 @@ BYTES = b'{"tokenizer": "bytes"}\n'
 # The beginning of the content if each field has a tokenizer of its own.
 _SEPARATE = b'{"tokenizer": "separate", "models": '
 _SYMBOLS = {PAD: '<pad>', EOS: '</s>', UNK: '<unk>'}
-_BLOCK = 1 << 16  # characters of a document, and the rest of their line, that are encoded together
-_BLANK = '\u2581'  # how SentencePiece writes a blank, so it would read this character back as one
+_BLOCK = 1 << 16  # characters of a document that are encoded together, plus the rest of their line
+_BLANK = '\u2581'  # how SentencePiece writes a blank, and so reads this character back as a blank
 _OPTIONS = {
     'model_type': 'bpe',
     'normalization_rule_name': 'identity',
@@ -55,8 +55,8 @@ def train(sentences: Iterable[str], pieces: int) -> bytes:
     Every character of the sentences is a piece; other characters become their UTF-8 bytes, so that
     no text is unknown.
 
-    Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of words
-    that were tokenised before, so that no detokeniser is needed.
+    Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
+    tokenised words, so that no detokeniser is needed.
     """
     model = io.BytesIO()
     try:
@@ -92,27 +92,27 @@ def read(content: bytes) -> 'AnyTokenizer':
 
 
 def read_given(data: Data, fields: Sequence[str]) -> 'Tokenizer | SeparateTokenizers':
-    """Reads the tokenizer that `data.tokenizer_model` names: one file for all fields, or one for each."""
+    """Reads the tokenizer that `data.tokenizer_model` names: one file for all fields, or one per field."""
     separate = data.vocabulary == 'separate'
     names = data.tokenizer_model.split(',') if separate else [data.tokenizer_model]
-    wanted = len(fields) if separate else 1
-    if len(names) != wanted:
+    number = len(fields) if separate else 1
+    if len(names) != number:
         raise ConfigError(
-            f'data.tokenizer_model={data.tokenizer_model}: needs {wanted} files, has {len(names)}'
+            f'data.tokenizer_model={data.tokenizer_model}: needs {number} files, has {len(names)}'
         )
-    found = [read_foreign(name) for name in names]
-    for name, one in zip(names, found, strict=True):
+    models = [read_foreign(name) for name in names]
+    for name, one in zip(names, models, strict=True):
         if one.size != data.pieces:
             raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer_model={name} has {one.size} pieces')
-    return SeparateTokenizers(dict(zip(fields, found, strict=True))) if separate else found[0]
+    return SeparateTokenizers(dict(zip(fields, models, strict=True))) if separate else models[0]
 
 
 def read_foreign(file: epath.PathLike) -> 'Tokenizer':
     """Reads a SentencePiece model of any type that another program made.
 
-    Its pieces are put in the order that this code needs: padding, the end, the unknown piece, then all
-    others as they were. Missing ones of these three are added, and the start of a sentence is left out, so a
-    model of `spm_train` keeps its number of pieces. Texts get the same pieces as from the file.
+    Its pieces are reordered: padding, the end, the unknown piece, then all others as they were. Those of the
+    first three that are missing are added, and the start of a sentence is removed, so a model of `spm_train`
+    keeps its number of pieces. Texts get the same pieces as from the file.
     """
     try:
         return Tokenizer(with_symbols_first(epath.Path(file).read_bytes()))
@@ -123,21 +123,21 @@ def read_foreign(file: epath.PathLike) -> 'Tokenizer':
 
 
 def with_symbols_first(model: bytes) -> bytes:
-    """Moves PAD, EOS and UNK of a SentencePiece model to the numbers that `tokens` gives them.
+    """Moves PAD, EOS and UNK of a SentencePiece model to their ids in `transformer.tokens`.
 
-    A start of a sentence is left out. DecodeError or ValueError if it is not a SentencePiece model.
+    The start of a sentence is removed. DecodeError or ValueError if it is not a SentencePiece model.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     kinds, spec = sentencepiece_model_pb2.ModelProto.SentencePiece, proto.trainer_spec
-    own = {spec.pad_piece: PAD, spec.eos_piece: EOS, spec.unk_piece: UNK}
+    ids = {spec.pad_piece: PAD, spec.eos_piece: EOS, spec.unk_piece: UNK}
     if not any(piece.type == kinds.UNKNOWN for piece in proto.pieces):
         raise ValueError('no unknown piece')
-    first = [kinds(piece=name, score=0.0, type=kinds.CONTROL) for name in sorted(own, key=own.get)]
+    first = [kinds(piece=name, score=0.0, type=kinds.CONTROL) for name in sorted(ids, key=ids.get)]
     first[UNK].type = kinds.UNKNOWN
     special = (kinds.CONTROL, kinds.UNKNOWN)
-    # The three at their old places, and the start of a sentence.
-    moved = {*own, spec.bos_piece}
-    others = [piece for piece in proto.pieces if piece.type not in special or piece.piece not in moved]
+    # The three pieces at their old places, and the start of a sentence.
+    removed = {*ids, spec.bos_piece}
+    others = [piece for piece in proto.pieces if piece.type not in special or piece.piece not in removed]
     del proto.pieces[:]
     proto.pieces.extend([*first, *others])
     spec.pad_id, spec.eos_id, spec.unk_id, spec.bos_id = PAD, EOS, UNK, -1
@@ -157,7 +157,7 @@ class ForAllFields:
 class Tokenizer(ForAllFields):
     """Turns text into the pieces of a SentencePiece model and back.
 
-    With a model of `train`, `decode(encode(text)) == text` for every text, including blanks and control
+    With a model from `train`, `decode(encode(text)) == text` for every text, including blanks and control
     characters. A model from another program may normalise the text.
     """
 
@@ -195,11 +195,11 @@ class Tokenizer(ForAllFields):
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
         """The text up to the first EOS, without PAD; with `one_line`, newlines become blanks.
 
-        An embedding may have more rows than there are pieces: rows beyond the pieces read as UNK, a double
-        question mark.
+        An embedding may have more rows than there are pieces: ids beyond the pieces are decoded as UNK, a
+        double question mark.
         """
-        kept = [token if token < self.size else UNK for token in _before_end(ids)]
-        text = self._processor.decode(kept)
+        known = [token if token < self.size else UNK for token in _before_end(ids)]
+        text = self._processor.decode(known)
         return text.replace('\n', ' ') if one_line else text
 
     @functools.cached_property
@@ -216,7 +216,7 @@ class Tokenizer(ForAllFields):
         first, *rest = text.split(_BLANK)
         ids = self._processor.encode(first)
         for part in rest:
-            # NUL is never part of a piece: it keeps the word after it from starting with a blank.
+            # NUL never joins other characters in a piece, so the word after it does not start with a blank.
             ids += self._blank_bytes + self._processor.encode('\0' + part)[2:]
         return ids
 
@@ -226,7 +226,7 @@ class Tokenizer(ForAllFields):
 
 
 class SeparateTokenizers:
-    """A tokenizer for each field, all of one size."""
+    """One tokenizer per field, all of the same size."""
 
     file = FILE
 
@@ -243,7 +243,7 @@ class SeparateTokenizers:
 
 
 class ByteTokenizer(ForAllFields):
-    """Turns text into the bytes of its UTF-8 and back; a byte's piece is its value + 3."""
+    """Turns text into its UTF-8 bytes and back; a byte's piece is its value + 3."""
 
     file = FILE
     content = BYTES
@@ -267,9 +267,9 @@ class ByteTokenizer(ForAllFields):
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
         """The text up to the first EOS, without PAD; with `one_line`, newlines become blanks.
 
-        Bytes that are not UTF-8, UNK and ids beyond the pieces read as U+FFFD.
+        Bytes that are not UTF-8, UNK and ids beyond the pieces are decoded as U+FFFD.
         """
-        # 255 is no byte of UTF-8.
+        # UTF-8 never contains the byte 255.
         content = bytes(
             token - len(_SYMBOLS) if UNK < token < self.size else 255
             for token in _before_end(ids)
@@ -293,12 +293,12 @@ def _format_byte(byte: int) -> str:
 
 
 def _utf8(text: str) -> bytes:
-    """Encodes a text in UTF-8; a lone surrogate, which UTF-8 does not have, becomes a question mark."""
+    """Encodes a text in UTF-8; a lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
     return text.encode('utf-8', 'replace')
 
 
 def _before_end(ids: Iterable[int] | np.ndarray) -> Iterator[int]:
-    """The ids up to the first EOS."""
+    """Yields the ids before the first EOS."""
     for token in map(int, ids):
         if token == EOS:
             return

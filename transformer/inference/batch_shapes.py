@@ -1,4 +1,4 @@
-"""Runs programs over rows of pieces, in batches of about one length and of few shapes."""
+"""Runs programs over rows of pieces, in batches of similar lengths and few shapes."""
 
 import contextlib
 import functools
@@ -14,38 +14,38 @@ from transformer import parallel
 from transformer.config import Config
 from transformer.tokens import Tokens
 
-# Positions of one device's batch; at beam 4 the caches of a base model then take about 1 GB. On CPUs two
-# batches are in progress.
+# Positions of one device's batch; at beam 4, a base model's caches then take about 1 GB. On CPUs, two batches
+# are in progress at a time.
 BATCH_POSITIONS = 4096
 MOST_ROWS = 64
-# So many rows are a conversation rather than a file: they get few shapes, whose programs are soon there.
+# Up to this many rows are a conversation rather than a file: they get few shapes, which are soon compiled.
 FEW_ROWS = 32
-# Where there are few: rows of a small batch, the most rows that are still split into small batches, and the
-# least width and its factor.
+# For few rows: the rows of a small batch, the most rows that are split into small batches, the least width,
+# and the factor between widths.
 SMALL, MOST_SMALL, NARROW, WIDER = 4, 16, 32, 4
 
 
 def batches(
     lengths: list[int], devices: int, positions: int = BATCH_POSITIONS
 ) -> list[tuple[list[int], tuple[int, int]]]:
-    """Groups rows of about one length: the indexes of each batch's rows, and the shape that they get.
+    """Groups rows of similar lengths; returns each batch's row indexes and shape.
 
-    Many rows are batched longest first, with little padding. Few rows get few shapes, so that a line that
-    comes alone hardly ever waits for a program to be compiled.
+    Many rows are batched longest first, with little padding. Few rows get few shapes, so that a single
+    line rarely waits for compilation.
     """
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     if len(lengths) <= FEW_ROWS:
         return _of_few_shapes(lengths, longest_first, devices, positions)
-    planned, start = [], 0
+    plan, start = [], 0
     while start < len(longest_first):
         width = _width(lengths[longest_first[start]])
         most = 2 ** int(math.log2(max(1, min(MOST_ROWS, positions // width))))
         batch = longest_first[start : start + devices * most]
         # Only the last batch may have fewer rows than others of its width.
         rows = 2 ** math.ceil(math.log2(math.ceil(len(batch) / devices)))
-        planned.append((batch, (devices * rows, width)))
+        plan.append((batch, (devices * rows, width)))
         start += len(batch)
-    return planned
+    return plan
 
 
 def _of_few_shapes(
@@ -54,18 +54,18 @@ def _of_few_shapes(
     groups: dict[int, list[int]] = {}
     for i in order:
         groups.setdefault(_wide(lengths[i]), []).append(i)
-    planned = []
+    plan = []
     for width, indexes in groups.items():
         # Many small batches would wait for each other.
         most = SMALL if len(indexes) <= MOST_SMALL else FEW_ROWS
-        each = devices * max(1, min(most, positions // width) // devices)
-        planned += [(indexes[start : start + each], (each, width)) for start in range(0, len(indexes), each)]
-    return planned
+        rows = devices * max(1, min(most, positions // width) // devices)
+        plan += [(indexes[start : start + rows], (rows, width)) for start in range(0, len(indexes), rows)]
+    return plan
 
 
 @functools.lru_cache(maxsize=16)
 def program(function: Callable, config: Config, *more: object) -> Callable:
-    """`(params, key, batches) -> outputs` of `function(config, *more, params, key, rows)`, compiled."""
+    """Compiles `function(config, *more, params, key, rows)` into `(params, key, batches) -> outputs`."""
     return parallel.map_rows(functools.partial(function, config, *more), config.train.matmul_precision)
 
 
@@ -82,17 +82,17 @@ def run(
 
     Args:
       program: as `program` returns it; it gets `arguments` and the batches.
-      lengths: of the rows.
-      build: makes the batch of some rows, given their indexes and the batch's shape.
-      on_done: gets the number of rows of every batch that is done.
-      finish: makes the result of a row of its index and its outputs.
+      lengths: the rows' lengths.
+      build: makes a batch from the indexes of its rows and its shape.
+      on_done: called with the number of rows of each finished batch.
+      finish: makes a row's result from its index and outputs.
     """
     results: list = [None] * len(lengths)
-    planned = batches(lengths, parallel.local_devices(), positions)
-    with contextlib.closing(program(*arguments, [build(*one) for one in planned])) as outputs:
-        for (indexes, _), found in zip(planned, outputs, strict=True):
+    plan = batches(lengths, parallel.local_devices(), positions)
+    with contextlib.closing(program(*arguments, [build(*batch) for batch in plan])) as outputs:
+        for (indexes, _), batch in zip(plan, outputs, strict=True):
             for row, i in enumerate(indexes):
-                results[i] = finish(i, jax.tree.map(lambda x, row=row: x[row], found))
+                results[i] = finish(i, jax.tree.map(lambda x, row=row: x[row], batch))
             on_done(len(indexes))
     return results
 
@@ -100,7 +100,7 @@ def run(
 def padded(
     rows: list[list[int]], shape: tuple[int, int]
 ) -> tuple[Int[np.ndarray, 'B S'], Int[np.ndarray, 'B S']]:
-    """Tokens and segments of rows in a batch of some shape, filled up with empty rows."""
+    """Pads rows to a batch of this shape, with empty rows at the end; returns its tokens and segments."""
     tokens, segments = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     for place, pieces in enumerate(rows):
         tokens[place, : len(pieces)] = pieces
@@ -109,7 +109,7 @@ def padded(
 
 
 def text_of(tokens: Int[Array, 'R S'], segments: Int[Array, 'R S']) -> Tokens:
-    """Rows of one text each, with their positions; traced."""
+    """Makes `Tokens` of rows with one text each, also under jit."""
     return Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
 
 

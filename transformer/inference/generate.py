@@ -1,4 +1,4 @@
-"""Searches what follows many rows of pieces, and checks what is asked of a search."""
+"""Generates outputs for many rows of pieces, and checks the options of a search."""
 
 import dataclasses
 import functools
@@ -18,20 +18,20 @@ from transformer.nn import ensemble
 from transformer.runs.restore import Trained
 from transformer.tokens import PAD, UNK
 
-# What a sample's number and seed may be at most.
+# The most samples and the largest seed.
 MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
-# The rooms of a search: the longest output divided by each of these.
+# A search's rooms (`search.Room`): the length of the longest output, divided by each of these.
 ROOMS = (3, 1)
 
-# Gets how many more texts are done, parts of them counted.
+# Called with the number of texts done since the last call, fractions included.
 OnDone = Callable[[float], None]
 
 
 class Asked(NamedTuple):
-    """What is asked of a search, apart from the rows.
+    """The options of a search.
 
-    `best` are the hypotheses of each row. With `extend` outputs have at most `extra_len` pieces; else they
-    may have as many as their row, and `extra_len` more.
+    `best` is the number of hypotheses per row. With `extend`, outputs have at most `extra_len` pieces;
+    without, they may be `extra_len` pieces longer than their row.
     """
 
     settings: Decode
@@ -40,7 +40,7 @@ class Asked(NamedTuple):
 
 
 def settings_of(config: Config, options: dict[str, object]) -> Decode:
-    """The config's options of decoding with changes, as `{'beam': 1}`."""
+    """The config's decoding options, with changes such as `{'beam': 1}`."""
     known = {field.name for field in dataclasses.fields(Decode)}
     unknown = sorted(set(options) - known)
     if unknown:
@@ -49,7 +49,7 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
 
 
 def as_texts(texts: Iterable[object], argument: str) -> list[str]:
-    """The texts of a list, a generator or an open file."""
+    """Returns the texts of a list, a generator or an open file as a list."""
     shown = lambda value: repr(value)[:40] + '...' * (len(repr(value)) > 40)
     if isinstance(texts, str):
         raise ConfigError(f'{argument}={shown(texts)}: a list of texts is expected, not one text')
@@ -61,7 +61,7 @@ def as_texts(texts: Iterable[object], argument: str) -> list[str]:
 
 
 def check_counts(settings: Decode, best: object, samples: object, seed: object) -> None:
-    """Raises ConfigError where a search cannot give as many hypotheses or samples, or ignores the seed."""
+    """Raises ConfigError if a search cannot give that many hypotheses or samples, or ignores the seed."""
     method, sampling = settings.method, '--config.decode.method=sample'
     bounds = {
         'nbest': (best, 1, math.inf),
@@ -95,7 +95,7 @@ def check_counts(settings: Decode, best: object, samples: object, seed: object) 
 
 
 def sampling_key(config: Config, seed: int | None) -> Array:
-    """The key of a seed; that of `train.seed` if it is none."""
+    """The random key of `seed`, or of `train.seed` if None."""
     return jax.random.key(config.train.seed if seed is None else seed)
 
 
@@ -107,10 +107,10 @@ def search(
     key: Array,
     on_done: OnDone = lambda rows: None,
 ) -> list[decode.Hypotheses]:
-    """Searches what follows each row of pieces; returns each row's hypotheses.
+    """Searches the outputs of each row of pieces; returns each row's hypotheses.
 
-    What is sampled for a row depends on the key and on the row's number, not on other rows. `on_done` gets
-    the number of rows of every batch that is done.
+    A row's samples depend on the key and the row's number, not on other rows. `on_done` is called with the
+    number of rows of each finished batch.
     """
 
     def build(indexes: list[int], shape: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -130,20 +130,20 @@ def search_rows(
     key: Array,
     rows: dict[str, Int[Array, 'B ...']],
 ) -> decode.Hypotheses:
-    """Searches one device's rows: `tokens` and `segments` [B S], `number` [B], -1 where there is no row.
+    """Searches one device's rows: `tokens` and `segments` [B S], `number` [B], -1 for empty rows.
 
-    Rows of the embedding beyond the tokenizer's `pieces` are never written. The key and a row's number make
-    the row's own key.
+    Embedding rows beyond the tokenizer's `pieces` are never written. The key and a row's number give the
+    row's own key.
     """
     settings, width = asked.settings, rows['tokens'].shape[1]
     lengths = jnp.sum(rows['segments'], axis=1)
     counted = jnp.zeros_like(lengths) if asked.extend else lengths
     max_len = settings.extra_len + (0 if asked.extend else width)
-    # A row that only fills up the batch is done after one step.
+    # An empty row is done after one step.
     limits = jnp.where(rows['number'] >= 0, counted + settings.extra_len, 1)
     memory = ensemble.encode(config, params, batch_shapes.text_of(rows['tokens'], rows['segments']))
-    # The first steps need not attend to room for the last ones. But a line that comes alone waits longer for
-    # the program of a second room than it gains by it.
+    # In a smaller room, early steps attend to fewer places. But for a single line, compiling a second room
+    # takes longer than it saves.
     alone = lengths.shape[0] <= batch_shapes.SMALL and width <= batch_shapes.NARROW * batch_shapes.WIDER
     parts = ROOMS[-1:] if alone else ROOMS
     sizes = sorted({math.ceil(max_len / part) for part in parts})

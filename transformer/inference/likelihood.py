@@ -1,4 +1,4 @@
-"""How likely a model finds given texts: log p of every piece, all at once, as the loss computes it."""
+"""The likelihood of given texts under a model: log p of every piece, all at once, as in the loss."""
 
 from collections.abc import Callable, Sequence
 
@@ -12,18 +12,18 @@ from transformer.runs.restore import Trained
 from transformer.tokens import Batch
 from transformer.training import losses
 
-# Logits of one device's batch: 256 MiB of float32. On CPUs two batches are in progress.
+# Logits of one device's batch: 256 MiB of float32. On CPUs, two batches are in progress at a time.
 BATCH_LOGITS = 2**26
 
 
 def log_likelihoods(
     trained: Trained, rows: Sequence[dict[str, list[int]]], on_done: Callable[[float], None]
 ) -> list[Float[np.ndarray, ' pieces']]:
-    """log p of each piece of the last field that the model reads, given the other fields.
+    """log p of each piece of the model's last field, given the other fields and earlier pieces.
 
     Args:
       rows: the pieces of every field.
-      on_done: gets the number of rows of every batch that is done.
+      on_done: called with the number of rows of each finished batch.
     """
     config = trained.config
     scored = fields(config)[-1]
@@ -42,7 +42,7 @@ def log_likelihoods(
 def sums(
     config: Config, params: ensemble.Params, batch: Batch, key: Array | None, weights: Float[Array, 'M B T']
 ) -> losses.Sums:
-    """The sums over the tokens that a model predicts; with a key there are dropout and label smoothing."""
+    """The loss sums over the tokens that a model predicts; with a key, under dropout and label smoothing."""
     batch, weights = losses.all_rows((batch, weights))
     return cross_entropy_sums(config, params, batch, key, batch[fields(config)[-1]].tokens, weights)
 
@@ -50,7 +50,7 @@ def sums(
 def cross_entropy_sums(
     config: Config, params: ensemble.Params, batch: Batch, key: Array | None, target: Array, weights: Array
 ) -> losses.Sums:
-    """The sums of the pieces that a model, or an ensemble, predicts for rows; smoothed with a key."""
+    """A model's or ensemble's loss sums over rows; with a key, under dropout and label smoothing."""
     labels = target, weights, config.train.eps_ls if key is not None else 0.0
     if isinstance(params, tuple):
         return losses.cross_entropy_sums(ensemble.logits(config, params, batch, key), *labels)
@@ -58,7 +58,7 @@ def cross_entropy_sums(
 
 
 def fields(config: Config) -> tuple[str, ...]:
-    """The fields that a config's model reads, the one that it predicts last."""
+    """The fields that a config's model reads; it predicts the last one."""
     return models.build(config).FIELDS
 
 

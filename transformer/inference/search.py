@@ -1,8 +1,7 @@
-"""Greedy search, sampling and the paper's beam search over the model contract (§6.1).
+"""Greedy search, sampling and the paper's beam search (§6.1), for any model with `start` and `step`.
 
-Nothing here knows a model: a search takes `step` and what `start` returned. Lengths and limits are in
-output pieces and count the end of the sentence. The results of a sentence do not depend on other sentences,
-but for rounding, where the number of rows differs.
+Lengths and limits are in output pieces and count the end of the sentence. A sentence's results do not depend
+on other sentences, except for rounding if the number of rows differs.
 """
 
 import functools
@@ -16,10 +15,10 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.nn import cache
 from transformer.tokens import EOS, START
 
-# With at least `_MANY` sentences, and at most one in `_FEWER` not done, those that are not done move to the
-# larger room without the others.
+# If there are at least `_MANY` sentences, and at most one in `_FEWER` is unfinished, only the unfinished ones
+# move to the larger room.
 _MANY, _FEWER = 16, 4
-_BLOCK = 64  # most numbers of a block, whose maxima `top_k` compares first
+_BLOCK = 64  # the most numbers in a block; `top_k` compares the maxima of blocks first
 Choice = Callable[[Float[Array, 'B V'], Int[Array, ''], Array | None], Int[Array, 'B']]
 Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], object]]
 
@@ -27,8 +26,10 @@ Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], ob
 class Hypotheses(NamedTuple):
     """The outputs of each sentence, best first.
 
-    tokens: up to EOS, then padding. scores: what is maximised, log p / ((5 + n)/6)^alpha in beam search
-    and log p otherwise. finished: whether EOS was reached within the limit.
+    Attributes:
+      tokens: up to EOS, then padding.
+      scores: log p / ((5 + n)/6)^alpha in beam search, log p in the other searches.
+      finished: whether the output ends with EOS.
     """
 
     tokens: Int[Array, 'B W L']
@@ -37,9 +38,9 @@ class Hypotheses(NamedTuple):
 
 
 class Room(NamedTuple):
-    """What a model's `start` gave: constants, and a state with room for `length` pieces.
+    """The constants and the first state from a model's `start`, for outputs of at most `length` pieces.
 
-    States with more room differ from it in longer axes alone, which begin as zeros.
+    The state of a larger room differs only in longer axes, which are zero at first.
     """
 
     length: int
@@ -53,13 +54,13 @@ def length_penalty(length: Int[Array, '*B'] | int, alpha: float) -> Float[Array,
 
 
 def log_probabilities(logits: Float[Array, '*B V'], allowed: Bool[Array, 'V']) -> Float[Array, '*B V']:
-    """log softmax; -inf for pieces that may never be written, whose mass no other piece gets."""
+    """log softmax, but -inf for pieces that are not allowed; their mass is not redistributed."""
     logp = jax.nn.log_softmax(logits, axis=-1)
     return jnp.where(jnp.expand_dims(allowed, range(logp.ndim - 1)), logp, -jnp.inf)
 
 
 class _Beam(NamedTuple):
-    """A beam search after `length` steps; `model` is the state of its hypotheses, in some room."""
+    """A beam search after `length` steps; `model` is the model's state for the living hypotheses."""
 
     length: Int[Array, '']
     alive: Int[Array, 'B W L']
@@ -71,7 +72,7 @@ class _Beam(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """One output of each sentence after `length` steps; `last` is its last piece, `model` as in `_Beam`."""
+    """One output per sentence after `length` steps; `last` is its last piece, `model` the model's state."""
 
     length: Int[Array, '']
     tokens: Int[Array, 'B L']
@@ -96,25 +97,25 @@ def beam_search(
 ) -> Hypotheses:
     """The paper's beam search, as the released code does it.
 
-    Each step takes the 2·beam likeliest extensions of the living hypotheses, so that `beam` of them go
-    on even where `beam` end. A sentence stops at its limit, or once no living hypothesis can still
-    beat its `best` best complete ones. If fewer than `best` are complete, living ones follow them.
+    Each step takes the 2·beam likeliest extensions of the living hypotheses, so that `beam` of them
+    continue even if `beam` end. A sentence stops at its limit, or once no living hypothesis can beat its
+    `best` highest-scoring complete ones. If fewer than `best` are complete, living hypotheses follow.
 
     Args:
-      rooms: of one hypothesis a sentence, first axis B; the search moves from one to the next, longer one.
-      limits: the longest output of each sentence, at most that of the last room.
-      best: how many hypotheses are wanted, at most `beam`.
+      rooms: shortest first, for one hypothesis per sentence; a search that fills a room moves to the next.
+      limits: each sentence's longest output, at most the last room's length.
+      best: the number of hypotheses to return, at most `beam`.
     """
     sentences, width = limits.shape[0], beam
     blank = jnp.zeros((sentences, width, rooms[-1].length), jnp.int32)
-    nothing = jnp.full((sentences, width), -jnp.inf)
+    no_score = jnp.full((sentences, width), -jnp.inf)
     initial = _Beam(
         length=jnp.int32(0),
         alive=blank,
-        # All hypotheses are equal at first: only one lives.
-        alive_logp=nothing.at[:, 0].set(0.0),
+        # All hypotheses are equal at first, so only one lives.
+        alive_logp=no_score.at[:, 0].set(0.0),
         complete=blank,
-        complete_score=nothing,
+        complete_score=no_score,
         done=jnp.zeros(sentences, bool),
         model=cache.spread(rooms[0].state, width),
     )
@@ -135,74 +136,74 @@ def beam_search(
         score = jnp.where(ended, extended_logp / length_penalty(length, alpha), -jnp.inf)
         all_scores = jnp.concatenate([search.complete_score, score], axis=1)
         all_complete = jnp.concatenate([search.complete, extended], axis=1)
-        complete_score, kept = jax.lax.top_k(all_scores, width)
+        complete_score, winners = jax.lax.top_k(all_scores, width)
 
-        alive_logp, going_on = jax.lax.top_k(jnp.where(ended, -jnp.inf, extended_logp), width)
-        rows = jnp.arange(sentences)[:, None] * width + _pick(parent, going_on)
+        alive_logp, survivors = jax.lax.top_k(jnp.where(ended, -jnp.inf, extended_logp), width)
+        rows = jnp.arange(sentences)[:, None] * width + _pick(parent, survivors)
         grown = _Beam(
             length=length,
-            alive=_pick(extended, going_on),
+            alive=_pick(extended, survivors),
             alive_logp=alive_logp,
-            complete=_pick(all_complete, kept),
+            complete=_pick(all_complete, winners),
             complete_score=complete_score,
             done=search.done,
             model=cache.continued(model, rows.reshape(-1)),
         )
         return _freeze(search, grown, limits, alpha, best)
 
-    return _ranked(_searched(grow, rooms, limits, initial, width), limits, alpha, best)
+    return _rank(_run(grow, rooms, limits, initial, width), limits, alpha, best)
 
 
-def _searched(grow: Callable, rooms: Sequence[Room], own: object, search: _Search, width: int) -> _Search:
-    """The search once all sentences are done, or the last room is full; without its `model`.
+def _run(grow: Callable, rooms: Sequence[Room], extras: object, search: _Search, width: int) -> _Search:
+    """Runs a search until all sentences are done or the last room is full; drops its `model`.
 
     Args:
-      grow: `(constants, own, search) -> search`, one step.
-      own: what else each sentence has, arrays with first axis B. The fields of a search have it too, except
+      grow: `(constants, extras, search) -> search`, one step.
+      extras: more arrays of the sentences, with first axis B. A search's fields have this axis too, except
         `length`, and `model`, the state of B·width hypotheses.
-      search: in the first of the rooms.
+      search: its `model` fits the first room.
     """
     room, *larger = rooms
-    going_on = lambda search: ~jnp.all(search.done) & (search.length < room.length)
-    search = jax.lax.while_loop(going_on, functools.partial(grow, room.constants, own), search)
+    continues = lambda search: ~jnp.all(search.done) & (search.length < room.length)
+    search = jax.lax.while_loop(continues, functools.partial(grow, room.constants, extras), search)
     if not larger:
         return search._replace(model=None)
 
     sentences = search.done.shape[0]
     few = sentences // _FEWER
 
-    def go_on(rooms, own, search):
+    def enter(rooms, extras, search):
         search = search._replace(model=cache.moved(search.model, rooms[0].state, width))
-        return _searched(grow, rooms, own, search, width)
+        return _run(grow, rooms, extras, search, width)
 
-    def alone(search):
-        living = jnp.argsort(search.done, stable=True)[:few]
-        pick = lambda tree: jax.tree.map(lambda x: x[living], tree)
-        every = search._replace(length=None, model=None)
-        model = cache.of_sentences(search.model, living, width)
-        part = pick(every)._replace(length=search.length, model=model)
+    def move_unfinished(search):
+        unfinished = jnp.argsort(search.done, stable=True)[:few]
+        pick = lambda tree: jax.tree.map(lambda x: x[unfinished], tree)
+        whole = search._replace(length=None, model=None)
+        model = cache.of_sentences(search.model, unfinished, width)
+        part = pick(whole)._replace(length=search.length, model=model)
         rooms = [Room(room.length, *pick((room.constants, room.state))) for room in larger]
-        part = go_on(rooms, pick(own), part)
-        found = jax.tree.map(lambda x, new: x.at[living].set(new), every, part._replace(length=None))
-        return found._replace(length=part.length)
+        part = enter(rooms, pick(extras), part)
+        whole = jax.tree.map(lambda x, new: x.at[unfinished].set(new), whole, part._replace(length=None))
+        return whole._replace(length=part.length)
 
-    together = functools.partial(go_on, larger, own)
+    move_all = functools.partial(enter, larger, extras)
     if sentences < _MANY:
-        return together(search)
-    return jax.lax.cond(jnp.sum(~search.done) <= few, alone, together, search)
+        return move_all(search)
+    return jax.lax.cond(jnp.sum(~search.done) <= few, move_unfinished, move_all, search)
 
 
 def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Array, 'B k']]:
-    """`jax.lax.top_k`, which on CPUs is several times as slow where rows are long.
+    """`jax.lax.top_k`, but several times as fast on CPUs if rows are long.
 
-    The k greatest numbers stand in the k blocks with the greatest maxima. Ties go to the lower index, of
-    blocks as of numbers.
+    The k greatest numbers are in the k blocks with the greatest maxima. Ties go to the lower index, both of
+    blocks and of numbers.
     """
     rows, width = x.shape
     if width <= 4 * k * _BLOCK:
         return tuple(jax.lax.top_k(x, k))
-    # Where blocks fill the row, nothing is copied. What fills up the last one otherwise stands behind all
-    # numbers of the row, so that it is not among the k where numbers are equal.
+    # If blocks fill the row exactly, nothing is copied. Else the last block is padded behind all numbers of
+    # the row, so that ties go to the row's numbers.
     size = next((n for n in range(_BLOCK, _BLOCK // 2, -1) if width % n == 0), _BLOCK)
     filled = jnp.pad(x, ((0, 0), (0, -width % size)), constant_values=-jnp.inf)
     blocks = filled.reshape(rows, -1, size)
@@ -212,12 +213,12 @@ def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Arra
 
 
 def _pick(x: Array, index: Int[Array, 'B K']) -> Array:
-    """x [B W ...] at `index` of its second axis."""
+    """Takes the places `index` of the second axis of x [B W ...]."""
     return jax.vmap(lambda rows, i: rows[i])(x, index)
 
 
 def _freeze(before: _Beam, grown: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> _Beam:
-    """Undoes the step in sentences that were done before it, and marks those that are done now."""
+    """Undoes the step in sentences that were already done, and marks those that are done now."""
     keep = lambda old, new: jnp.where(jnp.expand_dims(before.done, range(1, new.ndim)), old, new)
     names = ('alive', 'alive_logp', 'complete', 'complete_score')
     grown = grown._replace(**{n: keep(getattr(before, n), getattr(grown, n)) for n in names})
@@ -227,13 +228,13 @@ def _freeze(before: _Beam, grown: _Beam, limits: Int[Array, 'B'], alpha: float, 
     return grown._replace(done=before.done | beaten | (grown.length >= limits))
 
 
-def _ranked(search: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> Hypotheses:
-    """Complete hypotheses first, then living ones."""
+def _rank(search: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> Hypotheses:
+    """Ranks complete hypotheses first, then living ones."""
     finished = search.complete_score > -jnp.inf
     living = search.alive_logp / length_penalty(limits, alpha)[:, None]
     tokens = jnp.concatenate([search.complete, search.alive], axis=1)
     scores = jnp.concatenate([search.complete_score, living], axis=1)
-    # 0 complete, 1 alive, 2 a place for a complete one that stayed empty.
+    # 0 complete, 1 living, 2 an empty place for a complete hypothesis.
     rank = jnp.concatenate([jnp.where(finished, 0, 2), jnp.ones_like(finished, int)], axis=1)
     order = jnp.argsort(rank, axis=1, stable=True)[:, :best]
     return Hypotheses(_pick(tokens, order), _pick(scores, order), _pick(rank, order) == 0)
@@ -244,9 +245,9 @@ def filter_logits(
 ) -> Float[Array, 'B V']:
     """Logits divided by the temperature; -inf outside the `top_k` likeliest and outside the nucleus.
 
-    The nucleus is the smallest set of likeliest pieces, among those that `top_k` leaves, with at least
-    the mass `top_p` (Holtzman et al. 2020). `top_k=0` and `top_p=1.0` leave all pieces. Pieces that tie
-    with the last one kept are kept too.
+    The nucleus is the smallest set of likeliest pieces, among those that `top_k` leaves, whose probabilities
+    sum to at least `top_p` (Holtzman et al. 2020). `top_k=0` and `top_p=1.0` leave all pieces. Pieces that
+    tie with the last one kept are kept too.
     """
     logits = logits / temperature
     if top_k:
@@ -270,17 +271,17 @@ def sample(
     choose: Choice,
     keys: Array | None = None,
 ) -> Hypotheses:
-    """Writes one piece after the other.
+    """Writes one output per sentence, piece by piece.
 
     Args:
       rooms, limits: as for `beam_search`.
-      choose: takes log probabilities [B V], the place in the output, and the keys; gives the pieces.
-      keys: of the sentences.
+      choose: `(log p [B V], place in the output, keys) -> pieces [B]`.
+      keys: a random key per sentence, for `choose`.
     """
     sentences = limits.shape[0]
 
-    def grow(constants: object, own: tuple, written: _Written) -> _Written:
-        limits, keys = own
+    def grow(constants: object, extras: tuple, written: _Written) -> _Written:
+        limits, keys = extras
         logits, model = step(constants, written.model, written.last)
         candidates = log_probabilities(logits, allowed)
         token = choose(candidates, written.length, keys).astype(jnp.int32)
@@ -304,19 +305,19 @@ def sample(
         done=jnp.zeros(sentences, bool),
         model=rooms[0].state,
     )
-    found = _searched(grow, rooms, (limits, keys), initial, width=1)
-    finished = jnp.any(found.tokens == EOS, axis=1)
-    return Hypotheses(found.tokens[:, None], found.logp[:, None], finished[:, None])
+    written = _run(grow, rooms, (limits, keys), initial, width=1)
+    finished = jnp.any(written.tokens == EOS, axis=1)
+    return Hypotheses(written.tokens[:, None], written.logp[:, None], finished[:, None])
 
 
 def likeliest(logp: Float[Array, 'B V'], place: Int[Array, ''], keys: None) -> Int[Array, 'B']:
-    """The choice of greedy search: the likeliest piece."""
+    """Greedy search's choice: the likeliest piece."""
     del place, keys
     return jnp.argmax(logp, axis=-1)
 
 
 def drawn(temperature: float, top_k: int, top_p: float) -> Choice:
-    """The choice of sampling. Each sentence has its own key, so that others do not change its draws."""
+    """Sampling's choice. Each sentence has its own key, so its draws do not depend on other sentences."""
 
     def choose(logp, place, keys):
         filtered = filter_logits(logp, temperature, top_k, top_p)

@@ -13,7 +13,7 @@ from transformer.nn.layers import glorot_uniform
 
 
 class Aligned(NamedTuple):
-    """What a decoder attends to: the encoder's outputs, their keys (computed once) and their segments."""
+    """The encoder's outputs as a decoder attends to them: keys (computed once), values and segments."""
 
     keys: Float[Array, 'B S D']
     values: Float[Array, 'B S D']
@@ -21,7 +21,7 @@ class Aligned(NamedTuple):
 
 
 class AlignmentWeights(NamedTuple):
-    """W_a and v_a, for scores that have them, and W_c of the attentional vector."""
+    """W_a and v_a (additive and concat scores only), and W_c of the attentional vector."""
 
     query: Float[Array, 'D D'] | None
     vector: Float[Array, 'D'] | None
@@ -31,7 +31,7 @@ class AlignmentWeights(NamedTuple):
 def scores(
     weights: AlignmentWeights, query: Float[Array, 'B Q D'], keys: Float[Array, 'B S D']
 ) -> Float[Array, 'B Q S']:
-    """v^T tanh(W_a s + U_a h) if there is a v (additive, concat), else s^T (W_a h) (dot, general)."""
+    """v^T tanh(W_a s + U_a h) (additive, concat), s^T W_a h (general) or s^T h (dot)."""
     if weights.vector is None:
         return jnp.einsum('BQD,BSD->BQS', query, keys, preferred_element_type=jnp.float32)
     projected = matmul.product(query, weights.query)
@@ -42,9 +42,9 @@ def scores(
 def look_up(
     weights: AlignmentWeights, aligned: Aligned, query: Float[Array, 'R D'], segments: Int[Array, 'R']
 ) -> tuple[Float[Array, 'R D'], Float[Array, 'R S']]:
-    """Computes the context of R = B·Q queries, Q for each row of `aligned`, and their attention weights.
+    """Computes the contexts and attention weights of R = B·Q queries, Q per row of `aligned`.
 
-    The hypotheses of a sentence are the queries of one attention, so its keys are not copied.
+    A sentence's hypotheses are queries of one attention, so the sentence's keys are not copied.
     """
     rows = aligned.segments.shape[0]
     together = query.astype(aligned.keys.dtype).reshape(rows, -1, query.shape[-1])
@@ -78,10 +78,10 @@ class Alignment(nn.Module):
         self.combine_kernel = self.param('combine', glorot_uniform(), (2 * d, d))
 
     def weights(self) -> AlignmentWeights:
-        """Returns the parameters in the type of the computation."""
+        """Returns the parameters, cast to the model's dtype."""
         cast = lambda kernel: kernel.astype(self.model.dtype)
-        scored = self.model.alignment in ('additive', 'concat')
-        query, vector = (self.query_kernel, self.score_vector) if scored else (None, None)
+        has_vector = self.model.alignment in ('additive', 'concat')
+        query, vector = (self.query_kernel, self.score_vector) if has_vector else (None, None)
         return AlignmentWeights(*jax.tree.map(cast, (query, vector, self.combine_kernel)))
 
     def project(self, outputs: Float[Array, 'B S D'], segments: Int[Array, 'B S']) -> Aligned:

@@ -1,4 +1,4 @@
-"""Multi-head attention with free d_k and d_v (§3.2.2): projections around a kernel of kernels/."""
+"""Multi-head attention with free d_k and d_v (§3.2.2): projections around one of the kernels in kernels/."""
 
 from typing import Literal
 
@@ -24,8 +24,8 @@ class MultiHeadAttention(nn.Module):
     def setup(self):
         m = self.model
         keys, values = m.h * m.d_k, m.h * m.d_v
-        # The released code fuses the kernels of q, k and v in self-attention, and those of k and v in
-        # cross-attention. The fan-out of the fused kernel sets the range of the initial values.
+        # The released code fuses the matrices of q, k and v in self-attention, and of k and v in
+        # cross-attention. The fused matrix's fan-out sets the range of the initial values.
         fused_query = 2 * keys + values if self.kind == 'self' else keys
         fused_memory = 2 * keys + values if self.kind == 'self' else keys + values
         self.query = self._projection((m.h, m.d_k), fused_query)
@@ -48,7 +48,7 @@ class MultiHeadAttention(nn.Module):
         )
 
     def _attend(self, kernel: Kernel, rows: Rows, *, causal: bool, train: bool) -> Float[Array, 'B Q D']:
-        """Returns the sub-layer's output; keeps the weights for figures."""
+        """Returns the sub-layer's output; records the weights if `intermediates` is mutable."""
         if self.is_mutable_collection('intermediates'):
             self.sow('intermediates', 'weights', kernel.weights(rows, causal=causal))
         rows = rows._replace(drop=self.dropout.drawn(train=train))
@@ -63,7 +63,7 @@ class MultiHeadAttention(nn.Module):
         causal: bool,
         train: bool,
     ) -> Float[Array, 'B T D']:
-        """Self-attention of whole rows, within their segments."""
+        """Self-attention over whole rows, within segments."""
         length = x.shape[1]
         query = self.query(x)
         bias = self.positions.bias(query, positions, positions)
@@ -81,13 +81,13 @@ class MultiHeadAttention(nn.Module):
         *,
         train: bool,
     ) -> Float[Array, 'B Q D']:
-        """Cross-attention to the keys and values of `project_memory`."""
+        """Cross-attention to the keys and values from `project_memory`."""
         key, value = jnp.moveaxis(memory['key'], -1, 1), memory['value'].swapaxes(1, 2)
         rows = Rows(self.query(x), key, value, segments, memory_segments)
         return self._attend(FULL, rows, causal=False, train=train)
 
     def project_memory(self, memory: Float[Array, 'B S D']) -> State:
-        """Computes keys [B H C S] and values [B H S E] of the encoder's output, in the order of a cache."""
+        """Computes keys [B H C S] and values [B H S E] of the encoder's output, in a cache's axis order."""
         return {'key': jnp.moveaxis(self.key(memory), 1, -1), 'value': self.value(memory).swapaxes(1, 2)}
 
     def empty(self, rows: int, length: int) -> State:
@@ -97,7 +97,7 @@ class MultiHeadAttention(nn.Module):
     def over_state(
         self, x: Float[Array, 'R 1 D'], state: State, position: Int[Array, 'R'], length: int
     ) -> tuple[Float[Array, 'R 1 D'], State]:
-        """Self-attention of the token at `position` to itself and all before it, and the state with it."""
+        """Self-attention for the token at `position`; also returns the state with this token added."""
         here, places = position[:, None], jnp.arange(length)
         query = self.query(x)
         bias = self.positions.bias(query, here, jnp.broadcast_to(places, (x.shape[0], length)))

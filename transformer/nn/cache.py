@@ -1,4 +1,4 @@
-"""The state of a search: W hypotheses of each of B sentences, in rows b·W + w or in caches of sentences."""
+"""A decoder's state in a search: W hypotheses per sentence, in rows b·W + w or in one cache per sentence."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,11 +9,11 @@ from jaxtyping import Array, Float, Int
 
 
 class Cache(NamedTuple):
-    """Keys and values of a sentence's W hypotheses; those of w at position l are in place p = l·W + w.
+    """Keys and values of a sentence's W hypotheses; position l of hypothesis w is at place p = l·W + w.
 
-    A hypothesis that continues another one keeps reading what that one wrote, so a search that drops some
-    hypotheses and continues others moves no entry. A kernel's state knows the writer of each entry that a
-    hypothesis reads. The order of the axes suits products over all places of a head; with another order,
+    A hypothesis that continues another keeps reading the entries that the other wrote, so no entry moves when
+    a search drops some hypotheses and continues others. A kernel's state records the writer of each entry
+    that a hypothesis reads. The axis order suits products over all places of a head; with any other order,
     XLA copies the whole cache at each step (CPU only).
     """
 
@@ -22,14 +22,14 @@ class Cache(NamedTuple):
 
 
 class DecoderState(NamedTuple):
-    """The state of a decoder: each hypothesis's number of tokens, and the states of the layers."""
+    """A decoder's state: the number of tokens in each hypothesis, and the state of each layer."""
 
     position: Int[Array, 'R']
     layers: list
 
 
 def spread(state: object, width: int) -> object:
-    """Copies the state of one hypothesis a sentence to `width` equal ones."""
+    """Copies the state of one hypothesis per sentence to `width` equal hypotheses."""
     repeat = lambda x, axis: jnp.repeat(x, width, axis)
     return _map(
         lambda x: repeat(x, 0), lambda cache: Cache(repeat(cache.key, 3), repeat(cache.value, 2)), state
@@ -37,7 +37,7 @@ def spread(state: object, width: int) -> object:
 
 
 def continued(state: object, rows: Int[Array, 'R']) -> object:
-    """Makes every row continue the hypothesis of its sentence that was in row `rows`."""
+    """Makes each row r continue the hypothesis in row `rows[r]`, which is of the same sentence."""
     return _map(lambda x: x[rows], lambda cache: cache, state)
 
 
@@ -48,13 +48,13 @@ def of_sentences(state: object, chosen: Int[Array, 'N'], width: int) -> object:
 
 
 def moved(state: object, room: object, width: int) -> object:
-    """Gives the state of `width` hypotheses a sentence the room that a state of one hypothesis has."""
+    """Zero-pads a state of `width` hypotheses per sentence to the length of `room`, a state of one."""
     larger = jax.eval_shape(lambda room: spread(room, width), room)
     widths = lambda x, into: [(0, after - before) for before, after in zip(x.shape, into.shape, strict=True)]
     return jax.tree.map(lambda x, into: jnp.pad(x, widths(x, into)), state, larger)
 
 
-def _map(own: Callable, shared: Callable, state: object) -> object:
-    """Applies `own` to every array that has rows, and `shared` to every cache."""
+def _map(per_row: Callable, per_cache: Callable, state: object) -> object:
+    """Applies `per_row` to every array of rows, and `per_cache` to every cache."""
     is_cache = lambda x: isinstance(x, Cache)
-    return jax.tree.map(lambda x: shared(x) if is_cache(x) else own(x), state, is_leaf=is_cache)
+    return jax.tree.map(lambda x: per_cache(x) if is_cache(x) else per_row(x), state, is_leaf=is_cache)

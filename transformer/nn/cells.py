@@ -1,7 +1,7 @@
-"""Recurrent cells, and one layer of cells over rows that hold several segments.
+"""Recurrent cells, and a layer of cells that reads rows of several segments.
 
-Rows are time-major here, [T B ...], because a scan runs over the first axis. A layer multiplies the inputs of
-all positions at once, before the scan; only products with the state are inside the scan.
+Rows are time-major here, [T B ...], because a scan runs over the first axis. A layer multiplies all its
+inputs at once, before the scan; only products with the state are inside the scan.
 """
 
 import functools
@@ -17,50 +17,50 @@ from transformer.config import Model
 from transformer.nn import matmul
 from transformer.nn.layers import Dropout, glorot_uniform
 
-# What a cell remembers: arrays of float32 whose last axis is U. The first one is the output.
+# A cell's state: float32 arrays with last axis U. The first is the output.
 Carry = tuple[Float[Array, '...'], ...]
-# The input of each part of a recurrent kernel, by the first gate of the part and the one after its last.
+# The input of each part of a recurrent kernel, keyed by the range of its gates, (first, stop).
 Multiplied = dict[tuple[int, int], Float[Array, '*B U']]
 
 
 class Cell(NamedTuple):
     """A recurrent cell.
 
-    `advance` is `(gates, carry, seen [B U]) -> carry`. `gates(x, first, last)` are the gates from `first` to
-    before `last`, each [B U]: the projected inputs plus the product of x with their part of the recurrent
-    kernel. `seen` is the previous output after dropout.
+    `advance` is `(gates, carry, previous [B U]) -> carry`. `gates(x, first, stop)` returns the gates `first`
+    to `stop - 1`, each [B U]: the projected inputs plus the product of x and the gates' part of the recurrent
+    kernel. `previous` is the previous output after dropout.
     """
 
     blocks: int  # gates of width U, so that G = blocks·U
-    arrays: int  # in its carry
+    arrays: int  # in the carry
     advance: Callable
 
 
-def _elman(activation, gates, carry, seen):
+def _elman(activation, gates, carry, previous):
     """h_t = activation(W x_t + U h_{t-1} + b) (Elman 1990)."""
     del carry
-    (inner,) = gates(seen, 0, 1)
+    (inner,) = gates(previous, 0, 1)
     return (activation(inner),)
 
 
-def _lstm(gates, carry, seen):
+def _lstm(gates, carry, previous):
     """c_t = f∘c_{t-1} + i∘tanh(g); h_t = o∘tanh(c_t) (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
 
-    The gates stand in the kernels in the order i, f, g, o.
+    The kernels hold the gates in the order i, f, g, o.
     """
-    i, f, g, o = gates(seen, 0, 4)
+    i, f, g, o = gates(previous, 0, 4)
     memory = jax.nn.sigmoid(f) * carry[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
     return jax.nn.sigmoid(o) * jnp.tanh(memory), memory
 
 
-def _gru(gates, carry, seen):
+def _gru(gates, carry, previous):
     """h_t = (1 - z)∘h_{t-1} + z∘tanh(W x_t + U (r∘h_{t-1}) + b) (Bahdanau et al. 2015, A.1.1).
 
-    The reset gate r is applied before the product, as in Cho et al. 2014; cuDNN applies it after. The gates
-    stand in the kernels in the order z, r, candidate.
+    The reset gate r is applied before the product, as in Cho et al. 2014; cuDNN applies it after. The
+    kernels hold the gates in the order z, r, candidate.
     """
-    update, reset = map(jax.nn.sigmoid, gates(seen, 0, 2))
-    (candidate,) = gates(reset * seen, 2, 3)
+    update, reset = map(jax.nn.sigmoid, gates(previous, 0, 2))
+    (candidate,) = gates(reset * previous, 2, 3)
     return ((1.0 - update) * carry[0] + update * jnp.tanh(candidate),)
 
 
@@ -82,19 +82,19 @@ class Weights(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """The dropout factors of a layer's output and of its recurrent state; None is no dropout."""
+    """Dropout factors for a layer's output and its recurrent state; None means no dropout."""
 
     outputs: Float[Array, '*B U'] | None = None
     recurrent: Float[Array, '*B U'] | None = None
 
 
 def drop(x: Float[Array, '*B U'], factors: Float[Array, '*B U'] | None) -> Float[Array, '*B U']:
-    """Multiplies x by the factors of dropout, in the type of x."""
+    """Multiplies x by dropout factors, in x's dtype."""
     return x if factors is None else x * factors.astype(x.dtype)
 
 
 def project(weights: Weights, x: Float[Array, '*B D']) -> Float[Array, '*B G']:
-    """Computes W x + b, the part of a cell's products that does not depend on its state."""
+    """Computes W x + b, the part of a cell's products that does not depend on the state."""
     bias = jnp.expand_dims(weights.bias, range(x.ndim - 1))
     return matmul.product(x, weights.inputs) + bias
 
@@ -113,14 +113,14 @@ def _advance(
     carry: Carry,
     factors: Float[Array, 'B U'] | None,
 ) -> tuple[Carry, Multiplied]:
-    """Runs one step of a cell; also returns the input of each part of the kernel."""
+    """Runs one step of a cell; also returns the input of each part of the recurrent kernel."""
     multiplied, width = {}, kernel.shape[0]
 
-    def gates(x, first, last):
-        columns = slice(first * width, last * width)
-        multiplied[first, last] = x = x.astype(kernel.dtype)
+    def gates(x, first, stop):
+        columns = slice(first * width, stop * width)
+        multiplied[first, stop] = x = x.astype(kernel.dtype)
         product = jnp.einsum('BU,UG->BG', x, kernel[:, columns], preferred_element_type=jnp.float32)
-        return jnp.split(projected[:, columns] + product, last - first, axis=-1)
+        return jnp.split(projected[:, columns] + product, stop - first, axis=-1)
 
     return CELLS[cell].advance(gates, carry, drop(carry[0], factors)), multiplied
 
@@ -130,8 +130,8 @@ class Row(NamedTuple):
 
     projected: Float[Array, 'T B G']
     begin: Bool[Array, 'T B']
-    initial: Carry | None  # before a segment that begins at a position; None is zeros
-    dropped: Float[Array, 'T B U'] | None  # the dropout factors of the recurrent state
+    initial: Carry | None  # the carry before a segment that begins here; None means zeros
+    dropped: Float[Array, 'T B U'] | None  # dropout factors for the recurrent state
 
 
 def _scan(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> tuple[Carry, Multiplied]:
@@ -150,19 +150,19 @@ def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -
 
     Inside a scan, a kernel's gradient would be summed step by step: each step multiplies few rows and adds a
     whole matrix. So the kernel is constant in this scan. Its gradient comes from one product of all rows
-    after the scan, whose value is not used.
+    after the scan; the value of that product is not used.
     """
     scan = functools.partial(_scan, cell, reverse, jax.lax.stop_gradient(kernel))
     carries, backward, multiplied = jax.vjp(scan, jax.lax.stop_gradient(row), has_aux=True)
     width, parts = kernel.shape[0], []
-    for (first, last), x in sorted(multiplied.items()):
-        parts.append(matmul.product(x, kernel[:, first * width : last * width]))
+    for (first, stop), x in sorted(multiplied.items()):
+        parts.append(matmul.product(x, kernel[:, first * width : stop * width]))
     return _differentiable(carries, backward, row, jnp.concatenate(parts, axis=-1))
 
 
 @jax.custom_vjp
 def _differentiable(carries: Carry, backward: Callable, row: Row, products: Float[Array, 'T B G']) -> Carry:
-    """Returns the carries as a function of their inputs."""
+    """Returns `carries` unchanged, with gradients for `row` and `products`."""
     del backward, row, products
     return carries
 
@@ -174,7 +174,7 @@ def _forward(carries, backward, row, products):
 
 def _backward(backward, cotangents):
     (row,) = backward(cotangents)
-    # The products were added to the projected inputs.
+    # The products were added to the projected inputs, so both have the same gradient.
     return None, None, row, row.projected
 
 
@@ -182,20 +182,20 @@ _differentiable.defvjp(_forward, _backward)
 
 
 def begins(segments: Int[Array, 'T B'], reverse: bool) -> Bool[Array, 'T B']:
-    """Marks where segments begin, or where they end for a scan in reverse."""
+    """Marks the first position of each segment that a scan reads: its last position if `reverse`."""
     other = segments[:-1] != segments[1:]
     edge = jnp.ones_like(segments[:1], bool)
     return jnp.concatenate([other, edge] if reverse else [edge, other])
 
 
 def reset(begin: Bool[Array, 'B'], initial, state):
-    """Replaces the state by the initial one in rows where a segment begins; any tree of arrays."""
+    """Replaces the state, any tree of arrays, by the initial one in rows where a segment begins."""
     choose = lambda new, old: jnp.where(begin[:, None], new, old)
     return jax.tree.map(choose, initial, state)
 
 
 class SegmentDropout(nn.Module):
-    """Dropout factors, 0 or 1/(1 - rate); positions of a segment may share them (Gal and Ghahramani 2016)."""
+    """Dropout factors, 0 or 1/(1 - rate); if `shared`, one for a whole segment (Gal and Ghahramani 2016)."""
 
     rate: float
     shared: bool
@@ -219,8 +219,8 @@ class SegmentDropout(nn.Module):
 class RecurrentLayer(nn.Module):
     """One layer of cells in one direction.
 
-    Kernels of inputs are Glorot uniform and recurrent ones orthogonal (Saxe et al. 2014), block by block;
-    biases are 0, those of an LSTM's forget gates 1 (Jozefowicz et al. 2015).
+    Input kernels are Glorot uniform and recurrent kernels orthogonal (Saxe et al. 2014), gate by gate.
+    Biases are 0, but 1 for an LSTM's forget gate (Jozefowicz et al. 2015).
     """
 
     model: Model
@@ -247,13 +247,13 @@ class RecurrentLayer(nn.Module):
         return forget.astype(jnp.float32)
 
     def weights(self) -> Weights:
-        """Returns the parameters in the type of the computation."""
+        """Returns the parameters, cast to the model's dtype."""
         cast = lambda kernel: kernel.astype(self.model.dtype)
         fed = cast(self.fed_kernel) if self.fed else None
         return Weights(cast(self.input_kernel), cast(self.bias), cast(self.recurrent_kernel), fed)
 
     def factors(self, x: Float[Array, 'T B D'], segments: Int[Array, 'T B'], *, train: bool) -> Factors:
-        """Draws the dropout of whole rows."""
+        """Draws the dropout factors of whole rows."""
         like, variational = x[..., : self.width], self.model.variational_dropout
         recurrent = self.recurrent_dropout(like, segments, train=train) if variational else None
         return Factors(self.dropout(like, segments, train=train), recurrent)
@@ -267,7 +267,7 @@ class RecurrentLayer(nn.Module):
         reverse: bool,
         train: bool,
     ) -> tuple[Carry, Float[Array, 'T B U']]:
-        """Computes the carry after every position, and the outputs after dropout; segments begin anew."""
+        """Computes all carries, and the outputs after dropout; each segment starts from `initial`."""
         model, weights = self.model, self.weights()
         factors = self.factors(x, segments, train=train)
         row = Row(project(weights, x), begins(segments, reverse), initial, factors.recurrent)
@@ -281,11 +281,11 @@ def empty_carry(cell: str, rows: int, width: int) -> Carry:
 
 
 def _by_block(initialize: nn.initializers.Initializer, blocks: int) -> nn.initializers.Initializer:
-    """Initialises the kernel of each gate by itself."""
+    """Initialises each gate's kernel separately."""
 
     def initialize_all(key, shape):
-        # Not by vmap: batched QR decompositions wait for threads that they hold themselves, and deadlock if
-        # there are few (CPU only).
+        # Not by vmap: batched QR decompositions wait for threads that they occupy themselves, and deadlock if
+        # threads are few (CPU only).
         block = (shape[0], shape[1] // blocks)
         parts = [initialize(key, block) for key in jax.random.split(key, blocks)]
         return jnp.concatenate(parts, axis=1)

@@ -5,10 +5,9 @@ unit over a window of k positions (§3.2), a step needs the last k - 1 inputs of
 decoder layer attends to the encoder's output (§3.3). The language model is the decoder alone, as in
 Dauphin et al. 2017.
 
-Two things differ. Weights are not normalised, and the encoder's gradients are not divided by the number of
+Two things differ: weights are not normalised, and the encoder's gradients are not divided by the number of
 attentions (§3.4), because Adam divides gradients by their size anyway. All widths are d_model, but the linear
-maps between the widths of embeddings and convolutions remain, at both ends of both stacks as in the released
-code.
+maps between embedding and convolution widths remain at both ends of both stacks, as in the released code.
 """
 
 import flax.linen as nn
@@ -25,7 +24,7 @@ from transformer.nn.positions import InputPositions
 from transformer.nn.text_models import PairPieces, TextPieces
 from transformer.tokens import Tokens
 
-# The sum of two terms of one variance keeps it with this factor (§3.4).
+# With this factor, the sum of two terms of equal variance keeps that variance (§3.4).
 HALF_VARIANCE = 0.5**0.5
 # Standard deviation of fresh embeddings (§3.5). Attention has no 1/sqrt(d_k), and gates would saturate.
 EMBEDDING_SIZE = 0.1
@@ -43,7 +42,7 @@ def windows(
 ) -> Float[Array, 'B T K']:
     """Joins the `width` vectors around each position; zeros stand for positions outside its segment.
 
-    A causal window ends at its position; of another one the position is the middle, or left of the middle.
+    A causal window ends at its position; any other is centred on it, one longer on the right if even.
     """
     left = width - 1 if causal else (width - 1) // 2
     ends = left, width - 1 - left
@@ -78,7 +77,7 @@ class Block(nn.Module):
     def step(
         self, x: Float[Array, 'R D'], before: Float[Array, 'R K D']
     ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
-        """Runs one position of every hypothesis, from it and the k - 1 inputs before it."""
+        """Runs one position of every hypothesis, given the k - 1 inputs before it."""
         window = jnp.concatenate([before, x[:, None]], axis=1)
         return self._gated(x, window.reshape(x.shape[0], -1)), window[:, 1:]
 
@@ -101,7 +100,7 @@ class CrossAttention(nn.Module):
         segments: Int[Array, 'B Q'],
         memory: Aligned,
     ) -> Float[Array, 'B Q D']:
-        """Computes the conditional inputs c of the states h = x, whose target embeddings g are `embedded`."""
+        """Computes c from the states h = x and the target embeddings g = `embedded`."""
         query = self.query(x) + embedded
         mask = masks.segment_mask(segments, memory.segments)[:, 0]
         logits = jnp.einsum('BQD,BSD->BQS', query, memory.keys, preferred_element_type=jnp.float32)
@@ -112,7 +111,7 @@ class CrossAttention(nn.Module):
 
 
 class Inputs(nn.Module):
-    """Embeddings of pieces, at a size that suits convolutions, plus their positions (§3.1)."""
+    """Scales embeddings to a size that suits convolutions, and adds positions (§3.1)."""
 
     model: Model
 
@@ -140,7 +139,7 @@ class Encoder(nn.Module):
     def __call__(
         self, embedded: Float[Array, 'B S D'], segments: Int[Array, 'B S'], *, train: bool
     ) -> Aligned:
-        """The keys z and the values z + e, with the source's embeddings e (§3.3)."""
+        """Returns the keys z and the values z + e, for source embeddings e (§3.3)."""
         x = self.inlet(embedded)
         for layer in self.layers:
             x = layer(x, segments, train=train)
@@ -149,7 +148,7 @@ class Encoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A causal block, to whose output attention to the source is added with `cross` (§3.3)."""
+    """A causal block; with `cross`, attention to the source is added to its output (§3.3)."""
 
     model: Model
     cross: bool
@@ -178,15 +177,15 @@ class DecoderLayer(nn.Module):
         embedded: Float[Array, 'R D'],
         memory: Aligned | None,
     ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
-        """Runs one position of R = B·W hypotheses, W for each of the B sentences of `memory`."""
+        """Runs one position of R = B·W hypotheses, W per sentence of `memory`."""
         x, before = self.block.step(x, before)
         if not self.cross:
             return x, before
-        # The hypotheses of a sentence are the queries of one attention, so its keys are not copied.
+        # A sentence's hypotheses are queries of one attention, so the sentence's keys are not copied.
         together = lambda x: x.reshape(memory.segments.shape[0], -1, x.shape[-1])
         segments = jnp.ones(together(x).shape[:2], jnp.int32)
-        found = self.cross_attention(together(x), together(embedded), segments, memory)
-        return x + found.reshape(x.shape), before
+        attended = self.cross_attention(together(x), together(embedded), segments, memory)
+        return x + attended.reshape(x.shape), before
 
 
 class Decoder(nn.Module):
@@ -217,15 +216,15 @@ class Decoder(nn.Module):
         return self.dropout(self.outlet(x), train=train)
 
     def project(self, memory: Aligned | None) -> Aligned | None:
-        """Returns what all steps need of the encoder's output: all of it."""
+        """Returns the encoder's output unchanged: every step needs all of it."""
         return memory
 
     def empty(self, memory: Aligned | None, rows: int, length: int) -> DecoderState:
-        """Returns the state before the first step: of each layer the last k - 1 inputs."""
+        """Returns the state before the first step: zeros for each layer's last k - 1 inputs."""
         del memory, length
         m = self.model
-        nothing = jnp.zeros((rows, m.kernel_width - 1, m.d_model), m.dtype)
-        return DecoderState(jnp.zeros(rows, jnp.int32), [nothing] * self.depth)
+        zeros = jnp.zeros((rows, m.kernel_width - 1, m.d_model), m.dtype)
+        return DecoderState(jnp.zeros(rows, jnp.int32), [zeros] * self.depth)
 
     def step(
         self, embedded: Float[Array, 'R D'], state: DecoderState, memory: Aligned | None
@@ -239,7 +238,7 @@ class Decoder(nn.Module):
 
 
 class ConvolutionalSteps:
-    """Runs the convolutional decoder, for both forms; `inputs` adds positions to embeddings."""
+    """Runs the convolutional decoder, in pair and text models; `inputs` adds positions to embeddings."""
 
     def _decode(
         self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Aligned | None, *, train: bool

@@ -13,7 +13,7 @@ from transformer.config import Config, Data, Decode, Train
 from transformer.nn import models
 from transformer.tokens import Batch
 
-# A typical bucket of WMT 2014: half of its tokens are in pairs of up to about 40 pieces.
+# A typical bucket for WMT 2014, half of whose tokens are in pairs of up to about 40 pieces.
 BUCKET_LENGTH = 48
 
 
@@ -23,13 +23,13 @@ def parameters(params) -> int:
 
 
 def row_length(config: Config) -> int:
-    """Returns the positions of a row for these counts: `BUCKET_LENGTH` if texts are bucketed."""
+    """Returns the row length that these counts assume: `BUCKET_LENGTH` if texts are bucketed."""
     bucketed = config.data.batching == 'bucketed' and config.data.row_len is not None
     return BUCKET_LENGTH if bucketed else configs.row_positions(config)
 
 
 def update_flops(config: Config) -> float:
-    """Counts operations of an update of `data.batch_tokens` positions a side: three times a forward pass."""
+    """Counts the operations of an update of `data.batch_tokens` positions per field: three forward passes."""
     length = row_length(config)
     # Without the options that change no product, so that rows of a table share a count.
     model = dataclasses.replace(config.model, P_drop=0.0, P_drop_embedding=0.0)
@@ -48,11 +48,11 @@ def forward_flops(config: Config, batch: Batch) -> int:
     """Counts floating-point operations of the matrix products of one forward pass.
 
     A multiply-add counts as two. Normalisation, softmax and other elementwise work are left out (a few
-    percent at the paper's sizes). All products that are computed count: also those of padding, and of
-    logits that a mask hides.
+    percent at the paper's sizes). All products that are computed count, including those of padding
+    and of masked logits.
     """
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
-    # A device's own kernel computes what the portable one does, and cannot be traced elsewhere.
+    # A device-specific kernel computes what the portable one does, but cannot be traced elsewhere.
     model = models.build(configs.portable(config, 'cpu'))
     forward = lambda params, batch: model.apply({'params': params}, batch, train=False)
     traced = jax.make_jaxpr(forward)(models.parameter_shapes(config), shapes)

@@ -11,10 +11,10 @@ from transformer.tokens import Batch
 
 
 class EncoderOnly(Pieces):
-    """Every piece sees all pieces of its segment.
+    """Every piece attends to all pieces of its segment.
 
-    The softmax reads Norm(activation(W x)) of the encoder's output x: BERT's head for masked words, here
-    without a bias of the logits, as in all models (§3.4).
+    The softmax reads Norm(activation(W x + b)) of the encoder's output x. This is BERT's head for masked
+    words, but without a bias on the logits, as in all models here (§3.4).
     """
 
     def setup(self):
@@ -33,10 +33,10 @@ class EncoderOnly(Pieces):
         return self.encoder(self.dropout(x, train=train), segments, positions, None, train=train)
 
     def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
-        """The vectors that the softmax reads: of every piece, or of those at the batch's `places`."""
+        """The vectors that the softmax reads, at every piece or only at the batch's `places`."""
         x = self.outputs(batch, train=train)
         if 'places' in batch:
             x = jnp.take_along_axis(x, batch['places'][..., None], axis=1)
-        # The head of a model with another activation has gelu.
+        # With any other activation (swiglu), the head uses gelu.
         activate = ACTIVATIONS.get(self.model.activation, ACTIVATIONS['gelu'])
         return self.head_norm(activate(self.head(x)))

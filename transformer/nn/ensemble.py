@@ -1,7 +1,8 @@
 """Calls one model, or several models whose probabilities are averaged.
 
-Each function takes the parameters of one model, or a tuple of parameters. With a tuple, memory, constants and
-state are tuples too, and the logits are log(1/n sum p). So a search need not know how many models there are.
+`logits`, `encode`, `start` and `step` take one model's parameters, or a tuple of parameters. With a tuple,
+memory, constants and state are tuples too, and the logits are log(1/n sum p). So a search need not know how
+many models there are.
 """
 
 import math
@@ -19,13 +20,13 @@ Params = models.Params | tuple[models.Params, ...]
 
 
 def log_mean(logits: Sequence[Float[Array, '*B V']]) -> Float[Array, '*B V']:
-    """Computes the logarithm of the mean of the models' probabilities."""
+    """Computes the logarithm of the models' mean probabilities from their logits."""
     logp = jax.nn.log_softmax(jnp.stack(logits), axis=-1)
     return jax.nn.logsumexp(logp, axis=0) - math.log(len(logits))
 
 
 def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> Float[Array, 'B ... V']:
-    """Computes the logits of every token of a batch; without a key there is no dropout."""
+    """Computes the model's logits for a batch; without a key there is no dropout."""
     if isinstance(params, tuple):
         return log_mean([logits(config, one, batch, key) for one in params])
     return _dropping(config, params, batch, key, '__call__')
@@ -34,7 +35,7 @@ def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> F
 def factors(
     config: Config, params: models.Params, batch: Batch, key: Array | None
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
-    """Computes the two factors of one model's logits."""
+    """Computes one model's vectors and softmax matrix; their product is the logits."""
     return _dropping(config, params, batch, key, 'factors')
 
 
@@ -48,7 +49,7 @@ def _apply(config: Config, params: models.Params, method: str, *arguments, **opt
 
 
 def encode(config: Config, params: Params, source: Tokens):
-    """Computes what the model keeps of a source or of a prompt."""
+    """Computes the memory of a source; the memory of a prompt is the prompt itself."""
     if isinstance(params, tuple):
         return tuple(encode(config, one, source) for one in params)
     return _apply(config, params, 'encode', source)
@@ -66,7 +67,7 @@ def step(config: Config, params: Params, constants, state, tokens: Int[Array, 'R
     """Computes the logits [R V] of the token that follows `tokens`, and the state after `tokens`."""
     if isinstance(params, tuple):
         parts = zip(params, constants, state, strict=True)
-        steps = [step(config, one, fixed, own, tokens) for one, fixed, own in parts]
+        steps = [step(config, *part, tokens) for part in parts]
         scores, states = zip(*steps, strict=True)
         return log_mean(scores), states
     return _apply(config, params, 'step', constants, state, tokens)

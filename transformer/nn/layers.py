@@ -25,7 +25,7 @@ def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
 
 
 def linear(model: Model, width: int, *, use_bias: bool = True, name: str | None = None) -> nn.Dense:
-    """A linear map with a Glorot-uniform kernel, in the type of the computation."""
+    """A linear map with a Glorot-uniform kernel, in the model's dtype."""
     dtype, dot_general = jnp.dtype(model.dtype), matmul.dot_general
     kernel_init = glorot_uniform()
     return nn.Dense(
@@ -37,7 +37,7 @@ class Dropout(nn.Module):
     """Zeroes entries with probability `rate`, in steps of 2^-16, and scales the rest by 1/(1 - rate).
 
     It draws 16 random bits per entry, half as many as flax: drawing masks takes a large part of a small
-    model's update.
+    model's update time.
     """
 
     rate: float
@@ -46,7 +46,7 @@ class Dropout(nn.Module):
         return self.drawn(train=train)(x)
 
     def drawn(self, *, train: bool) -> Callable[[Float[Array, '*B D']], Float[Array, '*B D']]:
-        """Draws the dropout of one array as a pure function, which may be computed again."""
+        """Draws a key and returns dropout as a pure function, which gives the same mask each time."""
         if not train or self.rate == 0.0:
             return KEEP_ALL
         return jax.tree_util.Partial(functools.partial(_dropped, self.rate), self.make_rng('dropout'))
@@ -55,7 +55,7 @@ class Dropout(nn.Module):
 def _dropped(rate: float, key: Array, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
     *leading, width = x.shape
     words = jax.random.bits(key, (*leading, -(-width // 2)), jnp.uint32)
-    # Comparing first means that only the answers are joined, a byte each.
+    # Compared first, the halves that are joined take one byte per entry.
     halves = [half >= round(rate * 2**16) for half in (words & 0xFFFF, words >> 16)]
     keep = jnp.concatenate(halves, axis=-1)[..., :width]
     return jnp.where(keep, x / (1.0 - rate), 0.0)
@@ -98,7 +98,7 @@ class Sublayer(nn.Module):
 
 
 class FinalNorm(nn.Module):
-    """Normalisation after the last layer of a stack with norm `pre`, whose residual path has no other."""
+    """Normalisation after the last layer if norm is `pre`: no other norm is on the residual path."""
 
     model: Model
 
@@ -114,7 +114,7 @@ class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (§3.3).
 
     gelu is exact, not approximated by tanh. swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020); with the
-    same d_ff it has half as many parameters again.
+    same d_ff it has 1.5 times the parameters.
     """
 
     model: Model
@@ -133,7 +133,7 @@ class FeedForward(nn.Module):
 
 
 class Embedding(nn.Module):
-    """One V x d_model matrix, as input embedding and as softmax (§3.4)."""
+    """One V x d_model matrix, used as input embedding and as softmax (§3.4)."""
 
     model: Model
 
@@ -142,7 +142,7 @@ class Embedding(nn.Module):
         self.table = self.param('table', nn.initializers.normal(self.model.d_model**-0.5), shape)
 
     def __call__(self, tokens: Int[Array, '*B']) -> Float[Array, '*B D']:
-        """Looks up sqrt(d_model) times each token's row; zeros for padding, which is also the start token."""
+        """Returns each token's row times sqrt(d_model); zeros for padding, which is also the start token."""
         rows = self.matrix()[tokens] * self.model.d_model**0.5
         return jnp.where(tokens[..., None] == PAD, 0.0, rows)
 
@@ -151,5 +151,5 @@ class Embedding(nn.Module):
         return matmul.logits(x, self.matrix())
 
     def matrix(self) -> Float[Array, 'V D']:
-        """Returns the matrix in the type of the computation."""
+        """Returns the matrix, cast to the model's dtype."""
         return self.table.astype(self.model.dtype)

@@ -1,7 +1,7 @@
-"""Multiplies rows by a matrix, each time as one product of two matrices.
+"""Multiplies rows by a matrix, always as one product of two matrices.
 
-The gradient of the matrix is then one product of two matrices, too. If rows had more axes, XLA would sum over
-all of them; that may copy an array, and is slower on CPUs.
+The matrix's gradient is then one product of two matrices, too. With several axes of rows, XLA would sum over
+all of them, which may copy an array and is slower on CPUs.
 """
 
 import math
@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 
 def product(x: Float[Array, '*B D'], kernel: Float[Array, 'D F']) -> Float[Array, '*B F']:
-    """Multiplies all rows by a matrix; has a reverse derivative only."""
+    """Multiplies all rows by a matrix; has only a reverse-mode derivative."""
     return _of_matrices(x.reshape(-1, x.shape[-1]), kernel).reshape(*x.shape[:-1], -1)
 
 
@@ -27,7 +27,7 @@ def _forward(x, kernel):
 
 def _backward(saved, gradient):
     x, kernel = saved
-    # Together: else the TPU's compiler postpones the gradients of kernels and keeps everything they need.
+    # Without the barrier, the TPU's compiler postpones kernel gradients and keeps everything they need.
     return jax.lax.optimization_barrier((gradient @ kernel.T, x.T @ gradient))
 
 
@@ -37,11 +37,11 @@ _of_matrices.defvjp(_forward, _backward)
 def dot_general(
     x: Array, kernel: Array, dimension_numbers: jax.lax.DotDimensionNumbers, **unused: object
 ) -> Array:
-    """`product` in the form that flax's layers take: over the last axes of x and the first axes of kernel."""
+    """`product` as flax's layers call it: contracts the last axes of x with the first axes of kernel."""
     (contracted, _), _ = dimension_numbers
-    kept, width = x.ndim - len(contracted), math.prod(kernel.shape[: len(contracted)])
-    rows = product(x.reshape(*x.shape[:kept], width), kernel.reshape(width, -1))
-    return rows.reshape(*x.shape[:kept], *kernel.shape[len(contracted) :])
+    free, width = x.ndim - len(contracted), math.prod(kernel.shape[: len(contracted)])
+    rows = product(x.reshape(*x.shape[:free], width), kernel.reshape(width, -1))
+    return rows.reshape(*x.shape[:free], *kernel.shape[len(contracted) :])
 
 
 def logits(x: Float[Array, '*B D'], table: Float[Array, 'V D']) -> Float[Array, '*B V']:

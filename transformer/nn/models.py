@@ -1,4 +1,4 @@
-"""Whole models by kind and form, all with one contract, so that their callers need not know the model.
+"""Whole models by kind and form, all with one contract, so that callers need not know the model.
 
     blank(config, rows, length) -> batch without content      every model, as a class method
     model(batch, train) -> logits                             every model
@@ -6,9 +6,9 @@
     start(memory, max_len) -> (constants, state)
     step(constants, state, tokens [R]) -> (logits [R V], state)
 
-`constants` holds what all hypotheses of a sentence share and never changes: a pytree of arrays with first
-axis B. A step may have W hypotheses of every sentence, in rows b·W + w of tokens and of the arrays of
-`state`; only caches in it keep one row a sentence (nn/cache.py). The first token of a hypothesis is `START`.
+`constants` never changes, and all hypotheses of a sentence share it: a pytree of arrays with first axis B. A
+step may run W hypotheses per sentence, in rows b·W + w of `tokens` and of the arrays in `state`; only the
+caches in `state` have one row per sentence (nn/cache.py). The first token of a hypothesis is `START`.
 """
 
 import flax.linen as nn
@@ -32,7 +32,7 @@ Params = dict[str, object]
 
 
 class TransformerSteps:
-    """Runs the Transformer's decoder, for both forms; `positions` are those of its input."""
+    """Runs the Transformer's decoder, in pair and text models; `positions` adds positions to embeddings."""
 
     def _enter(
         self, x: Float[Array, 'B T D'], positions: Int[Array, 'B T'], length: int, *, train: bool
@@ -83,7 +83,7 @@ class DecoderOnly(TransformerSteps, TextPieces):
         self.dropout = Dropout(m.P_drop_embedding)
 
 
-# The module of each kind and form (config.options has the forms of tasks, and the kinds of forms).
+# The module of each kind and form (config/options.py lists each task's form and each form's kinds).
 MODELS = {
     ('transformer', 'pair'): EncoderDecoder,
     ('transformer', 'text'): DecoderOnly,
@@ -117,5 +117,5 @@ def initialize(config: Config, key: Array) -> Params:
 
 
 def parameter_shapes(config: Config) -> Params:
-    """Returns the parameters' shapes and types; nothing is computed."""
+    """Returns the parameters' shapes and types, without computing anything."""
     return jax.eval_shape(lambda: initialize(config, jax.random.key(0)))

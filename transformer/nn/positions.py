@@ -1,7 +1,7 @@
 """Positional information (§3.5); the only file in nn/ that reads `model.positions`.
 
 Positions enter in one of three places: they are added to the embeddings (sinusoidal, learned), they
-rotate queries and keys (rotary), or they add to the logits of attention (relative).
+rotate queries and keys (rotary), or they are added to the attention logits (relative).
 """
 
 import flax.linen as nn
@@ -29,7 +29,7 @@ def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
 
 
 class InputPositions(nn.Module):
-    """Adds the encoding of its position to every embedding, if positions are sinusoidal or learned."""
+    """Adds to each embedding its position's encoding, if positions are sinusoidal or learned."""
 
     model: Model
     amplitude: float = 1.0  # of the sinusoids
@@ -50,7 +50,7 @@ class InputPositions(nn.Module):
 
 
 class AttentionPositions(nn.Module):
-    """Rotates queries and keys by their positions, or adds positions to the logits, or neither."""
+    """Rotates queries and keys by their positions, or computes a bias for the logits, or neither."""
 
     model: Model
 
@@ -62,7 +62,7 @@ class AttentionPositions(nn.Module):
     def rotate(
         self, x: Float[Array, 'B T H C'], positions: Int[Array, 'B T'], length: int
     ) -> Float[Array, 'B T H C']:
-        """Rotates queries or keys by positions below `length` (Su et al. 2021); i and i + C/2 are a pair."""
+        """Rotates queries or keys by positions below `length` (Su et al. 2021), in pairs (i, i + C/2)."""
         if self.model.positions != 'rotary':
             return x
         half = self.model.d_k // 2

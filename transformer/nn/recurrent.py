@@ -21,22 +21,22 @@ from transformer.tokens import Tokens
 
 
 class Reading(NamedTuple):
-    """An encoder's reading of a source."""
+    """What a recurrent encoder computes from a source."""
 
     outputs: Float[Array, 'B S D']
     segments: Int[Array, 'B S']
-    carries: list[dict[str, Carry]]  # [S B U] after every position, by layer and direction
+    carries: list[dict[str, Carry]]  # [S B U] after every position, per layer and direction
 
 
 class DecoderState(NamedTuple):
-    """The state of hypotheses: their layers' carries and, with input feeding, the last attentional vector."""
+    """A decoder's state: each layer's carry and, with input feeding, the last attentional vector."""
 
     layers: list[Carry]
     fed: Float[Array, 'B D'] | None
 
 
 class DecoderWeights(NamedTuple):
-    """The parameters of a decoder's layers and of its attention, if it has one."""
+    """The parameters of a decoder's layers and of its attention, if any."""
 
     layers: list[Weights]
     alignment: AlignmentWeights | None
@@ -52,7 +52,7 @@ class Stepped(NamedTuple):
 
 
 class EncoderLayer(nn.Module):
-    """One layer: left to right, right to left (a reversed source), or half of its width each way."""
+    """One layer: left to right, right to left (a reversed source), or half the width each way."""
 
     model: Model
 
@@ -61,8 +61,8 @@ class EncoderLayer(nn.Module):
         self, x: Float[Array, 'S B D'], segments: Int[Array, 'S B'], *, train: bool
     ) -> tuple[dict[str, Carry], Float[Array, 'S B D']]:
         m, read = self.model, {}
-        one = ('backward',) if m.reverse_source else ('forward',)
-        names = ('forward', 'backward') if m.bidirectional else one
+        single = ('backward',) if m.reverse_source else ('forward',)
+        names = ('forward', 'backward') if m.bidirectional else single
         for name in names:
             layer = RecurrentLayer(m, m.d_model // len(names), name=name)
             read[name] = layer(x, segments, None, reverse=name == 'backward', train=train)
@@ -71,7 +71,7 @@ class EncoderLayer(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """A stack of N layers."""
+    """A stack of N encoder layers."""
 
     model: Model
 
@@ -101,11 +101,11 @@ def last_carry(carries: dict[str, Carry], source: Int[Array, 'S B'], target: Int
 
 
 class RecurrentDecoder(nn.Module):
-    """A stack of `depth` layers; with `cross` it begins where an encoder ended, and may attend to it.
+    """A stack of `depth` layers; with `cross` it continues an encoder's last carries and may attend to it.
 
     The additive score compares the keys with the first layer's output before a step, and the context
-    enters that layer; with more layers this is the arrangement of Wu et al. 2016. The other scores use the
-    last layer's output after the step. With any score, tanh(W_c [c; h]) predicts the next piece.
+    enters that layer (with several layers, as in Wu et al. 2016). The other scores use the last layer's
+    output after the step. With any score, tanh(W_c [c; h]) predicts the next piece.
     """
 
     model: Model
@@ -130,19 +130,19 @@ class RecurrentDecoder(nn.Module):
         return DecoderWeights([layer.weights() for layer in self.layers], aligned)
 
     def _initial(self, memory: Reading | None, segments: Int[Array, 'T B']) -> list[Carry | None]:
-        """Computes each layer's carry before a segment that begins at a position; None is zeros.
+        """Computes each layer's carry at the start of a segment, for every position; None means zeros.
 
-        The last layer continues the encoder's last one, and so on down; all remaining layers continue the
-        encoder's first layer.
+        The last layer continues the encoder's last layer, and so on down; any layers that remain continue
+        the encoder's first layer.
         """
         if not self.cross:
             return [None] * self.depth
         layers = [max(0, len(memory.carries) - self.depth + i) for i in range(self.depth)]
-        found = {i: last_carry(memory.carries[i], memory.segments.T, segments) for i in set(layers)}
-        return [found[i] for i in layers]
+        carries = {i: last_carry(memory.carries[i], memory.segments.T, segments) for i in set(layers)}
+        return [carries[i] for i in layers]
 
     def project(self, memory: Reading | None) -> Aligned | None:
-        """Computes what the attention needs of the encoder's outputs."""
+        """Computes the attention's keys from the encoder's outputs, if there is attention."""
         return self.cross_attention.project(memory.outputs, memory.segments) if self.aligns else None
 
     def __call__(
@@ -150,34 +150,34 @@ class RecurrentDecoder(nn.Module):
     ) -> Float[Array, 'B T D']:
         m, x, rows = self.model, x.swapaxes(0, 1), segments.T
         aligned, weights, initial = self.project(memory), self._weights(), self._initial(memory, rows)
-        # The number of layers that need attention's result, step by step.
+        # How many layers need the attention's result at each step.
         inside = self.depth if self.feeds else 1 if self.looks_first else 0
-        found = Stepped(x, None, None, None)
+        stepped = Stepped(x, None, None, None)
         if inside:
             factors = [layer.factors(x, rows, train=train) for layer in self.layers[:inside]]
-            found = _read_rows(m, weights, aligned, x, rows, initial[:inside], factors)
-        x = found.output
+            stepped = _read_rows(m, weights, aligned, x, rows, initial[:inside], factors)
+        x = stepped.output
         for i, layer in list(enumerate(self.layers))[inside:]:
             _, y = layer(x, rows, initial[i], reverse=False, train=train)
             x = x + y if m.residual and i else y
         if not self.aligns:
             return x.swapaxes(0, 1)
-        x = self._attentional(weights.alignment, aligned, found._replace(output=x), rows)
+        x = self._attentional(weights.alignment, aligned, stepped._replace(output=x), rows)
         return cells.drop(x, self.output_dropout(x, rows, train=train)).swapaxes(0, 1)
 
     def _attentional(
-        self, weights: AlignmentWeights, aligned: Aligned, found: Stepped, segments: Int[Array, 'T B']
+        self, weights: AlignmentWeights, aligned: Aligned, stepped: Stepped, segments: Int[Array, 'T B']
     ) -> Float[Array, 'T B D']:
-        """Computes the attentional vectors of all positions at once, unless their scan has computed them."""
-        context, attention = found.context, found.attention
+        """Computes the attentional vectors of all positions at once, unless the scan has computed them."""
+        context, attention = stepped.context, stepped.attention
         if context is None:
             flat = lambda x: x.swapaxes(0, 1).reshape(-1, *x.shape[2:])
             unfold = lambda x: x.reshape(*segments.T.shape, -1).swapaxes(0, 1)
-            looked = alignment.look_up(weights, aligned, flat(found.output), flat(segments))
+            looked = alignment.look_up(weights, aligned, flat(stepped.output), flat(segments))
             context, attention = map(unfold, looked)
         # For figures, as one head.
         self.cross_attention.sow('intermediates', 'weights', attention.swapaxes(0, 1)[:, None])
-        return alignment.attentional(weights, context, found.output) if found.fed is None else found.fed
+        return alignment.attentional(weights, context, stepped.output) if stepped.fed is None else stepped.fed
 
     def empty(self, memory: Reading | None, rows: int, length: int) -> DecoderState:
         """Returns the state before the first step."""
@@ -195,12 +195,12 @@ class RecurrentDecoder(nn.Module):
         """Runs one position of every hypothesis through all layers."""
         weights, factors = self._weights(), [Factors()] * self.depth
         projected, segments = cells.project(weights.layers[0], x), jnp.ones(x.shape[:1], jnp.int32)
-        state, found = advance(self.model, weights, aligned, state, projected, segments, factors)
+        state, stepped = advance(self.model, weights, aligned, state, projected, segments, factors)
         if self.feeds:
-            return found.fed, state
+            return stepped.fed, state
         if not self.aligns:
-            return found.output, state
-        return alignment.attentional(weights.alignment, found.context, found.output), state
+            return stepped.output, state
+        return alignment.attentional(weights.alignment, stepped.context, stepped.output), state
 
 
 def advance(
@@ -241,7 +241,7 @@ def _read_rows(
     initial: list[Carry],
     factors: list[Factors],
 ) -> Stepped:
-    """Runs the first layers of a decoder over whole rows: those that need attention's result at each step."""
+    """Runs whole rows through the decoder's first layers, which need the attention's result at each step."""
     weights = weights._replace(layers=weights.layers[: len(initial)])
     fed = jnp.zeros_like(x[0]) if model.input_feeding else None
     empty = DecoderState(jax.tree.map(lambda x: jnp.zeros_like(x[0]), initial), fed)
@@ -257,7 +257,7 @@ def _read_rows(
 
 
 class RecurrentSteps:
-    """Runs the recurrent decoder, for both forms; `dropout` is that of its input."""
+    """Runs the recurrent decoder, in pair and text models; `dropout` drops its inputs."""
 
     COUNTS = False
 

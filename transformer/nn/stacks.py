@@ -21,7 +21,7 @@ class Memory(NamedTuple):
 
 
 class Projected(NamedTuple):
-    """What the cross-attention of one layer needs of the encoder's output; computed once per sentence."""
+    """One layer's keys and values of the encoder's output, computed once per sentence."""
 
     heads: State
     segments: Int[Array, 'B S']
@@ -81,7 +81,7 @@ class Layer(nn.Module):
         length: int,
         projected: Projected | None,
     ) -> tuple[Float[Array, 'R 1 D'], State]:
-        """Runs one position of R = B·W hypotheses, W for each of the B sentences of `projected`."""
+        """Runs one position of R = B·W hypotheses, W per sentence of `projected`."""
 
         def attend(y):
             nonlocal state
@@ -89,13 +89,13 @@ class Layer(nn.Module):
             return y
 
         def look_up(y):
-            # The hypotheses of a sentence are queries of one attention, so its keys are not copied.
+            # A sentence's hypotheses are queries of one attention, so the sentence's keys are not copied.
             together = y.reshape(projected.segments.shape[0], -1, y.shape[-1])
             segments = jnp.ones(together.shape[:2], jnp.int32)
-            found = self.cross_attention.over_memory(
+            attended = self.cross_attention.over_memory(
                 together, segments, projected.heads, projected.segments, train=False
             )
-            return found.reshape(y.shape)
+            return attended.reshape(y.shape)
 
         x = self.self_attention_sublayer(x, attend, train=False)
         if self.cross:
@@ -107,7 +107,7 @@ class Layer(nn.Module):
 class Stack(nn.Module):
     """A stack of `depth` layers: an encoder or, with `causal`, a decoder.
 
-    With `model.remat`, the backward pass computes again what is inside a layer instead of keeping it.
+    With `model.remat`, the backward pass recomputes a layer's activations instead of keeping them.
     """
 
     model: Model
@@ -136,7 +136,7 @@ class Stack(nn.Module):
         return self.final(x)
 
     def project(self, memory: Memory | None) -> list[Projected | None]:
-        """Computes what each layer needs of the encoder's output."""
+        """Computes each layer's keys and values of the encoder's output."""
         return [layer.project(memory) for layer in self.layers]
 
     def empty(self, memory: Memory | None, rows: int, length: int) -> DecoderState:

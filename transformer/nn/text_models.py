@@ -1,4 +1,4 @@
-"""Base classes of models of text: embeddings, the softmax, and the reading of prompts."""
+"""Base classes of text models: embeddings, the softmax, and reading prompts."""
 
 from typing import ClassVar, NamedTuple
 
@@ -15,28 +15,28 @@ from transformer.tokens import EOS, START, Batch, Tokens
 
 
 def shift_right(tokens: Int[Array, 'B T'], segments: Int[Array, 'B T']) -> Int[Array, 'B T']:
-    """Returns the token before each position in its own segment, `START` if there is none."""
+    """Returns each position's previous token in the same segment, or `START` if there is none."""
     before = jnp.pad(tokens, ((0, 0), (1, 0)))[:, :-1]
     same = segments == jnp.pad(segments, ((0, 0), (1, 0)))[:, :-1]
     return jnp.where(same, before, START)
 
 
 def places(rows: int, length: int) -> Int[Array, 'B L']:
-    """Returns 0 to length - 1 for each row; in a model's constants, its shape gives `step` the length."""
+    """Returns 0 to length - 1 for each row; in a model's constants, its shape tells `step` the length."""
     return jnp.broadcast_to(jnp.arange(length), (rows, length))
 
 
 class Pieces(nn.Module):
-    """A model of text, whose logits are vectors times the matrix of the softmax (§3.4).
+    """A text model, whose logits are vectors times the softmax's matrix (§3.4).
 
-    `PairPieces` and `TextPieces` know the form of a model. Its kind adds
+    `PairPieces` and `TextPieces` are the forms that generate. A kind of model adds to them
 
-        decoder.project(memory)                     what all steps need of a source
+        decoder.project(memory)                     the keys and values that all steps share, if any
         decoder.empty(memory, rows, length)         the state before the first of `length` tokens
-        _decode(x, tokens, memory, train=...)       whole rows: from embeddings x to what the softmax reads
+        _decode(x, tokens, memory, train=...)       whole rows: from embeddings x to the softmax's input
         _advance(x, state, projected, length)       one token of every row: x is [R D]; also the next state
 
-    COUNTS says whether steps need to know the length, because the model has positions or caches.
+    COUNTS says whether steps need the length, because the model has positions or caches.
     """
 
     FIELDS: ClassVar[tuple[str, ...]] = ('text',)
@@ -58,7 +58,7 @@ class Pieces(nn.Module):
 
     @classmethod
     def blank(cls, config: Config, rows: int, length: int) -> Batch:
-        """Returns full rows of piece 0, one segment each, of every field."""
+        """Returns full rows of piece 0 for every field, one segment per row."""
         del config
         shape = (rows, length)
         positions = np.broadcast_to(np.arange(length, dtype=np.int32), shape).copy()
@@ -66,7 +66,7 @@ class Pieces(nn.Module):
         return dict.fromkeys(cls.FIELDS, tokens)
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B T V']:
-        """Returns the logits of every predicted token, given the earlier tokens of its segment."""
+        """Returns the logits of every predicted token."""
         return matmul.logits(*self.factors(batch, train=train))
 
     def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
@@ -114,14 +114,14 @@ class PairPieces(Pieces):
         return self._tables()[-1]
 
     def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
-        """Returns what the softmax reads for every target token: source and earlier tokens of its segment."""
+        """Returns the softmax's input for every target token, from the source and earlier target tokens."""
         memory = self.encode(batch['source'], train=train)
         target = batch['target']
         x = self._tables()[1](shift_right(target.tokens, target.segments))
         return self._decode(x, target, memory, train=train)
 
     def start(self, memory: object, max_len: int) -> tuple[dict[str, object], object]:
-        """Prepares the decoder for its first token, with room for `max_len` of them."""
+        """Prepares the decoder for its first token, with room for `max_len` tokens."""
         return self._begin(memory, memory.segments.shape[0], max_len)
 
     def step(
@@ -142,13 +142,13 @@ class TextPieces(Pieces):
     """A language model, which reads and continues prompts."""
 
     def _embed(self, before: Int[Array, '*B']) -> Float[Array, '*B D']:
-        # A text begins after the end of another one. The zero vector that starts a translation is no choice:
-        # if no position is added to it (rotary, relative, none), every norm on its way multiplies its
-        # gradient by 1/sqrt(epsilon) = 1000.
+        # A text begins with EOS, as if after another text. The zero vector that starts a translation would
+        # not do: if no position is added to it (rotary, relative, none), every norm multiplies its gradient
+        # by 1/sqrt(epsilon) = 1000.
         return self.embedding(jnp.where(before == START, EOS, before))
 
     def vectors(self, batch: Batch, *, train: bool) -> Float[Array, 'B T D']:
-        """Returns what the softmax reads for every token: the earlier tokens of its segment."""
+        """Returns the softmax's input for every token, from the earlier tokens of its segment."""
         text = batch['text']
         x = self._embed(shift_right(text.tokens, text.segments))
         return self._decode(x, text, None, train=train)
@@ -158,7 +158,7 @@ class TextPieces(Pieces):
         return source
 
     def start(self, memory: Tokens, max_len: int) -> tuple[dict[str, object], PromptedState]:
-        """Reads all but the last token of prompts, each in one segment at the beginning of its row."""
+        """Reads each prompt except its last token; a prompt is one segment at the beginning of its row."""
         rows, width = memory.tokens.shape
         constants, empty = self._begin(None, rows, width + max_len)
         return constants, self._read(memory, constants, PromptedState(jnp.zeros(rows, jnp.int32), empty))
@@ -166,7 +166,7 @@ class TextPieces(Pieces):
     def step(
         self, constants: dict[str, object], state: PromptedState, tokens: Int[Array, 'R']
     ) -> tuple[Float[Array, 'R V'], PromptedState]:
-        """Returns the logits after `tokens`, where `START` is the prompt's last one, and the next state."""
+        """Returns the logits after `tokens`, and the next state; `START` means the prompt's last token."""
         tokens = jnp.where(tokens == START, state.pending, tokens)
         logits, decoder = self._logits(constants, state.decoder, self._embed(tokens))
         return logits, PromptedState(state.pending, decoder)

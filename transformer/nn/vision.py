@@ -13,7 +13,7 @@ from transformer.tokens import Batch
 
 
 def patches(images: UInt8[Array, 'B h w c'], size: int) -> Float[Array, 'B S P']:
-    """The patches of images, row by row, each as a vector of its pixels from -1 to 1 (§3.1, eq. 1)."""
+    """Cuts images into patches, row by row, each a vector of pixels from -1 to 1 (§3.1, eq. 1)."""
     batch, height, width, channels = images.shape
     grid = images.reshape(batch, height // size, size, width // size, size, channels)
     vectors = grid.swapaxes(2, 3).reshape(batch, -1, size * size * channels)
@@ -21,7 +21,7 @@ def patches(images: UInt8[Array, 'B h w c'], size: int) -> Float[Array, 'B S P']
 
 
 class VisionTransformer(nn.Module):
-    """Classifies images by the encoder's output for a class token that stands before the patches (§3.1)."""
+    """Classifies images by the encoder's output for a class token before the patches (§3.1)."""
 
     model: Model
     images: Images
@@ -58,5 +58,5 @@ class VisionTransformer(nn.Module):
         x = jnp.concatenate([first, x], axis=1)
         places: Int[Array, 'B S'] = jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2])
         x = self.dropout(self.positions(x, places, x.shape[1]), train=train)
-        # Every place of an image is real: one segment.
+        # No place is padding: one segment.
         return self.encoder(x, jnp.ones_like(places), places, None, train=train)

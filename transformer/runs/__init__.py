@@ -1,1 +1,1 @@
-"""What a work directory holds, and the process that works in it."""
+"""Work directories: checkpoints, metrics and results, and the process that writes them."""

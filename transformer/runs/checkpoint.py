@@ -1,10 +1,10 @@
 """Checkpoints: saved in the background, verified by hash when read, never lost in a crash.
 
 A step is a folder `<workdir>/checkpoints/<step>` with the Orbax items `params`, `optimizer`, `meta` (JSON)
-and, if there is a moving average of the parameters, `ema`. `meta` holds the hashes of the others and its own,
-because Orbax restores a flipped bit without an error. `files.json` holds the hashes of all files, because
-Orbax's threads print tracebacks when they read a damaged one. Orbax gives the folder its final name only
-when the step is complete.
+and, if there is a moving average of the parameters, `ema`. `meta` contains the hashes of all items, its own
+included, because Orbax restores a flipped bit without an error. `files.json` has the hash of each file,
+because Orbax's threads print tracebacks when they read a damaged file. Orbax gives the folder its final name
+only when the step is complete.
 """
 
 import concurrent.futures
@@ -58,8 +58,8 @@ class Checkpoints:
 
     Args:
       folder: `<workdir>/checkpoints`, created if it is missing.
-      keep: how many of the latest steps are kept, at least 1.
-      average: (last, every): the latest `last` multiples of `every` are kept too.
+      keep: how many of the latest steps to keep, at least 1.
+      average: (last, every): also keeps the latest `last` multiples of `every`.
       read_only: whether to leave the folder untouched.
     """
 
@@ -71,11 +71,11 @@ class Checkpoints:
         *,
         read_only: bool = False,
     ):
-        here = jax.process_index()
+        index = jax.process_index()
         # Orbax refuses relative paths.
         self._folder = epath.Path(folder).resolve()
         self._keep, self._average = keep, average
-        self._writes = not read_only and here == 0
+        self._writes = not read_only and index == 0
         self._writer = concurrent.futures.ThreadPoolExecutor(1, 'checkpoint')
         self._pending: concurrent.futures.Future | None = None
         if self._writes:
@@ -85,47 +85,60 @@ class Checkpoints:
             create=False,
             read_only=not self._writes,
             cleanup_tmp_directories=self._writes,
-            # Deletion is not atomic. Under another name, a kill in it leaves no incomplete step.
+            # Deletion is not atomic: steps are renamed first, so that a kill leaves no incomplete step.
             todelete_subdir='deleted' if self._writes else None,
             # Our own thread does the whole save, including the hashes.
             enable_async_checkpointing=False,
             # Orbax's BestN reads costs from a file that no hash protects.
             preservation_policy=types.SimpleNamespace(should_preserve=self._should_preserve),
-            # Each process works alone: without barriers, none can wait for another.
-            multiprocessing_options=ocp.options.MultiprocessingOptions(here, {here}, f'{here}'),
+            # Each process works alone: without barriers, no process can wait for another.
+            multiprocessing_options=ocp.options.MultiprocessingOptions(index, {index}, f'{index}'),
         )
         self._manager = ocp.CheckpointManager(self._folder, options=options)
 
-    def save(self, step: int, params, optimizer, meta: dict, cost: float | None = None, ema=None) -> None:
+    def save(
+        self,
+        step: int,
+        params,
+        optimizer,
+        meta: dict,
+        cost: float | None = None,
+        ema=None,
+        *,
+        provisional: bool = False,
+    ) -> None:
         """Saves a step in the background, replacing it if it exists.
 
-        The arrays can be donated as soon as this returns. A save in progress is finished first; OSError if it
-        failed.
+        The arrays can be donated as soon as this returns. It first waits for a save in progress; OSError if
+        that save failed.
 
         Args:
           meta: JSON values to save with the arrays.
           cost: a number such as the dev loss; the step with the lowest finite cost is the best.
+          provisional: whether the cost counts only until a later step is saved, like that of a last step
+            between two evaluations: a continued training must choose as if it had not stopped.
         """
         if not self._writes:
             return
         self.wait()
-        # Copies, because `device_get` returns views of CPU arrays, and numpy arrays themselves.
+        # Copies, because `device_get` returns views of CPU arrays, and returns numpy arrays unchanged.
         items = {'params': params, 'optimizer': optimizer, 'ema': ema}
         items = {item: tree for item, tree in items.items() if tree is not None}
         arrays = jax.tree.map(np.array, jax.device_get(items))
         cost = float(cost) if cost is not None and math.isfinite(cost) else None
-        content = json.loads(json.dumps({'step': int(step), 'cost': cost, 'meta': meta}))
+        content = {'step': int(step), 'cost': cost, 'provisional': provisional, 'meta': meta}
+        content = json.loads(json.dumps(content))
         self._pending = self._writer.submit(self._write, int(step), arrays, content)
 
     def wait(self) -> None:
-        """Waits until everything is on disk; OSError if the last save failed."""
+        """Waits until the last save is on disk; OSError if it failed."""
         error = self._pending and self._pending.exception()
         self._pending = None
         if error:
             raise error
 
     def steps(self) -> list[int]:
-        """The finished steps in ascending order, after a save in progress."""
+        """The finished steps in ascending order; waits for a save in progress."""
         self.wait()
         self._manager.reload()
         return sorted(self._manager.all_steps())
@@ -136,16 +149,17 @@ class Checkpoints:
 
     def best(self) -> int | None:
         """The step with the lowest cost, the earliest of equals; None if no step has a cost."""
-        return best_step(self._costs(self.steps()))
+        steps = self.steps()
+        return best_step(self._costs(steps, max(steps, default=None)))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:
         """Reads and verifies items of a step as numpy arrays, which jit and pmap can donate.
 
         Args:
-          like: for each item, `params`, `optimizer` or `ema`, a tree of shapes and types (ShapeDtypeStruct).
+          like: a tree of shapes and types (ShapeDtypeStruct) for each item: `params`, `optimizer` or `ema`.
 
         Raises:
-          DamagedCheckpoint: it cannot be read, or differs from what was saved or from the form of `like`.
+          DamagedCheckpoint: the step is unreadable, or differs from what was saved or from `like`.
         """
         content = self.content(step)
         trees = {}
@@ -160,8 +174,8 @@ class Checkpoints:
     def restore_newest(self, like: dict[str, Any]) -> Saved | None:
         """Reads the newest undamaged step; None if there is no step.
 
-        Newer, damaged steps are moved to `<workdir>/damaged`, with a warning. If all steps are damaged, they
-        stay, and this raises ConfigError.
+        Newer, damaged steps are moved to `<workdir>/damaged`, with a warning. If all steps are damaged, none
+        is moved, and this raises ConfigError.
         """
         damaged = []
         for step in reversed(self.steps()):
@@ -180,30 +194,30 @@ class Checkpoints:
         return None
 
     def content(self, step: int) -> dict[str, Any]:
-        """Reads and verifies the JSON of a step; raises as `restore`.
+        """Reads and verifies the JSON of a step; raises as `restore` does.
 
-        It holds `step`, `cost` (in older files `dev_loss`), `meta`, and each item's fingerprint by its name.
+        It contains `step`, `cost` (`dev_loss` in older files), `meta`, and the fingerprints of items by name.
         """
         self.wait()
         return self._content(step)
 
     def stream_params(self, step: int, like_params) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields the parameters of a step one array at a time, sorted by path; raises as `restore`.
+        """Yields the parameters of a step one array at a time, sorted by path; raises as `restore` does.
 
-        They are verified together after the last one, so results must not be used before.
+        The hash is verified after the last array, so results must not be used before then.
         """
-        expected, digest = self.content(step)['params'], hashlib.sha256()
+        saved_hash, digest = self.content(step)['params'], hashlib.sha256()
         with self._reading(step, 'params'):
             self._check_files(step, 'params')
         for name, like in sorted(named_leaves(like_params).items()):
             array = self._array(step, name, like)
             add_leaf(digest, name, array)
             yield name, array
-        if digest.hexdigest() != expected:
+        if digest.hexdigest() != saved_hash:
             raise DamagedCheckpoint(step, 'params: not what was saved or asked for')
 
     def close(self) -> None:
-        """Waits, and ends the threads."""
+        """Waits for a save in progress, and ends the threads."""
         try:
             self.wait()
         finally:
@@ -218,7 +232,7 @@ class Checkpoints:
         try:
             self._recover()
             if os.path.isdir(self._folder):
-                # Checked here because Orbax's threads print tracebacks. It writes about this much.
+                # Checked here because Orbax's threads print tracebacks. Orbax writes about this many bytes.
                 size = sum(array.nbytes for array in jax.tree.leaves(arrays))
                 if size > shutil.disk_usage(self._folder).free:
                     raise OSError(f'No space left on device for {size:,} bytes')
@@ -275,7 +289,7 @@ class Checkpoints:
 
     def _check_files(self, step: int, item: str) -> None:
         hashes = self._folder / str(step) / 'files.json'
-        # A killed save can leave no such file; the hash in `meta` is still checked.
+        # A killed save can leave a step without this file; the hash in `meta` is still checked.
         saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
         if not saved.items() <= folder_sha256(hashes.parent / item).items():
             raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
@@ -286,7 +300,7 @@ class Checkpoints:
             yield
         except DamagedCheckpoint:
             raise
-        # Orbax, TensorStore and JSON raise many kinds: KeyError, ValueError, UnicodeError, ...
+        # Orbax, TensorStore and JSON raise many kinds of errors: KeyError, ValueError, UnicodeError, ...
         except Exception as error:
             raise DamagedCheckpoint(step, f'{item}: unreadable ({type(error).__name__})') from error
 
@@ -303,16 +317,21 @@ class Checkpoints:
 
     def _should_preserve(self, checkpoints, *, context) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
-        retained = retained_steps(steps, self._costs(steps), self._keep, self._average)
+        # Keeps the best now, and the best once a later step is saved.
+        retained = set()
+        for newest in (max(steps), None):
+            retained |= retained_steps(steps, self._costs(steps, newest), self._keep, self._average)
         return [step in retained for step in steps]
 
-    def _costs(self, steps: Iterable[int]) -> dict[int, float | None]:
+    def _costs(self, steps: Iterable[int], newest: int | None) -> dict[int, float | None]:
+        """The cost of each step; a provisional cost counts only for the step `newest`."""
         costs = {}
         for step in steps:
             # A damaged checkpoint cannot be the best.
             with contextlib.suppress(DamagedCheckpoint):
                 content = self._content(step)
-                costs[step] = content['cost' if 'cost' in content else 'dev_loss']
+                if step == newest or not content.get('provisional'):
+                    costs[step] = content['cost' if 'cost' in content else 'dev_loss']
         return costs
 
 
@@ -323,12 +342,12 @@ def _shapes(tree):
 def retained_steps(
     steps: Iterable[int], costs: Mapping[int, float | None], keep: int, average: tuple[int, int]
 ) -> set[int]:
-    """The steps that are kept: the latest `keep`, the best, and those that `averaged_steps` will name."""
+    """The steps to keep: the latest `keep`, the best, and those that `averaged_steps` will name."""
     last, every = average
     ascending = sorted(steps)
-    averaged = [step for step in ascending if step % every == 0][-last:] if last else []
+    to_average = [step for step in ascending if step % every == 0][-last:] if last else []
     lowest = best_step({step: costs.get(step) for step in ascending})
-    return {*ascending[-keep:], *averaged} | ({lowest} if lowest is not None else set())
+    return {*ascending[-keep:], *to_average} | ({lowest} if lowest is not None else set())
 
 
 def averaged_steps(newest: int, last: int, every: int) -> list[int]:

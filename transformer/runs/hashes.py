@@ -1,4 +1,4 @@
-"""Hashes that tell whether arrays and files are still what was saved."""
+"""Hashes arrays and files, to detect changes after they were saved."""
 
 import hashlib
 from typing import Any
@@ -11,7 +11,7 @@ from transformer import files
 
 
 def fingerprint(tree) -> str:
-    """The SHA-256 of a tree of arrays: of each leaf, sorted by path, a header and the bytes.
+    """The SHA-256 of a tree of arrays: of a header and the bytes of each leaf, sorted by path.
 
     The header is the line `<path> <dtype> <shape>`, for example `decoder/layer_0/ffn/kernel float32
     (4, 8)`. The bytes are little-endian in row-major order. Whether a container is a tuple, a list or
@@ -30,14 +30,14 @@ def named_leaves(tree) -> dict[str, Any]:
 
 
 def add_leaf(digest, name: str, array: np.ndarray) -> None:
-    """Feeds one leaf to the SHA-256 of a `fingerprint`; call it in sorted order of the names."""
+    """Adds one leaf to the SHA-256 of a `fingerprint`; leaves must be added in the order of their names."""
     digest.update(f'{name} {array.dtype.name} {array.shape}\n'.encode())
     little = np.ascontiguousarray(array, array.dtype.newbyteorder('<'))
-    # As bytes without a copy; bfloat16 cannot be hashed as it is.
+    # Views the array as bytes, without a copy: bfloat16 cannot be hashed.
     digest.update(little.reshape(-1).view(np.uint8))
 
 
 def folder_sha256(folder: epath.Path) -> dict[str, str]:
-    """The SHA-256 of every file in a folder and the folders in it, by its path relative to the folder."""
+    """The SHA-256 of every file in a folder and its subfolders, by its path relative to the folder."""
     paths = (root / name for root, _, names in folder.walk() for name in names)
     return {str(path.relative_to(folder)): files.sha256(path) for path in paths}

@@ -14,15 +14,15 @@ from transformer.data import manifest
 from transformer.nn import cost, models
 from transformer.runs.progress import make_bar, print_line
 
-# tensorboardX imports PyTorch if it is installed, which takes a second; so it is imported at the first write.
+# tensorboardX imports PyTorch if that is installed, which takes a second; so the first write imports it.
 with epy.lazy_imports():
     import tensorboardX
 
 # Without a terminal, a stage of at least this many units prints a line.
 LONG = 100_000
-# The numbers that a narrow terminal shows, and their labels.
+# The numbers that a narrow terminal shows first, and their labels.
 SHOWN = {'loss': 'loss', 'dev_loss': 'dev_loss', 'dev_bleu': 'dev_bleu', 'tokens_per_second': 'tok/s'}
-# The least widths of the bar and of the remaining time.
+# The minimum widths of the bar and of the remaining time.
 _BAR, _TIME = 10, 9
 
 OnMetrics = Callable[[int, dict[str, float]], object]
@@ -63,7 +63,7 @@ class Stages:
         self._bars.stop()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Shows that `done` of `total` units of a stage are done."""
+        """Shows that a stage has processed `done` of `total` units."""
         if stage not in self._tasks:
             self._bars.start()
             self._tasks[stage] = self._bars.add_task(stage, total=total)
@@ -73,11 +73,11 @@ class Stages:
 
 
 class Metrics:
-    """Writes and shows a training's metrics; lines of an interrupted run after `step` are removed.
+    """Writes and shows a training's metrics; removes lines after `step`, left by an interrupted run.
 
     Args:
-      workdir: the folder for `metrics.jsonl` (one object a line) and `tensorboard/`; None writes no file.
-      step: the last step already done.
+      workdir: the folder for `metrics.jsonl` (one object per line) and `tensorboard/`; None writes no file.
+      step: the last step that is already done.
       steps: the last step of the training.
       on_metrics: called with each step and its numbers.
       header: lines to show first.
@@ -120,18 +120,17 @@ class Metrics:
     def write(self, step: int, numbers: dict[str, float]) -> None:
         """Writes the numbers of a step; NaN and infinity, which JSON lacks, become null."""
         if self._file:
-            finite = {k: v if math.isfinite(v) else None for k, v in numbers.items()}
             with self._file.open('a') as file:
-                file.write(json.dumps({'step': step, **finite}) + '\n')
+                file.write(files.json_text({'step': step, **numbers}) + '\n')
             if self._board is None:
                 folder = str(self._workdir / 'tensorboard')
                 self._board = tensorboardX.SummaryWriter(folder, purge_step=self._first)
-            for name, value in finite.items():
-                if value is not None:
+            for name, value in numbers.items():
+                if math.isfinite(value):
                     self._board.add_scalar(name, value, step)
         if self._on_metrics:
             self._on_metrics(step, dict(numbers))
-        # The numbers of dev stay in view until the next evaluation.
+        # The scores on dev stay visible until the next evaluation.
         self._latest |= numbers
         fixed = len('step') + 2 * len(str(self._steps)) + 1 + _BAR + _TIME + len('    ')
         shown = fitting(self._latest, self._bar.console.width - fixed)
@@ -142,9 +141,9 @@ class Metrics:
 
 
 def speed(workdir: epath.Path) -> float | None:
-    """The median of a training's reported target tokens per second; None if it reported none.
+    """The median of the tokens per second that a training reported; None if it reported none.
 
-    The median, because other work on the machine slows parts of a training.
+    A median, because other work on the machine slows parts of a training.
     """
     lines = (workdir / 'metrics.jsonl').read_text().splitlines()
     speeds = (numbers.get('tokens_per_second') for numbers in map(json.loads, lines))
@@ -152,13 +151,13 @@ def speed(workdir: epath.Path) -> float | None:
     return round(statistics.median(known), 1) if known else None
 
 
-def fitting(numbers: dict[str, float], room: int) -> str:
-    """Formats as many numbers as fit into `room` columns, those in `SHOWN` first."""
+def fitting(numbers: dict[str, float], width: int) -> str:
+    """Formats as many numbers as fit into `width` columns, those in `SHOWN` first."""
     names = [name for name in SHOWN if name in numbers] + [name for name in numbers if name not in SHOWN]
     text = ''
     for name in names:
         longer = f'{text}  {SHOWN.get(name, name)} {_short(numbers[name])}'.lstrip()
-        if len(longer) > room:
+        if len(longer) > width:
             break
         text = longer
     return text
@@ -169,20 +168,20 @@ def _short(value: float) -> str:
 
 
 def _lines_until(file: epath.Path, step: int) -> list[str]:
-    """The lines up to `step`, one for each step, without a last line that was cut off by a kill.
+    """The lines up to `step`, one per step, without a last line that a kill cut off.
 
-    Earlier versions wrote the numbers of dev as a second line, which is joined with the first.
+    Earlier versions wrote the scores on dev as a second line per step, which is joined with the first.
     """
-    kept: dict[int, dict] = {}
+    by_step: dict[int, dict] = {}
     lines = file.read_text().splitlines() if file.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
             content = json.loads(line)
             if content['step'] <= step:
-                kept.setdefault(content['step'], {}).update(content)
+                by_step.setdefault(content['step'], {}).update(content)
         except ValueError:
             if number < len(lines):
                 raise ConfigError(f'{file}: line {number} is damaged') from None
         except (KeyError, TypeError):
             raise ConfigError(f'{file}: line {number} is not an object with a step') from None
-    return [json.dumps(content) + '\n' for content in kept.values()]
+    return [json.dumps(content) + '\n' for content in by_step.values()]

@@ -1,4 +1,4 @@
-"""The owner of a work directory: the one process that may write it."""
+"""Ownership of work directories: only one process at a time may write to each."""
 
 import contextlib
 import datetime
@@ -19,7 +19,7 @@ LOCK = '.lock'
 
 
 class Owner(NamedTuple):
-    """A process that writes a work directory; `born` distinguishes it from a later one of the same number."""
+    """A process that writes a work directory; `born` distinguishes it from a later process with its `pid`."""
 
     host: str
     pid: int
@@ -35,7 +35,7 @@ def hold(folder: epath.Path) -> Iterator[None]:
     """Makes this process the only one that writes a work directory, until the context ends.
 
     The system's lock on the file `.lock` decides; it ends with its process, however that ends. The file also
-    names the owner. Where the file system has no locks, that name alone decides: the owner is assumed to be
+    names the owner. If the file system has no locks, only this name decides: the owner is assumed to be
     alive unless it ran on this host and is gone. In a distributed training the first process is the owner.
     """
     if not parallel.is_primary():
@@ -59,7 +59,7 @@ def hold(folder: epath.Path) -> Iterator[None]:
 
 
 def check_free(folder: epath.Path) -> None:
-    """Raises ConfigError where another process owns the work directory."""
+    """Raises ConfigError if another process owns the work directory."""
     if parallel.is_primary() and (folder / LOCK).exists():
         with _lock(folder / LOCK):
             pass
@@ -67,10 +67,10 @@ def check_free(folder: epath.Path) -> None:
 
 @contextlib.contextmanager
 def _lock(file: epath.Path) -> Iterator[bool]:
-    """Locks a file; yields False where the file system has no locks."""
+    """Locks a file; yields False if the file system has no locks."""
     with contextlib.ExitStack() as stack:
         try:
-            # A process that only looks holds the lock for an instant.
+            # Waits, because a process that only checks the lock holds it for an instant.
             locked = stack.enter_context(locks.exclusive(file, wait=2)) is not None
         except locks.Held:
             raise ConfigError(
@@ -97,7 +97,7 @@ def _read(file: epath.Path) -> Owner | None:
 
 
 def _may_run(owner: Owner) -> bool:
-    """Whether a process may still be running; on another host this cannot be known, so it may be."""
+    """Whether a process may still be running; on another host this is unknown, so True."""
     if owner.host != platform.node():
         return True
     try:
@@ -105,13 +105,13 @@ def _may_run(owner: Owner) -> bool:
     except ProcessLookupError:
         return False
     except PermissionError:
-        # It is another user's.
+        # The process is another user's.
         pass
     return _born(owner.pid) == owner.born
 
 
 def _born(pid: int) -> str:
-    """When a process began, in the system's ticks; empty where the system does not say."""
+    """The time when a process began, in system ticks; '' if the system does not report it."""
     try:
         # The fields follow the program's name, which is in brackets and may contain blanks.
         return pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]

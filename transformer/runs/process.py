@@ -1,4 +1,4 @@
-"""Sets up the process of a run: caches, precision and signals; records versions and hardware."""
+"""Sets up the process of a run: compilation cache, precision, signals; records versions and hardware."""
 
 import contextlib
 import importlib.metadata
@@ -7,6 +7,7 @@ import pathlib
 import platform
 import signal
 import subprocess
+import threading
 from collections.abc import Callable, Iterator
 
 import jax
@@ -40,7 +41,7 @@ def keep_programs() -> None:
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'programs'))
         jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-        # JAX reads the setting at its first compilation, which may be over.
+        # JAX reads the setting at its first compilation, which may already have happened.
         compilation_cache.reset_cache()
 
 
@@ -53,22 +54,26 @@ def cache_folder() -> epath.Path:
 
 
 def precision(config: Config) -> contextlib.AbstractContextManager:
-    """A context in which matrix products have the precision `train.matmul_precision`."""
+    """A context in which matrix products use the precision `train.matmul_precision`."""
     return jax.default_matmul_precision(config.train.matmul_precision)
 
 
 @contextlib.contextmanager
 def stop_signals() -> Iterator[Callable[[], int | None]]:
-    """Records SIGTERM and SIGINT instead of ending the process, so that a training can save first.
+    """Records SIGTERM, SIGHUP and SIGINT instead of ending the process, so that a training can save first.
 
     A second SIGINT ends the process as usual. A second SIGTERM has no effect, because schedulers repeat it;
-    SIGKILL ends the process at once.
+    SIGKILL ends the process at once. Threads other than the main one record no signal.
 
     Yields:
       A function that returns the number of the first signal received, or None.
     """
     received: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)}
+    if before[signal.SIGHUP] == signal.SIG_IGN:  # nohup: the training outlives its terminal
+        del before[signal.SIGHUP]
+    if threading.current_thread() is not threading.main_thread():  # Python allows no handlers there
+        before.clear()
 
     def note(number, frame):
         del frame
@@ -102,16 +107,16 @@ def environment() -> dict[str, dict[str, object]]:
 
 
 def _cores() -> int | None:
-    """The number of CPU cores that this process may use; runs can divide the machine's."""
+    """The number of CPU cores that this process may use: parallel runs may share the machine's."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 
 def _revision() -> str | None:
     """The commit of this code, with a + if tracked files differ from it; None outside a git checkout."""
-    here = pathlib.Path(__file__).parent
+    folder = pathlib.Path(__file__).parent
 
     def git(*words: str) -> str:
-        done = subprocess.run(('git', '-C', str(here), *words), capture_output=True, text=True, check=True)
+        done = subprocess.run(('git', '-C', str(folder), *words), capture_output=True, text=True, check=True)
         return done.stdout.strip()
 
     try:

@@ -1,4 +1,4 @@
-"""The progress bar on standard error, drawn on a terminal only."""
+"""Progress bars on standard error, drawn only on a terminal."""
 
 from rich.console import Console
 from rich.progress import (
@@ -16,8 +16,8 @@ def make_bar(label: str, *columns: ProgressColumn, quiet: bool = False, **option
     """Makes a bar with a label, a count, further columns and the time that is left.
 
     Args:
-      quiet: whether nothing is ever printed.
-      options: rich's for `Progress`. With `expand` the bar is as wide as the terminal.
+      quiet: whether to print nothing.
+      options: for rich's `Progress`. With `expand` the bar is as wide as the terminal.
     """
     console = Console(stderr=True, quiet=quiet)
     return Progress(

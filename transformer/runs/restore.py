@@ -37,8 +37,8 @@ class Origin(NamedTuple):
 
     Attributes:
       name: best, latest, average or a step; an ensemble's names are separated by commas.
-      steps: of the checkpoints.
-      tokens: trained on up to the last one.
+      steps: the steps of the checkpoints.
+      tokens: the number of tokens trained on; an ensemble's largest number.
     """
 
     name: str
@@ -63,16 +63,15 @@ def load(
       choice: a checkpoint, as for `restore_params`, or several for an ensemble, separated by commas. A
         checkpoint of another work directory is named `FOLDER:best`.
       changes: changes of the work directory's config, as for `changed`.
-
     """
     config = configs.portable(changed(run.config, changes or {}), parallel.platform())
     members = [_member(run, config, *member) for member in _members(run, choice)]
     params = tuple(params for params, _ in members) if len(members) > 1 else members[0][0]
-    return Trained(config, params, run.codec), _together([origin for _, origin in members])
+    return Trained(config, params, run.codec), _join_origins([origin for _, origin in members])
 
 
-def _together(origins: Sequence[Origin]) -> Origin:
-    """The origin of an ensemble's members, or of one model."""
+def _join_origins(origins: Sequence[Origin]) -> Origin:
+    """Joins the origins of an ensemble's members, or returns the one origin."""
     names, steps = ','.join(o.name for o in origins), [step for o in origins for step in o.steps]
     return Origin(names, steps, max(o.tokens for o in origins))
 
@@ -91,18 +90,18 @@ def parse_checkpoint(word: str) -> tuple[str, str]:
 
 
 def _members(run: Run, choice: str) -> list[tuple[Run, str]]:
-    """Splits a choice into work directories and checkpoints, one for each member of an ensemble."""
+    """Splits a choice into the work directory and checkpoint of each member of an ensemble."""
     if not choice:
         raise ConfigError('--checkpoint=: names no checkpoint')
     names = choice.split(',')
     if not all(names):
         raise ConfigError(f'--checkpoint={choice}: a checkpoint is missing beside a comma')
     pairs = [parse_checkpoint(name) if ':' in name else ('', name) for name in names]
-    return [(Run.open(other) if other else run, own or 'scored') for other, own in pairs]
+    return [(Run.open(folder) if folder else run, name or 'scored') for folder, name in pairs]
 
 
 def _member(run: Run, config: Config, other: Run, choice: str) -> tuple[models.Params, Origin]:
-    """Restores a checkpoint of this work directory, or a compatible one of another."""
+    """Restores a checkpoint of this work directory, or of another one with the same model and tokenizer."""
     if other is run:
         return restore_params(config, run.folder, choice)
     its_config = configs.portable(other.config, parallel.platform())
@@ -113,12 +112,12 @@ def _member(run: Run, config: Config, other: Run, choice: str) -> tuple[models.P
             )
     if other.codec.sha256 != run.codec.sha256:
         raise ConfigError(f'{other.folder}:{choice}: its tokenizer differs from that of {run.folder}')
-    # Its own config names the scored checkpoint, and whether that is a moving average.
+    # The other config decides which checkpoint is scored, and whether it is a moving average.
     params, origin = restore_params(its_config, other.folder, choice)
-    return params, _of_another(other, origin)
+    return params, _with_folder(other, origin)
 
 
-def _of_another(run: Run, origin: Origin) -> Origin:
+def _with_folder(run: Run, origin: Origin) -> Origin:
     # The whole path, because two folders can have the same name.
     return origin._replace(name=f'{run.folder.resolve()}:{origin.name}')
 
@@ -126,7 +125,7 @@ def _of_another(run: Run, origin: Origin) -> Origin:
 def load_and_report(
     run: Run, choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> tuple[Trained, Origin]:
-    """Calls `load`, and names the checkpoint on standard error."""
+    """Loads a model as `load` does, and names the checkpoint on standard error."""
     trained, origin = load(run, choice, changes)
     if parallel.is_primary():
         print(f'{run.folder}: {origin}', file=sys.stderr)
@@ -134,7 +133,7 @@ def load_and_report(
 
 
 def changed(config: Config, changes: Mapping[str, object]) -> Config:
-    """Changes options that can differ from the training's; ConfigError for others."""
+    """Changes options that may differ from the training's; ConfigError for other options."""
     trained = configs.flatten(config)
     for key, value in declare.present_values(configs.OPTIONS, trained | dict(changes)).items():
         if not configs.OPTIONS[key].metadata['free'] and trained[key] != value:
@@ -146,8 +145,8 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
     """Averages the last checkpoints of a work directory (§6.1) and saves the mean in `average/`.
 
     Args:
-      last: how many; `train.average_last` if None.
-      every: updates between them, as for `checkpoint.averaged_steps`; `train.average_every` if None.
+      last: how many checkpoints; `train.average_last` if None.
+      every: updates between them, as in `checkpoint.averaged_steps`; `train.average_every` if None.
 
     Returns:
       The steps averaged.
@@ -161,31 +160,31 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
     last, every = last or config.train.average_last, every or config.train.average_every
     if not last:
         raise ConfigError('--last: missing; train.average_last=0 averages none')
-    with _opened(config, folder) as checkpoints:
-        held = checkpoints.steps()
+    with _open_checkpoints(config, folder) as checkpoints:
+        steps = checkpoints.steps()
         # With too few checkpoints, the error names the first steps that could be averaged.
-        newest = max(held) if max(held) > (last - 1) * every else last * every
-        wanted = checkpoint.averaged_steps(newest, last, every)
-        if missing := sorted(set(wanted) - set(held)):
+        newest = max(steps) if max(steps) > (last - 1) * every else last * every
+        to_average = checkpoint.averaged_steps(newest, last, every)
+        if missing := sorted(set(to_average) - set(steps)):
             raise ConfigError(
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
-                f'{", ".join(map(str, held))}; train.average_last and average_every keep what they need'
+                f'{", ".join(map(str, steps))}; train.average_last and average_every keep what they need'
             )
-        saved = mean(checkpoints, wanted, models.parameter_shapes(config))
+        saved = mean(checkpoints, to_average, models.parameter_shapes(config))
     averages = Checkpoints(folder / AVERAGE, 1)
     try:
         # Always step 0, so that a new average replaces the last.
         averages.save(0, saved.params, None, saved.meta)
     finally:
         averages.close()
-    return wanted
+    return to_average
 
 
 def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
     """Computes the mean of the parameters of several steps (§6.1), equal to `numpy.mean`'s.
 
-    Beside the mean, only one array of one checkpoint is in memory at a time. `meta` is the last step's, with
-    the steps and the fingerprints of their parameters. A missing or damaged step raises DamagedCheckpoint.
+    Besides the mean, only one array of one checkpoint is in memory at a time. `meta` is the last step's, with
+    all steps and their parameters' fingerprints added. A missing or damaged step raises DamagedCheckpoint.
     """
     contents = {step: checkpoints.content(step) for step in steps}
     totals = {name: np.zeros(like.shape, like.dtype) for name, like in named_leaves(like_params).items()}
@@ -206,13 +205,13 @@ def scored(config: Config, folder: epath.Path) -> str:
 
 
 def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[models.Params, Origin]:
-    """Restores the parameters of a checkpoint, with `train.ema` their moving average, on all devices.
+    """Restores a checkpoint's parameters, or their moving average with `train.ema`, to all devices.
 
     Args:
       choice: scored, best (the latest if no cost is known), latest, average, or a step.
     """
     shapes = models.parameter_shapes(config)
-    with _chosen(config, folder, choice) as (checkpoints, step, name):
+    with _open_choice(config, folder, choice) as (checkpoints, step, name):
         # The training evaluated the moving average.
         item = 'ema' if config.train.ema and name != 'average' else 'params'
         saved = checkpoints.restore(step, {item: shapes})
@@ -222,11 +221,11 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
 def origin(run: Run, choice: str) -> Origin:
     """The origin of the parameters that `load` would restore; ConfigError if there is no such checkpoint."""
     origins = []
-    for other, own in _members(run, choice):
-        with _chosen(other.config, other.folder, own) as (checkpoints, step, name):
+    for other, member in _members(run, choice):
+        with _open_choice(other.config, other.folder, member) as (checkpoints, step, name):
             its_origin = _origin(name, step, checkpoints.content(step)['meta'])
-        origins.append(its_origin if other is run else _of_another(other, its_origin))
-    return _together(origins)
+        origins.append(its_origin if other is run else _with_folder(other, its_origin))
+    return _join_origins(origins)
 
 
 def _origin(name: str, step: int, meta: Mapping) -> Origin:
@@ -234,16 +233,16 @@ def _origin(name: str, step: int, meta: Mapping) -> Origin:
 
 
 @contextlib.contextmanager
-def _chosen(config: Config, folder: epath.Path, choice: str) -> Iterator[tuple[Checkpoints, int, str]]:
-    """Opens the folder of the chosen checkpoint; yields it, the step there, and the checkpoint's name."""
+def _open_choice(config: Config, folder: epath.Path, choice: str) -> Iterator[tuple[Checkpoints, int, str]]:
+    """Opens the folder of the chosen checkpoint; yields it, and the checkpoint's step and name."""
     name = scored(config, folder) if choice == 'scored' else choice
     averaged = name == 'average'
     if averaged and not (folder / AVERAGE).exists():
         raise ConfigError(f'{folder}: has no average; run.py average makes one')
-    with _opened(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
+    with _open_checkpoints(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
         steps, latest = checkpoints.steps(), checkpoints.latest()
-        named = {'average': 0, 'latest': latest, 'best': checkpoints.best() or latest}
-        step = named.get(name, int(name) if name.isdecimal() else None)
+        by_name = {'average': 0, 'latest': latest, 'best': checkpoints.best() or latest}
+        step = by_name.get(name, int(name) if name.isdecimal() else None)
         if step not in steps:
             raise ConfigError(
                 f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average or one of the '
@@ -253,8 +252,8 @@ def _chosen(config: Config, folder: epath.Path, choice: str) -> Iterator[tuple[C
 
 
 @contextlib.contextmanager
-def _opened(config: Config, folder: epath.Path, name: str = 'checkpoints') -> Iterator[Checkpoints]:
-    """Opens the checkpoints of a work directory read-only; a damaged one raises ConfigError within."""
+def _open_checkpoints(config: Config, folder: epath.Path, name: str = 'checkpoints') -> Iterator[Checkpoints]:
+    """Opens the checkpoints of a work directory to read; reading a damaged one raises ConfigError."""
     if not (folder / name).exists():
         raise ConfigError(f'{folder}: has no checkpoint')
     checkpoints = Checkpoints(folder / name, config.train.keep, read_only=True)

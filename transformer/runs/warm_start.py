@@ -7,6 +7,7 @@ from typing import NamedTuple
 import jax
 from etils import epath
 
+from transformer import config as configs
 from transformer.config import Config, ConfigError
 from transformer.data import tokenizer as tokenizers
 from transformer.data.codec import Codec
@@ -20,10 +21,10 @@ class Start(NamedTuple):
     """The run that a training starts from.
 
     Attributes:
-      record: its entry in init_from.json and result.json: `workdir`, `checkpoint`, `steps`,
-        `params_sha256`; `taken`, the names of the parameters that are copied; `left`, the reason by name for
-        the parameters of either model that are not.
-      codec: its codec.
+      record: the entry in init_from.json and result.json: `workdir`, `checkpoint`, `steps`,
+        `params_sha256`; `taken`, the names of the copied parameters; `left`, for each other parameter of
+        either model, why it is not copied.
+      codec: the run's codec.
     """
 
     record: dict[str, object]
@@ -31,24 +32,26 @@ class Start(NamedTuple):
 
 
 def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | None:
-    """Returns what a training starts from; None if its parameters are drawn with `train.seed`.
+    """Returns the run that a training starts from; None if `train.seed` draws the parameters.
 
     Args:
       init_from: another work directory, or `WORKDIR:CHECKPOINT`; if None, an existing work directory keeps
         its start.
     """
     run = Run.open(folder) if (folder / 'config.json').exists() else None
+    begun = workdir.holds_work(folder)
     if init_from is None:
-        record = run.start() if run else None
+        resumes = run and (begun or not configs.differences(run.config, config, free=False))
+        record = run.start() if resumes else None
         return Start(record, run.codec) if record else None
-    other = _read(config, init_from)
-    if run:
-        workdir.check_start(run, other.record)
-    return other
+    new_start = _read(config, init_from)
+    if run and begun:
+        workdir.check_start(run, new_start.record)
+    return new_start
 
 
 def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
-    """Returns the parameters before the first update: the other run's where they fit, else `fresh` ones.
+    """Returns the parameters before the first update: the other run's if they fit, else `fresh` ones.
 
     ConfigError if the other run's parameters have changed since the start.
     """
@@ -63,7 +66,7 @@ def first_params(record: dict[str, object], fresh: models.Params) -> models.Para
 
 
 def compare_leaves(own, other) -> tuple[list[str], dict[str, str]]:
-    """Finds the leaves of equal name, shape and type in both trees; gives a reason for every other one."""
+    """Finds the leaves with equal name, shape and type in both trees, and why each other leaf differs."""
     here, there = named_leaves(own), named_leaves(other)
     left = {}
     for name in sorted(here.keys() | there.keys()):
@@ -84,7 +87,7 @@ def merge(own, other, taken: list[str]):
 
 
 def describe(record: dict[str, object]) -> Iterator[str]:
-    """Yields lines that describe a start; parameters left out are grouped by reason."""
+    """Yields lines that describe a warm start; parameters that are left out are grouped by reason."""
     steps = ', '.join(map(str, record['steps']))
     yield (
         f'starts from {record["workdir"]}, checkpoint {record["checkpoint"]} (step {steps}): '
@@ -125,7 +128,7 @@ def _read(config: Config, init_from: str) -> Start:
 
 
 def _check_tokenizer(config: Config, run: Run, init_from: str) -> None:
-    """Raises ConfigError where a config asks for another tokenizer than a run's."""
+    """Raises ConfigError if a config asks for a tokenizer other than the run's."""
     data, other, codec = config.data, run.config.data, run.codec
     for option, ours, theirs in (
         ('data.tokenizer', data.tokenizer, other.tokenizer),
@@ -136,6 +139,6 @@ def _check_tokenizer(config: Config, run: Run, init_from: str) -> None:
             raise ConfigError(
                 f'{option}={ours!r}: --init_from={init_from} brings its tokenizer, which has {theirs!r}'
             )
-    named = data.tokenizer_model
-    if named and tokenizers.read_given(data, ('source', 'target')).sha256 != codec.sha256:
-        raise ConfigError(f'data.tokenizer_model={named}: --init_from={init_from} brings another tokenizer')
+    file = data.tokenizer_model
+    if file and tokenizers.read_given(data, ('source', 'target')).sha256 != codec.sha256:
+        raise ConfigError(f'data.tokenizer_model={file}: --init_from={init_from} brings another tokenizer')

@@ -1,4 +1,4 @@
-"""Work directories: opened as a `Run`, claimed by a training, and the results and translations in them."""
+"""Work directories: opens them as a `Run`, claims them for a training, writes results and translations."""
 
 import dataclasses
 import functools
@@ -19,7 +19,7 @@ from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
 from transformer.runs import process
 
-# What `claim` writes before config.json; if it is killed, these files may be there without one.
+# Files that `claim` writes before config.json; if it is killed, they can exist without config.json.
 _FIRST = (*codecs.FILES, 'data.lock.json', 'environment.json', 'init_from.json')
 # The folder that holds the text and pieces of dev and test.
 _DATA = 'data'
@@ -29,14 +29,14 @@ Result = dict[str, object]
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """A work directory that was opened; what it was made with is read once."""
+    """An open work directory; its config, manifest and codec are read only once."""
 
     folder: epath.Path
     config: Config
 
     @classmethod
     def open(cls, folder: epath.PathLike) -> 'Run':
-        """Opens a work directory; ConfigError if it is none, or its config is damaged."""
+        """Opens a work directory; ConfigError if it is not one, or its config is damaged."""
         folder = epath.Path(folder)
         if not (folder / 'config.json').exists():
             raise ConfigError(f'{folder}: not a work directory (it holds no config.json)')
@@ -47,7 +47,7 @@ class Run:
 
     @functools.cached_property
     def manifest(self) -> dict[str, object]:
-        """What its data was made of."""
+        """The manifest of its data: sources, counts and hashes."""
         try:
             return json.loads((self.folder / 'data.lock.json').read_text())
         except (OSError, ValueError):
@@ -55,7 +55,7 @@ class Run:
 
     @functools.cached_property
     def codec(self) -> Codec:
-        """Its tokenizer or class names."""
+        """Its codec: the tokenizer or the class names."""
         try:
             return codecs.read_from(self.folder, self.manifest)
         except RuntimeError as error:
@@ -66,11 +66,11 @@ class Run:
         return self.codec if corpus_cache.GIVEN in self.manifest else None
 
     def copied_data(self) -> Dataset | None:
-        """The work directory's own copy of every split but train; None where it has none or it is damaged."""
+        """The work directory's own copy of every split but train; None if it is missing or damaged."""
         return text_input.kept(self.folder / _DATA, self.manifest, self.codec)
 
     def start(self) -> dict[str, object] | None:
-        """The run whose parameters the training started from; None where they were drawn by the seed."""
+        """The record of a warm start; None if the seed drew the first parameters."""
         file = self.folder / 'init_from.json'
         try:
             return json.loads(file.read_text()) if file.exists() else None
@@ -89,7 +89,7 @@ def claim(
     manifest: Mapping[str, object],
     init_from: dict[str, object] | None = None,
 ) -> Run:
-    """Makes the work directory of a config; one that exists must be of the same config, data and start.
+    """Creates a work directory; one with a checkpoint must have the same config, data and warm start.
 
     Args:
       init_from: the other run whose parameters the training starts from, as `warm_start.Start.record`.
@@ -115,17 +115,24 @@ def check_claim(
     manifest: Mapping[str, object],
     init_from: Mapping[str, object] | None,
 ) -> None:
-    """Raises ConfigError where `claim` would; changes nothing."""
+    """Raises ConfigError if `claim` would; changes nothing."""
     if (folder / 'config.json').exists():
-        run = Run.open(folder)
-        check_same(run, config, manifest)
-        check_start(run, init_from)
+        if holds_work(folder):
+            run = Run.open(folder)
+            check_same(run, config, manifest)
+            check_start(run, init_from)
     elif folder.exists() and any(p.name[0] != '.' and p.name not in _FIRST for p in folder.iterdir()):
         raise ConfigError(f'{folder}: not empty and holds no config.json; choose another --workdir')
 
 
+def holds_work(folder: epath.Path) -> bool:
+    """Whether there is a checkpoint or a result; if there is none, any config is accepted."""
+    names = 'checkpoints/*', 'damaged', 'result.json'
+    return any(True for name in names for _ in folder.glob(name))
+
+
 def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None:
-    """Raises ConfigError where the arrays of a split, or an option that changes what is learned, differ."""
+    """Raises ConfigError if a split's arrays, or an option that changes what is learned, differ."""
     changed = configs.differences(run.config, config, free=False)
     if changed:
         values = ', '.join(f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items())
@@ -140,7 +147,7 @@ def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None
 
 
 def check_start(run: Run, init_from: Mapping[str, object] | None) -> None:
-    """Raises ConfigError where the training of a work directory started from other parameters."""
+    """Raises ConfigError if the work directory's training started from other parameters."""
     old = run.start()
     if (old and old['params_sha256']) != (init_from and init_from['params_sha256']):
         there, now = (
@@ -153,7 +160,7 @@ def check_start(run: Run, init_from: Mapping[str, object] | None) -> None:
 
 
 def copy_data(folder: epath.Path, dataset: Dataset) -> None:
-    """Copies what an evaluation reads of the data: every split but train."""
+    """Copies the data that evaluations read: every split but train."""
     text_input.keep(folder / _DATA, dataset)
 
 
@@ -167,9 +174,9 @@ def read_result(folder: epath.Path) -> Result:
 
 
 def update_result(folder: epath.Path, change: Callable[[Result], Result]) -> Result:
-    """Replaces result.json by `change` of its contents, which it returns.
+    """Replaces the contents of result.json by `change(contents)`, and returns them.
 
-    Processes do so one after the other, so that none loses what another one adds.
+    A lock makes processes take turns, so that none loses what another process adds.
     """
     with locks.exclusive(folder / '.result.lock'):
         result = change(read_result(folder))
@@ -180,11 +187,11 @@ def update_result(folder: epath.Path, change: Callable[[Result], Result]) -> Res
 def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
     """The name of an evaluation in result.json and in translations/: what was scored, and how.
 
-    That is the split or file, the checkpoint, and every option in which the evaluation differs from the work
-    directory's own config. The lines that the training itself wrote keep their name.
+    The name consists of the split or file, the checkpoint, and every option that differs from the work
+    directory's config. It never equals the name of the lines that the training itself wrote.
 
     Args:
-      config: of the evaluation.
+      config: the evaluation's config.
       of: a split, or the name of a file.
     """
     own, options = configs.evaluation_options(run.config), configs.evaluation_options(config)
@@ -192,7 +199,7 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
     name = re.sub(r'[^\w.=+-]', '_', '.'.join([of[:80], checkpoint, *changed]))
     if run.result().get('scores', {}).get(of, {}).get('checkpoint') == checkpoint and not changed:
         name += '.evaluated'
-    # It names a file, and an ensemble's checkpoints name folders.
+    # The name is a file's, whose length is limited, and an ensemble's checkpoints name folders.
     return name if len(name) <= 180 else f'{name[:160]}.{hashlib.sha256(name.encode()).hexdigest()[:16]}'
 
 
@@ -204,7 +211,7 @@ def write_evaluation(folder: epath.Path, name: str, evaluation: dict[str, object
     write_lines(folder, name, lines)
 
     def add(result: Result) -> Result:
-        # As the last one, also where it was there before.
+        # Added last, even if it was there before.
         others = {key: old for key, old in result.get('evaluations', {}).items() if key != name}
         return result | {'evaluations': {**others, name: evaluation}}
 
@@ -215,7 +222,7 @@ def write_lines(folder: epath.Path, name: str, lines: list[str]) -> None:
     """Writes a model's output, such as translations, to translations/<name>.txt.
 
     Args:
-      name: of an evaluation; `<split>.<checkpoint>` for the training's own.
+      name: the evaluation's name; `<split>.<checkpoint>` for the training's own lines.
     """
     (folder / 'translations').mkdir(exist_ok=True)
     files.write_text(folder / 'translations' / f'{name}.txt', ''.join(line + '\n' for line in lines))

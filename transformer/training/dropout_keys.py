@@ -1,8 +1,8 @@
-"""Random keys of several microbatches: each draws its own numbers, in one program.
+"""Random keys for several microbatches in one program: each microbatch draws its own numbers.
 
-A microbatch's dropout must not depend on how many others share the program with it. So several
-microbatches have one key of a special kind: it holds a key for each of them, `jax.random.fold_in` changes
-them all, and an array drawn from it has equal parts along the first axis, one drawn from each key.
+A microbatch's dropout must not depend on how many other microbatches share its program. So several
+microbatches share a special key that contains one key for each. `jax.random.fold_in` changes all of them, and
+an array drawn from the special key has equal parts along the first axis, one drawn from each key.
 """
 
 import functools
@@ -18,20 +18,20 @@ THREEFRY, RBG = 'threefry2x32', 'rbg'
 
 
 def of_microbatches(key: Array, indexes: Int[Array, 'M']) -> Array:
-    """The key from which each microbatch draws what `fold_in(key, its index)` gives.
+    """The key from which each microbatch draws the same numbers as from `fold_in(key, index)`.
 
-    Arrays that are drawn have rows first, the same number of rows for each microbatch.
+    The first axis of the arrays drawn from it is rows, equally many for each microbatch.
     """
-    each = jax.vmap(jax.random.fold_in, (None, 0))(key, indexes)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, indexes)
     kind = _kind(str(jax.random.key_impl(key)), indexes.shape[0])
-    return jax.random.wrap_key_data(jax.random.key_data(each), impl=kind)
+    return jax.random.wrap_key_data(jax.random.key_data(keys), impl=kind)
 
 
 @functools.cache
 def _kind(name: str, count: int) -> Hashable:
-    """The implementation of keys that hold `count` keys of JAX's implementation `name`."""
+    """The implementation of keys that contain `count` keys of JAX's implementation `name`."""
     wrap = functools.partial(jax.random.wrap_key_data, impl=name)
-    one = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=name)))
+    data = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=name)))
 
     def fold_in(keys, number):
         return jax.random.key_data(jax.vmap(jax.random.fold_in, (0, None))(wrap(keys), number))
@@ -39,12 +39,12 @@ def _kind(name: str, count: int) -> Hashable:
     def random_bits(keys, bit_width, shape):
         if not shape or shape[0] % count:
             raise ValueError(f'{count} microbatches cannot share the rows of {shape}')
-        each = (shape[0] // count, *shape[1:])
-        if name == THREEFRY and bit_width == 32 and each[-1] % 2 == 0:
-            return _threefry_bits(keys, each).reshape(shape)
-        # One after the other, because under vmap rbg draws other numbers than alone.
+        part = (shape[0] // count, *shape[1:])
+        if name == THREEFRY and bit_width == 32 and part[-1] % 2 == 0:
+            return _threefry_bits(keys, part).reshape(shape)
+        # One key at a time, because rbg draws other numbers under vmap.
         dtype = jnp.dtype(f'uint{bit_width}')
-        return jnp.concatenate([jax.random.bits(key, each, dtype) for key in wrap(keys)])
+        return jnp.concatenate([jax.random.bits(key, part, dtype) for key in wrap(keys)])
 
     def split(keys, shape):
         parts = jax.vmap(lambda key: jax.random.split(key, shape))(wrap(keys))
@@ -54,7 +54,7 @@ def _kind(name: str, count: int) -> Hashable:
         raise NotImplementedError(f'{number}: keys of microbatches come from of_microbatches')
 
     return implementations.define_prng_impl(
-        key_shape=(count, *one.shape),
+        key_shape=(count, *data.shape),
         seed=seed,
         split=split,
         random_bits=random_bits,
@@ -65,20 +65,20 @@ def _kind(name: str, count: int) -> Hashable:
 
 
 def _threefry_bits(keys: UInt32[Array, 'M 2'], shape: tuple[int, ...]) -> UInt32[Array, 'M ...']:
-    """Words of each key, two from one hash: jax.random.bits uses one, so that it can divide an array.
+    """Draws random words from each key, two per hash; jax.random.bits draws one, so that it can shard arrays.
 
-    The numbers of the hashes are computed where they are used, which keeps the draw in the same fused
-    loop as what it decides.
+    The counters are computed where they are used, so that XLA fuses the draw with the operation that uses
+    the random words.
     """
     half = (*shape[:-1], shape[-1] // 2)
-    number = sum(
+    counter = sum(
         jax.lax.broadcasted_iota(jnp.uint32, half, axis) * math.prod(half[axis + 1 :])
         for axis in range(len(half))
     )
     whole = (len(keys), *half)
     spread = lambda words: jnp.broadcast_to(words.reshape(-1, *[1] * len(half)), whole)
-    numbers = jnp.broadcast_to(number, whole)
+    counters = jnp.broadcast_to(counter, whole)
     first, second = implementations.threefry2x32_p.bind(
-        spread(keys[:, 0]), spread(keys[:, 1]), jnp.zeros_like(numbers), numbers
+        spread(keys[:, 0]), spread(keys[:, 1]), jnp.zeros_like(counters), counters
     )
     return jnp.concatenate([first, second], axis=-1)

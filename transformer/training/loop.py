@@ -36,16 +36,16 @@ class Stopped(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a training is, as its checkpoints keep it."""
+    """How far a training has come, as its checkpoints record it."""
 
     step: int = 0
     tokens: int = 0  # the sum of all weights
     seconds: float = 0.0
     best: float | None = None  # the lowest cost on dev so far
-    stale: int = 0  # evaluations since then
+    stale: int = 0  # evaluations since the last improvement
 
     def judged(self, cost: float | None) -> 'Progress':
-        """The progress after an evaluation; a cost that is not a finite number is no better than any."""
+        """The progress after an evaluation; a cost that is no finite number is no improvement."""
         if cost is not None and math.isfinite(cost) and (self.best is None or cost < self.best):
             return dataclasses.replace(self, best=cost, stale=0)
         return dataclasses.replace(self, stale=self.stale + 1)
@@ -56,11 +56,11 @@ class Progress:
 
 
 class DevScores(NamedTuple):
-    """What a training computes of dev, and which number of it decides.
+    """The scores on dev that a training computes, and the one that decides which checkpoint is best.
 
-    `functions`, by interval in steps, map parameters to numbers, at its multiples and after the last step.
-    `cost` picks from these numbers the one that is lowest for the best checkpoint; None if it is not there.
-    Every `cost_every` steps there is one, which `train.patience` counts.
+    `functions` maps an interval in steps to functions from parameters to scores, which are called at its
+    multiples and after the last step. `cost` picks the score to minimise, None if it is not among them. It is
+    computed every `cost_every` steps; `train.patience` counts these evaluations.
     """
 
     functions: Mapping[int, Sequence[Callable[[models.Params], dict[str, float]]]]
@@ -80,18 +80,17 @@ def train(
     header: Sequence[str] = (),
     start: Callable[[models.Params], models.Params] | None = None,
 ) -> tuple[TrainState, Progress]:
-    """Trains from the newest checkpoint, or from the start, to the last step or the end of patience.
+    """Trains from the newest checkpoint, or from step 0, to the last step or until patience runs out.
 
     If training has already finished, nothing changes, even if it ran past `train.steps`.
 
     Args:
-      workdir: where metrics go; None in the processes that do not write.
-      stop_signal: gives the number of the signal that asks for an end, or None.
-      start: maps the parameters that the seed gives to those of the first step; used if there is no
-        checkpoint.
+      workdir: the folder of the metrics; None in processes that do not write.
+      stop_signal: returns the number of a signal that asks to stop, or None.
+      start: maps the seed's parameters to the first step's; used if there is no checkpoint.
 
     Raises:
-      NonFiniteError: names the step and the last good checkpoint.
+      NonFiniteError: a loss or gradient is not finite; names the step and the last good checkpoint.
       Stopped: a signal arrived; the state is saved.
     """
     state, done = _restore(config, checkpoints, start)
@@ -108,16 +107,16 @@ def train(
             step = window.add(step_sums)
             metrics.advance(step)
             last = step == config.train.steps
-            # All processes stop together, at the signal that any of them got.
+            # All processes stop together when any of them gets a signal.
             signal_number = parallel.greatest(stop_signal() or 0)
             stopping = signal_number > 0
             saving = stopping or last or step % config.train.checkpoint_every == 0
-            due = [every for every in dev.functions if last or step % every == 0]
+            due = [interval for interval in dev.functions if last or step % interval == 0]
             scores = {}
             reporting = saving or due or step % config.train.log_every == 0
             if reporting:
                 numbers = window.close()
-                for function in (f for every in due for f in dev.functions[every]):
+                for function in (f for interval in due for f in dev.functions[interval]):
                     scores |= function(state.evaluated())
                 metrics.write(step, numbers | scores)
             cost, over = dev.cost(scores), last
@@ -126,7 +125,10 @@ def train(
             if saving:
                 saved = window.progress()
                 meta = dataclasses.asdict(saved)
-                checkpoints.save(step, state.params, state.optimizer, meta, cost, state.ema)
+                provisional = step % dev.cost_every != 0
+                checkpoints.save(
+                    step, state.params, state.optimizer, meta, cost, state.ema, provisional=provisional
+                )
             if reporting:
                 window.restart()
             if over:
@@ -147,7 +149,7 @@ def _restore(
     if config.train.ema:
         items['ema'] = like.ema
     saved = checkpoints.restore_newest(items) if parallel.is_primary() else None
-    # All processes continue from the newest step that the first one could read.
+    # All processes continue from the newest step that the first process could read.
     step = parallel.greatest(saved.step if saved else 0)
     if step and saved is None:
         saved = checkpoints.restore(step, items)
@@ -167,26 +169,26 @@ class _Window:
         self._began = self._counted = time.monotonic()
 
     def add(self, sums: losses.Sums) -> int:
-        """Takes the sums of the next step and returns its number."""
+        """Adds the sums of the next step, and returns the number of that step."""
         self._pending.append(sums)
         return self._done.step + len(self._pending)
 
     def restart(self) -> None:
-        """Keeps the time since `close` out of the speed, but not out of the seconds."""
+        """Excludes the time since `close` from the speed, but not from the seconds."""
         self._began = time.monotonic()
 
     def progress(self) -> Progress:
-        """The progress at the last `close`, with the seconds until now."""
+        """The progress at the last `close`, but with the seconds until now."""
         since = time.monotonic() - self._counted
         return dataclasses.replace(self._done, seconds=self._done.seconds + since)
 
     def judge(self, cost: float | None) -> bool:
-        """Takes the cost of an evaluation; returns whether the training is over, for all processes alike."""
+        """Records the cost of an evaluation; returns whether the training is over, equal in all processes."""
         self._done = self._done.judged(cost)
         return bool(parallel.greatest(int(self._done.is_over(self._config))))
 
     def close(self) -> dict[str, float]:
-        """The means over the window's tokens, its speed and its last learning rate.
+        """Ends the window: returns the means over its tokens, its speed and its last learning rate.
 
         Raises:
           NonFiniteError: a step's loss or gradient is not finite.

@@ -1,4 +1,4 @@
-"""Label-smoothed cross-entropy, as sums: they are added over all devices and divided once, at the end."""
+"""Label-smoothed cross-entropy, as sums that are added over all devices and divided once, at the end."""
 
 import functools
 import math
@@ -12,7 +12,7 @@ from transformer.nn import matmul
 
 Sums = dict[str, Float[Array, '']]
 NAMES = ('loss', 'nll', 'correct', 'weight')
-# The most logits of a chunk: 192 MiB of float32.
+# The most logits per chunk: 192 MiB of float32.
 CHUNK_LOGITS = 3 * 2**24
 
 
@@ -21,12 +21,12 @@ def cross_entropy_sums(
 ) -> Sums:
     """Weighted sums over target tokens (§5.4).
 
-    The label puts 1 - eps on the gold token and eps/(V - 1) on every other one. Its entropy, the lowest
-    value that any model can reach, is subtracted.
+    The label puts 1 - eps on the gold token and eps/(V - 1) on every other token. The label's entropy, the
+    lowest value that any model can reach, is subtracted.
 
     Returns:
       `loss`, the smoothed cross-entropy in nats; `nll`, the same without smoothing; `correct`, the weight
-      of the tokens whose likeliest prediction is right; `weight`, that of all tokens.
+      of the tokens whose likeliest prediction is right; `weight`, the weight of all tokens.
     """
     size = logits.shape[-1]
     gold_logit, normalizer = _gold(logits, target)
@@ -53,9 +53,9 @@ def cross_entropy_sums_of_product(
     weights: Float[Array, 'B T'],
     eps_ls: float,
 ) -> Sums:
-    """`cross_entropy_sums` of the logits x tableᵀ, of which only a part is ever in memory.
+    """`cross_entropy_sums` of the logits x tableᵀ, only some of which are in memory at a time.
 
-    Of all sums `loss` alone has a gradient.
+    Only `loss` has a gradient.
     """
     flat = x.reshape(-1, x.shape[-1]), table, target.reshape(-1), weights.reshape(-1)
     return _by_chunks(eps_ls, *flat)
@@ -71,17 +71,17 @@ def _by_chunks(
 ) -> Sums:
     def add(total, chunk):
         rows, *labels = chunk
-        found = cross_entropy_sums(matmul.logits(rows, table), *labels, eps_ls)
-        return jax.tree.map(jnp.add, total, found), None
+        sums = cross_entropy_sums(matmul.logits(rows, table), *labels, eps_ls)
+        return jax.tree.map(jnp.add, total, sums), None
 
     chunks = _chunks(table.shape[0], x, target, weights)
     return jax.lax.scan(add, dict.fromkeys(NAMES, jnp.float32(0)), chunks)[0]
 
 
 def _chunks_forward(eps_ls, x, table, target, weights):
-    """The sums, and the gradients of `loss`.
+    """Returns the sums, and the gradients of `loss`.
 
-    They are computed while a chunk's logits are at hand: these are made once, and not kept.
+    Both are computed while a chunk's logits are in memory: logits are computed once, and not stored.
     """
 
     def add(carry, chunk):
@@ -89,15 +89,15 @@ def _chunks_forward(eps_ls, x, table, target, weights):
         rows, *labels = chunk
 
         def loss(scores):
-            found = cross_entropy_sums(scores, *labels, eps_ls)
-            return found['loss'], found
+            sums = cross_entropy_sums(scores, *labels, eps_ls)
+            return sums['loss'], sums
 
-        (_, found), slope = jax.value_and_grad(loss, has_aux=True)(matmul.logits(rows, table))
+        (_, sums), slope = jax.value_and_grad(loss, has_aux=True)(matmul.logits(rows, table))
         slope = slope.astype(x.dtype)
         of_table += jax.lax.dot_general(
             slope, rows, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32
         )
-        return (jax.tree.map(jnp.add, total, found), of_table), slope @ table
+        return (jax.tree.map(jnp.add, total, sums), of_table), slope @ table
 
     empty = dict.fromkeys(NAMES, jnp.float32(0)), jnp.zeros(table.shape, jnp.float32)
     (total, of_table), of_x = jax.lax.scan(add, empty, _chunks(table.shape[0], x, target, weights))
@@ -114,14 +114,14 @@ _by_chunks.defvjp(_chunks_forward, _chunks_backward)
 
 
 def _chunks(size: int, *arrays: Array) -> list[Array]:
-    """Arrays [N ...] in as few chunks [C, N/C ...] as keep V·N/C, the logits of a chunk, small."""
+    """Splits arrays [N ...] into the fewest chunks [C, N/C ...] with at most `CHUNK_LOGITS` logits each."""
     rows, most = arrays[0].shape[0], max(CHUNK_LOGITS // size, 1)
     count = next(c for c in range(1, rows + 1) if rows % c == 0 and rows // c <= most)
     return [array.reshape(count, rows // count, *array.shape[1:]) for array in arrays]
 
 
 def log_likelihoods(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> Float[Array, '*B']:
-    """log p of every target token; their negative sum is `nll`."""
+    """log p of every target token; `nll` is their negative weighted sum."""
     gold_logit, normalizer = _gold(logits, target)
     return gold_logit - normalizer
 
@@ -129,20 +129,20 @@ def log_likelihoods(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> F
 def _gold(
     logits: Float[Array, '*B V'], target: Int[Array, '*B']
 ) -> tuple[Float[Array, '*B'], Float[Array, '*B']]:
-    """The logit of every target token, and the logarithm by which it is normalised."""
-    # A sum and no look-up: it reads the logits in the same pass as the sum of their exponentials.
+    """The logit of every target token, and the logarithm of its softmax's denominator."""
+    # A sum, not a look-up: it reads the logits in the same pass as the sum of their exponentials.
     pieces = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
     is_gold = pieces == target[..., None]
     return jnp.sum(jnp.where(is_gold, logits, 0.0), axis=-1), jax.nn.logsumexp(logits, axis=-1)
 
 
 def all_rows(tree):
-    """Arrays [M·rows ...] of all rows of microbatches [M, rows, ...], for a loss that treats rows alike."""
+    """Flattens microbatches [M, rows, ...] to [M·rows, ...], for a loss that treats all rows alike."""
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
 
 
 def means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Every sum per unit of weight; of `nll` the perplexity, and `correct` as `accuracy`."""
+    """Every sum per unit of weight; `nll` becomes `perplexity`, and `correct` becomes `accuracy`."""
     per_weight = {name: value / sums['weight'] for name, value in sums.items() if name != 'weight'}
     if 'nll' in per_weight:
         per_weight['perplexity'] = perplexity(per_weight.pop('nll'))
@@ -152,10 +152,10 @@ def means(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def training_means(sums: Mapping[str, float]) -> dict[str, float]:
-    """As `means`, of sums whose `loss` may be smoothed.
+    """Computes `means` of sums whose `loss` may be smoothed.
 
-    Here `loss` is without label smoothing, as on dev, and fits the perplexity; `objective` is what training
-    minimises.
+    In the result `loss` is without label smoothing, as on dev, and matches the perplexity; `objective` is
+    what training minimises.
     """
     per_weight = means(sums)
     unsmoothed = sums.get('nll', sums['loss']) / sums['weight']
@@ -163,7 +163,7 @@ def training_means(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def perplexity(nats: float) -> float:
-    """e to the mean negative log likelihood; infinity where that is too large for a double."""
+    """e to the mean negative log likelihood; infinity if that is too large for a double."""
     try:
         return math.exp(nats)
     except OverflowError:

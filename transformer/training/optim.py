@@ -1,4 +1,4 @@
-"""Adam and the learning rate of §5.3, and what may be chosen instead of them or besides."""
+"""Adam and the learning rate of §5.3; other schedules, clipping, weight decay and moving averages."""
 
 import math
 
@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Config
 
-# The parameters of layers that are no weights: weight decay leaves them alone.
+# The names of parameters that weight decay leaves alone.
 UNDECAYED = ('bias', 'scale')
 
 
@@ -19,8 +19,8 @@ def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, ''
     §5.3, `schedule=inverse_sqrt`: lr_constant · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5).
 
     Every schedule rises linearly until step `warmup_steps`, to the peak lr_constant · (d_model ·
-    warmup_steps)^-0.5, or `peak_lr`. Then, with t = (step - warmup_steps) / (decay_steps - warmup_steps),
-    it is
+    warmup_steps)^-0.5, or `peak_lr`. With t = (step - warmup_steps) / (decay_steps - warmup_steps), it
+    continues as
 
     - inverse_sqrt: peak · (warmup_steps / step)^0.5
     - constant: peak
@@ -42,7 +42,7 @@ def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, ''
 
 
 def adam(config: Config) -> optax.GradientTransformation:
-    """Adam with this learning rate; gradient clipping and weight decay where the config says so.
+    """Adam with this learning rate; gradient clipping and weight decay if the config asks for them.
 
     - clip_norm: g ← g · min(1, clip_norm / |g|), where |g| is the norm over all parameters (Pascanu et al.
       2013).
@@ -72,7 +72,8 @@ def moving_average(config: Config, average, params, updates: Int[Array, '']):
     The weights are divided by their sum (1 - d^updates)/(1 - d), so the first parameters count no more than
     others, and the average can be used from the first update on.
 
-    `average` is the one before this update, which `updates` includes; at the first one it does not count.
+    `average` is the average before this update, and `updates` counts this update too. At the first update
+    `average` has no weight.
     """
     decay = config.train.ema
     # (1 - d)/(1 - d^updates), whose denominator would lose digits if d is near 1.

@@ -1,4 +1,4 @@
-"""A task's sums over all batches of a split, and their means."""
+"""Computes a task's sums over all batches of a split, and their means."""
 
 import functools
 from collections.abc import Callable
@@ -37,5 +37,5 @@ def total(sums: Sums, params: Params, batches: Batches) -> dict[str, float]:
 
 
 def means(sums: Sums, params: Params, batches: Batches) -> dict[str, float]:
-    """Every sum per unit of weight, as `losses.means`."""
+    """Every sum per unit of weight, as in `losses.means`."""
     return losses.means(total(sums, params, batches))

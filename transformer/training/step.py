@@ -1,4 +1,4 @@
-"""One update: the gradients of the microbatches of a device, and Adam's step from their sum."""
+"""One update: the gradients of each device's microbatches, and Adam's step with their sum."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -14,7 +14,7 @@ from transformer.nn import models
 from transformer.tokens import Batch
 from transformer.training import dropout_keys, losses, optim
 
-# A task's sums over microbatches, as `Task.sums` for one config.
+# A task's sums over microbatches: `Task.sums` for one config.
 Sums = Callable[[models.Params, Batch, Array | None], losses.Sums]
 
 
@@ -27,7 +27,7 @@ class TrainState(NamedTuple):
     ema: models.Params | None = None
 
     def evaluated(self) -> models.Params:
-        """The parameters that are evaluated."""
+        """The parameters to evaluate: the moving average, if there is one."""
         return self.params if self.ema is None else self.ema
 
 
@@ -44,9 +44,9 @@ def initial_state(config: Config) -> TrainState:
 
 
 def started_state(config: Config, start: Callable[[models.Params], models.Params]) -> TrainState:
-    """The state before the first update of other parameters: `start` of those that the seed gives."""
+    """The state before the first update of a warm start: `start` changes the seed's parameters."""
     params = start(jax.device_get(initial_state(config).params))
-    # A copy, because an update takes the memory of both.
+    # A copy, because an update reuses the memory of both trees.
     average = jax.tree.map(jnp.array, params) if config.train.ema else None
     return TrainState(jnp.int32(0), params, jax.jit(optim.adam(config).init)(params), average)
 
@@ -62,8 +62,8 @@ def gradients(
 ) -> tuple[models.Params, losses.Sums]:
     """Gradients and sums over the microbatches [M, rows, ...] of one device.
 
-    The loss differentiated is the sum of the microbatches' losses, each with the dropout key of its
-    place in the whole batch: neither devices nor accumulation change what is computed.
+    The loss is the sum of the microbatches' losses, each with the dropout key of its place in the whole
+    batch, so neither devices nor accumulation change what is computed.
     """
     key = dropout_key(config, step)
     count = jax.tree.leaves(batch)[0].shape[0]
@@ -89,11 +89,11 @@ def gradients(
 def train_step(config: Config, sums: Sums, state: TrainState, batch: Batch) -> tuple[TrainState, losses.Sums]:
     """One update from this device's microbatches [M, rows, ...]; to be mapped over devices.
 
-    With the new state it returns the sums of all devices and the norm of the gradient of the mean loss.
+    Returns the new state, and the sums over all devices with the norm of the mean loss's gradient.
     """
     gradient, total = gradients(config, sums, state.params, batch, state.step)
     gradient, total = parallel.sum_over_devices((gradient, total))
-    # A batch of empty rows alone has no weight.
+    # A batch of only empty rows has no weight.
     gradient = jax.tree.map(lambda g: g / jnp.maximum(total['weight'], 1.0), gradient)
     updates, optimizer = optim.adam(config).update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)

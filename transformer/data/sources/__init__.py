@@ -1,1 +1,1 @@
-"""Readers of text: files, TFDS, and the embedded grammar."""
+"""Readers of texts and images: files, TFDS, and generators."""

@@ -1,4 +1,4 @@
-"""The entries of data.train, data.dev and data.test: names under data.dir, and which part of each is read."""
+"""Parses the entries of data.train, data.dev and data.test: names under data.dir, each with its slice."""
 
 import re
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ _SLICE = re.compile(r'(.+)\[(?:(\d+)%)?:(?:(\d+)%)?\]')
 
 
 class Entry(NamedTuple):
-    """A name, the slice behind it as it was written (`[:90%]`), and the part that is read, in percent."""
+    """A name, its slice as written (`[:90%]`), and the part that is read, in percent."""
 
     name: str
     suffix: str = ''
@@ -25,13 +25,13 @@ class Entry(NamedTuple):
 
 
 def parse(data: Data, split: str) -> Iterator[Entry]:
-    """Yields the entries of a split's option."""
+    """Yields the entries of the option `data.<split>`."""
     for entry in map(str.strip, getattr(data, split).split(',')):
         if not entry.endswith(']'):
             yield Entry(entry)
             continue
-        found = _SLICE.fullmatch(entry)
-        name, start, stop = found.groups() if found else ('', None, None)
+        match = _SLICE.fullmatch(entry)
+        name, start, stop = match.groups() if match else ('', None, None)
         first, last = int(start or 0), int(stop or 100)
         if (start is None and stop is None) or not first < last <= 100:
             raise ConfigError(
@@ -51,7 +51,7 @@ def root(data: Data) -> epath.Path:
 
 
 def find(data: Data, name: str, split: str) -> epath.Path:
-    """A file in `data.dir`, plain or gzip."""
+    """Finds a file in `data.dir`, plain or gzip."""
     folder = root(data)
     if name.startswith('/'):
         raise ConfigError(f'data.{split}: {name} must be relative to data.dir={str(folder)!r}')

@@ -11,7 +11,7 @@ from transformer.data.sources import images, pictures
 from transformer.data.sources.grammar import sentences
 from transformer.data.sources.text import Origin
 
-# Importing it builds tables of forms, and few programs judge sentences.
+# Imported at first use: the import builds tables of forms, and few programs judge sentences.
 with epy.lazy_imports():
     from transformer.data.sources.grammar import articles
     from transformer.data.sources.grammar import reader as grammar_reader
@@ -31,7 +31,7 @@ def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 
 def sentence_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
-    """Describes the generated text."""
+    """Describes the generated sentences."""
     _check_languages(reading)
     rows = list(sentence_rows(data, reading, split))
     text = ''.join(f'{text}\n' for row in rows for text in row.values.values())
@@ -39,17 +39,17 @@ def sentence_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
 
 
 def sentence_splits(reading: Reading) -> tuple[str, ...]:
-    """The three splits and, in translations into German, a fourth one that tests pronouns."""
+    """The three splits and, for translation into German, a fourth that tests pronouns."""
     return (*SPLITS, 'pronoun') if reading.languages()[1:] == ['de'] else SPLITS
 
 
 def sentence_judge(reading: Reading) -> Callable[[str], bool] | None:
-    """A function that tells whether a German sentence is grammatical; None for other texts."""
+    """Returns a function that tells whether a German sentence is grammatical; None for other languages."""
     return grammar_reader.is_grammatical if reading.languages() == ['de'] else None
 
 
 def sentence_gaps(reading: Reading) -> Callable[[str, str], list[Gap]] | None:
-    """A function that finds articles in German sentences that have one right form; None for other texts."""
+    """Returns a function that finds articles with one right form in a German sentence; else None."""
     return articles.article_gaps if reading.languages() == ['de'] else None
 
 
@@ -62,7 +62,7 @@ def picture_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 
 def picture_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
-    """Describes the generated pictures; the hash is of the first block's."""
+    """Describes the generated pictures; the hash covers only the first block."""
     del data, reading
     first = pictures.draw(pictures.draw_objects(split, 0))
     return [

@@ -1,4 +1,4 @@
-"""Pictures from files: folders of PNG or JPEG by class, and MNIST's idx files."""
+"""Reads images from files: folders of PNG or JPEG files by class, and MNIST's idx files."""
 
 import hashlib
 import io
@@ -24,49 +24,49 @@ _IDX_BYTES = 8  # idx's code of unsigned bytes
 
 
 def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
-    """Reads a picture, in grey or RGB, resized to the size; what is transparent becomes white."""
+    """Reads an image, in grey or RGB, resized to `size`; transparent parts become white."""
     try:
         content = path.read_bytes()
         with PIL.Image.open(io.BytesIO(content)) as opened:
-            picture = PIL.ImageOps.exif_transpose(opened)
-            if picture.has_transparency_data:
-                picture = picture.convert('RGBA')
-                white = PIL.Image.new('RGBA', picture.size, 'white')
-                picture = PIL.Image.alpha_composite(white, picture)
-            return _resize(picture, size)
+            image = PIL.ImageOps.exif_transpose(opened)
+            if image.has_transparency_data:
+                image = image.convert('RGBA')
+                white = PIL.Image.new('RGBA', image.size, 'white')
+                image = PIL.Image.alpha_composite(white, image)
+            return _resize(image, size)
     except FileNotFoundError:
         raise ConfigError(f'{path}: no such file') from None
     except (OSError, SyntaxError, ValueError, EOFError, PIL.Image.DecompressionBombError):
-        raise ConfigError(f'{path}: damaged, or not a picture') from None
+        raise ConfigError(f'{path}: damaged, or not an image') from None
 
 
-def _resize(picture: PIL.Image.Image, size: Image) -> UInt8[np.ndarray, 'h w c']:
-    converted = picture.convert('L' if size.channels == 1 else 'RGB')
+def _resize(image: PIL.Image.Image, size: Image) -> UInt8[np.ndarray, 'h w c']:
+    converted = image.convert('L' if size.channels == 1 else 'RGB')
     if converted.size != (size.width, size.height):
         converted = converted.resize((size.width, size.height), PIL.Image.Resampling.BILINEAR)
     return np.asarray(converted, np.uint8).reshape(size.shape)
 
 
 def row(
-    reading: Reading, picture: UInt8[np.ndarray, 'H W C'], label: str, names: Mapping[str, str], number: int
+    reading: Reading, image: UInt8[np.ndarray, 'H W C'], label: str, names: Mapping[str, str], number: int
 ) -> Row:
-    """A picture in the size of the image field, and its class."""
+    """Makes the row of an image, in the size of the image field, and its class."""
     values = {}
     for name, field in reading.fields.items():
         values[name] = label
         if isinstance(field, Image):
-            pixels = picture[..., 0] if picture.shape[-1] == 1 else picture
-            same = picture.shape == field.shape
-            values[name] = picture if same else _resize(PIL.Image.fromarray(pixels), field)
+            pixels = image[..., 0] if image.shape[-1] == 1 else image
+            same = image.shape == field.shape
+            values[name] = image if same else _resize(PIL.Image.fromarray(pixels), field)
     return Row(values, dict(names), number)
 
 
 def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the pictures of `<data.dir>/<entry>/<class>/` in turns of the classes."""
+    """Yields the images of `<data.dir>/<entry>/<class>/`, taking the classes in turns."""
     [size] = [field for field in reading.fields.values() if isinstance(field, Image)]
     for entry in entries.parse(data, split):
-        by_class = _pictures_of(data, entry, split)
-        # In turns, so that the first rows have all classes.
+        by_class = _images_of(data, entry, split)
+        # In turns, so that the first rows include all classes.
         turns = itertools.chain.from_iterable(itertools.zip_longest(*by_class.values()))
         for number, path in enumerate(filter(None, turns), 1):
             names = dict.fromkeys(reading.fields, str(path.relative_to(data.dir)))
@@ -74,63 +74,63 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 
 def folder_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
-    """Describes the folder of each class: the number of its pictures, and a hash of names and contents."""
+    """Describes the folder of each class: the number of its images, and a hash of names and contents."""
     del reading
-    found = []
+    origins = []
     for entry in entries.parse(data, split):
-        for name, paths in _pictures_of(data, entry, split).items():
+        for name, paths in _images_of(data, entry, split).items():
             digest = files.json_sha256([[path.name, files.sha256(path)] for path in paths])
-            found.append(Origin(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
-    return found
+            origins.append(Origin(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
+    return origins
 
 
 def folder_classes(data: Data) -> tuple[str, ...]:
     """The names of the training split's class folders, sorted."""
-    names = {name for entry in entries.parse(data, 'train') for name in _pictures_of(data, entry, 'train')}
+    names = {name for entry in entries.parse(data, 'train') for name in _images_of(data, entry, 'train')}
     return tuple(sorted(names))
 
 
-def _pictures_of(data: Data, entry: Entry, split: str) -> dict[str, list[epath.Path]]:
-    """The pictures of each class that an entry reads, sorted by name."""
+def _images_of(data: Data, entry: Entry, split: str) -> dict[str, list[epath.Path]]:
+    """The images of each class that an entry reads, sorted by name."""
     folder = entries.root(data) / entry.name
     if not folder.is_dir():
         raise ConfigError(f'data.{split}: no folder {folder}')
-    found = {}
+    by_class = {}
     for path in sorted(folder.iterdir()):
         if path.is_dir():
-            pictures = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
-            found[path.name] = pictures[entry.part(len(pictures))]
-    if not any(found.values()):
+            images = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+            by_class[path.name] = images[entry.part(len(images))]
+    if not any(by_class.values()):
         raise ConfigError(f'data.{split}: no PNG or JPEG in {folder}/<class>/')
-    return found
+    return by_class
 
 
 def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the pictures and labels of idx files."""
+    """Yields the images and labels of idx files."""
     for entry in entries.parse(data, split):
         paths = _idx_paths(data, entry.name, split)
-        pictures, labels = (_read_idx(path, axes) for path, axes in zip(paths, (3, 1), strict=True))
-        if len(pictures) != len(labels):
-            raise ConfigError(f'{paths[0]} has {len(pictures)} pictures, {paths[1]} has {len(labels)} labels')
+        images, labels = (_read_idx(path, axes) for path, axes in zip(paths, (3, 1), strict=True))
+        if len(images) != len(labels):
+            raise ConfigError(f'{paths[0]} has {len(images)} images, {paths[1]} has {len(labels)} labels')
         names = dict.fromkeys(reading.fields, str(paths[0].relative_to(data.dir)))
-        part = entry.part(len(pictures))
+        part = entry.part(len(images))
         for number in range(part.start, part.stop):
             label = str(labels[number])
-            yield row(reading, pictures[number, ..., None], label, names, number + 1)
+            yield row(reading, images[number, ..., None], label, names, number + 1)
 
 
 def idx_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the two files of each entry as one origin."""
     del reading
-    found = []
+    origins = []
     for entry in entries.parse(data, split):
         digest, paths = hashlib.sha256(), _idx_paths(data, entry.name, split)
         for path in paths:
             for block in text.blocks(path):
                 digest.update(block)
         part = entry.part(len(_read_idx(paths[1], 1)))
-        found.append(Origin(entry.name + entry.suffix, part.stop - part.start, digest.hexdigest()))
-    return found
+        origins.append(Origin(entry.name + entry.suffix, part.stop - part.start, digest.hexdigest()))
+    return origins
 
 
 def idx_classes(data: Data) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ def idx_classes(data: Data) -> tuple[str, ...]:
 
 
 def _idx_paths(data: Data, name: str, split: str) -> list[epath.Path]:
-    """The files of pictures and of labels, as MNIST names them."""
+    """The files of images and of labels, as MNIST names them."""
     return [entries.find(data, f'{name}-{kind}-ubyte', split) for kind in ('images-idx3', 'labels-idx1')]
 
 

@@ -1,8 +1,8 @@
-"""Generated pictures: two to five coloured shapes, 32 x 32 pixels, each with its facts.
+"""Generates pictures of two to five coloured shapes, 32 x 32 pixels, and lists the objects in them.
 
-A picture is drawn from (split, number) alone. Its shapes stand in different cells of a 3 x 3 grid, so that
-"left of" and "above" are clear, and one of them is the largest by a margin. All of a block of pictures is
-drawn at once, in numpy: the coverage of a pixel is its distance to the edge of a shape, cut to 0 and 1.
+A picture depends on (split, number) alone. Its shapes are in different cells of a 3 x 3 grid, so that "left
+of" and "above" are clear, and one shape is the largest by a margin. A block of pictures is drawn at once, in
+numpy: a pixel's coverage is 0.5 minus its signed distance to the shape's edge, clipped to 0 and 1.
 """
 
 import functools
@@ -28,20 +28,20 @@ COLOURS = {
 CLASSES = tuple(f'{colour} {shape}' for colour in COLOURS for shape in SHAPES)
 PICTURES = {'train': 50_000, 'dev': 2_000, 'test': 2_000}
 BLOCK = 500  # pictures that are drawn at once
-WINDOW = 14  # pixels on each side in which an object is drawn
-# Radii, in pixels, of a circle of an object's area: of the largest, and of the others.
+WINDOW = 14  # side of the square that an object is drawn in, in pixels
+# Radii, in pixels, of a circle of an object's area: for the largest object, and for the others.
 LARGEST, OTHERS = (3.2, 3.7), (1.6, 2.4)
 
 
 class Objects(NamedTuple):
-    """The objects of N pictures, the largest first; those beyond `count` do not exist.
+    """The objects of N pictures, the largest first; objects beyond `count` are not drawn.
 
     Attributes:
-      count: objects of a picture.
-      shape, colour: places in `SHAPES` and `COLOURS`.
-      x, y: of the middle, in pixels from the left and from the top.
-      radius: of a circle of the same area, in pixels.
-      turn: in radians.
+      count: the number of objects in a picture.
+      shape, colour: indexes into `SHAPES` and `COLOURS`.
+      x, y: the middle, in pixels from the left and from the top.
+      radius: the radius of a circle of the same area, in pixels.
+      turn: the rotation, in radians.
     """
 
     count: Int[np.ndarray, ' N']
@@ -54,7 +54,7 @@ class Objects(NamedTuple):
 
 
 class Fact(NamedTuple):
-    """One object of a picture in words and numbers; `column` and `row` are those of its cell, from 0."""
+    """One object of a picture; `column` and `row` give its cell, counted from 0."""
 
     colour: str
     shape: str
@@ -64,7 +64,7 @@ class Fact(NamedTuple):
 
 
 def draw_objects(split: str, block: int) -> Objects:
-    """The objects of a block's pictures, a function of the split and the number of the block."""
+    """Draws the objects of a block's pictures at random, as a function of split and block number."""
     rng = np.random.Generator(
         np.random.Philox(np.random.SeedSequence(_split_seed(split), spawn_key=(block,)))
     )
@@ -73,7 +73,7 @@ def draw_objects(split: str, block: int) -> Objects:
     radius = rng.uniform(*OTHERS, shape)
     radius[:, 0] = rng.uniform(*LARGEST, BLOCK)
     cell = SIZE / CELLS
-    # An object may leave the middle of its cell by what its corners leave of it.
+    # An object may move off the middle of its cell while its corners stay inside.
     room = np.maximum(cell / 2 - 1.5 * radius, 0.0)
     x = (cells % CELLS + 0.5) * cell + room * rng.uniform(-1, 1, shape)
     y = (cells // CELLS + 0.5) * cell + room * rng.uniform(-1, 1, shape)
@@ -95,7 +95,7 @@ def _split_seed(split: str) -> int:
 def draw(objects: Objects) -> UInt8[np.ndarray, 'N 32 32 3']:
     """Paints the objects of N pictures on a light background, in RGB."""
     colours = np.array(list(COLOURS.values()), np.float32)
-    # With a margin, into which the window of an object may reach.
+    # With a margin, into which an object's window may extend.
     canvas = np.full((len(objects.count), SIZE + 2 * WINDOW, SIZE + 2 * WINDOW, 3), 235, np.float32)
     for number in range(MOST):
         chosen = np.flatnonzero(number < objects.count)
@@ -112,20 +112,20 @@ def draw(objects: Objects) -> UInt8[np.ndarray, 'N 32 32 3']:
 def _coverage(
     one: Objects, columns: Int[np.ndarray, 'N P'], rows: Int[np.ndarray, 'N P']
 ) -> Float[np.ndarray, 'N P P']:
-    """The share of each pixel of a window that an object covers; of one object a picture."""
+    """The share of each window pixel that an object covers; one object per picture."""
     dx = (columns + 0.5 - one.x[:, None]).astype(np.float32)[:, None, :]
     dy = (rows + 0.5 - one.y[:, None]).astype(np.float32)[:, :, None]
     turn, r = (values.astype(np.float32)[:, None, None] for values in (one.turn, one.radius))
     u, v = dx * np.cos(turn) + dy * np.sin(turn), dy * np.cos(turn) - dx * np.sin(turn)
     distance = np.empty_like(u)
     for shape, function in enumerate((_circle, _square, _triangle, _cross)):
-        mine = one.shape == shape
-        distance[mine] = function(u[mine], v[mine], r[mine])
+        same = one.shape == shape
+        distance[same] = function(u[same], v[same], r[same])
     return np.clip(0.5 - distance, 0.0, 1.0)
 
 
-# The distance of a point to the edge of a shape with the area πr², negative inside; that of a corner is the
-# distance to the nearer side, which is enough for the coverage of a pixel.
+# Distances of points to the edge of a shape with area πr², negative inside. Beyond a corner, they are
+# distances to one side's line, which is good enough for the coverage of a pixel.
 
 
 def _circle(u, v, r):
@@ -144,7 +144,7 @@ def _triangle(u, v, r):
 
 
 def _cross(u, v, r):
-    # Two bars of the width 2w and the length 6w: area 20 w².
+    # Two bars of width 2w and length 6w: area 20 w².
     w = r * np.float32(np.sqrt(np.pi / 20))
     u, v = np.abs(u), np.abs(v)
     return np.minimum(np.maximum(u - 3 * w, v - w), np.maximum(u - w, v - 3 * w))
@@ -159,7 +159,7 @@ def pictures(split: str) -> Iterator[tuple[UInt8[np.ndarray, '32 32 3'], str]]:
 
 
 def facts(split: str, number: int) -> list[Fact]:
-    """The objects of a picture of a split, counted from 0; the largest first."""
+    """The objects of a split's picture `number`, counted from 0; the largest object first."""
     objects, i = _block_of(split, number // BLOCK), number % BLOCK
     cell = SIZE / CELLS
     return [

@@ -1,4 +1,4 @@
-"""Readers: the rows of a split from text files, TFDS, folders of pictures, idx files or generators."""
+"""Readers: the rows of a split from text files, TFDS, folders of images, idx files or generators."""
 
 import dataclasses
 import io
@@ -12,23 +12,23 @@ from transformer.data.sources import generated, images, pictures, text, tfds
 from transformer.data.sources.grammar import sentences
 from transformer.data.sources.text import Origin
 
-_SHOWN = 20  # places that a report keeps for each rule
+_SHOWN = 20  # places that a report lists per rule
 
 
 class Reader(NamedTuple):
-    """How one kind of source is read.
+    """The functions that read one kind of source.
 
     Attributes:
       gives: the types of fields that the source has.
       rows: yields the rows of a split, in order; `rows` below says more.
-      origins: the files of a split, with the number of rows that are read and the hashes of their content.
-      file_per_field: whether each file holds one field.
+      origins: a split's files, with the number of rows that are read and the hash of the content.
+      file_per_field: whether each file contains one field.
       splits: the names of the splits.
-      prepare: downloads the dataset unless it is there.
+      prepare: downloads the dataset if it is missing.
       facts: the manifest's entries about the source itself.
-      versions: of the code that generates the content, by name.
-      judge: a function that tells whether the source could have made a text; None where this is not known.
-      gaps: a function that finds gaps in a text, `(text, mark) -> gaps`; None if the source knows of none.
+      versions: the versions of generating code, by name.
+      judge: returns a function that tells whether a text is grammatical, or None.
+      gaps: returns a function that finds gaps in a text, `(text, mark) -> gaps`, or None.
       classes: the names of the source's classes, in order.
     """
 
@@ -73,12 +73,12 @@ READERS = {
 
 @dataclasses.dataclass
 class Report:
-    """How many rows of a split each rule left out, and where they were.
+    """The rows of a split that each rule dropped: how many, and where.
 
     Attributes:
-      log: receives every row that is left out, as rule, file and line between tabs.
-      counts: rows by rule.
-      first: the first 20 places by rule.
+      log: receives every dropped row, as rule, file and line separated by tabs.
+      counts: dropped rows per rule.
+      first: the first 20 places per rule.
     """
 
     log: io.TextIOBase | None = None
@@ -86,7 +86,7 @@ class Report:
     first: dict[str, list[str]] = dataclasses.field(default_factory=dict)
 
     def drop(self, rule: str, file: str, line: int) -> None:
-        """Records that `rule` left out a row."""
+        """Records that `rule` dropped a row."""
         self.counts[rule] = self.counts.get(rule, 0) + 1
         places = self.first.setdefault(rule, [])
         if len(places) < _SHOWN:
@@ -96,7 +96,7 @@ class Report:
 
 
 def check(data: Data, reading: Reading) -> None:
-    """Raises ConfigError where the source has no field of a type that the task needs."""
+    """Raises ConfigError if the source lacks a type of field that the task needs."""
     for name, field in reading.fields.items():
         kind = type(field)
         if kind not in READERS[data.source].gives:
@@ -111,13 +111,13 @@ def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[R
     """Yields the rows of a split, in order.
 
     At most `data.train_pairs` rows of the training split are read; a row with a blank text is dropped and
-    reported. The other splits keep every row, because scores are of whole test sets.
+    reported. The other splits keep every row, because scores are over whole test sets.
     """
-    found, texts = READERS[data.source].rows(data, reading, split), [*reading.texts()]
+    source_rows, texts = READERS[data.source].rows(data, reading, split), [*reading.texts()]
     if split != 'train':
-        yield from found
+        yield from source_rows
         return
-    for row in itertools.islice(found, data.train_pairs):
+    for row in itertools.islice(source_rows, data.train_pairs):
         blank = next((name for name in texts if not row.values[name].strip()), None)
         if blank:
             report.drop('empty', row.files[blank], row.line)
@@ -126,7 +126,7 @@ def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[R
 
 
 def count(data: Data, reading: Reading, split: str, lines: Sequence[int]) -> int:
-    """How many rows of a split are read, blank ones included, if its files have so many lines each."""
+    """The number of rows read from a split, blank ones included, given its files' numbers of lines."""
     number = len(lines) if data.documents == 'files' else sum(lines)
     if READERS[data.source].file_per_field:
         number //= len(reading.fields)

@@ -1,4 +1,4 @@
-"""Text files, plain or gzip: lines, whole documents, and rows of files that belong together."""
+"""Reads text files, plain or gzip: lines, whole documents, and rows of parallel files."""
 
 import gzip
 import hashlib
@@ -37,7 +37,7 @@ def lines(path: epath.Path) -> Iterator[str]:
 
 
 def whole(path: epath.Path) -> str:
-    """The text of a file as it is, without a byte order mark; raises as `lines`."""
+    """The text of a file as it is, without a byte order mark; raises as `lines` does."""
     content = b''.join(blocks(path)).removeprefix(_BOM)
     try:
         return content.decode()
@@ -65,7 +65,7 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the files of a split."""
-    found = []
+    result = []
     for entry in entries.parse(data, split):
         paths, folder = _paths(data, reading, entry, split), entries.root(data)
         of_entry = [origin(path, str(path.relative_to(folder)) + entry.suffix) for path in paths.values()]
@@ -77,8 +77,8 @@ def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
             # The last line need not end in a newline.
             counts = [len(text.removesuffix('\n').split('\n')) * bool(text) for text in row.values.values()]
             of_entry = [one._replace(lines=lines) for one, lines in zip(of_entry, counts, strict=True)]
-        found += of_entry
-    return found
+        result += of_entry
+    return result
 
 
 def _paths(data: Data, reading: Reading, entry: Entry, split: str) -> dict[str, epath.Path]:

@@ -1,6 +1,6 @@
-"""TFDS datasets: reading one needs no TensorFlow, downloading one needs the extra `prepare`.
+"""Reads TFDS datasets without TensorFlow; downloading them needs the extra `prepare`.
 
-The language of a text field is the name of a feature of the dataset.
+A text field's language is the name of a feature of the dataset.
 """
 
 import importlib.util
@@ -23,7 +23,7 @@ _FETCHED = 1000  # rows that are read at once
 
 
 def prepare(data: Data, reading: Reading) -> None:
-    """Downloads and prepares the dataset unless that was done; finished downloads are used again."""
+    """Downloads and prepares the dataset unless it is prepared already; reuses finished downloads."""
     if _prepared(data) is not None:
         return
     if importlib.util.find_spec('tensorflow') is None:
@@ -39,7 +39,7 @@ def prepare(data: Data, reading: Reading) -> None:
         # The prepared copies that TFDS keeps in its bucket have another format.
         builder.download_and_prepare(download_config=download.DownloadConfig(try_download_gcs=False))
     except (
-        # What a builder raises where files are missing or do not fit together.
+        # What a builder raises if files are missing or do not fit together.
         AssertionError,
         ImportError,
         download.DownloadError,
@@ -53,12 +53,12 @@ def facts(data: Data, reading: Reading) -> dict[str, dict[str, object]]:
     """The dataset's name and version and, for a WMT set, the corpora of each split, as `dataset`."""
     builder = _open(data, reading)
     name = '/'.join(filter(None, (builder.name, builder.builder_config_name)))
-    found = {'name': name, 'version': str(builder.version)}
+    entry = {'name': name, 'version': str(builder.version)}
     # The prepared files do not name the corpora; the code that makes WMT sets does.
     subsets = getattr(tfds.builder(name, data_dir=data.dir), 'subsets', None)
     if subsets:
-        found['corpora'] = {str(split): corpora for split, corpora in subsets.items()}
-    return {'dataset': found}
+        entry['corpora'] = {str(split): corpora for split, corpora in subsets.items()}
+    return {'dataset': entry}
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
@@ -77,16 +77,16 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 
 def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
-    """Describes the files of a split, each with the rows of it that are read."""
-    found = []
+    """Describes the files of a split, each with the rows that are read from it."""
+    result = []
     for part in _open(data, reading, split).info.splits[getattr(data, split)].file_instructions:
         path, read = epath.Path(part.filename), f'[{part.skip}:{part.skip + part.take}]'
-        found.append(text.origin(path, f'{path.name}{read}')._replace(lines=part.take))
-    return found
+        result.append(text.origin(path, f'{path.name}{read}')._replace(lines=part.take))
+    return result
 
 
 def _prepared(data: Data):
-    """The builder that reads the prepared dataset, or None where it is not prepared."""
+    """The builder that reads the prepared dataset, or None if it is not prepared."""
     try:
         return tfds.core.read_only_builder.builder_from_files(data.name, data_dir=data.dir)
     except tfds.core.DatasetNotFoundError:

@@ -1,4 +1,4 @@
-"""Full attention by the fused kernel of the device: cuDNN's on a GPU, Pallas' on a TPU."""
+"""Full attention by the device's fused kernel: cuDNN's on a GPU, Pallas's on a TPU."""
 
 import jax
 import jax.numpy as jnp
@@ -8,14 +8,14 @@ from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Rows
 
-# The Pallas kernel takes rows of a multiple of this length.
+# The Pallas kernel takes row lengths that are multiples of this.
 _TPU_BLOCK = 128
 
 
 def attend(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
-    """Each query's weighted mean of the values in its segment; without bias and dropout.
+    """Each query's weighted mean of the values in its segment; ignores bias and dropout.
 
-    The TPU's kernel takes segments itself. cuDNN gets them as a mask with one bit for each query and key.
+    The TPU's kernel takes segments. cuDNN's takes a mask with an entry for each query and key.
     """
     # `config.check_platform` refuses all other devices.
     return (_cudnn if jax.default_backend() == 'gpu' else _pallas)(rows, causal=causal)

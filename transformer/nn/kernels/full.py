@@ -15,7 +15,7 @@ def weights(rows: Rows, *, causal: bool) -> Float[Array, 'B H Q K']:
 
 
 def attend(rows: Rows, *, causal: bool) -> Float[Array, 'B Q H E']:
-    """Each query's weighted mean of the values in its segment; has a reverse derivative only."""
+    """Each query's weighted mean of the values in its segment; has only a reverse-mode derivative."""
     mask = rows.mask(causal=causal)
     return _means(rows.query, rows.key, rows.value, mask, rows.bias, rows.drop)
 
@@ -27,8 +27,8 @@ def _means(query, key, value, mask, bias, drop):
 
 def _means_forward(query, key, value, mask, bias, drop):
     logits = k.attention_logits(query, key, mask, bias)
-    # Softmax as jax.nn.softmax computes it. The n² weights, in float32, are not kept: from these two numbers
-    # for each query, the backward pass computes them again in one pass over the logits.
+    # Softmax as jax.nn.softmax computes it. The n² float32 weights are not kept: the backward pass recomputes
+    # them from these two numbers per query, in one pass over the logits.
     highest = jnp.max(logits, axis=-1, keepdims=True)
     total = jnp.sum(jnp.exp(logits - highest), axis=-1, keepdims=True)
     means = k.weighted_sum(drop(jnp.exp(logits - highest) / total), value)
@@ -40,17 +40,17 @@ def _means_backward(saved, gradient):
     # Without this, the compiler sees that the logits were computed before, and keeps them.
     query, key = jax.lax.optimization_barrier((query, key))
     weights = jnp.exp(k.attention_logits(query, key, mask, bias) - highest) / total
-    of_value = jnp.einsum('BHQK,BQHE->BKHE', drop(weights).astype(value.dtype), gradient)
-    of_weights = drop(jnp.einsum('BQHE,BKHE->BHQK', gradient, value, preferred_element_type=jnp.float32))
-    # Each query's sum of weights times of_weights, without a pass over them (Dao et al. 2022, appendix B.2).
-    # In bfloat16 it has the rounding of the outputs, as FlashAttention's has.
+    d_value = jnp.einsum('BHQK,BQHE->BKHE', drop(weights).astype(value.dtype), gradient)
+    d_weights = drop(jnp.einsum('BQHE,BKHE->BHQK', gradient, value, preferred_element_type=jnp.float32))
+    # Each query's sum of weights times d_weights, without a pass over them (Dao et al. 2022, appendix B.2).
+    # In bfloat16 this sum is rounded as the outputs are, as in FlashAttention.
     sums = jnp.sum(gradient.astype(jnp.float32) * means, axis=-1).swapaxes(1, 2)[..., None]
-    of_logits = jnp.where(mask, weights * (of_weights - sums), 0.0) * query.shape[-1] ** -0.5
-    rounded = of_logits.astype(query.dtype)
-    of_query = k.weighted_sum(rounded, key)
-    of_key = jnp.einsum('BHQK,BQHC->BKHC', rounded, query)
-    of_bias = None if bias is None else of_logits.astype(bias.dtype)
-    return of_query, of_key, of_value, None, of_bias, None
+    d_logits = jnp.where(mask, weights * (d_weights - sums), 0.0) * query.shape[-1] ** -0.5
+    rounded = d_logits.astype(query.dtype)
+    d_query = k.weighted_sum(rounded, key)
+    d_key = jnp.einsum('BHQK,BQHC->BKHC', rounded, query)
+    d_bias = None if bias is None else d_logits.astype(bias.dtype)
+    return d_query, d_key, d_value, None, d_bias, None
 
 
 _means.defvjp(_means_forward, _means_backward)

@@ -1,4 +1,4 @@
-"""What an attention kernel is, and the pieces that several kernels share."""
+"""The interface of attention kernels, and the functions that several kernels share."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -11,9 +11,9 @@ from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.cache import Cache
 
-# What one layer remembers of earlier positions: caches, and arrays whose first axis R is the hypotheses.
+# One layer's record of earlier positions: caches, and arrays whose first axis R counts hypotheses.
 State = dict[str, Array | Cache]
-# Dropout of attention weights, whose last axis is the keys: multiplies each weight by its own number.
+# Dropout of attention weights, whose last axis is the keys: zeroes or scales each weight.
 # It is a jax.tree_util.Partial, so that its random key can be traced.
 Drop = Callable[[Float[Array, '...']], Float[Array, '...']]
 KEEP_ALL: Drop = jax.tree_util.Partial(lambda weights: weights)
@@ -21,7 +21,7 @@ _LOWEST = jnp.finfo(jnp.float32).min
 
 
 class Rows(NamedTuple):
-    """The inputs of attention over whole rows, or over their N blocks; `bias` is added to the logits."""
+    """The inputs of attention over whole rows, or over their N blocks; `bias` is added to QK^T."""
 
     query: Float[Array, 'B *N Q H C']
     key: Float[Array, 'B *N K H C']
@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     drop: Drop = KEEP_ALL
 
     def mask(self, *, causal: bool) -> Bool[Array, 'B 1 Q K']:
-        """Which keys a query may attend to: those of its segment, and of its past if causal."""
+        """True where a query may attend to a key: in its segment and, if causal, not to its right."""
         mask = masks.segment_mask(self.query_segments, self.key_segments)
         return masks.causal_mask(self.query.shape[1]) & mask if causal else mask
 
@@ -48,11 +48,11 @@ class Token(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """Self-attention over whole rows, the same step by step, and as a picture.
+    """Self-attention over whole rows, step by step, and as a matrix of weights.
 
-    A query attends to keys of its own segment; if causal, not to those to its right in the row. One step
-    attends to the positions 0 to `position`, and its new state includes the token. `weights` is the
-    definition, for figures and tests; it takes n x n memory.
+    A query attends to keys of its own segment and, if causal, not to keys on its right. One step attends to
+    the positions 0 to `position`, and its new state includes the token. `weights` defines the kernel for
+    figures and tests, and takes n x n memory.
     """
 
     attend: Callable  # (rows, causal=...) -> outputs [B Q H E]
@@ -80,7 +80,7 @@ def attention_logits(
     mask: Bool[Array, '#B 1 #Q K'],
     bias: Float[Array, 'B H Q K'] | None = None,
 ) -> Float[Array, 'B H Q K']:
-    """(QK^T + bias) / sqrt(d_k), in float32; its lowest number where `mask` is False."""
+    """(QK^T + bias) / sqrt(d_k), in float32; float32's lowest number where `mask` is False."""
     logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=jnp.float32)
     if bias is not None:
         logits = logits + bias
@@ -88,7 +88,7 @@ def attention_logits(
 
 
 def masked_softmax(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Float[Array, '...']:
-    """Softmax over the last axis where `mask` is True; uniform if it is nowhere True."""
+    """Softmax over the last axis where `mask` is True; uniform if `mask` is nowhere True."""
     # XLA for CPUs adds a mask faster than it selects by one.
     return jax.nn.softmax(logits + jnp.where(mask, 0.0, _LOWEST), axis=-1)
 
@@ -96,7 +96,7 @@ def masked_softmax(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Flo
 def weighted_sum(
     weights: Float[Array, '*B H Q K'], value: Float[Array, '*B K H E']
 ) -> Float[Array, '*B Q H E']:
-    """Sums the values by the weights of each query."""
+    """Sums the values, weighted by each query's weights."""
     # jnp.einsum would multiply the other way round, for which XLA transposes the weights (CPU only).
     rows = tuple(range(value.ndim - 3))
     first, second, third = range(value.ndim - 3, value.ndim)
@@ -105,7 +105,7 @@ def weighted_sum(
 
 
 def empty_cache(model: Model, rows: int, length: int) -> State:
-    """Makes room for keys and values of `length` positions, and for the writer of what a row reads there."""
+    """Returns an empty cache of `length` positions, and the writer of the entry that each row reads there."""
     dtype = jnp.dtype(model.dtype)
     key = jnp.zeros((rows, model.h, model.d_k, length), dtype)
     value = jnp.zeros((rows, model.h, length, model.d_v), dtype)
@@ -118,9 +118,9 @@ def add_to_cache(state: State, place: Int[Array, 'R'], token: Token) -> State:
     sentences = keys.shape[0]
     width = place.shape[0] // sentences
     together = lambda x: x.reshape(sentences, width, *x.shape[1:])
-    sentence, own = jnp.arange(sentences)[:, None], together(place * width + row % width)
-    keys = keys.at[sentence, :, :, own].set(together(token.key)[:, :, 0])
-    values = values.at[sentence, :, own].set(together(token.value)[:, :, 0])
+    sentence, places = jnp.arange(sentences)[:, None], together(place * width + row % width)
+    keys = keys.at[sentence, :, :, places].set(together(token.key)[:, :, 0])
+    values = values.at[sentence, :, places].set(together(token.value)[:, :, 0])
     return {'cache': Cache(keys, values), 'writers': state['writers'].at[row, place].set(row % width)}
 
 
@@ -132,8 +132,8 @@ def over_cache(
 ) -> Float[Array, 'R 1 H E']:
     """Attends to the places of a cache where `mask` is True.
 
-    The hypotheses of a sentence are the queries of one attention to everything that any of them wrote. At
-    each position, a query sees only the key of the hypothesis that it descends from.
+    A sentence's hypotheses are queries of one attention to everything that any of them wrote. At each
+    position, a query sees only the key written by the hypothesis that it descends from.
     """
     key, value = state['cache']
     sentences, heads, places, features = value.shape
@@ -155,13 +155,13 @@ def blocks_of(rows: Rows, size: int) -> Rows:
 
 
 def places_apart(rows: Rows) -> Int[Array, 'T T']:
-    """How far left of each position every position of a row is."""
+    """Returns q - k for each query place q and key place k of a row."""
     place = jnp.arange(rows.query.shape[1])
     return place[:, None] - place[None, :]
 
 
 def into_blocks(x: Array, size: int) -> Array:
-    """Cuts x [B T ...] into blocks [B N size ...] of positions; the last one is filled up with zeros."""
+    """Cuts x [B T ...] into blocks [B N size ...] of positions; the last block is padded with zeros."""
     missing = -x.shape[1] % size
     padded = jnp.pad(x, ((0, 0), (0, missing)) + ((0, 0),) * (x.ndim - 2))
     return padded.reshape(x.shape[0], -1, size, *x.shape[2:])
@@ -175,9 +175,9 @@ def out_of_blocks(blocks: Array, length: int) -> Array:
 def with_neighbours(blocks: Array, *, causal: bool) -> Array:
     """Joins every block to the one before it and, unless causal, the one after it.
 
-    The result is [B N 2·size or 3·size ...]. Beyond the ends of a row are zeros.
+    The result is [B N 2·size or 3·size ...], with zeros beyond the ends of a row.
     """
-    nothing = jnp.zeros_like(blocks[:, :1])
-    before = jnp.concatenate([nothing, blocks[:, :-1]], axis=1)
-    after = [] if causal else [jnp.concatenate([blocks[:, 1:], nothing], axis=1)]
+    zeros = jnp.zeros_like(blocks[:, :1])
+    before = jnp.concatenate([zeros, blocks[:, :-1]], axis=1)
+    after = [] if causal else [jnp.concatenate([blocks[:, 1:], zeros], axis=1)]
     return jnp.concatenate([before, blocks, *after], axis=2)

@@ -1,6 +1,6 @@
 """Linear attention (Katharopoulos et al. 2020): phi(q)·phi(k) instead of exp(q·k), phi(x) = elu(x) + 1.
 
-Sums over keys can then be kept as a matrix [C E] a head, so that the cost is n·d_k·d_v.
+Sums over keys then fit in one matrix [C E] per head, so the cost is n·d_k·d_v.
 """
 
 import functools
@@ -31,7 +31,7 @@ def weights(rows: Rows, *, causal: bool) -> Float[Array, 'B H Q K']:
 
 
 def attend(rows: Rows, *, causal: bool, chunk: int) -> Float[Array, 'B T H E']:
-    """Scans chunks from left to right and, unless causal, again from right to left; no bias, no dropout."""
+    """Scans chunks from left to right and, unless causal, from right to left; ignores bias and dropout."""
     inputs = feature(rows.query), feature(rows.key), rows.value.astype(jnp.float32), rows.key_segments
     total, norm = _prefix_sums(*inputs, chunk, strict=False)
     if not causal:
@@ -49,25 +49,25 @@ def _prefix_sums(
     *,
     strict: bool,
 ) -> tuple[Float[Array, 'B T H E'], Float[Array, 'B T H']]:
-    """Sums over j <= i (j < i if strict) of i's segment of (q_i·k_j) v_j, and of q_i·k_j.
+    """Sums (q_i·k_j) v_j, and q_i·k_j, over all j <= i (j < i if strict) in i's segment.
 
-    A chunk is quadratic within itself. Of everything before it, only the sums over the segment of its first
-    position matter, because segments are contiguous.
+    The cost is quadratic within a chunk. Of everything before the chunk, only the sums over the segment of
+    its first position matter, because segments are contiguous.
     """
     length = query.shape[1]
     blocks = [jnp.moveaxis(k.into_blocks(x, min(chunk, length)), 1, 0) for x in (query, key, value, segments)]
     place = jnp.arange(blocks[0].shape[2])
     earlier = place[:, None] > place[None, :] if strict else place[:, None] >= place[None, :]
 
-    def one(before, block):
+    def add_chunk(before, block):
         q, key, value, segment = block
         matrix, vector, carried = before
         mask = masks.segment_mask(segment, segment)[:, 0] & earlier[None]
         inner = jnp.where(mask[:, None], jnp.einsum('BQHC,BKHC->BHQK', q, key), 0.0)
-        # The sums that are carried belong to one segment.
-        mine = jnp.where((segment == carried[:, None])[:, :, None, None], q, 0.0)
-        total = jnp.einsum('BHQK,BKHE->BQHE', inner, value) + jnp.einsum('BQHC,BHCE->BQHE', mine, matrix)
-        norm = inner.sum(axis=-1).swapaxes(1, 2) + jnp.einsum('BQHC,BHC->BQH', mine, vector)
+        # The carried sums belong to one segment.
+        same = jnp.where((segment == carried[:, None])[:, :, None, None], q, 0.0)
+        total = jnp.einsum('BHQK,BKHE->BQHE', inner, value) + jnp.einsum('BQHC,BHCE->BQHE', same, matrix)
+        norm = inner.sum(axis=-1).swapaxes(1, 2) + jnp.einsum('BQHC,BHC->BQH', same, vector)
         last = segment[:, -1]
         continues = ((last == carried) & (last > 0))[:, None, None]
         added = jnp.where(((segment == last[:, None]) & (last > 0)[:, None])[:, :, None, None], key, 0.0)
@@ -77,7 +77,7 @@ def _prefix_sums(
 
     rows, _, heads, c = query.shape
     sums = jnp.zeros((rows, heads, c, value.shape[-1])), jnp.zeros((rows, heads, c))
-    totals, norms = jax.lax.scan(one, (*sums, jnp.zeros(rows, segments.dtype)), tuple(blocks))[1]
+    totals, norms = jax.lax.scan(add_chunk, (*sums, jnp.zeros(rows, segments.dtype)), tuple(blocks))[1]
     return tuple(k.out_of_blocks(jnp.moveaxis(x, 0, 1), length) for x in (totals, norms))
 
 
@@ -91,15 +91,15 @@ def empty(model: Model, rows: int, length: int) -> State:
 
 
 def attend_one(token: Token, state: State) -> tuple[Float[Array, 'R 1 H E'], State]:
-    """Adds the token's key and value to the sums, then reads them."""
-    mine, q, value = feature(token.key)[:, 0], feature(token.query)[:, 0], token.value
-    added = jnp.einsum('BHC,BHE->BHCE', mine, value[:, 0].astype(jnp.float32))
-    state = {'matrix': state['matrix'] + added, 'vector': state['vector'] + mine}
-    total = jnp.einsum('BHC,BHCE->BHE', q, state['matrix'])
-    norm = jnp.einsum('BHC,BHC->BH', q, state['vector'])
+    """Adds the token's key and value to the sums, then applies them to its query."""
+    key, query, value = feature(token.key)[:, 0], feature(token.query)[:, 0], token.value
+    added = jnp.einsum('BHC,BHE->BHCE', key, value[:, 0].astype(jnp.float32))
+    state = {'matrix': state['matrix'] + added, 'vector': state['vector'] + key}
+    total = jnp.einsum('BHC,BHCE->BHE', query, state['matrix'])
+    norm = jnp.einsum('BHC,BHC->BH', query, state['vector'])
     return (total / jnp.where(norm > 0, norm, 1.0)[..., None]).astype(value.dtype)[:, None], state
 
 
 def kernel(model: Model) -> Kernel:
-    """Linear attention by a model's options."""
+    """Linear attention with a model's options."""
     return Kernel(functools.partial(attend, chunk=model.attention_chunk), empty, attend_one, weights)

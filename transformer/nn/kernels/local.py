@@ -21,7 +21,7 @@ def weights(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B H Q K']
 def near_logits(
     blocks: Rows, *, causal: bool, window: int
 ) -> tuple[Float[Array, 'B N H Q K'], Bool[Array, 'B N 1 Q K']]:
-    """Returns logits of each block's queries with keys of it and its neighbours, and a mask by distance."""
+    """Returns the logits of each block's queries with its and its neighbours' keys, and their mask."""
     query, size = blocks.query, blocks.query.shape[2]
     around = k.with_neighbours(blocks.key, causal=causal)
     logits = jnp.einsum('BNQHC,BNKHC->BNHQK', query, around, preferred_element_type=jnp.float32)
@@ -46,20 +46,20 @@ def attend(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B T H E']:
 
 
 def empty(model: Model, rows: int, length: int) -> State:
-    """Makes room for the last `attention_window` positions and the present one."""
+    """Returns an empty cache for the last `attention_window` positions and the present one."""
     return k.empty_cache(model, rows, min(length, model.attention_window + 1))
 
 
 def attend_one(token: Token, state: State) -> tuple[Float[Array, 'R 1 H E'], State]:
-    """Overwrites the oldest position of the state, then attends to all positions in it."""
-    room = state['writers'].shape[1]
-    state = k.add_to_cache(state, token.position % room, token)
+    """Overwrites the oldest position in the state, then attends to all positions in the state."""
+    size = state['writers'].shape[1]
+    state = k.add_to_cache(state, token.position % size, token)
     # Places fill up from the left; once the first is overwritten, all are in use.
-    return k.over_cache(token.query, state, masks.prefix_mask(token.position, room)), state
+    return k.over_cache(token.query, state, masks.prefix_mask(token.position, size)), state
 
 
 def kernel(model: Model) -> Kernel:
-    """Local attention by a model's options."""
+    """Local attention with a model's options."""
     window = {'window': model.attention_window}
     return Kernel(
         functools.partial(attend, **window), empty, attend_one, functools.partial(weights, **window)

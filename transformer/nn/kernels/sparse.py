@@ -1,4 +1,4 @@
-"""Strided attention (Child et al. 2019): the last `stride` keys, and every stride-th one: cost n·sqrt(n)."""
+"""Strided attention (Child et al. 2019) to near keys and every s-th key: cost n·(s + n/s) instead of n²."""
 
 import functools
 
@@ -11,22 +11,22 @@ from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
 
 
-def reached(distance: Int[Array, '...'], stride: int) -> Bool[Array, '...']:
-    """Whether a key at this distance is attended to: it is near, or a multiple of the stride away.
+def is_visible(distance: Int[Array, '...'], stride: int) -> Bool[Array, '...']:
+    """Whether a key at this distance is visible: nearer than the stride, or a multiple of the stride away.
 
-    All heads have both kinds of keys, in one softmax (their eq. 7, "merged heads").
+    Each head attends to both kinds of keys in one softmax ("merged heads", Child et al. 2019, eq. 7).
     """
     return (jnp.abs(distance) < stride) | (distance % stride == 0)
 
 
 def weights(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B H Q K']:
-    """Softmax over the keys of a query's segment that are reached."""
-    far = reached(k.places_apart(rows), stride)[None, None]
-    return k.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & far, rows.bias)
+    """Softmax over the visible keys of a query's segment."""
+    visible = is_visible(k.places_apart(rows), stride)[None, None]
+    return k.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & visible, rows.bias)
 
 
 def attend(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
-    """Cuts rows into blocks of `stride`: near keys are in a block or beside it, far ones in all others."""
+    """Cuts rows into blocks of `stride`; far keys are at the query's place in the other blocks."""
     length = rows.query.shape[1]
     if stride >= length:
         return full.attend(rows, causal=causal)
@@ -43,7 +43,7 @@ def attend(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
 
 
 def _far_logits(blocks: Rows, *, causal: bool) -> tuple[Float[Array, 'B N H Q M'], Bool[Array, 'B N 1 Q M']]:
-    """Returns logits of each query with the keys at its place in all M = N blocks, and a mask of the rest."""
+    """Returns the logits of each query with the keys at its place in all M = N blocks, and their mask."""
     query, key = blocks.query, blocks.key
     logits = jnp.einsum('BNQHC,BMQHC->BNHQM', query, key, preferred_element_type=jnp.float32)
     block = jnp.arange(query.shape[1])
@@ -55,15 +55,15 @@ def _far_logits(blocks: Rows, *, causal: bool) -> tuple[Float[Array, 'B N H Q M'
 
 
 def attend_one(token: Token, state: State, *, stride: int) -> tuple[Float[Array, 'R 1 H E'], State]:
-    """Adds the token to the state, then attends to the keys in it that are reached."""
+    """Adds the token to the state, then attends to the state's visible keys."""
     state = k.add_to_cache(state, token.position, token)
     distance = token.position[:, None] - jnp.arange(state['writers'].shape[1])[None, :]
-    mask = ((distance >= 0) & reached(distance, stride))[:, None, None, :]
+    mask = ((distance >= 0) & is_visible(distance, stride))[:, None, None, :]
     return k.over_cache(token.query, state, mask), state
 
 
 def kernel(model: Model) -> Kernel:
-    """Strided attention by a model's options."""
+    """Strided attention with a model's options."""
     stride = {'stride': model.attention_stride}
     return Kernel(
         functools.partial(attend, **stride),

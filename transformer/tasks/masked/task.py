@@ -1,5 +1,8 @@
 """Masked language modelling with an encoder: data, loss and scores."""
 
+import functools
+import itertools
+
 from etils import epath
 from jaxtyping import Array
 
@@ -67,16 +70,19 @@ def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list
 
     Forms of several pieces are ignored, and so are gaps whose right form has several pieces.
     """
-    data, encode = trained.config.data, trained.codec.encode
+    data = trained.config.data
     find = reader.READERS[data.source].gaps(reading(data))
-    gaps = [gap for text in dataset.texts(split)['text'] for gap in find(text, GAP)] if find else []
+    if find is None:
+        return []
     # A form is a whole word, so it has the same pieces alone as in the text.
-    pieces = {form: encode(form)[:-1] for gap in gaps for form in gap.forms}
-    gaps = [gap for gap in gaps if len(pieces[gap.right]) == 1][:most]
+    pieces = functools.cache(lambda form: trained.codec.encode(form)[:-1])
+    texts = dataset.texts(split)['text']
+    usable = (gap for text in texts for gap in find(text, GAP) if len(pieces(gap.right)) == 1)
+    gaps = list(itertools.islice(usable, most))
 
     def likeliest(number: int, logp) -> str:
-        forms = [form for form in gaps[number].forms if len(pieces[form]) == 1]
-        return max(forms, key=lambda form: logp[pieces[form][0]])
+        forms = [form for form in gaps[number].forms if len(pieces(form)) == 1]
+        return max(forms, key=lambda form: logp[pieces(form)[0]])
 
     rows = [gapped(trained, gap.text) for gap in gaps]
     forms = predictions(trained, rows, likeliest, lambda count: None, range(len(rows)))

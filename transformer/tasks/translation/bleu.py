@@ -165,7 +165,7 @@ def significance(
 
     Returns:
       For each of `others`: its difference from the baseline, and p, the probability that the choice of
-      sentences alone makes so large a difference (1 for equal scores).
+      sentences alone makes so large a difference in either direction (1 for equal scores).
     """
     from sacrebleu.significance import PairedTest
 
@@ -181,9 +181,9 @@ def significance(
     against = [change(line) for line in references]
     _, columns = PairedTest(systems, {score: metric}, [against], test_type='bs', n_samples=RESAMPLES)()
     ((first, *results),) = (column for name, column in columns.items() if name != 'System')
-    # sacreBLEU counts the resamples with a larger difference: for equal outputs its p would be 1/1001.
+    # The p of sacreBLEU is one-tailed, so it is doubled; for equal outputs it would be 1/1001.
     differences = [float(result.score - first.score) for result in results]
-    return [(d, float(r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
+    return [(d, min(1.0, 2 * r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[float, float]:
@@ -248,5 +248,6 @@ def _score(
     interval = None
     if 'confidence_mean' in content:
         middle, half = content['confidence_mean'], content['confidence_var']
-        interval = [round(middle - half, 4), round(middle + half, 4)]
+        # sacreBLEU's interval is symmetric about the mean, and may exceed the range of scores.
+        interval = [round(max(middle - half, 0.0), 4), round(min(middle + half, 100.0), 4)]
     return {'score': result.score, 'interval': interval, 'signature': signature}

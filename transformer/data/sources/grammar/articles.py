@@ -1,4 +1,4 @@
-"""Gaps in German sentences: articles of which the sentence allows one form only."""
+"""Finds articles in German sentences of which only one form is grammatical."""
 
 import re
 
@@ -13,12 +13,12 @@ ARTICLES = (
 
 
 def article_gaps(text: str, mark: str) -> list[Gap]:
-    """The articles of a grammatical sentence whose other forms would make it ungrammatical.
+    """Gaps at the articles of a grammatical sentence whose other forms would make it ungrammatical.
 
-    Gender and case are then decided by the other words.
+    The other words then determine gender and case.
 
     Args:
-      mark: what stands in the place of the article.
+      mark: the text in the article's place.
     """
     gaps = []
     for word in re.finditer(r'\w+', text):

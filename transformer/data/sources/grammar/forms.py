@@ -1,4 +1,4 @@
-"""Tables from German word forms back to what they can be, all built by inflecting the lexicon."""
+"""Tables from German word forms to their possible readings, built by inflecting the lexicon."""
 
 from transformer.data.sources.grammar import lexicon
 from transformer.data.sources.grammar.inflection import (
@@ -101,8 +101,8 @@ DETERMINER_FORMS = _determiners()
 ADJECTIVE_FORMS = _adjectives()
 PREDICATIVES = {adjective.german: adjective for adjective in ADJECTIVES.values()}
 DEGREES = {word: degree for degree, word in lexicon.DEGREES.items() if word}
-# Pronouns by nominative, which has several readings ('sie'), and by form and case. All pronouns of one object
-# form are worded alike, so that one of them is enough.
+# Pronouns by nominative, which has several readings ('sie'), and by form and case. Pronouns with the same
+# object form are worded alike, so one of them is enough.
 SUBJECT_PRONOUNS = _subject_pronouns()
 OBJECT_PRONOUNS = _object_pronouns()
 # Verbs by finite form and tense: without their prefixes ('steht ... auf') and with them ('aufsteht').
@@ -121,7 +121,7 @@ CONJUNCTIONS = {
 
 
 def english_determiner(word: str, case: str, noun: Noun, plural: bool) -> str | None:
-    """The English of a determiner, or of none (''), before a noun; None where it cannot stand there."""
+    """The English of a German determiner ('' for none) before a noun; None if it cannot precede the noun."""
     mass = 'mass' in noun.classes
     if not word:
         return 'a' if plural else '' if mass else None

@@ -168,7 +168,7 @@ def german_adjective(adjective: Adjective, determiner: str, case: str, gender: s
 
 
 def german_noun(noun: Noun, case: str, plural: bool = False) -> str:
-    """A noun in a case: weak masculine nouns and dative plurals take an ending, too."""
+    """A noun in a case; not only genitives, but also weak masculine nouns and dative plurals have endings."""
     if plural:
         dative = case == 'dative' and noun.plural[-1] not in 'ns'
         return noun.plural + 'n' * dative

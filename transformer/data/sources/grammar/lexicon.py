@@ -294,7 +294,7 @@ during_the_break während_der_Pause past,present
 after_the_meal nach_dem_Essen past,present
 """
 
-# English | German preposition (all with the dative) | classes of what follows.
+# English | German preposition (all with the dative) | classes of the noun that follows.
 PLACES = """
 in in place
 on auf ground
@@ -341,7 +341,7 @@ DETERMINERS = {
 
 # What 'it' refers to: subject class, verb, + or - (negated), object class, conjunction, degrees | adjectives
 # that describe the subject | adjectives that describe the object. An adjective describes the same side in
-# every scene; otherwise a small model would see too few examples of each rule.
+# every scene; else a small model would see too few examples of each rule.
 SCENES = """
 animal überqueren - way because too | müde faul scheu | breit gefährlich dunkel
 animal fressen - food because too | müde nervös scheu | heiß hart trocken

@@ -20,7 +20,7 @@ from transformer.data.sources.grammar.inflection import (
 )
 from transformer.data.sources.grammar.syntax import NounPhrase
 
-# To keep the vocabulary small, only a few words occur in all their forms: these verbs occur also in the
+# To keep the vocabulary small, only a few words occur in all their forms: these verbs also occur in the
 # present and with 'I', 'you' and 'we', and nouns of these classes also in the plural.
 EVERYDAY = ('sehen', 'hören', 'suchen', 'kaufen', 'haben', 'helfen', 'schlafen', 'warten auf')
 COUNTED = ('person', 'pet', 'piece')
@@ -43,10 +43,10 @@ def choose(rng: random.Random, options: Sequence[T]) -> T:
     return options[rng.randrange(len(options))]
 
 
-def _some_noun(rng: random.Random, classes: Sequence[str], taken: list[Noun]) -> Noun:
-    """Returns a noun that is not in `taken`, the nouns of the sentence so far, and adds it to them."""
-    noun = choose(rng, [noun for noun in nouns_of(tuple(classes)) if noun not in taken])
-    taken.append(noun)
+def _some_noun(rng: random.Random, classes: Sequence[str], nouns: list[Noun]) -> Noun:
+    """Returns a noun that is not in `nouns`, the sentence's nouns so far, and adds it to them."""
+    noun = choose(rng, [noun for noun in nouns_of(tuple(classes)) if noun not in nouns])
+    nouns.append(noun)
     return noun
 
 
@@ -63,11 +63,11 @@ def adjectives_of(noun: Noun) -> tuple[Adjective, ...]:
 def noun_phrase(
     rng: random.Random,
     classes: Sequence[str],
-    taken: list[Noun],
+    nouns: list[Noun],
     determiners: Sequence[str] = USUAL_DETERMINERS,
 ) -> NounPhrase:
     """Returns a random noun phrase with a determiner and perhaps an adjective or a possessor."""
-    noun = _some_noun(rng, classes, taken)
+    noun = _some_noun(rng, classes, nouns)
     plural = bool(set(COUNTED) & set(noun.classes)) and rng.random() < 0.22
     determiner = choose(rng, determiners)
     if 'mass' in noun.classes and determiner in ('a', 'every'):
@@ -81,34 +81,34 @@ def noun_phrase(
     adjective = choose(rng, adjectives) if adjectives and rng.random() < 0.3 else None
     possessor = None
     if determiner == 'the' and 'person' not in noun.classes and rng.random() < 0.08:
-        possessor = NounPhrase(_some_noun(rng, ['person'], taken))
+        possessor = NounPhrase(_some_noun(rng, ['person'], nouns))
     return NounPhrase(noun, determiner, plural, adjective, possessor)
 
 
-def subject_phrase(rng: random.Random, verb: Verb, tense: str, taken: list[Noun]) -> NounPhrase | Pronoun:
+def subject_phrase(rng: random.Random, verb: Verb, tense: str, nouns: list[Noun]) -> NounPhrase | Pronoun:
     """Returns a random subject for a verb."""
     if 'person' in verb.subjects and rng.random() < 0.2:
         names = ['he', 'she', 'they'] + ['I', 'we'] * (verb in EVERYDAY_VERBS)
         names += ['you'] * (verb in EVERYDAY_VERBS and tense == 'present')
         return PRONOUNS[choose(rng, names)]
-    return noun_phrase(rng, verb.subjects, taken, SUBJECT_DETERMINERS)
+    return noun_phrase(rng, verb.subjects, nouns, SUBJECT_DETERMINERS)
 
 
 def object_phrase(
-    rng: random.Random, classes: Sequence[str], subject: NounPhrase | Pronoun, taken: list[Noun]
+    rng: random.Random, classes: Sequence[str], subject: NounPhrase | Pronoun, nouns: list[Noun]
 ) -> NounPhrase | Pronoun:
     """Returns a random object from these noun classes."""
     if 'person' in classes and rng.random() < 0.15:
         # 'I saw us' is odd, and 'he saw him' leaves open whether 'he' and 'him' are one person.
         person = subject.person if isinstance(subject, Pronoun) else 0
         return choose(rng, [other for other in PRONOUNS.values() if other.person != person])
-    return noun_phrase(rng, classes, taken)
+    return noun_phrase(rng, classes, nouns)
 
 
-def place_phrase(rng: random.Random, taken: list[Noun]) -> tuple[str, NounPhrase]:
+def place_phrase(rng: random.Random, nouns: list[Noun]) -> tuple[str, NounPhrase]:
     """Returns a random English preposition of place and the noun phrase that follows it."""
     preposition = choose(rng, ['in', 'in', *PLACES])
-    return preposition, noun_phrase(rng, PLACES[preposition][1], taken, ('the', 'the', 'a', 'my'))
+    return preposition, noun_phrase(rng, PLACES[preposition][1], nouns, ('the', 'the', 'a', 'my'))
 
 
 def time_adverbial(rng: random.Random, tense: str) -> str:
@@ -117,7 +117,7 @@ def time_adverbial(rng: random.Random, tense: str) -> str:
 
 
 def predicate(rng: random.Random, phrase: NounPhrase) -> tuple[str, Adjective]:
-    """Returns a degree and an adjective that neither repeats nor contradicts the one in the phrase."""
+    """Returns a degree and an adjective that neither repeats nor contradicts the phrase's adjective."""
     own = phrase.adjective.english if phrase.adjective else ''
     excluded = {own, *(word for group in OPPOSITES if own in group for word in group)}
     adjective = choose(

@@ -1,24 +1,23 @@
-"""Reads German sentences: is there a syntax tree that the grammar words in this way?
+"""Parses German sentences: a sentence is grammatical if a syntax tree of the grammar has this wording.
 
-A recursive descent over the words proposes trees, and `syntax.german` has the last word: a sentence is
-grammatical if the German of a proposed tree is the text, character by character. Agreement, case, verb
-position, the order of the middle field, 'kein', contractions, commas and capitals are therefore those of the
-generator. What counts as grammar beyond that:
+A recursive descent over the words proposes trees, and `syntax.german` decides: the German of a proposed tree
+must equal the text, character by character. Agreement, case, verb position, the order of the middle field,
+'kein', contractions, commas and capitals are therefore the generator's. The grammar's other rules:
 
 - A verb takes what its row in `lexicon.VERBS` names, in that case and with that preposition: all its objects,
-  a predicate adjective with 'sein', a dass-clause with 'wissen'. A place stands only with verbs that name it;
-  'wohnen', 'sitzen' and 'stehen' need it, the others do not.
-- Clauses that a conjunction joins stand in one tense; a relative clause has its own. Adverbials of time and
-  conjunctions ('als', 'wenn') are those of the tense.
-- Plurals may have no determiner. In the singular only mass nouns may, and they take no 'ein' and no 'jeder'.
+  a predicate adjective with 'sein', a dass-clause with 'wissen'. A place occurs only with verbs whose row
+  names one; 'wohnen', 'sitzen' and 'stehen' need it, the others do not.
+- Clauses joined by a conjunction have one tense; a relative clause has its own. Adverbials of time and
+  conjunctions ('als', 'wenn') fit the tense.
+- Plurals may lack a determiner. In the singular only mass nouns may; they never take 'ein' or 'jeder'.
   A possessor has a determiner and no possessor of its own.
 - A clause is negated at most once, by 'nicht' or by 'kein'.
 - Relative clauses are not nested. 'Es' does not follow a preposition. At most one of two objects is a
-  pronoun: the trees would order two of them wrongly ('gab ihm es').
+  pronoun: the trees would order two pronouns wrongly ('gab ihm es').
 - A question begins with its main clause, and no clause with 'aber' follows it.
 
 Meaning is not judged: noun classes ('der Käse schläft'), which noun a pronoun means, what 'nicht' denies.
-Neither is length. Everything else that trees can combine is accepted, even where `sentences.py` never does:
+Neither is length. Everything else that trees can combine is accepted, even if `sentences.py` never makes it:
 any person, tense and modal of any verb, the plural of any noun that has one, a time in any clause.
 """
 
@@ -70,20 +69,20 @@ def read(text: str) -> Sentence | None:
 
 
 def is_grammatical(text: str) -> bool:
-    """Tells whether a German sentence is one that the grammar can word."""
+    """Tells whether the grammar can produce this German sentence."""
     return read(text) is not None
 
 
 class _Reader:
-    """Proposes trees for the words of a sentence whose clauses, except relative ones, stand in one tense.
+    """Proposes trees for the words of a sentence whose clauses, except relative ones, have one tense.
 
     Each method starts at the word `at` and gives every reading it finds, with the index of the next word.
-    It need not get agreement or order right, because the German of the tree will be compared with the text. A
-    clause grows as it is read: until then its subject and objects are None.
+    Methods need not check agreement or order, because the tree's German is compared with the text. A clause
+    is filled in as it is read: its subject and objects are None at first.
     """
 
     def __init__(self, words: list[str], tense: str, relatives: bool = True) -> None:
-        self.words = [*words, '', '']  # the words that follow the last one can be looked at, too
+        self.words = [*words, '', '']  # so that methods can look past the last word
         self.length = len(words)
         self.tense = tense
         self.plain_phrases = {}
@@ -110,7 +109,7 @@ class _Reader:
         if at == self.length:
             yield sentence
             return
-        # A relative clause at the end of the main clause has read the comma already.
+        # A relative clause at the end of the main clause has already read the comma.
         at += self.words[at] == ','
         conjunction, order = self._conjunction(at)
         if order == 'last':
@@ -135,7 +134,7 @@ class _Reader:
             yield from self._verb_first(start, time=time, fronted=True)
 
     def _verb_first(self, at: int, **before: object) -> Iterator[Reading]:
-        """Reads a clause from its finite verb on; what stands before the verb is given as fields."""
+        """Reads a clause from its finite verb on; `before` gives the fields of what precedes the verb."""
         form = self.words[at], self.tense
         openings = [
             (self._clause(verb), verb.german.rpartition('+')[0]) for verb in FINITE_FORMS.get(form, ())
@@ -248,8 +247,8 @@ class _Reader:
         return readings
 
     def _prepositional_pronouns(self, at: int, preposition: str, case: str) -> Iterator[tuple[int, Pronoun]]:
-        found, pronoun = self.words[at : at + 2]
-        if found == preposition and pronoun != 'es' and (pronoun, case) in OBJECT_PRONOUNS:
+        word, pronoun = self.words[at : at + 2]
+        if word == preposition and pronoun != 'es' and (pronoun, case) in OBJECT_PRONOUNS:
             yield at + 2, OBJECT_PRONOUNS[pronoun, case]
 
     def _prepositional_phrases(
@@ -281,7 +280,7 @@ class _Reader:
         return [(at + 1, clause._replace(predicate=(degree, adjective)))] if adjective else []
 
     def _noun_phrases(self, at: int, case: str, article: str = '') -> Iterator[tuple[int, NounPhrase]]:
-        """Reads a noun phrase; the article of a contraction is given."""
+        """Reads a noun phrase, whose `article` is given if a contraction contained it."""
         for end, phrase in self._possessed(at, case, article):
             yield end, phrase
             if self.inner and self.words[end] == ',':
@@ -315,7 +314,7 @@ class _Reader:
                 yield at + 1, NounPhrase(noun, english, plural, adjective)
 
     def _relatives(self, at: int, phrase: NounPhrase) -> Iterator[tuple[int, Relative]]:
-        """Reads a relative clause and the comma that closes it; the end of a sentence has none."""
+        """Reads a relative clause and its closing comma, which is absent at the end of a sentence."""
         head = NounPhrase(phrase.noun, plural=phrase.plural)
         for start, case, preposition in self._relative_pronouns(at, 'p' if head.plural else head.noun.gender):
             for reader in self.inner:
@@ -344,7 +343,7 @@ class _Reader:
 def _gaps(
     clause: Clause, head: NounPhrase, case: str, preposition: str
 ) -> Iterator[tuple[str | int, Clause]]:
-    """What the relative pronoun can stand for: yields the gap, and the clause with the head in it."""
+    """Yields each gap that the relative pronoun can fill, and the clause with the head in that gap."""
     if clause.verb.extra == 'that':
         return  # no dass-clause could follow
     if case == 'nominative' and not preposition:

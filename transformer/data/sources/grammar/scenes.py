@@ -12,7 +12,7 @@ BE = VERBS['sein']
 
 
 class Scene(NamedTuple):
-    """A row of `lexicon.SCENES`: an event, and which adjectives refer to which of its two nouns."""
+    """A row of `lexicon.SCENES`: an event, and the adjectives that fit each of its two nouns."""
 
     subjects: tuple[Noun, ...]
     verb: Verb
@@ -50,7 +50,7 @@ def scene_sentence(
     degree: str,
     time: str = '',
 ) -> Sentence:
-    """Words a scene: its adjective tells which of the two nouns 'it' refers to."""
+    """Puts a scene into a sentence; the adjective decides which of the two nouns 'it' refers to."""
     subject, object_ = nouns
     meant = subject if adjective in scene.subject_adjectives else object_
     main = Clause(subject, scene.verb, (object_,), negated=scene.negated, time=time, fronted=bool(time))

@@ -54,8 +54,8 @@ MINIMAL_PAIRS = 250  # of each kind
 class PronounItem(NamedTuple):
     """A sentence whose translation depends on what 'it' refers to.
 
-    `pronoun` is the correct German pronoun: 'er', 'sie' or 'es'. `kind` says how the sentence differs from
-    the other one of its pair: in one word ('word'), or by two nouns in each other's place ('swap').
+    `pronoun` is the correct German pronoun: 'er', 'sie' or 'es'. `kind` says how the two sentences of a pair
+    differ: in one word ('word'), or by swapping two nouns ('swap').
     """
 
     source: str
@@ -66,7 +66,7 @@ class PronounItem(NamedTuple):
 
 ACTIONS = [verb for verb in VERBS.values() if verb.subjects != ('-',) and verb.extra != 'that']
 THAT_VERBS = [verb for verb in VERBS.values() if verb.extra == 'that']
-# Ordered so that one can do a later one to a thing after an earlier one.
+# Ordered so that a thing can undergo a later action after an earlier one.
 HANDLING = [
     VERBS[name]
     for name in (
@@ -88,15 +88,15 @@ def _clause(
     tense: str,
     verbs: Sequence[Verb] = (),
     timed: bool = True,
-    taken: list[Noun] | None = None,
+    nouns: list[Noun] | None = None,
     subject: NounPhrase | Pronoun | None = None,
 ) -> Clause:
     """Returns a random clause without a predicate adjective."""
     verb = choose(rng, verbs or (ACTIONS if tense == 'past' else EVERYDAY_VERBS))
-    taken = [] if taken is None else taken
-    subject = subject or subject_phrase(rng, verb, tense, taken)
-    objects = tuple(object_phrase(rng, classes, subject, taken) for _, _, classes in verb.frames)
-    place = place_phrase(rng, taken) if verb.extra == 'place' else None
+    nouns = [] if nouns is None else nouns
+    subject = subject or subject_phrase(rng, verb, tense, nouns)
+    objects = tuple(object_phrase(rng, classes, subject, nouns) for _, _, classes in verb.frames)
+    place = place_phrase(rng, nouns) if verb.extra == 'place' else None
     modal = ''
     if rng.random() < 0.2 and 'person' in verb.subjects:
         # 'should' becomes the German preterite 'sollte', which after 'when' would mean 'if'.
@@ -122,14 +122,14 @@ def _with_time(rng: random.Random, clause: Clause) -> Clause:
 
 
 def _description(
-    rng: random.Random, tense: str, taken: list[Noun], subject: NounPhrase | None = None
+    rng: random.Random, tense: str, nouns: list[Noun], subject: NounPhrase | None = None
 ) -> Clause:
     """Returns a random clause with a predicate adjective: 'the dog was not very old'."""
     if subject is None:
         subject = noun_phrase(
             rng,
             ['person', 'animal', 'thing', 'owned', 'food'],
-            taken,
+            nouns,
             ('the', 'the', 'the', 'my', 'his', 'this'),
         )
     return Clause(subject, BE, tense=tense, negated=rng.random() < 0.2, predicate=predicate(rng, subject))
@@ -158,14 +158,14 @@ def _question(rng: random.Random) -> Sentence:
 def _complex(rng: random.Random) -> Sentence:
     """Returns two random clauses joined by a conjunction; a subordinate clause may come first."""
     conjunction = choose(rng, ['because', 'because', 'although', 'when', 'while', 'before', 'but'])
-    tense, taken = _tense(rng), []
+    tense, nouns = _tense(rng), []
     # 'als' is for a single event in the past: with times such as 'every day' German uses 'wenn'.
     timed = conjunction in ('because', 'although')
-    main = _clause(rng, tense, timed=timed, taken=taken)
+    main = _clause(rng, tense, timed=timed, nouns=nouns)
     if conjunction in ('because', 'although') and rng.random() < 0.5:
-        added = _description(rng, tense, taken)
+        added = _description(rng, tense, nouns)
     else:
-        added = _clause(rng, tense, timed=False, taken=taken)
+        added = _clause(rng, tense, timed=False, nouns=nouns)
         added = added._replace(subject=_affirmed(added.subject))
     added_first = conjunction != 'but' and rng.random() < 0.35
     return Sentence(main._replace(fronted=main.fronted and not added_first), conjunction, added, added_first)
@@ -173,18 +173,18 @@ def _complex(rng: random.Random) -> Sentence:
 
 def _reported(rng: random.Random) -> Sentence:
     """Returns a random sentence with a that-clause."""
-    tense, taken = _tense(rng), []
+    tense, nouns = _tense(rng), []
     verb = choose(rng, THAT_VERBS) if tense == 'past' else VERBS['wissen']
-    main = Clause(subject_phrase(rng, verb, tense, taken), verb, tense=tense)
+    main = Clause(subject_phrase(rng, verb, tense, nouns), verb, tense=tense)
     added = (
-        _description(rng, tense, taken)
+        _description(rng, tense, nouns)
         if rng.random() < 0.3
-        else _clause(rng, tense, taken=taken)._replace(fronted=False)
+        else _clause(rng, tense, nouns=nouns)._replace(fronted=False)
     )
     return Sentence(main, 'that', added)
 
 
-def _with_relative(rng: random.Random, tense: str, head: NounPhrase, taken: list[Noun]) -> NounPhrase | None:
+def _with_relative(rng: random.Random, tense: str, head: NounPhrase, nouns: list[Noun]) -> NounPhrase | None:
     """Returns the phrase with a random relative clause, or None if its noun does not fit the chosen verb."""
     verb = choose(rng, ACTIONS if tense == 'past' else EVERYDAY_VERBS)
     kinds = set(head.noun.classes)
@@ -196,7 +196,7 @@ def _with_relative(rng: random.Random, tense: str, head: NounPhrase, taken: list
     if not gaps:
         return None
     gap = choose(rng, gaps)
-    clause = _clause(rng, tense, [verb], timed=False, taken=taken, subject=head if gap == 'subject' else None)
+    clause = _clause(rng, tense, [verb], timed=False, nouns=nouns, subject=head if gap == 'subject' else None)
     if gap == 'place':
         clause = clause._replace(place=(choose(rng, places), head))
     return head._replace(relative=Relative(clause, gap))
@@ -209,7 +209,7 @@ def _is_simple(verb: Verb) -> bool:
 
 def _relative(rng: random.Random) -> Sentence:
     """Returns a random sentence with a relative clause after its subject or its object."""
-    tense, taken, phrase = _tense(rng), [], None
+    tense, nouns, phrase = _tense(rng), [], None
     at_subject = rng.random() < 0.5
     verb = choose(
         rng,
@@ -217,23 +217,23 @@ def _relative(rng: random.Random) -> Sentence:
     )
     classes = verb.subjects if at_subject else verb.frames[0][2]
     while phrase is None:
-        taken = []
-        head = noun_phrase(rng, classes, taken, ('the', 'the', 'a', 'this'))
-        phrase = _with_relative(rng, tense, head._replace(possessor=None), taken)
+        nouns = []
+        head = noun_phrase(rng, classes, nouns, ('the', 'the', 'a', 'this'))
+        phrase = _with_relative(rng, tense, head._replace(possessor=None), nouns)
     if not at_subject:
-        return Sentence(Clause(subject_phrase(rng, verb, tense, taken), verb, (phrase,), tense))
+        return Sentence(Clause(subject_phrase(rng, verb, tense, nouns), verb, (phrase,), tense))
     if rng.random() < 0.4 and adjectives_of(head.noun)[1:]:
-        return Sentence(_description(rng, tense, taken, phrase))
-    return Sentence(_clause(rng, tense, [verb], timed=False, taken=taken, subject=phrase))
+        return Sentence(_description(rng, tense, nouns, phrase))
+    return Sentence(_clause(rng, tense, [verb], timed=False, nouns=nouns, subject=phrase))
 
 
 def _one_thing(rng: random.Random) -> Sentence:
     """Returns a random sentence in which 'it' can refer to one noun only."""
-    verb, tense, taken = choose(rng, HANDLING), 'past', []
+    verb, tense, nouns = choose(rng, HANDLING), 'past', []
     # 'No woman bought the hat and threw it away' would make no sense.
-    subject = _affirmed(subject_phrase(rng, verb, tense, taken))
+    subject = _affirmed(subject_phrase(rng, verb, tense, nouns))
     kinds = [name for name in verb.frames[0][2] if name != 'person']
-    thing = noun_phrase(rng, kinds, taken)._replace(plural=False, possessor=None)
+    thing = noun_phrase(rng, kinds, nouns)._replace(plural=False, possessor=None)
     if thing.determiner == 'every':
         thing = thing._replace(determiner='the')
     it = IT[thing.noun.gender]
@@ -276,13 +276,13 @@ def _pronoun_items() -> tuple[PronounItem, ...]:
         _item(scene_sentence(SCENES[0], street, ADJECTIVES[word], 'too'), 'word')
         for word in ('müde', 'breit')
     ]
-    seen = {text for item in items for text in item[:2]}
+    known = {text for item in items for text in item[:2]}
     for kind, size in (('word', 2 * MINIMAL_PAIRS), ('swap', 4 * MINIMAL_PAIRS)):
         while len(items) < size:
             pair = [_item(sentence, kind) for sentence in minimal_pair(rng, kind)]
             texts = {text for item in pair for text in item[:2]}
-            if len(texts) == 4 and not texts & seen:
-                seen |= texts
+            if len(texts) == 4 and not texts & known:
+                known |= texts
                 items += pair
     return tuple(items)
 
@@ -290,7 +290,7 @@ def _pronoun_items() -> tuple[PronounItem, ...]:
 @functools.cache
 def _corpus() -> dict[str, tuple[tuple[str, str], ...]]:
     pronoun = tuple((item.source, item.target) for item in _pronoun_items())
-    seen = {text for pair in pronoun for text in pair}
+    known = {text for pair in pronoun for text in pair}
     rng = random.Random(SEED + 1)
     splits = {'pronoun': pronoun}
     for split in ('test', 'dev', 'train'):
@@ -298,8 +298,8 @@ def _corpus() -> dict[str, tuple[tuple[str, str], ...]]:
         while len(pairs) < SIZES[split]:
             sentence = random_sentence(rng)
             pair = english(sentence), german(sentence)
-            if not seen.intersection(pair) and len(pair[0].split()) in WORDS:
-                seen.update(pair)
+            if not known.intersection(pair) and len(pair[0].split()) in WORDS:
+                known.update(pair)
                 pairs.append(pair)
         splits[split] = tuple(pairs)
     return splits
@@ -321,7 +321,7 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
 
 
 def has_pronoun(translation: str, pronoun: str) -> bool:
-    """Tells whether a translation has this one of the pronouns 'er', 'sie' and 'es', and no other."""
+    """Tells whether `pronoun` is the only one of 'er', 'sie' and 'es' in a translation."""
     return set(re.findall(r'\b(?:er|sie|es)\b', translation.lower())) == {pronoun}
 
 

@@ -53,7 +53,7 @@ class Clause(NamedTuple):
 
 
 class Relative(NamedTuple):
-    """A relative clause; its pronoun stands for the gap: 'subject', 'place' or the index of an object."""
+    """A relative clause; its pronoun fills the gap: 'subject', 'place' or the index of an object."""
 
     clause: Clause
     gap: str | int
@@ -110,7 +110,7 @@ def is_indefinite(phrase: NounPhrase | Pronoun) -> bool:
 
 
 def _german_middle(clause: Clause, gap: str | int | None) -> tuple[list[str], list[str]]:
-    """Returns the pronouns, and the other words that come after subject and finite verb."""
+    """Returns the pronouns, and the other words that follow subject and finite verb."""
     pronouns, nouns, prepositional = [], [], []
     negated = clause.negated
     for index, (phrase, (case, preposition, _)) in enumerate(
@@ -142,9 +142,9 @@ def _agreement(subject: NounPhrase | Pronoun) -> tuple[int, bool]:
 
 
 def german_clause(clause: Clause, order: str, gap: str | int | None = None) -> list[str]:
-    """The words of a German clause whose finite verb stands 'first', 'second' or 'last'.
+    """The words of a German clause whose finite verb is 'first', 'second' or 'last'.
 
-    What the gap names is left out: its relative pronoun stands before the clause.
+    The part that `gap` names is left out: the relative pronoun before the clause replaces it.
     """
     prefix, _, base = clause.verb.german.rpartition('+')
     person = _agreement(clause.subject)
@@ -225,7 +225,7 @@ def _english_relative(relative: Relative, noun: Noun) -> list[str]:
 
 
 def _english_verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]]:
-    """Returns the auxiliary, which stands before the subject in a question, and the other verbs."""
+    """Returns the auxiliary, which precedes the subject in a question, and the other verbs."""
     verb, tense, (person, plural) = clause.verb, clause.tense, _agreement(clause.subject)
     third_singular = person == 3 and not plural
     do = 'did' if tense == 'past' else 'does' if third_singular else 'do'
@@ -236,7 +236,7 @@ def _english_verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]
         finite, *rest = [*columns[form + 3 * clause.negated].split(), verb.english]
         if rest[0] != 'to':
             return [finite], rest
-        # 'want to' and 'had to' are not auxiliaries as 'can' is: 'did she have to ...'
+        # Unlike 'can', 'want to' and 'had to' are not auxiliaries: 'did she have to ...'
         base = 'have' if finite == 'had' else 'want'
         return ([do], [base, *rest]) if question else ([], [finite, *rest])
     if verb.english == 'be':
@@ -248,7 +248,7 @@ def _english_verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]
 
 
 def english_clause(clause: Clause, question: bool = False, gap: str | int | None = None) -> list[str]:
-    """The words of an English clause, without what the gap names."""
+    """The words of an English clause, without the part that `gap` names."""
     finite, rest = _english_verbs(clause, question)
     subject = [] if gap == 'subject' else english_noun_phrase(clause.subject)
     objects = [
