@@ -1,4 +1,4 @@
-"""Masked words of the German side of the embedded grammar, for two CPU cores (BERT, Devlin et al. 2019).
+"""A masked language model of the embedded grammar's German, for two CPU cores (BERT, Devlin et al. 2019).
 
 python run.py --config=configs/bert_grammar.py
 echo "Das [MASK] überquerte die Straße." | python run.py fill --workdir=runs/bert_grammar --nbest=5

@@ -3,8 +3,8 @@
     python run.py --config=configs/conv_seq2seq.py --config.data.dir=FOLDER
 
 Convolutions of three positions and learned positions, as in the paper. Differences: four layers on each
-side, as wide as gives about the parameters of configs/multi30k.py (1.7 million); one embedding for source,
-target and softmax; label smoothing; Adam instead of weight normalisation and Nesterov's momentum. FOLDER and
+side, with about as many parameters as configs/multi30k.py (1.7 million); one embedding for source, target
+and softmax; label smoothing; Adam instead of weight normalisation and Nesterov's momentum. FOLDER and
 all data options are as in configs/multi30k.py.
 
 Reached after 4,000 updates (row `convolutional` of `--table=architectures`): 33.39 sacreBLEU on

@@ -6,9 +6,9 @@ FOLDER holds input.txt, the 1,115,394 characters of data/tinyshakespeare in
 https://github.com/karpathy/char-rnn. The last 10 % of the characters are both the development and the test
 set, as in nanoGPT.
 
-Reached: 1.454 nats per byte (2.098 bits) on the test set, windows of 128 bytes with 32 new ones in each, in
-45 minutes on two CPU cores that other work shared; 1.563 in windows side by side after 2,000 of the 5,000
-updates, 21 minutes.
+Reached: 1.454 nats per byte (2.098 bits) on the test set, in windows of 128 bytes with 32 new bytes in each,
+after 45 minutes on two CPU cores that other work shared; 1.563 in adjacent windows after 2,000 of the 5,000
+updates (21 minutes).
 """
 
 from transformer.config import config_dict

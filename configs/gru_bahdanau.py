@@ -3,10 +3,10 @@
     python run.py --config=configs/gru_bahdanau.py --config.data.dir=FOLDER
 
 One layer of gated recurrent units on each side; the encoder reads in both directions. Before each step the
-decoder compares its state with the source, and the context vector enters the step. Differences from the
-paper: the next piece is predicted from tanh(W [context; state]) instead of a maxout layer; the decoder
+decoder compares its state with the source, and the context vector is an input of the step. Differences from
+the paper: the next piece is predicted from tanh(W [context; state]) instead of a maxout layer; the decoder
 starts from the encoder's final states; dropout, label smoothing, Adam and subword pieces; and a width that
-gives about the parameters of configs/multi30k.py (1.7 million). FOLDER and all data options are as in
+gives about as many parameters as configs/multi30k.py (1.7 million). FOLDER and all data options are as in
 configs/multi30k.py.
 
 Reached after 4,000 updates (row `gru-attention` of `--table=architectures`): 33.39 sacreBLEU on

@@ -4,10 +4,10 @@
 
 FOLDER holds raw, cased text without markup: train.de, train.en, valid.de, valid.en, test.de and test.en. The
 talks are at https://wit3.fbk.eu/2014-01. prepare-iwslt14.sh of https://github.com/facebookresearch/fairseq
-makes the usual splits, but also tokenizes and lower-cases: leave that out.
+makes the usual splits, but also tokenizes and lower-cases: omit these two steps.
 
-Expected: others report BLEU 34 to 35 for this model, on tokenized, lower-cased text. For raw text there is
-no such number. One GPU is enough. Not run here.
+Expected: others report BLEU 34 to 35 for this model on tokenized, lower-cased text, and no score on raw
+text. One GPU is enough. Not run here.
 """
 
 from transformer.config import config_dict

@@ -3,10 +3,9 @@
     python run.py --config=configs/lstm_attention.py --config.data.dir=FOLDER
 
 As in the paper: the reversed source, global attention with the score "general", and input feeding.
-Differences: two layers on each side instead of four, as wide as gives about the parameters of
-configs/multi30k.py (1.7 million); label smoothing, Adam and subword pieces. FOLDER and all data options are
-as in configs/multi30k.py. With `--config.model.cell=rnn_tanh` it is a plain recurrent network with
-attention.
+Differences: two layers on each side instead of four, with about as many parameters as configs/multi30k.py
+(1.7 million); label smoothing, Adam and subword pieces. FOLDER and all data options are as in
+configs/multi30k.py. `--config.model.cell=rnn_tanh` makes it a plain recurrent network with attention.
 
 Reached after 4,000 updates (row `lstm-attention` of `--table=architectures`): 31.65 sacreBLEU on
 test_2016_flickr. Not trained for all of its 12,500 updates.

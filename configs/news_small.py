@@ -9,7 +9,7 @@ newstest2014 with all of its 3,003 lines.
 
 Reached: newstest2014 sacreBLEU 4.28, the paper's BLEU 4.57, perplexity 49.4, in 51 minutes on two shared CPU
 cores. That is 2.8 passes over the text; the dev loss was still falling. The last checkpoint alone has 4.36,
-4.59 and 48.6. A GPU has room for the paper's base model instead.
+4.59 and 48.6. On a GPU, the paper's base model fits.
 """
 
 from transformer.config import config_dict

@@ -3,7 +3,7 @@
     python run.py --config=configs/rnn_seq2seq.py --config.data.dir=FOLDER
 
 As in the paper: four LSTM layers on each side; the encoder reads the source backwards, and the decoder sees
-only its last state. Differences: a width that gives about the parameters of configs/multi30k.py
+only its last state. Differences: a width that gives about as many parameters as configs/multi30k.py
 (1.7 million), dropout, label smoothing, Adam and subword pieces. FOLDER and all data options are as in
 configs/multi30k.py.
 

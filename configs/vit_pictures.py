@@ -1,4 +1,4 @@
-"""The largest object of generated pictures, its colour and shape, for two CPU cores (ViT).
+"""Colour and shape of the largest object in generated pictures, for two CPU cores (ViT).
 
 The Vision Transformer of Dosovitskiy et al. 2021, at the size of the pictures.
 

@@ -1,8 +1,8 @@
-"""Measures the code's speed and memory on this machine, beside their aims.
+"""Measures the code's speed and memory on this machine, and prints them beside their aims.
 
     python -m experiments.benchmark COMMAND
 
-On a machine that runs other work too, the numbers are noisy.
+On a machine that also runs other work, the numbers are noisy.
 """
 
 import functools
@@ -32,7 +32,7 @@ from transformer.nn import cost as accounting
 from transformer.runs import restore
 from transformer.runs.workdir import Run
 
-# The models whose updates are timed: 64 rows of 32 tokens a side.
+# Sizes of the models whose updates are timed: 64 rows of 32 tokens per side.
 SIZES = {
     'data.pieces': 8000,
     'data.batching': 'packed',
@@ -47,7 +47,7 @@ RECURRENT = {
     'model.alignment': 'general',
     **SIZES,
 }
-# The models that are compiled for TPUs: 192 rows of 128 tokens a side.
+# Sizes of the model that is compiled for TPUs: 192 rows of 128 tokens per side.
 TPU_SIZES = {
     'data.batching': 'packed',
     'data.row_len': 128,
@@ -62,7 +62,7 @@ def _config_of_file(name: str) -> ConfigDict:
     return importlib.import_module(f'configs.{name}').get_config()
 
 
-# The models of `train`: their config, and the aim for our speed divided by PyTorch's in float32.
+# The models of `train`: their config, and the aim for our speed over PyTorch's in float32.
 MODELS = {
     'base': (functools.partial(configs.config_dict, SIZES), 2.3),
     'run': (functools.partial(_config_of_file, 'tiny'), 2.5),
@@ -73,32 +73,32 @@ MODELS = {
 
 
 def works(names: str, data: str | None) -> dict[str, tuple[Config, training.Work]]:
-    """The configs and batches of models, by name; a model without its corpus is skipped with a line.
+    """The configs and batches of models, by name; prints a line for a model without its corpus.
 
     Args:
-      names: separated by commas.
+      names: names separated by commas.
       data: the folder of Multi30k.
     """
     if unknown := [name for name in names.split(',') if name not in MODELS]:
         raise ConfigError(f'--models={unknown[0]}: choose from {", ".join(MODELS)}')
-    found = {}
+    models = {}
     for name in names.split(','):
         config = configs.resolve(MODELS[name][0]())
         if config.data.source != 'text':
-            found[name] = config, training.full_rows(config)
+            models[name] = config, training.full_rows(config)
         elif data is None:
             print(f'{name}: skipped, because --data does not name its folder')
         else:
             config = configs.replace(config, {'data.dir': data})
-            found[name] = config, training.corpus(config)
-    return found
+            models[name] = config, training.corpus(config)
+    return models
 
 
 def benchmark_train(call: Call) -> None:
-    """Times our updates, PyTorch's, and the matrix products of ours alone, in turns."""
+    """Times our updates, PyTorch's updates, and our matrix products alone, in turns."""
     flags, report = call.flags, {}
     check_output(flags.output)
-    # All corpora are read first, so that an error comes before minutes of timing.
+    # All corpora are read first, so that errors come before minutes of timing.
     for name, (config, work) in works(flags.models, flags.data).items():
         report[name] = training.measure(config, name, work, MODELS[name][1], flags.rounds, flags.updates)
         if flags.profile is not None:
@@ -109,7 +109,7 @@ def benchmark_train(call: Call) -> None:
 
 
 def benchmark_decode(call: Call) -> None:
-    """Times beam search, ours and other libraries' with the same weights, in turns."""
+    """Times our beam search and that of other libraries, with the same weights, in turns."""
     flags = call.flags
     check_output(flags.output)
     if parallel.platform() != 'cpu':
@@ -161,7 +161,7 @@ def benchmark_tpu(call: Call) -> None:
     m, (rows, length) = config.model, next(iter(updates.full_batch(config).values())).tokens.shape
     what = f'{file}, an update of {rows} x {length} tokens a side, {m.vocab_size:,} pieces, {m.dtype}'
     names = [name.strip() for name in call.flags.topology.split(',')]
-    # Every name is checked before the first minutes of compilation.
+    # All names are checked before minutes of compilation.
     topologies = {name: tpu.devices_of(name) for name in names}
     chips = {name: tpu.chip_of(name, devices[0]) for name, devices in topologies.items()}
     report = {}
@@ -190,13 +190,13 @@ COMMANDS = {
         examples=('{} data --pairs=100000',),
     ),
     'train': Command(
-        "Updates of models, beside PyTorch's (if installed) and their matrix products alone.",
+        "Updates of models, beside PyTorch's updates (if installed) and our matrix products alone.",
         benchmark_train,
         ('models', 'data', 'rounds', 'updates', 'profile', 'output'),
         examples=('{} train --models=run,grammar', '{} train --models=multi30k --data=FOLDER'),
     ),
     'decode': Command(
-        "Beam search, beside Hugging Face's and CTranslate2's (if installed).",
+        'Beam search, beside the searches of Hugging Face and CTranslate2 (if installed).',
         benchmark_decode,
         ('workdir', 'input', 'rounds', 'output'),
         examples=('{} decode', '{} decode --workdir=runs/multi30k --input=FILE'),
@@ -209,23 +209,23 @@ COMMANDS = {
     ),
 }
 FLAGS = {
-    'pairs': Flag(int, pipeline.PAIRS, 'how many pairs of sentences to generate', 'N', least=1),
+    'pairs': Flag(int, pipeline.PAIRS, 'number of sentence pairs to generate', 'N', least=1),
     'models': Flag(str, ','.join(MODELS), 'models, separated by commas', 'NAMES'),
-    'data': Flag(str, None, 'folder with the raw text of Multi30k, for its model', 'FOLDER'),
+    'data': Flag(str, None, 'folder with the raw text of Multi30k, for the model multi30k', 'FOLDER'),
     'rounds': Flag(int, 9, 'how often each side is timed', 'N', least=1),
     'updates': Flag(int, 3, 'updates (Multi30k: passes) in each timing', 'N', least=1),
     'profile': Flag(str, None, "also write a trace for TensorBoard's profiler or Perfetto", 'FOLDER'),
     'workdir': Flag(str, None, 'a trained model (default: an untrained one)', 'FOLDER'),
-    'input': Flag(str, None, 'sentences for it, one a line', 'FILE'),
+    'input': Flag(str, None, 'sentences for the trained model, one per line', 'FILE'),
     'topology': Flag(str, 'v5e:1x1', 'TPUs, separated by commas', 'NAMES'),
     'config': Flag(str, 'configs/base.py', 'config file of the model', 'FILE'),
-    'set': Flag(str, [], 'changes the config; may be repeated', 'OPTION=VALUE', many=True),
+    'set': Flag(str, [], 'change of the config; may be repeated', 'OPTION=VALUE', many=True),
     'output': Flag(str, None, 'JSON file for the numbers', 'FILE'),
 }
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs one benchmark. Returns the exit status."""
+    """Runs one benchmark and returns the exit status."""
     return run_program(argv, Program('python -m experiments.benchmark', __doc__, COMMANDS, FLAGS))
 
 

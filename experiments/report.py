@@ -1,7 +1,7 @@
 """Prints a table with the paper's numbers and ours, or a table of any runs.
 
 It reads a sweep's sweep.json and the result.json of each run. Significance over
-sentences also needs the outputs and texts of the runs, learning curves the metrics.
+sentences also needs the runs' outputs and texts; learning curves need the metrics.
 """
 
 import pathlib
@@ -66,7 +66,7 @@ def _of_runs(call: Call) -> Comparison:
 
 
 def _sweep(call: Call) -> tuple[runs.Sweep, Comparison, pathlib.Path]:
-    """The sweep that the call names, its rows, and its folder."""
+    """The sweep that a call names, the comparison of its rows, and its folder."""
     values = call.flags
     _refuse(values, ('base', 'split'), 'for a report of RUN... only; the table of a sweep decides it')
     if values.workdir is None and values.table is None:
@@ -78,14 +78,14 @@ def _sweep(call: Call) -> tuple[runs.Sweep, Comparison, pathlib.Path]:
 
 
 def _refuse(values: flags.FlagValues, names: Sequence[str], why: str) -> None:
-    """Raises ConfigError where flags are given that do not belong to this report."""
+    """Raises ConfigError if flags are given that do not belong to this report."""
     for name in names:
         if values[name].present:
             raise ConfigError(f'--{name}: {why}')
 
 
 def _sensitivity_text(call: Call) -> str:
-    """How the table's agreement with the paper changes with the options in which sweeps differ."""
+    """Shows how the table's agreement with the paper depends on the options in which sweeps differ."""
     values = call.flags
     if call.words:
         raise ConfigError('--sensitivity: for the report of a sweep only, not with RUN...')
@@ -104,8 +104,8 @@ def _sensitivity_text(call: Call) -> str:
 
 
 def _curves(comparison: Comparison) -> dict[str, list[list[tuple[int, float]]]]:
-    """The steps and losses on dev of every row's runs while they trained."""
-    # A number that was too large is null.
+    """The steps and dev losses of every row's runs, recorded during training."""
+    # An infinite loss was written as null.
     read = lambda folder: [
         (line['step'], line['dev_loss']) for line in runs.metrics(folder) if line.get('dev_loss') is not None
     ]
@@ -126,17 +126,17 @@ FORMATS: dict[str, Callable[[Sequence[Column], Sequence[str]], str] | None] = {
 }
 FLAGS = {
     'workdir': Flag(str, None, 'folder of a sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
-    'table': Flag(str, None, 'the table of the sweep; a folder with another one is refused', 'NAME'),
-    'scale': Flag(str, None, 'the scale of the sweep; a folder with another one is refused', 'NAME'),
+    'table': Flag(str, None, 'the table of the sweep; a folder with another table is refused', 'NAME'),
+    'scale': Flag(str, None, 'the scale of the sweep; a folder with another scale is refused', 'NAME'),
     'sensitivity': Flag(
         str,
         [],
-        "folder of a sweep that differs in an option: prints how the table's agreement with the paper "
-        'changes with it; can be given several times',
+        "folder of a sweep that differs in an option: prints how the option changes the table's agreement "
+        'with the paper; may be repeated',
         'FOLDER',
         many=True,
     ),
-    'base': Flag(str, None, 'the RUN that the others are compared with (default: the first)', 'RUN'),
+    'base': Flag(str, None, 'the RUN with which the others are compared (default: the first)', 'RUN'),
     'split': Flag(str, 'test', 'with RUN...: the split whose scores are compared', 'NAME'),
     'format': Flag(str, 'terminal', 'the format of the table', 'NAME', choices=tuple(FORMATS)),
     'output': Flag(str, None, 'file to write (default: standard output)', 'FILE'),
@@ -144,7 +144,7 @@ FLAGS = {
 COMMANDS = {
     '': Command(
         "Print a sweep's table, the paper's numbers beside ours; or, for work directories RUN... of any "
-        'trainings of one task, a row each with the options in which they differ.',
+        'trainings of one task, a table with a row for each and the options in which they differ.',
         print_report,
         tuple(FLAGS),
         examples=(

@@ -1,4 +1,4 @@
-"""Plans, trains and watches the rows of a table.
+"""Sweeps a table: plans, trains and watches its rows (lock: jobs/sweep.lock).
 
 python -m experiments.sweep plan --table=3 --scale=paper
 python -m experiments.sweep run --table=3 --scale=grammar --seeds=3
@@ -29,11 +29,11 @@ from transformer.config import ConfigError
 
 
 def print_plan(call: Call) -> None:
-    """Prints the costs of the rows."""
+    """Prints the cost of each row."""
     values = call.flags
     given = [name for name in ('tflops', 'time', 'topology') if values[name].value]
     if len(given) > 1:
-        raise ConfigError(f'--{given[0]} and --{given[1]}: both determine the speed; give one of them')
+        raise ConfigError(f'--{given[0]} and --{given[1]}: both set the speed; give one of them')
     if values.topology and values.memory:
         raise ConfigError(f'--memory: --topology={values.topology} prints the memory already')
     if values.topology:
@@ -55,20 +55,20 @@ def run_rows(call: Call) -> int:
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
         raise ConfigError(f'--{ignored[0]}: for SLURM only; needs --launcher=slurm')
     rows = tables.rows(_table(values), values.rows)
-    asked = tuple(itertools.product([row.name for row in rows], _seeds(values.seeds)))
+    chosen = tuple(itertools.product([row.name for row in rows], _seeds(values.seeds)))
     workdir = _workdir(values)
-    new = runs.Sweep(_table(values), _scale(values), _different(values), asked)
+    new = runs.Sweep(_table(values), _scale(values), _different(values), chosen)
     resources = _resources(values) if values.launcher == 'slurm' else {}
     runs.join(workdir, new).all_runs(workdir)
     (workdir / 'jobs').mkdir(parents=True, exist_ok=True)
     with locks.exclusive(workdir / 'jobs' / 'sweep.lock'):
         sweep = runs.join(workdir, new)
-        mine = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in asked]
-        missing = [s.run for s in mine if s.state in runs.MISSING]
-        # By seed, so that a sweep that is cut short has all rows of some seeds; the longest runs first, so
-        # that none of them runs alone at the end.
+        states = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in chosen]
+        missing = [s.run for s in states if s.state in runs.MISSING]
+        # By seed, so that an interrupted sweep has all rows for some seeds; the longest runs first, so that
+        # no long run is alone at the end.
         missing.sort(key=lambda run: (run.seed, -run.steps))
-        print(f'{workdir}: {len(missing)} of {len(mine)} runs to do', flush=True)
+        print(f'{workdir}: {len(missing)} of {len(states)} runs to do', flush=True)
         if resources and missing:
             jobs = launch.on_slurm(missing, workdir, values.parallel or 256, resources)
             sweep = dataclasses.replace(sweep, jobs={**sweep.jobs, **jobs})
@@ -82,7 +82,7 @@ def run_rows(call: Call) -> int:
         print(f'[{number}/{len(missing)}] {state.run.name}: {state.state}{error}', flush=True)
     left = [s for s in runs.states(sweep, workdir) if s.run in missing and s.state != 'done']
     if left:
-        print(f'{len(left)} of {len(mine)} runs are not done; the same command continues them')
+        print(f'{len(left)} of {len(states)} runs are not done; the same command continues them')
     return 1 if left else 0
 
 
@@ -90,22 +90,22 @@ def _resources(values: flags.FlagValues) -> dict[str, object]:
     """The resources of a SLURM job, under submitit's names."""
     if not shutil.which('sbatch'):
         raise ConfigError('--launcher=slurm: there is no sbatch on this machine')
-    found = {
+    resources = {
         'timeout_min': math.ceil(60 * values.hours),
         'cpus_per_task': values.cpus,
         'mem_gb': values.mem_gb,
     }
     if values.gpus:
-        found['gpus_per_node'] = values.gpus
+        resources['gpus_per_node'] = values.gpus
     if values.sbatch:
-        found['slurm_additional_parameters'] = parse_pairs('sbatch', values.sbatch)
-    return found
+        resources['slurm_additional_parameters'] = parse_pairs('sbatch', values.sbatch)
+    return resources
 
 
 def _seeds(text: str) -> range:
     """Parses --seeds: 3 means the seeds 1, 2 and 3, and 2-6 the seeds 2 to 6."""
-    named = re.fullmatch(r'(?:(\d+)-)?(\d+)', text, re.ASCII)
-    first, last = (int(named[1] or 1), int(named[2])) if named else (0, 0)
+    match = re.fullmatch(r'(?:(\d+)-)?(\d+)', text, re.ASCII)
+    first, last = (int(match[1] or 1), int(match[2])) if match else (0, 0)
     if not 1 <= first <= last < MOST_SEEDS:
         raise ConfigError(f'--seeds={text}: give a number such as 3 (seeds 1 to 3), or a range such as 2-6')
     return range(first, last + 1)
@@ -124,10 +124,10 @@ def _workdir(values: flags.FlagValues) -> pathlib.Path:
 
 
 def _different(values: flags.FlagValues) -> dict[str, object]:
-    """The changes of the scale's base by the flags --set."""
+    """The changes of the scale's base that flags --set make."""
     changes = parse_changes(values.set)
     if 'train.seed' in changes:
-        raise ConfigError('--set=train.seed: a sweep sets it; choose seeds by --seeds')
+        raise ConfigError('--set=train.seed: a sweep sets it; choose seeds with --seeds')
     return changes
 
 
@@ -148,11 +148,11 @@ def print_status(call: Call) -> None:
 
 
 def _total_left(states: list[runs.State]) -> str:
-    """The time until all runs are done; empty if none is running, or the time of one is unknown."""
+    """The time until all runs are done, as text; '' if no run is running or a run's time is unknown."""
     running = sum(s.state == 'running' for s in states)
     # Runs that failed or were stopped wait until `run` is called again.
     left = zip(states, runs.seconds_left(states), strict=True)
-    seconds = [each for state, each in left if state.state in ('running', 'queued', 'missing')]
+    seconds = [rest for state, rest in left if state.state in ('running', 'queued', 'missing')]
     if not running or None in seconds:
         return ''
     return f'; {_duration(sum(seconds) / running)} left with {running} at a time, without evaluations'
@@ -175,25 +175,25 @@ def print_rows(call: Call) -> None:
 
 SCALE = ('table', 'rows', 'scale', 'set')
 MOST_SEEDS = 10_000
-OF_TABLES = ('paper', 'multi30k', 'grammar')  # scales at which the paper's rows keep their meaning
+OF_TABLES = ('paper', 'multi30k', 'grammar')  # scales for the paper's rows
 FLAGS = {
     'table': Flag(str, '3', f'{", ".join(tables.TABLES)}, or a file of your own', 'NAME'),
     'rows': Flag(str, None, 'names of rows, separated by commas (default: all)', 'NAMES'),
     'scale': Flag(
         str,
         None,
-        f'the base that rows differ from: {", ".join(scales.SCALES)}, or a config file (default: the '
-        "table's own)",
+        f'the base of the rows: {", ".join(scales.SCALES)}, or a config file (default: the scale of the '
+        'table)',
         'NAME',
     ),
-    'set': Flag(str, [], 'changes that base; can be given several times', 'OPTION=VALUE', many=True),
+    'set': Flag(str, [], 'change of that base; may be repeated', 'OPTION=VALUE', many=True),
     'tflops': Flag(
         float, None, "the speed of the training in TFLOP/s (default: the paper's 76)", 'N', least=1e-6
     ),
     'time': Flag(bool, False, 'measure updates on the devices at hand'),
     'memory': Flag(bool, False, 'ask XLA for the memory of an update'),
     'format': Flag(str, 'terminal', 'the format of the table', 'NAME', choices=('terminal', 'markdown')),
-    'topology': Flag(str, None, 'compile for TPUs, such as v5e:2x4, by their own compiler', 'NAME'),
+    'topology': Flag(str, None, 'compile for TPUs, such as v5e:2x4, with their own compiler', 'NAME'),
     'workdir': Flag(str, None, 'folder of the sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
     'seeds': Flag(str, '1', 'seeds of each row: 3 means 1 to 3, 2-6 means 2 to 6', 'N'),
     'launcher': Flag(str, 'local', 'this machine or a SLURM cluster', 'NAME', choices=launch.LAUNCHERS),
@@ -201,7 +201,7 @@ FLAGS = {
     'gpus': Flag(int, 0, 'GPUs of each run; on this machine 0 means all', 'N', least=0),
     'cpus': Flag(int, 2, 'CPU cores of a run on SLURM', 'N', least=1),
     'mem_gb': Flag(float, 8.0, 'memory of a run on SLURM, in GB', 'N', least=0.1),
-    'hours': Flag(float, 24.0, 'time limit of a job on SLURM, which is then queued again', 'N', least=0.1),
+    'hours': Flag(float, 24.0, 'time limit on SLURM, after which a job is queued again', 'N', least=0.1),
     'sbatch': Flag(str, [], 'an option of sbatch, such as partition=gpu', 'OPTION=VALUE', many=True),
 }
 ON_SLURM = ('cpus', 'mem_gb', 'hours', 'sbatch')
@@ -213,14 +213,14 @@ COMMANDS = {
         examples=('{} plan --table=3 --scale=paper', '{} plan --scale=grammar --time --memory'),
     ),
     'rows': Command(
-        'Print the changes of each row: without --scale at the scales paper, multi30k and grammar if the '
-        "table is written for one of them, else at the table's own scale.",
+        'Print the changes of each row at --scale. Default: paper, multi30k and grammar if the table is '
+        "written for one of them; if not, the table's own scale.",
         print_rows,
         ('table', 'rows', 'scale', 'format'),
         examples=('{} rows --table=3', '{} rows --table=further --scale=grammar'),
     ),
     'run': Command(
-        'Train every row with every seed; called again, train the missing ones.',
+        'Train every row with every seed; called again, train only what is missing.',
         run_rows,
         (*SCALE, 'workdir', 'seeds', 'parallel', 'launcher', 'gpus', *ON_SLURM),
         examples=(

@@ -640,7 +640,7 @@ def test_a_removed_head_adds_nothing(translator):
     values = jax.tree.map(np.array, translator.params)
     for part in values['encoder']['layer_1']['self_attention']['value'].values():
         part[..., 2, :] = 0.0
-    removed = heads.without(translator.params, 1, 2)
+    removed = heads.remove_head(translator.params, 1, 2)
     logp = lambda params: grammar.answers(translator._replace(params=params), {}).logp
     np.testing.assert_allclose(logp(removed), logp(values), atol=1e-5)
     assert np.abs(logp(removed) - logp(translator.params)).max() > 1e-6

@@ -1,8 +1,8 @@
-"""What papers claim, as experiments: each file measures one claim, in a few minutes on two cores.
+"""Experiments that test claims of papers: a file per claim, each a few minutes on two cores.
 
-A claim is a module. Its docstring is the statement; SOURCE says which paper makes it, and CRITERION when it
+A claim is a module. Its docstring is the statement; SOURCE names the paper, and CRITERION says when the claim
 holds (written before anything was measured, unless the README of the results says otherwise). `measure(seed)`
-gives one of SEEDS measurements, as JSON; `judge(measurements)` decides; PANELS draw them, side by side.
+returns one of SEEDS measurements, as JSON; `judge(measurements)` returns the verdict; PANELS draw the figure.
 """
 
 from experiments.claims import (

@@ -1,4 +1,4 @@
-"""Measures what papers claim, and says which claims hold.
+"""Measures claims of papers, and reports which of them hold.
 
     python -m experiments.claims [NAME...] [--output=FOLDER]
 
@@ -36,10 +36,10 @@ def run(call: Call) -> None:
     """Measures the named claims, or all; then prints the table of all results in the folder."""
     for name in call.words:
         if name not in CLAIMS:
-            raise ConfigError(f'{name!r}: no such claim; choose of {", ".join(CLAIMS)}')
+            raise ConfigError(f'{name!r}: no such claim; choose from {", ".join(CLAIMS)}')
     folder = pathlib.Path(call.flags.output)
     folder.mkdir(parents=True, exist_ok=True)
-    # Drawing a model's parameters is compiled once for each seed; later runs find the program again.
+    # Each seed compiles its own program that draws initial parameters; later runs reuse it.
     process.keep_programs()
     for name in dict.fromkeys(call.words) or CLAIMS:
         result = measure(name, CLAIMS[name], folder)
@@ -52,11 +52,11 @@ def run(call: Call) -> None:
 
 
 def measure(name: str, claim: types.ModuleType, folder: pathlib.Path) -> dict[str, object]:
-    """Measures a claim; writes `<name>.json`, whose content it returns, and `<name>.png`."""
+    """Measures a claim; writes `<name>.json` and `<name>.png`, and returns the content of the JSON."""
     start = time.monotonic()
     measurements = [claim.measure(seed) for seed in range(1, claim.SEEDS + 1)]
     verdict = claim.judge(measurements)
-    # Its explanation belongs to every result.
+    # The explanation is written by hand in the committed result; new results keep it.
     committed = COMMITTED / f'{name}.json'
     result = {
         'claim': name,
@@ -79,7 +79,7 @@ def measure(name: str, claim: types.ModuleType, folder: pathlib.Path) -> dict[st
 
 
 def statement(claim: types.ModuleType) -> str:
-    """The docstring on one line."""
+    """The claim's docstring on one line."""
     return ' '.join(claim.__doc__.split())
 
 
@@ -99,7 +99,7 @@ def read(folder: pathlib.Path) -> list[dict[str, object]]:
 
 
 def table(results: Sequence[dict[str, object]], *, wide: bool) -> tuple[list[Column], list[str]]:
-    """A row and a note for each claim; its number has a column if `wide`, else it is in the note."""
+    """A row and a note for each claim; the numbers are a column if `wide`, else part of the notes."""
     columns = [
         Column('row', 'row', [r['claim'] for r in results]),
         Column('verdict', 'score', ['holds' if r['holds'] else 'fails' for r in results]),
@@ -130,7 +130,7 @@ COMMANDS = {
     )
 }
 FLAGS = {
-    'output': Flag(str, 'runs/claims', 'where figures, numbers and tables are written', 'FOLDER'),
+    'output': Flag(str, 'runs/claims', 'folder for figures, numbers and tables', 'FOLDER'),
 }
 
 

@@ -1,5 +1,6 @@
-"""A small beam translates better than greedy search; a large one finds likelier translations that are
-shorter and no better; the length penalty makes translations longer."""
+"""A small beam translates better than greedy search;
+a large one finds likelier translations that are shorter and no better;
+the length penalty makes translations longer."""
 
 from collections.abc import Sequence
 
@@ -14,7 +15,7 @@ from transformer.tasks.translation.translator import hypotheses
 SENTENCES = 100
 GREEDY, PAPER, LARGE = BEAMS = (1, 4, 64)
 FREE, PENALISED = ALPHAS = ('0.0', '0.6')
-# All must be above 0: the name, the score, and the alpha and beam on each side.
+# Differences that must be above 0: name, score, and alpha and beam of the minuend and of the subtrahend.
 DIFFERENCES = (
     ('BLEU, beam 4 over greedy', 'bleu', (PENALISED, PAPER), (PENALISED, GREEDY)),
     ('log p, beam 64 over 4', 'logp', (FREE, LARGE), (FREE, PAPER)),
@@ -33,15 +34,15 @@ SEEDS = rows.SEEDS
 
 
 def measure(seed: int) -> dict:
-    """By alpha and beam: sacreBLEU, words relative to the reference, and with alpha 0 log p a sentence."""
+    """By alpha and beam: sacreBLEU, length relative to the reference, and with alpha 0 log p per sentence."""
     model, texts = rows.trained('base', seed), rows.corpus().texts('dev')
     sources, references = (texts[side][:SENTENCES] for side in ('source', 'target'))
     words = lambda lines: sum(len(line.split()) for line in lines)
 
     def scores(alpha: str, beam: int) -> dict[str, float]:
-        best = [found[0] for found in hypotheses(model, sources, beam=beam, alpha=float(alpha))]
+        best = [beams[0] for beams in hypotheses(model, sources, beam=beam, alpha=float(alpha))]
         lines = [hypothesis.text for hypothesis in best]
-        # Without a penalty the score is log p.
+        # Without a length penalty the score is log p.
         logp = {'logp': float(np.mean([hypothesis.score for hypothesis in best]))} if alpha == FREE else {}
         return {
             'bleu': bleu.sacre_bleu(lines, references, model.config.data.target_language),
@@ -54,10 +55,10 @@ def measure(seed: int) -> dict:
 
 def judge(measurements: Measurements) -> Verdict:
     values = {
-        name: [m[alpha][str(beam)][key] - m[other][str(less)][key] for m in measurements]
-        for name, key, (alpha, beam), (other, less) in DIFFERENCES
+        name: [m[a1][str(b1)][key] - m[a2][str(b2)][key] for m in measurements]
+        for name, key, (a1, b1), (a2, b2) in DIFFERENCES
     }
-    return Verdict(all(min(each) > 0 for each in values.values()), spreads(values, '+.3f'))
+    return Verdict(all(min(by_seed) > 0 for by_seed in values.values()), spreads(values, '+.3f'))
 
 
 def _panel(key: str, label: str, alphas: Sequence[str] = ALPHAS, legend: bool = False) -> Panel:

@@ -12,7 +12,7 @@ LSTM = {'model.kind': 'recurrent', 'model.cell': 'lstm', 'model.N': 1, 'model.re
 SIZES = {'data.pieces': 1800, 'data.batch_tokens': 1536}
 SEARCH = {'decode.method': 'greedy', 'decode.max_source_len': 64, 'decode.extra_len': 30}
 BASE = GRAMMAR | LSTM | SIZES | SEARCH | {'train.peak_lr': 0.005, 'train.clip_norm': 1.0}
-# Both have about as many parameters.
+# Both have about the same number of parameters.
 MODELS = {
     'with attention': {'model.alignment': 'general', 'model.d_model': 96},
     'without attention': {'model.d_model': 104},
@@ -25,7 +25,7 @@ CRITERION = (
 
 
 def measure(seed: int) -> dict:
-    """sacreBLEU of both models by the length of the source."""
+    """sacreBLEU of both models by source length."""
     corpus, scores = claim.prepared(config_of(BASE)), {}
     texts = corpus.texts('test')
     for name, changes in MODELS.items():
@@ -33,7 +33,7 @@ def measure(seed: int) -> dict:
         translations = translate(model, texts['source'])
         language = model.config.data.target_language
         groups = bleu.by_length(texts['source'], translations, texts['target'], language)
-        scores[name] = {group: found['score'] for group, found in groups.items()}
+        scores[name] = {group: entry['score'] for group, entry in groups.items()}
     return scores
 
 

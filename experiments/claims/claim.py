@@ -1,4 +1,4 @@
-"""What several claims share: a small training, and statistics over the seeds or over pairs of sentences."""
+"""Shared by the claims: small trainings, and statistics over seeds or over pairs of sentences."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,10 +19,10 @@ from transformer.tasks import sums_of, task_of
 from transformer.tokens import Batch
 from transformer.training.step import initial_state, train_step
 
-# What the numbers of a verdict and their brackets are.
+# Explain the numbers of a verdict and their brackets.
 OVER_SEEDS = 'mean [least, greatest] over the seeds'
 OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, by training'
-# What a claim measured with one seed, as JSON; and with all.
+# What a claim measures with one seed, as JSON, and with all seeds.
 Measurement = Mapping[str, object]
 Measurements = Sequence[Measurement]
 
@@ -34,7 +34,7 @@ class Verdict(NamedTuple):
     number: str
 
 
-# The task whose models read and write one text.
+# The task whose models predict a text.
 [_LANGUAGE] = tasks_of('text')
 LANGUAGE_MODEL = {'train.task': _LANGUAGE, 'data.source': 'text'}
 GRAMMAR = {'data.source': 'grammar', 'data.name': None}
@@ -56,12 +56,12 @@ def config_of(changes: Mapping[str, object]) -> Config:
 
 @functools.cache
 def prepared(config: Config) -> Dataset:
-    """The data of a config, from the user's cache."""
+    """The data of a config, prepared in the user's cache."""
     return task_of(config).prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
 
 
 def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:
-    """Trains with one update for each batch; `seed` draws the initial parameters, `train.seed` dropout."""
+    """Trains with an update per batch; `seed` draws the initial parameters, `train.seed` the dropout."""
     first = initial_state(configs.replace(config, {'train.seed': seed}))
     state, update = parallel.replicate(first), _update(config)
     for batch in batches:
@@ -80,13 +80,13 @@ def train_on(dataset: Dataset, config: Config, updates: int, seed: int) -> Train
     return Trained(config, train(config, map(order.batch, range(updates)), seed), dataset.codec)
 
 
-def by_name(measurements: Measurements, of: Callable = lambda value: value) -> dict[str, list[float]]:
-    """A number made of what was measured under each name, over the seeds."""
-    return {name: [of(m[name]) for m in measurements] for name in measurements[0]}
+def by_name(measurements: Measurements, number: Callable = lambda value: value) -> dict[str, list[float]]:
+    """For each name, the number computed from its measurement with each seed."""
+    return {name: [number(m[name]) for m in measurements] for name in measurements[0]}
 
 
 def by_training(judge: Callable[[Measurement], Verdict]) -> Callable[[Measurements], Verdict]:
-    """Makes a claim's judge from the judge of one training: the claim must hold in each."""
+    """Turns a judge of one training into a claim's judge: the claim must hold in every training."""
 
     def judge_all(measurements: Measurements) -> Verdict:
         verdicts = [judge(measurement) for measurement in measurements]
@@ -96,18 +96,18 @@ def by_training(judge: Callable[[Measurement], Verdict]) -> Callable[[Measuremen
 
 
 def spread(values: Sequence[float], form: str = '.3g') -> str:
-    """A value's mean over the seeds, with the least and the greatest in brackets."""
+    """Formats the mean over the seeds, with the least and the greatest value in brackets."""
     mean = sum(values) / len(values)
     return f'{mean:{form}} [{min(values):{form}}, {max(values):{form}}]'
 
 
 def spreads(values: Mapping[str, Sequence[float]], form: str, separator: str = '; ') -> str:
-    """The spread of each name's values."""
-    return separator.join(f'{name} {spread(each, form)}' for name, each in values.items())
+    """Formats the spread of each name's values."""
+    return separator.join(f'{name} {spread(by_seed, form)}' for name, by_seed in values.items())
 
 
 def interval(values: Sequence[float], form: str = '.3g') -> str:
-    """A value's mean over sentences and its 95 % bootstrap interval; two sentences in a row are a pair."""
+    """Formats the mean over sentences and its 95 % bootstrap interval; sentences 2k and 2k + 1 are a pair."""
     pairs = np.reshape(np.asarray(values, float), (-1, 2)).mean(axis=1)
     means = np.random.default_rng(0).choice(pairs, (1000, len(pairs))).mean(axis=1)
     low, high = np.quantile(means, [0.025, 0.975])

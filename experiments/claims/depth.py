@@ -29,7 +29,7 @@ CRITERION = (
 
 
 def without_residuals(call: Callable, args: tuple, kwargs: dict, context) -> object:
-    """Calls a method of a module with LayerNorm(Sublayer(x)) in place of LayerNorm(x + Sublayer(x))."""
+    """Calls a module's method with LayerNorm(Sublayer(x)) in place of LayerNorm(x + Sublayer(x))."""
     if isinstance(context.module, Sublayer):
         x, sublayer = args
         args = (x, lambda y: sublayer(y) - x)
@@ -37,11 +37,11 @@ def without_residuals(call: Callable, args: tuple, kwargs: dict, context) -> obj
 
 
 def without_norm(call: Callable, args: tuple, kwargs: dict, context) -> object:
-    """Calls a method of a module with x in place of LayerNorm(x)."""
+    """Calls a module's method with x in place of LayerNorm(x)."""
     return args[0] if isinstance(context.module, Norm) else call(*args, **kwargs)
 
 
-# model.norm, and what replaces parts of each layer.
+# model.norm, and the functions that replace parts of each layer.
 VARIANTS = {
     'post-norm': ('post', ()),
     'pre-norm': ('pre', ()),
@@ -53,9 +53,9 @@ VARIANTS = {
 
 @functools.cache
 def _programs(config: Config, changes: tuple[Callable, ...]) -> tuple[Callable, ...]:
-    """Programs of one layer: its parameters, its outputs, and the gradients of v·outputs.
+    """Compiles one layer: initial parameters, outputs, gradients of v·outputs, and the final norm's gradient.
 
-    All layers of a stack share them, because a program of 24 layers would take minutes to compile.
+    All layers of a stack share these programs, because one program of 24 layers would compile for minutes.
     """
     layer, final = Layer(config.model, causal=False), FinalNorm(config.model)
     segments = jnp.ones((ROWS, LENGTH), jnp.int32)
@@ -75,10 +75,10 @@ def _programs(config: Config, changes: tuple[Callable, ...]) -> tuple[Callable, 
 
 
 def norms(config: Config, changes: tuple[Callable, ...], depth: int, seed: int) -> dict[str, float]:
-    """The norms of the gradients of v·y by the first, last and all layers, for a stack's outputs y.
+    """The norms of d(v·y) by the parameters of the first, last and all layers, for a stack's outputs y.
 
-    Inputs and v are standard normal. `different` is how much the vectors of a row differ from their mean
-    before the final norm, relative to their norm.
+    Inputs and v are standard normal. `different` is the distance of a row's vectors from their mean, before
+    the final norm and relative to their norm.
     """
     initial, forward, back, last = _programs(config, changes)
     keys = jax.random.split(jax.random.key(seed), depth + 2)
@@ -87,17 +87,17 @@ def norms(config: Config, changes: tuple[Callable, ...], depth: int, seed: int) 
     for key in keys[2:]:
         layers.append((initial(key, x), x))
         x = forward(*layers[-1])
-    different = jnp.linalg.norm(x - jnp.mean(x, axis=1, keepdims=True)) / jnp.linalg.norm(x)
+    distance = jnp.linalg.norm(x - jnp.mean(x, axis=1, keepdims=True)) / jnp.linalg.norm(x)
     v, by_layer = last(x, v), []
     for params, x in reversed(layers):
         gradient, v = back(params, x, v)
         by_layer.append(float(optax.tree.norm(gradient)))
     first, final = by_layer[-1], by_layer[0]
-    return {'first': first, 'last': final, 'all': math.hypot(*by_layer), 'different': float(different)}
+    return {'first': first, 'last': final, 'all': math.hypot(*by_layer), 'different': float(distance)}
 
 
 def measure(seed: int) -> dict:
-    """The norms of each variant by depth."""
+    """The gradient norms of each variant by depth."""
     config = lambda norm: config_of(MODEL | {'model.norm': norm})
     return {
         name: {str(depth): norms(config(norm), changes, depth, seed) for depth in DEPTHS}
@@ -107,18 +107,18 @@ def measure(seed: int) -> dict:
 
 def judge(measurements: Measurements) -> Verdict:
     shallow, deep = str(DEPTHS[0]), str(DEPTHS[-1])
-    reaches = by_name(measurements, lambda norms: norms[deep]['first'] / norms[deep]['last'])
+    ratios = by_name(measurements, lambda norms: norms[deep]['first'] / norms[deep]['last'])
     growths = by_name(measurements, lambda norms: norms[deep]['all'] / norms[shallow]['all'])
-    kept = [x for name in ('post-norm', 'pre-norm') for x in (*reaches[name], *growths[name])]
-    lost = max(reaches['no residuals']) < 0.01 and min(growths['no LayerNorm']) > 10
-    holds = min(kept) > 0.1 and max(kept) < 10 and lost
+    with_both = [x for name in ('post-norm', 'pre-norm') for x in (*ratios[name], *growths[name])]
+    fails_without = max(ratios['no residuals']) < 0.01 and min(growths['no LayerNorm']) > 10
+    holds = min(with_both) > 0.1 and max(with_both) < 10 and fails_without
     part = '{}: first over last {}, growth {}'.format
-    parts = [part(name, spread(reaches[name], '.2g'), spread(growths[name], '.2g')) for name in VARIANTS]
+    parts = [part(name, spread(ratios[name], '.2g'), spread(growths[name], '.2g')) for name in VARIANTS]
     return Verdict(holds, '; '.join(parts))
 
 
-def _panel(of: Callable, label: str, legend: bool = False) -> Panel:
-    values = lambda m: {name: [of(at) for at in m[name].values()] for name in VARIANTS}
+def _panel(value: Callable, label: str, legend: bool = False) -> Panel:
+    values = lambda m: {name: [value(at) for at in m[name].values()] for name in VARIANTS}
     return curves(DEPTHS, 'layers', label, values, ticks='linear', legend=legend, yscale='log')
 
 

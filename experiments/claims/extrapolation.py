@@ -10,7 +10,7 @@ from transformer.nn import models
 from transformer.tokens import Batch
 
 POSITIONS = ('sinusoidal', 'learned', 'rotary', 'relative')  # values of model.positions
-TRAINED, LONGEST, SEEDS = 32, 128, 3  # positions of a row
+TRAINED, LONGEST, SEEDS = 32, 128, 3  # positions of a row in training and in the test; seeds
 UPDATES, ROWS, TESTED = 500, 64, 256
 LAG, SYMBOLS = 4, 16
 MODEL = toys.LANGUAGE_MODEL | toys.ATTENTION
@@ -37,7 +37,7 @@ def accuracy(config: Config, params: models.Params, seed: int) -> list[float]:
 
 
 def measure(seed: int) -> dict:
-    """The accuracy along the row with each kind of positions."""
+    """The accuracy by position with each kind of positions."""
     configs = {name: config_of(MODEL | {'model.positions': name}) for name in POSITIONS}
     train = lambda config: toys.train(config, lambda rng: texts(rng, ROWS, TRAINED), UPDATES, seed)
     return {name: accuracy(config, train(config), seed) for name, config in configs.items()}
@@ -45,8 +45,8 @@ def measure(seed: int) -> dict:
 
 def judge(measurements: Measurements) -> Verdict:
     blocks = TRAINED // (2 * LAG)
-    near = by_name(measurements, lambda told: float(np.mean(told[:blocks])))
-    far = by_name(measurements, lambda told: float(np.mean(told[blocks:])))
+    near = by_name(measurements, lambda shares: float(np.mean(shares[:blocks])))
+    far = by_name(measurements, lambda shares: float(np.mean(shares[blocks:])))
     parts = [f'{name} {spread(near[name], ".2f")}, beyond {spread(far[name], ".2f")}' for name in POSITIONS]
     pairs = zip(near['sinusoidal'], far['sinusoidal'], strict=True)
     holds = all(within > 0.9 and beyond > 0.9 * within for within, beyond in pairs)
@@ -59,7 +59,7 @@ PANELS = (
         'position',
         'symbols told',
         end=('end of trained rows', TRAINED),
-        # Above the curves' fall, which it would hide elsewhere.
+        # Placed where it does not hide the fall of the curves.
         legend={'loc': 'center right', 'bbox_to_anchor': (1, 0.78), 'fontsize': 'small'},
         style={'linewidth': 0.8},
         ylim=(0, 1.05),

@@ -30,7 +30,7 @@ CRITERION = (
 def norms(config: Config) -> list[float]:
     """The norm of d(v·y) / dx by distance, for the last output y and a random unit vector v.
 
-    It is the root mean square over rows of standard normal inputs x.
+    Each norm is a root mean square over rows of standard normal inputs x.
     """
     m = config.model
     keys = jax.random.split(jax.random.key(config.train.seed), 3)
@@ -54,7 +54,7 @@ def norms(config: Config) -> list[float]:
 
 
 def measure(seed: int) -> dict:
-    """The norms of each kind of layer."""
+    """The gradient norms of each kind of layer."""
     return {name: norms(config_of(LANGUAGE | layer | {'train.seed': seed})) for name, layer in LAYERS.items()}
 
 

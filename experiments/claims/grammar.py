@@ -1,4 +1,4 @@
-"""The model of `make run`, whose attention several claims examine, and minimal pairs that test pronouns."""
+"""Trains the model of `make run` for claims about its attention, and tests its pronouns by minimal pairs."""
 
 import functools
 import random
@@ -27,18 +27,18 @@ from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tokens import EOS, PAD, Batch, Tokens
 
-SEEDS = 2  # trained with the seeds 0, as `make run` does, and 1
+SEEDS = 2  # trained with train.seed 0, as in `make run`, and 1
 PAIRS = 150
-ROOM = 24  # pieces of a sentence
-BLOCKED = -1e9  # a logit that softmax makes 0
+ROOM = 24  # positions of a row, enough for every sentence
+BLOCKED = -1e9  # added to a logit, it makes the weight 0
 BLOCKABLE = ('encoder/self_attention', 'decoder/cross_attention')
 
 
 @functools.cache
 def trained(seed: int) -> Trained:
-    """The trained model of `make run`; claims that are measured in one call share it.
+    """The trained model of `make run`, shared by the claims measured in one call.
 
-    Seeds of claims begin with 1, and `make run` has the seed 0.
+    A claim's seeds begin with 1, but `make run` has the seed 0.
     """
     config = configs.replace(configs.resolve(tiny.get_config()), {'train.seed': seed - 1})
     return train_on(prepared(config), config, config.train.steps, seed - 1)
@@ -50,7 +50,7 @@ def _tokens(tokenizer: Tokenizer, texts: list[str]) -> Tokens:
 
 
 def _pairs() -> list[tuple[Sentence, Sentence]]:
-    """Different minimal pairs without a sentence of the training."""
+    """Different minimal pairs, none with a sentence of the training text."""
     rng, pairs = random.Random(0), {}
     trained_on = {source for source, _ in sentence_pairs('train')}
     while len(pairs) < PAIRS:
@@ -66,7 +66,7 @@ class Questions(NamedTuple):
 
     Attributes:
       batch: the sentences and their reference translations.
-      asked: the place of the pronoun in each target.
+      asked: the position of the pronoun in each target.
       answers: the index of that pronoun in `pronouns`.
       pronouns: the tokens of all pronouns.
       it: marks "it" in the source.
@@ -85,7 +85,7 @@ class Questions(NamedTuple):
 
 @functools.cache
 def questions() -> Questions:
-    """The minimal pairs as a batch, with marks on what they ask for."""
+    """The minimal pairs as a batch, with marks on the words in question."""
     # All seeds share the tokenizer.
     source, target = (trained(1).codec.of(side) for side in ('source', 'target'))
     sentences = [sentence for pair in _pairs() for sentence in pair]
@@ -115,7 +115,7 @@ class Answers(NamedTuple):
 
     Attributes:
       right: whether the right pronoun is the likeliest pronoun.
-      logp: its log p among the pronouns.
+      logp: log p of the right pronoun, among the pronouns.
       text: log p of the whole reference.
     """
 
@@ -124,12 +124,12 @@ class Answers(NamedTuple):
     text: Float[np.ndarray, 'B']
 
 
-# By kind of attention, such as `encoder/self_attention`: the keys that each query cannot see, in all layers.
+# By kind of attention, such as `encoder/self_attention`: the keys hidden from each query, in all layers.
 Blocked = Mapping[str, Bool[np.ndarray, 'B Q K']]
 
 
 def answers(model: Trained, blocked: Blocked) -> Answers:
-    """The answers, with parts of attention blocked."""
+    """A model's answers to the questions, with parts of attention blocked."""
     asked = questions()
     logits = _logits(model.config)(model.params, asked.batch, _masks(blocked))
     target = asked.batch['target']
@@ -147,7 +147,7 @@ def answers(model: Trained, blocked: Blocked) -> Answers:
 def translations(model: Trained, blocked: Blocked) -> Int[np.ndarray, 'B T']:
     """Greedy translations of the questions, padded after their ends, with parts of attention blocked.
 
-    Attention of the pronoun is blocked at the pronoun's place in the reference.
+    Attention of the pronoun is blocked at the pronoun's position in the reference.
     """
     asked, masks = questions(), _masks(blocked)
     written = np.zeros_like(asked.batch['target'].tokens)
@@ -187,7 +187,7 @@ def _logits(config: Config) -> Callable:
 
 
 def attended(model: Trained) -> Float[np.ndarray, 'N H B Q K']:
-    """The attention weights of the encoder's heads in the questions, by layer."""
+    """The attention weights of the encoder's heads on the questions, by layer."""
     apply = functools.partial(models.build(model.config).apply, train=False, mutable=['intermediates'])
     sow = jax.jit(lambda params, batch: apply({'params': params}, batch)[1]['intermediates']['encoder'])
     sown = sow(model.params, questions().batch)
@@ -196,6 +196,6 @@ def attended(model: Trained) -> Float[np.ndarray, 'N H B Q K']:
 
 
 def preference(weights: Float[np.ndarray, 'N H B Q K'], asked: Questions) -> Float[np.ndarray, 'N H B']:
-    """How much more weight "it" gives to the antecedent than to the other noun, by head."""
-    of_it = (weights * asked.it[:, :, None]).sum(axis=-2) / asked.it.sum(axis=-1, keepdims=True)
-    return (of_it * asked.antecedent).sum(axis=-1) - (of_it * asked.other).sum(axis=-1)
+    """How much more weight "it" gives to the antecedent than to the other noun, by head and question."""
+    from_it = (weights * asked.it[:, :, None]).sum(axis=-2) / asked.it.sum(axis=-1, keepdims=True)
+    return (from_it * asked.antecedent).sum(axis=-1) - (from_it * asked.other).sum(axis=-1)

@@ -4,7 +4,7 @@ from experiments.claims import rows
 from experiments.claims.claim import Measurements, Verdict, spreads
 from experiments.claims.panels import curves
 
-HEADS = {'A1': 1, 'base': 4, 'A4': 16}  # of the rows at the scale of the grammar
+HEADS = {'A1': 1, 'base': 4, 'A4': 16}  # heads of the rows at the scale of the grammar
 SOURCE = '§3.2.2, §6.2 and Table 3 (A)'
 CRITERION = (
     f'base, A1 and A4 of Table 3 at the scale of the grammar after {rows.UPDATES} updates: perplexity on '

@@ -22,31 +22,32 @@ CRITERION = (
 SEEDS = grammar.SEEDS
 
 
-def without(params: models.Params, layer: int, head: int) -> models.Params:
-    """The parameters with an output kernel of 0 for one head of the encoder's self-attention."""
+def remove_head(params: models.Params, layer: int, head: int) -> models.Params:
+    """Copies the parameters with the output kernel of one head of the encoder's self-attention set to 0."""
     params = jax.tree.map(np.array, params)
     params['encoder'][f'layer_{layer}']['self_attention']['output']['kernel'][head] = 0.0
     return params
 
 
 def measure(seed: int) -> dict:
-    """Each head's weight on the previous piece, preference for the antecedent, and what is lost without it.
+    """By head: weight on the previous piece, preference for the antecedent, and effect of the head's removal.
 
-    By question, `lost` is log p of the pronoun among the pronouns, `text` log p of the whole reference.
+    For each question, `lost` is the fall in log p of the pronoun (among the pronouns) when the head is
+    removed, and `text` the fall in log p of the whole reference.
     """
     model, asked = grammar.trained(seed), grammar.questions()
     weights = grammar.attended(model)
     real = asked.batch['source'].segments[:, 1:] > 0
     before = (np.diagonal(weights, offset=-1, axis1=-2, axis2=-1) * real).sum(axis=(-2, -1)) / real.sum()
     whole = grammar.answers(model, {})
-    every = list(np.ndindex(before.shape))
-    removed = [grammar.answers(model._replace(params=without(model.params, *each)), {}) for each in every]
+    heads = list(np.ndindex(before.shape))
+    ablated = [grammar.answers(model._replace(params=remove_head(model.params, *h)), {}) for h in heads]
     return {
-        'heads': [f'{layer + 1}.{head + 1}' for layer, head in every],
+        'heads': [f'{layer + 1}.{head + 1}' for layer, head in heads],
         'before': before.ravel().tolist(),
         'antecedent': grammar.preference(weights, asked).mean(axis=-1).ravel().tolist(),
-        'lost': [(whole.logp - each.logp).tolist() for each in removed],
-        'text': [(whole.text - each.text).tolist() for each in removed],
+        'lost': [(whole.logp - answers.logp).tolist() for answers in ablated],
+        'text': [(whole.text - answers.text).tolist() for answers in ablated],
     }
 
 
@@ -66,7 +67,7 @@ def judge(m: Measurement) -> Verdict:
 
 
 def _excess(lost: Sequence[Sequence[float]], head: int) -> Float[np.ndarray, 'B']:
-    """By question, how much more is lost without a head than without one of the others, on average."""
+    """By question, the fall when a head is removed minus the mean fall when another head is removed."""
     return np.subtract(lost[head], np.delete(lost, head, axis=0).mean(axis=0))
 
 

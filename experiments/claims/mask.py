@@ -33,9 +33,9 @@ CRITERION = (
 
 
 def norms(config: Config, mask: str, seed: int) -> np.ndarray:
-    """The norm of d(v·y[i]) / dx[j] for outputs y, a random unit vector v and inputs x: [i j].
+    """The norms [i j] of d(v·y[i]) / dx[j] for outputs y, inputs x and a random unit vector v.
 
-    Logits are a linear function of the output at their position.
+    Outputs stand in for logits, which are a linear function of the output at their position.
     """
     keys = jax.random.split(jax.random.key(seed), 3)
     x = jax.random.normal(keys[0], (1, LENGTH, config.model.d_model))
@@ -46,7 +46,7 @@ def norms(config: Config, mask: str, seed: int) -> np.ndarray:
 
 @functools.cache
 def _jacobian(config: Config, mask: str) -> Callable:
-    """The program of the derivatives, which all seeds share."""
+    """Compiles the derivatives, once for all seeds."""
     m = config.model
     segments, positions = jnp.ones((1, LENGTH), jnp.int32), jnp.arange(LENGTH)[None]
     stack = Stack(m, m.N, causal=mask == 'causal')
@@ -60,7 +60,7 @@ def _jacobian(config: Config, mask: str) -> Callable:
 
 
 def measure(seed: int) -> dict:
-    """The greatest norm at later positions and at the others, for each kernel with and without the mask."""
+    """The greatest norm at later positions and at other positions, by kernel, with and without the mask."""
 
     def greatest(config: Config, mask: str) -> dict[str, float]:
         by_place = norms(config, mask, seed)
@@ -72,9 +72,9 @@ def measure(seed: int) -> dict:
 
 
 def judge(measurements: Measurements) -> Verdict:
-    found = lambda mask, place: [m[name][mask][place] for m in measurements for name in KERNELS]
-    masked, unmasked = later = [found(mask, 'later') for mask in MASKS]
-    holds = max(masked) == 0 and min(found('causal', 'others')) > 0.01 and min(unmasked) > 0.01
+    greatest = lambda mask, place: [m[name][mask][place] for m in measurements for name in KERNELS]
+    masked, unmasked = later = [greatest(mask, 'later') for mask in MASKS]
+    holds = max(masked) == 0 and min(greatest('causal', 'others')) > 0.01 and min(unmasked) > 0.01
     parts = zip(MASKS, later, strict=True)
     text = [f'gradient at later positions, {mask}: {spread(values, ".2g")}' for mask, values in parts]
     return Verdict(holds, '; '.join(text))

@@ -9,7 +9,7 @@ from transformer.nn.positions import sinusoid
 D_MODEL, LENGTH, SEEDS = 512, 2048, 3
 OFFSETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512)
 SINUSOIDS = ('paper', 't2t')  # values of model.sinusoid
-RANDOM = 'random'  # an encoding whose parts are independent
+RANDOM = 'random'  # an encoding of independent random numbers
 SOURCE = '§3.5'
 CRITERION = (
     f'd_model {D_MODEL}: the best linear function, fitted at a random half of {LENGTH:,} positions, '
@@ -20,28 +20,28 @@ CRITERION = (
 
 
 def table(kind: str, rng: np.random.Generator) -> np.ndarray:
-    """The encoding of every position, and of the positions that the offsets reach."""
+    """The encoding of every position, up to the greatest offset beyond `LENGTH`."""
     length = LENGTH + max(OFFSETS)
     if kind == RANDOM:
-        # As large as sines and cosines.
+        # With the variance of sines and cosines.
         return rng.normal(0.0, 0.5**0.5, (length, D_MODEL))
     return sinusoid(length, D_MODEL, kind).astype(np.float64)
 
 
 def residuals(encoding: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
-    """The distance of PE(pos + k) from the best linear function of PE(pos), relative to its norm, by k.
+    """The relative distance of PE(pos + k) from the best linear function of PE(pos), by k.
 
-    The function is fitted by least squares at a random half of the positions, and tested at the others.
+    The function is fitted by least squares to a random half of the positions, and tested at the others.
     """
     places = rng.permutation(LENGTH)
     fitted, tested = np.sort(places[: LENGTH // 2]), np.sort(places[LENGTH // 2 :])
     inverse = np.linalg.pinv(encoding[fitted])
-    found = {}
+    relative = {}
     for k in OFFSETS:
-        linear, expected = inverse @ encoding[fitted + k], encoding[tested + k]
-        missed = np.linalg.norm(encoding[tested] @ linear - expected)
-        found[str(k)] = float(missed / np.linalg.norm(expected))
-    return found
+        linear, exact = inverse @ encoding[fitted + k], encoding[tested + k]
+        distance = np.linalg.norm(encoding[tested] @ linear - exact)
+        relative[str(k)] = float(distance / np.linalg.norm(exact))
+    return relative
 
 
 def measure(seed: int) -> dict:

@@ -32,7 +32,7 @@ def pairs(rng: np.random.Generator, rows: int) -> Batch:
 
 
 def shift(config: Config, params: models.Params, rng: np.random.Generator) -> float:
-    """How far the encoding of shuffled rows is from the shuffled encoding, relative to its norm."""
+    """The distance between the encoding of shuffled rows and the shuffled encoding, over its norm."""
     model = models.build(config)
     encode = jax.jit(lambda params, x: model.apply({'params': params}, x, method='encode').outputs)
     source, order = pairs(rng, TESTED)['source'], rng.permutation(LENGTH)
@@ -48,7 +48,7 @@ def accuracy(config: Config, params: models.Params, rng: np.random.Generator) ->
 
 
 def measure(seed: int) -> dict:
-    """The shift and the accuracy of a trained model with and without positions."""
+    """The shift and the accuracy of models trained with and without positions."""
     measured = {}
     for name in MODELS:
         config = config_of(MODEL | {'model.positions': name})

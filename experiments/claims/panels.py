@@ -1,4 +1,4 @@
-"""Draws the pictures of claims: lines, dots and bars, by seed."""
+"""Draws the figures of claims: lines, dots and bars, by seed."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
@@ -9,12 +9,12 @@ from matplotlib.axes import Axes
 from experiments.claims.claim import Measurement, Measurements
 
 Panel = Callable[[Axes, Measurements], None]
-# Keywords of `curves` for dots in place of lines.
+# A style of `curves` with dots in place of lines.
 DOTS = {'marker': 'o', 'linestyle': '', 'alpha': 0.6}
 
 
 def as_measured(measurement: Measurement) -> Mapping[str, Sequence[float]]:
-    """A measurement of one list of numbers, or one number for each place, by name."""
+    """The measured numbers by name, if each name has a list of numbers or a number for each place."""
     return {name: list(v.values()) if isinstance(v, Mapping) else v for name, v in measurement.items()}
 
 
@@ -34,13 +34,13 @@ def curves(
     """Returns a panel with a line for each name and seed.
 
     Args:
-      x: the horizontal places.
-      of: `measurement -> {name: values at these places}`. The lines of a name share a colour; the lines of
-        the name '' have one colour for each seed.
+      x: the values on the horizontal axis.
+      of: `measurement -> {name: values at these places}`. The lines of a name share a colour, but the lines
+        of the name '' have a colour for each seed.
       ticks: 'linear', 'log' or 'log2' to mark every place on that scale.
-      guide: the name and height of a dotted line.
-      end: the name and place of an upright dotted line.
-      legend: whether there is one, or keywords of `Axes.legend`.
+      guide: the name and height of a horizontal dotted line.
+      end: the name and place of a vertical dotted line.
+      legend: whether to draw a legend, or keywords of `Axes.legend`.
       style: keywords of `Axes.plot`.
       options: keywords of `Axes.set`.
     """
@@ -74,7 +74,7 @@ def bars(
     legend: bool = False,
     **options,
 ) -> Panel:
-    """Returns a panel with bars for each name, one for each seed; `options` are those of `Axes.set`."""
+    """Returns a panel with bars for each name, one for each seed; `options` are keywords of `Axes.set`."""
 
     def draw(axes: Axes, measurements: Measurements) -> None:
         width = 0.8 / len(measurements)

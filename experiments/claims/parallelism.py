@@ -10,8 +10,8 @@ from experiments.sweeps import cost
 from transformer.config import Config
 
 LENGTHS, POSITIONS = (16, 64, 256), 2048
-SEEDS, UPDATES = 5, 2  # each seed is one more turn of all models and lengths
-# Both have about as many parameters.
+SEEDS, UPDATES = 5, 2  # each seed times all models and lengths once more
+# Both have about the same number of parameters.
 MODELS = {
     'Transformer': {'model.kind': 'transformer', 'model.h': 4, 'model.d_ff': 512, 'model.d_model': 128},
     'LSTM': {'model.kind': 'recurrent', 'model.cell': 'lstm', 'model.d_model': 156},
@@ -31,12 +31,12 @@ def config(name: str, length: int) -> Config:
 
 @functools.cache
 def timer(name: str, length: int) -> Callable[[int], float]:
-    """Times updates, compiled once."""
+    """Compiles updates once, and returns a function that times them."""
     return cost.timer(config(name, length))
 
 
 def measure(seed: int) -> dict:
-    """Tokens a second by row length."""
+    """Tokens per second by row length."""
     del seed
     speed = lambda name, length: POSITIONS / timer(name, length)(UPDATES)
     return {name: {str(length): speed(name, length) for length in LENGTHS} for name in MODELS}
@@ -45,7 +45,7 @@ def measure(seed: int) -> dict:
 def judge(measurements: Measurements) -> Verdict:
     first, last = str(LENGTHS[0]), str(LENGTHS[-1])
     slowdowns = by_name(measurements, lambda speeds: speeds[first] / speeds[last])
-    # A disturbed turn counts little.
+    # A median, so that a disturbed timing counts little.
     transformer, lstm = (statistics.median(slowdowns[name]) for name in MODELS)
     return Verdict(lstm > 2 * transformer, f'times slower: {spreads(slowdowns, ".2f")}')
 

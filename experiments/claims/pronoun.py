@@ -25,24 +25,25 @@ SEEDS = grammar.SEEDS
 def measure(seed: int) -> dict:
     """Measures a head's preference for the antecedent, and the answers with parts of attention blocked.
 
-    The head of the encoder is chosen on the first half of the pairs and measured on the second.
+    The encoder's head is chosen on the first half of the pairs, and measured on the second half.
     """
     model, asked = grammar.trained(seed), grammar.questions()
     preferred = grammar.preference(grammar.attended(model), asked)
     half = 2 * (preferred.shape[-1] // 4)
     head = np.unravel_index(preferred[..., :half].mean(axis=-1).argmax(), preferred.shape[:2])
-    of = lambda mark: mark[:, :, None]
-    to = lambda mark: mark[:, None, :]
-    # Other pieces learn nothing of the noun.
-    kept = {ENCODER: of(~asked.antecedent) & to(asked.antecedent)}
-    unread = {CROSS: of(np.arange(grammar.ROOM) == asked.asked[:, None]) & to(asked.antecedent)}
+    queries = lambda mark: mark[:, :, None]
+    keys = lambda mark: mark[:, None, :]
+    # No other source piece sees the antecedent.
+    by_source = {ENCODER: queries(~asked.antecedent) & keys(asked.antecedent)}
+    at_pronoun = np.arange(grammar.ROOM) == asked.asked[:, None]
+    by_pronoun = {CROSS: queries(at_pronoun) & keys(asked.antecedent)}
     blocked = {
         'nothing': {},
-        IT_TO_ANTECEDENT: {ENCODER: of(asked.it) & to(asked.antecedent)},
-        IT_TO_OTHER: {ENCODER: of(asked.it) & to(asked.other)},
-        'all → antecedent': kept,
-        'pronoun → antecedent': unread,
-        'all and pronoun → antecedent': kept | unread,
+        IT_TO_ANTECEDENT: {ENCODER: queries(asked.it) & keys(asked.antecedent)},
+        IT_TO_OTHER: {ENCODER: queries(asked.it) & keys(asked.other)},
+        'all → antecedent': by_source,
+        'pronoun → antecedent': by_pronoun,
+        'all and pronoun → antecedent': by_source | by_pronoun,
     }
     right = lambda masks: grammar.answers(model, masks).right.astype(int).tolist()
     return {
@@ -58,12 +59,12 @@ def equal(written: Int[np.ndarray, 'B T']) -> dict[str, list[int]]:
     asked = grammar.questions()
     reference, rows = asked.batch['target'].tokens, np.arange(len(written))
     # Both are padded after the end of a sentence.
-    alike = written == reference
-    pronoun = alike[rows, asked.asked]
-    another = np.isin(written[rows, asked.asked], asked.pronouns) & ~pronoun
-    alike[rows, asked.asked] = True
-    rest = alike.all(axis=-1)
-    kinds = {'all': rest & pronoun, 'but the pronoun': rest & another}
+    equal = written == reference
+    right = equal[rows, asked.asked]
+    wrong_pronoun = np.isin(written[rows, asked.asked], asked.pronouns) & ~right
+    equal[rows, asked.asked] = True
+    rest = equal.all(axis=-1)
+    kinds = {'all': rest & right, 'but the pronoun': rest & wrong_pronoun}
     return {name: marks.astype(int).tolist() for name, marks in kinds.items()}
 
 

@@ -13,7 +13,7 @@ LAGS, SEEDS = (5, 20, 80), 3
 UPDATES, ROWS, TESTED = 200, 32, 256
 SYMBOLS, DISTRACTORS = 16, 8
 QUESTION = toys.FIRST + SYMBOLS + DISTRACTORS
-# All have about as many parameters.
+# All have about the same number of parameters.
 LAYERS = {
     'RNN': {'model.kind': 'recurrent', 'model.cell': 'rnn_tanh', 'model.d_model': 128},
     'GRU': {'model.kind': 'recurrent', 'model.cell': 'gru', 'model.d_model': 74},
@@ -36,7 +36,7 @@ def texts(rng: np.random.Generator, rows: int, lag: int) -> Batch:
 
 
 def accuracy(config: Config, params: models.Params, seed: int, lag: int) -> float:
-    """The share of new texts whose symbol is recalled."""
+    """The share of new texts whose symbol is recalled at the end."""
     batch = texts(np.random.default_rng([seed, 1]), TESTED, lag)
     return float(np.mean(toys.answers(config, params, batch)[:, -1] == batch['text'].tokens[:, -1]))
 

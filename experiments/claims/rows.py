@@ -18,9 +18,9 @@ UPDATES, SEEDS = 300, 3
 @functools.cache
 def config_of(row: str) -> Config:
     """A row's config, with as few microbatches as possible, which is faster."""
-    [found] = [each for each in tables.table('3').rows if each.name == row]
+    [row_of_table] = tables.rows('3', row)
     fewest = {'train.steps': UPDATES, 'train.microbatches': parallel.device_count()}
-    return scales.config(found, 'grammar', fewest)
+    return scales.config(row_of_table, 'grammar', fewest)
 
 
 def corpus() -> Dataset:
@@ -30,7 +30,7 @@ def corpus() -> Dataset:
 
 @functools.cache
 def trained(row: str, seed: int) -> Trained:
-    """A trained row; claims that are measured in one call share it."""
+    """A row's trained model, shared by the claims measured in one call."""
     return train_on(corpus(), config_of(row), UPDATES, seed)
 
 
@@ -38,5 +38,5 @@ def means(row: str, seed: int) -> dict[str, float]:
     """A row's perplexity and share of correctly predicted pieces on dev."""
     model = trained(row, seed)
     batches = task_of(model.config).batches(model.config, corpus(), 'dev')
-    found = split_sums.means(sums_of(model.config), model.params, batches)
-    return {key: found[key] for key in ('perplexity', 'accuracy')}
+    scores = split_sums.means(sums_of(model.config), model.params, batches)
+    return {key: scores[key] for key in ('perplexity', 'accuracy')}

@@ -1,5 +1,5 @@
-"""Large dot products push softmax to where its gradients are extremely small; dividing them by sqrt(d_k)
-counters it."""
+"""Large dot products push softmax to where its gradients are extremely small;
+dividing them by sqrt(d_k) counters it."""
 
 import functools
 import math
@@ -29,28 +29,28 @@ CRITERION = (
 
 @functools.cache
 def _attended(width: int) -> Callable:
-    """A program of the weights of queries, and the gradients of u·output with respect to softmax's input."""
+    """Compiles attention: the weights, and the gradients of u·output with respect to softmax's input."""
 
-    def one(query, key, value, u):
+    def weights_and_gradients(query, key, value, u):
         segments = jnp.ones(key.shape[:2], jnp.int32)
 
         def projected(added):
             # A bias is added to q·k, before the division.
             bias = added * math.sqrt(width)
-            found = full.attend(Rows(query, key, value, segments, segments, bias), causal=False)
-            return jnp.sum(found * u)
+            outputs = full.attend(Rows(query, key, value, segments, segments, bias), causal=False)
+            return jnp.sum(outputs * u)
 
         weights = full.weights(Rows(query, key, value, segments, segments), causal=False)
         return weights, jax.grad(projected)(jnp.zeros(weights.shape))
 
-    return jax.jit(one)
+    return jax.jit(weights_and_gradients)
 
 
 def saturation(width: int, factor: float, seed: int) -> dict[str, float]:
-    """The weights' mean entropy as a share of the greatest, and the median norm of the gradient.
+    """The weights' mean entropy as a share of its maximum, and the median norm of the gradient.
 
-    Queries, keys and values are standard normal, as in the paper's footnote 4; u is a random unit vector for
-    every query.
+    Queries, keys and values are standard normal, as in the paper's footnote 4; each query has a random unit
+    vector u.
     """
     keys = jax.random.split(jax.random.key(seed), 4)
     query, key = (jax.random.normal(keys[i], (ROWS, KEYS, 1, width)) for i in range(2))
@@ -74,9 +74,9 @@ def judge(measurements: Measurements) -> Verdict:
     narrow, wide = str(WIDTHS[0]), str(WIDTHS[-1])
     parts, holds = [], True
     for key in ('entropy', 'gradient'):
-        kept = by_name(measurements, lambda at: at[wide][key] / at[narrow][key])
-        holds &= min(kept['divided']) > 0.5 and max(kept['not divided']) < 0.1
-        parts += [f'{key} kept, {name}: {spread(values, ".3f")}' for name, values in kept.items()]
+        shares = by_name(measurements, lambda at: at[wide][key] / at[narrow][key])
+        holds &= min(shares['divided']) > 0.5 and max(shares['not divided']) < 0.1
+        parts += [f'{key} kept, {name}: {spread(values, ".3f")}' for name, values in shares.items()]
     return Verdict(holds, '; '.join(parts))
 
 

@@ -1,4 +1,4 @@
-"""Generated tokens that small models learn in seconds, and what the claims about such models share."""
+"""Trains small models on generated tokens in seconds, for the claims about such models."""
 
 import functools
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from transformer.nn import models
 from transformer.tokens import Batch, Tokens
 
 FIRST = 3  # the first token after padding, end and unknown
-VOCABULARY = 259  # the smallest vocabulary
+VOCABULARY = 259  # the smallest size that the config allows
 MODEL = {
     'data.source': 'text',
     'data.pieces': VOCABULARY,
@@ -27,7 +27,7 @@ ATTENTION = {'model.d_model': 64, 'model.d_ff': 128, 'model.h': 4}
 
 
 def whole_rows(tokens: Int[np.ndarray, 'B T']) -> Tokens:
-    """Rows without padding, each of one segment."""
+    """Makes rows without padding, each of one segment."""
     tokens = tokens.astype(np.int32)
     positions = np.broadcast_to(np.arange(tokens.shape[1], dtype=np.int32), tokens.shape)
     return Tokens(tokens, np.ones_like(tokens), positions)
@@ -40,7 +40,7 @@ def train(config: Config, generate: Callable[[np.random.Generator], Batch], upda
 
 
 def answers(config: Config, params: models.Params, batch: Batch) -> Int[np.ndarray, 'B T']:
-    """The likeliest token at each place."""
+    """The likeliest token at each position."""
     return np.argmax(logits(config)(params, batch), axis=-1)
 
 

@@ -34,21 +34,21 @@ CRITERION = (
 
 @functools.cache
 def _update(config: Config) -> Callable:
-    """The compiled update of several models at once, each with its own learning rate."""
-    unit = optim.adam(replace(config, {'train.peak_lr': 1.0, 'train.warmup_steps': 1}))
+    """Compiles an update of several models at once, each with its own learning rate."""
+    adam = optim.adam(replace(config, {'train.peak_lr': 1.0, 'train.warmup_steps': 1}))
 
     def loss(params, batch):
         # The whole batch as one microbatch.
         sums = sums_of(config)(params, jax.tree.map(lambda x: x[None], batch), None)
         return sums['loss'] / sums['weight']
 
-    def one(params, state, batch, rate):
+    def update_one(params, state, batch, rate):
         value, gradient = jax.value_and_grad(loss)(params, batch)
-        changes, state = unit.update(gradient, state, params)
+        changes, state = adam.update(gradient, state, params)
         params = optax.apply_updates(params, jax.tree.map(lambda change: rate * change, changes))
         return params, state, value
 
-    return jax.jit(jax.vmap(one, (0, 0, None, 0)), donate_argnums=(0, 1))
+    return jax.jit(jax.vmap(update_one, (0, 0, None, 0)), donate_argnums=(0, 1))
 
 
 def rates(config: Config) -> np.ndarray:
@@ -63,7 +63,8 @@ def measure(seed: int) -> dict:
         config = config_of(MODEL | {'model.norm': norm, 'train.seed': seed})
         order = task_of(config).batches(config, prepared(config_of(MODEL)), 'train')
         schedule = lambda warmup, rate: {'train.peak_lr': rate, 'train.warmup_steps': warmup}
-        schedules = [rates(replace(config, schedule(*each))) for each in itertools.product(WARMUPS, RATES)]
+        grid = itertools.product(WARMUPS, RATES)
+        schedules = [rates(replace(config, schedule(warmup, rate))) for warmup, rate in grid]
         first = initial_state(config)
         copies = lambda x: jnp.broadcast_to(x, (len(schedules), *x.shape)).copy()
         params, state = jax.tree.map(copies, (first.params, first.optimizer))
@@ -79,9 +80,9 @@ def measure(seed: int) -> dict:
 
 def judge(measurements: Measurements) -> Verdict:
     def cost(losses) -> float:
-        """How much higher the least loss is without warm-up, each at its best learning rate."""
-        without, with_it = (min(losses[str(warmup)].values()) for warmup in WARMUPS)
-        return without - with_it
+        """The loss without warm-up minus the loss with it, each at its best learning rate."""
+        without_warmup, with_warmup = (min(losses[str(warmup)].values()) for warmup in WARMUPS)
+        return without_warmup - with_warmup
 
     costs = {f'{norm}-norm': values for norm, values in by_name(measurements, cost).items()}
     holds = min(costs['post-norm']) > 0.1 and max(costs['pre-norm']) < 0.05

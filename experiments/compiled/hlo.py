@@ -22,7 +22,7 @@ _CONDITION = re.compile(r'condition=%([\w.-]+)')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
 _INDEX = re.compile(r'index=(\d+)')
 _WHOLE = re.compile(r'(\d+)\)')
-# Seconds: a program is timed for PATIENCE in all; one that takes longer than LONG runs once.
+# Seconds: a program is timed for PATIENCE in total; a program slower than LONG runs once.
 PATIENCE, LONG = 1.0, 10.0
 
 
@@ -30,11 +30,11 @@ class Instruction(NamedTuple):
     """One instruction; `text` is everything after the opening bracket of its operands."""
 
     operation: str
-    operands: tuple[str, ...]  # in the same computation
+    operands: tuple[str, ...]  # names in the same computation
     uses: tuple[str, ...]  # all names in its text
-    called: tuple[str, ...]  # the computations that it runs; a loop's body, but not its condition
+    called: tuple[str, ...]  # the computations that it runs; of a loop the body, not the condition
     trips: int | None  # how often a loop runs, None if unknown; 1 for other instructions
-    source: str  # in the traced program
+    source: str  # the operation of the traced program
     text: str
 
 
@@ -43,7 +43,7 @@ class Program(NamedTuple):
 
     text: str  # without metadata
     entry: str  # the computation that runs first
-    computations: dict[str, dict[str, Instruction]]  # by name, in an order in which they can run
+    computations: dict[str, dict[str, Instruction]]  # by name; instructions in an order that can run
     roots: dict[str, str]  # each computation's result
 
 
@@ -58,15 +58,16 @@ def parse(text: str) -> Program:
             name = head[2]
             computations[name] = {}
             entry = name if head[1] else entry
-        elif found := _INSTRUCTION.match(line):
-            computations[name][found[2]] = _instruction(found[3])
-            if found[1]:
-                roots[name] = found[2]
+        elif match := _INSTRUCTION.match(line):
+            computations[name][match[2]] = _instruction(match[3])
+            if match[1]:
+                roots[name] = match[2]
     program = Program(_METADATA.sub('', '\n'.join(lines[first:])), entry, computations, roots)
     for instructions in computations.values():
-        for label, each in instructions.items():
-            if each.trips is None:
-                instructions[label] = each._replace(trips=_bound(program, instructions, each))
+        for label, instruction in instructions.items():
+            if instruction.trips is None:
+                trips = _bound(program, instructions, instruction)
+                instructions[label] = instruction._replace(trips=trips)
     return program
 
 
@@ -83,7 +84,7 @@ def _instruction(text: str) -> Instruction:
 
 
 def _until_closed(text: str, end: str) -> str:
-    """The text before the first `end` outside of brackets."""
+    """The text before the first `end` outside brackets."""
     depth = 0
     for i, sign in enumerate(text):
         if depth == 0 and sign == end:
@@ -97,7 +98,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _bound(program: Program, around: Mapping[str, Instruction], loop: Instruction) -> int | None:
-    """The trips of a loop that counts from 0 by ones to a constant; None for any other loop."""
+    """The trips of a loop that counts from 0 in steps of 1 to a constant; None for any other loop."""
     condition, body = _CONDITION.search(loop.text)[1], loop.called[0]
     inside = program.computations[condition]
     test = _plain(program, inside, program.roots[condition])
@@ -121,7 +122,7 @@ def _bound(program: Program, around: Mapping[str, Instruction], loop: Instructio
 
 
 def _plain(program: Program, inside: Mapping[str, Instruction], name: str) -> Instruction:
-    """Follows copies to an instruction, and replaces a fusion of one operation by that operation."""
+    """Follows copies to their source instruction, and replaces a fusion of one operation by the operation."""
     instruction = inside[name]
     while instruction.operation in ('copy', 'bitcast'):
         instruction = inside[instruction.operands[0]]
@@ -130,14 +131,14 @@ def _plain(program: Program, inside: Mapping[str, Instruction], name: str) -> In
     fused = program.computations[instruction.called[0]]
     root = fused[program.roots[instruction.called[0]]]
     parameters = [fused[operand] for operand in root.operands]
-    if any(each.operation != 'parameter' for each in parameters):
+    if any(parameter.operation != 'parameter' for parameter in parameters):
         return instruction
-    places = (int(_WHOLE.match(each.text)[1]) for each in parameters)
+    places = (int(_WHOLE.match(parameter.text)[1]) for parameter in parameters)
     return root._replace(operands=tuple(instruction.operands[place] for place in places))
 
 
 def steps(program: Program) -> int:
-    """The sum of the loops' trips along the critical path; nested loops multiply. 1 without loops."""
+    """The number of loop trips on the critical path, where nested loops multiply; 1 without loops."""
     return max(1, _steps(program, program.entry))
 
 
@@ -157,7 +158,7 @@ def flops(program: Program) -> float:
 
 
 def repeated(program: Program, name: str, cost: str) -> float:
-    """What XLA's count of a cost, such as `flops`, leaves out: the second and later trips of loops."""
+    """What XLA's count of a cost, such as `flops`, omits: the second and later trips of loops."""
     missing = 0.0
     for instruction in program.computations[name].values():
         trips = _known_trips(instruction)
@@ -175,16 +176,16 @@ def _known_trips(instruction: Instruction) -> int:
 
 
 def counted(program: Program, name: str) -> dict[str, float]:
-    """XLA's cost analysis of a computation as if it were a program: `flops`, `bytes accessed` and others."""
+    """XLA's cost analysis of a computation as a whole program: `flops`, `bytes accessed` and others."""
     text = program.text.replace('\nENTRY ', '\n').replace(f'\n%{name} (', f'\nENTRY %{name} (')
     module = xla_client.hlo.hlo_module_from_text(f'HloModule counted\n\n{text}\n')
     return xla_client._xla.hlo_module_cost_analysis(jax.extend.backend.get_backend(), module)
 
 
 def seconds(compiled: Compiled, *args) -> float:
-    """Seconds of the fastest run after a warm-up, of at least two; a slow program runs once.
+    """The seconds of the fastest of two or more runs after a warm-up; a slow program runs only once.
 
-    The fastest is taken because other work on the machine only slows runs down.
+    The fastest run counts, because other work on the machine only slows runs down.
     """
     times: list[float] = []
     while len(times) < 3 or (sum(times) < PATIENCE and len(times) < 100):

@@ -1,4 +1,4 @@
-"""Lowers a config's update and search."""
+"""Lowers a config's update and search, to be compiled for any devices."""
 
 import functools
 
@@ -15,7 +15,7 @@ from transformer.training.step import initial_state
 
 
 def update(config: Config, devices: list[jax.Device], batch: Batch | None = None) -> Lowered:
-    """Lowers an update for the given devices, of a batch of these shapes or of full rows."""
+    """Lowers an update for the given devices, with the shapes of a batch or, without one, with full rows."""
     count, microbatches = len(devices), config.train.microbatches
     if microbatches % (count * config.train.accumulate):
         raise ConfigError(
@@ -34,8 +34,8 @@ def update(config: Config, devices: list[jax.Device], batch: Batch | None = None
 
 def search(config: Config, rows: int, devices: list[jax.Device]) -> Lowered:
     """Lowers a search; each device gets `rows` sentences of a full training row's length."""
-    asked = generate.Asked(config.decode, 1, FORM[config.train.task] == 'text')
-    function = functools.partial(generate.search_rows, config, asked, config.data.pieces)
+    settings = generate.Asked(config.decode, 1, FORM[config.train.task] == 'text')
+    function = functools.partial(generate.search_rows, config, settings, config.data.pieces)
     mapped = parallel.rows_program(function, devices)
     tokens, segments, _ = models.blank(config, rows, cost.row_length(config)).popitem()[1]
     inputs = {'tokens': tokens, 'segments': segments, 'number': tokens[:, 0]}

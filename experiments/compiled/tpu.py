@@ -18,7 +18,7 @@ from experiments.compiled import hlo, lower
 from transformer.cli.terminal import terminal_width
 from transformer.config import Config, ConfigError
 
-# Without these the compiler looks for a TPU, and waits for a program that holds one.
+# Without these variables the compiler looks for a TPU, and waits if another program uses it.
 _ENVIRONMENT = {
     'ALLOW_MULTIPLE_LIBTPU_LOAD': '1',
     'TPU_ACCELERATOR_TYPE': 'v5litepod-1',
@@ -27,15 +27,15 @@ _ENVIRONMENT = {
 }
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _COLLECTIVE = re.compile(r'(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?')
-SHOWN = 10  # of the costliest instructions
+SHOWN = 10  # how many of the costliest instructions are printed
 
 
 class Chip(NamedTuple):
     """A device of a topology."""
 
     kind: str
-    flops: float  # its peak per second, in bfloat16
-    bandwidth: float  # bytes of its memory (HBM) per second
+    flops: float  # the peak per second, in bfloat16
+    bandwidth: float  # bytes per second of its memory (HBM)
     memory: float  # bytes
 
 
@@ -46,7 +46,7 @@ class Cost(NamedTuple):
     bytes_accessed: float  # XLA's count, which includes the chip's fast memory
     cycles: float  # the compiler's estimate for all instructions, one after the other
     memory: dict[str, int]  # bytes by kind
-    collectives: dict[str, int]  # how many instructions of each kind
+    collectives: dict[str, int]  # the number of instructions of each kind
     costliest: list[tuple[float, str, str]]  # the instructions with the most cycles: share, name, source
 
 
@@ -55,7 +55,7 @@ def prepare() -> None:
     if not importlib.util.find_spec('libtpu'):
         raise ConfigError("--topology: the compiler for TPUs is not installed: pip install '.[tpu]'")
     os.environ.update({name: value for name, value in _ENVIRONMENT.items() if name not in os.environ})
-    # Everything else runs on the CPU.
+    # JAX itself runs everything on the CPU.
     jax.config.update('jax_platforms', 'cpu')
 
 
@@ -63,12 +63,12 @@ def devices_of(topology: str) -> list[jax.Device]:
     """The devices of a topology such as v5e:2x4, for which programs can be compiled."""
     # With 0 chips the compiler would end the process.
     if not re.fullmatch(r'\w+:[1-9]\d*(x[1-9]\d*)*', topology):
-        raise ConfigError(f'--topology={topology}: expected a chip and its numbers, such as v5e:2x4')
+        raise ConfigError(f'--topology={topology}: expected a chip and a grid, such as v5e:2x4')
     chips = math.prod(map(int, topology.partition(':')[2].split('x')))
     # By default a host has four chips.
-    alone = {'chips_per_host_bounds': (1, 1, 1)} if chips == 1 else {}
+    one_chip = {'chips_per_host_bounds': (1, 1, 1)} if chips == 1 else {}
     try:
-        return topologies.get_topology_desc(topology, 'tpu', **alone).devices
+        return topologies.get_topology_desc(topology, 'tpu', **one_chip).devices
     except jax.errors.JaxRuntimeError as error:
         reason = str(error).partition(': ')[2].splitlines()[0]
         raise ConfigError(f'--topology={topology}: {reason}') from None
@@ -92,7 +92,7 @@ def chip_of(topology: str, device: jax.Device) -> Chip:
 
 
 def compile_update(config: Config, devices: list[jax.Device]) -> Compiled:
-    """Compiles a training's update of full rows."""
+    """Compiles a training update with full rows."""
     what = f'an update with train.accumulate={config.train.accumulate}'
     return _compile(what, 'a larger train.accumulate', lower.update(config, devices))
 
@@ -118,40 +118,40 @@ def _compile(what: str, remedy: str, lowered: Lowered) -> Compiled:
 def cost(program: Compiled, *, of_step: bool = False) -> Cost:
     """Counts the cost of a program, or of one step of a search.
 
-    The number of steps of a search depends on its sentences, so their loops count once; all others count as
-    often as they run. The memory is always the whole program's.
+    The number of steps of a search depends on its sentences, so the loop over steps counts once; other loops
+    count as often as they run. The memory is always the whole program's.
     """
     parsed, memory = hlo.parse(program.as_text()), program.memory_analysis()
     name = parsed.entry
     if of_step:
-        # The costliest one has all sentences, and room for the longest outputs.
-        instructions = (each for inside in parsed.computations.values() for each in inside.values())
-        bodies = [each.called[0] for each in instructions if each.trips is None]
+        # The costliest loop is that of all sentences, with caches for the longest outputs.
+        instructions = (i for computation in parsed.computations.values() for i in computation.values())
+        bodies = [instruction.called[0] for instruction in instructions if instruction.trips is None]
         name = max(bodies, key=lambda body: sum(cycles for cycles, _, _ in _cycles(parsed, body)))
-    # XLA's count for the TPU includes the padding of arrays; for a part of a program there is none.
+    # XLA's count for TPUs includes the padding of arrays; it exists only for whole programs.
     counts = hlo.counted(parsed, name) if of_step else program.cost_analysis()
     repeated = functools.partial(hlo.repeated, parsed, name)
     by_cycles = sorted(_cycles(parsed, name), reverse=True)
-    cycles = sum(each[0] for each in by_cycles)
+    cycles = sum(count for count, _, _ in by_cycles)
     kinds = ('argument', 'output', 'alias', 'temp', 'generated_code')
-    operations = (_COLLECTIVE.fullmatch(each.operation) for _, each, _ in _reached(parsed, name))
+    operations = (_COLLECTIVE.fullmatch(i.operation) for _, i, _ in _executed(parsed, name))
     return Cost(
         counts['flops'] + repeated('flops'),
         counts['bytes accessed'] + repeated('bytes accessed'),
         cycles,
         {kind: getattr(memory, f'{kind}_size_in_bytes') for kind in kinds},
-        dict(collections.Counter(found[1] for found in operations if found)),
-        [(own / cycles, label, source) for own, label, source in by_cycles[:SHOWN] if own],
+        dict(collections.Counter(match[1] for match in operations if match)),
+        [(count / cycles, label, source) for count, label, source in by_cycles[:SHOWN] if count],
     )
 
 
-def _reached(
+def _executed(
     program: hlo.Program, computation: str, times: int = 1
 ) -> Iterator[tuple[str, hlo.Instruction, int]]:
-    """Yields name, instruction and number of runs in a computation; a loop of unknown length counts once."""
+    """Yields the name, instruction and runs of all that a computation executes; unknown loops count once."""
     for name, instruction in program.computations[computation].items():
         if instruction.operation in ('while', 'call'):
-            yield from _reached(program, instruction.called[0], times * (instruction.trips or 1))
+            yield from _executed(program, instruction.called[0], times * (instruction.trips or 1))
         else:
             yield name, instruction, times
 
@@ -159,16 +159,16 @@ def _reached(
 def _cycles(program: hlo.Program, computation: str) -> list[tuple[int, str, str]]:
     """The compiler's estimate of each instruction's cycles, in all runs: cycles, name, source."""
     estimates = []
-    for name, instruction, times in _reached(program, computation):
+    for name, instruction, times in _executed(program, computation):
         estimate = _CYCLES.search(instruction.text)
         estimates.append((times * int(estimate[1]) if estimate else 0, name, instruction.source))
     return estimates
 
 
 def roofline(cost: Cost, chip: Chip) -> dict[str, float]:
-    """Seconds of the FLOPs (`products`) and `bytes` at the chip's peaks.
+    """The seconds that the FLOPs (`products`) and the `bytes` take at the chip's peaks.
 
-    `utilisation` is the FLOPs' share of the longer one. XLA counts all bytes as if they came from HBM.
+    `utilisation` divides the FLOPs' time by the longer of the two. XLA counts all bytes as if from HBM.
     """
     products, moved = cost.flops / chip.flops, cost.bytes_accessed / chip.bandwidth
     return {'products': products, 'bytes': moved, 'utilisation': products / max(products, moved)}
@@ -180,7 +180,7 @@ def needed(cost: Cost) -> int:
 
 
 def seconds_and_gib(topology: str, config: Config) -> tuple[float, float]:
-    """Seconds of an update by the roofline, and the GiB that it needs, on each TPU of a topology."""
+    """An update's seconds by the roofline, and the GiB that it needs, on each TPU of a topology."""
     devices = devices_of(topology)
     costs, chip = cost(compile_update(config, devices)), chip_of(topology, devices[0])
     times = roofline(costs, chip)
@@ -188,7 +188,7 @@ def seconds_and_gib(topology: str, config: Config) -> tuple[float, float]:
 
 
 def lines(cost: Cost, chip: Chip, formula: float | None = None) -> Iterator[str]:
-    """Yields a program's cost as lines for a terminal; `formula` are the FLOPs that it should have."""
+    """Yields a program's cost as lines for a terminal; `formula` is the expected number of FLOPs."""
     times = roofline(cost, chip)
     share = f'; {cost.flops / formula:.3f} of the formula' if formula else ''
     yield f'FLOPs           {cost.flops:.3e}  {1000 * times["products"]:.3g} ms at the peak{share}'

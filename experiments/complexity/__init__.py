@@ -1,1 +1,1 @@
-"""Table 1 of the paper, measured: what a layer of each type costs, and how far apart it leaves positions."""
+"""Measures Table 1 of the paper: the costs and the maximum path length of each layer type."""

@@ -22,7 +22,7 @@ KEYS = ('date', 'seconds', 'environment', 'd_model', 'limit', 'layers', 'paths',
 
 
 def complexity(call: Call) -> None:
-    """Measures, or reads an earlier result; prints the tables, and writes them and the pictures."""
+    """Measures, or reads an earlier result; prints the tables, and writes tables and figures."""
     flags, folder, earlier = call.flags, pathlib.Path(call.flags.output), None
     if flags.d_model % (2 * layers.D_K):
         raise ConfigError(f'--d_model={flags.d_model}: must be a multiple of {2 * layers.D_K}')
@@ -30,7 +30,7 @@ def complexity(call: Call) -> None:
         if not pathlib.Path(flags.result).is_file():
             raise ConfigError(f'--result={flags.result}: no such file')
         earlier = runs.read_json(pathlib.Path(flags.result), KEYS)
-    # Before the minutes of measuring, whose result would be lost without a folder.
+    # Created before measuring for minutes, so that the result cannot be lost.
     folder.mkdir(parents=True, exist_ok=True)
     found = earlier or measure.everything(flags.d_model, flags.longest, int(flags.memory_gib * GIB))
     files.write_json(folder / RESULT, found)
@@ -42,7 +42,7 @@ def complexity(call: Call) -> None:
 
 COMMANDS = {
     '': Command(
-        "Measures the paper's Table 1, prints it beside the paper's entries, and writes tables and pictures.",
+        "Measures the paper's Table 1, prints it beside the paper's entries, and writes tables and figures.",
         complexity,
         ('output', 'd_model', 'longest', 'memory_gib', 'result'),
         examples=('{}', '{} --longest=1024 --d_model=128'),
@@ -51,7 +51,7 @@ COMMANDS = {
 FLAGS = {
     'output': Flag(str, 'runs/complexity', 'the folder to write to', 'FOLDER'),
     'd_model': Flag(int, 512, 'the width of the layers', 'D', least=128),
-    'longest': Flag(int, 16384, 'the most positions of a kernel; layers get a quarter', 'N', least=1024),
+    'longest': Flag(int, 16384, 'the most positions for kernels; layers get a quarter', 'N', least=1024),
     'memory_gib': Flag(float, 8.0, 'programs that need more memory than this are not run', 'GIB', least=0),
     'result': Flag(str, None, f'an earlier {RESULT} to print instead of measuring', 'FILE'),
 }

@@ -14,9 +14,9 @@ from matplotlib import pyplot as plt
 from matplotlib import ticker
 from matplotlib.figure import Figure
 
-# Of the curves; a curve that can hide an earlier one is dashed.
+# Styles of the curves; a curve that can hide an earlier one is dashed.
 STYLES = ('o-', 's-', '^-', 'D--', 'v--')
-# By title: the pass, the cost and its unit.
+# By title: the pass, the key of the cost, and its unit.
 PANELS = {
     'FLOPs, forward': ('forward', 'flops', 1.0),
     'MiB beside inputs and outputs, both passes': ('both', 'temporary', tables.MIB),
@@ -26,18 +26,18 @@ PANELS = {
 
 
 def write(found: Mapping, folder: pathlib.Path) -> None:
-    """Writes the pictures of what `measure.everything` found."""
-    pictures = {
-        'layers': _picture(tables.timed(found['layers']), layers.TYPES, found['d_model']),
-        'kernels': _picture(found['kernels'], layers.KERNELS, None),
+    """Writes the figures of the measurements of `measure.everything`."""
+    figures = {
+        'layers': _draw(tables.timed(found['layers']), layers.TYPES, found['d_model']),
+        'kernels': _draw(found['kernels'], layers.KERNELS, None),
     }
-    for name, figure in pictures.items():
+    for name, figure in figures.items():
         files.write_figure(folder / f'{name}.png', figure, dpi=100, pil_kwargs={'optimize': True})
         plt.close(figure)
 
 
-def _picture(records: Sequence[Record], kinds: Iterable, d: int | None) -> Figure:
-    """All costs against n on logarithmic axes; a dotted line marks n = d."""
+def _draw(records: Sequence[Record], kinds: Iterable, d: int | None) -> Figure:
+    """Draws all costs against n on logarithmic axes; a dotted line marks n = d."""
     figure, axes = plt.subplots(2, 2, figsize=(9, 7), layout='constrained')
     lengths = sorted({record['n'] for record in records})
     for axis, (title, (passes, key, unit)) in zip(axes.flat, PANELS.items(), strict=True):

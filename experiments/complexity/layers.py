@@ -1,6 +1,6 @@
 """The layer types of Table 1 and the attention kernels, each as a function of its parameters and inputs.
 
-They compute what the paper counts. Self-attention is the products of queries, keys and values without the
+They compute what the paper counts. Self-attention multiplies queries, keys and values, without the
 projections, which cost 8·n·d² more. Recurrence is one layer of Elman cells: n·d² for its inputs and n·d² for
 its states. A convolution is one product per tap. Heads are d_k = 64 wide, as in the paper. The input is one
 row of one segment; a position sees both sides, as in the encoder, unless the layer is causal.
@@ -34,10 +34,10 @@ class Layer:
     length: int  # T
 
 
-# Cached, so that a layer that Table 1 and the kernels share is measured once.
+# Cached, so that a layer shared by Table 1 and the kernels is measured once.
 @functools.cache
 def attention(n: int, d: int, kernel: str, *, d_k: int = D_K, causal: bool = False, **options) -> Layer:
-    """Attention by a kernel of `model.attention`, with its options without their prefix `attention_`."""
+    """Attention by a kernel of `model.attention`; its options are named without the prefix `attention_`."""
     named = {f'attention_{key}': value for key, value in options.items()}
     attend = self_attention(Model(attention=kernel, **named)).attend
 
@@ -63,7 +63,7 @@ def recurrent(n: int, d: int) -> Layer:
 
 
 def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = False) -> Layer:
-    """A convolution over as many positions left as right, or only over positions to the left if causal."""
+    """A convolution centred on each position or, if causal, over the position and those to its left."""
     reach = dilation * (taps - 1)
     padding = (reach, 0) if causal else (reach // 2, reach // 2)
 
@@ -78,7 +78,7 @@ def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = 
 
 
 def recurrent_step(d: int) -> Callable[[Float[Array, 'T D'], Float[Array, 'T D']], Float[Array, 'T D']]:
-    """One step of Elman cells at all positions: `(inputs, states before) -> states after`."""
+    """Returns one step of Elman cells at all positions: `(inputs, states before) -> states after`."""
     model, layer = Model(kind='recurrent', cell='rnn_tanh', d_model=d), recurrent(1, d)
     kernels = random(layer.arrays)[0]['params']
     weights = cells.Weights(kernels['inputs'], kernels['bias'], kernels['recurrent'], None)
@@ -92,7 +92,7 @@ def recurrent_step(d: int) -> Callable[[Float[Array, 'T D'], Float[Array, 'T D']
 
 
 def random(shapes: Any) -> Any:
-    """Draws normal arrays, whose variance 1 / width keeps recurrent states from saturating."""
+    """Draws normal arrays with variance 1 / width, which keeps recurrent states from saturating."""
     draw = np.random.default_rng(0)
     return jax.tree.map(
         lambda x: jnp.asarray(draw.standard_normal(x.shape, np.float32) / x.shape[-1] ** 0.5), shapes
@@ -100,12 +100,12 @@ def random(shapes: Any) -> Any:
 
 
 def forward(layer: Layer) -> Callable:
-    """The forward pass, which needs no gradient."""
+    """The forward pass, which ignores the gradient."""
     return lambda arrays, segments, gradient: layer.apply(arrays, segments)
 
 
 def both(layer: Layer) -> Callable:
-    """Forward and backward pass: the outputs, and the gradients of all arrays given the outputs' gradient."""
+    """Both passes: the outputs, and the gradients of all arrays given the outputs' gradient."""
 
     def passes(arrays, segments, gradient):
         outputs, pull = jax.vjp(lambda arrays: layer.apply(arrays, segments), arrays)
@@ -129,9 +129,9 @@ class Type(NamedTuple):
     complexity: str
     steps: str
     path: str
-    exponents: dict[str, int]  # of the complexity
-    symbol: str = ''  # of the size
-    sizes: tuple[int, ...] = ()  # that are measured, the usual one first
+    exponents: dict[str, int]  # of each symbol in the complexity
+    symbol: str = ''  # the symbol of the size
+    sizes: tuple[int, ...] = ()  # the sizes measured, the usual one first
 
 
 TAPS, DILATION, WINDOW = 3, 3, 64

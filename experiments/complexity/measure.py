@@ -19,21 +19,21 @@ from transformer.runs import process
 # The costs of one pass of one layer at one size, with its name, size and pass.
 Record = dict[str, str | int | float | None]
 GIB = 2**30
-# The neighbours r of restricted self-attention in path lengths: few, so that paths are long.
+# The neighbours r of restricted self-attention for path lengths: few, so that paths are long.
 NEAR = 4
 PATH_LENGTHS = (8, 27, 28, 128)
 
 
 def everything(d: int, longest: int, limit: int) -> dict[str, object]:
-    """All measurements, as JSON.
+    """Makes all measurements; returns JSON.
 
     Args:
       d: the width of the layers.
-      longest: the most positions of a kernel's row; those of Table 1's layers are a quarter.
+      longest: the most positions for kernels; Table 1's layers get a quarter.
       limit: the bytes of memory above which a program is not run.
     """
     start = time.perf_counter()
-    found = {
+    measured = {
         'd_model': d,
         'longest': longest,
         'limit': limit,
@@ -41,12 +41,12 @@ def everything(d: int, longest: int, limit: int) -> dict[str, object]:
         'kernels': list(_kernels(d, longest, limit)),
         'paths': list(_paths()),
     }
-    took, today = round(time.perf_counter() - start, 1), datetime.date.today().isoformat()
-    return {'date': today, 'seconds': took, 'environment': process.environment()} | found
+    seconds, today = round(time.perf_counter() - start, 1), datetime.date.today().isoformat()
+    return {'date': today, 'seconds': seconds, 'environment': process.environment()} | measured
 
 
 def _layers(d: int, longest: int, limit: int) -> Iterable[Record]:
-    """Measures each layer type against n, with seconds, and against d and its own size, without."""
+    """Measures each layer type by n, with seconds, and by d and its own size, without seconds."""
     lengths = [2**power for power in range(7, 32) if 2**power <= longest // 4]
     widths = [width for width in (d // 8, d // 4, d // 2) if width and width % layers.D_K == 0]
     middle = min(1024, lengths[-1])
@@ -65,7 +65,7 @@ def _layers(d: int, longest: int, limit: int) -> Iterable[Record]:
 
 
 def _kernels(d: int, longest: int, limit: int) -> Iterable[Record]:
-    """Measures each kernel against n: squares, because their square root is a stride."""
+    """Measures each kernel by n; each n is a square, because the sparse kernel's stride is its root."""
     for kernel in layers.KERNELS:
         for n in (4**power for power in range(4, 16) if 4**power <= longest):
             options = kernel.options(n)
@@ -74,7 +74,7 @@ def _kernels(d: int, longest: int, limit: int) -> Iterable[Record]:
 
 
 def _paths() -> Iterable[Record]:
-    """Measures the path lengths of each layer type, beside the formula's."""
+    """Measures the path lengths of each layer type, beside those of the formula."""
     for kind in paths.kinds(layers.TAPS, NEAR):
         for n in PATH_LENGTHS:
             formula = {'formula': kind.formula(n), 'written': kind.written}
@@ -82,28 +82,28 @@ def _paths() -> Iterable[Record]:
 
 
 def _records(named: Record, layer: Layer, limit: int, *, timed: bool) -> Iterable[Record]:
-    """A record of each pass of a layer."""
+    """Measures each pass of a layer."""
     start = time.perf_counter()
     costs = _costs(layer, limit, timed)
     sizes = ', '.join(f'{key} = {value:,}' for key, value in named.items() if key != 'name')
     print(f'{named["name"]}, {sizes}: {time.perf_counter() - start:.1f} s', file=sys.stderr)
-    return [named | {'pass': name} | found for name, found in costs.items()]
+    return [named | {'pass': name} | of_pass for name, of_pass in costs.items()]
 
 
 @functools.cache
 def _costs(layer: Layer, limit: int, timed: bool) -> dict[str, Record]:
-    """The costs of each pass of a layer; seconds are null for a program that needs more than the limit."""
+    """The costs of each pass of a layer; seconds are None for a program that needs more than the limit."""
     segments = jax.ShapeDtypeStruct((1, layer.length), jnp.int32)
     outputs = jax.eval_shape(layer.apply, layer.arrays, segments)
     costs = {}
     for name, passes in layers.PASSES.items():
         program = jax.jit(passes(layer)).lower(layer.arrays, segments, outputs).compile()
-        found, memory = hlo.parse(program.as_text()), program.memory_analysis()
+        parsed, memory = hlo.parse(program.as_text()), program.memory_analysis()
         temporary = memory.temp_size_in_bytes
         needed = temporary + memory.argument_size_in_bytes + memory.output_size_in_bytes
         costs[name] = {
-            'flops': hlo.flops(found),
-            'steps': hlo.steps(found),
+            'flops': hlo.flops(parsed),
+            'steps': hlo.steps(parsed),
             'temporary': temporary,
             'needed': needed,
         }
@@ -117,14 +117,14 @@ def _costs(layer: Layer, limit: int, timed: bool) -> dict[str, Record]:
 
 
 def exponents(records: Sequence[Mapping], symbols: Sequence[str], key: str) -> dict[str, float]:
-    """The powers of the symbols whose product fits best, by least squares of the logarithms."""
+    """The powers of the symbols whose product fits a cost best, by least squares of the logarithms."""
     logs = [[1.0, *(math.log(record[symbol]) for symbol in symbols)] for record in records]
-    found = np.linalg.lstsq(np.array(logs), np.log([record[key] for record in records]), rcond=None)
-    return dict(zip(symbols, found[0][1:].tolist(), strict=True))
+    fit = np.linalg.lstsq(np.array(logs), np.log([record[key] for record in records]), rcond=None)
+    return dict(zip(symbols, fit[0][1:].tolist(), strict=True))
 
 
 def crossing(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
-    """The n at which one curve rises above the other, interpolated in logarithms; None if it does not."""
+    """The n at which `one` rises above `other`, interpolated in logarithms; None if it does not."""
     shared = sorted(set(one) & set(other))
     above = [math.log(one[n] / other[n]) for n in shared]
     for left, right, before, after in zip(shared, shared[1:], above, above[1:], strict=False):

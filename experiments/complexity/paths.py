@@ -1,9 +1,9 @@
-"""Measures maximum path lengths: the layers, or recurrent steps, until outputs depend on all inputs before.
+"""Measures maximum path lengths: how many layers or recurrent steps connect every output to earlier inputs.
 
 The sparsity of a layer's Jacobian shows which positions it connects. Layers are stacked until every output
-depends on every input at or before its position. All layers are causal, as in a decoder, because a
-recurrence is, and because the ends of the row then cut no path. (In a dilated convolution that sees both
-sides, paths through positions beyond the ends are missing, and some pairs stay unconnected.)
+depends on every input at or before its position. All layers are causal, as in a decoder, because recurrence
+is causal, and because the ends of the row then cut no path. (In a dilated convolution that sees both sides,
+paths through positions beyond the ends are missing, and some pairs stay unconnected.)
 """
 
 import itertools
@@ -26,13 +26,13 @@ class Kind(NamedTuple):
     """A layer type whose paths are measured."""
 
     name: str
-    dependences: Callable[[int], Iterable[Bool[np.ndarray, 'T T']]]  # the argument of `longest`, by n
+    dependences: Callable[[int], Iterable[Bool[np.ndarray, 'T T']]]  # by n, as `longest` takes them
     formula: Callable[[int], int]  # the length by n
-    written: str
+    written: str  # the formula for people
 
 
 def kinds(taps: int, window: int) -> list[Kind]:
-    """The layer types of Table 1: k taps are a position and the k - 1 before it, a window the r before it."""
+    """The layer types of Table 1; a position sees itself and the k - 1 (taps) or r (window) before it."""
     local = lambda n: itertools.repeat(_attended(n, 'local', window=window))
     contiguous = lambda n: itertools.repeat(_convolved(n, taps, 1))
     dilated = lambda n: (_convolved(n, taps, taps**below) for below in itertools.count())
@@ -47,26 +47,26 @@ def kinds(taps: int, window: int) -> list[Kind]:
 
 
 def longest(dependences: Iterable[Bool[np.ndarray, 'T T']]) -> int:
-    """The longest of the shortest paths to outputs, from each layer's dependences, from the ground up."""
-    reached = None
-    for count, found in enumerate(dependences, 1):
-        # An input once reached stays reached: a later input reaches a state in fewer steps.
-        reached = found if reached is None else reached | found @ reached
-        if np.tril(reached).sum() == np.tri(len(reached)).sum():
+    """The number of layers, from the lowest up, that connect every output to all inputs at or before it."""
+    connected = None
+    for count, of_layer in enumerate(dependences, 1):
+        # Connections are never lost: a later input needs fewer steps to a state than an earlier input.
+        connected = of_layer if connected is None else connected | of_layer @ connected
+        if np.tril(connected).sum() == np.tri(len(connected)).sum():
             return count
-        if count == len(reached):
-            raise ValueError(f'{count} layers leave some of as many positions unconnected')
+        if count == len(connected):
+            raise ValueError(f'{count} layers leave some of the {count} positions unconnected')
     raise ValueError('there are too few layers')
 
 
 def dependence(function: Callable, n: int) -> Bool[np.ndarray, 'T T']:
-    """Whether each output of a function of n positions depends on each input."""
+    """Marks which outputs of a function of n positions depend on which inputs."""
     x = layers.random(jax.ShapeDtypeStruct((n, D), jnp.float32))
     return np.asarray(jax.jit(jax.jacrev(function))(x) != 0).any(axis=(1, 3))
 
 
 def recurrent_dependences(n: int) -> Iterator[Bool[np.ndarray, 'T T']]:
-    """Of the first step on the inputs, and of each later one on the states before it."""
+    """Yields the first step's dependence on the inputs, then each later step's on the states before it."""
     step, zeros = layers.recurrent_step(D), jnp.zeros((n, D))
     yield dependence(lambda x: step(x, zeros), n)
     yield from itertools.repeat(dependence(lambda states: step(zeros, states), n))

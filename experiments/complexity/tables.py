@@ -6,15 +6,15 @@ from experiments.complexity import layers, measure
 from experiments.complexity.measure import GIB, Record
 from experiments.rendering.formats import Column
 
-# The end of a heading, by pass.
+# The ends of headings, by pass.
 PASSES = {'forward': '', 'both': ', both passes'}
 MIB = 2**20
-# The cells of a row, by heading; the first one names the row.
+# The cells of a row, by heading; the first cell names the row.
 Row = dict[str, str]
 
 
 def text(found: Mapping, form: Callable[[list[Column], list[str]], str], mark: str = '') -> str:
-    """All tables of what `measure.everything` found, in a format; a mark begins each heading."""
+    """Renders all tables of the measurements in a format; each heading begins with `mark`."""
     sections = (
         ('Table 1, measured', _table_1(found), _notes(found)),
         ('Attention kernels', _kernels(found), _kernel_notes(found)),
@@ -47,7 +47,7 @@ def by_length(records: Sequence[Record], key: str) -> dict[int, float]:
 
 
 def crossings(found: Mapping) -> dict[int, float | None]:
-    """The n at which self-attention comes to need more FLOPs than recurrence, by d."""
+    """The n above which self-attention needs more FLOPs than recurrence, by d."""
     curve = lambda records, name: by_length(of(records, name, 'forward'), 'flops')
     crossed = {}
     for d in sorted({record['d'] for record in found['layers']}):
@@ -94,7 +94,7 @@ def _kernels(found: Mapping) -> list[Row]:
 
 
 def _paths(records: Sequence[Record]) -> list[Row]:
-    """A row for each layer type; where a length is not the formula's, it stands beside it."""
+    """A row for each layer type; a length that differs from the formula is printed with the formula's."""
     rows = {}
     for record in records:
         name, length, formula = (record[key] for key in ('name', 'length', 'formula'))
@@ -122,7 +122,7 @@ def _costs(records: Sequence[Record]) -> list[Row]:
 
 
 def _of_n(curve: Mapping[int, float]) -> str:
-    """The number if it is constant, its multiple of n if it is proportional to n, else all numbers."""
+    """Formats a constant as one number, a multiple of n as such, and any other curve as all its numbers."""
     values, shares = set(curve.values()), {value / n for n, value in curve.items()}
     if len(shares) > 1:
         return ', '.join(f'{value:,}' for value in (values if len(values) == 1 else curve.values()))
@@ -164,7 +164,7 @@ def _notes(found: Mapping) -> list[str]:
 
 
 def _where_above(one: Mapping[int, float], other: Mapping[int, float]) -> str:
-    """Where the first curve over n lies above the second, in words."""
+    """Where the first curve over n is above the second, as text."""
     up, down = measure.crossing(one, other), measure.crossing(other, one)
     if up is not None:
         return f'above n = {up:,.0f}'

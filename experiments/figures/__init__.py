@@ -1,1 +1,1 @@
-"""Figures of attention, positional encodings, learning rates and learning curves."""
+"""Draws attention, positional encodings, learning rates and learning curves."""

@@ -44,7 +44,7 @@ DPI = 150
 
 
 def draw_attention(call: Call) -> None:
-    """Draws lines as in the paper's figures 3 to 5 and maps of all heads, and writes the page."""
+    """Draws attention as lines, like the paper's figures 3 to 5, and as maps of all heads; writes a page."""
     flags = call.flags
     if flags.sentence is not None and not flags.sentence.strip():
         raise ConfigError('--sentence: is empty')
@@ -62,8 +62,8 @@ def draw_attention(call: Call) -> None:
     chosen = _parse_numbers('heads', flags.heads, heads) if flags.heads else list(range(heads))
     query, folder = attention_figures.place_of(kind.queries, kind.word), _folder(call)
     first = attention_figures.Choice(list(kinds).index(name), layer, chosen, query)
-    shown = attention._replace(kinds=list(kinds.values()))
-    page = attention_figures.page(shown, f'{flags.workdir}, {origin}', first)
+    by_words = attention._replace(kinds=list(kinds.values()))
+    page = attention_figures.page(by_words, f'{flags.workdir}, {origin}', first)
     files.write_text(folder / 'attention.html', page)
     print(folder / 'attention.html')
     _write(folder / 'lines', attention_figures.draw_lines([[kind]], layer, chosen))
@@ -166,11 +166,11 @@ COMMANDS = {
 FLAGS = {
     'workdir': Flag(str, 'runs/tiny', 'the trained model', 'FOLDER'),
     'checkpoint': Flag(str, 'scored', 'step, latest, best, average or scored', 'NAME'),
-    'sentence': Flag(str, None, "the input (default: the paper's example)", 'TEXT'),
+    'sentence': Flag(str, None, 'the sentence (default: as for run.py figure)', 'TEXT'),
     'attention': Flag(str, None, "kind (default: the model's first)", 'KIND', choices=tuple(KINDS)),
     'layer': Flag(str, None, 'layer, from 1 (default: the last)', 'N'),
     'heads': Flag(str, None, 'heads, from 1, separated by commas (default: all)', 'NUMBERS'),
-    'word': Flag(str, None, 'draw only the lines from the first occurrence of this word', 'WORD'),
+    'word': Flag(str, None, "draw only the lines from this word's first occurrence", 'WORD'),
     'length': Flag(int, 100, 'number of positions', 'N', least=2, most=10_000),
     'output': Flag(str, 'runs/figures', 'folder for the figures', 'FOLDER'),
 }

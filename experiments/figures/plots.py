@@ -18,7 +18,7 @@ from matplotlib.figure import Figure
 
 def draw_positions(encodings: Float[np.ndarray, 'L D'], title: str) -> Figure:
     """Draws positional encodings, and the cosine similarity of every two positions."""
-    figure, (table, alike) = plt.subplots(
+    figure, (table, similarity) = plt.subplots(
         1, 2, figsize=(11, 4), layout='constrained', gridspec_kw={'width_ratios': [1.5, 1]}
     )
     most = float(np.abs(encodings).max())
@@ -26,7 +26,7 @@ def draw_positions(encodings: Float[np.ndarray, 'L D'], title: str) -> Figure:
     look = {'cmap': 'RdBu', 'vmin': -most, 'vmax': most, 'aspect': 'auto'}
     for axis, image, text, xlabel, how in (
         (table, encodings, title, 'dimension', look),
-        (alike, unit @ unit.T, 'cosine between positions', 'position', {'cmap': 'viridis', 'vmax': 1.0}),
+        (similarity, unit @ unit.T, 'cosine between positions', 'position', {'cmap': 'viridis', 'vmax': 1.0}),
     ):
         drawn = axis.imshow(image, interpolation='nearest', **how)
         axis.set(xlabel=xlabel, ylabel='position')
@@ -48,7 +48,7 @@ def draw_schedule(configs: Mapping[str, Config]) -> Figure:
 
 
 def draw_curves(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """Draws the loss per piece in training and on dev by update, from the lines of metrics.jsonl by run."""
+    """Draws the loss by update, in training and on dev, from each run's lines of metrics.jsonl."""
     figure, axis = plt.subplots(figsize=(6.4, 4), layout='constrained')
     for index, (name, lines) in enumerate(runs.items()):
         for key, style, what in (('loss', '-', 'training'), ('dev_loss', '.--', 'dev')):

@@ -1,1 +1,1 @@
-"""Tables as text, Markdown, LaTeX, CSV, JSON and HTML."""
+"""Renders tables as text, Markdown, LaTeX, CSV, JSON and HTML."""

@@ -14,9 +14,9 @@ from tabulate import tabulate
 from transformer import files
 from transformer.cli.terminal import fold, terminal_width
 
-ORDER = ('row', 'score', 'option', 'cost', 'text')  # of the columns in narrow formats
-GAP = 2  # columns between two columns in a terminal
-# Characters of a line of a LaTeX table in \footnotesize that a page of 345 pt holds.
+ORDER = ('row', 'score', 'option', 'cost', 'text')  # kinds of columns, as ordered in narrow formats
+GAP = 2  # blanks between two columns in a terminal
+# Characters of \footnotesize that fit in a line of a LaTeX page 345 pt wide.
 LATEX_WIDTH = 80
 _LATEX = {
     **{sign: f'\\{sign}' for sign in '&%$#_{}'},
@@ -27,12 +27,12 @@ _LATEX = {
 
 
 class Column(NamedTuple):
-    """One column."""
+    """A column of a table."""
 
     heading: str
     kind: str  # one of ORDER
-    texts: Sequence[str]  # the cells, one for each row
-    counts: Sequence[int] = ()  # the number of runs that each cell is the mean of; 0 where it is no mean
+    texts: Sequence[str]  # the cells, one per row
+    counts: Sequence[int] = ()  # the number of runs in each cell's mean; 0 if the cell is no mean
 
     def cells(self) -> list[str]:
         """The texts, each with its count in brackets."""
@@ -40,7 +40,7 @@ class Column(NamedTuple):
         return [f'{text} ({n})' if text and n else text for text, n in zip(self.texts, counts, strict=True)]
 
     def is_left(self) -> bool:
-        """Whether its cells are aligned to the left."""
+        """Whether the cells are aligned to the left."""
         return self.kind in ('row', 'text') or self.heading == 'other'
 
 
@@ -56,7 +56,7 @@ def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
 
 
 def blocks(columns: Sequence[Column], width: float) -> list[list[Column]]:
-    """Groups columns so that each group fits in a width, after the names of the rows."""
+    """Groups columns so that each group fits in a width; every group begins with the names of the rows."""
     names, *rest = columns
     groups = [[names]]
     for column in rest:
@@ -76,10 +76,10 @@ def _two_lines(heading: str) -> list[str]:
 
 
 def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """Renders a table no wider than the terminal: the scores first, the other columns beside or below."""
+    """Renders a table no wider than the terminal: scores first, then other columns beside or below them."""
     width, (columns, more) = terminal_width(), compact(columns)
     if width < math.inf:
-        # Texts that are too wide to stand beside the name of their row take several lines.
+        # Texts too wide to fit beside the name of their row take several lines.
         room = max(int(width) - _width(columns[:1]) - GAP, 1)
         wrap = lambda text: '\n'.join(textwrap.wrap(text, room))
         columns = [c._replace(texts=list(map(wrap, c.texts))) if c.is_left() else c for c in columns]
@@ -88,7 +88,7 @@ def terminal(columns: Sequence[Column], notes: Sequence[str]) -> str:
 
 
 def _plain(columns: Sequence[Column], *, narrow: bool) -> str:
-    """The columns as plain text; in a narrow table a heading of several words takes two lines."""
+    """Renders columns as plain text; in a narrow table a heading of several words takes two lines."""
     headings = [_two_lines(c.heading) if narrow else [c.heading, ''] for c in columns]
     heads = [line for line in zip(*headings, strict=True) if any(line)]
     rows = zip(*(column.cells() for column in columns), strict=True)
@@ -112,7 +112,7 @@ def markdown(columns: Sequence[Column], notes: Sequence[str]) -> str:
 
 
 def latex(columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """Renders tables below each other, each at most as wide as a page; needs the package booktabs."""
+    """Renders tables one below another, each no wider than a page; needs the package booktabs."""
     columns, more = compact(columns)
     parts = [_tabular(block) for block in blocks(columns, LATEX_WIDTH)]
     opening = '{\\footnotesize\\setlength{\\tabcolsep}{2.5pt}\\noindent\n'
@@ -141,5 +141,5 @@ def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
 
 
 def json_text(report: Mapping[str, object]) -> str:
-    """Renders JSON, in which null stands for an infinite number."""
+    """Renders JSON, with null for infinite numbers and NaN."""
     return files.json_text(report, indent=2) + '\n'

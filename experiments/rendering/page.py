@@ -16,11 +16,11 @@ matplotlib.use('agg')
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
 
-ACROSS = 4  # pictures beside each other
+ACROSS = 4  # plots per line
 
 
 def document(title: str, columns: Sequence[Column], notes: Sequence[str], more: str) -> str:
-    """A page with a table, the notes below it, and more, as HTML."""
+    """Renders a page with a table, the notes below it, and further HTML."""
     columns, more_notes = formats.compact(columns)
     template = string.Template(pathlib.Path(__file__).with_name('page.html').read_text())
     notes = listing([*notes, *more_notes])
@@ -28,12 +28,12 @@ def document(title: str, columns: Sequence[Column], notes: Sequence[str], more: 
 
 
 def listing(notes: Sequence[str]) -> str:
-    """Notes as the items of an HTML list."""
+    """Renders notes as the items of an HTML list."""
     return ''.join(f'<li>{html.escape(note)}</li>\n' for note in notes)
 
 
 def table(columns: Sequence[Column]) -> str:
-    """The table; each cell's class is the kind of its column."""
+    """Renders the table; each cell's class is the kind of its column."""
 
     def line(tag: str, texts: Sequence[str]) -> str:
         kinds = [column.kind + ' left' * column.is_left() for column in columns]
@@ -47,7 +47,7 @@ def table(columns: Sequence[Column]) -> str:
 
 
 def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]], base: str) -> str:
-    """Draws the losses of each row's runs over those of base, all on the same axes, as HTML."""
+    """Draws, as HTML, a plot for each row: the losses of its runs and of base's, with shared axes."""
     drawn_rows = [name for name, runs in curves.items() if runs]
     if not drawn_rows:
         return '<p>No learning curves: the metrics are missing.</p>'
@@ -72,7 +72,7 @@ def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]],
 def drawn(figure: Figure) -> str:
     """Converts a figure to SVG, and closes it."""
     file = io.StringIO()
-    # Text stays text, and the same figure gives the same SVG.
+    # Text is not turned into paths, and the same figure gives the same SVG.
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'curves'}):
         figure.savefig(file, format='svg', metadata={'Date': None})
     plt.close(figure)

@@ -1,1 +1,1 @@
-"""Reports: what the runs reached, their differences, and the columns of a table."""
+"""Reports: the results of runs, their differences, and the columns and notes of a table."""

@@ -1,4 +1,4 @@
-"""The columns of a report for people, and its records for programs, from the same numbers."""
+"""Builds a report's columns for people and its records for programs, from the same numbers."""
 
 import math
 import statistics
@@ -14,7 +14,7 @@ from transformer.nn import cost
 
 
 def score_records(comparison: Comparison, score: Score, tests: SentenceTests) -> list[dict[str, object]]:
-    """Every row's numbers in a score, without rounding; None where there is none."""
+    """Every row's numbers in a score, without rounding; None where a number is missing."""
     by_row, split, records = differences(comparison, score), comparison.table.split, []
     for row in comparison.rows:
         name, values = row.row.name, list(row.scores(split, score.measure).values())
@@ -42,11 +42,11 @@ def score_records(comparison: Comparison, score: Score, tests: SentenceTests) ->
 
 
 def columns(comparison: Comparison, tests: SentenceTests) -> list[Column]:
-    """The columns of the table, without empty ones and those of options that no row changes."""
-    every = [Column('row', 'row', [row.row.name for row in comparison.rows]), *_options(comparison)]
+    """The columns of the table, without empty columns and options that no row changes."""
+    table = [Column('row', 'row', [row.row.name for row in comparison.rows]), *_options(comparison)]
     for score in comparison.scores:
-        every += _score_columns(comparison, score, tests)
-    return [column for column in [*every, *_costs(comparison)] if any(column.texts)]
+        table += _score_columns(comparison, score, tests)
+    return [column for column in [*table, *_costs(comparison)] if any(column.texts)]
 
 
 def _options(comparison: Comparison) -> list[Column]:
@@ -65,15 +65,15 @@ def _options(comparison: Comparison) -> list[Column]:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """The names of options, without their group where no two options share the rest."""
+    """The names of options, without their group unless two options share the rest."""
     short = [key.partition('.')[2] for key in keys]
     return {key: name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)}
 
 
 def option(row: Measured, base: Measured, key: str) -> str:
-    """An option as the row is written and its value at this scale.
+    """Formats an option of a row: its value as the row is written, and at this scale if that differs.
 
-    It is empty where the value is base's, and a dash where the option does not apply to the row's model.
+    It is '' if the value is base's, and a dash if the option does not apply to the row's model.
     """
     written, of_base = (configs.flatten(config)[key] for config in (row.written, base.written))
     ours, theirs = (tables.value_of(config, key) for config in (row.config, base.config))
@@ -117,7 +117,7 @@ def _score_columns(comparison: Comparison, score: Score, tests: SentenceTests) -
     ]
     if measure.significance:
         counts = [len(tests.get(row.row.name, ())) * several for row in comparison.rows]
-        worst = ['mixed' if each['runs_disagree'] else _text(each['p_greatest'], _p) for each in records]
+        worst = ['mixed' if r['runs_disagree'] else _text(r['p_greatest'], _p) for r in records]
         shown += [column('p seeds', 'p_over_seeds', _p), Column('p sentences', 'score', worst, counts)]
     return shown
 
@@ -138,8 +138,8 @@ def _text(value, form: Callable[[object], str]) -> str:
 def costs(row: Measured) -> dict[str, float | None]:
     """The parameters, FLOPs, speed and seconds of a row's training, without rounding; None where unknown.
 
-    FLOPs are counted for the updates that were made, which are fewer where a training stopped early. The
-    speed is target tokens a second of updates, which earlier versions did not record.
+    FLOPs are counted for the updates made, which are fewer if a training stopped early. The speed is target
+    tokens per second of updates, which earlier versions did not record.
     """
     steps = [run.result['steps'] for run in row.done] or [row.config.train.steps]
     speeds = [run.result['tokens_per_second'] for run in row.done if run.result.get('tokens_per_second')]
@@ -157,7 +157,7 @@ def _costs(comparison: Comparison) -> list[Column]:
     papers = [row.row.paper for row in comparison.rows]
 
     def texts(numbers: Sequence[dict], key: str, form: str, unit: str = '', divisor: float = 1) -> list[str]:
-        return [_text(each.get(key), lambda value: f'{value / divisor:{form}}{unit}') for each in numbers]
+        return [_text(of_row.get(key), lambda n: f'{n / divisor:{form}}{unit}') for of_row in numbers]
 
     columns = {
         'params': texts(papers, 'params', 'g', 'M'),
@@ -171,7 +171,7 @@ def _costs(comparison: Comparison) -> list[Column]:
 
 
 def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, object]]:
-    """The rows for programs: numbers without rounding, and None where there is none."""
+    """The rows for programs: numbers without rounding, and None where a number is missing."""
     others = sorted(set().union(*(row.changed for row in comparison.rows)) - set(comparison.options))
     by_score = [(score.measure, score_records(comparison, score, tests)) for score in comparison.scores]
     records = []

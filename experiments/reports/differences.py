@@ -1,4 +1,4 @@
-"""Differences of rows from base, and whether they are more than chance: over seeds, and over sentences."""
+"""Tests whether rows differ from base by more than chance, over seeds and over sentences."""
 
 import math
 import statistics
@@ -17,20 +17,20 @@ from transformer.config import ConfigError
 from transformer.runs import workdir
 from transformer.runs.workdir import Run
 
-CONFIDENCE = 0.95  # of an interval, and of a difference that is more than chance
+CONFIDENCE = 0.95  # of intervals, and of the verdict that a difference is more than chance
 RESAMPLES = 2000
-MOST_EXACT = 8  # rows whose orders are all compared, for the p of a rank correlation
+MOST_EXACT = 8  # with at most this many rows, the p of a rank correlation compares all their orders
 
 # The difference and p of each pair of runs, by row.
 SentenceTests = Mapping[str, Sequence[tuple[float, float]]]
 
 
 class SeedTest(NamedTuple):
-    """A paired t-test of the differences from base, one for each seed that both have."""
+    """A paired t-test of the differences from base, with one difference for each seed that both have."""
 
     low: float  # the 95 % interval of the mean difference
     high: float
-    p: float  # how likely a mean at least that far from 0 is where only the seeds differ
+    p: float  # the probability of a mean at least that far from 0 if only the seeds differ
 
     @property
     def is_significant(self) -> bool:
@@ -43,22 +43,22 @@ class Difference(NamedTuple):
 
     paper: float | None = None
     ours: float | None = None  # the mean over seeds
-    over_seeds: SeedTest | None = None  # of two or more seeds in common: fewer do not show what is chance
+    over_seeds: SeedTest | None = None  # needs two seeds in common
     by_seed: Mapping[object, float] = types.MappingProxyType({})
 
 
 def differences(comparison: Comparison, score: Score) -> dict[str, Difference]:
-    """The difference of every row but base, by name; ours is the mean over the pairs of runs."""
+    """The difference of every row but base, by name; ours is the mean over pairs of runs."""
     split, base = comparison.table.split, comparison.base_row()
     by_row = {row.row.name: Difference() for row in comparison.rows if base and row is not base}
     for row, base in pairs(comparison):
-        papers = [score.paper_number(each.row) for each in (row, base)]
+        papers = [score.paper_number(measured.row) for measured in (row, base)]
         paper = papers[0] - papers[1] if None not in papers else None
         ours, of_base = row.scores(split, score.measure), base.scores(split, score.measure)
         by_seed = {seed: ours[seed] - of_base[seed] for seed in ours if seed in of_base}
         shared = list(by_seed.values())
         by_row[row.row.name] = Difference(paper)
-        # A perplexity can be too large for a number.
+        # A perplexity can be infinite.
         if shared and all(map(math.isfinite, shared)) and not is_base(row, base) and not row.is_unlike:
             test = test_over_seeds(shared)
             by_row[row.row.name] = Difference(paper, statistics.mean(shared), test, by_seed)
@@ -70,17 +70,17 @@ class Correlation(NamedTuple):
 
     value: float
     rows: int
-    p: float  # how likely so large a correlation is between ranks drawn by chance
+    p: float  # the probability of so large a correlation between random ranks
     seeds: int  # the number of seeds that all rows have
-    # The middle 95 % of the correlations when these seeds are resampled, which for few seeds is narrower than
-    # a confidence interval of 95 %; None with fewer than three.
+    # The middle 95 % of the correlations when these seeds are resampled; with few seeds it is narrower than a
+    # 95 % confidence interval. None with fewer than three seeds.
     low: float | None
     high: float | None
 
 
-def correlation(found: Iterable[Difference]) -> Correlation | None:
-    """How our differences agree with the paper's; None for fewer than three rows, or where all are equal."""
-    known = [pair for pair in found if None not in (pair.paper, pair.ours)]
+def correlation(pairs: Iterable[Difference]) -> Correlation | None:
+    """Correlates our differences with the paper's; None for fewer than three rows, or if all are equal."""
+    known = [pair for pair in pairs if None not in (pair.paper, pair.ours)]
     papers, ours = [pair.paper for pair in known], [pair.ours for pair in known]
     if len(known) < 3 or 1 in (len(set(papers)), len(set(ours))):
         return None
@@ -98,7 +98,7 @@ def correlation(found: Iterable[Difference]) -> Correlation | None:
 
 
 def _exact_p(papers: Sequence[float], ours: Sequence[float]) -> float:
-    """How many of all orders of our ranks agree, or disagree, with the paper's as much as ours do."""
+    """The share of all orders of our ranks that agree, or disagree, with the paper's as much as ours do."""
     ranks = scipy.stats.rankdata(papers)
     agreement = lambda order, axis: np.sum(order * ranks, axis=axis)
     test = scipy.stats.permutation_test(
@@ -108,7 +108,7 @@ def _exact_p(papers: Sequence[float], ours: Sequence[float]) -> float:
 
 
 def pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:
-    """Yields base with each row that can be compared with it: a row of another language cannot."""
+    """Yields (row, base) for each row that can be compared with base: rows of other languages cannot."""
     base = comparison.base_row()
     languages = lambda data: (data.source_language, data.target_language, data.language)
     for row in comparison.rows if base else ():
@@ -117,7 +117,7 @@ def pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:
 
 
 def test_over_seeds(differences: Sequence[float]) -> SeedTest | None:
-    """Student's t-test of paired differences, with its interval; None for fewer than two."""
+    """Student's t-test of paired differences, with its interval; None for fewer than two differences."""
     count = len(differences)
     if count < 2:
         return None
@@ -139,7 +139,7 @@ def is_base(row: Measured, base: Measured | None) -> bool:
 
 
 def test_over_sentences(comparison: Comparison) -> SentenceTests:
-    """Paired bootstrap tests of each row's difference from base in the first score that has such a test."""
+    """Paired bootstrap tests of each row's difference from base, in the first score that has such a test."""
     base, split = comparison.base_row(), comparison.table.split
     measure = next((score.measure for score in comparison.scores if score.measure.significance), None)
     if not base or not measure or not base.scores(split, measure):

@@ -1,4 +1,4 @@
-"""Notes below a report's table: what its numbers are, how they agree with the paper's, what is missing."""
+"""Writes the notes below a report's table: what its numbers mean, and what is missing or not comparable."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from experiments.tables import rows as tables
 
 # Paths of scores that are means over tokens.
 PER_TOKEN = (('loss',), ('perplexity',), ('accuracy',))
-# What a table says and what it means.
+# The meanings of signs and words in a table.
 LEGEND = {
     ' ours': 'Ours: mean (seeds).',
     '±': '±: standard deviation.',
@@ -42,7 +42,7 @@ def notes(comparison: Comparison, shown: Sequence[Column]) -> list[str]:
 
 
 def _caption(comparison: Comparison, shown: Sequence[Column]) -> Iterator[str]:
-    """Yields what the columns are, and what the scale is."""
+    """Yields what the columns mean, and what the scale is."""
     table, base = comparison.table, comparison.base
     text = ' '.join(part for column in shown for part in (column.heading, *column.texts))
     meanings = ', '.join(score.measure.meaning for score in comparison.scores)
@@ -79,7 +79,7 @@ def _agreement(comparison: Comparison) -> Iterator[str]:
 
 
 def describe_correlation(correlation: Correlation | None) -> str:
-    """A correlation in words."""
+    """Formats a correlation as text."""
     if correlation is None:
         return 'needs three rows that differ'
     resampled = ''
@@ -118,7 +118,7 @@ def _same_as_base(comparison: Comparison) -> Iterator[str]:
 
 
 def _scored_differently(comparison: Comparison) -> Iterator[str]:
-    """Yields which runs are not compared, and why."""
+    """Yields the runs that are not compared, with the reasons."""
     if unlike := [run for row in comparison.rows for run in row.done if run.unlike]:
         marked = ' (*)' if any(row.is_unlike for row in comparison.rows) else ''
         reasons = '; '.join(f'{run.name}: {run.unlike}' for run in unlike)
@@ -126,11 +126,11 @@ def _scored_differently(comparison: Comparison) -> Iterator[str]:
 
 
 def _other_tokenizers(comparison: Comparison) -> Iterator[str]:
-    """Notes the rows with another tokenizer, whose per-token scores cannot be compared with base."""
+    """Yields the rows with another tokenizer, whose per-token scores cannot be compared with base's."""
     pairs = differences.pairs(comparison)
     others = [row.row.name for row, base in pairs if results.have_other_tokenizers(row, base)]
     measures = [score.measure for score in comparison.scores]
-    if names := ', '.join(f'Δ{each.heading}' for each in measures if others and each.path in PER_TOKEN):
+    if names := ', '.join(f'Δ{m.heading}' for m in measures if others and m.path in PER_TOKEN):
         rows = ', '.join(others)
         yield f'Rows with another tokenizer than {comparison.base}, whose {names} compare nothing: {rows}'
 

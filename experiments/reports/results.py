@@ -1,4 +1,4 @@
-"""The results of a report's rows, and which runs were scored in the same way as base."""
+"""Reads the results of a report's rows, and marks runs that were not scored in the same way as base."""
 
 import dataclasses
 import json
@@ -26,16 +26,16 @@ class Done:
 
     name: str
     folder: pathlib.Path
-    pair: int  # runs of two rows with the same number are compared; in a sweep the seed
-    result: dict  # its result.json
-    unlike: str = ''  # how it was scored differently from base; empty if in the same way
+    pair: int  # runs with the same number in two rows are compared; in a sweep the seed
+    result: dict  # the contents of result.json
+    unlike: str = ''  # how its scoring differed from base's; '' if it did not
 
     def scores(self, split: str) -> dict:
         """The scores of a split that its training recorded."""
         return self.result['scores'][split]
 
     def manifest(self) -> dict | None:
-        """What its data was made of; None for a result without the rest of its work directory."""
+        """The manifest of its data; None for a result without the rest of its work directory."""
         file = self.folder / 'data.lock.json'
         return runs.read_json(file, ('checksums', 'tokenizer_sha256')) if file.exists() else None
 
@@ -45,15 +45,15 @@ class Measured:
     """A row and its runs."""
 
     row: tables.Row
-    written: Config  # at the row's own scale
-    config: Config  # at this scale
-    changed: Mapping[str, object]  # at this scale
+    written: Config  # the config at the row's own scale
+    config: Config  # the config at this scale
+    changed: Mapping[str, object]  # the changes at this scale
     done: tuple[Done, ...]  # runs with results
     missing: tuple[runs.State, ...] = ()  # the other runs
 
     @property
     def counted(self) -> tuple[Done, ...]:
-        """The runs whose scores are printed: those scored as base was, or all if there are none."""
+        """The runs whose scores are printed: those scored as base was, or all if no run was."""
         return tuple(run for run in self.done if not run.unlike) or self.done
 
     @property
@@ -62,7 +62,7 @@ class Measured:
         return bool(self.done) and all(run.unlike for run in self.done)
 
     def scores(self, split: str, measure: Measure) -> dict[int, float]:
-        """A score of each run that has it, by `Done.pair`."""
+        """The score of each run that has it, by `Done.pair`."""
         values = {run.pair: measure.value(run.scores(split)) for run in self.counted}
         return {pair: value for pair, value in values.items() if value is not None}
 
@@ -72,13 +72,13 @@ class Comparison:
     """The rows of a report."""
 
     title: str
-    table: tables.Table  # without rows for runs that belong to none
-    scores: tuple[tables.Score, ...]  # what is printed of each row
-    options: tuple[str, ...]  # those with columns of their own
+    table: tables.Table  # has no rows if the runs belong to no table
+    scores: tuple[tables.Score, ...]  # printed for each row
+    options: tuple[str, ...]  # the options with columns of their own
     rows: tuple[Measured, ...]
     base: str = 'base'  # the name of the row that others are compared with
     left_out: tuple[str, ...] = ()  # rows of the table that were never launched
-    several: bool = True  # whether rows have runs with several seeds, whose mean is printed
+    several: bool = True  # whether rows are means over seeds; if not, each row is one run
     scale: str = ''  # what the scale of a sweep changes
 
     def base_row(self) -> Measured | None:
@@ -88,20 +88,20 @@ class Comparison:
 
 def have_other_tokenizers(row: Measured, other: Measured) -> bool:
     """Whether two rows have different tokenizers, or tokenizers made with different options."""
-    done = [run for each in (row, other) for run in each.done[:1]]
-    manifests = [run.manifest() for run in done]
-    if len(done) == 2 and None not in manifests:
+    runs_of_both = [run for measured in (row, other) for run in measured.done[:1]]
+    manifests = [run.manifest() for run in runs_of_both]
+    if len(manifests) == 2 and None not in manifests:
         return len({manifest['tokenizer_sha256'] for manifest in manifests}) == 2
-    # A run that starts from another one has its tokenizer.
-    starts = {(run.result.get('init_from') or {}).get('params_sha256') for run in done}
-    options = [[configs.flatten(each.config)[key] for key in _TOKENIZER] for each in (row, other)]
+    # A run that starts from another run uses that run's tokenizer.
+    starts = {(run.result.get('init_from') or {}).get('params_sha256') for run in runs_of_both}
+    options = [[configs.flatten(measured.config)[key] for key in _TOKENIZER] for measured in (row, other)]
     return options[0] != options[1] or len(starts) == 2
 
 
 def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
     """The rows that a sweep was launched with, and their results."""
     table = tables.table(sweep.table)
-    # Reading a report needs no SLURM: without the sweep's jobs, runs that wait there count as missing.
+    # A report does not ask SLURM: without the sweep's jobs, runs that wait there count as missing.
     states = runs.states(dataclasses.replace(sweep, jobs={}), folder)
     launched = {state.run.row for state in states}
     rows = tuple(
@@ -146,7 +146,7 @@ def _result_of(run: runs.Run, config: Config, split: str) -> dict | None:
     wanted = configs.replace(config, {'train.seed': run.seed})
     for key, (old, new) in configs.differences(made_by, wanted, free=False).items():
         raise ConfigError(f'{run.folder}: made by another config: {key} is {old!r}, the row says {new!r}')
-    # With `train.patience` a training that stops early has a result too.
+    # With `train.patience`, a training that stopped early has a result, too.
     may_stop = 0 < wanted.train.patience == made_by.train.patience and made_by.train.steps == run.steps
     ended = result['steps'] == run.steps or (may_stop and result['steps'] < run.steps)
     return result if ended and split in result['scores'] else None
@@ -165,7 +165,7 @@ def _read(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
 
 
 def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
-    """Runs of any trainings, a row each, compared with `base`, a name or folder, or else the first."""
+    """Compares runs of any trainings, a row for each, with `base` (a name or folder) or with the first."""
     paths = [pathlib.Path(folder) for folder in folders]
     names = [path.resolve().name for path in paths]
     if len(set(names)) < len(names):
@@ -178,8 +178,8 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
         raise ConfigError(f'--base={base}: choose one of {", ".join(names)}')
     tasks = {config.train.task: name for name, (_, config) in read.items()}
     if len(tasks) > 1:
-        found = ' and '.join(f'{name} has train.task={task}' for task, name in tasks.items())
-        raise ConfigError(f'{found}: runs of different tasks cannot be compared')
+        runs_by_task = ' and '.join(f'{name} has train.task={task}' for task, name in tasks.items())
+        raise ConfigError(f'{runs_by_task}: runs of different tasks cannot be compared')
     of_base = read[base_name][1]
     rows = tuple(
         Measured(
@@ -207,7 +207,7 @@ def of_runs(folders: Sequence[str], base: str | None, split: str) -> Comparison:
 
 def _finished(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
     if not (folder / 'result.json').exists():
-        raise ConfigError(f'{folder}: holds no result.json; a run has one when its training has ended')
+        raise ConfigError(f'{folder}: holds no result.json; a training writes one at its end')
     result, config = _read(folder, split)
     if split not in result['scores']:
         there = f'scores of {", ".join(result["scores"])}' if result['scores'] else 'no scores'
@@ -221,37 +221,37 @@ def _mark_unlike(comparison: Comparison) -> Comparison:
     with_scores = [row for row in (base, *comparison.rows) if row and row.done]
     if not with_scores:
         return comparison
-    # Where the runs of base differ among themselves, most of them decide.
+    # If the runs of base were scored differently, the most common way counts.
     of_base = with_scores[0].done
     like = max(of_base, key=lambda run: sum(not _unlike(other, run, split, {}) for other in of_base))
 
     def mark(row: Measured) -> Measured:
-        # A row of a table can change how it is scored; any other run must be scored as base was.
-        meant = row.changed if comparison.several else {}
-        done = [dataclasses.replace(run, unlike=_unlike(run, like, split, meant)) for run in row.done]
+        # A row of a table may change options of scoring; any other run must be scored as base was.
+        intended = row.changed if comparison.several else {}
+        done = [dataclasses.replace(run, unlike=_unlike(run, like, split, intended)) for run in row.done]
         return dataclasses.replace(row, done=tuple(done))
 
     return dataclasses.replace(comparison, rows=tuple(map(mark, comparison.rows)))
 
 
-def _unlike(run: Done, like: Done, split: str, meant: Mapping[str, object]) -> str:
-    """How a run was scored differently from another, but for the options that are meant to differ."""
+def _unlike(run: Done, like: Done, split: str, intended: Mapping[str, object]) -> str:
+    """How a run's scoring differed from another run's, except in options that differ by intention."""
     ours, theirs = run.scores(split), like.scores(split)
     reasons = []
-    if ours['checkpoint'] != theirs['checkpoint'] and not _DECIDE_THE_CHECKPOINT & meant.keys():
+    if ours['checkpoint'] != theirs['checkpoint'] and not _DECIDE_THE_CHECKPOINT & intended.keys():
         reasons.append(f'checkpoint {ours["checkpoint"]}, not {theirs["checkpoint"]}')
     options, base_options = _scoring_options(ours), _scoring_options(theirs)
     for key, value in options.items():
-        if value != base_options[key] and key not in meant:
+        if value != base_options[key] and key not in intended:
             reasons.append(f'{key}={value}, not {base_options[key]}')
-    texts = [_text_checksums(each, split) for each in (run, like)]
-    if None not in texts and texts[0] != texts[1] and not any(key.startswith('data.') for key in meant):
+    texts = [_text_checksums(run, split), _text_checksums(like, split)]
+    if None not in texts and texts[0] != texts[1] and not any(key.startswith('data.') for key in intended):
         reasons.append('another text')
     return ', '.join(reasons)
 
 
 def _scoring_options(scores: dict) -> dict[str, object]:
-    """The options that a split was scored with; the default where a result is older than an option."""
+    """The options that a split was scored with; defaults for options newer than the result."""
     decode = dataclasses.asdict(Decode())
     decode |= {key: value for key, value in scores.get('decode', {}).items() if key in decode}
     options = {f'decode.{key}': value for key, value in decode.items()}
@@ -259,7 +259,7 @@ def _scoring_options(scores: dict) -> dict[str, object]:
 
 
 def _text_checksums(run: Done, split: str) -> dict[str, str] | None:
-    """What identifies the text of a split; None for a result without the rest of its work directory."""
+    """The checksums of a split's text; None for a result without the rest of its work directory."""
     files = (run.manifest() or {}).get('checksums')
     is_text = lambda name: name.startswith(f'{split}.') and name.endswith('.txt')
     return files and {name: digest for name, digest in files.items() if is_text(name)}

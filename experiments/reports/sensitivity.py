@@ -1,6 +1,6 @@
-"""Sensitivity: how a table's agreement with the paper depends on an option, from sweeps that differ in it.
+"""Sensitivity: how a table's agreement with the paper depends on an option in which sweeps differ.
 
-Only runs that all the sweeps have are counted, so that neither seeds nor rows make a difference.
+Only rows and seeds that all sweeps have are counted.
 """
 
 import dataclasses
@@ -17,38 +17,35 @@ from experiments.tables import scales
 from transformer import config as configs
 from transformer.config import ConfigError
 
-Sweeps = Mapping[str, tuple[runs.Sweep, Comparison]]  # with the comparison of their rows, by folder
+Sweeps = Mapping[str, tuple[runs.Sweep, Comparison]]  # each with the comparison of its rows, by folder
 
 
 def columns(sweeps: Sweeps) -> tuple[list[Column], list[str]]:
-    """A line for each sweep with its correlations, and notes."""
+    """The columns of a table with a row for each sweep and its correlations, and the notes."""
     options = _options(sweeps)
-    (first, comparison), compared = next(iter(sweeps.values())), [each for _, each in sweeps.values()]
+    (first, comparison), comparisons = next(iter(sweeps.values())), [second for _, second in sweeps.values()]
     folders = ', '.join(sweeps)
-    seeds = sorted(set.intersection(*map(_base_seeds, compared)))
+    seeds = sorted(set.intersection(*map(_base_seeds, comparisons)))
     if not seeds:
         raise ConfigError(f'{folders}: no seed of base has ended in all of them')
-    compared = [_restrict(each, seeds) for each in compared]
-    shown, counts, agree = [Column('sweep', 'row', list(sweeps)), *options], [], False
+    comparisons = [_restrict(sweep, seeds) for sweep in comparisons]
+    table, counts, has_correlation = [Column('sweep', 'row', list(sweeps)), *options], [], False
     for score in comparison.scores:
         measure = score.measure
-        pairs, rows = _shared(compared, score, seeds)
-        base = [each.base_row().scores(each.table.split, measure) for each in compared]
+        by_sweep, rows = _shared(comparisons, score, seeds)
+        base = [sweep.base_row().scores(sweep.table.split, measure) for sweep in comparisons]
         means = [measure.format(statistics.mean(values.values())) for values in base]
-        correlations = [differences.correlation(each) for each in pairs]
-        agree = agree or any(correlations)
-        values = [f'{each.value:.2f}' if each else '' for each in correlations]
-        intervals = [
-            f'[{each.low:.2f}, {each.high:.2f}]' if each and each.low is not None else ''
-            for each in correlations
-        ]
-        shown += [
+        correlations = list(map(differences.correlation, by_sweep))
+        has_correlation = has_correlation or any(correlations)
+        values = [f'{c.value:.2f}' if c else '' for c in correlations]
+        intervals = [f'[{c.low:.2f}, {c.high:.2f}]' if c and c.low is not None else '' for c in correlations]
+        table += [
             Column(f'base {measure.heading}', 'score', means),
             Column(f'Δ{measure.heading} correlation', 'score', values),
             Column('bootstrap', 'score', intervals),
         ]
         counts.append(f'{measure.heading}: {rows} of {len(comparison.rows) - 1} rows')
-    if not agree:
+    if not has_correlation:
         raise ConfigError(f"{folders}: fewer than three rows with the paper's numbers have ended in all")
     interval = 'bootstrap: the middle 95 % of the correlations when the seeds are resampled.'
     if len(seeds) < 3:
@@ -59,11 +56,11 @@ def columns(sweeps: Sweeps) -> tuple[list[Column], list[str]]:
         f'Runs that every sweep has: seed{"s" * (len(seeds) > 1)} {", ".join(map(str, seeds))}; '
         f'{"; ".join(counts)}.',
     ]
-    return [column for column in shown if any(column.texts)], notes
+    return [column for column in table if any(column.texts)], notes
 
 
 def _options(sweeps: Sweeps) -> list[Column]:
-    """The options in which the sweeps differ, which have the same table and scale."""
+    """The options in which the sweeps differ; raises ConfigError if table or scale differ."""
     (folder, (first, _)), *others = sweeps.items()
     for other, (sweep, _) in others:
         if (sweep.table, sweep.scale) != (first.table, first.scale):
@@ -76,7 +73,7 @@ def _options(sweeps: Sweeps) -> list[Column]:
     flat = [
         configs.flatten(scales.config(base, sweep.scale, sweep.different)) for sweep, _ in sweeps.values()
     ]
-    texts = {key: [tables.shown(key, each[key]) for each in flat] for key in keys}
+    texts = {key: [tables.shown(key, values[key]) for values in flat] for key in keys}
     options = [Column(key, 'option', values) for key, values in texts.items() if len(set(values)) > 1]
     if not options:
         raise ConfigError(f'{", ".join(sweeps)}: differ in no option, such as --set=train.lr_constant=0.2')
@@ -92,17 +89,17 @@ def _base_seeds(comparison: Comparison) -> set[int]:
 
 
 def _restrict(comparison: Comparison, seeds: Sequence[int]) -> Comparison:
-    """The same rows with some of their seeds."""
-    of = lambda row: tuple(run for run in row.done if run.pair in seeds)
-    rows = tuple(dataclasses.replace(row, done=of(row)) for row in comparison.rows)
+    """The same comparison with only some seeds."""
+    chosen = lambda row: tuple(run for run in row.done if run.pair in seeds)
+    rows = tuple(dataclasses.replace(row, done=chosen(row)) for row in comparison.rows)
     return dataclasses.replace(comparison, rows=rows)
 
 
 def _shared(
-    compared: Sequence[Comparison], score: tables.Score, seeds: Sequence[int]
+    comparisons: Sequence[Comparison], score: tables.Score, seeds: Sequence[int]
 ) -> tuple[list[list[Difference]], int]:
-    """Each sweep's differences, of the rows that have all seeds in all sweeps; and how many these are."""
-    every = [differences.differences(each, score) for each in compared]
-    complete = lambda pair: pair.paper is not None and len(pair.by_seed) == len(seeds)
-    rows = set.intersection(*({name for name, pair in each.items() if complete(pair)} for each in every))
-    return [[pair for name, pair in each.items() if name in rows] for each in every], len(rows)
+    """Each sweep's differences in the rows that have all seeds in all sweeps, and the number of such rows."""
+    by_sweep = [differences.differences(comparison, score) for comparison in comparisons]
+    is_complete = lambda pair: pair.paper is not None and len(pair.by_seed) == len(seeds)
+    rows = set.intersection(*({name for name, pair in s.items() if is_complete(pair)} for s in by_sweep))
+    return [[pair for name, pair in sweep.items() if name in rows] for sweep in by_sweep], len(rows)

@@ -1,1 +1,1 @@
-"""Speed measurements, alone and beside other libraries."""
+"""Measures our speed, alone and beside other libraries'."""

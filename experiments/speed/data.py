@@ -34,7 +34,7 @@ SYLLABLES = [
 
 @functools.cache
 def make_words(seed: int) -> list[str]:
-    """Makes different words of random syllables, the most frequent first; rarer words are longer."""
+    """Makes distinct words of random syllables, the most frequent first; rarer words are longer."""
     draw = np.random.default_rng(seed)
     syllables = 1 + (draw.random(2 * WORDS) * np.log10(10 + np.arange(2 * WORDS))).astype(int)
     ends = np.cumsum(syllables)
@@ -74,7 +74,7 @@ def peak_memory() -> float:
 
 
 def prepare(data: Data, cache: pathlib.Path) -> Dataset:
-    """Prepares a corpus, and prints how long each stage takes."""
+    """Prepares a corpus, and prints the time or speed of each stage."""
     began, ended = {}, {}
     with Stages() as stages:
 
@@ -98,7 +98,7 @@ def prepare(data: Data, cache: pathlib.Path) -> Dataset:
 
 
 def plan_and_read(train: Split, data: Data) -> None:
-    """Plans an epoch and reads batches as a training does, and prints the speed of both."""
+    """Plans an epoch and reads batches as in training, and prints the speed of both."""
     start = time.perf_counter()
     batches = TextBatches(train, data, 8, 0, True)
     batches.batch(0)

@@ -1,4 +1,4 @@
-"""Times functions in turns, so that other work on the machine slows all alike; prints and saves speeds."""
+"""Times functions in turns, so that other work on the machine slows all equally; prints and saves speeds."""
 
 import importlib.metadata
 import importlib.util
@@ -12,27 +12,27 @@ from transformer import files
 from transformer.config import ConfigError
 from transformer.runs import process
 
-# Makes the given number of updates or passes, and returns when the last one is done.
+# Makes a given number of updates or passes, and returns when the last one is done.
 Timed = Callable[[int], None]
 
 
 def measure(sides: Mapping[str, Timed], rounds: int, updates: int) -> dict[str, list[float]]:
-    """Times each side once in every round. Returns seconds per update for each round, by the side's name.
+    """Times each side once per round; returns its seconds per update in each round, by name.
 
-    A round before the first is not timed, because programs are compiled and memory is allocated in it.
+    The first round is not counted, because it compiles programs and allocates memory.
     """
     seconds = {name: [] for name in sides}
-    for counts in (False, *[True] * rounds):
+    for is_counted in (False, *[True] * rounds):
         for name, run in sides.items():
             start = time.perf_counter()
             run(updates)
-            if counts:
+            if is_counted:
                 seconds[name].append((time.perf_counter() - start) / updates)
     return seconds
 
 
 def compare(seconds: Mapping[str, list[float]], amount: int, unit: str = 'tokens') -> dict[str, object]:
-    """Compares the median speed of the first side with each of the others; an update has `amount` units."""
+    """Compares the first side's median speed with the speed of each other; an update has `amount` units."""
     speed = {name: amount / statistics.median(times) for name, times in seconds.items()}
     (ours, our_seconds), *peers = seconds.items()
     ratios = {}
@@ -45,7 +45,7 @@ def compare(seconds: Mapping[str, list[float]], amount: int, unit: str = 'tokens
 def print_number(
     name: str, value: float, unit: str, *, most: float | None = None, least: float | None = None
 ) -> None:
-    """Prints a number and, if there is one, its aim and the ratio of the two."""
+    """Prints a number and, if given, its aim and their ratio."""
     aim = most or least
     text = lambda number: f'{number:,.0f}' if number >= 1000 else f'{number:.3g}'
     beside = f'at {"most" if most else "least"} {text(aim)} {unit}: {value / aim:.3g} of it' if aim else ''
@@ -53,7 +53,7 @@ def print_number(
 
 
 def print_comparison(comparison: Mapping, unit: str, aims: Mapping[str, float]) -> None:
-    """Prints what `compare` returns; aims are the least ratios of our speed to a peer's, by its name."""
+    """Prints a result of `compare`; `aims` are the least ratios of our speed to a peer's, by its name."""
     for name, speed in comparison[f'{unit}_per_second'].items():
         print_number(name, speed, f'{unit}/s')
     for name, ratio in comparison['ratios'].items():
@@ -62,11 +62,11 @@ def print_comparison(comparison: Mapping, unit: str, aims: Mapping[str, float]) 
 
 
 def check_output(output: str | None) -> None:
-    """Checks before minutes of measuring that the report can be written."""
+    """Raises ConfigError, before minutes of measuring, if the report cannot be written."""
     if output is None:
         return
     path = pathlib.Path(output)
-    # A regular file is replaced in its folder; a device such as /dev/stdout is written to.
+    # A regular file is replaced, which needs its folder; a device such as /dev/stdout is written to.
     place = path if path.exists() and not path.is_file() else path.parent
     if not os.access(place, os.W_OK) or path.is_dir():
         raise ConfigError(f'--output={output}: cannot be written')

@@ -1,4 +1,4 @@
-"""Times an update's matrix products alone, as a limit of its speed."""
+"""Computes an update's matrix products alone, to time them as a limit of its speed."""
 
 import collections
 import functools
@@ -36,7 +36,7 @@ class Product(NamedTuple):
 
 
 def make_passes(config: Config, batches: Sequence[Batch]) -> Timed:
-    """Returns passes through batches of one shape that compute only the products of their updates."""
+    """Returns passes through batches of one shape that compute only their updates' matrix products."""
     counts = products_of_update(config, batches[0])
     products = [(product.prepare(), times) for product, times in counts.items()]
 
@@ -49,9 +49,9 @@ def make_passes(config: Config, batches: Sequence[Batch]) -> Timed:
 
 
 def products_of_update(config: Config, batch: Batch) -> collections.Counter[Product]:
-    """Counts each product of an update of a batch on one device, as traced.
+    """Counts each matrix product of an update on one device, as traced.
 
-    On CPUs, without `model.remat`, the compiler removes the logits that the backward pass computes again.
+    On CPUs, without `model.remat`, the compiler removes the logits that the backward pass recomputes.
     """
     rows = jax.tree.map(lambda x: x.reshape(config.train.microbatches, -1, *x.shape[1:]), batch)
     state = jax.eval_shape(functools.partial(initial_state, config))

@@ -1,4 +1,4 @@
-"""Beam searches to compare: ours and other libraries', with the same weights and sentences."""
+"""Beam searches to compare, ours and other libraries', with the same weights and sentences."""
 
 import contextlib
 import importlib.util
@@ -40,10 +40,10 @@ def untrained(config: Config) -> Trained:
 def ours(trained: Trained) -> Search:
     """Returns our search."""
     config = trained.config
-    asked, key = generate.Asked(config.decode, 1, extend=False), generate.sampling_key(config, None)
+    settings, key = generate.Asked(config.decode, 1, extend=False), generate.sampling_key(config, None)
 
     def translate(rows: Sequence[list[int]]) -> list[list[int]]:
-        outputs = generate.search(trained, asked, rows, range(len(rows)), key)
+        outputs = generate.search(trained, settings, rows, range(len(rows)), key)
         best = (output.tokens[0].tolist() for output in outputs)
         return [list(itertools.takewhile(lambda piece: piece not in (EOS, PAD), row)) for row in best]
 
@@ -52,9 +52,9 @@ def ours(trained: Trained) -> Search:
 
 @contextlib.contextmanager
 def others(trained: Trained) -> Iterator[dict[str, Search]]:
-    """Yields the searches of other libraries by name; if a library is missing, prints a line and yields none.
+    """Yields the searches of other libraries, by name; if a library is missing, prints a line and yields {}.
 
-    Each has a process of its own, because two CTranslate2 models in one process take twice as long.
+    Each runs in its own process, because two CTranslate2 models in one process take twice as long.
     """
     if missing := [name for name in LIBRARIES if not importlib.util.find_spec(name)]:
         names = ', '.join(missing)
@@ -77,11 +77,11 @@ def _make_search(name: str, config: Config, params: Mapping, folder: pathlib.Pat
 
 
 def read_rows(trained: Trained, file: str) -> list[list[int]]:
-    """Reads the sentences of a file as rows of pieces; blank lines are skipped."""
+    """Reads the sentences of a file as rows of pieces; skips blank lines."""
     if not os.path.isfile(file):
         raise ConfigError(f'--input={file}: no such file')
     with open(file, 'rb') as stream:
         sentences = [line for lines in texts.Lines(stream) for line in lines if line.strip()]
     if not sentences:
-        raise ConfigError(f'--input={file}: has no sentence')
+        raise ConfigError(f'--input={file}: has no sentences')
     return trained.codec.of('source').encode_batch(sentences)

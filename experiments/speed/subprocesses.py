@@ -1,4 +1,4 @@
-"""Runs a function in a process of its own, so that compared functions do not slow each other."""
+"""Runs a function in its own process, so that compared functions do not slow each other."""
 
 import concurrent.futures
 import contextlib
@@ -8,18 +8,18 @@ from collections.abc import Callable
 
 from transformer.cli import memory
 
-_function: Callable | None = None  # set in a process that `start` began
+_function: Callable | None = None  # set in the process that `start` starts
 
 
 def start(
     stack: contextlib.ExitStack, make: Callable[..., Callable], *arguments, keeps_memory: bool = True
 ) -> Callable:
-    """Returns `make(*arguments)`, called in a process of its own that ends with the stack; raises its errors.
+    """Makes a function in a process that ends with the stack; returns a function that calls it there.
 
     Args:
       keeps_memory: whether the process keeps freed memory, as our programs do (`cli/memory.py`).
     """
-    # At Ctrl-C the process ends without a traceback.
+    # On Ctrl-C the process ends without a traceback.
     begin = signal.signal, (signal.SIGINT, signal.SIG_DFL)
     pool = concurrent.futures.ProcessPoolExecutor(1, multiprocessing.get_context('spawn'), *begin)
     stack.callback(pool.shutdown)

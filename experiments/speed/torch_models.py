@@ -14,8 +14,8 @@ from transformer.tokens import PAD, Batch
 class Seq2Seq(nn.Module):
     """Two nn.LSTM as encoder and decoder, with global attention ("general") and one embedding.
 
-    It has the products and dropout of `model.kind=recurrent` without input feeding. Each row is one sentence
-    without padding, so it needs no masks. Rows are time-major, which is fastest for nn.LSTM.
+    It has the matrix products and dropout of `model.kind=recurrent` without input feeding. Each row is one
+    sentence without padding and needs no mask. Arrays are time-major, which is fastest for nn.LSTM.
     """
 
     def __init__(self, config: Config):
@@ -34,7 +34,7 @@ class Seq2Seq(nn.Module):
         """The logits [T B V] of every target token, given the source [S B] and the tokens before it [T B]."""
         embed = lambda tokens: self.dropout_embedding(self.embedding(tokens) * self.scale)
         memory, state = self.encoder(embed(source))
-        # nn.LSTM drops nothing after its last layer.
+        # nn.LSTM has no dropout after its last layer.
         memory = self.dropout(memory).transpose(0, 1)
         output, _ = self.decoder(embed(before), state)
         output = self.dropout(output).transpose(0, 1)
@@ -45,10 +45,10 @@ class Seq2Seq(nn.Module):
 
 
 class Transformer(nn.Module):
-    """nn.Transformer with one embedding: the paper's model, with our products and dropout.
+    """nn.Transformer with one embedding: the paper's model, with our matrix products and dropout.
 
-    Each row has one sentence. The padding of a source is masked; a target's padding comes last and needs no
-    mask. nn.Transformer always adds one more LayerNorm at the end of each stack.
+    Each row has one sentence. The source's padding is masked; the target's padding comes last and needs no
+    mask. nn.Transformer always adds a LayerNorm at the end of each stack.
     """
 
     def __init__(self, config: Config):
@@ -64,7 +64,7 @@ class Transformer(nn.Module):
                 module.dropout = m.P_drop_attention
             elif isinstance(module, nn.TransformerEncoderLayer | nn.TransformerDecoderLayer):
                 module.dropout.p = m.P_drop_relu
-        # Their values do not change their cost.
+        # The values of positions do not affect the speed.
         self.register_buffer('positions', torch.zeros(length, m.d_model))
         self.register_buffer('future', nn.Transformer.generate_square_subsequent_mask(length))
 
@@ -110,7 +110,7 @@ def place(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
     tokens = (batch[side].tokens for side in ('source', 'target'))
     source, target = (torch.tensor(side.T if time_major else side, dtype=torch.long) for side in tokens)
     unread = torch.tensor(batch['source'].segments == 0)
-    # The last token stands for the start, which costs the same.
+    # The last token takes the place of the start token, at the same cost.
     before = target.roll(1, 0 if time_major else 1)
     return source, before, *([unread] if unread.any() else []), target
 

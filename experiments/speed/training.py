@@ -1,4 +1,4 @@
-"""Times our updates, PyTorch's, and the matrix products of ours alone, in turns."""
+"""Times our updates, PyTorch's updates, and our matrix products alone, in turns."""
 
 import contextlib
 import importlib.util
@@ -20,11 +20,11 @@ from transformer.data.dataset import Ragged, Split
 from transformer.inference import batch_shapes
 from transformer.tokens import Batch, Tokens
 
-PAIRS = 4000  # the pairs of a corpus that both sides read in each pass
+PAIRS = 4000  # pairs of a corpus that both sides read in each pass
 
 
 class Work(NamedTuple):
-    """The batches of a pass, an update each; both sides have the same sentences."""
+    """The batches of a pass, with an update for each; both sides have the same sentences."""
 
     description: str
     ours: Sequence[Batch]
@@ -43,7 +43,7 @@ def full_rows(config: Config) -> Work:
 
 
 def corpus(config: Config) -> Work:
-    """Returns the first pairs of a corpus: ours in the batches of a training, PyTorch's padded."""
+    """Returns the first pairs of a corpus, for us in batches as in training, for PyTorch padded."""
     fields = corpora.of_config(config).splits['train'].fields
     pairs = Split({name: Ragged(field.tokens, field.offsets[: PAIRS + 1]) for name, field in fields.items()})
     order = TextBatches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
@@ -61,7 +61,7 @@ def pad(pairs: Split, positions: int) -> list[Batch]:
     while order:
         most = max(1, positions // int(longest[order[0]]))
         examples, order = [pairs.example(i) for i in order[:most]], order[most:]
-        batches.append({name: _rows([each[name].tolist() for each in examples]) for name in pairs.fields})
+        batches.append({name: _rows([e[name].tolist() for e in examples]) for name in pairs.fields})
     return batches
 
 
@@ -74,14 +74,14 @@ def _rows(pieces: list[list[int]]) -> Tokens:
 def measure(
     config: Config, name: str, work: Work, least: float, rounds: int, count: int
 ) -> dict[str, object]:
-    """Times passes of our updates, PyTorch's, and the products of ours alone; prints and returns the speeds.
+    """Times passes of our updates, PyTorch's updates, and our products; prints and returns the speeds.
 
-    PyTorch's run in processes of their own, in float32 and bfloat16 (an LSTM's in float32 alone), and in
-    float32 with freed memory kept, as in our programs.
+    PyTorch runs in its own processes: in float32, in bfloat16 (except LSTMs), and in float32 with freed
+    memory kept, as in our programs.
 
     Args:
-      least: the aim for our speed divided by PyTorch's in float32.
-      count: passes in a turn.
+      least: the aim for our speed over PyTorch's in float32.
+      count: the passes of each side in a round.
     """
     if parallel.platform() != 'cpu':
         raise ConfigError(f'{parallel.platform()}: the peer runs on CPUs; set JAX_PLATFORMS=cpu')
@@ -93,8 +93,8 @@ def measure(
     sides = {'ours': updates.make_passes(config, work.ours)}
     with contextlib.ExitStack() as stack:
         if importlib.util.find_spec('torch'):
-            rounded = [] if m.kind == 'recurrent' else [('bfloat16', '')]
-            for dtype, heap in ('float32', ''), *rounded, ('float32', ', heap kept'):
+            bfloat16 = [] if m.kind == 'recurrent' else [('bfloat16', '')]
+            for dtype, heap in ('float32', ''), *bfloat16, ('float32', ', heap kept'):
                 sides[f'PyTorch, {dtype}{heap}'] = subprocesses.start(
                     stack, _pytorch, config, work.theirs, dtype, keeps_memory=bool(heap)
                 )

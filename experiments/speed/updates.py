@@ -1,4 +1,4 @@
-"""Updates without a training loop, to be timed or compiled, and batches for them."""
+"""Updates without a training loop, for timing or compiling, and their batches."""
 
 import functools
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from transformer.training.step import initial_state, train_step
 
 
 def full_batch(config: Config) -> Batch:
-    """Returns a batch of the config's size without padding."""
+    """Returns a batch of the config's full size, without padding."""
     length = cost.row_length(config)
     return models.blank(config, rows_per_batch(config.data, length, config.train.microbatches), length)
 
@@ -30,12 +30,12 @@ def random_batch(config: Config) -> Batch:
 
 
 def step(config: Config) -> Callable:
-    """Returns `(state, batch) -> (state, sums)` for one device, to be mapped over devices."""
+    """Returns one device's `(state, batch) -> (state, sums)`, to be mapped over devices."""
     return functools.partial(train_step, config, sums_of(config))
 
 
 def make_passes(config: Config, batches: Sequence[Batch]) -> Timed:
-    """Returns passes through batches that lie on the devices already, one update for each batch."""
+    """Returns passes through batches that are already on the devices, one update per batch."""
     update = parallel.map_update(step(config), remat=config.model.remat)
     placed = [parallel.to_devices(batch, config.train.microbatches) for batch in batches]
     state = parallel.replicate(initial_state(config))

@@ -1,1 +1,1 @@
-"""Sweeps: the runs of a table, how they are launched, and what they cost."""
+"""Sweeps: the runs of a table, their launching and locks, and their costs."""

@@ -25,7 +25,7 @@ PAPER_DEVICES = 8
 
 
 def timer(config: Config) -> Callable[[int], float]:
-    """Compiles an update on the devices at hand; returns `count -> seconds of one of count updates`."""
+    """Compiles an update on the devices at hand; returns `count -> mean seconds of count updates`."""
     run = updates.make_passes(config, [updates.full_batch(config)])
     run(1)
 
@@ -43,7 +43,7 @@ def seconds_per_update(config: Config) -> float:
 
 
 def peak_memory(config: Config) -> float:
-    """The memory of an update by XLA's plan, in GiB a device: state, batch and intermediate values."""
+    """The memory of an update, in GiB per device, by XLA's plan: state, batch and intermediate values."""
     update = parallel.map_update(updates.step(config), remat=config.model.remat)
     shapes = jax.eval_shape(functools.partial(initial_state, config))
     batch = parallel.to_devices(updates.full_batch(config), config.train.microbatches)
@@ -65,9 +65,9 @@ def print_plan(
 
     Args:
       different: changes of the scale's base, as for `scales.config`.
-      tflops: the speed of the training in TFLOP/s, from which the hours follow; None measures updates.
+      tflops: the training speed in TFLOP/s, which gives the hours; None measures updates instead.
       with_memory: whether to ask XLA for the memory of an update.
-      topology: TPUs, whose compiler then estimates hours and memory.
+      topology: TPUs whose compiler estimates hours and memory instead.
     """
     resolved = [scales.config(row, scale, different) for row in rows]
     columns = _columns(rows, resolved, scale)
@@ -88,24 +88,24 @@ def print_plan(
     notes = [f'hours: at {tflops:g} TFLOP/s' if by_speed else 'hours: s/update x steps, without evaluations']
     if topology:
         notes.append(
-            f's/update: the longer of FLOPs and bytes at the peaks of {topology}; GiB a device; both by its '
-            'compiler'
+            f's/update: the longer of FLOPs and bytes at the peaks of {topology}; GiB per device; both by '
+            'its compiler'
         )
     elif not by_speed or with_memory:
         device = jax.devices()[0]
         notes.append(
-            f's/update and GiB a device: {jax.device_count()} x {device.device_kind} ({device.platform})'
+            f's/update and GiB per device: {jax.device_count()} x {device.device_kind} ({device.platform})'
         )
     notes += filter(None, (_other_changes(row, scale, different) for row in rows))
     print(formats.terminal([column for column in columns if any(column.texts)], notes), end='')
 
 
 def _other_changes(row: tables.Row, scale: str, different: Mapping[str, object]) -> str:
-    """A row's changes of options that have no column; empty if there are none."""
+    """A row's changes of options that have no column, as text; '' if there are none."""
     changes = scales.changes(row, scale, different)
-    other = [f'{key}={value}' for key, value in changes.items() if key not in tables.OPTIONS]
+    others = [f'{key}={value}' for key, value in changes.items() if key not in tables.OPTIONS]
     source = f' ({row.source})' if row.source else ''
-    return f'{row.name}: {", ".join(other)}{source}' if other else ''
+    return f'{row.name}: {", ".join(others)}{source}' if others else ''
 
 
 def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str) -> list[Column]:
@@ -116,16 +116,16 @@ def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str)
         columns.append(Column(key.partition('.')[2], 'option', texts))
     parameters = [nn_cost.parameters(models.parameter_shapes(config)) for config in resolved]
     flops, steps = list(map(nn_cost.update_flops, resolved)), [config.train.steps for config in resolved]
-    # Positions of one side, padding counted.
+    # Positions of one side, including padding.
     tokens = [config.data.batch_tokens for config in resolved]
-    in_all = lambda each: [f'{one * count:.2e}' for one, count in zip(each, steps, strict=True)]
+    total = lambda per_update: [f'{n * count:.2e}' for n, count in zip(per_update, steps, strict=True)]
     costs = {
         'params': [f'{count / 1e6:.2f}M' for count in parameters],
         'paper': [_printed(row, 'params', '{:g}M') for row in rows],
         'FLOPs/update': [f'{number:.2e}' for number in flops],
-        'FLOPs': in_all(flops),
+        'FLOPs': total(flops),
         'Table 2': [_paper_flops(row) if scale == 'paper' else '' for row in rows],
-        'tokens': in_all(tokens),
+        'tokens': total(tokens),
     }
     return [*columns, *(Column(name, 'cost', texts) for name, texts in costs.items())]
 
@@ -137,7 +137,7 @@ def print_rows(rows: Sequence[tables.Row], names: Sequence[str], *, markdown: bo
         base = configs.flatten(scales.config(tables.Row('base', {}), name))
         texts = []
         for row in rows:
-            scales.config(row, name)  # raises where the row is impossible
+            scales.config(row, name)  # raises if the row is impossible
             changes = scales.changes(row, name).items()
             texts.append(', '.join(_option(key, value) for key, value in changes if value != base[key]))
         columns.append(Column(name, 'text', [text or 'as base' for text in texts]))
@@ -155,11 +155,11 @@ def _numbers(heading: str, numbers: Iterable[float]) -> Column:
 
 
 def _measure(measure: Callable, rows: Iterable[tables.Row], resolved: Iterable[Config]) -> list:
-    """Measures every row, and prints a dot on standard error for each."""
+    """Measures every row, and prints a dot for each on standard error."""
     measure, results = functools.cache(measure), []
     for row, config in zip(rows, resolved, strict=True):
         try:
-            # Rows that differ only in these options have the same program.
+            # Rows that differ only in these options share a program.
             results.append(measure(configs.replace(config, {'train.steps': 1, 'train.average_last': 0})))
         except ConfigError as error:
             raise ConfigError(f'{row.name}: {error}') from None
@@ -173,7 +173,7 @@ def _printed(row: tables.Row, key: str, form: str) -> str:
 
 
 def _paper_flops(row: tables.Row) -> str:
-    """Table 2's FLOPs of a row; its first two models are base and big of Table 3."""
+    """A row's FLOPs in Table 2, whose first two rows are base and big of Table 3."""
     if row in tables.TABLE_3:
         row = {'base': tables.TABLE_2[0], 'big': tables.TABLE_2[1]}.get(row.name, row)
     return _printed(row, 'FLOPs', '{:.1e}')

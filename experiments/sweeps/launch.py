@@ -25,11 +25,11 @@ _TIME_TO_SAVE = 120
 
 
 class Job:
-    """The function that a launcher calls: starts run.py in its own process and waits for it.
+    """The function that a launcher calls: runs run.py in a process, and waits for its end.
 
     Args:
-      environment: variables to set in the environment of the process; those with None are removed.
-      cores: the CPU cores that it may use; if empty, the launcher's.
+      environment: environment variables of the process; variables with None are removed.
+      cores: the CPU cores that the process may use; if empty, the launcher's.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Job:
         self._process_id: int | None = None
 
     def __call__(self) -> None:
-        """Trains, unless another process does or has done so, and records in the run's json how it ended."""
+        """Trains, unless another process is training the run or it is done; records how it ended as JSON."""
         run = self._run
         try:
             with locks.exclusive(run.file('lock'), wait=2) as lock:
@@ -50,36 +50,36 @@ class Job:
                     began = log.tell()
                     status = self._execute(log, lock)
                 error = _error(status, run.file('log'), began)
-                ended = {'options': run.options, 'status': status, 'error': error}
-                files.write_json(run.file('json'), ended)
+                outcome = {'options': run.options, 'status': status, 'error': error}
+                files.write_json(run.file('json'), outcome)
         except locks.Held:
             return
         if status:
             raise RuntimeError(f'{run.name}: {error}')
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """Lets the run save before a preemption or the time limit ends its job, which is queued again."""
+        """Lets the run save and stop before preemption or a time limit ends its job; queues the job again."""
         if self._process_id is not None:
             os.kill(self._process_id, signal.SIGTERM)
-            # This interrupts the wait for the same process, which is left to collect it.
+            # WNOWAIT leaves the exit status to the interrupted `process.wait`.
             os.waitid(os.P_PID, self._process_id, os.WEXITED | os.WNOWAIT)
         return submitit.helpers.DelayedSubmission(self)
 
     def _execute(self, log: IO[bytes], lock: int | None) -> int:
         # Logs are UTF-8, whatever the locale.
         environment = {**os.environ, 'PYTHONIOENCODING': 'utf-8', **self._environment}
-        # SLURM sends its warning to every process of the job; here `checkpoint` passes it on. In its own
-        # session the run gets Ctrl-C only once.
-        process, asked = None, False
+        # SLURM warns every process of the job by USR2, which the run ignores: `checkpoint` passes it on as
+        # SIGTERM. In its own session, the run does not get the terminal's Ctrl-C.
+        process, must_stop = None, False
 
         def stop(*_) -> None:
-            nonlocal asked
-            if process and not asked:
+            nonlocal must_stop
+            if process and not must_stop:
                 process.terminate()
-            asked = True
+            must_stop = True
 
         # Ctrl-C causes two SIGINTs, from the terminal and from the launcher. Python's default handler raises
-        # an exception at each: the second can arrive while `wait` holds a lock, which then stays locked.
+        # an exception at each: the second may arrive while `wait` holds a lock, which then stays locked.
         before = signal.signal(signal.SIGINT, stop)
         try:
             process = subprocess.Popen(
@@ -90,18 +90,18 @@ class Job:
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                # The lock is held while this process or the run lives.
+                # The lock is held as long as this process or the run lives.
                 pass_fds=() if lock is None else (lock,),
             )
             if self._cores:
-                # Before Python starts there, which counts its cores.
+                # Set before Python starts in the process and counts its cores.
                 os.sched_setaffinity(process.pid, self._cores)
             self._process_id = process.pid
-            if asked:
+            if must_stop:
                 process.terminate()
             return process.wait()
         except BaseException:
-            # The job ends after `checkpoint`: leave no process behind.
+            # The job ends after `checkpoint`; it must leave no process behind.
             if process:
                 process.terminate()
                 process.wait()
@@ -112,7 +112,7 @@ class Job:
 
 
 def _error(status: int, log: pathlib.Path, began: int) -> str:
-    """Why a process failed, in one line of its log from `began` on; empty if it succeeded."""
+    """Why a process failed, from its log after the byte `began`, as one line; '' if it succeeded."""
     if status == 0:
         return ''
     if status < 0:
@@ -126,9 +126,9 @@ def _error(status: int, log: pathlib.Path, began: int) -> str:
 
 
 def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
-    """Runs at most `parallel` runs at a time, and yields each run's state when it has ended.
+    """Executes at most `parallel` runs at a time, and yields each run's state when it has ended.
 
-    Concurrent runs divide the CPU cores, so that they do not wait for each other. With `gpus` 0 all of them
+    Concurrent runs divide the CPU cores, so that they do not wait for each other. With `gpus` 0, all runs
     see this process's GPUs.
     """
     devices, cores = [_devices(slot, gpus) for slot in range(parallel)], _cores(parallel, len(runs))
@@ -144,7 +144,7 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
                         active[slot] = run, executor.submit(Job(run, devices[slot], cores[slot]))
             time.sleep(0.2)
             for slot, (run, job) in list(active.items()):
-                # A killed job can leave its run alive.
+                # The run may outlive a killed job.
                 if job.done() and not locks.is_held(run.file('lock')):
                     del active[slot]
                     yield state(run, set())
@@ -157,7 +157,7 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
 
 @contextlib.contextmanager
 def _errors_to(file: pathlib.Path) -> Iterator[None]:
-    """Sends the errors of processes started in this context to a file, such as their last words at Ctrl-C."""
+    """Sends the standard error of processes started in this context to a file, such as errors at Ctrl-C."""
     terminal = os.dup(sys.__stderr__.fileno())
     try:
         with file.open('a') as log:
@@ -169,38 +169,38 @@ def _errors_to(file: pathlib.Path) -> Iterator[None]:
 
 
 def _cores(parallel: int, runs: int) -> list[Sequence[int]]:
-    """The CPU cores of each slot, side by side; empty where the system does not number them."""
+    """Divides the CPU cores among the slots, adjacent cores together; empty if the system has no numbers."""
     if not hasattr(os, 'sched_getaffinity'):
         return [()] * parallel
-    known = sorted(os.sched_getaffinity(0))
-    count = max(min(parallel, runs, len(known)), 1)
-    edges = [share * len(known) // count for share in range(count + 1)]
-    shares = [known[start:end] for start, end in itertools.pairwise(edges)]
+    cores = sorted(os.sched_getaffinity(0))
+    count = max(min(parallel, runs, len(cores)), 1)
+    edges = [share * len(cores) // count for share in range(count + 1)]
+    shares = [cores[start:end] for start, end in itertools.pairwise(edges)]
     return [shares[slot % count] for slot in range(parallel)]
 
 
 def _devices(slot: int, gpus: int) -> dict[str, str | None]:
-    """The GPUs that a run sees: its slot's, or with `gpus` 0 the launching process's."""
+    """The GPUs that a run sees: those of its slot or, with `gpus` 0, all of this process's."""
     name = 'CUDA_VISIBLE_DEVICES'
     visible = os.environ.get(name)
     if not gpus:
-        # Without this the launcher hides all GPUs from a job that asks for none.
+        # Without the variable, submitit hides all GPUs from a job that asks for none.
         return {name: visible}
     last = (slot + 1) * gpus
-    # If the variable is not set, GPUs are numbered from 0. An empty one hides all.
+    # If the variable is not set, GPUs are numbered from 0. If it is empty, no GPU is visible.
     numbers = map(str, range(last)) if visible is None else visible.split(',')
-    known = [number for number in numbers if number]
-    if len(known) < last:
+    devices = [number for number in numbers if number]
+    if len(devices) < last:
         raise ConfigError(f'--gpus={gpus}: {slot + 1} runs at a time need {last}, {name} is {visible!r}')
-    return {name: ','.join(known[slot * gpus : last])}
+    return {name: ','.join(devices[slot * gpus : last])}
 
 
 def on_slurm(
     runs: Sequence[Run], workdir: pathlib.Path, parallel: int, resources: Mapping[str, object]
 ) -> dict[str, str]:
-    """Submits runs as one job array, whose jobs are queued again after a preemption or their time limit.
+    """Submits runs as one job array, whose jobs are queued again after preemption or their time limit.
 
-    Takes parameters of submitit's executor, and returns the job of each run by the run's name.
+    `resources` are parameters of submitit's executor. Returns each run's job, by the run's name.
     """
     folder = workdir / 'jobs' / 'submitit'
     executor = submitit.AutoExecutor(folder, cluster='slurm', slurm_max_num_timeout=1000)

@@ -1,7 +1,7 @@
-"""Sweeps: the runs of a table, each a row with a seed, and their progress.
+"""The runs of a sweep, each a row with a seed: their commands, and their progress, read from files.
 
-Any process can read a run's progress from files: `jobs/<run>.lock` is locked while it runs,
-`jobs/<run>.json` records how it ended, and `jobs/<run>.log` holds its output.
+`jobs/<run>.lock` is locked while the run trains, `jobs/<run>.json` records how it ended, and `jobs/<run>.log`
+contains its output.
 """
 
 import dataclasses
@@ -35,12 +35,12 @@ class Run:
     seed: int
     steps: int
     batch_tokens: int
-    workdir: pathlib.Path  # of the sweep
+    workdir: pathlib.Path  # the sweep's
     options: tuple[str, ...]  # for run.py
 
     @property
     def name(self) -> str:
-        """The name, which its files begin with."""
+        """The name, with which the names of its files begin."""
         return f'{self.row}-seed{self.seed}'
 
     @property
@@ -49,7 +49,7 @@ class Run:
         return self.workdir / self.name
 
     def file(self, kind: str) -> pathlib.Path:
-        """A file of the sweep about it; `kind` is lock, json or log."""
+        """The run's lock, json or log file in the sweep's folder."""
         return self.workdir / 'jobs' / f'{self.name}.{kind}'
 
     def command(self) -> list[str]:
@@ -65,23 +65,23 @@ class Sweep:
     scale: str
     different: dict[str, object]  # changes of the scale's base config
     runs: tuple[tuple[str, int], ...]  # rows and seeds
-    jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # SLURM's, by name of the run
+    jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # on SLURM, by the run's name
 
     def all_runs(self, workdir: pathlib.Path) -> list[Run]:
         """The runs in the order of the table's rows, then by seed."""
-        found = []
+        runs = []
         for row in tables.rows(self.table):
             for seed in sorted(seed for name, seed in self.runs if name == row.name):
                 different = self.different | {'train.seed': seed}
                 config = scales.config(row, self.scale, different)
                 options = tuple(scales.options(row, self.scale, different))
                 size = config.train.steps, config.data.batch_tokens
-                found.append(Run(row.name, seed, *size, workdir.resolve(), options))
-        return found
+                runs.append(Run(row.name, seed, *size, workdir.resolve(), options))
+        return runs
 
 
 def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
-    """Reads the sweep of a work directory, which must have what is named by flags such as --table."""
+    """Reads the sweep of a work directory; raises ConfigError if a flag such as --table names another one."""
     own_files = False
     try:
         content = json.loads((workdir / SWEEP).read_text())
@@ -114,7 +114,7 @@ def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
 
 
 def join(workdir: pathlib.Path, new: Sweep) -> Sweep:
-    """Adds the runs that were launched in the work directory before, which must be of the same sweep."""
+    """Adds the runs launched earlier in the work directory to `new`; raises ConfigError for another sweep."""
     if (workdir / 'config.json').exists():
         raise ConfigError(f'{workdir}: the work directory of one training; choose another --workdir')
     if not (workdir / SWEEP).exists():
@@ -144,7 +144,7 @@ class State(NamedTuple):
     run: Run
     state: str  # one of STATES
     step: int
-    seconds_per_step: float | None  # of updates alone
+    seconds_per_step: float | None  # of updates only
     error: str
 
 
@@ -155,8 +155,8 @@ def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
 
 
 def state(run: Run, queued: set[str]) -> State:
-    """The progress of a run; `queued` names those that wait or run on SLURM."""
-    # The lock first: a process writes how it ended before it frees the lock.
+    """The progress of a run; `queued` contains the names of runs that wait or run on SLURM."""
+    # The lock first: a process records how it ended before it releases the lock.
     is_running = locks.is_held(run.file('lock'))
     step, seconds = _progress(run)
     status, error = _last_exit(run)
@@ -169,7 +169,7 @@ def state(run: Run, queued: set[str]) -> State:
     elif status:
         name = 'stopped' if status in _STOPPED else 'failed'
     else:
-        # The process that watched it was killed too, or the folder was removed.
+        # The process that waited for it was also killed, or the folder was removed.
         name, error = 'stopped' if step else 'missing', ''
     return State(run, name, step, seconds, error)
 
@@ -192,7 +192,7 @@ def _last_exit(run: Run) -> tuple[int | None, str]:
 
 
 def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
-    """Reads a JSON object that must hold some keys."""
+    """Reads a JSON object; raises ConfigError if it lacks a key."""
     try:
         content = json.loads(file.read_bytes())
         return content | {key: content[key] for key in keys}
@@ -220,7 +220,7 @@ def _progress(run: Run) -> tuple[int, float | None]:
     for line in metrics(run.folder):
         step = line['step']
         if line.get('tokens_per_second'):
-            # Padding counts as tokens here, so this is too long: by a tenth in packed rows, more in bucketed.
+            # This counts padding as tokens, so it is too long: by a tenth for packed rows, more for bucketed.
             seconds = run.batch_tokens / line['tokens_per_second']
     return step, seconds
 

@@ -1,4 +1,4 @@
-"""Tables as data: their rows, the scales that they run at, and tables in files of the user's own."""
+"""Tables as data: their rows, the scales at which they run, and tables in a user's own files."""
 
 from experiments.tables.rows import Measure, Row, Table
 

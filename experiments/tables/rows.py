@@ -1,6 +1,6 @@
 """Tables as data: their rows, and the scores that a report prints for them.
 
-A row is a difference from a base model, with the paper's numbers. A new ablation is one more line in a table.
+A row is a change of a base model, with the paper's numbers. A new ablation is one more line in a table.
 scales.py adapts rows to smaller scales.
 """
 
@@ -25,83 +25,83 @@ NONE = '-'  # printed where an option has no value
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One row of a table: its difference from base, and the paper's numbers for it."""
+    """A row of a table: its changes of the base model, and the paper's numbers for it."""
 
     name: str
-    changes: dict[str, object]  # such as {'model.h': 4}, in numbers for `scale`
+    changes: dict[str, object]  # such as {'model.h': 4}, with numbers for `scale`
     # By name: PPL and BLEU (Table 3, on newstest2013), EN-DE and EN-FR (BLEU of Table 2, on newstest2014),
     # params (in millions), FLOPs.
     paper: dict[str, float] = dataclasses.field(default_factory=dict)
     source: str = ''  # where the row comes from
-    # At any other scale the row is in proportion; with None its numbers hold at every scale.
+    # The scale of the row's numbers; other scales change them in proportion. None: they hold at every scale.
     scale: str | None = None
-    only_at_scale: dict[str, object] = dataclasses.field(default_factory=dict)  # further changes there
+    only_at_scale: dict[str, object] = dataclasses.field(default_factory=dict)  # further changes at `scale`
 
 
 class Measure(NamedTuple):
-    """A score that a table shows in its own way, or that no task names."""
+    """A score that a table prints in its own way, or that is not among the task's measures."""
 
     name: str  # the heading of its columns
     meaning: str
-    path: str  # among a split's scores in result.json, such as bleu.sacrebleu.score
+    path: str  # in a split's scores in result.json, such as bleu.sacrebleu.score
     decimals: int
-    paper: tuple[str, ...] = ()  # keys of the paper's number in `Row.paper`; the first that a row has counts
+    paper: tuple[str, ...] = ()  # keys of `Row.paper`; the first key that a row has is used
     paper_decimals: int = 2
-    # Whether to test differences from base by paired bootstrap over the sentences too: possible for one
-    # measure a table, with the path of a task's measure that has such a test.
+    # Whether to test differences from base also by paired bootstrap over sentences; possible for one measure
+    # per table, whose path must be that of a task's measure with such a test.
     significance: bool = False
 
 
 class Table(NamedTuple):
-    """Rows, and what a report prints of them."""
+    """Rows, and what a report prints about them."""
 
     rows: tuple[Row, ...]
-    split: str  # that was scored: dev or test
-    measures: tuple[str | Measure, ...] = ()  # names of the task's, or others; if empty, those with a heading
+    split: str  # the split whose scores are printed: dev or test
+    measures: tuple[str | Measure, ...] = ()  # own, or names of the task's; if empty, all with a heading
     citation: str = ''  # where the numbers in `Row.paper` are printed
-    base: str = 'base'  # the row that the others are compared with, if they are of its languages
-    speed: bool = False  # whether to print how many tokens a second each row was trained with
+    base: str = 'base'  # the row with which the others are compared, if their languages are the same
+    speed: bool = False  # whether to print each row's training speed in tokens per second
 
 
 class Score(NamedTuple):
-    """A task's measure as a report prints it."""
+    """A measure as a report prints it."""
 
-    measure: contract.Measure  # with its heading
-    paper: tuple[str, ...]  # as of a `Measure`
+    measure: contract.Measure  # with a heading
+    paper: tuple[str, ...]  # as in `Measure`
     paper_decimals: int
 
     def paper_number(self, row: Row) -> float | None:
-        """The paper's number of a row; None if it has none."""
+        """The paper's number for a row; None if there is none."""
         return next((row.paper[key] for key in self.paper if key in row.paper), None)
 
 
 def scores(table: Table, task: contract.Task) -> tuple[Score, ...]:
-    """The scores that a report prints of a table; measures that the task lacks are left out."""
+    """The scores that a report prints for a table; measures that the task lacks are ignored."""
     named = {measure.name: measure for measure in task.measures}
     default = [measure.name for measure in task.measures if measure.heading is not None]
-    shown = []
+    printed = []
     for measure in table.measures or default:
         if isinstance(measure, Measure):
-            shown.append(_own_score(measure, task))
+            printed.append(_own_score(measure, task))
         elif measure in named:
             heading = named[measure].heading or measure
             papers = [row.paper[heading] for row in table.rows if heading in row.paper]
-            # A number of the paper has as many decimals as the longest in its column.
+            # All of the paper's numbers in a column have as many decimals as the longest one.
             decimals = max((len(str(paper).partition('.')[2]) for paper in papers), default=0)
-            shown.append(Score(named[measure]._replace(heading=heading), (heading,), decimals))
-    return tuple(shown)
+            printed.append(Score(named[measure]._replace(heading=heading), (heading,), decimals))
+    return tuple(printed)
 
 
 def _own_score(measure: Measure, task: contract.Task) -> Score:
     path = tuple(measure.path.split('.'))
-    tests = {each.path: each.significance for each in task.measures if each.significance}
+    tests = {m.path: m.significance for m in task.measures if m.significance}
     if measure.significance and path not in tests:
-        testable = ', '.join('.'.join(each) for each in tests) or 'none'
+        testable = ', '.join(map('.'.join, tests)) or 'none'
         raise ConfigError(f'{measure.name}: significance: tested over sentences can be {testable}')
     test = tests[path] if measure.significance else None
     about = measure.name, measure.meaning, path, measure.decimals
-    shown = contract.Measure(*about, heading=measure.name, significance=test)
-    return Score(shown, measure.paper, measure.paper_decimals)
+    with_heading = contract.Measure(*about, heading=measure.name, significance=test)
+    return Score(with_heading, measure.paper, measure.paper_decimals)
 
 
 def _row3(name: str, changes: dict, ppl: float, bleu: float, params: int | None = None) -> Row:
@@ -114,7 +114,7 @@ def _row2(name: str, changes: dict, only: dict, paper: dict[str, float]) -> Row:
     return Row(name, changes, paper, 'Table 2', 'paper', only)
 
 
-# Three times the updates of base, at every scale.
+# Three times as many updates as base, at every scale.
 _BIG = {
     'model.d_model': 1024, 'model.d_ff': 4096, 'model.h': 16, 'model.P_drop': 0.3, 'train.steps': 300_000,
 }  # fmt: skip
@@ -206,7 +206,7 @@ _CONVOLUTIONAL = {
     'model.max_len': 178, **_REGULARIZED,
 }  # fmt: skip
 _architecture = functools.partial(Row, scale='captions')
-# The widths that give the most nearly equal numbers of parameters.
+# The widths make the numbers of parameters as equal as possible.
 ARCHITECTURES = (
     _architecture('transformer', {'model.h': 4, 'model.d_ff': 256}, source='Vaswani et al. 2017'),
     _architecture('lstm-attention', _RECURRENT | _LUONG | _cell('lstm', 2, 174), source='Luong et al. 2015'),
@@ -218,11 +218,11 @@ ARCHITECTURES = (
     _architecture('convolutional', _CONVOLUTIONAL, source='Gehring et al. 2017'),
 )
 
-# Of Table 2, which prints another BLEU than Table 3.
+# For Table 2, which prints a BLEU other than Table 3's.
 _PAPERS_BLEU = Measure(
     'BLEU', "the paper's BLEU", 'bleu.paper.score', 2, ('EN-DE', 'EN-FR'), 1, significance=True
 )
-# By the words of the source: whether what a model keeps of a long sentence is enough.
+# By source length, which shows how well a model remembers long sentences.
 _BY_LENGTH = tuple(
     Measure(f'BLEU {group}', f'sacreBLEU of sources of {group} words', f'bleu_by_length.{group}.score', 1)
     for group in ('1-9', '10-14', '15-19', '20-29')
@@ -232,7 +232,7 @@ _PAPER = 'Vaswani et al. 2017'
 TABLES = {
     '2': Table(TABLE_2, 'test', ('perplexity', _PAPERS_BLEU), f'{_PAPER}, Table 2', base='base-en-de'),
     '3': Table(TABLE_3, 'dev', citation=f'{_PAPER}, Table 3'),
-    # With base, because these rows too are differences from it.
+    # With base, because these rows, too, change base.
     'further': Table((TABLE_3[0], *FURTHER), 'dev', citation=f'{_PAPER}, Table 3'),
     'language': Table(LANGUAGE, 'dev'),
     'architectures': Table(
@@ -251,11 +251,11 @@ def table(name: str) -> Table:
 
 
 def _checked(table: object, file: str) -> Table:
-    """A file's table, after checks of all but its rows' changes, which are checked where they are used."""
+    """Checks a file's table, except its rows' changes, which are checked where they are used."""
     if not isinstance(table, Table) or not table.rows:
         raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows')
-    own = [measure for measure in table.measures if not isinstance(measure, str)]
-    for kind, parts in ((Row, table.rows), (Measure, own)):
+    measures = [measure for measure in table.measures if not isinstance(measure, str)]
+    for kind, parts in ((Row, table.rows), (Measure, measures)):
         if wrong := [part for part in parts if not isinstance(part, kind)]:
             raise ConfigError(f'{file}: {wrong[0]!r}: not a {kind.__name__}')
         names = [part.name for part in parts]
@@ -264,23 +264,23 @@ def _checked(table: object, file: str) -> Table:
     for row in table.rows:
         if not re.fullmatch(r'\w[\w.+-]*', row.name):
             raise ConfigError(f'{file}: row {row.name!r}: a name of letters, digits, "_", ".", "+" and "-"')
-    if sum(measure.significance for measure in own) > 1:
-        raise ConfigError(f'{file}: significance: for one measure only')
+    if sum(measure.significance for measure in measures) > 1:
+        raise ConfigError(f'{file}: significance: only one measure may have it')
     return table
 
 
 def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
     """Rows of a table, in its order: those named, separated by commas, or all."""
-    every = table(name).rows
-    known = [row.name for row in every]
+    all_rows = table(name).rows
+    known = [row.name for row in all_rows]
     names = wanted.split(',') if wanted else known
     if unknown := [row for row in names if row not in known]:
         raise ConfigError(f'--rows={unknown[0]}: table {name} has {", ".join(known)}')
-    return tuple(row for row in every if row.name in names)
+    return tuple(row for row in all_rows if row.name in names)
 
 
 def value_of(config: Config, key: str) -> object:
-    """The value of an option; None where the other options give it no meaning."""
+    """The value of an option; None if other options make it meaningless."""
     flat = configs.flatten(config)
     return flat[key] if declare.has_meaning(configs.OPTIONS, flat, key) else None
 

@@ -1,7 +1,7 @@
-"""The scales that tables run at: the base config of each, and the configs of rows there.
+"""The scales at which tables run: the base config of each scale, and the configs of its rows.
 
-A row is written for one scale. At another one it keeps its meaning: where the paper halves or doubles a
-number of its base model, so does the row.
+A row is written for one scale, and keeps its meaning at others: where the paper halves or doubles a number
+of its base model, so does the row.
 """
 
 import importlib
@@ -18,8 +18,8 @@ from transformer.config import Config, ConfigError, declare
 
 _NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
-# Options that a row changes in proportion to the base at a scale that it is not written for; at its own scale
-# only the updates, where the user changes the base's.
+# Options that a row changes in proportion to the base, at scales for which it is not written. At its own
+# scale only the updates are in proportion, in case the user changes those of the base.
 PROPORTIONAL = (*OPTIONS, 'train.warmup_steps')
 
 
@@ -34,22 +34,22 @@ class Scale(NamedTuple):
 _SMALL = {'model.N': 3, 'model.d_model': 64, 'model.d_ff': 256}
 SCALES = {
     'paper': Scale('base'),
-    # The factor of the learning rate is near the grammar's; three seeds of Table 3 were to end within a
-    # working day on two cores.
+    # The factor of the learning rate is near the grammar's; the updates let three seeds of Table 3 end within
+    # a working day on two cores.
     'multi30k': Scale('multi30k', {
         **_SMALL, 'model.P_drop': 0.1, 'train.lr_constant': 0.35, 'train.steps': 3000,
         'train.warmup_steps': 400, 'train.eval_every': 1000, 'train.checkpoint_every': 1000,
         'train.average_last': 0,
     }),
-    # There are few pairs, so that rows differ. The learning rate and the updates were chosen on base, C3 and
-    # big of Table 3 with seed 1: within 600 updates a factor of 0.8 does not train big, and 0.2 is too slow.
+    # Few pairs make rows differ. The learning rate and the updates were chosen on base, C3 and big of Table 3
+    # with seed 1: in 600 updates, a factor of 0.8 fails to train big, and 0.2 is too slow.
     'grammar': Scale('tiny', {
         **_SMALL, 'data.train_pairs': 4000, 'data.batch_tokens': 1024, 'train.lr_constant': 0.4,
         'train.steps': 1500, 'train.warmup_steps': 150, 'train.eval_every': 300,
         'train.checkpoint_every': 300,
     }),
     'language': Scale('gpt_grammar'),
-    # A third of the config's updates. Only the Transformer has h and d_ff, which its row sets.
+    # A third of the config's updates. h and d_ff are reset, because only the Transformer's row has them.
     'captions': Scale('multi30k', {
         **{key: configs.OPTIONS[key].default for key in ('model.h', 'model.d_ff')}, 'train.steps': 4000,
     }),
@@ -57,7 +57,7 @@ SCALES = {
 
 
 def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_collections.ConfigDict:
-    """The base config of a scale, or of a config file, with further changes."""
+    """The base config of a scale or of a config file, with further changes."""
     if user_files.is_file(scale):
         return _with(user_files.scale(scale), different)
     if scale not in SCALES:
@@ -68,7 +68,7 @@ def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_c
 
 
 def describe(scale: str) -> str:
-    """Describes the changes of a scale; empty without changes, or for a config file."""
+    """Describes the changes of a scale; '' if there are none, or for a config file."""
     if user_files.is_file(scale) or not SCALES[scale].changes:
         return ''
     file, of_scale = SCALES[scale]
@@ -85,32 +85,32 @@ def default_scale(name: str) -> str:
 
 
 def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
-    """The changes of a row in the base config of a scale, such as `{'model.h': 4, ...}`.
+    """The changes that a row makes in the base config of a scale, such as `{'model.h': 4, ...}`.
 
-    The row is in proportion to that base with its changes `different`. At its own scale its numbers hold,
-    except for updates.
+    They are in proportion to that base with its changes `different`; at the row's own scale only the updates
+    are, and all other numbers are the row's.
     """
     for key, value in row.changes.items():
         if value is None:
             raise ConfigError(f'{key}=None: a row gives values')
         declare.check_value(configs.OPTIONS, declare.check_name(configs.OPTIONS, key), value)
-    at_home = row.scale in (scale, None)
-    here = {k: v for k, v in row.only_at_scale.items() if k not in different} if at_home else {}
+    is_own_scale = row.scale in (scale, None)
+    further = {k: v for k, v in row.only_at_scale.items() if k not in different} if is_own_scale else {}
     if row.scale is None:
-        return row.changes | here
-    proportional = ('train.steps',) if at_home else PROPORTIONAL
+        return row.changes | further
+    proportional = ('train.steps',) if is_own_scale else PROPORTIONAL
     own, base = configs.flatten(scale_config(row.scale)), configs.flatten(scale_config(scale, different))
     changed = dict(row.changes)
     for key in changed.keys() & proportional:
-        # d_k and d_v may still have to be derived.
+        # d_k and d_v may not have been derived yet.
         before, after = (
             flat['model.d_model'] // flat['model.h'] if flat[key] is None else flat[key]
             for flat in (own, base)
         )
         scaled = changed[key] * after / before if before else changed[key]
-        # One head stays one head if base has few.
+        # A count never falls below one, even if base has few heads.
         changed[key] = max(1, round(scaled)) if isinstance(before, int) else round(scaled, 6)
-    return changed | here
+    return changed | further
 
 
 def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> Config:
@@ -123,16 +123,16 @@ def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> 
 
 
 def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> list[str]:
-    """The options of run.py that give the same config."""
+    """The options of run.py for the config of a row at a scale."""
     file, of_scale = scale, {}
     if not user_files.is_file(scale):
         file, of_scale = f'configs/{SCALES[scale].file}.py', SCALES[scale].changes
-    every = {**of_scale, **different, **changes(row, scale, different)}
-    return [f'--config={file}', *(f'--config.{key}={value}' for key, value in every.items())]
+    changed = {**of_scale, **different, **changes(row, scale, different)}
+    return [f'--config={file}', *(f'--config.{key}={value}' for key, value in changed.items())]
 
 
 def _with(base: ml_collections.ConfigDict, different: Mapping[str, object]) -> ml_collections.ConfigDict:
-    """Changes a config, before any option is derived from others."""
+    """Changes a config before options are derived from others."""
     for key, value in different.items():
         configs.set_option(base, key, value)
     return base

@@ -16,7 +16,7 @@ def is_file(name: str) -> bool:
 
 
 def stored_name(name: str) -> str:
-    """The name of a table or scale in sweep.json; a file's is its path from the root of the checkout."""
+    """The name of a table or scale in sweep.json; for a file, its path from the root of the checkout."""
     if not is_file(name):
         return name
     path = pathlib.Path(name).resolve()
@@ -24,7 +24,7 @@ def stored_name(name: str) -> str:
 
 
 def stem(name: str) -> str:
-    """The name without folder and ending, for titles and folders."""
+    """The name of a table or scale without folder and extension, for titles and folders."""
     return pathlib.Path(name).stem if is_file(name) else name
 
 

@@ -1,1 +1,1 @@
-"""What Python and the command line both call: train, evaluate, compare, load. Nothing here prints."""
+"""What both Python and the command line call: train, evaluate, compare, load. Nothing here prints."""

@@ -20,7 +20,7 @@ RESAMPLES = 1000  # of a paired bootstrap
 
 
 class Side(NamedTuple):
-    """One of two models that are compared: a work directory and the name of a checkpoint."""
+    """One of the two models compared: a work directory and the name of a checkpoint."""
 
     run: Run
     choice: str
@@ -34,15 +34,15 @@ def compare(
 ) -> tuple[dict[str, object], list[str]]:
     """Compares two models on a split or on files.
 
-    An earlier evaluation of the same checkpoint with the same options is used; else it is evaluated and
+    An earlier evaluation of the same checkpoint with the same options is reused; a new evaluation is
     recorded.
 
     Args:
       what: a split, or files as for `evaluate_files`.
-      show: how many examples of what differs.
+      show: how many of the examples that differ most to report.
 
     Returns:
-      A report, which is JSON, and lines for people.
+      A JSON report, and lines for people.
     """
     tasks = [side.run.config.train.task for side in sides]
     if tasks[0] != tasks[1]:
@@ -59,9 +59,9 @@ def compare(
     config = sides[0].run.config
     measures = task_of(config).measures
     made_by = {
-        name.lower(): {'workdir': str(side.run.folder), 'name': one.name}
-        | {key: one.entry[key] for key in ('checkpoint', 'steps', 'decode') if key in one.entry}
-        for name, side, one in zip(NAMES, sides, evaluations, strict=True)
+        name.lower(): {'workdir': str(side.run.folder), 'name': evaluation.name}
+        | {k: evaluation.entry[k] for k in ('checkpoint', 'steps', 'decode') if k in evaluation.entry}
+        for name, side, evaluation in zip(NAMES, sides, evaluations, strict=True)
     }
     report = made_by | {
         'notes': list(incomparable(sides, evaluations)),
@@ -81,12 +81,12 @@ def score_differences(
 
 
 def incomparable(sides: Sequence[Side], evaluations: Sequence[Evaluation]) -> Iterator[str]:
-    """Yields why the scores of two models cannot be compared, or differ for reasons beside the models."""
+    """Yields reasons, apart from the models, why their scores differ or cannot be compared."""
     for key in ('decode', 'context'):
-        ours, theirs = (one.entry.get(key, {}) for one in evaluations)
-        differ = [name for name in ours if ours[name] != theirs.get(name)]
+        first, second = (evaluation.entry.get(key, {}) for evaluation in evaluations)
+        differ = [name for name in first if first[name] != second.get(name)]
         if differ:
-            values = ', '.join(f'{name} {ours[name]} and {theirs.get(name)}' for name in differ)
+            values = ', '.join(f'{name} {first[name]} and {second.get(name)}' for name in differ)
             yield f'the two were evaluated with different options of {key}: {values}'
     if len({side.run.codec.sha256 for side in sides}) > 1:
         yield 'the two have different tokenizers: loss and perplexity per piece cannot be compared'
@@ -106,7 +106,7 @@ def _significance(
 def _examples(
     measures: Sequence[Measure], texts: Mapping, first: Sequence[str], second: Sequence[str], show: int
 ) -> list[dict[str, object]]:
-    """The examples whose scores differ most, in the order of their difference; lines count from 0."""
+    """The examples whose scores differ most, largest difference first; lines count from 0."""
     measure = next((m for m in measures if m.of_lines), None)
     differ = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
     if measure is None or not show or not differ:
@@ -142,8 +142,8 @@ def _describe(report: Mapping, measures: Sequence[Measure]) -> Iterator[str]:
     for test in report['significance']:
         measure = named[test['measure']]
         yield (
-            f'paired bootstrap of {measure.meaning} over the sentences ({test["resamples"]:,} resamples, '
-            f'without differences between seeds): B minus A {measure.format(test["difference"], "+")}, '
+            f'paired bootstrap of {measure.meaning} over the sentences ({test["resamples"]:,} resamples; '
+            f'variance between seeds is ignored): B minus A {measure.format(test["difference"], "+")}, '
             f'p = {test["p"]:.3f}'
         )
     by_line = next((measure for measure in measures if measure.of_lines), None)
@@ -172,23 +172,23 @@ def _texts(
 
 
 def _evaluation(side: Side, what: str | dict[str, str], changes: Mapping[str, object] | None) -> Evaluation:
-    """The evaluation of a model that was made in this way before, else a new one."""
+    """An earlier evaluation of the same checkpoint with the same options, or a new evaluation."""
     run = side.run
     config = restore.changed(run.config, changes or {})
     origin, options = restore.origin(run, side.choice), configs.evaluation_options(config)
     result, split = run.result(), what if isinstance(what, str) else None
-    of = split or text_input.name_of(text_input.identity(what))
-    name = workdir.evaluation_name(run, config, of, origin.name)
+    texts = split or text_input.name_of(text_input.identity(what))
+    name = workdir.evaluation_name(run, config, texts, origin.name)
     known = {name: result.get('evaluations', {}).get(name, {})}
     if split in result.get('scores', {}):
-        own = result['scores'][split]
+        scored = result['scores'][split]
         trained = configs.from_json(json.dumps(result['config']))
         known = {
-            f'{split}.{own["checkpoint"]}': own | {'options': configs.evaluation_options(trained)}
+            f'{split}.{scored["checkpoint"]}': scored | {'options': configs.evaluation_options(trained)}
         } | known
     for name, entry in known.items():
-        as_now = (entry.get('checkpoint'), entry.get('steps'), entry.get('options'))
-        if as_now == (origin.name, origin.steps, options):
+        made_by = (entry.get('checkpoint'), entry.get('steps'), entry.get('options'))
+        if made_by == (origin.name, origin.steps, options):
             with contextlib.suppress(OSError):
                 return Evaluation(name, entry, workdir.read_lines(run.folder, name))
     if split:

@@ -15,14 +15,14 @@ from transformer.tasks import task_of
 
 
 def of_config(config: Config, *, download: bool = False, given: Codec | None = None) -> Dataset:
-    """The data of a config; the first process shows the progress of what has to be made."""
+    """Prepares the data of a config, unless it is cached; the first process shows the progress."""
     with metrics.Stages(quiet=not parallel.is_primary()) as stages:
         cache = process.cache_folder() / 'corpora'
         return task_of(config).prepare(config, cache, stages, download=download, given=given)
 
 
 def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
-    """The data of a work directory: its own copy of dev and test; all data without one, or with data.dir."""
+    """The data of a work directory: its copy of dev and test; all data if there is no copy, or a data.dir."""
     if 'data.dir' not in (changes or {}) and (copy := run.copied_data()):
         return copy
     config = restore.changed(run.config, changes or {})
@@ -32,16 +32,16 @@ def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
 
 
 def check_split(run: Run, split: str) -> None:
-    """Raises ConfigError where a work directory has no such split to evaluate; reads no data."""
+    """Raises ConfigError if a work directory has no such split to evaluate; reads no data."""
     scored = [name for name in run.manifest['splits'] if name != 'train']
     if split not in scored:
         raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
 
 
 def prepare(config: Config, lock_file: str) -> list[str]:
-    """Makes the data that training reads, after downloading its dataset; returns lines about it.
+    """Prepares the data of a config, with a download if needed, and returns lines that describe it.
 
-    The lock file, if there is one, says what is expected.
+    If the lock file exists, the data is compared with it.
     """
     expected = manifest.expected(lock_file)
     dataset = of_config(config, download=True)
@@ -52,7 +52,7 @@ def prepare(config: Config, lock_file: str) -> list[str]:
 
 
 def with_absolute_folder(config: Config) -> Config:
-    """The config with the folder of its data as an absolute path, which holds in any folder."""
+    """Makes `data.dir` an absolute path, which stays valid in any folder."""
     folder = config.data.dir
     if folder is None or '://' in folder:
         return config

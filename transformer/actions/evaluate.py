@@ -1,4 +1,4 @@
-"""Evaluates trained models on splits of their data, or on files, and records what was found."""
+"""Evaluates trained models on splits of their data, or on files, and records the scores."""
 
 from collections.abc import Mapping, Sequence
 
@@ -19,11 +19,11 @@ from transformer.tasks.contract import Evaluation
 def evaluate(
     run: Run, splits: Sequence[str], choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> list[Evaluation]:
-    """Evaluates a checkpoint on splits, and records each beside what the training scored.
+    """Evaluates a checkpoint on splits, and records the scores beside the training's own.
 
     Args:
       choice: scored, best, latest, average or a step.
-      changes: options of decoding, and data.dir, that differ from the work directory's config.
+      changes: options that may differ from the work directory's config, such as decode.beam or data.dir.
     """
     check_evaluation(run, choice, changes)
     for split in splits:
@@ -36,7 +36,7 @@ def evaluate(
 def evaluate_files(
     run: Run, paths: Mapping[str, str], choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> Evaluation:
-    """As `evaluate`, on the text of a file for each field; the training's data is not needed."""
+    """Evaluates a checkpoint on a file of text for each field; needs no data of the training."""
     config = check_evaluation(run, choice, changes)
     check_fields(run, paths)
     dataset, identity = text_input.read(paths, config.data, run.codec), text_input.identity(paths)
@@ -45,7 +45,7 @@ def evaluate_files(
 
 
 def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None) -> Config:
-    """The config of an evaluation, whose checkpoint is there; reads neither data nor parameters."""
+    """Checks an evaluation's options and checkpoint, and returns its config; reads no data or parameters."""
     config = restore.changed(run.config, changes or {})
     configs.check_devices(config, parallel.device_count())
     restore.origin(run, choice)
@@ -53,19 +53,19 @@ def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None
 
 
 def check_fields(run: Run, paths: Mapping[str, str]) -> None:
-    """Raises ConfigError where the fields of given files are not those that a model reads."""
+    """Raises ConfigError if the files given are not for exactly the fields that the model reads."""
     fields = models.build(run.config).FIELDS
     if set(paths) != set(fields):
         raise ConfigError(f'{run.folder}: its model reads {" and ".join(fields)}; given: {", ".join(paths)}')
 
 
 def _record(
-    run: Run, model: tuple[Trained, Origin], dataset: Dataset, split: str, of: str, what: dict[str, object]
+    run: Run, model: tuple[Trained, Origin], dataset: Dataset, split: str, texts: str, what: dict[str, object]
 ) -> Evaluation:
-    """Evaluates a split and records it under a name that begins with `of`; `what` was scored."""
+    """Evaluates a split and records the scores, with `what`, under a name that begins with `texts`."""
     (trained, origin), (scores, lines) = model, score_split(*model, dataset, split)
     entry = what | {'options': configs.evaluation_options(trained.config)} | scores
-    name = workdir.evaluation_name(run, trained.config, of, origin.name)
+    name = workdir.evaluation_name(run, trained.config, texts, origin.name)
     if parallel.is_primary():
         workdir.write_evaluation(run.folder, name, entry, lines)
     return Evaluation(name, entry, lines)
@@ -74,7 +74,7 @@ def _record(
 def score_split(
     trained: Trained, origin: Origin, dataset: Dataset, split: str
 ) -> tuple[dict[str, object], list[str]]:
-    """The entry of result.json for a split, and the lines that the model wrote."""
+    """Evaluates a split; returns its entry of result.json, and the model's output lines."""
     with process.precision(trained.config):
         scored = task_of(trained.config).evaluate(trained, dataset, split)
     made_by = {'checkpoint': origin.name, 'steps': origin.steps, 'tokens': origin.tokens}

@@ -1,4 +1,4 @@
-"""Loads trained models as objects whose methods are the verbs of their task."""
+"""Loads trained models as objects whose methods are their task's verbs."""
 
 import functools
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from transformer.tasks import task_of
 
 
 class LoadedModel:
-    """A trained model; its methods are what its task can do with it, such as `translate` or `generate`."""
+    """A trained model whose methods are its task's verbs, such as `translate` or `generate`."""
 
     def __init__(self, trained: Trained):
         self.trained = trained
@@ -23,7 +23,7 @@ class LoadedModel:
 def load(
     folder: epath.PathLike, choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> LoadedModel:
-    """The model of a work directory, with changed options such as {'decode.beam': 8}."""
+    """Loads the model of a work directory, with changed options such as {'decode.beam': 8}."""
     process.keep_programs()
     trained, _ = restore.load_and_report(Run.open(folder), choice, changes)
     return LoadedModel(trained)

@@ -32,7 +32,7 @@ from transformer.training.loop import DevScores
 
 
 class Finished(NamedTuple):
-    """A training at its end: the contents of result.json, the model that was scored, and its data."""
+    """A finished training: the contents of result.json, the model that was scored, and its data."""
 
     result: Result
     trained: Trained
@@ -45,7 +45,7 @@ def train(
     on_metrics: metrics.OnMetrics | None = None,
     init_from: str | None = None,
 ) -> Result:
-    """`transformer.train`, which says more."""
+    """Implements `transformer.train`; its arguments are explained there."""
     lock_file = ''
     if isinstance(config, str | os.PathLike):
         lock_file = lock_beside(os.fspath(config))
@@ -66,7 +66,7 @@ def run_training(
     """Trains, or resumes, and evaluates.
 
     Args:
-      lock_file: what is expected of the data, if there is such a file; differences are warnings.
+      lock_file: the data's expected manifest, if the file exists; differences are warnings.
       on_metrics, init_from: as for `transformer.train`.
 
     Raises:
@@ -83,7 +83,7 @@ def run_training(
     if expected is not None and parallel.is_primary():
         for difference in manifest.differences(dataset.manifest, expected, lock_file):
             logging.warning('%s', difference)
-    # Made first, so that bad data changes nothing.
+    # Built before the work directory is written, so that bad data changes nothing.
     task = task_of(config)
     batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
     if parallel.is_primary():
@@ -93,7 +93,7 @@ def run_training(
 
 
 def check_best(config: Config) -> None:
-    """Raises ConfigError if the training does not compute `train.best_by`, or keeps other checkpoints."""
+    """Raises ConfigError if the training would not compute `train.best_by`, or not keep its checkpoints."""
     train, measures = config.train, {measure.name: measure for measure in task_of(config).measures}
     setting = f'train.best_by={train.best_by!r}'
     if train.best_by not in measures:
@@ -162,7 +162,7 @@ def _train(
 
 
 def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores:
-    """The numbers of dev that training reports, and the one that decides which checkpoint is the best."""
+    """The scores on dev that training reports, and the score that decides which checkpoint is the best."""
     task, train = task_of(config), config.train
 
     def means(params: models.Params) -> dict[str, float]:
@@ -186,15 +186,15 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores
 
 
 def _record(run: Run, params: models.Params, done: loop.Progress) -> None:
-    """Averages checkpoints where the config says so, and writes the result without new scores."""
+    """Averages checkpoints if the config says so, and writes result.json without new scores."""
     train = run.config.train
     if train.average_last:
-        # The last update is averaged whatever its number.
+        # The last update is always part of the average.
         last = min(train.average_last, 1 + (done.step - 1) // train.average_every)
         if last < train.average_last:
             logging.warning(
-                '%s: averages %d checkpoints, not train.average_last=%d: %d updates make no more of them '
-                'train.average_every=%d updates apart',
+                '%s: averages %d checkpoints, not train.average_last=%d: %d updates give no more with '
+                'train.average_every=%d',
                 run.folder, last, train.average_last, done.step, train.average_every,
             )  # fmt: skip
         restore.average(run, last)
@@ -212,7 +212,7 @@ def _record(run: Run, params: models.Params, done: loop.Progress) -> None:
     }
 
     def replace(old: Result) -> Result:
-        # Scores of these parameters stay until the new ones are there.
+        # Earlier scores of the same parameters stay until new scores replace them.
         scores = old.get('scores', {}) if old.get('params_sha256') == digest else {}
         later = {'evaluations': old['evaluations']} if 'evaluations' in old else {}
         return new | {'scores': scores} | later
@@ -250,7 +250,7 @@ def _score_training(run: Run, trained: Trained, origin: Origin, dataset: Dataset
 
 def _with_scores(split: str, scores: dict[str, object], result: Result) -> Result:
     """The contents of result.json with the training's scores of a split."""
-    # An evaluation before the end of the training may have the name that the training's lines have now.
+    # An evaluation made before the training ended may have the name of the training's own scores.
     name = f'{split}.{scores["checkpoint"]}'
     others = {key: old for key, old in result.get('evaluations', {}).items() if key != name}
     later = {'evaluations': others} if 'evaluations' in result else {}

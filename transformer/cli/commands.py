@@ -1,4 +1,4 @@
-"""The commands of run.py and their flags: what each takes, and its help."""
+"""Declares the commands of run.py, the flags and options that each takes, and their help."""
 
 from transformer.cli import run
 from transformer.cli.flags import Command, Flag
@@ -6,14 +6,14 @@ from transformer.tasks import commands, declared_commands
 
 USAGE = """\
 Trains, evaluates and uses the Transformer of "Attention Is All You Need", and
-models of its parts.
+related models.
 
     {program} [COMMAND] [--config=FILE] [--config.GROUP.OPTION=VALUE ...]
         [--workdir=FOLDER] [--FLAG=VALUE ...]
 
 --config names a config file (default: that of the work directory, or
-configs/tiny.py). Every option of it can be changed, for example with
---config.model.h=4; `{program} config` shows them all with their
+configs/tiny.py). Each of its options can be changed, for example with
+--config.model.h=4; `{program} config` lists them with their
 sections of the paper. Without a command, it trains.
 
 Examples:
@@ -25,10 +25,10 @@ Examples:
 
 Exit status: 0 done, 2 a mistake in the call or its data or a system error,
 3 a loss or gradient is not finite, 130 and 143 stopped by Ctrl-C and SIGTERM
-(what was trained is saved; the same command resumes).
+(progress is saved; the same command resumes).
 """
 
-# The commands that answer texts or files with what a task can do.
+# The commands that apply a task's verb to texts or files.
 OF_TASKS = declared_commands()
 FLAGS = {
     'config': Flag(
@@ -44,37 +44,36 @@ FLAGS = {
     'checkpoint': Flag(
         str,
         'scored',
-        'scored (what the training scored at its end: the average if it makes one, which average makes anew, '
-        'else train.scored), '
-        'best (on dev), latest, average, or a step',
+        'scored (as at the end of training: the average if there is one, which the command average remakes, '
+        'else train.scored), best (on dev), latest, average, or a step',
         'NAME',
     ),
     'split': Flag(str, 'test', 'split of the data; for evaluate also several, separated by commas', 'NAME'),
-    'source': Flag(str, None, 'instead of a split: sentences to translate, one a line', 'FILE'),
-    'reference': Flag(str, None, 'with --source: their translations, one a line', 'FILE'),
-    'text': Flag(str, None, 'for a language model, instead of a split: documents, one a line', 'FILE'),
-    'show': Flag(int, 5, 'how many of the sentences that differ most to print', 'N', least=0),
-    'last': Flag(int, None, 'how many checkpoints (default: train.average_last)', 'N', least=1),
-    'every': Flag(int, None, 'updates between two of them (default: train.average_every)', 'N', least=1),
+    'source': Flag(str, None, 'instead of a split: sentences to translate, one per line', 'FILE'),
+    'reference': Flag(str, None, 'with --source: their translations, one per line', 'FILE'),
+    'text': Flag(str, None, 'for a language model, instead of a split: documents, one per line', 'FILE'),
+    'show': Flag(int, 5, 'print the N sentences that differ most', 'N', least=0),
+    'last': Flag(int, None, 'number of checkpoints (default: train.average_last)', 'N', least=1),
+    'every': Flag(int, None, 'updates between checkpoints (default: train.average_every)', 'N', least=1),
     'scores': Flag(bool, False, 'append a tab and the score'),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
     'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
-    'hypotheses': Flag(str, None, 'translations, one a line', 'FILE'),
-    'references': Flag(str, None, 'references, one a line', 'FILE'),
-    'languages': Flag(str, 'en-de', 'translated from and into', 'A-B'),
-    'tokenized': Flag(bool, False, 'both files are tokenized already'),
+    'hypotheses': Flag(str, None, 'translations, one per line', 'FILE'),
+    'references': Flag(str, None, 'references, one per line', 'FILE'),
+    'languages': Flag(str, 'en-de', 'source and target language', 'A-B'),
+    'tokenized': Flag(bool, False, 'both files are already tokenized'),
     'contrast': Flag(
         bool,
         False,
-        'wrong texts follow the right one; report how often it is likelier than all of them. A first line '
-        'may name the columns: source, target (or text), contrast, kind',
+        'each line has a right text, then wrong ones; report how often the right one is the likeliest. A '
+        'first line may name the columns: source, target (or text), contrast, kind',
     ),
     'pieces': Flag(bool, False, 'append log p of every piece'),
     'json': Flag(bool, False, 'print JSON'),
     'sentence': Flag(
         str,
         None,
-        "the sentence (default: the paper's example; for a language model a sample of its own)",
+        'the sentence (default: "The animal didn\'t cross ..."; for a language model, a sample)',
         'TEXT',
     ),
     'word': Flag(
@@ -96,7 +95,7 @@ FILES = ('source', 'reference', 'text')
 
 
 def command_of(name: str, declared: commands.Command) -> Command:
-    """The command of a verb."""
+    """The command of run.py that a task declares."""
     output = ('scores', 'json') if declared.writes == 'hypotheses' else ()
     return Command(
         declared.summary,
@@ -125,7 +124,7 @@ COMMANDS = {
         ),
     ),
     'prepare': Command(
-        'Make the corpus that train reads; download its TFDS dataset first.',
+        'Prepare the data that train reads; download its TFDS dataset first.',
         run.prepare,
         ('config',),
         ('',),
@@ -164,8 +163,8 @@ COMMANDS = {
     ),
     **{name: command_of(name, declared) for name, declared in OF_TASKS.items()},
     'score-pairs': Command(
-        'Log p of given texts, a line each: source TAB target; with --contrast source TAB right TAB wrong '
-        '(TAB wrong ...). For a language model the source is left out.',
+        'Log p of given texts, one per line: source TAB target; with --contrast source TAB right TAB wrong '
+        '(TAB wrong ...). For a language model, omit the source.',
         run.score_pairs,
         (*MODEL, 'pieces', 'contrast', 'json'),
         ('decode.max_source_len', 'decode.extra_len', 'data.stride'),
@@ -191,7 +190,7 @@ COMMANDS = {
         ('{} score --hypotheses=FILE --references=FILE --languages=en-de',),
     ),
     'diagnose': Command(
-        'Why a BLEU is low or cannot be compared.',
+        "Why a BLEU score is low, or not comparable with the paper's.",
         run.diagnose,
         (*PLACE, 'split'),
         ('data.dir',),

@@ -1,4 +1,4 @@
-"""Reads the command line of a program: its command, flags, and changes of the config."""
+"""Parses a command line: its command, flags, and changes of the config."""
 
 import difflib
 import os
@@ -23,8 +23,8 @@ _SHORT = re.compile(rf'--?({"|".join(_DECODING)})(?:=(.*))?', re.DOTALL)
 class Command(NamedTuple):
     """One command of a program. `run` returns the exit status, 0 if None; `note` ends the help.
 
-    `options` are those of the config that it takes, by name or by the beginning of names, such as `decode.`;
-    '' is all of them. `words` follow the command; the last may hold "..." and be any number of words.
+    `options` are the config options that it takes, by name or by prefix, such as `decode.`; '' means all.
+    `words` name its arguments; with "..." in the last name, it takes any number of them.
     """
 
     summary: str
@@ -38,10 +38,10 @@ class Command(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A program of the command line; one with a single command has it under ''.
+    """A command-line program; if it has a single command, the command's name is ''.
 
     With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes the config. `default` is
-    the command where no word names one.
+    the command of a call that names none.
     """
 
     name: str
@@ -52,7 +52,7 @@ class Program(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call that was read: `file` is the config file, `changes` those of the config, by option."""
+    """A parsed call: `file` is the config file, and `changes` are the config's changes, by option."""
 
     command: str
     words: tuple[str, ...]
@@ -62,7 +62,7 @@ class Call(NamedTuple):
 
 
 def parse(argv: Sequence[str], program: Program) -> Call:
-    """Reads a call of a program."""
+    """Parses a call of a program."""
     # A program with a default for --config reads the file itself.
     with_config = 'config' in program.flags and program.flags['config'].default is None
     rest, changes = _split(argv[1:]) if with_config else (argv[1:], {})
@@ -107,13 +107,13 @@ def _flag_hint(name: str, program: Program, with_config: bool) -> str:
 
 
 def _default_config(values: flags.FlagValues) -> str:
-    """The config file of a call that names none: that of its work directory, which thus resumes."""
-    own = os.path.join(values.workdir or '', 'config.json')
-    return own if values.workdir and os.path.isfile(own) else DEFAULT_CONFIG
+    """The config file of a call that names none: its work directory's, which it thus resumes, if any."""
+    file = os.path.join(values.workdir or '', 'config.json')
+    return file if values.workdir and os.path.isfile(file) else DEFAULT_CONFIG
 
 
 def _check_config(call: Call, command: Command) -> None:
-    """Raises ConfigError where the command ignores the config file, or a change of the config."""
+    """Raises ConfigError if the command would ignore the config file, or a change of the config."""
     named = call.flags.config is not None
     if named and not os.path.isfile(call.file):
         raise ConfigError(f'--config={call.file}: no such file')
@@ -126,14 +126,14 @@ def _check_config(call: Call, command: Command) -> None:
             f'{call.command} uses'
         )
     if named and call.file.endswith('.json') and not os.path.isdir(work_directory(call)):
-        # Its model is meant, which is somewhere else than the config would have it.
+        # The model beside this file is meant, not one in the work directory that the config would get.
         raise ConfigError(
             f'--config={call.file}: {call.command} needs a trained model, not a config; for the one in that '
             f'folder give --workdir={os.path.dirname(call.file) or "."}'
         )
     for key in call.changes:
-        # Those that name the default work directory are not ignored. What a model was trained with may
-        # be repeated: `restore.changed` compares it.
+        # Changes that name the default work directory are not ignored. Options of the training may be
+        # repeated: `restore.changed` compares them.
         naming = not configs.OPTIONS[key].metadata['free'] and (by_name or command.options)
         if not naming and not any(key.startswith(option) for option in command.options):
             why = 'uses the config of its work directory' if 'workdir' in command.flags else 'reads no config'
@@ -141,9 +141,9 @@ def _check_config(call: Call, command: Command) -> None:
 
 
 def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
-    """The words of a call without its changes of the config, and these, by option."""
-    rest, changes, left = [], {}, iter(words)
-    for word in left:
+    """Separates the changes of the config, by option, from the other words of a call."""
+    rest, changes, words = [], {}, iter(words)
+    for word in words:
         # Options of decoding have short names too: --beam=8.
         match = _CHANGE.fullmatch(word) or _SHORT.fullmatch(word)
         if not match:
@@ -152,7 +152,7 @@ def _split(words: Sequence[str]) -> tuple[list[str], dict[str, object]]:
         key, value = match.groups()
         key = _DECODING.get(key, key)
         key = declare.check_name(configs.OPTIONS, key)
-        changes[key] = declare.parse_value(configs.OPTIONS, key, next(left, '') if value is None else value)
+        changes[key] = declare.parse_value(configs.OPTIONS, key, next(words, '') if value is None else value)
     return rest, changes
 
 
@@ -173,31 +173,31 @@ def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
 
 
 def config(call: Call) -> Config:
-    """The config of a call: that of its file, with its changes.
+    """The config of a call: its file's config, with its changes.
 
-    Options of the file that have no meaning beside the changes, such as those of another kind of model, are
-    set back to their defaults with a warning.
+    Options of the file that the changes make meaningless, such as options of another kind of model, are
+    reset to their defaults with a warning.
     """
     if not os.path.isfile(call.file):
         raise ConfigError(f'--config: missing; there is no {call.file} in this folder')
     values = configs.present_values(read_config_file(call.file))
     changed = declare.present_values(configs.OPTIONS, values | call.changes)
-    kept, dropped = declare.drop_unused(configs.OPTIONS, changed, call.changes)
-    resolved = configs.resolve(configs.config_dict(kept))
-    if dropped:
-        options = ', '.join(f'{key}={changed[key]!r}' for key in dropped)
+    used, unused = declare.drop_unused(configs.OPTIONS, changed, call.changes)
+    resolved = configs.resolve(configs.config_dict(used))
+    if unused:
+        options = ', '.join(f'{key}={changed[key]!r}' for key in unused)
         logging.warning('%s: left out, because the command line makes it meaningless: %s', call.file, options)
     return resolved
 
 
 def work_directory(call: Call) -> str:
-    """The work directory named, or one made of the names of config file and changes."""
+    """The work directory of a call; by default named after the config file and the changes."""
     if call.flags.workdir is not None:
         return call.flags.workdir
     path, extension = os.path.splitext(call.file)
-    # The config of a work directory has the name of the directory.
-    named = os.path.dirname(os.path.abspath(path)) if extension == '.json' else path
-    name = os.path.basename(named)
+    # A config.json is named after its work directory.
+    path = os.path.dirname(os.path.abspath(path)) if extension == '.json' else path
+    name = os.path.basename(path)
     for key, value in sorted(call.changes.items()):
         if not configs.OPTIONS[key].metadata['free']:
             name += '-' + re.sub(r'[^\w.=+-]', '_', f'{key.split(".")[1]}={value}')
@@ -208,7 +208,7 @@ def work_directory(call: Call) -> str:
 
 
 def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
-    """The values of a flag that may be given several times as OPTION=VALUE."""
+    """Parses the values, OPTION=VALUE, of a flag that may be repeated."""
     pairs = {}
     for word in words:
         key, equals, value = word.partition('=')
@@ -219,7 +219,7 @@ def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
 
 
 def parse_changes(words: Sequence[str]) -> dict[str, object]:
-    """The changes of a config that flags `--set=OPTION=VALUE` make, by option."""
+    """Parses flags `--set=OPTION=VALUE` into changes of a config, by option."""
     pairs = parse_pairs('set', words).items()
     names = {declare.check_name(configs.OPTIONS, key): value for key, value in pairs}
     return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in names.items()}

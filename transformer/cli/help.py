@@ -1,4 +1,4 @@
-"""The help of a program and of its commands, 80 columns wide."""
+"""Formats the help of a program and of its commands, 80 columns wide."""
 
 import textwrap
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ WIDTH = 80
 
 
 def help_text(argv: Sequence[str], program: Program) -> str:
-    """The help of the command that a call names, else of the program."""
+    """The help of the command that a call names, or of the only command, or else of the program."""
     named = [word for word in argv[1:] if word in program.commands]
     if named or '' in program.commands:
         return _help_of_command(program, named[0] if named else '')
@@ -28,11 +28,14 @@ def _help_of_command(program: Program, name: str) -> str:
     for flag in command.flags:
         lines += _flag_lines(flag, program.flags[flag])
     if '' in command.options:
-        lines += ['', *_wrap(f'Every option of the config: `{program.name} config` shows them.')]
+        lines += ['', *_wrap(f'Takes every option of the config; `{program.name} config` lists them.')]
     elif command.options:
-        taken = ', '.join(f'{o}*' if o.endswith('.') else o for o in command.options)
-        short = ' (of decode also as --OPTION=VALUE)' if 'decode.' in command.options else ''
-        lines += ['', *_wrap(f'Options of the config, given as --config.GROUP.OPTION=VALUE{short}: {taken}')]
+        options = ', '.join(f'{o}*' if o.endswith('.') else o for o in command.options)
+        short = ' (of decode: --OPTION=VALUE)' if 'decode.' in command.options else ''
+        lines += [
+            '',
+            *_wrap(f'Takes options of the config, as --config.GROUP.OPTION=VALUE{short}: {options}'),
+        ]
     if command.note:
         lines += ['', *_wrap(command.note)]
     if command.examples:

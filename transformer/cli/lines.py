@@ -1,4 +1,4 @@
-"""Texts from a stream to a stream: lines are answered while they come."""
+"""Reads lines from a stream as they arrive, and writes a model's answers to a stream."""
 
 import collections
 import contextlib
@@ -15,33 +15,33 @@ from transformer import files
 from transformer.config import ConfigError
 from transformer.runs.progress import make_bar, print_line
 
-# Lines that a model gets at once.
+# The most lines that a model gets at once.
 CHUNK = 10_000
-# Seconds in which lines that come one after the other are taken together.
+# Seconds to wait for more lines after one has arrived.
 PAUSE = 0.05
-# Seconds after which progress is shown, and between two lines of it where no bar can be drawn.
+# Seconds until progress is shown, and between two lines of it if no bar can be drawn.
 PATIENCE, EVERY = 2.0, 30.0
 _BLOCK = 1 << 16
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 
 
 class Lines:
-    """The lines of a stream as texts, in lists of as many as are there, at most `CHUNK`.
+    """Yields a stream's lines in lists: the lines that have arrived, at most `CHUNK`.
 
-    A thread reads ahead, so that no answer waits for a line that has not come yet. Only a newline ends a
+    A thread reads ahead, so that no answer waits for a line that has not arrived. Only a newline ends a
     line; the last line needs none. A carriage return before the newline and a byte order mark before the
-    first line are left out. Invalid UTF-8 becomes U+FFFD. `on_wait` is called whenever the next line has not
-    come yet.
+    first line are removed. Invalid UTF-8 becomes U+FFFD. `on_wait` is called whenever the next line has not
+    arrived yet.
     """
 
     def __init__(self, stream: BinaryIO, on_wait: Callable[[], None] = lambda: None):
         self.total = _count(stream)
-        self._stream, self._on_wait = stream, on_wait  # a stream is closed where nothing holds it
+        self._stream, self._on_wait = stream, on_wait  # unreferenced, the stream would be closed
         self._ready: collections.deque[bytes] = collections.deque()
         self._changed, self._ended = threading.Condition(), False
         self._error: OSError | None = None
-        # As a daemon, which may be left behind while it waits for input.
-        threading.Thread(target=self._fill, args=(_reading(stream),), daemon=True).start()
+        # A daemon does not delay the end of Python while it waits for input.
+        threading.Thread(target=self._fill, args=(_reader(stream),), daemon=True).start()
 
     def __iter__(self) -> Iterator[list[str]]:
         chunk = self._take()
@@ -52,27 +52,27 @@ class Lines:
             chunk = self._take()
 
     def wait(self, seconds: float) -> bool:
-        """Waits for a line or the end, at most some seconds; returns whether one of them has come."""
+        """Waits at most some seconds for a line or the end; returns whether either has arrived."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ready or self._ended, seconds)
 
     def _take(self) -> list[bytes]:
-        """The lines that are there, at least one; none at the end."""
+        """Takes the lines that have arrived, at least one; [] at the end."""
         with self._changed:
             if not self._ready and not self._ended:
                 self._on_wait()
             self._changed.wait_for(lambda: self._ready or self._ended)
-            # Whoever writes many lines may not have written all of them yet.
+            # The program that writes the lines may not have written all of them yet.
             self._changed.wait_for(lambda: len(self._ready) >= CHUNK or self._ended, PAUSE)
             if self._error and not self._ready:
                 raise self._error
-            taken = [self._ready.popleft() for _ in range(min(CHUNK, len(self._ready)))]
+            lines = [self._ready.popleft() for _ in range(min(CHUNK, len(self._ready)))]
             self._changed.notify_all()
-            return taken
+            return lines
 
     def _fill(self, read: Callable[[], bytes]) -> None:
-        """Reads lines until the end; in the thread."""
-        begun: list[bytes] = []  # the parts of a line that has not ended
+        """Reads lines until the end; runs in the thread."""
+        begun: list[bytes] = []  # the parts of an unfinished line
         try:
             while block := read():
                 *whole, last = block.split(b'\n')
@@ -90,23 +90,23 @@ class Lines:
 
     def _add(self, lines: list[bytes]) -> None:
         with self._changed:
-            # No further ahead than this: an endless input must not fill the memory.
+            # The limit keeps an endless input from filling the memory.
             self._changed.wait_for(lambda: len(self._ready) < CHUNK)
             self._ready.extend(lines)
             self._changed.notify_all()
 
 
-def _reading(stream: BinaryIO) -> Callable[[], bytes]:
-    """Reads what is there, and waits only where nothing is."""
+def _reader(stream: BinaryIO) -> Callable[[], bytes]:
+    """Returns a function that reads what has arrived, and waits only if nothing has."""
     try:
-        # Not through the stream, whose lock a thread that waits would hold when Python ends.
+        # Not through the stream: the waiting thread would hold its lock when Python ends.
         return functools.partial(os.read, stream.fileno(), _BLOCK)
     except OSError:
         return functools.partial(stream.read1, _BLOCK)
 
 
 def _count(stream: BinaryIO) -> int | None:
-    """How many lines a file has from where it is read; None where that is not known before the end."""
+    """The number of lines from the current position of a file; None if the stream is no regular file."""
     try:
         file = stream.fileno()
     except OSError:  # it lives in memory
@@ -122,7 +122,7 @@ def _count(stream: BinaryIO) -> int | None:
 def standard_input() -> Lines:
     """The lines of standard input; on a terminal with a prompt on standard error."""
     if sys.stdin is None:
-        raise ConfigError('standard input is closed; it must give the texts, one a line')
+        raise ConfigError('standard input is closed; it must give the texts, one per line')
     prompt = lambda: print('> ', end='', file=sys.stderr, flush=True)
     return Lines(sys.stdin.buffer, prompt if sys.stdin.isatty() and sys.stderr.isatty() else lambda: None)
 
@@ -130,7 +130,7 @@ def standard_input() -> Lines:
 def standard_output() -> BinaryIO:
     """Standard output, for bytes."""
     if sys.stdout is None:
-        raise ConfigError('standard output is closed; it takes the answers')
+        raise ConfigError('standard output is closed; answers are written there')
     return sys.stdout.buffer
 
 
@@ -139,21 +139,21 @@ class Progress:
 
     Args:
       total: the number of lines, if it is known.
-      quiet: whether to show nothing, as where lines are typed.
+      quiet: whether to show nothing, as when lines are typed.
     """
 
     def __init__(self, total: int | None = None, *, quiet: bool = False):
         self._bar = make_bar('line', quiet=quiet, transient=True)
         self._task = self._bar.add_task('', total=total)
         self._total, self._done = total, 0.0
-        self._shown = self._waits = time.monotonic()
+        self._shown = self._paused_at = time.monotonic()
 
     def resume(self) -> None:
         """Ends a wait for input, whose time does not count."""
-        self._shown += time.monotonic() - self._waits
+        self._shown += time.monotonic() - self._paused_at
 
     def add(self, lines: float) -> None:
-        """Counts lines that were translated; parts of a line where it gets several texts."""
+        """Counts lines that are done; a line with several texts may count in fractions."""
         self._show(self._done + lines)
 
     def _show(self, done: float) -> None:
@@ -163,16 +163,16 @@ class Progress:
             self._bar.start()
         elif self._bar.disable and now - self._shown >= EVERY:
             self._shown = now
-            of = '' if self._total is None else f' of {self._total:,}'
-            print_line(self._bar, f'{round(done):,}{of} lines done')
+            of_total = '' if self._total is None else f' of {self._total:,}'
+            print_line(self._bar, f'{round(done):,}{of_total} lines done')
 
     @contextlib.contextmanager
     def paused(self, done: int) -> Iterator[None]:
-        """Within this context, for output to the same terminal, no bar is drawn. `done` lines are done."""
+        """Removes the bar while output goes to the same terminal; afterwards, `done` lines are done."""
         self._bar.stop()
         yield
         self._show(done)
-        self._waits = time.monotonic()
+        self._paused_at = time.monotonic()
 
     def __enter__(self):
         return self
@@ -194,34 +194,34 @@ def write(
     progress: Progress | None = None,
     arrives: Callable[[float], bool] = lambda seconds: True,
 ) -> None:
-    """Writes the answers of a model to every text, in order.
+    """Writes a model's answer to each text, in order.
 
     Args:
       answer: `(texts, first=, on_done=)`, which returns an answer for each text: a list of `(text, score)`,
         best first, or a vector.
       scores: whether a tab and the score follow each text.
-      as_json: whether each is an object with `line` (or `file`), and `text` and `score`, or `vector`.
-      names: of files, where the texts are files; a line of output begins with the name and a tab.
-      numbered: where a text gets several answers, whether each begins with its number, from 0, and a tab.
-      separator: a line between two answers, where they may have several lines.
-      arrives: whether the first text arrives within some seconds; else the programs for a short text are
-        compiled meanwhile.
+      as_json: whether to write objects with `line` (or `file`), `text` and `score`. Vectors always are JSON.
+      names: the file names, if the texts are files; a line of output begins with the name and a tab.
+      numbered: whether each of several hypotheses begins with the number of its line, from 0, and a tab.
+      separator: a line between hypotheses that may have several lines.
+      arrives: `seconds -> whether the first text arrives in that time`; if it does not, the programs for a
+        short text are compiled meanwhile.
     """
     if not arrives(PAUSE):
         answer(['.'])
 
-    def lines_of(i: int, found) -> Iterator[str]:
+    def lines_of(i: int, hypotheses) -> Iterator[str]:
         place = {'line': i} if names is None else {'file': names[i]}
-        if not isinstance(found, list):
-            yield files.json_text({**place, 'vector': [float(f'{x:.7g}') for x in found]})
+        if not isinstance(hypotheses, list):
+            yield files.json_text({**place, 'vector': [float(f'{x:.7g}') for x in hypotheses]})
             return
-        for rank, (text, score) in enumerate(found):
+        for rank, (text, score) in enumerate(hypotheses):
             if as_json:
                 yield files.json_text({**place, 'text': text, 'score': score})
                 continue
             if separator and i + rank:
                 yield separator
-            start = f'{names[i]}\t' if names else f'{i}\t' if numbered and len(found) > 1 else ''
+            start = f'{names[i]}\t' if names else f'{i}\t' if numbered and len(hypotheses) > 1 else ''
             yield start + text + (f'\t{score:.4f}' if scores else '')
 
     first = 0
@@ -230,7 +230,7 @@ def write(
             progress.resume()
             answers = answer(chunk, first=first, on_done=progress.add)
             with progress.paused(first + len(chunk)):
-                for i, found in enumerate(answers, start=first):
-                    output.write(''.join(f'{line}\n' for line in lines_of(i, found)).encode())
+                for i, hypotheses in enumerate(answers, start=first):
+                    output.write(''.join(f'{line}\n' for line in lines_of(i, hypotheses)).encode())
                 output.flush()
             first += len(chunk)

@@ -1,4 +1,4 @@
-"""Runs a program of the command line: its help or one command, with an exit status."""
+"""Runs a command-line program: prints its help or runs one command, and returns an exit status."""
 
 import importlib.metadata
 import logging
@@ -20,7 +20,7 @@ def run_program(argv: Sequence[str], program: Program) -> int:
     """Prints the help of a program or runs one command; returns the exit status."""
 
     def run_command() -> int:
-        # The help does not depend on the rest of the call being right.
+        # Help is printed even if the rest of the call is wrong.
         if {'--help', '-h', '--helpfull', '--helpshort'} & set(argv[1:]) or 'help' in argv[1:2]:
             print(help_text(argv, program), end='')
             return 0
@@ -33,7 +33,7 @@ def run_program(argv: Sequence[str], program: Program) -> int:
     print_any_character()
     memory.keep_freed_memory()
     memory.collect_rarely()
-    # Our flags are parsed apart from absl's own, which would warn that they are not parsed.
+    # Our flags are not in absl's global FLAGS, which would warn that it was never parsed.
     flags.FLAGS.mark_as_parsed()
     flags.FLAGS.logtostderr = True
     absl_logging.use_absl_handler()
@@ -42,13 +42,13 @@ def run_program(argv: Sequence[str], program: Program) -> int:
 
 
 def run_py(argv: Sequence[str]) -> Program:
-    """run.py, or the command `transformer` where the package is installed."""
+    """The program run.py, named `transformer` if called as the installed command."""
     name = 'python run.py' if os.path.basename(argv[0]).endswith('.py') else 'transformer'
     return Program(name, USAGE.format(program=name), COMMANDS, FLAGS, default='train')
 
 
 def parse_run_py(argv: Sequence[str]) -> Call:
-    """Reads a call of run.py."""
+    """Parses a call of run.py."""
     return parse(argv, run_py(argv))
 
 

@@ -14,8 +14,8 @@ def keep_freed_memory() -> None:
     """Makes glibc keep freed memory, unless the environment configures malloc.
 
     On CPUs an update allocates its memory when it begins and frees it when it ends. By default glibc returns
-    it to the system, and the next update waits for new pages: up to a third of a small model's update. All
-    threads share one heap, because glibc can keep only the first one's memory.
+    the memory to the system, and the next update waits for new pages, up to a third of its time for a small
+    model. All threads share one heap, because glibc keeps freed memory only in the first heap.
     """
     if {'GLIBC_TUNABLES', 'MALLOC_ARENA_MAX'} & set(os.environ):
         return
@@ -28,7 +28,7 @@ def collect_rarely() -> None:
     """Makes Python look for cyclic garbage less often, and not at exit.
 
     Tracing a model creates so many small objects that by default Python spends a sixth of the time until the
-    first result on them, and visits all of them once more at exit.
+    first result on checking them, and checks all of them again at exit.
     """
     gc.set_threshold(*GARBAGE)
     atexit.register(gc.freeze)

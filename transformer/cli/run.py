@@ -1,4 +1,4 @@
-"""The commands of run.py: each runs an action and prints its results."""
+"""Implements the commands of run.py: each runs an action and prints its results."""
 
 import hashlib
 import json
@@ -19,7 +19,7 @@ from transformer.config.files import lock_beside
 from transformer.tasks import task_of, verb_of
 from transformer.tasks.commands import Command
 
-# They import jax, which takes seconds: help and `config` need none of it.
+# These modules import jax, which takes seconds; help and `config` do not need it.
 with epy.lazy_imports():
     from transformer import parallel
     from transformer.actions import compare as comparison
@@ -36,17 +36,17 @@ with epy.lazy_imports():
 
 
 def join(call: Call) -> epath.Path:
-    """The work directory of a call, in a process that is set up to use it."""
+    """Sets up this process for the work directory of a call, and returns the directory."""
     return process.start(flags.work_directory(call), distributed=call.flags.distributed)
 
 
 def open_run(call: Call):
-    """The work directory of a call, opened, in a process that is set up to use it."""
+    """Sets up this process for the work directory of a call, and opens the directory."""
     return workdir.Run.open(join(call))
 
 
 def without_params(run, call: Call):
-    """A model with the changes of a call whose parameters are not loaded."""
+    """The model of a run with the changes of a call; its parameters are not loaded."""
     return restore.Trained(restore.changed(run.config, call.changes), None, run.codec)
 
 
@@ -64,12 +64,12 @@ def train(call: Call) -> int:
         print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
     except RuntimeError as error:
-        # XLA's words on CPUs and GPUs, and on TPUs.
-        words = re.search('(?:ran )?out of memory[^\n]*', str(error), re.IGNORECASE)
-        if not words:
+        # How XLA reports it on CPUs and GPUs, and on TPUs.
+        message = re.search('(?:ran )?out of memory[^\n]*', str(error), re.IGNORECASE)
+        if not message:
             raise
         raise ConfigError(
-            f'{words[0]} Try a smaller data.batch_tokens, a larger train.accumulate '
+            f'{message[0]} Try a smaller data.batch_tokens, a larger train.accumulate '
             f'({config.train.accumulate} now, at most {config.train.microbatches}) or model.remat=True'
         ) from error
     print_scores(config, result['scores'])
@@ -84,7 +84,7 @@ def train(call: Call) -> int:
 
 
 def print_scores(config: Config, scores: Mapping[str, Mapping]) -> None:
-    """Prints the scores of each split or file below its name."""
+    """Prints the name of each split or file, and its scores below."""
     if parallel.is_primary():
         for name, entry in scores.items():
             print(f'{name} (checkpoint {entry["checkpoint"]})')
@@ -93,7 +93,7 @@ def print_scores(config: Config, scores: Mapping[str, Mapping]) -> None:
 
 
 def prepare(call: Call) -> None:
-    """Makes the data that training reads, and prints what it is."""
+    """Prepares the data that training reads, and describes it."""
     config = run_data.with_absolute_folder(flags.config(call))
     print('\n'.join(run_data.prepare(config, lock_beside(call.file))))
 
@@ -108,14 +108,14 @@ def evaluate(call: Call) -> None:
         splits = list(dict.fromkeys(call.flags.split.split(',')))
         evaluations = evaluation.evaluate(run, splits, choice, call.changes)
     file = next(iter(paths.values()), None)
-    print_scores(run.config, {file or one.entry['split']: one.entry for one in evaluations})
+    print_scores(run.config, {file or e.entry['split']: e.entry for e in evaluations})
     if parallel.is_primary():
-        for one in evaluations:
-            print(f'saved in {run.folder} as {one.name}')
+        for e in evaluations:
+            print(f'saved in {run.folder} as {e.name}')
 
 
 def named_files(call: Call) -> dict[str, str]:
-    """The files that a call names instead of a split, by field; empty if none."""
+    """The files that a call names instead of a split, by field; {} if none."""
     named = {'source': call.flags.source, 'target': call.flags.reference, 'text': call.flags.text}
     paths = {field: path for field, path in named.items() if path is not None}
     if ('source' in paths) != ('target' in paths):
@@ -149,18 +149,18 @@ def average(call: Call) -> None:
 
 
 def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
-    """A command that writes what a verb answers to each line of standard input, or to each file named."""
+    """Makes the command that writes a verb's answer to each line of standard input, or to each file named."""
 
     def command(call: Call) -> None:
         values, run = call.flags, open_run(call)
         verb_of(run.config, name)
         verb = verb_of(run.config, declared.verb or name)
-        taken = {key: flag for key, flag in declared.flags.items() if key != declared.text}
-        options = {flag.argument or key: values[key].value for key, flag in taken.items()}
-        # What can be refused is refused before the model is loaded.
+        passed = {key: flag for key, flag in declared.flags.items() if key != declared.text}
+        options = {flag.argument or key: values[key].value for key, flag in passed.items()}
+        # Checks the options before the model is loaded.
         verb(without_params(run, call), [], **options)
-        only = values[declared.text].value if declared.text else None
-        given = list(call.words) if declared.reads == 'files' else [only] if only is not None else None
+        one_text = values[declared.text].value if declared.text else None
+        given = list(call.words) if declared.reads == 'files' else None if one_text is None else [one_text]
         lines = texts.standard_input() if given is None else None
         output = texts.standard_output()
         trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
@@ -185,7 +185,7 @@ def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
 def score_pairs(call: Call) -> None:
     """Prints log p of given texts, and how often the right one is the likeliest."""
     values, run = call.flags, open_run(call)
-    # What can be refused is refused before the model is loaded.
+    # Checks the task and the options before the model is loaded.
     verb_of(run.config, 'likelihoods')
     restore.changed(run.config, call.changes)
     lines, output = texts.standard_input(), texts.standard_output()
@@ -196,7 +196,7 @@ def score_pairs(call: Call) -> None:
     if tally and values.json:
         print(files.json_text(tally.shares()))
     elif tally:
-        # Beside the output, which has a line for every line of the input.
+        # Not to standard output, which has exactly one line for each line of input.
         print('\n'.join(tally.describe()), file=sys.stderr)
 
 
@@ -240,14 +240,14 @@ def score(call: Call) -> None:
 
 
 def diagnose(call: Call) -> None:
-    """Prints what may be wrong with the scores of a split: the training's own, else the last evaluation's."""
+    """Prints what may be wrong with a split's scores: the training's, or else the last evaluation's."""
     run, split = open_run(call), call.flags.split
     verb = verb_of(run.config, 'diagnose')
     run_data.check_split(run, split)
     result = run.result()
     named = [(n, entry) for n, entry in result.get('evaluations', {}).items() if entry.get('split') == split]
-    if own := result.get('scores', {}).get(split):
-        named.append((f'{split}.{own["checkpoint"]}', own))
+    if scored := result.get('scores', {}).get(split):
+        named.append((f'{split}.{scored["checkpoint"]}', scored))
     if not named:
         raise ConfigError(f'--split={split}: {run.folder} has no scores of it; run evaluate first')
     name, entry = named[-1]
@@ -267,16 +267,16 @@ def figure(call: Call) -> None:
     draw_focus = attention_figures().draw_focus
     trained, _ = restore.load_and_report(run, values.checkpoint)
     words = {name: values[name].value for name in ('word', 'target_word') if values[name].present}
-    seen = attention(trained, values.sentence, **words)
-    # The same sentence and words of the same model give the same file.
-    focus = [f'{kind.name}: {kind.word}' for kind in seen.kinds]
-    digest = hashlib.sha256(json.dumps([seen.sentence, seen.output, focus]).encode()).hexdigest()[:8]
-    slug = re.sub(r'\W+', '-', seen.sentence.lower()).strip('-')[:50]
-    write_figure(run.folder / 'figures' / f'{slug}-{digest}.png', draw_focus([seen]))
+    drawn = attention(trained, values.sentence, **words)
+    # For one model, the same sentence and words give the same file name.
+    focus = [f'{kind.name}: {kind.word}' for kind in drawn.kinds]
+    digest = hashlib.sha256(json.dumps([drawn.sentence, drawn.output, focus]).encode()).hexdigest()[:8]
+    slug = re.sub(r'\W+', '-', drawn.sentence.lower()).strip('-')[:50]
+    write_figure(run.folder / 'figures' / f'{slug}-{digest}.png', draw_focus([drawn]))
 
 
 def attention_figures():
-    """The module that draws attention."""
+    """Imports the module that draws attention."""
     try:
         from transformer.inference import attention_figures
     except ModuleNotFoundError as error:
@@ -287,7 +287,7 @@ def attention_figures():
 
 
 def draw_after_training(path, draw: Callable) -> None:
-    """Draws what a task shows of its model; where that fails, the training is done all the same."""
+    """Draws a figure that a task shows after training; without matplotlib, only prints a line."""
     try:
         attention_figures()
         write_figure(path, draw())

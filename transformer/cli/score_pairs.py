@@ -1,7 +1,7 @@
-"""score-pairs: log p of given texts, line by line, and how often the right one of several is the likeliest.
+"""score-pairs: log p of the texts in each line, and how often the right one of several is the likeliest.
 
-A line has columns with a tab between them. A first line may name them: the fields of the model (`source`
-and `target`, or `text`), and with contrasts `kind`, and `contrast` for each wrong text.
+The columns of a line are separated by tabs. A first line may name them: the fields of the model (`source`
+and `target`, or `text`) and, with contrasts, `kind`, and `contrast` for each wrong text.
 """
 
 import math
@@ -32,7 +32,7 @@ class Item(NamedTuple):
 
 
 def read_item(number: int, line: str, names: tuple[str, ...], fields: tuple[str, ...]) -> Item:
-    """The item of a line with columns of these names; where there are contrasts, more of them may follow."""
+    """Parses a line with columns of these names; with contrasts, more of them may follow."""
     cells = [line] if len(names) == 1 else line.split('\t')
     more = len(cells) - len(names)
     if more < 0 or (more and CONTRAST not in names):
@@ -47,7 +47,7 @@ def read_item(number: int, line: str, names: tuple[str, ...], fields: tuple[str,
 
 
 def items(chunks: Iterable[list[str]], fields: tuple[str, ...], *, contrast: bool) -> Iterator[list[Item]]:
-    """Yields the items of lines; those before a line with wrong columns are yielded first."""
+    """Yields the items of each chunk of lines; before an error, the items of the lines above it."""
     wanted, first = fields + (CONTRAST,) * contrast, 0
     names = wanted
     for chunk in chunks:
@@ -68,10 +68,10 @@ def items(chunks: Iterable[list[str]], fields: tuple[str, ...], *, contrast: boo
 
 
 class Tally:
-    """How often the first text was the likeliest, overall and by kind.
+    """Counts how often the first text is the likeliest, overall and by kind.
 
-    Lines without a score do not count, nor do lines that have the first text among the others: they would
-    count as wrong whatever the model.
+    Lines without a score do not count. Nor do lines that repeat the first text among the others: no model
+    could get them right.
     """
 
     def __init__(self):
@@ -93,9 +93,9 @@ class Tally:
         return right
 
     def shares(self) -> dict[str, object]:
-        """`share` and `count`, overall and for each of `kinds`; a share is null where no line was counted.
+        """`share` and `count`, overall and for each of `kinds`; a share is None if no line was counted.
 
-        `unscored` and `equal` say how many lines did not count, and why.
+        `unscored` and `equal` are the numbers of lines that did not count, by reason.
         """
         share = lambda right: {'share': sum(right) / len(right) if right else None, 'count': len(right)}
         everything = [right for of_kind in self._right.values() for right in of_kind]
@@ -105,7 +105,7 @@ class Tally:
     def describe(self) -> list[str]:
         """Lines for people."""
         shares = self.shares()
-        percent = lambda of: f'{100 * of["share"]:.1f} % of {of["count"]:,}' if of['count'] else 'of 0'
+        percent = lambda x: f'{100 * x["share"]:.1f} % of {x["count"]:,}' if x['count'] else 'of 0'
         lines = [f'the first is likeliest: {percent(shares)}']
         lines += [f'  {kind}: {percent(share)}' for kind, share in shares['kinds'].items()]
         uncounted = {'scored': self.unscored, 'counted, a wrong text equals the right one': self.equal}
@@ -122,46 +122,47 @@ def write(
     pieces: bool = False,
     as_json: bool = False,
 ) -> Tally | None:
-    """Writes log p of the text of every line, or of each of its texts; returns the tally of contrasts.
+    """Writes log p of each line's text or, with contrasts, of all its texts; returns their tally.
 
     Args:
       contrast: whether lines have wrong texts after the right one.
-      pieces: whether log p of every piece follows.
-      as_json: whether each line is an object, with `line`, `logp`, `pieces`, `kind` and `right`.
+      pieces: whether to add log p of every piece.
+      as_json: whether to write objects, with `line`, `logp`, `pieces`, `kind` and `right`.
     """
     tally, done, format_line = Tally(), 0, _json if as_json else _tabs
-    score = verb_of(trained.config, 'likelihoods')
+    likelihoods = verb_of(trained.config, 'likelihoods')
     with progress:
         for chunk in items(chunks, likelihood.fields(trained.config), contrast=contrast):
             progress.resume()
             examples = [(*item.context, text) for item in chunk for text in item.texts]
             numbers = [item.number for item in chunk for _ in item.texts]
             share = len(chunk) / max(len(examples), 1)
-            scored = iter(score(trained, examples, numbers, lambda n, share=share: progress.add(n * share)))
+            add = lambda texts, share=share: progress.add(texts * share)
+            scored = iter(likelihoods(trained, examples, numbers, add))
             done += len(chunk)
             with progress.paused(done):
                 for item in chunk:
-                    found = [next(scored) for _ in item.texts]
-                    right = tally.add(item, [one.total for one in found]) if contrast else None
-                    output.write(f'{format_line(item, found, right, contrast, pieces)}\n'.encode())
+                    scores = [next(scored) for _ in item.texts]
+                    right = tally.add(item, [score.total for score in scores]) if contrast else None
+                    output.write(f'{format_line(item, scores, right, contrast, pieces)}\n'.encode())
                 output.flush()
     return tally if contrast else None
 
 
-def _tabs(item: Item, found: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
-    """The totals, then the pieces of each text, with tabs between them."""
-    cells = [f'{one.total:.6f}' for one in found]
-    for one in found if pieces else ():
-        pairs = zip(one.pieces, one.logp.tolist(), strict=True)
+def _tabs(item: Item, scores: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
+    """Formats the totals, then the pieces of each text, separated by tabs."""
+    cells = [f'{score.total:.6f}' for score in scores]
+    for score in scores if pieces else ():
+        pairs = zip(score.pieces, score.logp.tolist(), strict=True)
         cells.append(' '.join(f'{_visible(piece)} {logp:.6f}' for piece, logp in pairs))
     return '\t'.join(cells)
 
 
-def _json(item: Item, found: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
-    """An object; with contrasts `logp` and `pieces` are lists, one of each text. NaN is null."""
-    texts = found if contrast else found[:1]
-    logp = [one.total for one in texts]
-    parts = [[*map(list, zip(one.pieces, one.logp.tolist(), strict=True))] for one in texts]
+def _json(item: Item, scores: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
+    """Formats an object; with contrasts, `logp` and `pieces` list an entry per text. NaN is null."""
+    texts = scores if contrast else scores[:1]
+    logp = [text.total for text in texts]
+    parts = [[*map(list, zip(text.pieces, text.logp.tolist(), strict=True))] for text in texts]
     content = {'line': item.number, 'logp': logp if contrast else logp[0]}
     content |= {'right': right, 'kind': item.kind} if contrast else {}
     content |= {'pieces': parts if contrast else parts[0]} if pieces else {}
@@ -169,6 +170,6 @@ def _json(item: Item, found: Sequence[Likelihood], right: bool | None, contrast:
 
 
 def _visible(piece: str) -> str:
-    """A piece without blanks and control characters, which are written as <0x09>."""
+    """A piece whose blanks and control characters are replaced by codes such as <0x09>."""
     hexadecimal = lambda match: ''.join(f'<0x{byte:02X}>' for byte in match[0].encode())
     return re.sub(r'[\s\x00-\x1f\x7f]', hexadecimal, piece)

@@ -1,4 +1,4 @@
-"""The terminal: its width, text folded to it, and how a program ends there: exit status and one line."""
+"""Folds text to the terminal's width, and turns errors into one line and an exit status."""
 
 import io
 import math
@@ -14,20 +14,20 @@ from absl import flags
 
 from transformer.config import ConfigError
 
-_NARROWEST = 20  # text is not folded to less
+_NARROWEST = 20  # the narrowest column of folded text
 
 
 def terminal_width() -> float:
-    """The columns of the terminal, or of COLUMNS; where neither is, as in a pipe, there is no limit."""
+    """The columns of the terminal, or COLUMNS; infinite if there is neither, as in a pipe."""
     if sys.stdout.isatty() or os.environ.get('COLUMNS', '').isdecimal():
         return shutil.get_terminal_size().columns
     return math.inf
 
 
 def fold(line: str) -> str:
-    """A line as several that fit into the terminal; those after the first are indented.
+    """Folds a line to the width of the terminal; lines after the first are indented.
 
-    What follows a label, as in `  source     Ein Hund`, stays in its column. Words stay whole, paths too.
+    Text after a label, as in `  source     Ein Hund`, stays in its column. Words and paths stay whole.
     """
     width = terminal_width()
     if len(line) <= width:
@@ -40,21 +40,21 @@ def fold(line: str) -> str:
 
 
 def print_any_character() -> None:
-    r"""Lets standard output and standard error print what their encoding lacks, as \xe4 for an ä in ASCII."""
+    r"""Makes standard output and error escape characters that their encoding lacks: \xe4 for ä in ASCII."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors='backslashreplace')
 
 
 def exit_status(program: Callable[[], int]) -> int:
-    """Runs a program, and turns errors that are not the code's into one line on standard error.
+    """Runs a program, and turns the user's mistakes and system errors into one line on standard error.
 
-    The status is the program's own; 2 after a mistake of the user's or a system error, 130 after Ctrl-C, 141
-    if whoever read the output left early.
+    Returns the program's status; 2 after such an error, 130 after Ctrl-C, 141 if the reader of the output
+    has ended.
     """
     try:
         status = program()
-        # If buffered output cannot be written, it fails here and not when Python ends.
+        # If buffered output cannot be written, the error comes here and not when Python ends.
         if sys.stdout:
             sys.stdout.flush()
         return status

@@ -1,4 +1,4 @@
-"""The tasks that a model can be trained for: each is a folder here and a line of `TASKS`."""
+"""The tasks that a model can be trained for: each is a folder here and an entry of `TASKS`."""
 
 import importlib
 from collections.abc import Callable
@@ -7,8 +7,8 @@ from transformer.config import Config, ConfigError
 from transformer.tasks.commands import Command
 from transformer.tasks.contract import Task, bound_sums
 
-# The module that holds each one's `TASK`. It is imported when the task is used: some of them take long. The
-# package that it stands in declares `COMMANDS`.
+# The module that defines each task's `TASK`, imported on first use because some take long. Its package
+# declares `COMMANDS`.
 TASKS = {
     'translation': 'transformer.tasks.translation.task',
     'language': 'transformer.tasks.language.task',
@@ -23,16 +23,16 @@ def task_of(config: Config) -> Task:
 
 
 def sums_of(config: Config) -> Callable:
-    """`(params, batch, key) -> sums` of a config's task."""
+    """The `sums` of a config's task, as `(params, batch, key) -> sums`."""
     return bound_sums(task_of(config).sums, config)
 
 
 def verb_of(config: Config, name: str) -> Callable:
-    """The function of a config's task that has this name: `(trained, ...) -> ...`."""
+    """The verb of a config's task with this name: `(trained, ...) -> ...`."""
     verbs = task_of(config).verbs
     if name not in verbs:
         raise ConfigError(
-            f'{name}: train.task={config.train.task} does not have it; it has {", ".join(verbs)}'
+            f'{name}: train.task={config.train.task} does not support it; choose one of {", ".join(verbs)}'
         )
     return verbs[name]
 

@@ -1,4 +1,4 @@
-"""How a task declares the commands of run.py that use its verbs; knows no jax, so that help is quick."""
+"""Declares the commands of run.py that use a task's verbs; imports no jax, so that help is quick."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,21 +8,21 @@ from transformer.config.flag import Flag
 
 
 class Command(NamedTuple):
-    """A command that answers texts, or files, one by one with a verb of the task.
+    """A command that applies a verb of the task to texts or files, and writes its answers.
 
-    The verb is called as `(trained, texts, first=, on_done=, **flags)`; `first` is the number of the first
-    text, `on_done` gets how many more are done. It returns an answer for each text: a list of
-    `contract.Hypothesis`, or a vector.
+    The verb is called as `(trained, texts, first=, on_done=, **flags)`: `first` is the number of the first
+    text, and `on_done` receives the number of further texts done. The verb returns an answer for each text:
+    a list of `contract.Hypothesis`, or a vector.
 
     Attributes:
       summary: the first sentence of its help.
-      verb: the name of the verb, if it is not the command's.
-      flags: its flags, by name. Each is passed on to the verb under `argument`, or its name.
-      options: the options of the config that it takes, as for `cli.flags.Command`.
-      examples: of calls, with {} for the program.
-      text: the flag that gives one text in place of standard input, if there is one.
-      reads: the `lines` of standard input, or `files` that the call names.
-      writes: lists of `hypotheses`, with --scores and --json, or `vectors`, as JSON.
+      verb: the verb's name, if it differs from the command's.
+      flags: its flags, by name. Each is passed to the verb as its `argument`, or under its own name.
+      options: the config options that it accepts, as in `cli.flags.Command`.
+      examples: example calls, with {} for the program.
+      text: the flag that gives one text in place of standard input, if any.
+      reads: the `lines` of standard input, or the `files` named in the call.
+      writes: lists of `hypotheses` (with --scores and --json), or `vectors` as JSON.
       note: the end of its help.
     """
 
@@ -38,16 +38,16 @@ class Command(NamedTuple):
 
 
 # Flags of commands that search.
-NBEST = {'nbest': Flag(int, 1, 'how many hypotheses to write for each line', 'N', least=1, argument='best')}
+NBEST = {'nbest': Flag(int, 1, 'number of hypotheses to write for each line', 'N', least=1, argument='best')}
 SEARCH = {
     **NBEST,
     'samples': Flag(
-        int, 1, 'with --config.decode.method=sample: texts for each line', 'N', least=1, most=10_000
+        int, 1, 'with --config.decode.method=sample: samples for each line', 'N', least=1, most=10_000
     ),
     'seed': Flag(int, None, 'seed of the sampling (default: train.seed)', 'N', least=0, most=2**31 - 1),
 }
 # A note for commands that take several checkpoints.
 ENSEMBLE = (
-    'Several checkpoints, separated by commas, are an ensemble, which uses the mean of their '
+    'Several checkpoints, separated by commas, form an ensemble that averages their '
     'probabilities: --checkpoint=750,1000 or --checkpoint=best,FOLDER:best.'
 )

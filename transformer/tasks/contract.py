@@ -1,4 +1,4 @@
-"""The contract of a task: four functions and a table of scores, and what may be added to them."""
+"""The contract of a task: four functions and a table of scores, plus optional functions and verbs."""
 
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,14 +12,14 @@ from transformer.config import Config
 
 
 class Hypothesis(NamedTuple):
-    """A text that a model wrote, or a label that it chose, and its score: the larger the better."""
+    """A text that a model wrote, or a label that it chose, with its score (larger is better)."""
 
     text: str
     score: float
 
 
 class Likelihood(NamedTuple):
-    """The pieces of a given text, its end among them, and log p of each; NaN where it was not computed."""
+    """The pieces of a given text, its end included, and log p of each piece; NaN where not computed."""
 
     pieces: list[str]
     logp: Float[np.ndarray, ' pieces']
@@ -31,21 +31,21 @@ class Likelihood(NamedTuple):
 
 
 class Measure(NamedTuple):
-    """A score of an evaluation: where result.json holds it, and how people read it.
+    """A score of an evaluation: where result.json stores it, and how it is printed.
 
     Attributes:
-      name: in metrics (`dev_<name>`) and options (`train.best_by`).
+      name: its name in metrics (`dev_<name>`) and options (`train.best_by`).
       meaning: its name in tables.
-      path: the keys that lead to it in an entry of result.json.
-      decimals: that people see.
-      better: whether a lower or a higher number is the better one.
-      percent: whether people see a share as percent.
-      watched: whether a training gets it of dev from `watch`, else from the means of `sums`.
-      heading: of its columns in a report: its name if empty. None: only a table that names it has it.
-      of_lines: `(texts, lines) -> number of each line`, where an output can be scored line by line.
-      significance: `(config, texts, lines, others) -> [(difference, p), ...]`: how much the score of each
-        of several other outputs differs from that of `lines`, and how likely such a difference is by the
-        choice of the sentences.
+      path: its keys in an entry of result.json.
+      decimals: digits printed after the point.
+      better: whether lower or higher is better.
+      percent: whether it is a share, printed in percent.
+      watched: whether its dev value during training comes from `watch`, not from the means of `sums`.
+      heading: of its columns in reports; '' means its name, None hides it unless a table names it.
+      of_lines: `(texts, lines) -> score of each line`, if an output can be scored line by line.
+      significance: `(config, texts, lines, others) -> [(difference, p), ...]`: by how much the score of each
+        other output differs from that of `lines`, and how likely so large a difference is if only the choice
+        of sentences causes it.
     """
 
     name: str
@@ -60,15 +60,15 @@ class Measure(NamedTuple):
     significance: Callable | None = None
 
     def value(self, entry: Mapping) -> float | int | None:
-        """The score in an entry of result.json; None if it has none."""
+        """The score in an entry of result.json; None if absent."""
         return _at(entry, self.path)
 
     def interval(self, entry: Mapping) -> list[float] | None:
-        """Its 95 % confidence interval, which stands beside it; None if there is none."""
+        """The score's 95 % confidence interval in an entry; None if absent."""
         return _at(entry, (*self.path[:-1], 'interval'))
 
     def format(self, value: float | int, sign: str = '') -> str:
-        """The score as people see it.
+        """Formats the score for people.
 
         Args:
           sign: '+' to show the sign of a difference.
@@ -78,12 +78,12 @@ class Measure(NamedTuple):
 
 
 class Scored(NamedTuple):
-    """What an evaluation found.
+    """The result of an evaluation.
 
     Attributes:
-      scores: JSON; the measures of the task say where they are.
-      how: JSON; what makes two evaluations comparable, such as the options of the search.
-      lines: what the model wrote, or chose, for each example: the lines of a text file.
+      scores: JSON; the task's measures give the path of each score.
+      how: JSON; what comparable evaluations share, such as the options of the search.
+      lines: the model's output, as the lines of a text file.
     """
 
     scores: dict[str, object]
@@ -92,7 +92,7 @@ class Scored(NamedTuple):
 
 
 class Evaluation(NamedTuple):
-    """An evaluation in result.json: its name, its entry, and the lines that the model wrote."""
+    """An evaluation in result.json: its name, its entry, and the model's output lines."""
 
     name: str
     entry: dict[str, object]
@@ -100,29 +100,29 @@ class Evaluation(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a training shows at its end: lines, and figures (matplotlib's) by name, drawn when called."""
+    """What a training shows at its end: lines, and functions that draw matplotlib figures, by name."""
 
     lines: list[str]
     figures: Mapping[str, Callable] = MappingProxyType({})
 
 
 class Task(NamedTuple):
-    """What a model is trained to do. Every function but `sums` runs on the host.
+    """What a model is trained to do. All functions but `sums` run on the host.
 
     Attributes:
       prepare: `(config, cache, progress, **how) -> Dataset`: the splits, their manifest and the codec. The
         keywords are those of `data.cache.prepare`.
-      batches: `(config, dataset, split) -> Batches`: any step's batch at once.
-      sums: `(config, params, batch, key) -> sums`, traced. The batch is [M, rows, ...], M the microbatches
-        that share a program. The sums are `loss`, `weight`, by which all are divided, and whatever else adds
-        up. A loss that couples rows couples those of one microbatch; `losses.all_rows` joins them for one
-        that does not. A key means training (dropout, label smoothing).
+      batches: `(config, dataset, split) -> Batches`: random access to the batch of any step.
+      sums: `(config, params, batch, key) -> sums`, traced. The batch is [M, rows, ...] for the M microbatches
+        that share a program. The sums are `loss`, `weight` (which divides all the others) and any further
+        totals. A loss may couple only rows of one microbatch; a loss that couples no rows can join the
+        microbatches by `losses.all_rows`. A key means training (dropout, label smoothing).
       evaluate: `(trained, dataset, split) -> Scored`.
-      measures: the scores of an evaluation. The first one decides which checkpoint is the best.
-      watch: `(trained, dataset) -> numbers` of dev during a training, beside the means of `sums`.
+      measures: the scores of an evaluation; `train.best_by` names the one that chooses the best checkpoint.
+      watch: `(trained, dataset) -> numbers`: scores on dev during a training, beside the means of `sums`.
       show: `(trained, dataset) -> Shown` after a training.
-      verbs: what a trained model can do, by name: `(trained, ...) -> ...`. `transformer.load` gives them as
-        methods, and run.py has commands for them.
+      verbs: what a trained model can do, by name: `(trained, ...) -> ...`. They are the methods of what
+        `transformer.load` returns, and commands of run.py.
     """
 
     prepare: Callable
@@ -137,10 +137,7 @@ class Task(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def bound_sums(sums: Callable, config: Config) -> Callable:
-    """`(params, batch, key) -> sums` for one config: the same object for the same arguments.
-
-    Programs that were compiled for it are thus used again.
-    """
+    """Binds `sums` to a config; the same arguments give the same object, so compiled programs are reused."""
     return functools.partial(sums, config)
 
 

@@ -1,4 +1,4 @@
-"""Images: the class of an image (Vision Transformer, Dosovitskiy et al. 2021)."""
+"""Image classification by a Vision Transformer (Dosovitskiy et al. 2021)."""
 
 from transformer.tasks.commands import NBEST, Command
 

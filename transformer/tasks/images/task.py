@@ -1,4 +1,4 @@
-"""The task of images: classes by the Vision Transformer, their loss and accuracy."""
+"""Image classification with the Vision Transformer: data, loss and scores."""
 
 from collections.abc import Sequence
 
@@ -29,7 +29,7 @@ def image_type(config: Config) -> Image:
 
 
 def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress, **how) -> Dataset:
-    """Reads the images and classes of every split."""
+    """Reads the images and classes of every split, and checks the number of classes."""
     reading = Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_pairs'))
     dataset = data_cache.prepare(config.data, reading, cache, progress, **how)
     if dataset.codec.size != config.images.classes:
@@ -40,7 +40,7 @@ def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> DenseBatches:
-    """As many images as `data.batch_tokens` patches hold; on splits other than train all, in order."""
+    """Whole microbatches of at most `data.batch_tokens` positions (patches and class tokens) in total."""
     rows = rows_per_batch(config.data, config.images.positions, config.train.microbatches)
     return DenseBatches(
         dataset.splits[split], rows, config.train.microbatches, config.train.seed, split == 'train'
@@ -48,7 +48,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> DenseBatches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Cross-entropy of the classes."""
+    """Cross-entropy of the classes, with label smoothing in training."""
     batch = losses.all_rows(batch)
     eps_ls = config.train.eps_ls if key is not None else 0.0
     logits = ensemble.logits(config, params, batch, key)
@@ -56,7 +56,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
-    """Loss and accuracy; the lines are the likeliest class of every image."""
+    """Loss and accuracy; the output lines are each image's likeliest class."""
     config = trained.config
     scores = split_sums.means(bound_sums(sums, config), trained.params, batches(config, dataset, split))
     values = dataset.splits[split].fields['image'].values
@@ -71,10 +71,10 @@ def classify(
     first: int = 0,
     on_done: OnDone = lambda files: None,
 ) -> list[list[Hypothesis]]:
-    """The likeliest classes of PNG or JPEG files, with their probabilities; other sizes are resized."""
-    del first
+    """The likeliest classes of PNG or JPEG files, with probabilities; resizes images of another size."""
+    del first  # errors name the file, not its number
     if best > trained.config.images.classes:
-        raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
+        raise ConfigError(f'best={best} (--nbest): the model has {trained.config.images.classes} classes')
     size = image_type(trained.config)
     return likeliest(trained, [images.read(epath.Path(path), size) for path in paths], best, on_done)
 
@@ -85,7 +85,7 @@ def likeliest(
     best: int = 1,
     on_done: OnDone = lambda images: None,
 ) -> list[list[Hypothesis]]:
-    """The `best` likeliest classes of images, each with its probability."""
+    """The `best` likeliest classes of each image, with their probabilities."""
     config, labels = trained.config, trained.codec.of('label')
 
     def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R h w c']:

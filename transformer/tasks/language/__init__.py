@@ -1,4 +1,4 @@
-"""Language modelling: each piece of a text from the pieces before it (Radford et al. 2018)."""
+"""Language modelling: predicts each piece of a text from those before it (Radford et al. 2018)."""
 
 from transformer.config.flag import Flag
 from transformer.tasks.commands import ENSEMBLE, SEARCH, Command

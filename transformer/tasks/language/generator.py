@@ -1,4 +1,4 @@
-"""The generator: continues texts with a trained language model."""
+"""Continues texts with a trained language model."""
 
 import dataclasses
 from collections.abc import Callable, Iterable
@@ -32,18 +32,19 @@ def hypotheses(
     on_done: generation.OnDone = lambda prompts: None,
     **options,
 ) -> list[list[Hypothesis]]:
-    """Prompts with what follows: the `best` best of beam search, else `samples` of each.
+    """Continues each prompt: the `best` best continuations of beam search, or `samples` samples.
 
-    The score is that of what follows. The model reads and writes at most `data.row_len` pieces at a time.
-    Without beam search it reads the end of a longer text, writes half a row, and reads again.
+    The text includes the prompt; the score does not. The model handles at most `data.row_len` pieces at a
+    time: it writes a longer text half a row at a time, and reads the text's new end in between. Beam search
+    refuses longer texts.
 
     Args:
-      first: the number of the first prompt; what is sampled depends on it and on `seed`.
+      first: the number of the first prompt; samples depend on it and on `seed`.
       seed: `train.seed` if None.
-      on_cut: gets the number of a prompt longer than `decode.max_source_len`, and its length; `warn_of_cut`
-        if None.
-      on_done: gets how many more prompts are continued.
-      options: those of `Decode`, such as temperature=0.8.
+      on_cut: receives the number and length of each prompt longer than `decode.max_source_len`;
+        `warn_of_cut` if None.
+      on_done: receives the number of further prompts that are continued.
+      options: options of `Decode`, such as temperature=0.8.
     """
     prompts = generation.as_texts(prompts, 'prompts')
     settings = generation.settings_of(trained.config, options)
@@ -58,7 +59,7 @@ def hypotheses(
     else:
         written = [[row] for row in _one_by_one(trained, settings, rows, numbers, key, rows_done)]
     texts = [
-        # Together, since a piece alone may lose the blank before it or be a part of a character.
+        # Decoded together: a piece alone may lose the blank before it, or be part of a character.
         Hypothesis(trained.codec.decode(prompt + tokens), score)
         for prompt, row in zip(rows, written, strict=True)
         for tokens, score in row
@@ -70,7 +71,7 @@ def hypotheses(
 def _encode(
     trained: Trained, prompts: list[str], settings: Decode, first: int, on_cut: Callable[[int, int], None]
 ) -> list[list[int]]:
-    """Prompts without an end; of one that is too long its last pieces."""
+    """Encodes prompts without the end piece; keeps only the last pieces of a prompt that is too long."""
     encoded = [
         tokens[:-1] if prompt else []
         for tokens, prompt in zip(trained.codec.encode_batch(prompts), prompts, strict=True)
@@ -105,8 +106,8 @@ def _beams(
             )
     if not settings.extra_len:
         return [[([], 0.0)] * best for _ in rows]
-    asked = generation.Asked(settings, best, extend=True)
-    results = generation.search(trained, asked, rows, numbers, key, on_done)
+    search = generation.Asked(settings, best, extend=True)
+    results = generation.search(trained, search, rows, numbers, key, on_done)
     return [list(zip(row.tokens.tolist(), row.scores.tolist(), strict=True)) for row in results]
 
 
@@ -118,9 +119,9 @@ def _one_by_one(
     key: Array,
     on_done: generation.OnDone,
 ) -> list[tuple[list[int], float]]:
-    """Each row's continuation, in parts that fit into a training row with what they see."""
+    """Continues each row in parts; a part and the pieces that it sees fit into a training row."""
     window = trained.config.data.row_len
-    # Each row by itself, so that no other one changes its text.
+    # Decided row by row, so that a row's text does not depend on other rows.
     fits = [len(row) + settings.extra_len <= window for row in rows]
     half = max(window // 2, 1)
     written = [[] for _ in rows]

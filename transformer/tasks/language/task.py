@@ -1,4 +1,4 @@
-"""Language modelling: a decoder predicts each piece of a text from those before it."""
+"""Language modelling with a decoder: data, loss and scores."""
 
 import dataclasses
 import math
@@ -35,13 +35,13 @@ from transformer.tasks.language.generator import generate, hypotheses
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
-# Texts that an evaluation samples: where the text's source can judge them, and where nothing can.
+# Texts that an evaluation samples if the text's source can judge them, and if it cannot.
 JUDGED, SHOWN = 1000, 10
-SAMPLING = {'method': 'sample'}  # whatever `decode.method` says
+SAMPLING = {'method': 'sample'}  # regardless of `decode.method`
 
 
 def reading(data: Data) -> Reading:
-    """One field, of one language or none."""
+    """One text field, in one language or none."""
     options = (
         'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_pairs',
     )  # fmt: skip
@@ -49,14 +49,15 @@ def reading(data: Data) -> Reading:
 
 
 def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Dataset:
-    """The documents of every split."""
+    """Reads the documents of every split."""
     return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
-    """Documents in rows, or rows cut from the running text; outside training, windows side by side.
+    """Rows of whole documents or, with `data.batching=running`, of running text.
 
-    Learned positions end with their table: outside training longer documents in rows are cut, with a warning.
+    Outside training, running text is read in adjacent windows, and whole documents are cut, with a warning,
+    to the table of learned positions.
     """
     data, train, training = config.data, config.train, split == 'train'
     documents = dataset.splits[split]
@@ -70,7 +71,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Cross-entropy of every piece, or of those with a weight where the batch has weights."""
+    """Cross-entropy of every piece, weighted by the batch's `weight` if it has one."""
     weights = batch['weight'] if 'weight' in batch else (batch['text'].segments > 0).astype(jnp.float32)
     return likelihood.sums(config, params, batch, key, weights)
 
@@ -79,16 +80,16 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
     """Loss and perplexity in several units, and sampled texts.
 
     Every document is read in windows of `data.row_len` pieces, `data.stride` pieces apart; `context` says
-    how much each piece saw. Perplexity per word and bits per byte divide the same loss, ends of documents
-    included, by the words (between blanks) and bytes (newlines too) of the raw text: they compare models
-    with different vocabularies. Where the source of the text can judge a sentence, `grammatical` is the
-    share of `JUDGED` sampled texts that are.
+    how many pieces come before a scored one. Perplexity per word and bits per byte divide the same loss (ends
+    of documents included) by the words or bytes (newlines included) of the raw text, to compare models with
+    different vocabularies. If the text's source can judge sentences, `grammatical` is the share of `JUDGED`
+    samples that it accepts.
     """
     config, data = trained.config, trained.config.data
     windows = Windows(dataset.splits[split], data, config.train.microbatches, data.stride)
     total = split_sums.total(bound_sums(sums, config), trained.params, windows)
     raw = dataset.raw(split, 'text')
-    # Document by document: the last word of one and the first of the next are two.
+    # Counted per document, so that words on both sides of a boundary stay apart.
     words, size = sum(len(text.split()) for text in dataset.texts(split)['text']), len(raw)
     least, mean = windows.context()
     judge = reader.READERS[data.source].judge(reading(data))
@@ -109,13 +110,13 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
 
 
 def _samples(trained: Trained, count: int) -> list[str]:
-    """Texts that continue nothing."""
+    """Samples texts from an empty prompt."""
     [samples] = hypotheses(trained, [''], samples=count, **SAMPLING)
     return [sample.text for sample in samples]
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
-    """Three samples."""
+    """Shows three samples."""
     samples = _samples(trained, 3)
     return Shown([f'  {line}' for sample in samples for line in [*sample.split('\n'), '']][:-1])
 
@@ -128,9 +129,9 @@ def likelihoods(
 ) -> list[Likelihood]:
     """log p of each text, read as an evaluation reads a document: in windows of `data.row_len` pieces.
 
-    A window begins every `data.stride` pieces, and scores those that no earlier one has reached.
+    A window begins every `data.stride` pieces, and scores the pieces that no earlier window contains.
     """
-    del numbers  # no warning needs them
+    del numbers  # for warnings, of which there are none
     data, codec = trained.config.data, trained.codec
     encoded = codec.encode_batch([text for (text,) in texts])
     windows, owners = [], []
@@ -151,10 +152,10 @@ def likelihoods(
 def attention(
     trained: Trained, sentence: str | None = None, *, word: str | None = None, target_word: str | None = None
 ) -> Attention:
-    """What the decoder attends to in a sentence. It writes nothing to it.
+    """The decoder's attention to a given sentence, which it does not continue.
 
-    A query is the piece that the decoder has read last, the start token first. The sentence is a sample if
-    None; the word that a figure looks at is then the last one.
+    A query is the piece that was read last, the start token first. The sentence is a sample if None; `word`,
+    whose attention a figure draws, is the last word if None.
     """
     config = trained.config
     if target_word is not None:

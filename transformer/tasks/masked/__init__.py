@@ -1,4 +1,4 @@
-"""Masked words: pieces of a text that are hidden, from all the others (BERT, Devlin et al. 2019)."""
+"""Masked language modelling: predicts hidden pieces of a text from the others (Devlin et al. 2019)."""
 
 from transformer.config.flag import Flag
 from transformer.tasks.commands import NBEST, Command
@@ -13,7 +13,7 @@ COMMANDS = {
         'Write a vector for each line of standard input, as JSON.',
         flags={
             'pool': Flag(
-                str, 'mean', 'vector of a text: mean of its pieces, or its first', choices=('mean', 'first')
+                str, 'mean', "a text's vector: of all pieces, or of the first", choices=('mean', 'first')
             )
         },
         examples=('{} embed --workdir=FOLDER < FILE',),

@@ -1,4 +1,4 @@
-"""Hides pieces of rows: which ones, and what stands in their places (Devlin et al. 2019, §3.1)."""
+"""Chooses pieces of rows to hide, and replaces them (Devlin et al. 2019, §3.1)."""
 
 import numpy as np
 from jaxtyping import Shaped, UInt64
@@ -7,10 +7,10 @@ from transformer.data.batches import TextBatches
 from transformer.data.dense_batches import row_generator
 from transformer.tokens import EOS, UNK, Tokens
 
-# The piece that stands for a hidden one. No text has it: every byte is a piece.
+# The piece that replaces a hidden one. No text contains it, because every byte is a piece.
 MASK = UNK
 FIRST_PIECE = UNK + 1
-# Shares of the chosen pieces that MASK replaces, and that a random piece replaces; the others stay.
+# The shares of chosen pieces that are replaced by MASK and by a random piece; the others stay.
 MASKED, RANDOM = 0.8, 0.1
 
 
@@ -20,18 +20,18 @@ def hide(
     """Chooses a share of each row's pieces, never an end, and replaces most of them.
 
     Args:
-      rate: the share; of a row with few pieces at least one is chosen.
-      size: pieces of the tokenizer.
-      bits: random bits for each position: which pieces are chosen, what happens to them, by what piece.
+      rate: the share; at least one piece, if the row has any.
+      size: the number of pieces of the tokenizer.
+      bits: random bits per position: to choose pieces, to choose how to replace each, and by which piece.
 
     Returns:
-      `text`, the rows with replaced pieces; for the P places of a row that may be chosen `places`, `target`,
-      the pieces there, and `weight`, 1.0 where one is chosen and 0.0 beyond.
+      `text`, the rows after replacement; and, for at most P chosen pieces per row, their `places`, `target`
+      (the pieces before replacement) and `weight`: 1.0, or 0.0 where fewer than P are chosen.
     """
     eligible = (rows.segments > 0) & (rows.tokens != EOS)
     available = eligible.sum(axis=1)
     count = np.where(available > 0, np.maximum(np.rint(rate * available), 1), 0)
-    # Of equal numbers the first comes first, and pieces that cannot be chosen come last.
+    # Pieces that cannot be chosen sort last; ties keep their order.
     order = np.argsort(np.where(eligible, bits[:, 0] >> 1, np.iinfo(np.uint64).max), axis=1, kind='stable')
     places = np.sort(
         np.where(np.arange(eligible.shape[1]) < count[:, None], order, eligible.shape[1]), axis=1
@@ -56,8 +56,8 @@ def hide(
 class MaskedBatches:
     """The batches of a split with hidden pieces, by step.
 
-    In training what is hidden depends on (seed, step, row of the batch), so that it differs from epoch to
-    epoch; on other splits on (seed, split, row of the split), so that a loss on dev is one number.
+    In training the choice depends on (seed, step, row of the batch), so it differs between epochs. On other
+    splits it depends on (seed, split, row of the split), so every loss on dev is over the same pieces.
     """
 
     def __init__(self, batches: TextBatches, rate: float, size: int, seed: int, split: str):
@@ -65,11 +65,11 @@ class MaskedBatches:
         self.microbatches, self.steps_per_epoch = batches.microbatches, batches.steps_per_epoch
 
     def rows(self, step: int) -> int:
-        """How many rows the batch of a step has, including empty ones."""
+        """The number of rows in the batch of a step, including empty ones."""
         return self._batches.rows(step)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Shaped[np.ndarray, 'R P']]:
-        """Builds the batch of a step, or those of its rows that `part` selects; fields as in `hide`."""
+        """Builds the batch of a step, or only the rows that `part` selects; fields as in `hide`."""
         rows = self._batches.batch(step, part)['text']
         training = self._split == 'train'
         where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))

@@ -1,4 +1,4 @@
-"""What a model of masked words does with a text: it fills [MASK], chooses among forms, embeds."""
+"""Uses a masked language model: fills [MASK] in texts, and embeds texts as vectors."""
 
 from collections.abc import Callable, Iterable, Sequence
 
@@ -17,8 +17,8 @@ from transformer.tasks.contract import Hypothesis
 from transformer.tasks.masked.masking import MASK
 
 GAP = '[MASK]'
-_NUL = '\0'  # takes the gap's place in the tokenizer: it is never part of a longer piece
-_BLANK = '▁'  # begins a piece that begins a word
+_NUL = '\0'  # replaces the gap for the tokenizer: never part of a longer piece
+_BLANK = '▁'  # the first character of a piece that begins a word
 
 
 def fill(
@@ -31,44 +31,44 @@ def fill(
 ) -> list[list[Hypothesis]]:
     """The likeliest words for the one [MASK] in each text, with their probabilities.
 
-    A word is a piece that begins a word; after a letter, a piece that continues one. A text without a [MASK],
-    or with several, gets an empty word, with a warning.
+    Candidates are the pieces that begin a word or, right after a letter or digit, the pieces that do not. A
+    text without a [MASK], or with several, gets an empty word, with a warning.
     """
     texts = as_texts(texts, 'texts')
-    results, chosen = [[Hypothesis('', 0.0)] * best for _ in texts], []
+    results, with_gap = [[Hypothesis('', 0.0)] * best for _ in texts], []
     for i, text in enumerate(texts):
         if text.count(GAP) == 1:
-            chosen.append(i)
+            with_gap.append(i)
         else:
-            logging.warning('line %d: %d times %s instead of once', first + i + 1, text.count(GAP), GAP)
+            logging.warning('line %d: contains %s %d times, not once', first + i + 1, GAP, text.count(GAP))
     pieces = trained.codec.pieces(range(trained.codec.size))
-    begins = np.array([piece.startswith(_BLANK) and piece != _BLANK for piece in pieces])
-    real = np.array([len(piece) > 0 and not piece.startswith('<') for piece in pieces])
-    allowed = {True: begins & real, False: ~begins & real}
+    begins_word = np.array([piece.startswith(_BLANK) and piece != _BLANK for piece in pieces])
+    is_text = np.array([len(piece) > 0 and not piece.startswith('<') for piece in pieces])
+    allowed = {True: begins_word & is_text, False: ~begins_word & is_text}
 
     def likeliest(number: int, logp: Float[np.ndarray, ' V']) -> list[Hypothesis]:
-        text = texts[chosen[number]]
+        text = texts[with_gap[number]]
         at_start = not text[: text.index(GAP)][-1:].isalnum()
         scores = np.where(allowed[at_start], logp[: len(pieces)], -np.inf)
         order = np.argsort(-scores, kind='stable')[:best]
         return [Hypothesis(pieces[i].removeprefix(_BLANK), float(np.exp(scores[i]))) for i in order]
 
-    numbers = [first + i for i in chosen]
-    rows = [gapped(trained, texts[i]) for i in chosen]
-    on_done(len(texts) - len(chosen))
-    for i, words in zip(chosen, predictions(trained, rows, likeliest, on_done, numbers), strict=True):
+    numbers = [first + i for i in with_gap]
+    rows = [gapped(trained, texts[i]) for i in with_gap]
+    on_done(len(texts) - len(with_gap))
+    for i, words in zip(with_gap, predictions(trained, rows, likeliest, on_done, numbers), strict=True):
         results[i] = words
     return results
 
 
 def gapped(trained: Trained, text: str) -> list[int]:
-    """The pieces of a text, with MASK for [MASK]."""
+    """Encodes a text, with MASK in place of [MASK]."""
     tokens = trained.codec.encode(text.replace(GAP, _NUL))
     [nul] = trained.codec.encode(_NUL)[-2:-1]
     if tokens.count(nul) != 1:
         raise ConfigError(f'{text!r}: the tokenizer has no piece for a gap')
     place = tokens.index(nul)
-    # A piece that begins a word brings the blank before it along.
+    # MASK may be a piece that begins a word, which includes the blank before it.
     lone = place > 0 and trained.codec.pieces([tokens[place - 1]]) == [_BLANK]
     return [*tokens[: place - lone], MASK, *tokens[place + 1 :]]
 
@@ -80,7 +80,7 @@ def predictions(
     on_done: OnDone,
     numbers: Sequence[int],
 ) -> list:
-    """What `choose(row, log p of every piece at its MASK)` returns, for each row."""
+    """For each row, returns `choose(index of the row, log p of every piece at its MASK)`."""
     return _run('log_p', trained, rows, numbers, on_done, finish=choose)
 
 
@@ -92,11 +92,11 @@ def embed(
     first: int = 0,
     on_done: OnDone = lambda texts: None,
 ) -> Float[np.ndarray, 'N D']:
-    """A vector for each text: the mean of the encoder's outputs, or the first of them."""
+    """A vector for each text: the mean of the encoder's outputs, or the first output."""
     if pool not in ('mean', 'first'):
         raise ConfigError(f'pool={pool!r}: choose mean or first')
     if isinstance(trained.params, tuple):
-        raise ConfigError('embed: an ensemble has no vectors of its own; choose one checkpoint')
+        raise ConfigError('embed: an ensemble has no common vectors; choose one checkpoint')
     rows = trained.codec.encode_batch(as_texts(texts, 'texts'))
     vectors = _run(pool, trained, rows, range(first, first + len(rows)), on_done)
     return np.array(vectors, np.float32).reshape(len(rows), trained.config.model.d_model)
@@ -105,8 +105,8 @@ def embed(
 def _run(
     output: str, trained: Trained, rows: Sequence[list[int]], numbers: Sequence[int], on_done: OnDone, **more
 ) -> list:
-    """The `output` of each row, as `_output`; rows are counted by their numbers in warnings."""
-    rows = [_shortened(trained.config, row, number) for row, number in zip(rows, numbers, strict=True)]
+    """Computes `_output` for each row; warnings name a row by its number."""
+    rows = [_shorten(trained.config, row, number) for row, number in zip(rows, numbers, strict=True)]
 
     def build(indexes: list[int], shape: tuple[int, int]) -> dict[str, Int[np.ndarray, 'R ...']]:
         tokens, segments = batch_shapes.padded([rows[i] for i in indexes], shape)
@@ -117,8 +117,8 @@ def _run(
     return batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done, **more)
 
 
-def _shortened(config: Config, row: list[int], number: int) -> list[int]:
-    """A row that learned positions have room for; pieces around the MASK are kept."""
+def _shorten(config: Config, row: list[int], number: int) -> list[int]:
+    """Cuts a row to the table of learned positions, if there is one; keeps the pieces around MASK."""
     longest = config.model.max_len if config.model.positions == 'learned' else len(row)
     if len(row) <= longest:
         return row
@@ -131,7 +131,7 @@ def _shortened(config: Config, row: list[int], number: int) -> list[int]:
 def _output(
     config: Config, output: str, params: ensemble.Params, key: None, rows: dict[str, Int[Array, 'R ...']]
 ) -> Float[Array, 'R V']:
-    """log p of every piece at each row's place, or the mean or the first of the encoder's outputs."""
+    """log p of every piece at each row's MASK, or the mean or the first of the encoder's outputs."""
     text = batch_shapes.text_of(rows['tokens'], rows['segments'])
     if output == 'log_p':
         logits = ensemble.logits(config, params, {'text': text, 'places': rows['place'][:, None]}, key)

@@ -1,4 +1,4 @@
-"""The task of masked words: a batch's hidden pieces, their loss, and scores on fixed masks."""
+"""Masked language modelling with an encoder: data, loss and scores."""
 
 import functools
 import itertools
@@ -22,12 +22,12 @@ from transformer.tasks.masked.predict import GAP, embed, fill, gapped, predictio
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
-# Gaps of the source that an evaluation fills at most, and that are shown after training.
+# The most gaps that an evaluation fills, and how many are shown after training.
 MOST_GAPS, SHOWN = 1000, 4
 
 
 def reading(data: Data) -> Reading:
-    """One field, of one language or none."""
+    """One text field, in one language or none."""
     options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_pairs')
     return Reading({'text': Text(data.language, 'data.language')}, options)
 
@@ -38,7 +38,7 @@ def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
-    """Texts in rows, of which pieces are hidden; outside training, texts that are too long are cut."""
+    """Rows of texts with hidden pieces; outside training, cut to the table of learned positions."""
     data, train, training = config.data, config.train, split == 'train'
     texts = dataset.splits[split]
     if config.model.positions == 'learned' and not training:
@@ -48,13 +48,13 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Cross-entropy of the hidden pieces."""
+    """Cross-entropy of the hidden pieces, with label smoothing in training."""
     batch = losses.all_rows(batch)
     return likelihood.cross_entropy_sums(config, params, batch, key, batch['target'], batch['weight'])
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
-    """Scores the hidden pieces, and the forms in gaps where the source knows which form is right."""
+    """Scores the hidden pieces and, if the text's source can make gaps, the forms chosen for them."""
     rows = batches(trained.config, dataset, split)
     scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows)
     filled = fill_gaps(trained, dataset, split, MOST_GAPS)
@@ -66,19 +66,19 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
 
 
 def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list[tuple[Gap, str]]:
-    """Gaps in a split's texts, each with the likeliest of its forms; none where the source has no gaps.
+    """Chooses the likeliest form for each gap in a split's texts; [] if the source makes no gaps.
 
-    Forms of several pieces are left out, and gaps whose right form is one of them.
+    Forms of several pieces are ignored, and so are gaps whose right form has several pieces.
     """
     data = trained.config.data
     find = reader.READERS[data.source].gaps(reading(data))
     if find is None:
         return []
-    # A form begins a word: alone its first piece is what it is in the text.
+    # A form is a whole word, so it has the same pieces alone as in the text.
     pieces = functools.cache(lambda form: trained.codec.encode(form)[:-1])
     texts = dataset.texts(split)['text']
-    known = (gap for text in texts for gap in find(text, GAP) if len(pieces(gap.right)) == 1)
-    gaps = list(itertools.islice(known, most))
+    usable = (gap for text in texts for gap in find(text, GAP) if len(pieces(gap.right)) == 1)
+    gaps = list(itertools.islice(usable, most))
 
     def likeliest(number: int, logp) -> str:
         forms = [form for form in gaps[number].forms if len(pieces(form)) == 1]
@@ -90,7 +90,7 @@ def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
-    """A few gaps, each with the form that the model chose."""
+    """Shows a few gaps, each with the form that the model chose."""
     split = 'test' if 'test' in dataset.splits else 'dev'
     filled = fill_gaps(trained, dataset, split, SHOWN)
     return Shown([line for gap, form in filled for line in (f'  {gap.text}', f'    {form}')])

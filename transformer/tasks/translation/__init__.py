@@ -1,4 +1,4 @@
-"""Translation: sentences of one language into another (§6.1)."""
+"""Translation of sentences from one language into another (§6.1)."""
 
 from transformer.tasks.commands import ENSEMBLE, SEARCH, Command
 

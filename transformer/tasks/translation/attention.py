@@ -1,4 +1,4 @@
-"""What a translation model attends to: in a sentence, and from its translation to it."""
+"""The attention of a translation model: within a sentence, and from its translation to the sentence."""
 
 import re
 
@@ -17,7 +17,7 @@ from transformer.inference.attention import (
 from transformer.runs.restore import Trained
 from transformer.tasks.translation.translator import cut, translate
 
-# The paper's own example (figures 3 to 5 have others; its blog post has this one).
+# The example of the blog post about the paper; figures 3 to 5 of the paper have others.
 ANIMAL = "The animal didn't cross the street because it was too {}."
 PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
 
@@ -25,16 +25,16 @@ PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
 def attention(
     trained: Trained, sentence: str | None = None, *, word: str | None = None, target_word: str | None = None
 ) -> Attention:
-    """What the encoder attends to in a sentence, and the decoder in its translation by the model.
+    """The encoder's attention in a sentence, and the decoder's in the model's translation of it.
 
-    A query of the decoder is the piece that it predicts there. In its self-attention the keys are the
+    A query of the decoder is the piece that it predicts there. The keys of its self-attention are the
     pieces that it has read, the start token first.
 
-    The sentence is the paper's example if None. A figure looks at a word of it, "it" if None and if there is
-    one, and at a word of the translation, if None its first pronoun, else its last word.
+    A figure draws the attention of `word` and `target_word`. If None, `sentence` is the blog post's; `word`
+    is "it", if the sentence has one; `target_word`, given a `word`, is the first pronoun or the last word.
     """
     sentence = ANIMAL.format('tired') if sentence is None else sentence
-    # Cut as for a search, beyond which learned positions have no row.
+    # Cut as for a search, because learned positions have no rows beyond.
     [translation] = translate(trained, [sentence])
     decode = trained.config.decode
     source, target = trained.codec.of('source'), trained.codec.of('target')
@@ -48,20 +48,20 @@ def attention(
     if word is None and has_word(read, 'it'):
         word = 'it'
     if target_word is None and word:
-        target_word = _first_pronoun(translation)
+        target_word = _pronoun_or_last_word(translation)
     kinds = {
         'encoder/self_attention': (ENCODER_SELF_ATTENTION, read, read, word),
         'decoder/cross_attention': (CROSS_ATTENTION, written, read, target_word),
         'decoder/self_attention': (DECODER_SELF_ATTENTION, written, [START_MARK, *written[:-1]], None),
     }
-    seen = [
-        Attended(name, weights[kept], queries, keys, focus)
-        for kept, (name, queries, keys, focus) in kinds.items()
-        if kept in weights
+    attended = [
+        Attended(name, weights[path], queries, keys, focus)
+        for path, (name, queries, keys, focus) in kinds.items()
+        if path in weights
     ]
-    return Attention(sentence, translation, seen)
+    return Attention(sentence, translation, attended)
 
 
-def _first_pronoun(translation: str) -> str | None:
+def _pronoun_or_last_word(translation: str) -> str | None:
     words = re.findall(r'\w+', translation)
     return next((w for w in words[1:] if w in PRONOUNS), words[-1] if words else None)

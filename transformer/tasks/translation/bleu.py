@@ -17,16 +17,16 @@ from etils import epy
 
 from transformer.config import ConfigError
 
-# Importing them takes half a second, which a program that only translates saves.
+# Imported on first use, because they take half a second that translating does not need.
 with epy.lazy_imports():
     import sacrebleu
     import sacremoses
 
 RESAMPLES = 1000
-# Lower bounds, in words of the source, of the groups of `by_length` after the first.
+# Lower bounds, in source words, of the groups of `by_length` after the first.
 LENGTHS = (10, 15, 20, 30, 40, 60)
 
-# The names for people.
+# Names for people.
 NAMES = {
     'sacrebleu': 'sacreBLEU',
     'chrf': 'chrF',
@@ -36,8 +36,8 @@ NAMES = {
     'compound_split': 'tokenized BLEU (as given, compounds split)',
 }
 
-# sacreBLEU's tokenizers, by language; other languages have its default. `char` is for languages without
-# blanks between words for which sacreBLEU has no tokenizer.
+# sacreBLEU's tokenizers, by language; other languages use its default. `char` serves languages without
+# blanks between words that sacreBLEU has no tokenizer for.
 _TOKENIZERS = {
     **dict.fromkeys(('zh', 'zho', 'chi', 'cmn', 'lzh', 'wuu', 'yue'), 'zh'),
     **dict.fromkeys(('ja', 'jpn'), 'ja-mecab'),
@@ -70,8 +70,8 @@ def score_all(
       that changed the text.
 
     Source: utils/get_ende_bleu.sh of tensor2tensor (commit 315647c; issue 61, 28 June 2017) tokenizes with
-    Moses and splits compounds. Its tokenized reference has plain quotes, even in place of low ones, which no
-    script of Moses does without changing more (issue 317, 12 April 2018).
+    Moses and splits compounds. Its tokenized reference has plain quotes, even for low ones; every Moses
+    script that replaces low quotes also changes other characters (issue 317, 12 April 2018).
     """
     compounds = _base(languages[1]) == 'de'
     if tokenized:
@@ -118,7 +118,7 @@ def sacre_tokenizer(language: str) -> str:
 
 @functools.cache
 def _warn_of_characters(language: str, name: str) -> None:
-    """Warns, once a language, that its tokenizer is not installed."""
+    """Warns, once per language, that its tokenizer is not installed."""
     logging.warning(
         "BLEU of %s counts characters: sacreBLEU's %s is not installed (pip install 'sacrebleu[%s]')",
         *(language, name, name.partition('-')[0]),
@@ -148,9 +148,9 @@ def by_length(
         groups.setdefault(bisect.bisect(LENGTHS, len(source.split())), []).append(i)
     scores = {}
     for group, chosen in sorted(groups.items()):
-        some = ([lines[i] for i in chosen] for lines in (hypotheses, references))
+        sides = ([lines[i] for i in chosen] for lines in (hypotheses, references))
         name = f'{(1, *LENGTHS)[group]}-{LENGTHS[group] - 1 if group < len(LENGTHS) else ""}'
-        scores[name] = {'score': sacre_bleu(*some, language), 'count': len(chosen)}
+        scores[name] = {'score': sacre_bleu(*sides, language), 'count': len(chosen)}
     return scores
 
 
@@ -164,8 +164,8 @@ def significance(
     """Compares a score of several outputs with a baseline's by paired bootstrap resampling (Koehn 2004).
 
     Returns:
-      For each of the others: its difference from the baseline, and p, how likely the choice of the
-      sentences alone makes a difference so large in either direction (1 for equal scores).
+      For each of `others`: its difference from the baseline, and p, the probability that the choice of
+      sentences alone makes so large a difference in either direction (1 for equal scores).
     """
     from sacrebleu.significance import PairedTest
 
@@ -181,8 +181,7 @@ def significance(
     against = [change(line) for line in references]
     _, columns = PairedTest(systems, {score: metric}, [against], test_type='bs', n_samples=RESAMPLES)()
     ((first, *results),) = (column for name, column in columns.items() if name != 'System')
-    # sacreBLEU counts the resamples that differ by more on one side: twice as many differ by more on either.
-    # Where nothing differs its p would be 1/1001.
+    # The p of sacreBLEU is one-tailed, so it is doubled; for equal outputs it would be 1/1001.
     differences = [float(result.score - first.score) for result in results]
     return [(d, min(1.0, 2 * r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
 
@@ -249,6 +248,6 @@ def _score(
     interval = None
     if 'confidence_mean' in content:
         middle, half = content['confidence_mean'], content['confidence_var']
-        # sacreBLEU's is symmetric about the mean, also where a score ends.
+        # sacreBLEU's interval is symmetric about the mean, and may exceed the range of scores.
         interval = [round(max(middle - half, 0.0), 4), round(min(middle + half, 100.0), 4)]
     return {'score': result.score, 'interval': interval, 'signature': signature}

@@ -1,4 +1,4 @@
-"""Diagnoses why a BLEU is low or not comparable with the paper's: the fault, why it matters, the remedy."""
+"""Diagnoses why a BLEU score is low or not comparable with the paper's: fault, effect and remedy."""
 
 import dataclasses
 import itertools
@@ -12,7 +12,7 @@ from transformer.data.dataset import Dataset
 from transformer.runs.restore import Trained
 from transformer.tasks.translation import bleu
 
-# Frequent words of each language that the other two do not have.
+# Frequent words of each language that do not occur in the other two.
 _FUNCTION_WORDS = {
     'en': {'the', 'of', 'and', 'to', 'is', 'was', 'that', 'with', 'this', 'are', 'by', 'his', 'from'},
     'de': {'der', 'und', 'ist', 'das', 'nicht', 'ein', 'eine', 'mit', 'von', 'zu', 'auf', 'dem', 'wird'},
@@ -27,7 +27,7 @@ _PAPER_SPACING = 1500
 
 
 class Finding(NamedTuple):
-    """A fault, or a reason why a score is not comparable; why it matters; the options or data to change."""
+    """A fault, or a reason why scores are not comparable; why it matters; which options or data to change."""
 
     seen: str
     matters: str
@@ -36,7 +36,7 @@ class Finding(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Evidence:
-    """One evaluation: the training's config, the entry in result.json, and the split's raw text by lines."""
+    """An evaluation: the training's config, the entry in result.json, and the lines of the split."""
 
     config: Config
     split: str
@@ -47,7 +47,7 @@ class Evidence:
     codec: Codec
 
     def share(self, wrong: Callable[..., object], *sides: Sequence[object]) -> float:
-        """The share of lines for which `wrong` is true; it gets the line of each side."""
+        """The share of lines for which `wrong` is true, given that line of each side."""
         return sum(bool(wrong(*line)) for line in zip(*sides, strict=True)) / len(self.references)
 
 
@@ -56,7 +56,7 @@ def diagnose(
 ) -> list[Finding]:
     """Finds what is wrong with a split's scores, or makes them incomparable with the paper's.
 
-    Parameters are not used. `scores` are the split's entry in result.json, of these translations.
+    The model's parameters are not used. `scores` is the entry in result.json for these translations.
     """
     texts = dataset.texts(split)
     sides = (texts['source'], texts['target'], translations)
@@ -64,7 +64,7 @@ def diagnose(
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """All findings; none for a run like the paper's."""
+    """All findings; [] for a run like the paper's."""
     checks = [_test_set, _direction, _references, _lengths, _copies, _truncation]
     if len(evidence.translations) != len(evidence.references):
         checks = checks[:3]  # the others pair each translation with its line
@@ -89,7 +89,7 @@ def _test_set(e: Evidence) -> Iterator[Finding]:
     if len(e.translations) != lines:
         yield Finding(
             f'{len(e.translations):,} translations for {lines:,} references',
-            'the translations are of another test set than the one that is there now',
+            'the test set has changed since it was translated',
             'run evaluate again',
         )
 
@@ -102,10 +102,10 @@ def _direction(e: Evidence) -> Iterator[Finding]:
         ('translations', e.translations, data.target_language),
     )
     for name, lines, language in sides:
-        seen = _language(lines)
-        if language in _FUNCTION_WORDS and seen not in (None, language):
+        detected = _language(lines)
+        if language in _FUNCTION_WORDS and detected not in (None, language):
             yield Finding(
-                f'the {name} read as {seen}, the config says {language}',
+                f'the {name} read as {detected}, the config says {language}',
                 'a model of the other direction was trained or scored; TFDS, for example, lists (de, en)',
                 'data.source_language and data.target_language, or the names of the files',
             )
@@ -129,7 +129,7 @@ def _references(e: Evidence) -> Iterator[Finding]:
     if bleu.looks_tokenized(e.references):
         yield Finding(
             'most references have a blank before their full stop',
-            'sacreBLEU tokenizes raw text itself: on tokenized references it is another score',
+            'sacreBLEU tokenizes raw text itself: on tokenized references its scores are not comparable',
             f'data.{e.split}: raw text',
         )
     if any(map(str.strip, e.references)) and all(line == line.lower() for line in e.references):
@@ -160,7 +160,7 @@ def _leftovers(e: Evidence) -> Iterator[Finding]:
     for name, lines in (('translations', e.translations), ('references', e.references)):
         if found := [match[0] for line in lines if (match := _LEFTOVERS.search(line))]:
             yield Finding(
-                f'{len(found):,} {name} hold pieces or entities of a tokenizer, such as {found[0].strip()!r}',
+                f'{len(found):,} {name} contain marks of a tokenizer, such as {found[0].strip()!r}',
                 'BLEU counts them as words',
                 'train and score on raw text: undo the tokenization of the data',
             )
@@ -185,8 +185,8 @@ def _truncation(e: Evidence) -> Iterator[Finding]:
     cut = e.share(lambda s, t: t > min(s, longest) + extra, *lengths)
     if cut > 0.005:
         yield Finding(
-            f'{100 * cut:.1f} % of the translations end at the longest allowed, input + {extra}',
-            'they lack their end, or repeat themselves until they are cut',
+            f'{100 * cut:.1f} % of the translations reach the length limit, input + {extra} pieces',
+            'their ends are missing, or they repeat themselves until they are cut',
             'decode.extra_len; train longer if they repeat',
         )
     if (long := e.share(lambda s: s > longest, lengths[0])) > 0.005:
@@ -201,8 +201,8 @@ def _unknown(e: Evidence) -> Iterator[Finding]:
     unknown = [line for line in e.translations if _UNKNOWN.search(line)]
     if unknown and not any(map(_UNKNOWN.search, e.references)):
         yield Finding(
-            f'{len(unknown):,} translations hold unknown pieces or broken characters',
-            'the vocabulary does not cover the text, or the model wrote bytes that are no character',
+            f'{len(unknown):,} translations contain unknown pieces or broken characters',
+            'the vocabulary does not cover the text, or the model wrote bytes that form no character',
             'data.pieces and data.train; train longer',
         )
 
@@ -211,14 +211,14 @@ def _updates(e: Evidence) -> Iterator[Finding]:
     steps, tokens, train = max(e.scores['steps']), e.scores['tokens'], e.config.train
     if tokens < 0.8 * PAPER_TOKENS * steps:
         yield Finding(
-            f'{tokens / steps:,.0f} target tokens an update, the paper has about {PAPER_TOKENS:,}',
-            'the gradient of a small batch is noisy; the schedule was made for large ones',
-            'data.batch_tokens (train.accumulate, where memory is short)',
+            f'{tokens / steps:,.0f} target tokens per update; the paper has about {PAPER_TOKENS:,}',
+            'the gradient of a small batch is noisy; the schedule was made for large batches',
+            'data.batch_tokens (train.accumulate, if memory is short)',
         )
     if steps < 2 * train.warmup_steps:
         yield Finding(
             f'{steps:,} updates with a warm-up of {train.warmup_steps:,}',
-            'the learning rate was still rising, or had hardly begun to fall',
+            'the learning rate was still rising, or had only begun to fall',
             'train.steps, or train.warmup_steps',
         )
     elif steps < train.steps and e.scores['checkpoint'] in ('latest', 'average') and not train.patience:
@@ -231,14 +231,14 @@ def _averaging(e: Evidence) -> Iterator[Finding]:
     checkpoint, steps = e.scores['checkpoint'], e.scores['steps']
     if checkpoint == 'best' and e.split == 'dev':
         yield Finding(
-            'the checkpoint with the best score of dev was evaluated on dev',
-            "Table 3 is of one checkpoint, the last; one that dev chose flatters dev's own scores",
+            'the checkpoint with the best score on dev was evaluated on dev',
+            'Table 3 scores the last checkpoint; choosing a checkpoint by dev flatters the scores on dev',
             'train.scored=latest',
         )
-    elif checkpoint != 'average' and e.split != 'dev':  # on dev one checkpoint is as in Table 3
+    elif checkpoint != 'average' and e.split != 'dev':  # on dev Table 3 scores one checkpoint, too
         yield Finding(
-            f'one checkpoint ({checkpoint}) was evaluated, no average',
-            'Table 2 is of averages of 5 (base) or 20 (big) checkpoints, Table 3 of single ones',
+            f'one checkpoint ({checkpoint}) was evaluated, not an average',
+            'Table 2 scores averages of 5 (base) or 20 (big) checkpoints, Table 3 single checkpoints',
             'train.average_last=5 train.average_every=1500, or run.py average and --checkpoint=average',
         )
     if checkpoint != 'average':
@@ -249,7 +249,7 @@ def _averaging(e: Evidence) -> Iterator[Finding]:
     if spacing < _PAPER_SPACING / 3:
         yield Finding(
             f'the average is over {len(steps)} checkpoints {spacing:,} updates apart',
-            "checkpoints that close are nearly equal; the paper's are 10 minutes apart: 1,500 (base) or "
+            "checkpoints so close are nearly equal; the paper's are 10 minutes apart: 1,500 (base) or "
             '600 (big) updates',
             'train.average_every',
         )
@@ -257,10 +257,10 @@ def _averaging(e: Evidence) -> Iterator[Finding]:
 
 def _search(e: Evidence) -> Iterator[Finding]:
     used, paper = e.scores['decode'], {'method': 'beam', 'beam': 4, 'alpha': 0.6}
-    if other := {name: used[name] for name, value in paper.items() if used[name] != value}:
+    if differences := {name: used[name] for name, value in paper.items() if used[name] != value}:
         yield Finding(
-            f'decoded with {", ".join(f"{name}={value}" for name, value in other.items())}',
-            'the paper has beam 4 and alpha 0.6 in the penalty ((5 + n)/6)^alpha; others call n^alpha '
-            'by that name',
-            ' '.join(f'decode.{name}={paper[name]}' for name in other),
+            f'decoded with {", ".join(f"{name}={value}" for name, value in differences.items())}',
+            'the paper has beam 4 and alpha 0.6 in the penalty ((5 + n)/6)^alpha; other programs use '
+            'alpha in n^alpha',
+            ' '.join(f'decode.{name}={paper[name]}' for name in differences),
         )

@@ -1,4 +1,4 @@
-"""Translation, the task of the paper: an encoder reads the source, a decoder writes the target."""
+"""Translation, the paper's task: data, loss and scores."""
 
 import dataclasses
 import functools
@@ -32,12 +32,12 @@ with epy.lazy_imports():
 
     from transformer.inference import attention_figures
 
-# The longest side, in pieces, of which the loss is computed whatever the options say.
+# The loss of a side with up to this many pieces is computed whatever the options say.
 LONGEST = 1024
 
 
 def reading(data: Data) -> Reading:
-    """Two sides, each in its language."""
+    """Two text fields, each in its language."""
     options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
     if data.tokenizer != 'bpe':
         options += ('tokenizer',)
@@ -51,12 +51,12 @@ def reading(data: Data) -> Reading:
 
 
 def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Dataset:
-    """The sentence pairs of every split."""
+    """Reads the sentence pairs of every split."""
     return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
-    """Pairs of about one length, or several to a row; outside training very long ones are cut."""
+    """Pairs bucketed by length, or packed into rows; outside training, very long ones are cut."""
     train, pairs = config.train, dataset.splits[split]
     if split != 'train':
         pairs = text_input.cut_with_warning(pairs, longest_read(config), split)
@@ -64,15 +64,15 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Cross-entropy of the target's tokens, the end of each sentence among them."""
+    """Cross-entropy of the target's tokens and ends, with label smoothing in training."""
     weights = (batch['target'].segments > 0).astype(jnp.float32)
     return likelihood.sums(config, params, batch, key, weights)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
-    """Loss, perplexity, every BLEU, sacreBLEU by the length of the source, and the translations."""
+    """Loss, perplexity, every kind of BLEU, sacreBLEU by source length, and the translations."""
     config, texts = trained.config, dataset.texts(split)
-    # The grammar's pronoun set is translated greedily, whatever `decode.method` says.
+    # The grammar's pronoun set is translated greedily, regardless of `decode.method`.
     decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
     on_cut = functools.partial(warn_of_cut, split=split)
     translations = translate(trained, texts['source'], on_cut=on_cut, **decode)
@@ -94,9 +94,9 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
 
 
 def longest_read(config: Config) -> int:
-    """The pieces of a side up to which the loss of a long sentence is computed.
+    """The number of pieces to which an evaluation cuts a side before it computes the loss.
 
-    Attention over a longer one might not fit into memory, and learned positions end with their table.
+    Attention over a longer side might not fit into memory, and learned positions end with their table.
     """
     data, decode = config.data, config.decode
     longest = max(LONGEST, data.max_len, data.row_len, decode.max_source_len + decode.extra_len)
@@ -118,7 +118,7 @@ def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
-    """Translations of the first sentences of the test; of the grammar's model the paper's example as well."""
+    """Translates the first test sentences; a model of the grammar also translates the blog post's example."""
     examples = [ANIMAL.format('tired'), ANIMAL.format('wide')] if 'pronoun' in dataset.splits else []
     sentences = [*examples, *dataset.texts('test')['source'][:4]]
     pairs = zip(sentences, translate(trained, sentences), strict=True)
@@ -135,23 +135,23 @@ def likelihoods(
     numbers: Sequence[int] | None = None,
     on_done: generate.OnDone = lambda pairs: None,
 ) -> list[Likelihood]:
-    """log p of each pair's target given its source. An empty text is its end alone.
+    """log p of each pair's target given its source. An empty text has only its end piece.
 
-    A source is cut as for a translation. A target longer than any translation that a search would write is
-    not scored: its log p are NaN, and a warning names the number of its line.
+    A source is cut as for translation. A target longer than any translation that a search would write is
+    not scored: each log p is NaN, and a warning names the line.
     """
     decode, codec = trained.config.decode, trained.codec
     numbers = range(len(pairs)) if numbers is None else numbers
     sources = codec.of('source').encode_batch([source for source, _ in pairs])
     targets = codec.of('target').encode_batch([target for _, target in pairs])
     longest = decode.max_source_len + decode.extra_len
-    for number, source in dict(zip(numbers, sources, strict=True)).items():  # once a line
+    for number, source in dict(zip(numbers, sources, strict=True)).items():  # once per line
         if len(source) > decode.max_source_len:
             warn_of_cut(number, len(source))
     for number, target in zip(numbers, targets, strict=True):
         if len(target) > longest:
             logging.warning(
-                'line %d: not scored, the %d pieces of a target exceed decode.max_source_len + '
+                'line %d: not scored: the %d pieces of a target exceed decode.max_source_len + '
                 'decode.extra_len = %d', number + 1, len(target), longest,
             )  # fmt: skip
     scored = [i for i, target in enumerate(targets) if len(target) <= longest]
@@ -165,13 +165,13 @@ def likelihoods(
 
 
 def _chrf_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
-    """The chrF of each sentence, which, unlike BLEU, means something for one sentence."""
+    """chrF of each sentence: unlike BLEU, it is meaningful for single sentences."""
     metric = sacrebleu.CHRF()
     return [metric.sentence_score(line, [t]).score for line, t in zip(lines, texts['target'], strict=True)]
 
 
 def _bleu(score: str, name: str | None = None, **options) -> Measure:
-    """The measure of one of the scores of translations, with its paired bootstrap resampling."""
+    """The measure of a score in `bleu.NAMES`, with its paired bootstrap resampling."""
 
     def significance(config: Config, texts: Mapping[str, Sequence[str]], lines, others):
         return bleu.significance(lines, others, texts['target'], config.data.target_language, score)

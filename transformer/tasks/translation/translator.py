@@ -1,4 +1,4 @@
-"""The translator: translates sentences with a trained model."""
+"""Translates sentences with a trained model."""
 
 from collections.abc import Callable, Iterable
 
@@ -27,15 +27,15 @@ def hypotheses(
     on_done: generate.OnDone = lambda sentences: None,
     **options,
 ) -> list[list[Hypothesis]]:
-    """The `best` best translations of each sentence, or `samples` samples; an empty one stays empty.
+    """The `best` best translations of each sentence, or `samples` samples; '' for an empty sentence.
 
     Args:
-      first: the number of the first sentence; what is sampled depends on it and on `seed`.
+      first: the number of the first sentence; samples depend on it and on `seed`.
       seed: `train.seed` if None.
-      on_cut: gets the number of a sentence longer than `decode.max_source_len`, and its length; `warn_of_cut`
-        if None.
-      on_done: gets how many more sentences are translated.
-      options: those of `Decode`, such as beam=1.
+      on_cut: receives the number and length of each sentence longer than `decode.max_source_len`;
+        `warn_of_cut` if None.
+      on_done: receives the number of further sentences that are translated.
+      options: options of `Decode`, such as beam=1.
     """
     sentences = generate.as_texts(sentences, 'sentences')
     settings = generate.settings_of(trained.config, options)
@@ -62,7 +62,7 @@ def hypotheses(
 def _encode(
     trained: Trained, sentences: list[str], longest: int, first: int, on_cut: Callable[[int, int], None]
 ) -> list[list[int]]:
-    # A sentence of blanks is empty.
+    # A sentence of blanks counts as empty.
     texts = [sentence if sentence.strip() else '' for sentence in sentences]
     encoded = trained.codec.of('source').encode_batch(texts)
     for i, tokens in enumerate(encoded):
@@ -75,7 +75,7 @@ def _encode(
 
 
 def cut(tokens: list[int], longest: int) -> list[int]:
-    """The pieces of a sentence that has an end, at most `longest` of them with the end."""
+    """Cuts a sentence to at most `longest` pieces, its end piece included."""
     return tokens if len(tokens) <= longest else tokens[: longest - 1] + [EOS]
 
 
