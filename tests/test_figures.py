@@ -24,6 +24,9 @@ def test_words_in_pieces():
     assert attentions.places(PIECES, 'dogs') == [1, 2]
     assert attentions.has_word(PIECES, 'dogs') and not attentions.has_word(PIECES, 'it')
     assert attentions.last_word(PIECES) == 'ran' and attentions.last_word(['▁?']) is None
+    quoted = ['▁The', '▁(', 'cat', "'", 's', ')']
+    assert [word for word, _ in attentions.words_of(quoted)] == ['The', '(', 'cat', "'s", ')']
+    assert attentions.places(quoted, 'cat') == [2]
 
 
 def seen(queries: list[str], keys: list[str], *, causal: bool = False, heads: int = 3) -> Attended:

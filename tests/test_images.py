@@ -12,15 +12,18 @@ import pytest
 from etils import epath
 
 import transformer
+from transformer import config as configs
 from transformer import parallel
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
-from transformer.data.sources import pictures
+from transformer.data.fields import Image
+from transformer.data.sources import images, pictures
 from transformer.nn import models, vision
 from transformer.tasks import sums_of, task_of
 from transformer.training.step import gradients, initial_state
 
+ROOT = pathlib.Path(__file__).parent.parent
 OPTIONS = {
     'train.task': 'images',
     'model.N': 1,
@@ -217,6 +220,20 @@ def test_classify(trained, tmp_path, capfd):
     (tmp_path / 'c.png').write_bytes(b'no image')
     assert run.main(['run.py', 'classify', f'--workdir={trained}', str(tmp_path / 'c.png')]) == 2
     assert str(tmp_path / 'c.png') in capfd.readouterr().err
+
+
+def test_sixteen_bits_of_grey_become_eight(tmp_path):
+    grey = np.arange(0, 65536, 1024, dtype=np.uint16).reshape(8, 8)
+    PIL.Image.fromarray(grey).save(tmp_path / 'deep.png')
+    found = images.read(epath.Path(tmp_path / 'deep.png'), Image(8, 8, 1))
+    np.testing.assert_array_equal(found[..., 0], np.rint(grey / 257))
+
+
+def test_a_config_of_an_earlier_version_has_earlier_defaults_where_they_mean_nothing():
+    result = json.loads((ROOT / 'experiments' / 'results' / 'vit_pictures' / 'result.json').read_text())
+    assert result['config']['model']['vocab_size'] == 40960 and result['config']['data']['pieces'] == 37000
+    config = configs.from_json(json.dumps(result['config']))
+    assert (config.model.vocab_size, config.data.pieces, config.images.classes) == (None, None, 24)
 
 
 def test_folders_are_classes(tmp_path):

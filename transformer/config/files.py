@@ -6,7 +6,7 @@ import os
 
 import ml_collections
 
-from transformer.config.declare import ConfigError, drop_unused
+from transformer.config.declare import ConfigError, drop_unused, has_meaning
 from transformer.config.options import OPTIONS, Config
 from transformer.config.resolve import config_dict, derivable, present_values, resolve
 
@@ -17,13 +17,18 @@ def to_json(config: Config) -> str:
 
 
 def from_json(text: str) -> Config:
-    """Reads the config that `to_json` wrote, in this version or an earlier one."""
+    """Reads the config that `to_json` wrote, in this version or an earlier one.
+
+    Options that mean nothing there have today's defaults: an earlier version may have had others.
+    """
     try:
         groups = json.loads(text)
         flat = {f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()}
     except (ValueError, AttributeError):
         raise ConfigError('config.json: not a config') from None
-    return resolve(config_dict(flat))
+    values = present_values(config_dict(flat))
+    meant = {key: value for key, value in values.items() if has_meaning(OPTIONS, values, key)}
+    return resolve(config_dict(meant))
 
 
 def read_config_file(path: str) -> ml_collections.ConfigDict:

@@ -113,10 +113,12 @@ def last_word(pieces: Sequence[str]) -> str | None:
 
 
 def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Splits pieces into words, each with the places of its pieces; a word begins at "▁" or punctuation."""
+    """Splits pieces into words, each with the places of its pieces; a word begins at "▁", and at and after
+    punctuation."""
     words: list[tuple[str, list[int]]] = []
     for i, piece in enumerate(pieces):
-        if piece.startswith('▁') or not re.match(r'\w', piece) or not words:
+        apart = piece.startswith('▁') or not re.match(r'\w', piece) or not words
+        if apart or re.search(r"[^\w'’]$", words[-1][0]):
             words.append(('', []))
         word, where = words[-1]
         words[-1] = word + piece.lstrip('▁'), [*where, i]

@@ -29,6 +29,8 @@ def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
         content = path.read_bytes()
         with PIL.Image.open(io.BytesIO(content)) as opened:
             image = PIL.ImageOps.exif_transpose(opened)
+            if image.mode.startswith('I'):  # 16 bits of grey, which Pillow would cut off at 255
+                image = PIL.Image.fromarray((np.asarray(image) / 257).round().clip(0, 255).astype(np.uint8))
             if image.has_transparency_data:
                 image = image.convert('RGBA')
                 white = PIL.Image.new('RGBA', image.size, 'white')

@@ -112,7 +112,7 @@ def draw(objects: Objects) -> UInt8[np.ndarray, 'N 32 32 3']:
 def _coverage(
     one: Objects, columns: Int[np.ndarray, 'N P'], rows: Int[np.ndarray, 'N P']
 ) -> Float[np.ndarray, 'N P P']:
-    """The share of each window pixel that an object covers; one object per picture."""
+    """About the share of each window pixel that an object covers; one object per picture."""
     dx = (columns + 0.5 - one.x[:, None]).astype(np.float32)[:, None, :]
     dy = (rows + 0.5 - one.y[:, None]).astype(np.float32)[:, :, None]
     turn, r = (values.astype(np.float32)[:, None, None] for values in (one.turn, one.radius))

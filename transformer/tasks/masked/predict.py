@@ -50,7 +50,7 @@ def fill(
         text = texts[with_gap[number]]
         at_start = not text[: text.index(GAP)][-1:].isalnum()
         scores = np.where(allowed[at_start], logp[: len(pieces)], -np.inf)
-        order = np.argsort(-scores, kind='stable')[:best]
+        order = [i for i in np.argsort(-scores, kind='stable')[:best] if np.isfinite(scores[i])]
         return [Hypothesis(pieces[i].removeprefix(_BLANK), float(np.exp(scores[i]))) for i in order]
 
     numbers = [first + i for i in with_gap]
