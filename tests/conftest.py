@@ -23,7 +23,7 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Files of more than a minute start first, the longest before the others: so two processes end together.
-LONG = ['training', 'contract', 'end_to_end', 'colab', 'language', 'command_line', 'sweep', 'warm', 'tables']
+LONG = ['contract', 'training', 'command_line', 'colab', 'end_to_end', 'claims', 'language', 'sweep']
 
 
 def pytest_collection_modifyitems(items):
