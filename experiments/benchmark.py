@@ -1,4 +1,4 @@
-"""Measures the code's speed and memory on this machine, and prints them beside their aims.
+"""Measures the speed and memory of the code on this machine, beside its aims.
 
     python -m experiments.benchmark COMMAND
 

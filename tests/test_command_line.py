@@ -537,7 +537,7 @@ def test_diagnosis(capfd, texts, trained, tmp_path):
     assert run.main(call) == 0
     out = capfd.readouterr().out
     for part in (
-        'target tokens an update',
+        'target tokens per update',
         'warm-up of 1,000',
         'evaluated, no average',
         'findings on test: ',
