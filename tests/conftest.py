@@ -22,8 +22,11 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 # Some tests send Ctrl-C, which a shell makes all ignore that it starts in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Files of more than a minute start first, the longest before the others: so two processes end together.
-LONG = ['contract', 'training', 'command_line', 'colab', 'end_to_end', 'claims', 'language', 'sweep']
+# The longest files start first, so that two processes end together.
+LONG = [
+    *('contract', 'training', 'command_line', 'colab', 'end_to_end', 'claims', 'language', 'sweep', 'warm'),
+    *('benchmark', 'report', 'masked', 'decode', 'tables', 'kernels', 'paper', 'complexity', 'images'),
+]
 
 
 def pytest_collection_modifyitems(items):

@@ -93,8 +93,7 @@ VARIANTS += [
     for mixed in MIXED
 ]
 VARIANTS += [
-    form | {'model.norm': norm, 'model.positions': positions}
-    for form in FORMS.values()
+    {'model.norm': norm, 'model.positions': positions}
     for norm in ('post', 'pre')
     for positions in AXES['model.positions']
 ]
