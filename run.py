@@ -2,7 +2,16 @@
 
 import sys
 
-from transformer.cli.main import main
+try:
+    if sys.version_info < (3, 11):
+        raise ImportError('it needs 3.11 or later')
+    from transformer.cli.main import main
+except ImportError as error:
+    if (error.name or '').startswith('transformer'):
+        raise
+    problem = f'Python {sys.version.split()[0]} of {sys.prefix} cannot run this: {error}'
+    print(f'error: {problem}; use .venv/bin/python run.py (make run makes .venv)', file=sys.stderr)
+    sys.exit(2)
 
 if __name__ == '__main__':
     sys.exit(main(sys.argv))

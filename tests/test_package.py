@@ -55,3 +55,10 @@ def test_the_command(capsys):
     assert (module, getattr(main, function)) == (main.__name__, main.main)
     assert main.main(['/env/bin/transformer', 'evaluate', '--help']) == 0
     assert '    transformer evaluate [--FLAG=VALUE ...]' in capsys.readouterr().out
+
+
+def test_a_python_without_the_packages_is_one_line(tmp_path):
+    """Without site-packages, as python3 is where only `.venv` has them."""
+    done = subprocess.run([sys.executable, '-S', '-E', str(ROOT / 'run.py')], capture_output=True, text=True)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert 'absl' in done.stderr and '.venv/bin/python' in done.stderr

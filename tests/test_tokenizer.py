@@ -200,6 +200,7 @@ def plain(kind, **options) -> bytes:
         ('char', {'vocab_size': 60, 'hard_vocab_limit': False}, None),
         ('bpe', {'vocab_size': 400, 'byte_fallback': True, 'pad_id': 3}, 399),
         ('bpe', {'vocab_size': 120, 'bos_id': -1, 'eos_id': -1, 'user_defined_symbols': ['<x>']}, 122),
+        ('bpe', {'vocab_size': 120, 'eos_id': -1, 'user_defined_symbols': ['<pad>', '</s>']}, 119),
     ],
 )
 def test_a_model_made_elsewhere_keeps_its_pieces(tmp_path, kind, options, size):

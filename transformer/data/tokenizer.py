@@ -135,9 +135,12 @@ def with_symbols_first(model: bytes) -> bytes:
     first = [kinds(piece=name, score=0.0, type=kinds.CONTROL) for name in sorted(ids, key=ids.get)]
     first[UNK].type = kinds.UNKNOWN
     special = (kinds.CONTROL, kinds.UNKNOWN)
-    # The three pieces at their old places, and the start of a sentence.
-    removed = {*ids, spec.bos_piece}
-    others = [piece for piece in proto.pieces if piece.type not in special or piece.piece not in removed]
+    # The three pieces at their old places, whatever their types, and the start of a sentence.
+    others = [
+        piece
+        for piece in proto.pieces
+        if piece.piece not in ids and not (piece.type in special and piece.piece == spec.bos_piece)
+    ]
     del proto.pieces[:]
     proto.pieces.extend([*first, *others])
     spec.pad_id, spec.eos_id, spec.unk_id, spec.bos_id = PAD, EOS, UNK, -1
