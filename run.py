@@ -3,7 +3,7 @@
 import sys
 
 try:
-    if sys.version_info < (3, 11):
+    if sys.version_info < (3, 11):  # noqa: UP036
         raise ImportError('it needs 3.11 or later')
     from transformer.cli.main import main
 except ImportError as error:
