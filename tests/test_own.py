@@ -102,7 +102,7 @@ def test_from_launch_to_report(files, capsys, monkeypatch):
     [
         ('mine.py', "'model.h': 4", "'model.h': 1", 'w/four-seed1: made by another config: model.h'),
         ('small.py', "'model.d_model': 32", "'model.d_model': 64", 'w/base-seed1: made by another config'),
-        ('mine.py', "Row('four'", "Row('five'", 'mine.py has base, five, wide'),
+        ('mine.py', "Row('four'", "Row('five'", 'mine.py no longer has the row four'),
         ('mine.py', 'TABLE = ', 'TABELLE = ', 'mine.py: defines no TABLE'),
     ],
 )  # fmt: skip
@@ -118,6 +118,17 @@ def test_a_file_that_has_changed(files, capsys, file, old, new_text, told):
     assert told in error and error.count('\n') == 1
     (files / file).write_text(text.replace('512', '256'))
     assert report.main(['report', '--workdir=w']) == 0
+
+
+def test_a_row_that_was_never_finished_may_go(files, capsys):
+    new = launched(files / 'w', 'base', 'four', 'wide')
+    for run in new.all_runs(files / 'w')[:2]:
+        write_result(run, 3.0)
+    table = (files / 'mine.py').read_text()
+    (files / 'mine.py').write_text(table.replace(", Row('wide', {'model.d_ff': 512})", ''))
+    assert sweep.main(['sweep', 'status', '--workdir=w']) == 0
+    assert report.main(['report', '--workdir=w']) == 0
+    assert 'wide' not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
         sweep = Sweep(**content)
         own_files = user_files.is_file(sweep.table) or user_files.is_file(sweep.scale)
         scales.scale_config(sweep.scale, sweep.different)
-        tables.rows(sweep.table, ','.join(row for row, _ in sweep.runs))
+        sweep = _without_removed_rows(workdir, sweep)
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f'{workdir}: no sweep was launched there (it holds no {SWEEP})') from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:
@@ -100,6 +100,19 @@ def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
         if value not in (None, getattr(sweep, flag)):
             raise ConfigError(f'--{flag}={value}: {workdir} has {flag} {getattr(sweep, flag)}')
     return sweep
+
+
+def _without_removed_rows(workdir: pathlib.Path, sweep: Sweep) -> Sweep:
+    """The runs of rows that the table still has; ConfigError if one of another row was finished."""
+    names = {row.name for row in tables.rows(sweep.table)}
+    removed = [(row, seed) for row, seed in sweep.runs if row not in names]
+    for row, seed in removed:
+        if (workdir / f'{row}-seed{seed}' / 'result.json').exists():
+            raise ConfigError(
+                f'{workdir}: the table {sweep.table} no longer has the row {row}, which was trained there; '
+                'put the row back, or remove its folders'
+            )
+    return dataclasses.replace(sweep, runs=tuple(run for run in sweep.runs if run not in removed))
 
 
 def folder(table: str, scale: str) -> pathlib.Path:
