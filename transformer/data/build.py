@@ -1,9 +1,9 @@
 """Builds a dataset in a folder of the cache: the codec, the arrays of every split and the manifest."""
 
 import contextlib
-import io
 import itertools
 import json
+import logging
 import pathlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -21,6 +21,7 @@ from transformer.data.fields import Reading, Row
 from transformer.data.sources import reader
 from transformer.data.tokenizer import AnyTokenizer
 
+log = logging.getLogger(__name__)
 DROPS = 'drops.tsv'
 # How many rows are encoded at once: lines, whole files, or rows with images or labels.
 _CHUNK, _FILES, _DENSE = 20_000, 16, 500
@@ -46,17 +47,29 @@ def write(
     for path in folder.iterdir():
         if codec is None or path.name != codec.file:
             path.unlink()
+    # Before the long preparation of the training text, to find bad text.
+    scored = _read_scored_splits(data, reading, identity['files']) if reading.texts() else {}
     if codec is None:
-        if reading.texts():
-            _check_scored_splits(data, reading, identity['files'])
         codec = given or _make_codec(data, reading, identity, progress)
         if codec.file:
             files.write_bytes(folder / codec.file, codec.content, durable=True)
+    trained = {split: set() for split in scored}
     with (folder / DROPS).open('w', encoding='utf-8', newline='') as drops:
-        splits = {
-            split: _write_split(data, reading, split, identity, codec, folder, drops, progress)
-            for split in identity['files']
-        }
+        splits = {}
+        for split in identity['files']:
+            report = reader.Report(drops)
+            rows = reader.rows(data, reading, split, report)
+            if split == 'train':
+                rows = _noting_scored(rows, scored, trained)
+            splits[split] = _write_split(
+                data, reading, split, rows, report, identity, codec, folder, progress
+            )
+    for split, examples in trained.items():
+        if examples:
+            log.warning(
+                'data.%s: %d of its %d different examples are in the training text too',
+                split, len(examples), len(scored[split]),
+            )  # fmt: skip
     manifest = {
         **identity,
         'tokenizer_sha256': codec.sha256,
@@ -77,14 +90,30 @@ def _read_codec(folder: pathlib.Path) -> Codec | None:
     return None
 
 
-def _check_scored_splits(data: Data, reading: Reading, origins: dict[str, list[dict]]) -> None:
-    """Reads every split but train, to find bad text before the long preparation of the training text."""
+def _read_scored_splits(
+    data: Data, reading: Reading, origins: dict[str, list[dict]]
+) -> dict[str, set[tuple[str, ...]]]:
+    """Reads the different examples of every split but train."""
+    examples = {}
     for split in [split for split in origins if split != 'train']:
         for origin in origins[split]:
             if not origin['lines']:
                 raise ConfigError(f'data.{split}: {origin["name"]} is empty')
-        for _ in reader.rows(data, reading, split, reader.Report()):
-            pass
+        rows = reader.rows(data, reading, split, reader.Report())
+        examples[split] = {(*row.values.values(),) for row in rows}
+    return examples
+
+
+def _noting_scored(
+    rows: Iterator[Row], scored: Mapping[str, set[tuple[str, ...]]], trained: Mapping[str, set]
+) -> Iterator[Row]:
+    """Yields the rows of the training text; adds to `trained` those that other splits have too."""
+    for row in rows:
+        example = (*row.values.values(),)
+        for split, examples in scored.items():
+            if example in examples:
+                trained[split].add(example)
+        yield row
 
 
 def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress) -> Codec:
@@ -145,18 +174,17 @@ def _write_split(
     data: Data,
     reading: Reading,
     split: str,
+    rows: Iterator[Row],
+    report: reader.Report,
     identity: dict,
     codec: Codec,
     folder: pathlib.Path,
-    drops: io.TextIOBase,
     progress: Progress,
 ) -> dict[str, object]:
-    """Reads, encodes and writes a split, chunk by chunk; returns the manifest's entry.
+    """Encodes and writes the rows of a split, chunk by chunk; returns the manifest's entry.
 
     The entry's `pairs` counts examples of any kind.
     """
-    report = reader.Report(drops)
-    rows = reader.rows(data, reading, split, report)
     total = reader.count(data, reading, split, [origin['lines'] for origin in identity['files'][split]])
     size = _DENSE if reading.dense() else _FILES if data.documents == 'files' else _CHUNK
     texts, described, dtype = reading.texts(), identity.get('fields', {}), dtype_of(codec)
