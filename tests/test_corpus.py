@@ -578,7 +578,7 @@ def test_a_file_is_a_document(text, tmp_path, caplog):
         ('b.txt', 3),
     ]
     # The file of dev is one of the training text's.
-        assert {record.name for record in caplog.records} == {'transformer.data.build'}
+    assert {record.name for record in caplog.records} == {'transformer.data.build'}
 
 
 def test_chunks_of_files_give_the_same_folder(text, tmp_path, monkeypatch):
