@@ -878,6 +878,8 @@ def test_mistakes_in_python_are_told_in_one_line(trained, arguments, told):
     assert str(raised.value) == told
     with pytest.raises(ConfigError, match="sentences.1.=b'two': expected str, got bytes"):
         generate.as_texts(['one', b'two'], 'sentences')
+    assert generate.as_texts(map(str, range(2)), 'texts') == ['0', '1']
+    assert generate.as_texts(io.StringIO('one\n\ntwo'), 'texts') == ['one', '', 'two']
     with pytest.raises(ConfigError, match='seed=1.5: expected int, got float'):
         generate.check_counts(configs.Decode(), 1, 1, 1.5)
 

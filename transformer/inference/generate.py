@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import io
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
@@ -53,7 +54,8 @@ def as_texts(texts: Iterable[object], argument: str) -> list[str]:
     shown = lambda value: repr(value)[:40] + '...' * (len(repr(value)) > 40)
     if isinstance(texts, str):
         raise ConfigError(f'{argument}={shown(texts)}: a list of texts is expected, not one text')
-    texts = list(texts)
+    lines = isinstance(texts, io.TextIOBase)
+    texts = [line.removesuffix('\n') for line in texts] if lines else list(texts)
     for i, text in enumerate(texts):
         if not isinstance(text, str):
             raise ConfigError(f'{argument}[{i}]={shown(text)}: expected str, got {type(text).__name__}')

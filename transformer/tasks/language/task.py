@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -123,7 +123,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 def likelihoods(
     trained: Trained,
-    texts: Sequence[tuple[str]],
+    texts: Iterable[tuple[str]],
     numbers: Sequence[int] | None = None,
     on_done: OnDone = lambda texts: None,
 ) -> list[Likelihood]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import jax.numpy as jnp
 import numpy as np
@@ -131,7 +131,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 def likelihoods(
     trained: Trained,
-    pairs: Sequence[tuple[str, str]],
+    pairs: Iterable[tuple[str, str]],
     numbers: Sequence[int] | None = None,
     on_done: generate.OnDone = lambda pairs: None,
 ) -> list[Likelihood]:
@@ -140,7 +140,7 @@ def likelihoods(
     A source is cut as for translation. A target longer than any translation that a search would write is
     not scored: each log p is NaN, and a warning names the line.
     """
-    decode, codec = trained.config.decode, trained.codec
+    decode, codec, pairs = trained.config.decode, trained.codec, list(pairs)
     numbers = range(len(pairs)) if numbers is None else numbers
     sources = codec.of('source').encode_batch([source for source, _ in pairs])
     targets = codec.of('target').encode_batch([target for _, target in pairs])
