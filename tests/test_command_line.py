@@ -539,7 +539,7 @@ def test_diagnosis(capfd, texts, trained, tmp_path):
     for part in (
         'target tokens per update',
         'warm-up of 1,000',
-        'evaluated, no average',
+        'train.average_last=5',
         'findings on test: ',
     ):
         assert part in out, out

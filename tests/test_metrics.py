@@ -132,7 +132,8 @@ def test_the_header(tmp_path):
     )
     side = {'pairs': 29000, 'source_tokens': 400_000, 'target_tokens': 500_000, 'dropped': {}}
     lock = {'splits': {'train': side}, 'source_language': 'en', 'target_language': 'de'}
-    devices, corpus, folder = metrics.header(config, epath.Path(tmp_path), lock)
+    devices, corpus, updates, folder = metrics.header(config, epath.Path(tmp_path), lock, 400)
+    assert updates == f'updates: {config.train.steps:,}, of which 400 are an epoch (250 epochs)'
     count = cost.parameters(models.parameter_shapes(config))
     assert devices == f'devices: 8 (cpu), processes: 1, parameters: {count:,}'
     assert corpus == 'corpus: train in /texts: 29,000 examples of 400,000 source and 500,000 target pieces'

@@ -7,6 +7,7 @@ processes, then devices, then microbatches, so microbatch i has the same rows on
 import collections
 import concurrent.futures
 import functools
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import jax
@@ -30,9 +31,14 @@ _started: collections.deque = collections.deque()
 
 
 def join_processes() -> None:
-    """Joins the run's other processes, which SLURM, a TPU pod, Open MPI or variables named JAX_* describe."""
+    """Joins the run's other processes, which SLURM, a TPU pod, Open MPI or variables describe.
+
+    The variables are JAX_COORDINATOR_ADDRESS, which JAX reads, JAX_NUM_PROCESSES and JAX_PROCESS_ID.
+    """
+    variables = {'num_processes': 'JAX_NUM_PROCESSES', 'process_id': 'JAX_PROCESS_ID'}
     try:
-        jax.distributed.initialize()
+        numbers = {key: int(os.environ[name]) for key, name in variables.items() if name in os.environ}
+        jax.distributed.initialize(**numbers)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f'--distributed: {str(error).splitlines()[0]}') from None
 

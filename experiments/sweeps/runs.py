@@ -90,7 +90,9 @@ def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
         sweep = Sweep(**content)
         own_files = user_files.is_file(sweep.table) or user_files.is_file(sweep.scale)
         scales.scale_config(sweep.scale, sweep.different)
-        sweep = _without_removed_rows(workdir, sweep)
+        if user_files.is_file(sweep.table):
+            sweep = _without_removed_rows(workdir, sweep)
+        tables.rows(sweep.table, ','.join(row for row, _ in sweep.runs))
     except (FileNotFoundError, NotADirectoryError):
         raise ConfigError(f'{workdir}: no sweep was launched there (it holds no {SWEEP})') from None
     except (ValueError, TypeError, KeyError, AttributeError) as error:

@@ -132,7 +132,7 @@ def _train(
     averaging = (config.train.average_last, config.train.average_every)
     checkpoints = Checkpoints(folder / 'checkpoints', config.train.keep, averaging)
     header = [
-        *metrics.header(config, folder, dataset.manifest),
+        *metrics.header(config, folder, dataset.manifest, batches['train'].steps_per_epoch),
         *(warm_start.describe(record) if record else ()),
     ]
     try:
@@ -153,7 +153,7 @@ def _train(
         checkpoints.close()
     run = Run.open(folder)
     if parallel.is_primary():
-        _record(run, state.params, done)
+        _record(run, state.params, done, batches['train'].steps_per_epoch)
     parallel.wait_for_all()
     trained, origin = restore.load(run)
     if parallel.is_primary() and done.step != config.train.steps:
@@ -185,7 +185,7 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores
     return DevScores(functions, cost, train.watch_every if best.watched else train.eval_every)
 
 
-def _record(run: Run, params: models.Params, done: loop.Progress) -> None:
+def _record(run: Run, params: models.Params, done: loop.Progress, steps_per_epoch: int) -> None:
     """Averages checkpoints if the config says so, and writes result.json without new scores."""
     train = run.config.train
     if train.average_last:
@@ -203,6 +203,7 @@ def _record(run: Run, params: models.Params, done: loop.Progress) -> None:
         'params': cost.parameters(params),
         'params_sha256': digest,
         'steps': done.step,
+        'epochs': round(done.step / steps_per_epoch, 3),
         'tokens': done.tokens,
         'seconds': round(done.seconds, 1),
         'tokens_per_second': metrics.speed(run.folder),

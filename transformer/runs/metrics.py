@@ -28,14 +28,16 @@ _BAR, _TIME = 10, 9
 OnMetrics = Callable[[int, dict[str, float]], object]
 
 
-def header(config: Config, workdir: epath.Path, lock: manifest.Manifest) -> list[str]:
-    """The lines printed before a training: devices, parameters, corpus and work directory."""
+def header(config: Config, workdir: epath.Path, lock: manifest.Manifest, steps_per_epoch: int) -> list[str]:
+    """The lines printed before a training: devices, parameters, corpus, updates and work directory."""
     devices, (_, processes) = parallel.devices(), parallel.process()
     kinds = ', '.join(sorted({device.device_kind for device in devices}))
     parameters = cost.parameters(models.parameter_shapes(config))
     return [
         f'devices: {len(devices)} ({kinds}), processes: {processes}, parameters: {parameters:,}',
         f'corpus: {_corpus(config)}: {manifest.size(lock, "train")}',
+        f'updates: {config.train.steps:,}, of which {steps_per_epoch:,} are an epoch '
+        f'({config.train.steps / steps_per_epoch:.3g} epochs)',
         f'work directory: {workdir}',
     ]
 

@@ -11,12 +11,14 @@ import threading
 from collections.abc import Callable, Iterator
 
 import jax
+from absl import logging
 from etils import epath
 from jax.experimental.compilation_cache import compilation_cache
 
 from transformer import parallel
 from transformer.config import Config
 
+NVIDIA = '/dev/nvidia0'  # the first GPU
 # Packages whose versions may change the numbers.
 PACKAGES = (
     'jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'tensorflow-datasets', 'ml-collections',
@@ -33,6 +35,8 @@ def start(folder: str, *, distributed: bool) -> epath.Path:
     if distributed:
         parallel.join_processes()
     keep_programs()
+    if parallel.platform() == 'cpu' and not jax.config.jax_platforms and os.path.exists(NVIDIA):
+        logging.warning("%s is there, but this JAX computes on CPUs only; pip install '.[cuda]'", NVIDIA)
     return epath.Path(folder)
 
 
