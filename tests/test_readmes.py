@@ -31,6 +31,7 @@ from transformer.training import dropout_keys
 ROOT = Path(__file__).parent.parent
 FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
 PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS] + [
+    'CONTRIBUTING.md',
     'experiments/results/performance.md',
     'experiments/results/scales.md',
 ]
