@@ -19,7 +19,7 @@ from transformer.config import Config, ConfigError, declare
 _NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
 # Options that a row changes in proportion to the base, at scales for which it is not written. At its own
-# scale only the updates are in proportion, in case the user changes those of the base.
+# scale only `train.steps` is, because the user may change the base's.
 PROPORTIONAL = (*OPTIONS, 'train.warmup_steps')
 
 
@@ -30,8 +30,9 @@ class Scale(NamedTuple):
     changes: Mapping[str, object] = _NOTHING
 
 
-# By name. Three layers, because rows of Table 3 have a third and two thirds of them.
+# Three layers, because rows of Table 3 have a third and two thirds of them.
 _SMALL = {'model.N': 3, 'model.d_model': 64, 'model.d_ff': 256}
+# By name.
 SCALES = {
     'paper': Scale('base'),
     # The factor of the learning rate is near the grammar's; the updates let three seeds of Table 3 end within
@@ -41,8 +42,8 @@ SCALES = {
         'train.warmup_steps': 400, 'train.eval_every': 1000, 'train.checkpoint_every': 1000,
         'train.average_last': 0,
     }),
-    # Few pairs make rows differ. The learning rate and the updates were chosen on base, C3 and big of Table 3
-    # with seed 1: in 600 updates, a factor of 0.8 fails to train big, and 0.2 is too slow.
+    # Few pairs, so that rows differ. Learning rate and updates were chosen on base, C3 and big of Table 3 with
+    # seed 1: in trials of 600 updates, a factor of 0.8 did not train big, and 0.2 was too slow.
     'grammar': Scale('tiny', {
         **_SMALL, 'data.train_pairs': 4000, 'data.batch_tokens': 1024, 'train.lr_constant': 0.4,
         'train.steps': 1500, 'train.warmup_steps': 150, 'train.eval_every': 300,
@@ -87,8 +88,8 @@ def default_scale(name: str) -> str:
 def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
     """The changes that a row makes in the base config of a scale, such as `{'model.h': 4, ...}`.
 
-    They are in proportion to that base with its changes `different`; at the row's own scale only the updates
-    are, and all other numbers are the row's.
+    Numbers are in proportion to that base as changed by `different`; at the row's own scale only
+    `train.steps` is.
     """
     for key, value in row.changes.items():
         if value is None:

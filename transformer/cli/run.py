@@ -64,7 +64,7 @@ def train(call: Call) -> int:
         print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
     except RuntimeError as error:
-        # How XLA reports it on CPUs and GPUs, and on TPUs.
+        # XLA's words for it on CPUs, GPUs and TPUs.
         message = re.search('(?:ran )?out of memory[^\n]*', str(error), re.IGNORECASE)
         if not message:
             raise

@@ -47,27 +47,27 @@ def write(
     for path in folder.iterdir():
         if codec is None or path.name != codec.file:
             path.unlink()
-    # Before the long preparation of the training text, to find bad text.
+    # Read first: bad text shows before the long work on the training text.
     scored = _read_scored_splits(data, reading, identity['files']) if reading.texts() else {}
     if codec is None:
         codec = given or _make_codec(data, reading, identity, progress)
         if codec.file:
             files.write_bytes(folder / codec.file, codec.content, durable=True)
-    trained = {split: set() for split in scored}
+    also_in_train = {split: set() for split in scored}
     with (folder / DROPS).open('w', encoding='utf-8', newline='') as drops:
         splits = {}
         for split in identity['files']:
             report = reader.Report(drops)
             rows = reader.rows(data, reading, split, report)
             if split == 'train':
-                rows = _noting_scored(rows, scored, trained)
+                rows = _noting_scored(rows, scored, also_in_train)
             splits[split] = _write_split(
                 data, reading, split, rows, report, identity, codec, folder, progress
             )
-    for split, examples in trained.items():
+    for split, examples in also_in_train.items():
         if examples:
             log.warning(
-                'data.%s: %d of its %d different examples are in the training text too',
+                'data.%s: %d of its %d distinct examples are in the training text too',
                 split, len(examples), len(scored[split]),
             )  # fmt: skip
     manifest = {
@@ -93,7 +93,7 @@ def _read_codec(folder: pathlib.Path) -> Codec | None:
 def _read_scored_splits(
     data: Data, reading: Reading, origins: dict[str, list[dict]]
 ) -> dict[str, set[tuple[str, ...]]]:
-    """Reads the different examples of every split but train."""
+    """Reads the distinct examples of every split but train."""
     examples = {}
     for split in [split for split in origins if split != 'train']:
         for origin in origins[split]:
@@ -105,19 +105,19 @@ def _read_scored_splits(
 
 
 def _noting_scored(
-    rows: Iterator[Row], scored: Mapping[str, set[tuple[str, ...]]], trained: Mapping[str, set]
+    rows: Iterator[Row], scored: Mapping[str, set[tuple[str, ...]]], also_in_train: Mapping[str, set]
 ) -> Iterator[Row]:
-    """Yields the rows of the training text; adds to `trained` those that other splits have too."""
+    """Yields the rows of the training text; adds to `also_in_train` those that other splits have too."""
     for row in rows:
         example = (*row.values.values(),)
         for split, examples in scored.items():
             if example in examples:
-                trained[split].add(example)
+                also_in_train[split].add(example)
         yield row
 
 
 def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress) -> Codec:
-    """Makes the class names, or a tokenizer of all text fields, or one per field, learned from its texts."""
+    """Makes class names, no codec, one tokenizer of all text fields, or one per field."""
     if not reading.texts():
         labels = [field['names'] for field in identity['fields'].values() if 'names' in field]
         return Labels(tuple(labels[0])) if labels else NoCodec()
@@ -133,8 +133,8 @@ def _learn_model(
 ) -> bytes:
     """Returns the byte model, or a model learned from the training text (evenly spaced rows if it is long).
 
-    SentencePiece holds its sentences in memory. WMT's 9 million take 4.7 GiB; every third of them,
-    as here, 1.6 GiB, or 2.9 GiB with five million different words.
+    SentencePiece holds its sentences in memory: WMT's 9 million take 4.7 GiB, every third (read here)
+    1.6 GiB, and 2.9 GiB if five million words are distinct.
     """
     if data.tokenizer == 'bytes':
         return tokenizer.BYTES
@@ -144,7 +144,7 @@ def _learn_model(
     else:
         number = reader.count(data, reading, 'train', lines)
     every = max(-(-len(fields) * number // _TRAINED_ON), 1)
-    # Progress counts the rows read; the last unit stands for learning from them.
+    # Progress counts the rows kept; the last unit stands for learning from them.
     total = -(-number // every) + 1
 
     def sentences() -> Iterator[str]:
@@ -198,7 +198,7 @@ def _write_split(
             else _to_numbers(chunk, field, described[field].get('names'))
             for field in reading.fields
         }
-        # Rows are cut from running text without regard to examples, so these may have any length.
+        # Rows of running text ignore where examples end, so examples may have any length.
         if split == 'train' and data.batching != 'running':
             short = _short_rows(chunk, {field: encoded[field] for field in texts}, data.max_len, report)
             chunk = [chunk[i] for i in short]

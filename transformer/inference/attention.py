@@ -84,13 +84,13 @@ def by_words(kind: Attended) -> Attended:
     Weights to a word's pieces are summed, and weights from its pieces averaged (Clark et al. 2019, section
     4.1), so that each word's weights still add up to one.
     """
-    queries, keys = _words_after_start(kind.queries), _words_after_start(kind.keys)
+    queries, keys = _words_and_start(kind.queries), _words_and_start(kind.keys)
     summed = np.stack([kind.weights[..., places].sum(axis=-1) for _, places in keys], axis=-1)
     weights = np.stack([summed[:, :, places].mean(axis=2) for _, places in queries], axis=2)
     return kind._replace(weights=weights, queries=[w for w, _ in queries], keys=[w for w, _ in keys])
 
 
-def _words_after_start(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
+def _words_and_start(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
     first = 1 if pieces[:1] == [START_MARK] else 0
     words = [(word or BLANK, [first + place for place in where]) for word, where in words_of(pieces[first:])]
     return [(START_MARK, [0]), *words] if first else words
@@ -113,8 +113,8 @@ def last_word(pieces: Sequence[str]) -> str | None:
 
 
 def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Splits pieces into words, each with the places of its pieces; a word begins at "▁", and at and after
-    punctuation."""
+    """Splits pieces into words, each with the places of its pieces; a word begins at "▁", at punctuation and
+    after it, but not after an apostrophe."""
     words: list[tuple[str, list[int]]] = []
     for i, piece in enumerate(pieces):
         apart = piece.startswith('▁') or not re.match(r'\w', piece) or not words

@@ -71,7 +71,7 @@ def check_counts(settings: Decode, best: object, samples: object, seed: object) 
         'seed': (0 if seed is None else seed, 0, MOST_SEED),
     }
     for name, (value, low, high) in bounds.items():
-        if type(value) is not int:
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
             raise ConfigError(f'{name}={value!r}: expected int, got {type(value).__name__}')
         if not low <= value <= high:
             within = f'at least {low}' if high == math.inf else f'from {low} to {high}'

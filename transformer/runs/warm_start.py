@@ -21,7 +21,7 @@ class Start(NamedTuple):
     """The run that a training starts from.
 
     Attributes:
-      record: the entry in init_from.json and result.json: `workdir`, `checkpoint`, `steps`,
+      record: the contents of init_from.json, also in result.json: `workdir`, `checkpoint`, `steps`,
         `params_sha256`; `taken`, the names of the copied parameters; `left`, for each other parameter of
         either model, why it is not copied.
       codec: the run's codec.
@@ -35,8 +35,8 @@ def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | 
     """Returns the run that a training starts from; None if `train.seed` draws the parameters.
 
     Args:
-      init_from: another work directory, or `WORKDIR:CHECKPOINT`; if None, an existing work directory keeps
-        its start.
+      init_from: another work directory, or `WORKDIR:CHECKPOINT`; if None, that of a work directory with
+        this config, if there is one.
     """
     run = Run.open(folder) if (folder / 'config.json').exists() else None
     begun = workdir.holds_work(folder)
@@ -51,7 +51,7 @@ def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | 
 
 
 def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
-    """Returns the parameters before the first update: the other run's if they fit, else `fresh` ones.
+    """Returns the parameters before the first update: each the other run's if taken, else `fresh`'s.
 
     ConfigError if the other run's parameters have changed since the start.
     """

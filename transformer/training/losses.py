@@ -113,9 +113,9 @@ def _chunks_backward(eps_ls, gradients, cotangents):
 _by_chunks.defvjp(_chunks_forward, _chunks_backward)
 
 
-def _chunks(size: int, *arrays: Array) -> list[Array]:
+def _chunks(vocabulary: int, *arrays: Array) -> list[Array]:
     """Splits arrays [N ...] into the fewest chunks [C, N/C ...] with at most `CHUNK_LOGITS` logits each."""
-    rows, most = arrays[0].shape[0], max(CHUNK_LOGITS // size, 1)
+    rows, most = arrays[0].shape[0], max(CHUNK_LOGITS // vocabulary, 1)
     count = next(c for c in range(1, rows + 1) if rows % c == 0 and rows // c <= most)
     return [array.reshape(count, rows // count, *array.shape[1:]) for array in arrays]
 

@@ -52,7 +52,7 @@ def started_state(config: Config, start: Callable[[models.Params], models.Params
 
 
 def dropout_key(config: Config, step: Int[Array, '']) -> Array:
-    """The key of a step: a function of (seed, step) alone."""
+    """A step's key: a function of (seed, prng, step)."""
     kind = {'threefry': 'threefry2x32', 'rbg': 'rbg'}[config.train.prng]
     return jax.random.fold_in(jax.random.key(config.train.seed, impl=kind), step)
 

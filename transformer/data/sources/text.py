@@ -63,7 +63,7 @@ def origin(path: epath.Path, name: str) -> Origin:
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the rows of a split: lines with the same number in the files of all fields, or whole files."""
+    """Yields the rows of a split: line n of every field's file, or whole files."""
     read = _documents if data.documents == 'files' else _line_rows
     for entry in entries.parse(data, split):
         yield from read(entry, _paths(data, reading, entry, split), entries.root(data))
@@ -76,7 +76,7 @@ def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
         paths, folder = _paths(data, reading, entry, split), entries.root(data)
         of_entry = [origin(path, str(path.relative_to(folder)) + entry.suffix) for path in paths.values()]
         if data.documents != 'files':
-            part = entry.part(_same([one.lines for one in of_entry], [*paths.values()]))
+            part = entry.part(_check_equal([one.lines for one in of_entry], [*paths.values()]))
             of_entry = [one._replace(lines=part.stop - part.start) for one in of_entry]
         elif entry.suffix:
             (row,) = _documents(entry, paths, folder)
@@ -113,19 +113,19 @@ def _line_rows(entry: Entry, paths: dict[str, epath.Path], folder: epath.Path) -
     fields, files = [*paths], [*paths.values()]
     part = slice(0, None)
     if entry.suffix:
-        part = entry.part(_same([origin(path, '').lines for path in files], files))
+        part = entry.part(_check_equal([origin(path, '').lines for path in files], files))
     names, texts = _names(paths, folder), [lines(path) for path in files]
     for line, row in enumerate(itertools.islice(itertools.zip_longest(*texts), part.stop), 1):
         if None in row:
             ended = [text is None for text in row]
             counts = [line - end + len(list(rest)) for end, rest in zip(ended, texts, strict=True)]
-            _same(counts, files)
+            _check_equal(counts, files)
         if line > part.start:
             yield Row(dict(zip(fields, row, strict=True)), names, line)
 
 
-def _same(counts: Sequence[int], paths: Sequence[epath.Path]) -> int:
-    """The number of lines that all files have."""
+def _check_equal(counts: Sequence[int], paths: Sequence[epath.Path]) -> int:
+    """The files' line count; ConfigError if they differ."""
     for path, number in zip(paths, counts, strict=True):
         if number != counts[0]:
             raise ConfigError(f'{paths[0]} has {counts[0]} lines, {path} has {number}')
