@@ -42,7 +42,7 @@ SCALES = {
         'train.warmup_steps': 400, 'train.eval_every': 1000, 'train.checkpoint_every': 1000,
         'train.average_last': 0,
     }),
-    # Few pairs, so that rows differ. Learning rate and updates were chosen on base, C3 and big of Table 3 with
+    # Few pairs, so that rows differ. Learning rate and updates were chosen on base, C3 and big of Table 3,
     # seed 1: in trials of 600 updates, a factor of 0.8 did not train big, and 0.2 was too slow.
     'grammar': Scale('tiny', {
         **_SMALL, 'data.train_pairs': 4000, 'data.batch_tokens': 1024, 'train.lr_constant': 0.4,
