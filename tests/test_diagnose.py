@@ -1,16 +1,20 @@
 """Planted faults are found, each by its finding alone, and the paper's own trainings have none."""
 
 import dataclasses
+import json
 
 import pytest
+from etils import epath
 
 from configs import base, big, wmt14_en_de
 from experiments.tables import rows as tables
 from experiments.tables import scales
 from transformer import config as configs
+from transformer.actions import learning_curve
 from transformer.config import Config
 from transformer.data import tokenizer
 from transformer.runs import checkpoint
+from transformer.runs.workdir import Run
 from transformer.tasks.translation.diagnose import Evidence, findings
 
 ENGLISH = 'the dog and the cat of the man with the hat saw that the house is old .'
@@ -169,3 +173,31 @@ def test_a_planted_fault(healthy, fault):
     for finding, values in zip(found, expected, strict=True):
         assert all(value in f'{finding.seen} {finding.change}' for value in values.split())
         assert finding.matters and finding.change
+
+
+@pytest.mark.parametrize(
+    ('losses', 'epochs', 'parts'),
+    [
+        ([3.0, 2.0, 1.9, 1.89], 20, []),
+        ([3.0, 2.0, 1.8], 20, [['still fell', '0.200', 'train.steps']]),
+        ([3.0, 2.0, 1.5, 1.6], 20, [['rose', '1.500 after 300', '1.600 after 400', 'train.patience']]),
+        ([3.0], 80, [['80 epochs', 'data']]),
+        ([], 1, []),
+    ],
+)
+def test_the_learning_curve(tmp_path, losses, epochs, parts):
+    lines = [{'step': 50, 'loss': 9.0}, *({'step': 100 * i, 'dev_loss': x} for i, x in enumerate(losses, 1))]
+    (tmp_path / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+    (tmp_path / 'result.json').write_text(json.dumps({'epochs': epochs}))
+    run = Run(epath.Path(tmp_path), configs.resolve(configs.config_dict()))
+    found = [' '.join(finding) for finding in learning_curve.findings(run)]
+    assert len(found) == len(parts)
+    for text, expected in zip(found, parts, strict=True):
+        assert all(part in text for part in expected)
+
+
+def test_a_model_that_repeats_itself_has_no_language(healthy):
+    english = dataclasses.replace(healthy, translations=text(ENGLISH))
+    repeated = dataclasses.replace(healthy, translations=['the of the of the of the of'] * LINES)
+    read_as = lambda evidence: [f.seen for f in findings(evidence) if 'read as' in f.seen]
+    assert len(read_as(english)) == 1 and not read_as(repeated)

@@ -25,6 +25,7 @@ with epy.lazy_imports():
     from transformer.actions import compare as comparison
     from transformer.actions import data as run_data
     from transformer.actions import evaluate as evaluation
+    from transformer.actions import learning_curve
     from transformer.actions import train as training
     from transformer.cli import lines as texts
     from transformer.cli import score_pairs as pairs
@@ -240,19 +241,15 @@ def score(call: Call) -> None:
 
 
 def diagnose(call: Call) -> None:
-    """Prints what may be wrong with a split's scores: the training's, or else the last evaluation's."""
+    """Prints what may be wrong with a training and its scores of a split, or the last evaluation's."""
     run, split = open_run(call), call.flags.split
-    verb = verb_of(run.config, 'diagnose')
     run_data.check_split(run, split)
-    result = run.result()
-    named = [(n, entry) for n, entry in result.get('evaluations', {}).items() if entry.get('split') == split]
-    if scored := result.get('scores', {}).get(split):
-        named.append((f'{split}.{scored["checkpoint"]}', scored))
-    if not named:
-        raise ConfigError(f'--split={split}: {run.folder} has no scores of it; run evaluate first')
-    name, entry = named[-1]
-    dataset = run_data.of_run(run, call.changes)
-    findings = verb(without_params(run, call), dataset, split, entry, workdir.read_lines(run.folder, name))
+    findings = [*learning_curve.findings(run)]
+    if verb := task_of(run.config).verbs.get('diagnose'):
+        name, entry = run.last_scores(split)
+        dataset = run_data.of_run(run, call.changes)
+        lines = workdir.read_lines(run.folder, name)
+        findings = [*verb(without_params(run, call), dataset, split, entry, lines), *findings]
     for seen, matters, change in findings:
         print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')
     print(f'{run.folder}: findings on {split}: {len(findings)}')

@@ -81,6 +81,16 @@ class Run:
         """The contents of result.json; empty if there is none yet."""
         return read_result(self.folder)
 
+    def last_scores(self, split: str) -> tuple[str, dict[str, object]]:
+        """The name and entry of a split's scores: the training's, or else the last evaluation's."""
+        result = self.result()
+        named = [(n, e) for n, e in result.get('evaluations', {}).items() if e.get('split') == split]
+        if scored := result.get('scores', {}).get(split):
+            named.append((f'{split}.{scored["checkpoint"]}', scored))
+        if not named:
+            raise ConfigError(f'--split={split}: {self.folder} has no scores of it; run evaluate first')
+        return named[-1]
+
 
 def claim(
     folder: epath.Path,

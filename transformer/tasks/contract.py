@@ -99,6 +99,14 @@ class Evaluation(NamedTuple):
     lines: list[str]
 
 
+class Finding(NamedTuple):
+    """A fault, or a reason why scores are not comparable; why it matters; which options or data to change."""
+
+    seen: str
+    matters: str
+    change: str
+
+
 class Shown(NamedTuple):
     """What a training shows at its end: lines, and functions that draw matplotlib figures, by name."""
 

@@ -1,0 +1,40 @@
+"""Findings from a training's learning curve: it was too short, it overfits, or how often it read its data."""
+
+import json
+from collections.abc import Iterator
+
+from transformer.runs.workdir import Run
+from transformer.tasks.contract import Finding
+
+FALLING = 0.02  # the relative fall of the dev loss between the last two evaluations that is still fast
+RISEN = 0.01  # the relative rise above the lowest dev loss that is more than noise
+MANY_EPOCHS = 40  # twice those of the paper's base model, which reads WMT's 4.5 million pairs 20 times
+
+
+def findings(run: Run) -> Iterator[Finding]:
+    """Yields what metrics.jsonl and result.json of a work directory say about the length of the training."""
+    file = run.folder / 'metrics.jsonl'
+    lines = map(json.loads, file.read_text().splitlines() if file.exists() else ())
+    losses = [(line['step'], line['dev_loss']) for line in lines if line.get('dev_loss') is not None]
+    if len(losses) > 1:
+        (before, loss_before), (last, loss) = losses[-2:]
+        best, lowest = min(losses, key=lambda point: point[1])
+        if loss > (1 + RISEN) * lowest:
+            yield Finding(
+                f'dev loss rose from {lowest:.3f} after {best:,} updates to {loss:.3f} after {last:,}',
+                'the model overfits: it learns its training data by heart',
+                'train.scored=best, or train.patience; more data, model.P_drop, or a smaller model',
+            )
+        elif loss_before > (1 + FALLING) * loss:
+            yield Finding(
+                f'dev loss still fell by {loss_before - loss:.3f} in the last {last - before:,} updates',
+                'the training was too short',
+                'train.steps',
+            )
+    epochs = run.result().get('epochs', 0)
+    if epochs > MANY_EPOCHS:
+        yield Finding(
+            f'{epochs:,.0f} epochs: the training read its data so often',
+            "the paper's base model reads its data 20 times; reading little data often leads to overfitting",
+            'more data, or train.steps',
+        )
