@@ -190,7 +190,7 @@ COMMANDS = {
         ('{} score --hypotheses=FILE --references=FILE --languages=en-de',),
     ),
     'diagnose': Command(
-        "Whether a training was too short or overfits; why its BLEU is low, or not comparable with the paper's.",
+        'Whether a training was too short or overfits, and why its BLEU is low or not comparable.',
         run.diagnose,
         (*PLACE, 'split'),
         ('data.dir',),
