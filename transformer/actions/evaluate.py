@@ -54,7 +54,9 @@ def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None
 
 def check_fields(run: Run, paths: Mapping[str, str]) -> None:
     """Raises ConfigError if the files given are not for exactly the fields that the model reads."""
-    fields = models.build(run.config).FIELDS
+    fields = getattr(models.build(run.config), 'FIELDS', ())
+    if not fields:
+        raise ConfigError(f'{run.folder}: its model reads no text files; evaluate its splits')
     if set(paths) != set(fields):
         raise ConfigError(f'{run.folder}: its model reads {" and ".join(fields)}; given: {", ".join(paths)}')
 

@@ -231,6 +231,8 @@ def write(
             answers = answer(chunk, first=first, on_done=progress.add)
             with progress.paused(first + len(chunk)):
                 for i, hypotheses in enumerate(answers, start=first):
-                    output.write(''.join(f'{line}\n' for line in lines_of(i, hypotheses)).encode())
+                    text = ''.join(f'{line}\n' for line in lines_of(i, hypotheses))
+                    # Names of files may hold bytes that are not UTF-8.
+                    output.write(text.encode(errors='surrogateescape'))
                 output.flush()
             first += len(chunk)

@@ -160,6 +160,8 @@ def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
         options = {flag.argument or key: values[key].value for key, flag in passed.items()}
         # Checks the options before the model is loaded.
         verb(without_params(run, call), [], **options)
+        if declared.reads == 'files' and not call.words:
+            raise ConfigError(f'{name}: no files; name them after the command')
         one_text = values[declared.text].value if declared.text else None
         given = list(call.words) if declared.reads == 'files' else None if one_text is None else [one_text]
         lines = texts.standard_input() if given is None else None
@@ -187,7 +189,7 @@ def score_pairs(call: Call) -> None:
     """Prints log p of given texts, and how often the right one is the likeliest."""
     values, run = call.flags, open_run(call)
     # Checks the task and the options before the model is loaded.
-    verb_of(run.config, 'likelihoods')
+    verb_of(run.config, 'likelihoods', 'score-pairs')
     restore.changed(run.config, call.changes)
     lines, output = texts.standard_input(), texts.standard_output()
     trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
@@ -260,7 +262,7 @@ def figure(call: Call) -> None:
     run, values = open_run(call), call.flags
     if ',' in values.checkpoint:
         raise ConfigError(f'--checkpoint={values.checkpoint}: figure shows one checkpoint, no ensemble')
-    attention = verb_of(run.config, 'attention')
+    attention = verb_of(run.config, 'attention', 'figure')
     draw_focus = attention_figures().draw_focus
     trained, _ = restore.load_and_report(run, values.checkpoint)
     words = {name: values[name].value for name in ('word', 'target_word') if values[name].present}

@@ -27,13 +27,13 @@ def sums_of(config: Config) -> Callable:
     return bound_sums(task_of(config).sums, config)
 
 
-def verb_of(config: Config, name: str) -> Callable:
-    """The verb of a config's task with this name: `(trained, ...) -> ...`."""
-    verbs = task_of(config).verbs
+def verb_of(config: Config, name: str, command: str = '') -> Callable:
+    """The verb of a config's task with this name: `(trained, ...) -> ...`; `command` is what uses it."""
+    verbs, task = task_of(config).verbs, config.train.task
     if name not in verbs:
-        raise ConfigError(
-            f'{name}: train.task={config.train.task} does not support it; choose one of {", ".join(verbs)}'
-        )
+        own = importlib.import_module(TASKS[task].rpartition('.')[0]).COMMANDS
+        has = ', '.join([*own, 'evaluate', 'compare'])
+        raise ConfigError(f'{command or name}: a model of train.task={task} does not have it; it has {has}')
     return verbs[name]
 
 

@@ -27,7 +27,10 @@ def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
     """Reads an image, in grey or RGB, resized to `size`; transparent parts become white."""
     try:
         content = path.read_bytes()
-        with PIL.Image.open(io.BytesIO(content)) as opened:
+    except OSError as error:
+        raise ConfigError(f'{path}: {error.strerror}') from None
+    try:
+        with PIL.Image.open(io.BytesIO(content), formats=('PNG', 'JPEG')) as opened:
             image = PIL.ImageOps.exif_transpose(opened)
             if image.mode.startswith('I'):  # 16 bits of grey, which Pillow would cut off at 255
                 image = PIL.Image.fromarray((np.asarray(image) / 257).round().clip(0, 255).astype(np.uint8))
@@ -36,10 +39,8 @@ def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
                 white = PIL.Image.new('RGBA', image.size, 'white')
                 image = PIL.Image.alpha_composite(white, image)
             return _resize(image, size)
-    except FileNotFoundError:
-        raise ConfigError(f'{path}: no such file') from None
     except (OSError, SyntaxError, ValueError, EOFError, PIL.Image.DecompressionBombError):
-        raise ConfigError(f'{path}: damaged, or not an image') from None
+        raise ConfigError(f'{path}: damaged, or neither PNG nor JPEG') from None
 
 
 def _resize(image: PIL.Image.Image, size: Image) -> UInt8[np.ndarray, 'h w c']:

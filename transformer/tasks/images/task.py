@@ -74,7 +74,7 @@ def classify(
     """The likeliest classes of PNG or JPEG files, with probabilities; resizes images of another size."""
     del first  # errors name the file, not its number
     if best > trained.config.images.classes:
-        raise ConfigError(f'best={best} (--nbest): the model has {trained.config.images.classes} classes')
+        raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
     size = image_type(trained.config)
     return likeliest(trained, [images.read(epath.Path(path), size) for path in paths], best, on_done)
 
