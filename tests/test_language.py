@@ -303,11 +303,15 @@ def test_a_prompt_of_several_lines_and_texts_that_have_some(monkeypatch, capfdbi
     assert first[0] == '1' and second[0] == '2'
 
 
+def test_a_diagnosis_reads_the_learning_curve(capfd, trained):
+    assert run.main(['run.py', 'diagnose', f'--workdir={trained}']) == 0
+    assert 'findings on test: ' in capfd.readouterr().out
+
+
 @pytest.mark.parametrize(
     ('argv', 'parts'),
     [
         (['translate'], ['train.task=language', 'generate']),
-        (['diagnose'], ['train.task=language']),
         (['generate', '--prompt=a', '--nbest=3'], ['nbest=3']),
         (['figure', '--sentence=one two', '--word=three'], ['three', 'one two']),
         (['figure', '--sentence=one two', '--target_word=three'], ['--target_word=three']),

@@ -289,8 +289,8 @@ def losses_of(config: Config, steps: int = 20) -> list[float]:
 
 @pytest.mark.parametrize(
     ('kind', 'changes'),
-    [('transformer', {}), ('transformer', {'prng': 'rbg'}), ('decoder', CHOICES)],
-    ids=['transformer', 'rbg', 'choices'],
+    [('transformer', {'prng': 'rbg'}), ('decoder', CHOICES)],
+    ids=['rbg', 'choices'],
 )
 def test_losses_stay_the_same_over_20_steps(use_devices, kind, changes):
     found = []
