@@ -60,7 +60,7 @@ def write(
             report = reader.Report(drops)
             rows = reader.rows(data, reading, split, report)
             if split == 'train':
-                rows = _noting_scored(rows, scored, also_in_train)
+                rows = _note_scored(reading, rows, scored, also_in_train)
             splits[split] = _write_split(
                 data, reading, split, rows, report, identity, codec, folder, progress
             )
@@ -93,23 +93,30 @@ def _read_codec(folder: pathlib.Path) -> Codec | None:
 def _read_scored_splits(
     data: Data, reading: Reading, origins: dict[str, list[dict]]
 ) -> dict[str, set[tuple[str, ...]]]:
-    """Reads the distinct examples of every split but train."""
+    """Reads the distinct texts of every split but train."""
     examples = {}
     for split in [split for split in origins if split != 'train']:
         for origin in origins[split]:
             if not origin['lines']:
                 raise ConfigError(f'data.{split}: {origin["name"]} is empty')
         rows = reader.rows(data, reading, split, reader.Report())
-        examples[split] = {(*row.values.values(),) for row in rows}
+        examples[split] = {_texts(reading, row) for row in rows}
     return examples
 
 
-def _noting_scored(
-    rows: Iterator[Row], scored: Mapping[str, set[tuple[str, ...]]], also_in_train: Mapping[str, set]
+def _texts(reading: Reading, row: Row) -> tuple[str, ...]:
+    return tuple(row.values[field] for field in reading.texts())
+
+
+def _note_scored(
+    reading: Reading,
+    rows: Iterator[Row],
+    scored: Mapping[str, set[tuple[str, ...]]],
+    also_in_train: Mapping[str, set],
 ) -> Iterator[Row]:
-    """Yields the rows of the training text; adds to `also_in_train` those that other splits have too."""
+    """Yields the rows of the training text; adds the texts that other splits have too to `also_in_train`."""
     for row in rows:
-        example = (*row.values.values(),)
+        example = _texts(reading, row)
         for split, examples in scored.items():
             if example in examples:
                 also_in_train[split].add(example)
