@@ -20,6 +20,7 @@ from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
 from transformer.cli.main import run_program
 from transformer.config import ConfigError
+from transformer.runs import metrics_file
 
 
 def print_report(call: Call) -> None:
@@ -105,15 +106,11 @@ def _sensitivity_text(call: Call) -> str:
 
 def _curves(comparison: Comparison) -> dict[str, list[list[tuple[int, float]]]]:
     """The steps and dev losses of every row's runs, recorded during training."""
-    # An infinite loss was written as null.
-    read = lambda folder: [
-        (line['step'], line['dev_loss']) for line in runs.metrics(folder) if line.get('dev_loss') is not None
-    ]
     folders = {
         row.row.name: [*(run.folder for run in row.done), *(state.run.folder for state in row.missing)]
         for row in comparison.rows
     }
-    return {name: list(filter(None, map(read, each))) for name, each in folders.items()}
+    return {name: list(filter(None, map(metrics_file.dev_losses, own))) for name, own in folders.items()}
 
 
 FORMATS: dict[str, Callable[[Sequence[Column], Sequence[str]], str] | None] = {

@@ -102,6 +102,16 @@ def test_raw_texts_are_kept_as_they_came(data, tmp_path):
     }
 
 
+def test_scored_examples_in_the_training_text_are_counted(data, tmp_path, caplog):
+    """A pair that is there as a whole counts once; one whose sides are there in other pairs does not."""
+    english, german = [ENGLISH[0], ENGLISH[0], ENGLISH[1], 'New.'], [GERMAN[0], GERMAN[0], GERMAN[0], 'Neu.']
+    assert (ENGLISH[0], GERMAN[0]) in zip(*TRAIN, strict=True)
+    write(tmp_path / 'text', 'dev', (english, german))
+    with caplog.at_level(logging.WARNING):
+        prepare(data, tmp_path / 'cache')
+    assert 'data.dev: 1 of its 3 distinct examples' in caplog.text
+
+
 def test_lock_file_counts(data, tmp_path, caplog):
     dataset = prepare(data, tmp_path / 'cache')
     lock = json.loads((dataset.folder / 'data.lock.json').read_text())

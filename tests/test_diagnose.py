@@ -187,7 +187,9 @@ def test_a_planted_fault(healthy, fault):
 )
 def test_the_learning_curve(tmp_path, losses, epochs, parts):
     lines = [{'step': 50, 'loss': 9.0}, *({'step': 100 * i, 'dev_loss': x} for i, x in enumerate(losses, 1))]
-    (tmp_path / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
+    # A kill can cut the last line.
+    text = ''.join(json.dumps(line) + '\n' for line in lines) + '{"step": 999, "dev_'
+    (tmp_path / 'metrics.jsonl').write_text(text)
     (tmp_path / 'result.json').write_text(json.dumps({'epochs': epochs}))
     run = Run(epath.Path(tmp_path), configs.resolve(configs.config_dict()))
     found = [' '.join(finding) for finding in learning_curve.findings(run)]

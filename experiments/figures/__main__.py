@@ -21,7 +21,6 @@ from etils import epath
 from matplotlib.figure import Figure
 
 from experiments.figures import plots
-from experiments.sweeps import runs
 from transformer import config as configs
 from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
@@ -31,7 +30,7 @@ from transformer.config.files import read_config_file
 from transformer.inference import attention as attentions
 from transformer.inference import attention_figures
 from transformer.nn import positions
-from transformer.runs import restore
+from transformer.runs import metrics_file, restore
 from transformer.runs.workdir import Run
 from transformer.tasks import verb_of
 
@@ -97,7 +96,7 @@ def draw_schedule(call: Call) -> None:
 
 def draw_curves(call: Call) -> None:
     """Draws the learning curves of work directories."""
-    metrics = {path: list(runs.metrics(pathlib.Path(path))) for path in _paths(call)}
+    metrics = {path: list(metrics_file.read(pathlib.Path(path))) for path in _paths(call)}
     for path, lines in metrics.items():
         if not lines:
             raise ConfigError(f'{path}: has no line in metrics.jsonl')

@@ -12,13 +12,14 @@ import signal
 import statistics
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer import files, locks
 from transformer.config import ConfigError
+from transformer.runs import metrics_file
 
 SWEEP = 'sweep.json'
 STATES = ('done', 'running', 'queued', 'failed', 'stopped', 'missing')
@@ -232,26 +233,12 @@ def seconds_left(states: Sequence[State]) -> list[float | None]:
 def _progress(run: Run) -> tuple[int, float | None]:
     """The last reported step (0 if none), and the seconds of a step at that time."""
     step, seconds = 0, None
-    for line in metrics(run.folder):
+    for line in metrics_file.read(run.folder):
         step = line['step']
         if line.get('tokens_per_second'):
             # This counts padding as tokens, so it is too long: by a tenth for packed rows, more for bucketed.
             seconds = run.batch_tokens / line['tokens_per_second']
     return step, seconds
-
-
-def metrics(folder: pathlib.Path) -> Iterator[dict[str, float]]:
-    """Yields the lines of metrics.jsonl, without a last line that is still being written."""
-    try:
-        lines = (folder / 'metrics.jsonl').read_bytes().split(b'\n')[:-1]
-    except FileNotFoundError:
-        return
-    for number, line in enumerate(lines, 1):
-        try:
-            content = json.loads(line)
-            yield {'step': int(content['step'])} | content
-        except (ValueError, TypeError, KeyError):
-            raise ConfigError(f'{folder / "metrics.jsonl"}: line {number} is damaged') from None
 
 
 def _queued(jobs: Mapping[str, str]) -> set[str]:

@@ -1,8 +1,8 @@
-"""Findings from a training's learning curve: it was too short, it overfits, or how often it read its data."""
+"""Finds in a learning curve whether a training was too short, overfitted, or read its data very often."""
 
-import json
 from collections.abc import Iterator
 
+from transformer.runs import metrics_file
 from transformer.runs.workdir import Run
 from transformer.tasks.contract import Finding
 
@@ -13,9 +13,7 @@ MANY_EPOCHS = 40  # twice those of the paper's base model, which reads WMT's 4.5
 
 def findings(run: Run) -> Iterator[Finding]:
     """Yields what metrics.jsonl and result.json of a work directory say about the length of the training."""
-    file = run.folder / 'metrics.jsonl'
-    lines = map(json.loads, file.read_text().splitlines() if file.exists() else ())
-    losses = [(line['step'], line['dev_loss']) for line in lines if line.get('dev_loss') is not None]
+    losses = metrics_file.dev_losses(run.folder)
     if len(losses) > 1:
         (before, loss_before), (last, loss) = losses[-2:]
         best, lowest = min(losses, key=lambda point: point[1])

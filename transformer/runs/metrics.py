@@ -12,6 +12,7 @@ from transformer import files, parallel
 from transformer.config import Config, ConfigError
 from transformer.data import manifest
 from transformer.nn import cost, models
+from transformer.runs import metrics_file
 from transformer.runs.progress import make_bar, print_line
 
 # tensorboardX imports PyTorch if that is installed, which takes a second; so the first write imports it.
@@ -147,8 +148,7 @@ def speed(workdir: epath.Path) -> float | None:
 
     A median, because other work on the machine slows parts of a training.
     """
-    lines = (workdir / 'metrics.jsonl').read_text().splitlines()
-    speeds = (numbers.get('tokens_per_second') for numbers in map(json.loads, lines))
+    speeds = (numbers.get('tokens_per_second') for numbers in metrics_file.read(workdir))
     known = [speed for speed in speeds if speed is not None]
     return round(statistics.median(known), 1) if known else None
 

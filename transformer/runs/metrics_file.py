@@ -1,0 +1,27 @@
+"""Reads metrics.jsonl, also while a training writes it; knows no jax, so that a sweep's status is quick."""
+
+import json
+from collections.abc import Iterator
+
+from transformer.config import ConfigError
+from transformer.files import Path
+
+
+def read(folder: Path) -> Iterator[dict[str, float]]:
+    """Yields the lines of metrics.jsonl, without a last line that is still being written."""
+    file = folder / 'metrics.jsonl'
+    try:
+        lines = file.read_bytes().split(b'\n')[:-1]
+    except FileNotFoundError:
+        return
+    for number, line in enumerate(lines, 1):
+        try:
+            content = json.loads(line)
+            yield {'step': int(content['step'])} | content
+        except (ValueError, TypeError, KeyError):
+            raise ConfigError(f'{file}: line {number} is damaged') from None
+
+
+def dev_losses(folder: Path) -> list[tuple[int, float]]:
+    """The steps and dev losses of a training; an infinite loss, written as null, is left out."""
+    return [(line['step'], line['dev_loss']) for line in read(folder) if line.get('dev_loss') is not None]
