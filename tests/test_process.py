@@ -111,6 +111,21 @@ def test_start_turns_on_the_compilation_cache(tmp_path, monkeypatch):
         compilation_cache.reset_cache()
 
 
+@pytest.mark.parametrize(('gpu', 'platforms'), [(True, None), (True, 'cpu'), (False, None)])
+def test_a_gpu_that_jax_does_not_use_is_a_warning(tmp_path, monkeypatch, caplog, gpu, platforms):
+    file = tmp_path / 'nvidia0'
+    if gpu:
+        file.write_text('')
+    monkeypatch.setattr(process, 'NVIDIA', str(file))
+    before = jax.config.jax_platforms
+    try:
+        jax.config.update('jax_platforms', platforms)
+        process.start(str(tmp_path / 'run'), distributed=False)
+    finally:
+        jax.config.update('jax_platforms', before)
+    assert (str(file) in caplog.text) == (gpu and platforms is None)
+
+
 @pytest.mark.parametrize('precision', ['high', 'highest'])
 def test_precision(precision):
     config = configs.resolve(configs.config_dict({'train.matmul_precision': precision}))
