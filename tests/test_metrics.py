@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import time
 
 import pytest
 from etils import epath
@@ -11,7 +12,7 @@ from transformer import config as configs
 from transformer import files
 from transformer.config import ConfigError
 from transformer.nn import cost, models
-from transformer.runs import metrics
+from transformer.runs import metrics, progress
 
 
 def test_json_is_strict(tmp_path):
@@ -22,22 +23,47 @@ def test_json_is_strict(tmp_path):
     assert 'ä' in text
 
 
-def show(stages):
+def show(stages, wait=lambda: None):
     with stages:
         stages('tokenizer', 0, 99_999)
         stages('tokenizer', 99_999, 99_999)
         stages('train', 0, 100_000)
         stages('train', 60_000, 100_000)
+        wait()
 
 
-def test_a_line_for_a_long_stage_without_a_terminal(capsys):
-    show(metrics.Stages())
-    assert capsys.readouterr() == ('', 'preparing train: 100000 examples\n')
+@pytest.fixture
+def impatient(monkeypatch):
+    """Reports work at once, and again and again."""
+    monkeypatch.setattr(progress, 'PATIENCE', 0.05)
+    monkeypatch.setattr(progress, 'EVERY', 0.05)
+
+
+def wait_for(capsys, text):
+    """Waits for a line on standard error that contains a text, and returns it."""
+    shown, end = '', time.monotonic() + 60
+    while text not in shown:
+        assert time.monotonic() < end, shown
+        shown += capsys.readouterr().err
+    return next(line for line in shown.splitlines() if text in line)
+
+
+def test_lines_about_a_stage_that_lasts_without_a_terminal(capsys, impatient):
+    expect = lambda: wait_for(capsys, 'preparing train: 60,000 of 100,000')
+    show(progress.Stages('preparing'), expect)
+    capsys.readouterr()
+    time.sleep(0.2)
+    assert capsys.readouterr() == ('', '')
+
+
+def test_no_lines_about_short_stages(capsys):
+    show(progress.Stages('preparing'))
+    assert capsys.readouterr() == ('', '')
 
 
 def test_bars_on_a_terminal(capsys, monkeypatch):
     monkeypatch.setenv('FORCE_COLOR', '1')
-    show(metrics.Stages())
+    show(progress.Stages('preparing'))
     shown = capsys.readouterr().err
     assert 'preparing tokenizer' in shown
     assert '99999/99999' in shown
@@ -45,13 +71,43 @@ def test_bars_on_a_terminal(capsys, monkeypatch):
 
 
 @pytest.mark.parametrize('terminal', [True, False])
-def test_nothing_is_shown_where_nothing_is_made(capsys, monkeypatch, terminal):
+def test_nothing_is_shown_where_nothing_is_made(capsys, monkeypatch, terminal, impatient):
     if terminal:
         monkeypatch.setenv('FORCE_COLOR', '1')
-    with metrics.Stages():
-        pass
-    show(metrics.Stages(quiet=True))
+    with progress.Stages('preparing'):
+        time.sleep(0.1)
+    show(progress.Stages('preparing', quiet=True), lambda: time.sleep(0.1))
     assert capsys.readouterr() == ('', '')
+
+
+def test_an_error_ends_the_lines(capsys, impatient, tmp_path):
+    shown = metrics.Metrics(epath.Path(tmp_path), 0, 1)
+    with pytest.raises(ArithmeticError), shown, shown.doing('compiling'):
+        wait_for(capsys, 'compiling')
+        raise ArithmeticError
+    capsys.readouterr()
+    time.sleep(0.2)
+    assert capsys.readouterr() == ('', '')
+
+
+def test_what_a_training_does_between_updates_is_a_line_if_it_lasts(capsys, impatient, tmp_path):
+    with metrics.Metrics(epath.Path(tmp_path), 0, 10) as shown:
+        with shown.doing('compiling shape 2 of 3'):
+            assert re.fullmatch(r'compiling shape 2 of 3 \(\d+ s\)', wait_for(capsys, 'compiling'))
+        capsys.readouterr()
+        time.sleep(0.2)
+        assert capsys.readouterr() == ('', '')
+
+
+def test_what_a_training_does_between_updates_stands_in_the_bar(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv('FORCE_COLOR', '1')
+    with metrics.Metrics(epath.Path(tmp_path), 0, 10) as shown:
+        shown.write(1, NUMBERS)
+        with shown.doing('compiling shape 2 of 3'):
+            wait_for(capsys, 'compiling shape 2 of 3')
+        capsys.readouterr()
+        shown.advance(2)
+        wait_for(capsys, 'loss 4.123')
 
 
 NUMBERS = {

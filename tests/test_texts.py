@@ -7,12 +7,14 @@ import re
 import select
 import sys
 import threading
+import time
 
 import pytest
 
 from transformer.cli import lines as texts
 from transformer.config import ConfigError
 from transformer.inference import batch_shapes
+from transformer.runs import progress
 from transformer.tasks.contract import Hypothesis
 
 ODD = [
@@ -153,16 +155,51 @@ def test_lines_that_come_one_by_one_have_the_same_few_shapes():
         assert rows * width <= batch_shapes.BATCH_POSITIONS or rows == 1
 
 
-def test_time_that_input_is_waited_for_is_no_progress(monkeypatch, capfd):
-    now = [0.0]
-    monkeypatch.setattr(texts.time, 'monotonic', lambda: now[0])
+@pytest.fixture
+def said(monkeypatch):
+    """The lines of progress, which are due all the time, and an event that tells of a new one."""
+    lines, new = [], threading.Event()
+
+    def say(bar, line):
+        del bar
+        lines.append(line)
+        new.set()
+
+    monkeypatch.setattr(texts, 'print_line', say)
+    monkeypatch.setattr(progress, 'PATIENCE', 0.01)
+    monkeypatch.setattr(progress, 'EVERY', 0.01)
+    return lines, new
+
+
+def test_lines_of_progress_while_a_model_computes_and_not_while_input_is_waited_for(said):
+    lines, new = said
+    counts = lambda line: [int(number) for number in re.findall(r'\d+', line)]
 
     def slow():
-        for _ in range(3):
-            now[0] += texts.EVERY + 1
-            yield ['a']
+        for chunk in (['a'] * 3, ['b'] * 2):
+            new.clear()
+            time.sleep(0.1)
+            assert not new.is_set()
+            yield chunk
 
-    texts.write(Shouts(), slow(), io.BytesIO(), progress=texts.Progress())
+    def answer(chunk, first=0, on_done=None):
+        on_done(1)
+        new.clear()
+        assert new.wait(60) and counts(lines[-1]) == [first + 1, 5]
+        return Shouts()(chunk)
+
+    texts.write(answer, slow(), io.BytesIO(), progress=texts.Progress(5))
+
+
+def test_no_progress_of_a_quick_answer_or_of_typed_lines(capfd, monkeypatch):
+    texts.write(Shouts(), [['a'] * 3], io.BytesIO(), progress=texts.Progress(3))
+    monkeypatch.setattr(progress, 'PATIENCE', 0.01)
+
+    def slow(chunk, first=0, on_done=None):
+        time.sleep(0.1)
+        return Shouts()(chunk)
+
+    texts.write(slow, [['a'] * 3], io.BytesIO(), progress=texts.Progress(quiet=True))
     assert capfd.readouterr().err == ''
 
 
@@ -218,24 +255,11 @@ def test_a_terminal_is_prompted(monkeypatch, terminal, both):
         assert sys.stderr.getvalue() == ''
 
 
-def test_progress_is_a_bar_on_a_terminal_and_a_line_now_and_then_elsewhere(monkeypatch, capfd, terminal):
-    chunks = [['a'] * 3, ['b'] * 2]
-    texts.write(Shouts(), chunks, io.BytesIO(), progress=texts.Progress(5))
-    assert capfd.readouterr().err == ''
-    monkeypatch.setattr(texts, 'EVERY', 0.0)
-    monkeypatch.setattr(texts, 'PATIENCE', 0.0)
-    texts.write(Shouts(), chunks, io.BytesIO(), progress=texts.Progress(5))
-    numbers = lambda line: re.findall(r'\d+', line)
-    shown = capfd.readouterr().err.splitlines()
-    assert [numbers(shown[0]), numbers(shown[-1])] == [['3', '5'], ['5', '5']]
-    texts.write(Shouts(), chunks, io.BytesIO(), progress=texts.Progress())
-    assert numbers(capfd.readouterr().err.splitlines()[-1]) == ['5']
-    texts.write(Shouts(), chunks, io.BytesIO(), progress=texts.Progress(quiet=True))
-    assert capfd.readouterr().err == ''
+def test_progress_is_a_bar_on_a_terminal(monkeypatch, terminal):
     screen, _, stderr = terminal
     monkeypatch.setattr(sys, 'stderr', stderr)
-    with texts.Progress(5) as progress:
-        progress.add(3)
-        with progress.paused(4):
-            pass
-    assert_shown(screen, b'3/5')
+    monkeypatch.setattr(progress, 'PATIENCE', 0.01)
+    with texts.Progress(5) as bar:
+        bar.resume()
+        bar.add(3)
+        assert_shown(screen, b'3/5')

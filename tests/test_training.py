@@ -86,6 +86,7 @@ class NoBatches:
     """For a training whose batches the test gives itself."""
 
     microbatches = steps_per_epoch = 8
+    shapes = 1
 
     def rows(self, step: int) -> int:
         raise NotImplementedError
@@ -479,6 +480,7 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
     assert [line['seconds'] for line in lines] == [20, 40, 1060, 1080]
     speeds = [line['tokens_per_second'] for line in lines]
     assert speeds == [(counts[k] + counts[k + 1]) / 20 for k in (0, 2, 4, 6)]
+    assert [line['epoch'] for line in lines] == [0.25, 0.5, 0.75, 1.0]
     # With what the last evaluation took, also in the checkpoint.
     assert done == Progress(step=8, tokens=sum(counts), seconds=2080.0, best=1.0, stale=1)
     assert (

@@ -18,7 +18,7 @@ from transformer.config import Config, Data
 from transformer.data.batches import TextBatches, fill
 from transformer.data.dataset import Dataset, Split
 from transformer.data.prefetch import prefetch
-from transformer.runs.metrics import Stages
+from transformer.runs.progress import Stages
 from transformer.tasks.translation import task as translation
 
 PAIRS = 4_500_000  # in WMT 2014 English-German
@@ -76,7 +76,7 @@ def peak_memory() -> float:
 def prepare(data: Data, cache: pathlib.Path) -> Dataset:
     """Prepares a corpus, and prints the time or speed of each stage."""
     began, ended = {}, {}
-    with Stages() as stages:
+    with Stages('preparing') as stages:
 
         def progress(stage: str, done: int, total: int) -> None:
             ended[stage] = time.perf_counter()

@@ -9,14 +9,15 @@ from transformer.config import Config, ConfigError
 from transformer.data import manifest
 from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
-from transformer.runs import metrics, process, restore, workdir
+from transformer.runs import process, restore, workdir
+from transformer.runs.progress import Stages
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 
 
 def of_config(config: Config, *, download: bool = False, given: Codec | None = None) -> Dataset:
     """Prepares the data of a config, unless it is cached; the first process shows the progress."""
-    with metrics.Stages(quiet=not parallel.is_primary()) as stages:
+    with Stages('preparing', quiet=not parallel.is_primary()) as stages:
         cache = process.cache_folder() / 'corpora'
         return task_of(config).prepare(config, cache, stages, download=download, given=given)
 

@@ -10,6 +10,7 @@ from transformer.data import text_input
 from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import process, restore, workdir
+from transformer.runs.progress import Stages
 from transformer.runs.restore import Origin, Trained
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
@@ -77,7 +78,8 @@ def score_split(
     trained: Trained, origin: Origin, dataset: Dataset, split: str
 ) -> tuple[dict[str, object], list[str]]:
     """Evaluates a split; returns its entry of result.json, and the model's output lines."""
-    with process.precision(trained.config):
-        scored = task_of(trained.config).evaluate(trained, dataset, split)
+    stages = Stages(f'scoring {split}:', quiet=not parallel.is_primary())
+    with process.precision(trained.config), stages:
+        scored = task_of(trained.config).evaluate(trained, dataset, split, stages)
     made_by = {'checkpoint': origin.name, 'steps': origin.steps, 'tokens': origin.tokens}
     return made_by | scored.how | scored.scores, scored.lines

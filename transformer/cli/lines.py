@@ -7,20 +7,17 @@ import os
 import stat
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
 from transformer import files
 from transformer.config import ConfigError
-from transformer.runs.progress import make_bar, print_line
+from transformer.runs.progress import Heartbeat, make_bar, print_line
 
 # The most lines that a model gets at once.
 CHUNK = 10_000
 # Seconds to wait for more lines after one has arrived.
 PAUSE = 0.05
-# Seconds until progress is shown, and between two lines of it if no bar can be drawn.
-PATIENCE, EVERY = 2.0, 30.0
 _BLOCK = 1 << 16
 _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 
@@ -146,38 +143,38 @@ class Progress:
         self._bar = make_bar('line', quiet=quiet, transient=True)
         self._task = self._bar.add_task('', total=total)
         self._total, self._done = total, 0.0
-        self._shown = self._paused_at = time.monotonic()
+        self._heartbeat = Heartbeat(self._show)
 
     def resume(self) -> None:
-        """Ends a wait for input, whose time does not count."""
-        self._shown += time.monotonic() - self._paused_at
+        """Begins to compute, after a wait for input."""
+        self._heartbeat.start()
 
     def add(self, lines: float) -> None:
         """Counts lines that are done; a line with several texts may count in fractions."""
-        self._show(self._done + lines)
+        self._done += lines
+        self._bar.update(self._task, completed=self._done)
 
-    def _show(self, done: float) -> None:
-        self._done, now = done, time.monotonic()
-        self._bar.update(self._task, completed=done)
-        if not self._bar.disable and now - self._shown >= PATIENCE:
-            self._bar.start()
-        elif self._bar.disable and now - self._shown >= EVERY:
-            self._shown = now
+    def _show(self, seconds: float) -> None:
+        del seconds
+        self._bar.start()
+        if self._bar.disable:
             of_total = '' if self._total is None else f' of {self._total:,}'
-            print_line(self._bar, f'{round(done):,}{of_total} lines done')
+            print_line(self._bar, f'{round(self._done):,}{of_total} lines done')
 
     @contextlib.contextmanager
     def paused(self, done: int) -> Iterator[None]:
         """Removes the bar while output goes to the same terminal; afterwards, `done` lines are done."""
+        self._heartbeat.stop()
         self._bar.stop()
         yield
-        self._show(done)
-        self._paused_at = time.monotonic()
+        self._done = done
+        self._bar.update(self._task, completed=done)
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
+        self._heartbeat.stop()
         self._bar.stop()
 
 

@@ -21,6 +21,7 @@ class Batches(Protocol):
 
     microbatches: int
     steps_per_epoch: int
+    shapes: int  # the most shapes that its batches have
 
     def rows(self, step: int) -> int:
         """The number of rows in a step's batch, including empty rows."""
@@ -42,6 +43,7 @@ class Ordered:
     def __init__(self, groups: list[tuple[int, int]], microbatches: int, seed: int, train: bool):
         self.microbatches = microbatches
         self.steps_per_epoch: int = sum(-(-rows // per_batch) for rows, per_batch in groups)
+        self.shapes = len(groups)
         self._groups, self._seed, self._train = groups, seed, train
         self._orders: dict[int, tuple[np.ndarray, list[np.ndarray]]] = {}
 

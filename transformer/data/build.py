@@ -28,7 +28,25 @@ _CHUNK, _FILES, _DENSE = 20_000, 16, 500
 _REPORTED = 10_000  # rows between two reports of the tokenizer's progress
 _TRAINED_ON = 4_000_000  # the most sentences that the tokenizer learns from
 
+# Gets a stage, the units done and their total; a total of 0 means an unknown one.
 Progress = Callable[[str, int, int], None]
+
+
+def no_progress(stage: str, done: int, total: int) -> None:
+    """Shows nothing."""
+
+
+def counting(progress: Progress, stage: str, total: int) -> Callable[[float], None]:
+    """Begins a stage; returns a function that adds units, or fractions of them, to those done."""
+    done = 0.0
+
+    def add(units: float) -> None:
+        nonlocal done
+        done += units
+        progress(stage, round(done), total)
+
+    add(0)
+    return add
 
 
 def write(

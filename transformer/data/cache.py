@@ -39,7 +39,7 @@ def prepare(
     data: Data,
     reading: Reading,
     cache: str | os.PathLike,
-    progress: Progress = lambda stage, done, total: None,
+    progress: Progress = build.no_progress,
     *,
     download: bool = False,
     given: Codec | None = None,

@@ -1,9 +1,10 @@
 """Reports progress: the header of a training, metrics.jsonl, TensorBoard, and progress bars."""
 
+import contextlib
 import json
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from etils import epath, epy
 from rich.progress import TextColumn
@@ -13,16 +14,14 @@ from transformer.config import Config, ConfigError
 from transformer.data import manifest
 from transformer.nn import cost, models
 from transformer.runs import metrics_file
-from transformer.runs.progress import make_bar, print_line
+from transformer.runs.progress import Heartbeat, make_bar, print_line
 
 # tensorboardX imports PyTorch if that is installed, which takes a second; so the first write imports it.
 with epy.lazy_imports():
     import tensorboardX
 
-# Without a terminal, a stage of at least this many units prints a line.
-LONG = 100_000
 # The numbers that a narrow terminal shows first, and their labels.
-SHOWN = {'loss': 'loss', 'dev_loss': 'dev_loss', 'dev_bleu': 'dev_bleu', 'tokens_per_second': 'tok/s'}
+SHOWN = {'loss': 'loss', 'dev_loss': 'dev_loss', 'dev_bleu': 'dev_bleu', 'tokens_per_second': 'tok/s', 'epoch': 'epoch'}
 # The minimum widths of the bar and of the remaining time.
 _BAR, _TIME = 10, 9
 
@@ -46,33 +45,6 @@ def header(config: Config, workdir: epath.Path, lock: manifest.Manifest, steps_p
 def _corpus(config: Config) -> str:
     data = config.data
     return {'text': f'{data.train} in {data.dir}', 'tfds': data.name}.get(data.source, data.source)
-
-
-class Stages:
-    """Shows the progress of a data preparation, as `data.cache.prepare` reports it.
-
-    A terminal gets a bar for each stage; elsewhere a long stage prints a line when it begins. If the data is
-    already prepared, nothing is shown.
-    """
-
-    def __init__(self, *, quiet: bool = False):
-        self._bars = make_bar('preparing {task.description}', quiet=quiet)
-        self._tasks = {}
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self._bars.stop()
-
-    def __call__(self, stage: str, done: int, total: int) -> None:
-        """Shows that a stage has processed `done` of `total` units."""
-        if stage not in self._tasks:
-            self._bars.start()
-            self._tasks[stage] = self._bars.add_task(stage, total=total)
-            if self._bars.disable and total >= LONG:
-                print_line(self._bars, f'preparing {stage}: {total} examples')
-        self._bars.update(self._tasks[stage], completed=done)
 
 
 class Metrics:
@@ -104,6 +76,9 @@ class Metrics:
         self._task = self._bar.add_task('train', total=steps, completed=step, numbers='')
         self._steps = steps
         self._latest: dict[str, float] = {}
+        self._shown, self._doing = '', ''
+        say = lambda seconds: print_line(self._bar, f'{self._doing} ({seconds:.0f} s)')
+        self._heartbeat = Heartbeat(say)
         for line in header:
             print_line(self._bar, line)
 
@@ -112,6 +87,7 @@ class Metrics:
         return self
 
     def __exit__(self, *_):
+        self._heartbeat.stop()
         self._bar.stop()
         if self._board:
             self._board.close()
@@ -119,6 +95,17 @@ class Metrics:
     def advance(self, step: int) -> None:
         """Moves the bar to a step."""
         self._bar.update(self._task, completed=step)
+
+    @contextlib.contextmanager
+    def doing(self, what: str) -> Iterator[None]:
+        """Shows what the training does between updates: in the bar, or in lines if it lasts."""
+        self._doing = what
+        if self._bar.disable:
+            self._heartbeat.start()
+        self._bar.update(self._task, numbers=what)
+        yield
+        self._heartbeat.stop()
+        self._bar.update(self._task, numbers=self._shown)
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
         """Writes the numbers of a step; NaN and infinity, which JSON lacks, become null."""
@@ -136,8 +123,8 @@ class Metrics:
         # The scores on dev stay visible until the next evaluation.
         self._latest |= numbers
         fixed = len('step') + 2 * len(str(self._steps)) + 1 + _BAR + _TIME + len('    ')
-        shown = fitting(self._latest, self._bar.console.width - fixed)
-        self._bar.update(self._task, completed=step, numbers=shown)
+        self._shown = fitting(self._latest, self._bar.console.width - fixed)
+        self._bar.update(self._task, completed=step, numbers=self._shown)
         if self._bar.disable:
             text = '  '.join(f'{name} {_short(value)}' for name, value in numbers.items())
             print_line(self._bar, f'step {step}/{self._steps}  {text}')

@@ -1,4 +1,8 @@
-"""Progress bars on standard error, drawn only on a terminal."""
+"""Progress on standard error: bars on a terminal; elsewhere lines about work that lasts."""
+
+import threading
+import time
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.progress import (
@@ -10,6 +14,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Column
+
+# Seconds until work is reported, and between two reports of it.
+PATIENCE, EVERY = 2.0, 30.0
 
 
 def make_bar(label: str, *columns: ProgressColumn, quiet: bool = False, **options) -> Progress:
@@ -35,3 +42,74 @@ def make_bar(label: str, *columns: ProgressColumn, quiet: bool = False, **option
 def print_line(bar: Progress, line: str) -> None:
     """Prints a line to the console of a bar."""
     bar.console.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+class Heartbeat:
+    """Calls a function while work lasts: after `PATIENCE` seconds, then every `EVERY` seconds.
+
+    A thread calls it, because the work itself may be silent for minutes, as a compiler is.
+
+    Args:
+      beat: gets the seconds since the work began.
+    """
+
+    def __init__(self, beat: Callable[[float], object]):
+        self._beat, self._lock, self._ended = beat, threading.Lock(), threading.Event()
+
+    def start(self) -> None:
+        """Begins to count; work that has begun before ends."""
+        self.stop()
+        self._ended = threading.Event()
+        threading.Thread(target=self._run, args=(self._ended, time.monotonic()), daemon=True).start()
+
+    def stop(self) -> None:
+        """Ends the work: the function is not called again."""
+        with self._lock:
+            self._ended.set()
+
+    def _run(self, ended: threading.Event, began: float) -> None:
+        pause = PATIENCE
+        while not ended.wait(pause):
+            with self._lock:
+                if not ended.is_set():
+                    self._beat(time.monotonic() - began)
+            pause = EVERY
+
+
+class Stages:
+    """Shows the stages of some work: a bar for each on a terminal; elsewhere lines about a stage that lasts.
+
+    If no stage is reported, nothing is shown.
+
+    Args:
+      doing: what is done to the stages, such as "preparing".
+      quiet: whether to show nothing.
+    """
+
+    def __init__(self, doing: str, *, quiet: bool = False):
+        self._doing, self._quiet = doing, quiet
+        self._bars = make_bar(f'{doing} {{task.description}}', quiet=quiet)
+        self._tasks, self._line = {}, ''
+        self._heartbeat = Heartbeat(self._print_line)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self._heartbeat.stop()
+        self._bars.stop()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Shows that a stage has processed `done` of `total` units; a total of 0 means an unknown one."""
+        self._line = f'{self._doing} {stage}' + (f': {done:,} of {total:,}' if total else '')
+        if stage not in self._tasks:
+            self._bars.start()
+            self._tasks[stage] = self._bars.add_task(stage, total=None)
+            if self._bars.disable:
+                self._heartbeat.start()
+        self._bars.update(self._tasks[stage], completed=done, total=total or None)
+        if done >= total > 0:
+            self._heartbeat.stop()
+
+    def _print_line(self, seconds: float) -> None:
+        print_line(self._bars, f'{self._line} ({seconds:.0f} s)')

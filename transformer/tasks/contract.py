@@ -125,7 +125,7 @@ class Task(NamedTuple):
         that share a program. The sums are `loss`, `weight` (which divides all the others) and any further
         totals. A loss may couple only rows of one microbatch; a loss that couples no rows can join the
         microbatches by `losses.all_rows`. A key means training (dropout, label smoothing).
-      evaluate: `(trained, dataset, split) -> Scored`.
+      evaluate: `(trained, dataset, split, progress) -> Scored`; reports stages to `progress` like `prepare`.
       measures: the scores of an evaluation; `train.best_by` names the one that chooses the best checkpoint.
       watch: `(trained, dataset) -> numbers`: scores on dev during a training, beside the means of `sums`.
       show: `(trained, dataset) -> Shown` after a training.

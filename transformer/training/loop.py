@@ -18,6 +18,7 @@ from transformer.data.prefetch import prefetch
 from transformer.nn import models
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.metrics import Metrics, OnMetrics
+from transformer.tokens import Batch
 from transformer.training import losses, optim
 from transformer.training.step import Sums, TrainState, initial_state, started_state, train_step
 
@@ -100,6 +101,7 @@ def train(
     if 0 < done.step < end:
         header = [*header, f'resuming from step {done.step} of {end}']
     with Metrics(workdir, done.step, end, on_metrics, header) as metrics:
+        update = _compiling_aloud(update, batches.shapes, metrics)
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)
         for batch in prefetch(batches, done.step, end, put, process=parallel.process()):
@@ -115,9 +117,10 @@ def train(
             scores = {}
             reporting = saving or due or step % config.train.log_every == 0
             if reporting:
-                numbers = window.close()
-                for function in (f for interval in due for f in dev.functions[interval]):
-                    scores |= function(state.evaluated())
+                numbers = {'epoch': round(step / batches.steps_per_epoch, 3), **window.close()}
+                with metrics.doing('scoring dev'):
+                    for function in (f for interval in due for f in dev.functions[interval]):
+                        scores |= function(state.evaluated())
                 metrics.write(step, numbers | scores)
             cost, over = dev.cost(scores), last
             if step % dev.cost_every == 0:
@@ -139,6 +142,21 @@ def train(
         checkpoints.wait()
         # The last step is always saved.
         return state, saved
+
+
+def _compiling_aloud(update: Callable, shapes: int, metrics: Metrics) -> Callable:
+    """Shows that an update compiles, which happens once for each shape of a batch."""
+    seen = set()
+
+    def call(state: TrainState, batch: Batch) -> tuple[TrainState, losses.Sums]:
+        shape = tuple(x.shape for x in jax.tree.leaves(batch))
+        if shape in seen:
+            return update(state, batch)
+        seen.add(shape)
+        with metrics.doing(f'compiling shape {len(seen)} of {shapes}'):
+            return update(state, batch)
+
+    return call
 
 
 def _restore(

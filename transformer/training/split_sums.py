@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from transformer import parallel
 from transformer.data.batches import Batches
+from transformer.data.build import Progress, counting, no_progress
 from transformer.data.prefetch import prefetch
 from transformer.nn.ensemble import Params
 from transformer.tokens import Batch
@@ -26,16 +27,18 @@ def _mapped_step(sums: Sums):
     return parallel.map_sums(functools.partial(evaluation_step, sums))
 
 
-def total(sums: Sums, params: Params, batches: Batches) -> dict[str, float]:
+def total(sums: Sums, params: Params, batches: Batches, progress: Progress = no_progress) -> dict[str, float]:
     """A task's sums over all batches of a split."""
+    add = counting(progress, 'loss', batches.steps_per_epoch)
     put = functools.partial(parallel.to_devices, microbatches=batches.microbatches)
     step, total = _mapped_step(sums), None
     for batch in prefetch(batches, 0, batches.steps_per_epoch, put, process=parallel.process()):
         new = step(params, batch)
         total = new if total is None else jax.tree.map(jnp.add, total, new)
+        add(1)
     return {name: float(value) for name, value in total.items()}
 
 
-def means(sums: Sums, params: Params, batches: Batches) -> dict[str, float]:
+def means(sums: Sums, params: Params, batches: Batches, progress: Progress = no_progress) -> dict[str, float]:
     """Every sum per unit of weight, as in `losses.means`."""
-    return losses.means(total(sums, params, batches))
+    return losses.means(total(sums, params, batches, progress))

@@ -9,6 +9,7 @@ from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Config, ConfigError
 from transformer.data import cache as data_cache
+from transformer.data.build import Progress, counting, no_progress
 from transformer.data.dataset import Dataset
 from transformer.data.dense_batches import DenseBatches
 from transformer.data.fields import Image, Label, Reading
@@ -28,7 +29,7 @@ def image_type(config: Config) -> Image:
     return Image(config.images.size, config.images.size, config.images.channels)
 
 
-def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress, **how) -> Dataset:
+def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
     """Reads the images and classes of every split, and checks the number of classes."""
     reading = Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_pairs'))
     dataset = data_cache.prepare(config.data, reading, cache, progress, **how)
@@ -55,12 +56,14 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     return losses.cross_entropy_sums(logits, batch['label'], batch['weight'], eps_ls)
 
 
-def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Loss and accuracy; the output lines are each image's likeliest class."""
     config = trained.config
-    scores = split_sums.means(bound_sums(sums, config), trained.params, batches(config, dataset, split))
+    rows = batches(config, dataset, split)
+    scores = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
     values = dataset.splits[split].fields['image'].values
-    return Scored(scores, {}, [answers[0].text for answers in likeliest(trained, values)])
+    answers = likeliest(trained, values, on_done=counting(progress, 'classes', len(values)))
+    return Scored(scores, {}, [best.text for best, *_ in answers])
 
 
 def classify(

@@ -14,6 +14,7 @@ from transformer.config import Config, ConfigError, Data
 from transformer.data import cache as corpus_cache
 from transformer.data import text_input
 from transformer.data.batches import Batches, Running, TextBatches, Windows
+from transformer.data.build import Progress, counting, no_progress
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
@@ -48,7 +49,7 @@ def reading(data: Data) -> Reading:
     return Reading({'text': Text(data.language, 'data.language')}, options)
 
 
-def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Dataset:
+def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
     """Reads the documents of every split."""
     return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
@@ -76,7 +77,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     return likelihood.sums(config, params, batch, key, weights)
 
 
-def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Loss and perplexity in several units, and sampled texts.
 
     Every document is read in windows of `data.row_len` pieces, `data.stride` pieces apart; `context` says
@@ -87,13 +88,13 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
     """
     config, data = trained.config, trained.config.data
     windows = Windows(dataset.splits[split], data, config.train.microbatches, data.stride)
-    total = split_sums.total(bound_sums(sums, config), trained.params, windows)
+    total = split_sums.total(bound_sums(sums, config), trained.params, windows, progress)
     raw = dataset.raw(split, 'text')
     # Counted per document, so that words on both sides of a boundary stay apart.
     words, size = sum(len(text.split()) for text in dataset.texts(split)['text']), len(raw)
     least, mean = windows.context()
     judge = reader.READERS[data.source].judge(reading(data))
-    samples = _samples(trained, JUDGED if judge else SHOWN)
+    samples = _samples(trained, JUDGED if judge else SHOWN, progress)
     scores = {
         **losses.means(total),
         'pieces': int(total['weight']),
@@ -109,9 +110,11 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
     return Scored(scores, how, [line for sample in samples for line in sample.split('\n')])
 
 
-def _samples(trained: Trained, count: int) -> list[str]:
+def _samples(trained: Trained, count: int, progress: Progress = no_progress) -> list[str]:
     """Samples texts from an empty prompt."""
-    [samples] = hypotheses(trained, [''], samples=count, **SAMPLING)
+    add = counting(progress, 'samples', count)
+    on_done = lambda prompts: add(count * prompts)
+    [samples] = hypotheses(trained, [''], samples=count, on_done=on_done, **SAMPLING)
     return [sample.text for sample in samples]
 
 

@@ -62,7 +62,8 @@ class MaskedBatches:
 
     def __init__(self, batches: TextBatches, rate: float, size: int, seed: int, split: str):
         self._batches, self._rate, self._size, self._seed, self._split = batches, rate, size, seed, split
-        self.microbatches, self.steps_per_epoch = batches.microbatches, batches.steps_per_epoch
+        self.microbatches, self.shapes = batches.microbatches, batches.shapes
+        self.steps_per_epoch = batches.steps_per_epoch
 
     def rows(self, step: int) -> int:
         """The number of rows in the batch of a step, including empty ones."""

@@ -10,6 +10,7 @@ from transformer.config import Config, Data
 from transformer.data import cache as data_cache
 from transformer.data import text_input
 from transformer.data.batches import TextBatches
+from transformer.data.build import Progress, counting, no_progress
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
 from transformer.data.sources import reader
@@ -32,7 +33,7 @@ def reading(data: Data) -> Reading:
     return Reading({'text': Text(data.language, 'data.language')}, options)
 
 
-def prepare(config: Config, cache: epath.PathLike, progress: data_cache.Progress, **how) -> Dataset:
+def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
     """Reads the texts of every split."""
     return data_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
@@ -53,11 +54,11 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     return likelihood.cross_entropy_sums(config, params, batch, key, batch['target'], batch['weight'])
 
 
-def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Scores the hidden pieces and, if the text's source can make gaps, the forms chosen for them."""
     rows = batches(trained.config, dataset, split)
-    scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows)
-    filled = fill_gaps(trained, dataset, split, MOST_GAPS)
+    scores = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
+    filled = fill_gaps(trained, dataset, split, MOST_GAPS, progress)
     if filled:
         right = sum(form == gap.right for gap, form in filled)
         scores['gaps'] = {'accuracy': right / len(filled), 'count': len(filled)}
@@ -65,7 +66,9 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
     return Scored(scores, how, [gap.text.replace(GAP, form) for gap, form in filled])
 
 
-def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list[tuple[Gap, str]]:
+def fill_gaps(
+    trained: Trained, dataset: Dataset, split: str, most: int, progress: Progress = no_progress
+) -> list[tuple[Gap, str]]:
     """Chooses the likeliest form for each gap in a split's texts; [] if the source makes no gaps.
 
     Forms of several pieces are ignored, and so are gaps whose right form has several pieces.
@@ -85,7 +88,8 @@ def fill_gaps(trained: Trained, dataset: Dataset, split: str, most: int) -> list
         return max(forms, key=lambda form: logp[pieces(form)[0]])
 
     rows = [gapped(trained, gap.text) for gap in gaps]
-    forms = predictions(trained, rows, likeliest, lambda count: None, range(len(rows)))
+    on_done = counting(progress, 'gaps', len(rows))
+    forms = predictions(trained, rows, likeliest, on_done, range(len(rows)))
     return list(zip(gaps, forms, strict=True))
 
 

@@ -14,6 +14,7 @@ from transformer.config import Config, Data
 from transformer.data import cache as corpus_cache
 from transformer.data import text_input
 from transformer.data.batches import Batches, TextBatches
+from transformer.data.build import Progress, counting, no_progress
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.sources.grammar import sentences as grammar
@@ -50,7 +51,7 @@ def reading(data: Data) -> Reading:
     return Reading(fields, options)
 
 
-def prepare(config: Config, cache: epath.PathLike, progress: corpus_cache.Progress, **how) -> Dataset:
+def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
     """Reads the sentence pairs of every split."""
     return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
@@ -69,18 +70,21 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     return likelihood.sums(config, params, batch, key, weights)
 
 
-def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Loss, perplexity, every kind of BLEU, sacreBLEU by source length, and the translations."""
     config, texts = trained.config, dataset.texts(split)
     # The grammar's pronoun set is translated greedily, regardless of `decode.method`.
     decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
     on_cut = functools.partial(warn_of_cut, split=split)
-    translations = translate(trained, texts['source'], on_cut=on_cut, **decode)
+    on_done = counting(progress, 'translations', len(texts['source']))
+    translations = translate(trained, texts['source'], on_cut=on_cut, on_done=on_done, **decode)
     read, number_cut = text_input.cut(dataset.splits[split], longest_read(config))
     rows = TextBatches(read, config.data, config.train.microbatches, config.train.seed, False)
+    means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
     source_language, target_language = config.data.source_language, config.data.target_language
+    progress('BLEU', 0, 0)
     scores = {
-        **split_sums.means(bound_sums(sums, config), trained.params, rows),
+        **means,
         **({'cut': number_cut} if number_cut else {}),
         'bleu': bleu.score_all(translations, texts['target'], (source_language, target_language)),
     }
@@ -88,6 +92,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str) -> Scored:
         scores['bleu_by_length'] = bleu.by_length(
             texts['source'], translations, texts['target'], target_language
         )
+    progress('BLEU', 1, 1)
     if split == 'pronoun':
         scores['pronoun_accuracy'] = pronoun_accuracy(translations)
     return Scored(scores, {'decode': decode}, translations)
