@@ -18,6 +18,8 @@ os.environ['XLA_FLAGS'] = ' '.join([os.environ.get('XLA_FLAGS', ''), *FLAGS])
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
+from transformer.runs import progress  # noqa: E402
+
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 # Some tests send Ctrl-C, which a shell makes all ignore that it starts in the background.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,6 +41,8 @@ def _own_cache(tmp_path_factory):
     os.environ['TRANSFORMER_CACHE'] = str(tmp_path_factory.mktemp('cache'))
     # Of the terminal that pytest runs in, which would fold the tables that tests read.
     os.environ.pop('COLUMNS', None)
+    # A busy machine gets no lines about work that lasts, which tests of standard error would meet.
+    progress.PATIENCE = 1e6
 
 
 @pytest.fixture(scope='module', autouse=True)

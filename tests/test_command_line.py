@@ -27,6 +27,7 @@ from transformer.actions.compare import compare as run_comparison
 from transformer.actions.evaluate import evaluate
 from transformer.actions.load import LoadedModel, load
 from transformer.cli import flags, main
+from transformer.cli import lines as texts_of_commands
 from transformer.cli.commands import COMMANDS
 from transformer.config import ConfigError, declare
 from transformer.config.foreign_names import OURS
@@ -181,7 +182,7 @@ def test_only_what_is_near_is_suggested(written, meant):
     ('word', 'parts'),
     [
         ('--config.lr=1', ['lr', 'train.lr_constant', 'train.peak_lr']),
-        ('--config.train.epochs=3', ['train.epochs', 'train.steps']),
+        ('--config.train.num_epochs=3', ['train.num_epochs', 'train.epochs']),
         ('--config.train.batch-size=3', ['train.batch-size', 'data.batch_tokens']),
         ('--config.model.num_heads=4', ['model.num_heads', 'model.h']),
         ('--config.model.dropout=0.1', ['model.dropout', 'model.P_drop']),
@@ -255,6 +256,17 @@ def test_old_names_stay_readable():
     assert configs.resolve(written) == new
     del old['decode']
     assert configs.from_json(json.dumps(old)) == new
+
+
+@pytest.mark.parametrize(('epochs', 'steps'), [(0.1, 3), (0.11, 4), (2.0, 60)])
+def test_epochs_are_another_way_to_say_steps(epochs, steps):
+    changes = {'train.schedule': 'linear', 'train.warmup_steps': 2, 'train.epochs': epochs}
+    config = configs.with_steps(configs.resolve(configs.config_dict(changes)), 30)
+    # The learning rate falls to 0 at the last update.
+    assert (config.train.steps, config.train.epochs, config.train.decay_steps) == (steps, None, steps)
+    assert configs.with_steps(config, 99) is config
+    with pytest.raises(ConfigError, match='train.epochs'):
+        configs.resolve(configs.config_dict({**changes, 'train.steps': 9}))
 
 
 def test_a_group_of_one_task():
@@ -427,6 +439,14 @@ def test_checkpoints_that_are_not_there_to_average(capfd, trained, argv, part):
     assert snapshot(trained) == before
 
 
+def test_an_average_of_checkpoints_that_are_gone_is_refused_before_training(capfd, texts, trained):
+    before = snapshot(trained)
+    changes = {'train.average_last': 4, 'train.steps': 4}
+    line = fails(capfd, *arguments(texts, trained, **changes))
+    assert 'train.average_last=4' in line and 'checkpoints 1;' in line and 'at most 3' in line
+    assert snapshot(trained) == before
+
+
 def test_a_work_directory_that_another_process_writes(capfd, texts, trained):
     with owner.hold(epath.Path(trained)):
         for argv in (arguments(texts, trained), ['average', f'--workdir={trained}', '--last=1', '--every=1']):
@@ -595,10 +615,12 @@ def test_training_keeps_and_averages_what_its_config_says(capfd, texts, tmp_path
     # Where there are fewer, those are averaged that there are.
     fewer = changes | {'train.average_every': 4}
     capfd.readouterr()
-    assert run.main(['run.py', *arguments(texts, tmp_path / 'v', **fewer)]) == 0
+    argv = [word for word in arguments(texts, tmp_path / 'v', **fewer) if 'train.steps' not in word]
+    assert run.main(['run.py', *argv, f'--config.train.epochs={result["epochs"]}']) == 0
     assert 'train.average_last=3' in capfd.readouterr().err
     result = json.loads((tmp_path / 'v' / 'result.json').read_text())
     assert result['scores']['test']['steps'] == [4, 7]
+    assert result['config']['train']['steps'] == 7
 
 
 def flip_a_bit(step: pathlib.Path) -> None:
@@ -634,6 +656,21 @@ def test_a_read_only_folder(capfd, texts):
     # For root every folder can be written; nothing can be made in /proc.
     line = fails(capfd, *arguments(texts, '/proc/runs'))
     assert '/proc/runs' in line
+
+
+def test_an_evaluation_that_cannot_be_saved_is_refused_before_it_is_computed(capfd, monkeypatch, trained):
+    with pytest.raises(OSError) as error:
+        workdirs.check_writable(epath.Path('/proc'))
+    assert error.value.filename == '/proc'
+
+    def refuse(folder):
+        raise PermissionError(1, 'not permitted', str(folder))
+
+    monkeypatch.setattr(workdirs, 'check_writable', refuse)
+    monkeypatch.setattr(restore, 'load_and_report', lambda *_: pytest.fail('the model was loaded'))
+    files = [f'--source={trained}/config.json', f'--reference={trained}/config.json']
+    for argv in ([], files):
+        assert str(trained) in fails(capfd, 'evaluate', f'--workdir={trained}', *argv)
 
 
 def test_a_full_disk(texts, tmp_path):
@@ -742,6 +779,27 @@ def test_translate_gives_a_line_for_a_line(monkeypatch, capfdbinary, trained):
         assert re.fullmatch(rf'{trained}: checkpoint 3 \(latest\)', which.decode())
         assert b'line 8' in cut and b'max_source_len' in cut
     assert translate(monkeypatch, capfdbinary, b'', f'--workdir={trained}') == ([], which + b'\n')
+
+
+def test_lines_from_a_file_and_to_a_file(monkeypatch, capfd, trained, tmp_path):
+    (tmp_path / 'a').write_bytes(b'one two\r\n\nthree')
+    monkeypatch.setattr(sys, 'stdin', None)
+    call = ['translate', f'--workdir={trained}', f'--input={tmp_path / "a"}']
+    assert run.main(['run.py', *call]) == 0
+    printed = capfd.readouterr().out
+    assert printed.count('\n') == 3
+    assert run.main(['run.py', *call, f'--output={tmp_path / "b"}']) == 0
+    assert capfd.readouterr().out == '' and (tmp_path / 'b').read_text() == printed
+    # An output that does not end is not there at all; an older one stays.
+    (tmp_path / 'b').write_text('old')
+    monkeypatch.setattr(texts_of_commands, 'write', lambda *_, **__: 1 / 0)
+    for output in 'bc':
+        with pytest.raises(ZeroDivisionError):
+            run.main(['run.py', *call, f'--output={tmp_path / output}'])
+    assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != 'a'} == {'b': 'old'}
+    missing = ['translate', f'--workdir={trained}', f'--input={tmp_path / "no"}']
+    assert str(tmp_path / 'no') in fails(capfd, *missing)
+    assert 'no-folder' in fails(capfd, *call, f'--output={tmp_path / "no-folder" / "b"}')
 
 
 def recorded(monkeypatch, seen: list) -> None:

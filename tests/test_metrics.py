@@ -56,7 +56,8 @@ def test_lines_about_a_stage_that_lasts_without_a_terminal(capsys, impatient):
     assert capsys.readouterr() == ('', '')
 
 
-def test_no_lines_about_short_stages(capsys):
+def test_no_lines_about_short_stages(capsys, monkeypatch):
+    monkeypatch.setattr(progress, 'PATIENCE', 60.0)
     show(progress.Stages('preparing'))
     assert capsys.readouterr() == ('', '')
 

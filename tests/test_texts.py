@@ -206,9 +206,9 @@ def test_no_progress_of_a_quick_answer_or_of_typed_lines(capfd, monkeypatch):
 def test_standard_input_that_is_closed_or_a_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, 'stdin', None)
     monkeypatch.setattr(sys, 'stdout', None)
-    for opened in (texts.standard_output, texts.standard_input):
-        with pytest.raises(ConfigError):
-            opened()
+    for opened in (texts.open_output, texts.read_lines):
+        with pytest.raises(ConfigError), opened(None):
+            pass
     folder = os.open(tmp_path, os.O_RDONLY)
     with os.fdopen(os.dup(1), 'rb') as stream, pytest.raises(IsADirectoryError):
         os.dup2(folder, stream.fileno())
@@ -242,7 +242,8 @@ def test_a_terminal_is_prompted(monkeypatch, terminal, both):
     monkeypatch.setattr(sys, 'stdin', stdin)
     # Where standard error is a file, a prompt would be no help.
     monkeypatch.setattr(sys, 'stderr', stderr if both else io.StringIO())
-    lines = iter(texts.standard_input())
+    with texts.read_lines(None) as read:
+        lines = iter(read)
     with concurrent.futures.ThreadPoolExecutor(1) as reader:
         for typed, expected in ((b'one\n', ['one']), (b'two\n', ['two']), (b'\x04', None)):
             answer = reader.submit(next, lines, None)

@@ -1,10 +1,13 @@
 """Writes files whole or not at all, and hashes their content."""
 
+import contextlib
 import hashlib
 import io
 import json
 import os
 import pathlib
+from collections.abc import Iterator
+from typing import BinaryIO
 
 from etils import epath
 
@@ -12,19 +15,29 @@ Path = pathlib.Path | epath.Path
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
-    """Replaces a file in one step: at any moment it holds the old content or the new.
+    """Replaces a file in one step, as `replacing` does."""
+    with replacing(path, durable=durable) as file:
+        file.write(content)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
+    """Opens a file for writing whose content takes the place of `path` in one step, at the end.
+
+    At any moment `path` holds the old content or the new; after an error, the old.
 
     Args:
       durable: whether to return only once the content is on the disk, not just in the system's memory.
     """
     if path.exists() and not path.is_file():
         # A device, such as /dev/stdout, cannot be replaced; writing to a folder raises an error.
-        path.write_bytes(content)
+        with path.open('wb') as file:
+            yield file
         return
     temporary = path.parent / f'.{path.name}.{os.getpid()}'
     try:
         with temporary.open('wb') as file:
-            file.write(content)
+            yield file
             if durable:
                 file.flush()
                 os.fsync(file.fileno())

@@ -27,6 +27,7 @@ def evaluate(
       changes: options that may differ from the work directory's config, such as decode.beam or data.dir.
     """
     check_evaluation(run, choice, changes)
+    workdir.check_writable(run.folder)
     for split in splits:
         run_data.check_split(run, split)
     dataset = run_data.of_run(run, changes)
@@ -39,6 +40,7 @@ def evaluate_files(
 ) -> Evaluation:
     """Evaluates a checkpoint on a file of text for each field; needs no data of the training."""
     config = check_evaluation(run, choice, changes)
+    workdir.check_writable(run.folder)
     check_fields(run, paths)
     dataset, identity = text_input.read(paths, config.data, run.codec), text_input.identity(paths)
     model, name = restore.load_and_report(run, choice, changes), text_input.name_of(identity)

@@ -22,7 +22,7 @@ from transformer.data.batches import Batches
 from transformer.data.dataset import Dataset
 from transformer.nn import cost, models
 from transformer.runs import metrics, owner, process, restore, warm_start, workdir
-from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.checkpoint import Checkpoints, averaged_steps
 from transformer.runs.hashes import fingerprint
 from transformer.runs.restore import Origin, Trained
 from transformer.runs.workdir import Result, Run
@@ -86,8 +86,10 @@ def run_training(
     # Built before the work directory is written, so that bad data changes nothing.
     task = task_of(config)
     batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
+    config = configs.with_steps(config, batches['train'].steps_per_epoch)
     if parallel.is_primary():
         workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
+        check_average(config, folder)
     with owner.hold(folder):
         return _train(config, folder, dataset, batches, on_metrics, start)
 
@@ -113,6 +115,27 @@ def check_best(config: Config) -> None:
             f'train.{name}={every}: must be a multiple of train.checkpoint_every={train.checkpoint_every} '
             f'with {cause}, so that evaluated checkpoints are kept'
         )
+
+
+def check_average(config: Config, folder: epath.Path) -> None:
+    """Raises ConfigError if a checkpoint that the training's end averages was made, but no longer exists."""
+    saved = {int(path.name) for path in folder.glob('checkpoints/*') if path.name.isdecimal()}
+    train, newest = config.train, max(saved, default=0)
+    if not train.average_last:
+        return
+    end = max(train.steps, newest)
+    averaged = averaged_steps(end, _number_averaged(config, end), train.average_every)
+    if missing := [step for step in averaged if step < newest and step not in saved]:
+        possible = len(averaged) - 1 - averaged.index(missing[-1])
+        raise ConfigError(
+            f'train.average_last={train.average_last}: {folder} no longer has the checkpoints '
+            f'{", ".join(map(str, missing))}; at most {possible} can be averaged'
+        )
+
+
+def _number_averaged(config: Config, steps: int) -> int:
+    """How many checkpoints are averaged after so many steps; the last step is always one of them."""
+    return min(config.train.average_last, 1 + (steps - 1) // config.train.average_every)
 
 
 def _train(
@@ -189,8 +212,7 @@ def _record(run: Run, params: models.Params, done: loop.Progress, steps_per_epoc
     """Averages checkpoints if the config says so, and writes result.json without new scores."""
     train = run.config.train
     if train.average_last:
-        # The last update is always part of the average.
-        last = min(train.average_last, 1 + (done.step - 1) // train.average_every)
+        last = _number_averaged(run.config, done.step)
         if last < train.average_last:
             logging.warning(
                 '%s: averages %d checkpoints, not train.average_last=%d: %d updates give no more with '

@@ -55,6 +55,8 @@ FLAGS = {
     'show': Flag(int, 5, 'print the N sentences that differ most', 'N', least=0),
     'last': Flag(int, None, 'number of checkpoints (default: train.average_last)', 'N', least=1),
     'every': Flag(int, None, 'updates between checkpoints (default: train.average_every)', 'N', least=1),
+    'input': Flag(str, None, 'read lines from a file, not from standard input', 'FILE'),
+    'output': Flag(str, None, 'write to a file, which appears when it is complete', 'FILE'),
     'scores': Flag(bool, False, 'append a tab and the score'),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
     'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
@@ -96,11 +98,12 @@ FILES = ('source', 'reference', 'text')
 
 def command_of(name: str, declared: commands.Command) -> Command:
     """The command of run.py that a task declares."""
+    files = ('input', 'output') if declared.reads == 'lines' else ('output',)
     output = ('scores', 'json') if declared.writes == 'hypotheses' else ()
     return Command(
         declared.summary,
         run.write_answers(name, declared),
-        (*MODEL, *declared.flags, *output),
+        (*MODEL, *declared.flags, *files, *output),
         declared.options,
         declared.examples,
         ('FILE...',) if declared.reads == 'files' else (),
@@ -166,7 +169,7 @@ COMMANDS = {
         'Log p of given texts, one per line: source TAB target; with --contrast source TAB right TAB wrong '
         '(TAB wrong ...). For a language model, omit the source.',
         run.score_pairs,
-        (*MODEL, 'pieces', 'contrast', 'json'),
+        (*MODEL, 'input', 'output', 'pieces', 'contrast', 'json'),
         ('decode.max_source_len', 'decode.extra_len', 'data.stride'),
         (
             '{} score-pairs --workdir=FOLDER --pieces < FILE',

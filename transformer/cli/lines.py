@@ -10,6 +10,8 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+from etils import epath
+
 from transformer import files
 from transformer.config import ConfigError
 from transformer.runs.progress import Heartbeat, make_bar, print_line
@@ -116,19 +118,26 @@ def _count(stream: BinaryIO) -> int | None:
     return count + (end != b'\n')
 
 
-def standard_input() -> Lines:
-    """The lines of standard input; on a terminal with a prompt on standard error."""
+@contextlib.contextmanager
+def read_lines(path: str | None) -> Iterator[Lines]:
+    """The lines of a file, or of standard input; on a terminal with a prompt on standard error."""
+    if path is not None:
+        with open(path, 'rb') as stream:
+            yield Lines(stream)
+        return
     if sys.stdin is None:
         raise ConfigError('standard input is closed; it must give the texts, one per line')
     prompt = lambda: print('> ', end='', file=sys.stderr, flush=True)
-    return Lines(sys.stdin.buffer, prompt if sys.stdin.isatty() and sys.stderr.isatty() else lambda: None)
+    yield Lines(sys.stdin.buffer, prompt if sys.stdin.isatty() and sys.stderr.isatty() else lambda: None)
 
 
-def standard_output() -> BinaryIO:
-    """Standard output, for bytes."""
+def open_output(path: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
+    """Standard output, or a file, which appears when it is complete."""
+    if path is not None:
+        return files.replacing(epath.Path(path))
     if sys.stdout is None:
         raise ConfigError('standard output is closed; answers are written there')
-    return sys.stdout.buffer
+    return contextlib.nullcontext(sys.stdout.buffer)
 
 
 class Progress:

@@ -1,5 +1,6 @@
 """Implements the commands of run.py: each runs an action and prints its results."""
 
+import contextlib
 import hashlib
 import json
 import re
@@ -163,26 +164,31 @@ def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
         if declared.reads == 'files' and not call.words:
             raise ConfigError(f'{name}: no files; name them after the command')
         one_text = values[declared.text].value if declared.text else None
+        if one_text is not None and values.input is not None:
+            raise ConfigError(f'--input={values.input}: not together with --{declared.text}')
         given = list(call.words) if declared.reads == 'files' else None if one_text is None else [one_text]
-        lines = texts.standard_input() if given is None else None
-        output = texts.standard_output()
-        trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
-        texts.write(
-            lambda chunk, **more: verb(trained, chunk, **options, **more),
-            lines or [given],
-            output,
-            scores=declared.writes == 'hypotheses' and values.scores,
-            as_json=declared.writes == 'vectors' or values.json,
-            names=given if declared.reads == 'files' else None,
-            numbered=lines is not None,
-            separator='---' if run.config.data.documents == 'files' else None,
-            progress=texts.Progress(
-                lines.total if lines else len(given), quiet=bool(lines) and sys.stdin.isatty()
-            ),
-            arrives=lines.wait if lines else lambda seconds: True,
-        )
+        read = texts.read_lines(values.input) if given is None else contextlib.nullcontext()
+        with read as lines, texts.open_output(values.output) as output:
+            trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
+            texts.write(
+                lambda chunk, **more: verb(trained, chunk, **options, **more),
+                lines or [given],
+                output,
+                scores=declared.writes == 'hypotheses' and values.scores,
+                as_json=declared.writes == 'vectors' or values.json,
+                names=given if declared.reads == 'files' else None,
+                numbered=lines is not None,
+                separator='---' if run.config.data.documents == 'files' else None,
+                progress=progress_of(call, lines.total if lines else len(given), typed=lines is not None),
+                arrives=lines.wait if lines else lambda seconds: True,
+            )
 
     return command
+
+
+def progress_of(call: Call, total: int | None, *, typed: bool = True):
+    """The progress of a command over `total` lines; none is shown of lines that may be `typed`."""
+    return texts.Progress(total, quiet=typed and call.flags.input is None and sys.stdin.isatty())
 
 
 def score_pairs(call: Call) -> None:
@@ -191,15 +197,14 @@ def score_pairs(call: Call) -> None:
     # Checks the task and the options before the model is loaded.
     verb_of(run.config, 'likelihoods', 'score-pairs')
     restore.changed(run.config, call.changes)
-    lines, output = texts.standard_input(), texts.standard_output()
-    trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
-    progress = texts.Progress(lines.total, quiet=sys.stdin.isatty())
     how = {'contrast': values.contrast, 'pieces': values.pieces, 'as_json': values.json}
-    tally = pairs.write(trained, lines, output, progress, **how)
-    if tally and values.json:
-        print(files.json_text(tally.shares()))
-    elif tally:
-        # Not to standard output, which has exactly one line for each line of input.
+    with texts.read_lines(values.input) as lines, texts.open_output(values.output) as output:
+        trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
+        tally = pairs.write(trained, lines, output, progress_of(call, lines.total), **how)
+        if tally and values.json:
+            output.write(f'{files.json_text(tally.shares())}\n'.encode())
+    if tally and not values.json:
+        # Not to the output, which has exactly one line for each line of input.
         print('\n'.join(tally.describe()), file=sys.stderr)
 
 

@@ -33,11 +33,12 @@ from transformer.config.resolve import (
     resolve,
     row_positions,
     set_option,
+    with_steps,
 )
 
 __all__ = [
     'Config', 'ConfigError', 'Data', 'Decode', 'FORM', 'Images', 'KINDS', 'Masked', 'Model', 'OPTIONS',
     'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform', 'config_beside', 'config_dict', 'differences',
     'evaluation_options', 'flatten', 'from_json', 'portable', 'present_values', 'replace', 'resolve',
-    'row_positions', 'set_option', 'to_json',
+    'row_positions', 'set_option', 'to_json', 'with_steps',
 ]  # fmt: skip

@@ -28,7 +28,8 @@ _THEIRS = {
     'train.log_every': 'log_interval logging_steps',
     'train.lr_constant or train.peak_lr': 'base_lr learning_rate lr max_learning_rate max_lr',
     'train.schedule': 'lr_scheduler lr_scheduler_type scheduler',
-    'train.steps': 'epochs iters max_epoch max_epochs max_iters max_steps max_update num_train_epochs',
+    'train.epochs': 'max_epoch max_epochs num_epochs num_train_epochs',
+    'train.steps': 'iters max_iters max_steps max_update num_steps',
     'train.warmup_steps': 'warmup warmup_iters warmup_updates',
 }
 OURS = {name: ours for ours, names in _THEIRS.items() for name in names.split()}

@@ -6,6 +6,7 @@ that the rest of the package never sees an invalid or missing value.
 
 import contextlib
 import dataclasses
+import math
 
 import ml_collections
 from ml_collections import config_dict as mlc
@@ -278,10 +279,10 @@ def _check_steps(train: Train) -> None:
             f'train.decay_steps={train.decay_steps} (train.steps if not given), '
             f'so that the {train.schedule} schedule can fall'
         )
-    if train.decay_steps is not None and train.decay_steps < train.steps:
+    if train.decay_steps is not None and train.decay_steps < train.steps and train.epochs is None:
         raise ConfigError(
             f'train.steps={train.steps}: more than train.decay_steps={train.decay_steps}, after which the '
-            'learning rate is 0'
+            'learning rate is 0; set both for a longer training'
         )
 
 
@@ -323,6 +324,17 @@ def derivable(config: Config) -> ml_collections.ConfigDict:
                 reset = values | {key: None}
                 values = reset if resolve(config_dict(reset)) == config else values
     return config_dict(values)
+
+
+def with_steps(config: Config, steps_per_epoch: int) -> Config:
+    """Returns the config with `train.steps` instead of `train.epochs`: whole updates, at least as many."""
+    if config.train.epochs is None:
+        return config
+    # Rounded first, because 0.1 * 30 is more than 3.
+    steps = math.ceil(round(config.train.epochs * steps_per_epoch, 6))
+    unresolved = derivable(config)
+    unresolved.train.steps, unresolved.train.epochs = steps, None
+    return resolve(unresolved)
 
 
 def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tuple[object, object]]:

@@ -40,7 +40,7 @@ def counting(progress: Progress, stage: str, total: int) -> Callable[[float], No
     """Begins a stage; returns a function that adds units, or fractions of them, to those done."""
     done = 0.0
 
-    def add(units: float) -> None:
+    def add(units: float | int) -> None:
         nonlocal done
         done += units
         progress(stage, round(done), total)

@@ -21,7 +21,13 @@ with epy.lazy_imports():
     import tensorboardX
 
 # The numbers that a narrow terminal shows first, and their labels.
-SHOWN = {'loss': 'loss', 'dev_loss': 'dev_loss', 'dev_bleu': 'dev_bleu', 'tokens_per_second': 'tok/s', 'epoch': 'epoch'}
+SHOWN = {
+    'loss': 'loss',
+    'dev_loss': 'dev_loss',
+    'dev_bleu': 'dev_bleu',
+    'tokens_per_second': 'tok/s',
+    'epoch': 'epoch',
+}
 # The minimum widths of the bar and of the remaining time.
 _BAR, _TIME = 10, 9
 

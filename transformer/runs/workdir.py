@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 
@@ -23,6 +24,7 @@ from transformer.runs import process
 _FIRST = (*codecs.FILES, 'data.lock.json', 'environment.json', 'init_from.json')
 # The folder that holds the text and pieces of dev and test.
 _DATA = 'data'
+SHOWN = 8  # the most differences between two configs that an error lists
 
 Result = dict[str, object]
 
@@ -135,6 +137,17 @@ def check_claim(
         raise ConfigError(f'{folder}: not empty and holds no config.json; choose another --workdir')
 
 
+def check_writable(folder: epath.Path) -> None:
+    """Raises OSError if no file can be made in a work directory."""
+    probe = folder / f'.{os.getpid()}'
+    try:
+        probe.touch()
+        probe.unlink()
+    except OSError as error:
+        error.filename = str(folder)
+        raise
+
+
 def holds_work(folder: epath.Path) -> bool:
     """Whether there is a checkpoint or a result; if there is none, any config is accepted."""
     names = 'checkpoints/*', 'damaged', 'result.json'
@@ -145,7 +158,9 @@ def check_same(run: Run, config: Config, manifest: Mapping[str, object]) -> None
     """Raises ConfigError if a split's arrays, or an option that changes what is learned, differ."""
     changed = configs.differences(run.config, config, free=False)
     if changed:
-        values = ', '.join(f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items())
+        values = [f'{key} is {old!r} there and {new!r} now' for key, (old, new) in changed.items()]
+        more = f', and {len(values) - SHOWN} more differ' if len(values) > SHOWN else ''
+        values = ', '.join(values[:SHOWN]) + more
         raise ConfigError(f'{run.folder}: made by a different config: {values}; choose another --workdir')
     for name, digest in manifest['checksums'].items():
         if name.endswith('.bin') and run.manifest['checksums'].get(name) != digest:
