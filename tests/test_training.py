@@ -220,7 +220,8 @@ def test_every_layer_is_rematerialised(use_devices, kind, layers):
 
 def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(use_devices, tmp_path, monkeypatch):
     use_devices(1)
-    config = configs.replace(config_of('decoder', steps=3, checkpoint_every=3), {'model.N': 4})
+    changes = {'model.N': 4, 'train.log_every': 1}
+    config = configs.replace(config_of('decoder', steps=3, checkpoint_every=3), changes)
     asked = []
 
     def map_update(step, **options):
@@ -232,27 +233,26 @@ def test_rematerialisation_on_cpus_saves_memory_and_learns_the_same(use_devices,
     place = lambda step: parallel.to_devices(batch_of(step, config), 8)
     monkeypatch.setattr(loop, 'prefetch', lambda *_, **__: map(place, range(3)))
 
-    def trained(remat: bool) -> TrainState:
+    def trained(remat: bool) -> tuple[TrainState, list[tuple[float, float]]]:
         changed, folder = configs.replace(config, {'model.remat': remat}), epath.Path(tmp_path / str(remat))
         checkpoints = Checkpoints(folder / 'checkpoints', 1)
-        order = NoBatches()
-        state, _ = train(changed, sums_of(changed), order, checkpoints, folder, dev_scores())
+        order, learned = NoBatches(), []
+        note = lambda step, numbers: learned.append((numbers['loss'], numbers['gradient_norm']))
+        state, _ = train(changed, sums_of(changed), order, checkpoints, folder, dev_scores(), on_metrics=note)
         checkpoints.close()
-        return state
+        return state, learned
 
     temporaries = lambda program: program.memory_analysis().temp_size_in_bytes
-    expected, found = trained(False), trained(True)
+    (state, expected), (_, found) = trained(False), trained(True)
     plain, rematerialised = asked
     # The programs that ran: JAX's own, and one compiled otherwise, once for all steps.
     assert not plain._programs
     [program] = rematerialised._programs.values()
     # Of four layers what one computes is in memory at a time.
-    assert temporaries(program) < 0.6 * temporaries(plain.compile(expected, place(0)))
-    for (path, ours), (_, theirs) in zip(
-        *(jax.tree_util.tree_leaves_with_path(state.params) for state in (found, expected)), strict=True
-    ):
-        if not is_key_bias(path):
-            np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
+    assert temporaries(program) < 0.6 * temporaries(plain.compile(state, place(0)))
+    # Not the parameters: Adam turns the rounding of a gradient near 0 into a whole step.
+    assert len(found) == 3
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
 
 
 @functools.cache
