@@ -1,6 +1,7 @@
 """Figures: what they show, how large they are, and what they are called; the page in a browser."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
 
 from experiments.figures import __main__ as command
-from experiments.figures import plots
+from experiments.figures import differences, plots
 from transformer import config as configs
 from transformer import files as written
 from transformer.config import ConfigError
@@ -17,6 +18,7 @@ from transformer.inference import attention_figures
 from transformer.inference.attention import Attended, Attention
 from transformer.nn import positions
 
+RESULTS = pathlib.Path(__file__).parent.parent / 'experiments' / 'results'
 PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
 
 
@@ -273,3 +275,20 @@ def test_mistakes_of_figures_are_one_line(tmp_path, capsys):
     ):
         with pytest.raises(ConfigError, match=f'--{flag}={text}: .* 1 to 4'):
             command._parse_numbers(flag, text, 4, most)
+
+
+def test_differences_from_base_in_the_papers_order_beside_the_papers():
+    figure = differences.draw(RESULTS / 'table3-grammar')
+    papers, ours = figure.axes
+    labels = [label.get_text() for label in papers.get_yticklabels()]
+    assert len(labels) == 19 and labels[0] == 'big' and labels[-1] == 'N 2  C1'
+    points = lambda axis: axis.collections[0].get_offsets()[:, 0]
+    assert np.all(np.diff(points(papers)) >= 0)
+    # The numbers of the report: row B1, d_k = 16, with the 95 % interval of five seeds.
+    row = labels.index('d_k 16  B1')
+    assert [f'{points(axis)[row]:.3f}' for axis in figure.axes] == ['0.240', '0.031']
+    intervals = {line.get_ydata()[0]: line.get_xdata() for line in ours.lines if line.get_color() == 'C1'}
+    assert [f'{end:.3f}' for end in intervals[row]] == ['0.019', '0.042']
+    assert '0.90' in ours.get_title()
+    with pytest.raises(ConfigError, match='architectures'):
+        differences.draw(RESULTS / 'architectures')

@@ -1,9 +1,10 @@
-"""Draws attention, positional encodings, learning rates and learning curves.
+"""Draws attention, positional encodings, learning rates and curves, and differences.
 
     python -m experiments.figures attention --workdir=runs/tiny --word=it
     python -m experiments.figures positions configs/tiny.py
     python -m experiments.figures schedule configs/base.py configs/big.py
     python -m experiments.figures curves runs/tiny runs/multi30k
+    python -m experiments.figures differences runs/table3-grammar
 
 Each figure is written as PNG and SVG; `attention` also writes an interactive
 HTML page in one file.
@@ -20,7 +21,7 @@ import numpy as np
 from etils import epath
 from matplotlib.figure import Figure
 
-from experiments.figures import plots
+from experiments.figures import differences, plots
 from transformer import config as configs
 from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
@@ -103,6 +104,11 @@ def draw_curves(call: Call) -> None:
     _write(_folder(call) / 'curves', plots.draw_curves(metrics))
 
 
+def draw_differences(call: Call) -> None:
+    """Draws how far the rows of a sweep are from base, beside the paper's."""
+    _write(_folder(call) / 'differences', differences.draw(pathlib.Path(call.words[0])))
+
+
 def _paths(call: Call) -> tuple[str, ...]:
     if not call.words:
         raise ConfigError(f'{call.command}: name at least one config file or work directory')
@@ -160,6 +166,13 @@ COMMANDS = {
     'schedule': Command('Learning rate by update.', draw_schedule, ('output',), words=('FILE...',)),
     'curves': Command(
         'Loss by update, in training and on dev.', draw_curves, ('output',), words=('FOLDER...',)
+    ),
+    'differences': Command(
+        "How far a sweep's rows are from base, beside the paper's.",
+        draw_differences,
+        ('output',),
+        words=('FOLDER',),
+        examples=('{} differences experiments/results/table3-grammar',),
     ),
 }
 FLAGS = {
