@@ -1246,7 +1246,7 @@ def test_evaluates_files_of_any_content(capfd, trained, tmp_path):
     assert 'a.de: line 2 is not UTF-8' in fails(capfd, 'evaluate', f'--workdir={workdir}', *files)
     for wrong, part in (
         (files[:1], '--reference: missing; --source needs it'),
-        ([f'--text={tmp_path / "a.en"}'], 'reads source and target; given: text'),
+        ([f'--text={tmp_path / "a.en"}'], '--source=FILE --reference=FILE, not --text=FILE'),
         ([*files, '--split=dev'], '--split=dev: not together with files'),
     ):
         assert part in fails(capfd, 'evaluate', f'--workdir={workdir}', *wrong)

@@ -12,6 +12,7 @@ from experiments.claims import __main__ as claims
 from experiments.complexity import __main__ as complexity
 from experiments.figures import __main__ as figures
 from experiments.speed import updates
+from experiments.sweeps import cost as plan
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer import config as configs
@@ -282,10 +283,21 @@ def test_the_plan_is_not_wider_than_the_terminal(capsys, monkeypatch):
     assert sweep.main(['sweep', 'plan', '--table=2', '--tflops=100', '--rows=base-en-de,big-en-fr']) == 0
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 80
+    # Hours, and their total.
+    hours = [float(line.split()[-1]) for line in lines if re.match(r'(base-en-de|big-en-fr) .*e\+', line)]
+    [total] = re.findall(r'([\d.]+) in all', ' '.join(lines))
+    assert len(hours) == 2 and float(total) == pytest.approx(sum(hours), rel=0.02)
     # What a row is and what it costs stand below each other, each with its name.
     names = [line.split()[0] for line in lines if line]
     assert names.count('row') == names.count('base-en-de') == 2
     assert any('FLOPs/update' in line for line in lines) and 'big-en-fr:' in names
+
+
+def test_a_plan_of_epochs_is_refused():
+    with pytest.raises(ConfigError, match='train.epochs'):
+        plan.print_plan(
+            tables.rows('3', 'C6'), 'grammar', {'train.epochs': 3.0}, tflops=1.0, with_memory=False
+        )
 
 
 def test_plan_measures_time_and_memory(capsys):

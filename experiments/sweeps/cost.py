@@ -87,7 +87,8 @@ def print_plan(
         columns.append(_numbers('GiB', _measure(peak_memory, rows, resolved)))
     hours = [update * config.train.steps / 3600 for update, config in zip(seconds, resolved, strict=True)]
     columns.append(_numbers('hours', hours))
-    notes = [f'hours: at {tflops:g} TFLOP/s' if by_speed else 'hours: s/update x steps, without evaluations']
+    how = f'at {tflops:g} TFLOP/s' if by_speed else 's/update x steps, without evaluations'
+    notes = [f'hours: {how}; {sum(hours):.3g} in all, for one seed']
     if topology:
         notes.append(
             f's/update: the longer of FLOPs and bytes at the peaks of {topology}; GiB per device; both by '

@@ -61,7 +61,9 @@ def check_fields(run: Run, paths: Mapping[str, str]) -> None:
     if not fields:
         raise ConfigError(f'{run.folder}: its model reads no text files; evaluate its splits')
     if set(paths) != set(fields):
-        raise ConfigError(f'{run.folder}: its model reads {" and ".join(fields)}; given: {", ".join(paths)}')
+        flags = {'source': '--source=FILE', 'target': '--reference=FILE', 'text': '--text=FILE'}
+        needed, given = (' '.join(flags[name] for name in names) for names in (fields, paths))
+        raise ConfigError(f'{run.folder}: its model reads {" and ".join(fields)}: use {needed}, not {given}')
 
 
 def _record(
