@@ -143,6 +143,7 @@ def fails(capfd, *argv: str) -> str:
         (['--speed=1'], ['speed']),
         (['trian'], ["'trian'", 'train', 'evaluate']),
         (['evaluate', '--workdir=nowhere'], ['nowhere', 'not a work directory']),
+        (['evaluate', '--config=configs/wmt14_en_fr.py'], ['--workdir: missing', 'runs/wmt14_en_fr']),
         (['translate', '--workdir=configs'], ['configs', 'not a work directory']),
         (['--config=configs/multi30k.py'], ['data.dir']),
         (['--config=configs/multi30k.py', '--config.data.dir=nowhere'], ['nowhere']),

@@ -44,7 +44,10 @@ def join(call: Call) -> epath.Path:
 
 def open_run(call: Call):
     """Sets up this process for the work directory of a call, and opens the directory."""
-    return workdir.Run.open(join(call))
+    folder = join(call)
+    if call.flags.workdir is None and not (folder / 'config.json').exists():
+        raise ConfigError(f'--workdir: missing; the default, {folder}, holds no training yet')
+    return workdir.Run.open(folder)
 
 
 def without_params(run, call: Call):
