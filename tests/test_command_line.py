@@ -143,7 +143,6 @@ def fails(capfd, *argv: str) -> str:
         (['--speed=1'], ['speed']),
         (['trian'], ["'trian'", 'train', 'evaluate']),
         (['evaluate', '--workdir=nowhere'], ['nowhere', 'not a work directory']),
-        (['evaluate', '--config=configs/wmt14_en_fr.py'], ['--workdir: missing', 'runs/wmt14_en_fr']),
         (['translate', '--workdir=configs'], ['configs', 'not a work directory']),
         (['--config=configs/multi30k.py'], ['data.dir']),
         (['--config=configs/multi30k.py', '--config.data.dir=nowhere'], ['nowhere']),
@@ -417,6 +416,7 @@ def test_a_wrong_use_of_a_trained_model(capfd, monkeypatch, texts, trained, argv
             ['--config=configs/base.py', 'not together with --workdir=w, whose own config evaluate uses'],
         ),
         (['evaluate', 'dev'], ["'dev'", 'evaluate takes only flags']),
+        (['evaluate', '--config=configs/wmt14_en_fr.py'], ['--workdir: missing', 'runs/wmt14_en_fr']),
     ],
     ids=' '.join,
 )
