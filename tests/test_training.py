@@ -161,6 +161,22 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices, kind, 
     assert_same(found, gradients_on_one_device(kind, prng))
 
 
+@pytest.mark.parametrize('devices', [1, 8])
+def test_an_update_by_shard_map_is_the_same(use_devices, devices):
+    use_devices(devices)
+    config = config_of('transformer')
+    step = functools.partial(train_step, config, sums_of(config))
+
+    def updated(update):
+        state, sums = parallel.replicate(initial_state(config)), None
+        for number in range(2):
+            state, sums = update(state, parallel.to_devices(batch_of(number, config), 8))
+        return jax.device_get((state.params, state.optimizer, sums))
+
+    found = updated(parallel.shard_update(step, parallel.devices()))
+    jax.tree.map(np.testing.assert_array_equal, found, updated(parallel.map_update(step)))
+
+
 def contrastive_sums(params, batch, key):
     """The cross-entropy of each source's own target among those of its microbatch."""
     del key

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 import jax
 import numpy as np
 from jax.experimental import multihost_utils
+from jax.sharding import PartitionSpec as P
 from jaxtyping import Array, Int
 
 from transformer.config import ConfigError
@@ -78,7 +79,7 @@ def replicate(tree):
 
 def _sharding(*axes: str) -> jax.sharding.NamedSharding:
     mesh = jax.sharding.Mesh(np.array(_local_devices()), (AXIS,))
-    return jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec(*axes))
+    return jax.sharding.NamedSharding(mesh, P(*axes))
 
 
 def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat: bool = False) -> '_Bounded':
@@ -94,6 +95,25 @@ def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat:
     keep_barriers = remat and on[0].platform == 'cpu' and jax.process_count() == 1
     # The next update reuses the memory of the new state, so only the sums can be waited for.
     return _Bounded(mapped, lambda outputs: outputs[1], BARRIERS_STAY if keep_barriers else None)
+
+
+def shard_update(step: Callable, on: Sequence[jax.Device]) -> Callable:
+    """Builds the program of `map_update` from `jax.jit` and `jax.shard_map`.
+
+    It is not in use. Since jax 0.8, pmap is made of these two, and a test compares them bit for bit; if a
+    later jax drops pmap, this replaces it.
+    """
+    mesh, everywhere, by_device = jax.sharding.Mesh(np.array(on), (AXIS,)), P(), P(AXIS)
+
+    def on_one_device(state, batch):
+        # A shard keeps the axis of the devices.
+        return step(state, jax.tree.map(lambda x: x[0], batch))
+
+    # With the check, gradients of replicated parameters would already be sums over the devices.
+    sharded = jax.shard_map(
+        on_one_device, mesh=mesh, in_specs=(everywhere, by_device), out_specs=everywhere, check_vma=False
+    )
+    return jax.jit(sharded, donate_argnums=0)
 
 
 def map_sums(step: Callable) -> '_Bounded':

@@ -3,9 +3,10 @@
 import dataclasses
 import functools
 import math
+from collections.abc import Iterator
 
 import jax
-from jax.extend.core import Jaxpr, JaxprEqn, jaxprs_in_params, primitives
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, primitives
 from jax.interpreters import partial_eval
 
 from transformer import config as configs
@@ -83,4 +84,12 @@ def _flops(equation: JaxprEqn) -> int:
         kernel, features = equation.invars[1].aval, equation.params['dimension_numbers'].rhs_spec[0]
         return 2 * equation.outvars[0].aval.size * kernel.size // kernel.shape[features]
     times = equation.params['length'] if equation.primitive is primitives.scan_p else 1
-    return times * sum(map(_products, jaxprs_in_params(equation.params)))
+    return times * sum(map(_products, _inner(equation)))
+
+
+def _inner(equation: JaxprEqn) -> Iterator[Jaxpr]:
+    """The programs that an equation calls."""
+    for value in equation.params.values():
+        for part in value if isinstance(value, tuple | list) else (value,):
+            if isinstance(part, ClosedJaxpr | Jaxpr):
+                yield part.jaxpr if isinstance(part, ClosedJaxpr) else part

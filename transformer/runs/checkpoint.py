@@ -15,8 +15,7 @@ import json
 import math
 import os
 import shutil
-import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -24,6 +23,7 @@ import numpy as np
 import orbax.checkpoint as ocp
 from absl import logging
 from etils import epath
+from orbax.checkpoint import checkpoint_managers
 
 from transformer import files
 from transformer.config import ConfigError
@@ -90,7 +90,7 @@ class Checkpoints:
             # Our own thread does the whole save, including the hashes.
             enable_async_checkpointing=False,
             # Orbax's BestN reads costs from a file that no hash protects.
-            preservation_policy=types.SimpleNamespace(should_preserve=self._should_preserve),
+            preservation_policy=_Retained(self._retained),
             # Each process works alone: without barriers, no process can wait for another.
             multiprocessing_options=ocp.options.MultiprocessingOptions(index, {index}, f'{index}'),
         )
@@ -315,13 +315,12 @@ class Checkpoints:
             raise DamagedCheckpoint(step, 'meta: not what was saved')
         return content
 
-    def _should_preserve(self, checkpoints, *, context) -> list[bool]:
-        steps = [checkpoint.step for checkpoint in checkpoints]
+    def _retained(self, steps: list[int]) -> set[int]:
         # Keeps the best now, and the best once a later step is saved.
         retained = set()
         for newest in (max(steps), None):
             retained |= retained_steps(steps, self._costs(steps, newest), self._keep, self._average)
-        return [step in retained for step in steps]
+        return retained
 
     def _costs(self, steps: Iterable[int], newest: int | None) -> dict[int, float | None]:
         """The cost of each step; a provisional cost counts only for the step `newest`."""
@@ -333,6 +332,19 @@ class Checkpoints:
                 if step == newest or not content.get('provisional'):
                     costs[step] = content['cost' if 'cost' in content else 'dev_loss']
         return costs
+
+
+class _Retained(checkpoint_managers.PreservationPolicy):
+    """Orbax keeps the steps that `choose` picks."""
+
+    def __init__(self, choose: Callable[[list[int]], set[int]]):
+        self._choose = choose
+
+    def should_preserve(self, checkpoints, *, context) -> list[bool]:
+        del context
+        steps = [checkpoint.step for checkpoint in checkpoints]
+        retained = self._choose(steps)
+        return [step in retained for step in steps]
 
 
 def _shapes(tree):

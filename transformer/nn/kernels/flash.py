@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
+from transformer.config import ConfigError
 from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Rows
@@ -28,8 +29,13 @@ def _cudnn(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
 
 
 def _pallas(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
-    from jax.experimental.pallas.ops.tpu import flash_attention as pallas
-
+    try:
+        from jax.experimental.pallas.ops.tpu import flash_attention as pallas
+    except ImportError as error:
+        raise ConfigError(
+            f"model.attention='flash': jax {jax.__version__} has no such kernel for TPUs; 'chunked' computes "
+            'the same'
+        ) from error
     padded = [k.out_of_blocks(x, x.shape[1] * _TPU_BLOCK) for x in k.blocks_of(rows, _TPU_BLOCK)[:5]]
     heads_first = lambda x: x.swapaxes(1, 2)
     outputs = pallas.flash_attention(
