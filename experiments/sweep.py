@@ -26,6 +26,7 @@ from transformer import locks
 from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_pairs
 from transformer.cli.main import run_program
 from transformer.config import ConfigError
+from transformer.runs.progress import Heartbeat
 
 
 def print_plan(call: Call) -> None:
@@ -69,6 +70,8 @@ def run_rows(call: Call) -> int:
         # no long run is alone at the end.
         missing.sort(key=lambda run: (run.seed, -run.steps))
         print(f'{workdir}: {len(missing)} of {len(states)} runs to do', flush=True)
+        for aside in filter(None, (runs.set_aside(sweep, run) for run in missing)):
+            print(f'{aside}: begun with other options, and moved here', flush=True)
         if resources and missing:
             jobs = launch.on_slurm(missing, workdir, values.parallel or 256, resources)
             sweep = dataclasses.replace(sweep, jobs={**sweep.jobs, **jobs})
@@ -77,9 +80,11 @@ def run_rows(call: Call) -> int:
     if resources:
         return 0
     ended = launch.on_this_machine(missing, workdir, values.parallel or 1, values.gpus)
-    for number, state in enumerate(ended, 1):
-        error = f': {state.error}' if state.error else ''
-        print(f'[{number}/{len(missing)}] {state.run.name}: {state.state}{error}', flush=True)
+    say = lambda seconds: print(_running(runs.states(sweep, workdir)), flush=True)
+    with Heartbeat(say, every=MINUTE):
+        for number, state in enumerate(ended, 1):
+            error = f': {state.error}' if state.error else ''
+            print(f'[{number}/{len(missing)}] {state.run.name}: {state.state}{error}', flush=True)
     left = [s for s in runs.states(sweep, workdir) if s.run in missing and s.state != 'done']
     if left:
         print(f'{len(left)} of {len(states)} runs are not done; the same command continues them')
@@ -147,6 +152,13 @@ def print_status(call: Call) -> None:
     print(f'{workdir}: {summary}{_total_left(states)}')
 
 
+def _running(states: list[runs.State]) -> str:
+    """How far the running runs of a sweep are, as one line."""
+    running = ', '.join(f'{s.run.name} {s.step}/{s.run.steps}' for s in states if s.state == 'running')
+    done = sum(s.state == 'done' for s in states)
+    return f'{done} of {len(states)} done; running: {running or "none"}{_total_left(states)}'
+
+
 def _total_left(states: list[runs.State]) -> str:
     """The time until all runs are done, as text; '' if no run is running or a run's time is unknown."""
     running = sum(s.state == 'running' for s in states)
@@ -175,6 +187,7 @@ def print_rows(call: Call) -> None:
 
 SCALE = ('table', 'rows', 'scale', 'set')
 MOST_SEEDS = 10_000
+MINUTE = 60.0  # between two lines about the runs
 OF_TABLES = ('paper', 'multi30k', 'grammar')  # scales for the paper's rows
 FLAGS = {
     'table': Flag(str, '3', f'{", ".join(tables.TABLES)}, or a file of your own', 'NAME'),

@@ -136,7 +136,7 @@ def equations(jaxpr, in_scan: bool = False) -> Iterator[tuple[jax.extend.core.Ja
     """The equations of a program and of all in it, and whether a scan makes them in every step."""
     for equation in jaxpr.eqns:
         yield equation, in_scan
-        for inner in jax.extend.core.jaxprs_in_params(equation.params):
+        for inner in cost.inner_jaxprs(equation):
             yield from equations(inner, in_scan or equation.primitive.name == 'scan')
 
 

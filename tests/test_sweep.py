@@ -20,8 +20,12 @@ import pytest
 
 from experiments import report, sweep
 from experiments.sweeps import launch, runs
+from experiments.tables import rows as tables
+from experiments.tables import scales
+from transformer import config as configs
 from transformer import locks
 from transformer.config import ConfigError
+from transformer.runs import progress
 
 PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
 
@@ -413,6 +417,58 @@ def test_seed_by_seed_the_longest_first(tmp_path, monkeypatch):
     rows = 'big', 'base', 'A1'
     assert [run.name for run in launched] == [f'{row}-seed{seed}' for seed in (1, 2, 2, 3) for row in rows]
     assert set(runs.read_sweep(tmp_path).runs) == set(itertools.product(rows, [1, 2, 3]))
+
+
+def test_a_corrected_row_begins_anew_and_what_was_begun_is_moved_aside(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(launch, 'on_this_machine', lambda missing, *_: [])
+    table = 'from experiments.tables.rows import Row, Table\nTABLE = Table(%s, "dev")\n'
+    mine, workdir = tmp_path / 'mine.py', tmp_path / 'w'
+    argv = ['sweep', 'run', f'--table={mine}', '--scale=grammar', '--seeds=1', f'--workdir={workdir}']
+    written = lambda changes: mine.write_text(table % f'(Row("base", {{}}), Row("A", {changes}))')
+    written({'model.h': 2})
+    assert sweep.main(argv) == 1
+    begun = runs.read_sweep(workdir)
+    for run in begun.all_runs(workdir):
+        (run.folder / 'checkpoints' / '5').mkdir(parents=True)
+        row = [row for row in tables.rows(begun.table) if row.name == run.row]
+        config = scales.config(*row, begun.scale, {'train.seed': run.seed})
+        (run.folder / 'config.json').write_text(configs.to_json(config))
+    # Steps are free to change; h is not.
+    written({'model.h': 1, 'train.steps': 9})
+    for number in (1, 2):
+        capsys.readouterr()
+        assert sweep.main(argv) == 1
+        moved = workdir / f'A-seed1.superseded-{number}'
+        assert str(moved) in capsys.readouterr().out
+        assert (moved / 'checkpoints' / '5').exists() and not (workdir / 'A-seed1').exists()
+        assert (workdir / 'base-seed1' / 'checkpoints' / '5').exists()
+        shutil.copytree(moved, workdir / 'A-seed1')
+    # What was finished stays where it is.
+    (workdir / 'A-seed1' / 'result.json').write_text('{}')
+    assert sweep.main(argv) == 1
+    assert (workdir / 'A-seed1').exists() and not (workdir / 'A-seed1.superseded-3').exists()
+
+
+def test_a_line_a_minute_says_how_far_the_runs_are(tmp_path, monkeypatch):
+    lines = []
+    monkeypatch.setattr(progress, 'PATIENCE', 0.01)
+    monkeypatch.setattr(sweep, 'MINUTE', 0.01)
+    monkeypatch.setattr(sweep, 'print', lambda line, **_: lines.append(line), raising=False)
+
+    def launched(missing, *_):
+        base, _ = missing
+        base.folder.mkdir()
+        (base.folder / 'metrics.jsonl').write_text('{"step": 150, "tokens_per_second": 1024.0}\n')
+        with locks.exclusive(base.file('lock'), wait=0):
+            until(lambda: 'base-seed1 150/1500' in lines[-1], 60)
+        yield from ()
+
+    monkeypatch.setattr(launch, 'on_this_machine', launched)
+    call = ['sweep', 'run', '--scale=grammar', '--rows=base,A1', '--seeds=1', f'--workdir={tmp_path}']
+    assert sweep.main(call) == 1
+    # 1,350 of 1,500 updates at a second each, and A1's 1,500.
+    line = '0 of 2 done; running: base-seed1 150/1500; 0:47:30 left with 1 at a time, without evaluations'
+    assert line in lines
 
 
 def test_a_run_that_runs_is_left_alone(tmp_path):

@@ -178,7 +178,9 @@ def _known_trips(instruction: Instruction) -> int:
 def counted(program: Program, name: str) -> dict[str, float]:
     """XLA's cost analysis of a computation as a whole program: `flops`, `bytes accessed` and others."""
     text = program.text.replace('\nENTRY ', '\n').replace(f'\n%{name} (', f'\nENTRY %{name} (')
-    module = xla_client.hlo.hlo_module_from_text(f'HloModule counted\n\n{text}\n')
+    # In jax 0.7 the functions of `hlo` are in `_xla`.
+    hlo = getattr(xla_client, 'hlo', xla_client._xla)
+    module = hlo.hlo_module_from_text(f'HloModule counted\n\n{text}\n')
     return xla_client._xla.hlo_module_cost_analysis(jax.extend.backend.get_backend(), module)
 
 

@@ -5,6 +5,7 @@ contains its output.
 """
 
 import dataclasses
+import itertools
 import json
 import pathlib
 import shutil
@@ -15,11 +16,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from etils import epath
+
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
+from transformer import config as configs
 from transformer import files, locks
 from transformer.config import ConfigError
 from transformer.runs import metrics_file
+from transformer.runs import workdir as workdirs
 
 SWEEP = 'sweep.json'
 STATES = ('done', 'running', 'queued', 'failed', 'stopped', 'missing')
@@ -147,6 +152,25 @@ def join(workdir: pathlib.Path, new: Sweep) -> Sweep:
     moved = {key: value for key, value in old.different.items() if key == FOLDER}
     runs = tuple(dict.fromkeys(old.runs + new.runs))
     return dataclasses.replace(new, different=moved | new.different, runs=runs, jobs=old.jobs)
+
+
+def set_aside(sweep: Sweep, run: Run) -> pathlib.Path | None:
+    """Moves the folder of a run that did not finish, and whose row has changed since, out of its way.
+
+    Returns:
+      The folder's new place; None if nothing was moved.
+    """
+    folder = epath.Path(run.folder)
+    if not (folder / 'config.json').exists() or (folder / 'result.json').exists():
+        return None
+    [row] = tables.rows(sweep.table, run.row)
+    config = scales.config(row, sweep.scale, sweep.different | {'train.seed': run.seed})
+    old = workdirs.Run.open(folder).config
+    if not workdirs.holds_work(folder) or not configs.differences(old, config, free=False):
+        return None
+    names = (run.folder.with_name(f'{run.name}.superseded-{number}') for number in itertools.count(1))
+    aside = next(name for name in names if not name.exists())
+    return run.folder.rename(aside)
 
 
 def _changes_text(sweep: Sweep) -> str:

@@ -84,10 +84,10 @@ def _flops(equation: JaxprEqn) -> int:
         kernel, features = equation.invars[1].aval, equation.params['dimension_numbers'].rhs_spec[0]
         return 2 * equation.outvars[0].aval.size * kernel.size // kernel.shape[features]
     times = equation.params['length'] if equation.primitive is primitives.scan_p else 1
-    return times * sum(map(_products, _inner(equation)))
+    return times * sum(map(_products, inner_jaxprs(equation)))
 
 
-def _inner(equation: JaxprEqn) -> Iterator[Jaxpr]:
+def inner_jaxprs(equation: JaxprEqn) -> Iterator[Jaxpr]:
     """The programs that an equation calls."""
     for value in equation.params.values():
         for part in value if isinstance(value, tuple | list) else (value,):

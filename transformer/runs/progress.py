@@ -45,16 +45,26 @@ def print_line(bar: Progress, line: str) -> None:
 
 
 class Heartbeat:
-    """Calls a function while work lasts: after `PATIENCE` seconds, then every `EVERY` seconds.
+    """Calls a function while work lasts: after `PATIENCE` seconds, then every `every` seconds.
 
-    A thread calls it, because the work itself may be silent for minutes, as a compiler is.
+    A thread calls it, because the work itself may be silent for minutes, as a compiler is. Used in a `with`,
+    the work is the block.
 
     Args:
       beat: gets the seconds since the work began.
+      every: `EVERY` if None.
     """
 
-    def __init__(self, beat: Callable[[float], object]):
-        self._beat, self._lock, self._ended = beat, threading.Lock(), threading.Event()
+    def __init__(self, beat: Callable[[float], object], every: float | None = None):
+        self._beat, self._every = beat, every
+        self._lock, self._ended = threading.Lock(), threading.Event()
+
+    def __enter__(self):
+        self.start()
+        return self
+
+    def __exit__(self, *_):
+        self.stop()
 
     def start(self) -> None:
         """Begins to count; work that has begun before ends."""
@@ -73,7 +83,7 @@ class Heartbeat:
             with self._lock:
                 if not ended.is_set():
                     self._beat(time.monotonic() - began)
-            pause = EVERY
+            pause = EVERY if self._every is None else self._every
 
 
 class Stages:
