@@ -202,7 +202,7 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
     sizes_of = {f'model.{name}': 16 for name in ('d_model', 'd_ff')} | {'model.N': 2, 'model.h': 2}
     config = resolve(config_dict({**sizes_of, 'model.vocab_size': 600, 'data.pieces': 600, **variant}))
     rng, model = np.random.default_rng(0), models.build(config)
-    # Large enough that outputs depend on all that was written, and no two have nearly the same score.
+    # Large enough that outputs depend on all that was written.
     draw = lambda x: jnp.asarray(rng.normal(size=x.shape) / 2, jnp.float32)
     variables = {'params': jax.tree.map(draw, models.parameter_shapes(config))}
     lengths = rng.integers(1, width + 1, sentences)
@@ -233,7 +233,9 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
         return searched(step, rooms), searched(whole, [decode.Room(10, None, plain(10))])
 
     found, expected = both()
-    np.testing.assert_array_equal(found.tokens, expected.tokens)
+    # In any order, because two may have nearly the same score.
+    outputs = lambda hypotheses: [sorted(map(tuple, of.tolist())) for of in np.asarray(hypotheses.tokens)]
+    assert outputs(found) == outputs(expected)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
     used = np.sum(np.asarray(found.tokens[:, 0]) != 0, axis=-1)
     assert used.min() < sizes[0] < used.max()
