@@ -345,7 +345,7 @@ def test_a_work_directory_alone_is_resumed_by_its_own_config(trained):
     call = flags.parse(['run.py', f'--workdir={trained}', '--config.train.steps=9'], main.run_py(['run.py']))
     config = flags.config(call)
     assert (config.train.steps, config.model.d_ff) == (9, 32)
-    assert flags.parse(['run.py', '--workdir=nowhere'], main.run_py(['run.py'])).file == flags.DEFAULT_CONFIG
+    assert flags.parse(['run.py', '--workdir=nowhere'], main.run_py(['run.py'])).file == 'configs/tiny.py'
 
 
 def test_too_little_memory_is_one_line_and_leaves_the_folder_free(capfd, texts, tmp_path):

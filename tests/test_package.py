@@ -1,4 +1,4 @@
-"""What `pip install` brings: the package alone, and the command `transformer`."""
+"""What `pip install` brings: the package with the configs, and the command `transformer`."""
 
 import pathlib
 import shutil
@@ -21,9 +21,9 @@ def built(tmp_path_factory) -> pathlib.Path:
     for name in ('transformer', 'experiments', 'configs', 'tests'):
         ignored = shutil.ignore_patterns('__pycache__', 'results')
         shutil.copytree(ROOT / name, folder / 'source' / name, ignore=ignored)
-    for name in ('pyproject.toml', 'README.md', 'run.py'):
+    for name in ('pyproject.toml', 'setup.py', 'README.md', 'run.py'):
         shutil.copy(ROOT / name, folder / 'source')
-    command = [sys.executable, '-W', 'ignore', '-c', 'import setuptools; setuptools.setup()']
+    command = [sys.executable, '-W', 'ignore', 'setup.py']
     command += ['--quiet', 'build', f'--build-base={folder / "base"}', f'--build-lib={folder / "built"}']
     subprocess.run(command, cwd=folder / 'source', check=True)
     return folder / 'built'
@@ -32,17 +32,23 @@ def built(tmp_path_factory) -> pathlib.Path:
 def test_the_package_is_the_only_name(built):
     assert [path.name for path in built.iterdir()] == ['transformer']
     ours = {path.relative_to(ROOT) for path in (ROOT / 'transformer').rglob('*.py')}
-    assert {path.relative_to(built) for path in built.rglob('*.py')} == ours
+    configs = {'transformer' / path.relative_to(ROOT) for path in (ROOT / 'configs').glob('*.py')}
+    assert {path.relative_to(built) for path in built.rglob('*.py')} == ours | configs
+    assert (built / 'transformer' / 'configs' / 'wmt14_en_de.lock.json').exists()
 
 
 def test_works_outside_the_checkout(built, tmp_path):
-    """Without a config file there is nothing to train, and one line says so."""
     code = 'import sys; from transformer.cli.main import main; sys.exit(main())'
     called = [sys.executable, '-c', code]
     env = {'PYTHONPATH': str(built), 'PATH': '/usr/bin:/bin', 'HOME': str(tmp_path)}
-    found = subprocess.run(called, cwd=tmp_path, env=env, capture_output=True, text=True)
+    for config, width in (('tiny', 128), ('big', 1024)):
+        asked = [*called, 'config', f'--config={config}', '--config.model.h=2']
+        found = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert found.returncode == 0 and f'model.d_model = {width} ' in found.stdout
+    asked = [*called, '--config=bigger']
+    found = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True)
     assert found.returncode == 2
-    assert '--config' in found.stderr and found.stderr.count('\n') == 1
+    assert '--config=bigger' in found.stderr and ' big,' in found.stderr and found.stderr.count('\n') == 1
     (tmp_path / 'mine.py').write_bytes((ROOT / 'configs' / 'tiny.py').read_bytes())
     asked = [*called, 'config', '--config=mine.py', '--config.data.dir=here']
     found = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True)

@@ -16,7 +16,7 @@ from transformer import parallel
 from transformer.actions import data as run_data
 from transformer.actions.evaluate import score_split
 from transformer.config import Config, ConfigError
-from transformer.config.files import lock_beside, read_config_file
+from transformer.config.files import find_config, lock_beside, read_config_file
 from transformer.data import manifest
 from transformer.data.batches import Batches
 from transformer.data.dataset import Dataset
@@ -48,8 +48,8 @@ def train(
     """Implements `transformer.train`; its arguments are explained there."""
     lock_file = ''
     if isinstance(config, str | os.PathLike):
-        lock_file = lock_beside(os.fspath(config))
-        config = read_config_file(os.fspath(config))
+        file = find_config(os.fspath(config))
+        lock_file, config = lock_beside(file), read_config_file(file)
     resolved = config if isinstance(config, Config) else configs.resolve(config)
     process.keep_programs()
     resolved = run_data.with_absolute_folder(resolved)

@@ -11,9 +11,9 @@ related models.
     {program} [COMMAND] [--config=FILE] [--config.GROUP.OPTION=VALUE ...]
         [--workdir=FOLDER] [--FLAG=VALUE ...]
 
---config names a config file (default: that of the work directory, or
-configs/tiny.py). Each of its options can be changed, for example with
---config.model.h=4; `{program} config` lists them with their
+--config names a config file, or one of the package's such as tiny (default:
+that of the work directory, or tiny). Each of its options can be changed, for
+example with --config.model.h=4; `{program} config` lists them with their
 sections of the paper. Without a command, it trains.
 
 Examples:

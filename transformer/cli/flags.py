@@ -10,11 +10,11 @@ from absl import flags, logging
 
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
-from transformer.config.files import read_config_file
+from transformer.config.files import find_config, read_config_file
 from transformer.config.flag import Flag
 from transformer.config.foreign_names import OURS
 
-DEFAULT_CONFIG = 'configs/tiny.py'
+DEFAULT_CONFIG = 'tiny'
 _CHANGE = re.compile(r'--?config\.([^=]+)(?:=(.*))?', re.DOTALL)
 _DECODING = {key.rpartition('.')[2]: key for key in configs.OPTIONS if key.startswith('decode.')}
 _SHORT = re.compile(rf'--?({"|".join(_DECODING)})(?:=(.*))?', re.DOTALL)
@@ -91,7 +91,7 @@ def parse(argv: Sequence[str], program: Program) -> Call:
         raise ConfigError(f'{problem}: {title} takes {expected}{hint}')
     if not with_config:
         return Call(name, tuple(words), values, '', {})
-    call = Call(name, tuple(words), values, values.config or _default_config(values), changes)
+    call = Call(name, tuple(words), values, find_config(values.config or _default_config(values)), changes)
     _check_config(call, command)
     return call
 
@@ -115,8 +115,6 @@ def _default_config(values: flags.FlagValues) -> str:
 def _check_config(call: Call, command: Command) -> None:
     """Raises ConfigError if the command would ignore the config file, or a change of the config."""
     named = call.flags.config is not None
-    if named and not os.path.isfile(call.file):
-        raise ConfigError(f'--config={call.file}: no such file')
     if '' in command.options:
         return
     by_name = 'config' in command.flags and call.flags.workdir is None
@@ -178,8 +176,6 @@ def config(call: Call) -> Config:
     Options of the file that the changes make meaningless, such as options of another kind of model, are
     reset to their defaults with a warning.
     """
-    if not os.path.isfile(call.file):
-        raise ConfigError(f'--config: missing; there is no {call.file} in this folder')
     values = configs.present_values(read_config_file(call.file))
     changed = declare.present_values(configs.OPTIONS, values | call.changes)
     used, unused = declare.drop_unused(configs.OPTIONS, changed, call.changes)

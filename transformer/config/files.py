@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import pathlib
 
 import ml_collections
 
@@ -29,6 +30,24 @@ def from_json(text: str) -> Config:
     values = present_values(config_dict(flat))
     meant = {key: value for key, value in values.items() if has_meaning(OPTIONS, values, key)}
     return resolve(config_dict(meant))
+
+
+def find_config(name: str) -> str:
+    """Returns the path of a config file: `name` itself, or for a plain name such as `tiny` a packaged config.
+
+    Raises:
+      ConfigError: there is no such file; lists the packaged configs.
+    """
+    if os.path.isfile(name):
+        return name
+    root = pathlib.Path(__file__).parent.parent
+    # In a checkout the configs stand beside the package, in an installation within it.
+    folder = next(path for path in (root / 'configs', root.parent / 'configs') if path.is_dir())
+    known = {path.stem: path for path in sorted(folder.glob('*.py'))}
+    stem = name.removesuffix('.py')
+    if stem not in known:
+        raise ConfigError(f'--config={name}: no such file; by name there are {", ".join(known)}')
+    return os.path.relpath(known[stem]) if folder.parent == pathlib.Path.cwd() else str(known[stem])
 
 
 def read_config_file(path: str) -> ml_collections.ConfigDict:

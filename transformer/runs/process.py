@@ -96,7 +96,10 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
 
 def environment() -> dict[str, dict[str, object]]:
     """The versions of Python, this code and its packages; the hardware."""
-    versions = {name: importlib.metadata.version(name) for name in PACKAGES}
+    versions = {}
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # an extra that is not installed
+            versions[name] = importlib.metadata.version(name)
     device = jax.devices()[0]
     return {
         'versions': {'python': platform.python_version(), 'git': _revision(), **versions},

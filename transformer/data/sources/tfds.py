@@ -13,8 +13,13 @@ from transformer.data.fields import Reading, Row
 from transformer.data.sources import text
 from transformer.data.sources.text import Origin
 
+
+def _missing_package(error: ImportError) -> None:
+    raise ConfigError(f"data.source=tfds: {error}; pip install '.[tfds]'") from error
+
+
 # Imported at its first use: the import takes a second, and other sources do not need it.
-with epy.lazy_imports():
+with epy.lazy_imports(error_callback=_missing_package):
     import tensorflow_datasets as tfds
 
 FORMAT = 'array_record'

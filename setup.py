@@ -1,0 +1,8 @@
+"""Adds the config files of the checkout to the package: they are installed as transformer/configs."""
+
+from setuptools import find_packages, setup
+
+setup(
+    packages=[*find_packages(include=['transformer', 'transformer.*']), 'transformer.configs'],
+    package_dir={'transformer.configs': 'configs'},
+)
