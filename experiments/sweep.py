@@ -156,7 +156,7 @@ def _running(states: list[runs.State]) -> str:
     """How far the running runs of a sweep are, as one line."""
     running = ', '.join(f'{s.run.name} {s.step}/{s.run.steps}' for s in states if s.state == 'running')
     done = sum(s.state == 'done' for s in states)
-    return f'{done} of {len(states)} done; running: {running or "none"}{_total_left(states)}'
+    return f'{done} of {len(states)} done; running: {running or "soon"}{_total_left(states)}'
 
 
 def _total_left(states: list[runs.State]) -> str:

@@ -58,15 +58,18 @@ def is_changed() -> bool:
 
 
 def execute(folder: pathlib.Path) -> nbformat.NotebookNode:
-    """Executes the notebook in a copy of the checkout; nbclient raises the error of a cell."""
-    for name in ('configs', 'experiments', 'transformer'):
-        shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns('__pycache__', 'results'))
-    shutil.copy(ROOT / 'run.py', folder)
+    """Executes the notebook beside an archive of the checkout; nbclient raises the error of a cell."""
+    with tempfile.TemporaryDirectory() as packed:
+        copy = pathlib.Path(packed, 'checkout')
+        for name in ('configs', 'experiments', 'transformer'):
+            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns('__pycache__', 'results'))
+        shutil.copy(ROOT / 'run.py', copy)
+        shutil.make_archive(str(folder / 'project'), 'gztar', packed)
     book = nbformat.read(NOTEBOOK, as_version=4)
     nbclient.NotebookClient(
         book,
         timeout=3600,
-        resources={'metadata': {'path': str(folder / 'experiments')}},
+        resources={'metadata': {'path': str(folder)}},
         record_timing=False,
         coalesce_streams=True,
     ).execute()
@@ -102,6 +105,7 @@ def check(book: nbformat.NotebookNode, steps: int) -> None:
     (picture,) = pictures(book)
     assert picture.startswith(b'\x89PNG') and 10_000 < len(picture) < 200_000
     status = text(book, 'sweep')
+    assert '3 of 3 runs to do' in status and '0 of 3 done; running: ' in status
     report = [
         [cell.strip() for cell in line.split('|')]
         for line in text(book, 'report').splitlines()
@@ -125,7 +129,7 @@ def test_it_runs_from_top_to_bottom(tmp_path, monkeypatch):
     monkeypatch.setenv('XLA_FLAGS', flags)
     monkeypatch.setenv('IPYTHONDIR', str(tmp_path / 'ipython'))
     check(execute(tmp_path), OPTIONS['train.steps'])
-    assert (tmp_path / 'runs' / 'colab' / 'grammar' / 'result.json').exists()
+    [result] = tmp_path.glob('transformer-unpacked/*/runs/colab/grammar/result.json')
 
 
 def test_it_is_committed_with_its_outputs():
