@@ -2,14 +2,18 @@
 
 import json
 import pathlib
+import re
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgba
+from PIL import Image
 
 from experiments.figures import __main__ as command
 from experiments.figures import differences, plots
+from experiments.sweeps import runs
 from transformer import config as configs
 from transformer import files as written
 from transformer.config import ConfigError
@@ -17,6 +21,7 @@ from transformer.inference import attention as attentions
 from transformer.inference import attention_figures
 from transformer.inference.attention import Attended, Attention
 from transformer.nn import positions
+from transformer.runs import metrics_file
 
 RESULTS = pathlib.Path(__file__).parent.parent / 'experiments' / 'results'
 PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
@@ -60,12 +65,13 @@ def test_lines_have_the_colour_of_their_head_and_are_as_strong_as_their_weight(q
     query = None if query is None else given.queries.index(query)
     lines = [c for c in figure.axes[0].collections if isinstance(c, LineCollection)]
     assert len(lines) == 2
-    for head, drawn in zip([0, 2], lines, strict=True):
-        ends = {tuple(map(tuple, line)): colour for line, colour in zip(
+    # Beside a word, the first head has the left half and the other the right half.
+    for head, place, drawn in zip([0, 2], [-0.2, 0.2], lines, strict=True):
+        ends = {tuple(map(tuple, line.round(9))): colour for line, colour in zip(
             drawn.get_segments(), drawn.get_edgecolors(), strict=True
         )}  # fmt: skip
         expected = {
-            ((q, 1.0), (k, 0.0)): weight
+            ((round(q + 0.4 * place, 9), 1.0), (round(k + place, 9), 0.0)): weight
             for (q, k), weight in np.ndenumerate(given.weights[1, head])
             if weight >= attention_figures.LEAST and query in (None, q)
         }
@@ -108,8 +114,30 @@ def test_every_head_has_a_colour_of_its_own():
 def test_all_heads_as_a_grid():
     given = seen(['a', 'b', 'c'], ['a', 'b'])
     figure = attention_figures.draw_heads(given)
-    maps = [axis.images[0].get_array() for axis in figure.axes]
-    np.testing.assert_allclose(np.square(maps), given.weights.reshape(6, 3, 2))
+    *axes, bar = figure.axes
+    maps = [axis.images[0].get_array() for axis in axes]
+    np.testing.assert_allclose(maps, given.weights.reshape(6, 3, 2))
+    # A quarter of the weight is half of the way up the colours.
+    assert axes[0].images[0].norm(0.25) == 0.5 and 0.5 in bar.get_yticks()
+
+
+def test_a_figure_for_print_has_its_width_and_texts_that_can_be_read(tmp_path, capsys):
+    call = ['figures', 'schedule', 'configs/base.py', 'configs/big.py', f'--output={tmp_path}']
+    for file_format in ('png', 'pdf'):
+        assert command.main([*call, '--width=8.4cm', f'--format={file_format}']) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ['schedule.pdf', 'schedule.png']
+    # 300 dots, or 72 points, per inch.
+    with Image.open(tmp_path / 'schedule.png') as image:
+        assert image.width == int(8.4 / 2.54 * 300)
+    [points] = re.findall(rb'/MediaBox \[ 0 0 ([\d.]+) ', (tmp_path / 'schedule.pdf').read_bytes())
+    assert float(points) == pytest.approx(8.4 / 2.54 * 72)
+    figure = attention_figures.draw_heads(seen(['a', 'b', 'c'], ['a', 'b']))
+    plots.fit(figure, 1.0)
+    assert figure.get_figwidth() == 1.0
+    assert min(text.get_fontsize() for text in figure.findobj(matplotlib.text.Text)) == 6.0
+    for wrong in ('8.4', '-1cm', '1cm', '99in', 'wide'):
+        assert command.main([*call, f'--width={wrong}']) == 2
+        assert f'--width={wrong}' in capsys.readouterr().err
 
 
 SENTENCE = 'The </script> cat & the Donaudampfschifffahrtsgesellschaft saw <b>it</b>.'
@@ -228,7 +256,7 @@ def test_curves(tmp_path, capsys):
     (tmp_path / 'run').mkdir()
     lines = [{'step': 1, 'loss': 3.0}, {'step': 2, 'loss': 2.0, 'dev_loss': 2.5}]
     (tmp_path / 'run' / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
-    of_training, of_dev = plots.draw_curves({'run': lines}).axes[0].lines
+    of_training, of_dev = plots.draw_curves({'run': [lines]}, ['loss', 'dev_loss']).axes[0].lines
     np.testing.assert_array_equal(of_training.get_data(), [[1, 2], [3.0, 2.0]])
     np.testing.assert_array_equal(of_dev.get_data(), [[2], [2.5]])
     call = ['figures', 'curves', str(tmp_path / 'run'), f'--output={tmp_path / "drawn"}']
@@ -237,6 +265,31 @@ def test_curves(tmp_path, capsys):
     first = files()
     assert command.main(call) == 0
     assert files() == first and first.keys() == {'curves.png', 'curves.svg'}
+    assert command.main([*call, '--metric=bleu']) == 2
+    assert '--metric=bleu: choose one of dev_loss, loss' in capsys.readouterr().err
+
+
+def test_curves_of_a_sweep_are_means_over_seeds(tmp_path):
+    sweep = runs.Sweep('3', 'grammar', {}, (('base', 1), ('base', 2), ('A1', 1)))
+    runs.write_sweep(tmp_path, sweep)
+    losses = {'base-seed1': [4.0, 3.0], 'base-seed2': [6.0, 3.5, 9.0], 'A1-seed1': [5.0]}
+    for name, values in losses.items():
+        (tmp_path / name).mkdir()
+        lines = (json.dumps({'step': 10 * k, 'dev_loss': loss}) + '\n' for k, loss in enumerate(values, 1))
+        (tmp_path / name / 'metrics.jsonl').write_text(''.join(lines))
+    groups = {}
+    for name, folder in command._runs(tmp_path):
+        groups.setdefault(name, []).append(list(metrics_file.read(folder)))
+    assert {name: len(lines) for name, lines in groups.items()} == {'base': 2, 'A1': 1}
+    figure = plots.draw_curves(groups, ['dev_loss'])
+    base, A1 = figure.axes[0].lines
+    # Only up to the last step that all seeds have.
+    np.testing.assert_array_equal(base.get_data(), [[10, 20], [5.0, 3.25]])
+    np.testing.assert_array_equal(A1.get_data(), [[10], [5.0]])
+    [band] = figure.axes[0].collections
+    assert {tuple(point) for point in band.get_paths()[0].vertices} >= {(10, 4.0), (10, 6.0), (20, 3.5)}
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['base', 'A1']
+    assert command.main(['figures', 'curves', str(tmp_path), f'--output={tmp_path}', '--format=png']) == 0
 
 
 def test_a_picture_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path):

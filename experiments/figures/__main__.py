@@ -6,12 +6,13 @@
     python -m experiments.figures curves runs/tiny runs/multi30k
     python -m experiments.figures differences runs/table3-grammar
 
-Each figure is written as PNG and SVG; `attention` also writes an interactive
-HTML page in one file.
+Each figure is written as SVG and PNG, or as --format=pdf; for print, --width
+sets its width. `attention` also writes an interactive HTML page in one file.
 """
 
 import os
 import pathlib
+import re
 import sys
 from collections.abc import Sequence
 
@@ -22,6 +23,7 @@ from etils import epath
 from matplotlib.figure import Figure
 
 from experiments.figures import differences, plots
+from experiments.sweeps import runs
 from transformer import config as configs
 from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
@@ -40,7 +42,9 @@ KINDS = {
     'cross': attentions.CROSS_ATTENTION,
     'decoder': attentions.DECODER_SELF_ATTENTION,
 }
-DPI = 150
+DPI, PRINT_DPI = 150, 300
+FORMATS = ('svg', 'png')  # written by default; also pdf
+NARROWEST, WIDEST = 4, 60  # centimetres
 
 
 def draw_attention(call: Call) -> None:
@@ -66,8 +70,8 @@ def draw_attention(call: Call) -> None:
     page = attention_figures.page(by_words, f'{flags.workdir}, {origin}', first)
     files.write_text(folder / 'attention.html', page)
     print(folder / 'attention.html')
-    _write(folder / 'lines', attention_figures.draw_lines([[kind]], layer, chosen))
-    _write(folder / 'heads', attention_figures.draw_heads(kind))
+    _write(call, 'lines', attention_figures.draw_lines([[kind]], layer, chosen))
+    _write(call, 'heads', attention_figures.draw_heads(kind))
 
 
 def draw_positions(call: Call) -> None:
@@ -87,26 +91,41 @@ def draw_positions(call: Call) -> None:
     else:
         reason = 'needs a work directory' if m.positions == 'learned' else 'adds none to embeddings'
         raise ConfigError(f'{path}: model.positions={m.positions!r} {reason}')
-    _write(_folder(call) / 'positions', plots.draw_positions(table, title))
+    _write(call, 'positions', plots.draw_positions(table, title))
 
 
 def draw_schedule(call: Call) -> None:
     """Draws the learning rates of config files and work directories."""
-    _write(_folder(call) / 'schedule', plots.draw_schedule({path: _config(path) for path in _paths(call)}))
+    _write(call, 'schedule', plots.draw_schedule({path: _config(path) for path in _paths(call)}))
 
 
 def draw_curves(call: Call) -> None:
-    """Draws the learning curves of work directories."""
-    metrics = {path: list(metrics_file.read(pathlib.Path(path))) for path in _paths(call)}
-    for path, lines in metrics.items():
-        if not lines:
+    """Draws the learning curves of work directories, and of the rows of sweeps."""
+    groups: dict[str, list[plots.Lines]] = {}
+    for path in map(pathlib.Path, _paths(call)):
+        curves = [(name, list(metrics_file.read(folder))) for name, folder in _runs(path)]
+        if not any(lines for _, lines in curves):
             raise ConfigError(f'{path}: has no line in metrics.jsonl')
-    _write(_folder(call) / 'curves', plots.draw_curves(metrics))
+        for name, lines in curves:
+            if lines:
+                groups.setdefault(name, []).append(lines)
+    metrics, chosen = ['loss', 'dev_loss'], call.flags.metric
+    known = {key for lines_of in groups.values() for lines in lines_of for line in lines for key in line}
+    if chosen is not None and chosen not in known - {'step'}:
+        raise ConfigError(f'--metric={chosen}: choose one of {", ".join(sorted(known - {"step"}))}')
+    _write(call, 'curves', plots.draw_curves(groups, [chosen] if chosen else metrics))
+
+
+def _runs(path: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
+    """The names and folders of runs: the work directory itself, or a sweep's runs, named by their rows."""
+    if not (path / runs.SWEEP).exists():
+        return [(str(path), path)]
+    return [(run.row, run.folder) for run in runs.read_sweep(path).all_runs(path)]
 
 
 def draw_differences(call: Call) -> None:
     """Draws how far the rows of a sweep are from base, beside the paper's."""
-    _write(_folder(call) / 'differences', differences.draw(pathlib.Path(call.words[0])))
+    _write(call, 'differences', differences.draw(pathlib.Path(call.words[0])))
 
 
 def _paths(call: Call) -> tuple[str, ...]:
@@ -140,37 +159,59 @@ def _parse_numbers(flag: str, text: str, count: int, most: int | None = None) ->
     return [number - 1 for number in dict.fromkeys(numbers)]
 
 
-def _write(path: pathlib.Path, figure: Figure) -> None:
-    """Writes a figure as PNG and SVG, and closes it; the same figure gives the same bytes."""
-    with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures'}):
-        files.write_figure(path.with_suffix('.svg'), figure, metadata={'Date': None})
-    files.write_figure(path.with_suffix('.png'), figure, dpi=DPI)
+def _write(call: Call, name: str, figure: Figure) -> None:
+    """Writes a figure in a call's formats and width, and closes it; the same figure gives the same bytes."""
+    formats, width = FORMATS, call.flags.width
+    if call.flags.format:
+        formats = (call.flags.format,)
+    if width is not None:
+        plots.fit(figure, _centimetres(width) / 2.54)
+    for ending in formats:
+        path = _folder(call) / f'{name}.{ending}'
+        # Of PDF and SVG, which have dates.
+        date = {'svg': {'metadata': {'Date': None}}, 'pdf': {'metadata': {'CreationDate': None}}}
+        with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures'}):
+            files.write_figure(path, figure, dpi=PRINT_DPI if width else DPI, **date.get(ending, {}))
+        print(path)
     matplotlib.pyplot.close(figure)
-    print(path.with_suffix('.svg'), path.with_suffix('.png'), sep='\n')
 
 
+def _centimetres(text: str) -> float:
+    """Parses a width such as 8.4cm or 3.3in."""
+    match = re.fullmatch(r'(\d+\.?\d*)(cm|in)', text)
+    value = float(match[1]) * (2.54 if match[2] == 'in' else 1.0) if match else 0.0
+    if not NARROWEST <= value <= WIDEST:
+        raise ConfigError(f'--width={text}: give centimetres or inches from {NARROWEST}cm to {WIDEST}cm')
+    return value
+
+
+FILE = ('format', 'width', 'output')
 COMMANDS = {
     'attention': Command(
         'Attention in a sentence: lines, maps of all heads, and an interactive page.',
         draw_attention,
-        ('workdir', 'checkpoint', 'sentence', 'attention', 'layer', 'heads', 'word', 'output'),
+        ('workdir', 'checkpoint', 'sentence', 'attention', 'layer', 'heads', 'word', *FILE),
         examples=('{} attention --workdir=runs/tiny --word=it',),
     ),
     'positions': Command(
         'Positional encodings: the sinusoids of a config, or learned positions.',
         draw_positions,
-        ('length', 'output'),
+        ('length', *FILE),
         words=('FILE',),
         examples=('{} positions configs/tiny.py', '{} positions runs/learned'),
     ),
-    'schedule': Command('Learning rate by update.', draw_schedule, ('output',), words=('FILE...',)),
+    'schedule': Command('Learning rate by update.', draw_schedule, FILE, words=('FILE...',)),
     'curves': Command(
-        'Loss by update, in training and on dev.', draw_curves, ('output',), words=('FOLDER...',)
+        'Loss or another metric by update; the rows of a sweep are means over seeds.',
+        draw_curves,
+        ('metric', *FILE),
+        words=('FOLDER...',),
+        examples=('{} curves runs/tiny', '{} curves runs/table3 --metric=dev_loss'),
     ),
     'differences': Command(
         "How far a sweep's rows are from base, beside the paper's.",
         draw_differences,
-        ('output',),
+        FILE,
         words=('FOLDER',),
         examples=('{} differences experiments/results/table3-grammar',),
     ),
@@ -183,7 +224,10 @@ FLAGS = {
     'layer': Flag(str, None, 'layer, from 1 (default: the last)', 'N'),
     'heads': Flag(str, None, 'heads, from 1, separated by commas (default: all)', 'NUMBERS'),
     'word': Flag(str, None, "draw only the lines from this word's first occurrence", 'WORD'),
+    'metric': Flag(str, None, 'name in metrics.jsonl (default: loss and dev_loss)', 'NAME'),
     'length': Flag(int, 100, 'number of positions', 'N', least=2, most=10_000),
+    'format': Flag(str, None, 'format (default: svg and png)', 'FORMAT', choices=(*FORMATS, 'pdf')),
+    'width': Flag(str, None, 'width in print, such as 8.4cm; 300 dots per inch', 'WIDTH'),
     'output': Flag(str, 'runs/figures', 'folder for the figures', 'FOLDER'),
 }
 

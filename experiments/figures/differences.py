@@ -55,13 +55,13 @@ def _draw(xlabel: str, titles: Sequence[str], labels: Sequence[str], rows: Seque
         axis.axvline(0, color='0.6', linewidth=0.8)
         axis.grid(axis='y', color='0.92')
         axis.set_title(title, fontsize=9)
-        axis.set_xlabel(xlabel, fontsize=9)
         axis.tick_params(labelsize=8, length=0)
         axis.set_axisbelow(True)
-    axes[0].scatter([row.paper for row in rows], places, s=24, color='C0')
+    figure.supxlabel(xlabel, fontsize=9)
+    axes[0].scatter([row.paper for row in rows], places, s=14, color='C0')
     for place, row in zip(places, rows, strict=True):
         if row.over_seeds:
             axes[1].plot([row.over_seeds.low, row.over_seeds.high], [place, place], color='C1', linewidth=1.5)
-    axes[1].scatter([row.ours for row in rows], places, s=24, color='C1')
+    axes[1].scatter([row.ours for row in rows], places, s=14, color='C1')
     axes[0].set_yticks(places, labels)
     return figure

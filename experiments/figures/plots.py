@@ -9,11 +9,28 @@ import numpy as np
 from jaxtyping import Float
 
 from transformer.config import Config
+from transformer.inference import attention_figures
 from transformer.training import optim
 
 matplotlib.use('agg')
 from matplotlib import pyplot as plt
 from matplotlib.figure import Figure
+from matplotlib.text import Text
+
+# The lines of a run's metrics.jsonl.
+Lines = Sequence[Mapping[str, float]]
+SMALLEST = 6.0  # points of a text in print
+
+
+def fit(figure: Figure, width: float) -> None:
+    """Gives a figure the width in inches at which it is printed; texts keep at least `SMALLEST` points.
+
+    A figure that becomes narrower keeps more of its height, because its texts do not shrink as much.
+    """
+    before, height = figure.get_size_inches()
+    figure.set_size_inches(width, height * min(1.0, (width / before) ** 0.6))
+    for text in figure.findobj(Text):
+        text.set_fontsize(max(SMALLEST, text.get_fontsize() * min(1.0, (width / before) ** 0.4)))
 
 
 def draw_positions(encodings: Float[np.ndarray, 'L D'], title: str) -> Figure:
@@ -26,7 +43,7 @@ def draw_positions(encodings: Float[np.ndarray, 'L D'], title: str) -> Figure:
     look = {'cmap': 'RdBu', 'vmin': -most, 'vmax': most, 'aspect': 'auto'}
     for axis, image, text, xlabel, how in (
         (table, encodings, title, 'dimension', look),
-        (similarity, unit @ unit.T, 'cosine between positions', 'position', {'cmap': 'viridis', 'vmax': 1.0}),
+        (similarity, unit @ unit.T, 'cosine', 'position', {'cmap': 'viridis', 'vmax': 1.0, 'aspect': 'auto'}),
     ):
         drawn = axis.imshow(image, interpolation='nearest', **how)
         axis.set(xlabel=xlabel, ylabel='position')
@@ -47,14 +64,29 @@ def draw_schedule(configs: Mapping[str, Config]) -> Figure:
     return figure
 
 
-def draw_curves(runs: Mapping[str, Sequence[Mapping[str, float]]]) -> Figure:
-    """Draws the loss by update, in training and on dev, from each run's lines of metrics.jsonl."""
+def draw_curves(groups: Mapping[str, Sequence[Lines]], metrics: Sequence[str]) -> Figure:
+    """Draws metrics by update, from the lines of metrics.jsonl.
+
+    A group of several runs, such as a row's seeds, gets their mean, and a band from their least to their
+    greatest value.
+    """
     figure, axis = plt.subplots(figsize=(6.4, 4), layout='constrained')
-    for index, (name, lines) in enumerate(runs.items()):
-        for key, style, what in (('loss', '-', 'training'), ('dev_loss', '.--', 'dev')):
-            points = [(line['step'], line[key]) for line in lines if key in line]
-            if points:
-                axis.plot(*zip(*points, strict=True), style, color=f'C{index}', label=f'{name}, {what}')
-    axis.set(xlabel='update', ylabel='loss', xlim=(0, None))
-    axis.legend(fontsize=8)
+    colours = attention_figures.head_colours(len(groups))
+    for colour, (name, runs) in zip(colours, groups.items(), strict=True):
+        for metric, style in zip(metrics, ('-', '.--', ':'), strict=False):
+            curves = [
+                {line['step']: line[metric] for line in lines if line.get(metric) is not None}
+                for lines in runs
+            ]
+            steps = sorted(set.intersection(*map(set, curves)))
+            if steps:
+                values = np.array([[curve[step] for step in steps] for curve in curves])
+                label = f'{name}, {metric}' if len(metrics) > 1 else name
+                axis.plot(steps, values.mean(axis=0), style, color=colour, label=label, linewidth=1.2)
+                if len(runs) > 1:
+                    axis.fill_between(
+                        steps, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.15, linewidth=0
+                    )
+    axis.set(xlabel='update', ylabel=' and '.join(metrics), xlim=(0, None))
+    figure.legend(loc='outside right upper', fontsize=8, frameon=False)
     return figure

@@ -17,7 +17,7 @@ matplotlib.use('agg')
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
-from matplotlib.colors import to_hex
+from matplotlib.colors import PowerNorm, to_hex
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -72,16 +72,18 @@ def _draw_panel(axis: Axes, kind: Attended, layer: int, heads: Sequence[int]) ->
     query = place_of(kind.queries, kind.word)
     colours, weights = head_colours(kind.weights.shape[1]), kind.weights[layer]
     attending = range(len(kind.queries)) if query is None else [query]
-    for head in heads:
+    # Each head has its own place beside a word, so that lines of heads that agree do not cover each other.
+    places = 0.8 * ((np.arange(len(heads)) + 0.5) / len(heads) - 0.5)
+    for head, place in zip(heads, places.tolist(), strict=True):
         pairs = [(q, k) for q in attending for k in np.flatnonzero(weights[head, q] >= LEAST)]
         if pairs:
             alpha = [float(min(weights[head, q, k], 1.0)) for q, k in pairs]
-            ends = [[(q, 1.0), (k, 0.0)] for q, k in pairs]
+            ends = [[(q + 0.4 * place, 1.0), (k + place, 0.0)] for q, k in pairs]
             axis.add_collection(LineCollection(ends, colors=colours[head], alpha=alpha, linewidths=1.6))
     if query is not None:
-        for slot, head in enumerate(heads):
+        for head, place in zip(heads, places, strict=True):
             axis.bar(
-                np.arange(len(kind.keys)) - 0.4 + 0.8 * (slot + 0.5) / len(heads),
+                np.arange(len(kind.keys)) + place,
                 height=0.06,
                 bottom=-0.08,
                 width=0.8 / len(heads),
@@ -114,16 +116,18 @@ def draw_heads(kind: Attended) -> Figure:
     layers, heads, queries, keys = kind.weights.shape
     size = (1.3 * heads + 0.6, 1.3 * min(max(queries / keys, 0.5), 2.0) * layers + 0.7)
     figure, axes = plt.subplots(layers, heads, figsize=size, squeeze=False, layout='constrained')
+    # Small weights can be seen too.
+    look = {'cmap': 'viridis', 'norm': PowerNorm(0.5, 0.0, 1.0), 'aspect': 'auto'}
     for (layer, head), axis in np.ndenumerate(axes):
-        # Square roots, so that small weights can be seen too.
-        axis.imshow(np.sqrt(kind.weights[layer, head]), cmap='viridis', vmin=0.0, vmax=1.0, aspect='auto')
+        drawn = axis.imshow(kind.weights[layer, head], **look)
         axis.set(xticks=[], yticks=[])
         if layer == 0:
             axis.set_title(f'head {head + 1}', fontsize=8)
         if head == 0:
             axis.set_ylabel(f'layer {layer + 1}', fontsize=8)
-    title = f'{kind.name}: a row attends to the columns (square roots)'
-    figure.suptitle(title, fontsize=9, x=0.01, ha='left')
+    bar = figure.colorbar(drawn, ax=axes, ticks=[0.0, 0.1, 0.5, 1.0], pad=0.02, shrink=0.8)
+    bar.ax.tick_params(labelsize=8)
+    figure.suptitle(f'{kind.name}: a row attends to the columns', fontsize=9, x=0.01, ha='left')
     return figure
 
 
