@@ -44,7 +44,9 @@ def _report_text(call: Call) -> str:
         tests = differences.test_over_sentences(comparison)
     except ConfigError as error:
         untested = [f'No p over sentences, which needs the outputs and texts of the runs: {error}.']
-    table = columns.columns(comparison, tests)
+    if call.flags.columns is not None and form in ('csv', 'json'):
+        raise ConfigError(f'--columns: not with --format={form}, which has every number')
+    table = formats.choose(columns.columns(comparison, tests), call.flags.columns)
     lines = [*notes.notes(comparison, table), *untested]
     if form == 'csv':
         return formats.csv_text(columns.row_records(comparison, tests))
@@ -136,6 +138,7 @@ FLAGS = {
     'base': Flag(str, None, 'the RUN with which the others are compared (default: the first)', 'RUN'),
     'split': Flag(str, 'test', 'with RUN...: the split whose scores are compared', 'NAME'),
     'format': Flag(str, 'terminal', 'the format of the table', 'NAME', choices=tuple(FORMATS)),
+    'columns': Flag(str, None, 'only these columns, by heading, separated by commas', 'NAMES'),
     'output': Flag(str, None, 'file to write (default: standard output)', 'FILE'),
 }
 COMMANDS = {
@@ -147,6 +150,7 @@ COMMANDS = {
         examples=(
             '{} --workdir=FOLDER',
             '{} --workdir=FOLDER --format=html --output=FILE',
+            '{} --workdir=FOLDER --columns="PPL,PPL ours"',
             '{} --workdir=FOLDER --sensitivity=FOLDER',
             '{} runs/tiny runs/tiny-h=2 --base=tiny',
         ),

@@ -1,4 +1,4 @@
-"""Draws attention, positional encodings, learning rates and curves, and differences.
+"""Draws attention, positions, learning rates, learning curves and differences.
 
     python -m experiments.figures attention --workdir=runs/tiny --word=it
     python -m experiments.figures positions configs/tiny.py

@@ -13,11 +13,18 @@ from tabulate import tabulate
 
 from transformer import files
 from transformer.cli.terminal import fold, terminal_width
+from transformer.config import ConfigError
 
 ORDER = ('row', 'score', 'option', 'cost', 'text')  # kinds of columns, as ordered in narrow formats
 GAP = 2  # blanks between two columns in a terminal
-# Characters of \footnotesize that fit in a line of a LaTeX page 345 pt wide.
-LATEX_WIDTH = 80
+# Characters of \scriptsize that fit in a line of a LaTeX page 345 pt wide.
+LATEX_WIDTH = 92
+_LATEX_TABLE = r'\begin{table}' + '\n' + r'\centering\scriptsize\setlength{\tabcolsep}{2.5pt}'
+# The paper's symbols, as headings.
+_SYMBOLS = {
+    'N': '$N$', 'h': '$h$', 'd_model': '$d_{\\mathrm{model}}$', 'd_ff': '$d_{\\mathrm{ff}}$', 'd_k': '$d_k$',
+    'd_v': '$d_v$', 'P_drop': '$P_{\\mathrm{drop}}$', 'eps_ls': '$\\epsilon_{\\mathrm{ls}}$',
+}  # fmt: skip
 _LATEX = {
     **{sign: f'\\{sign}' for sign in '&%$#_{}'},
     '\\': r'\textbackslash{}', '~': r'\textasciitilde{}', '^': r'\textasciicircum{}',
@@ -107,28 +114,66 @@ def markdown(columns: Sequence[Column], notes: Sequence[str]) -> str:
     rows = zip(*(column.cells() for column in columns), strict=True)
     align = ['left' if column.is_left() else 'right' for column in columns]
     headings = [column.heading for column in columns]
-    shown = tabulate(list(rows), headings, 'github', colalign=align, disable_numparse=True)
+    # A pipe in a text would begin a cell.
+    escaped = [[text.replace('|', '\\|') for text in row] for row in [headings, *rows]]
+    shown = tabulate(escaped[1:], escaped[0], 'github', colalign=align, disable_numparse=True)
     return shown + '\n\n' + ''.join(f'- {note}\n' for note in notes)
 
 
 def latex(columns: Sequence[Column], notes: Sequence[str]) -> str:
-    """Renders tables one below another, each no wider than a page; needs the package booktabs."""
+    """Renders a table environment with a caption and a label; needs the package booktabs.
+
+    Columns that do not fit beside each other get further tables. The first note is the caption, and its
+    beginning the label; the other notes are comments.
+    """
     columns, more = compact(columns)
-    parts = [_tabular(block) for block in blocks(columns, LATEX_WIDTH)]
-    opening = '{\\footnotesize\\setlength{\\tabcolsep}{2.5pt}\\noindent\n'
-    comments = ''.join(f'% {note}\n' for note in [*notes, *more])
-    return opening + '\n\n\\medskip\\noindent\n'.join(parts) + '\\par}\n\n' + comments
+    caption, *others = [*notes, *more] or ['']
+    label = re.sub(r'\W+', '-', caption.partition(':')[0].lower()).strip('-')
+    end = f'\\caption{{{_escape(caption)}}}\n\\label{{tab:{label}}}\n'
+    tables = []
+    for block in blocks(columns, LATEX_WIDTH):
+        tables.append(f'{_LATEX_TABLE}\n{_tabular(block)}{end}\\end{{table}}\n')
+        end = '\\caption{The same rows.}\n'
+    return '\n'.join([*tables, ''.join(f'% {note}\n' for note in others)])
 
 
 def _tabular(columns: Sequence[Column]) -> str:
     align = ''.join('l' if column.is_left() else 'r' for column in columns)
     headings = [_two_lines(column.heading) for column in columns]
-    escape = lambda text: re.sub(r'^-(?=\d)', '$-$', ''.join(_LATEX.get(sign, sign) for sign in text))
-    line = lambda cells: ' & '.join(map(escape, cells)) + r' \\'
-    lines = [line(heads) for heads in zip(*headings, strict=True) if any(heads)]
-    rows = map(line, zip(*(column.cells() for column in columns), strict=True))
+    line = lambda cells: ' & '.join(cells) + r' \\'
+    head = lambda text: _SYMBOLS.get(text) or _escape(text)
+    lines = [line(map(head, heads)) for heads in zip(*headings, strict=True) if any(heads)]
+    rows = [line(map(_escape, cells)) for cells in zip(*(column.cells() for column in columns), strict=True)]
     body = ['\\toprule', *lines, '\\midrule', *rows, '\\bottomrule']
     return '\\begin{tabular}{@{}' + align + '@{}}\n' + '\n'.join(body) + '\n\\end{tabular}\n'
+
+
+def _escape(text: str) -> str:
+    """Writes a text in LaTeX: signs of the language, minus signs, and powers of ten."""
+    escaped = ''.join(_LATEX.get(sign, sign) for sign in text)
+    escaped = re.sub(r'(?<![\w.}])-(?=[\d.])', '$-$', escaped)
+
+    def power(match: re.Match) -> str:
+        factor = '' if match[1] == '1' else f'{match[1]} \\cdot '
+        return f'${factor}10^{{{int(match[2])}}}$'
+
+    return re.sub(r'(?<![\w.])(\d[\d.]*)e([+-]?\d+)\b', power, escaped)
+
+
+def choose(columns: Sequence[Column], names: str | None) -> list[Column]:
+    """The columns with these headings, separated by commas, after the names of the rows; all if None.
+
+    Raises:
+      ConfigError: there is no such column.
+    """
+    if names is None:
+        return list(columns)
+    first, *rest = columns
+    known = {column.heading: column for column in rest}
+    chosen = [name.strip() for name in names.split(',')]
+    if unknown := [name for name in chosen if name not in known]:
+        raise ConfigError(f'--columns={unknown[0]}: no such column; choose among {", ".join(known)}')
+    return [first, *(known[name] for name in dict.fromkeys(chosen))]
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
