@@ -112,6 +112,19 @@ def test_scored_examples_in_the_training_text_are_counted(data, tmp_path, caplog
     assert 'data.dev: 1 of its 3 distinct examples' in caplog.text
 
 
+def test_files_that_read_as_each_others_language(data, tmp_path, caplog):
+    english, german = ['The dog of the man is here.'] * 30, ['Der Hund und das Pferd.'] * 30
+    for sides, split in (((english, german), 'train'), ((german, english), 'dev')):
+        write(tmp_path / 'text', split, sides)
+    with caplog.at_level(logging.WARNING):
+        prepare(data, tmp_path / 'cache')
+    [line] = [record.getMessage() for record in caplog.records if ' reads as ' in record.getMessage()]
+    assert line == (
+        'data.dev: source reads as de, not as data.source_language=en; '
+        'target reads as en, not as data.target_language=de'
+    )
+
+
 def test_lock_file_counts(data, tmp_path, caplog):
     dataset = prepare(data, tmp_path / 'cache')
     lock = json.loads((dataset.folder / 'data.lock.json').read_text())

@@ -1,5 +1,6 @@
 """Language modelling from the command line: training, scores recomputed by hand, and generation."""
 
+import dataclasses
 import io
 import json
 import math
@@ -10,6 +11,7 @@ import sys
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 import run
 from transformer import config as configs
@@ -20,7 +22,7 @@ from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.workdir import Run
 from transformer.tasks import contract, sums_of
-from transformer.tasks.language import task
+from transformer.tasks.language import generator, task
 from transformer.tokens import Tokens
 
 ROOT = pathlib.Path(__file__).parent.parent
@@ -396,3 +398,15 @@ def test_evaluates_and_compares_on_a_file(capfd, monkeypatch, trained, tmp_path)
     stride = opened.config.data.stride
     assert f'stride {stride} and {stride + 1}' in note
     (trained / 'result.json').write_text(before)
+
+
+def test_a_prompt_that_ends_in_a_blank(trained, caplog):
+    model, _ = restore.load(Run.open(epath.Path(trained)))
+    for tokenizer, count in (('bytes', 0), ('bpe', 1)):
+        caplog.clear()
+        data = dataclasses.replace(model.config.data, tokenizer=tokenizer)
+        asked = model._replace(config=dataclasses.replace(model.config, data=data))
+        generator._encode(asked, ['a', 'a ', 'b '], model.config.decode, 3, lambda number, length: None)
+        warnings = [record.getMessage() for record in caplog.records]
+        assert len(warnings) == count
+    assert warnings[0].startswith('prompt 5 ') and '1 more' in warnings[0]

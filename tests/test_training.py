@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import json
+import pathlib
 import types
 
 import jax
@@ -15,8 +16,11 @@ from etils import epath
 from experiments.compiled import lower
 from transformer import config as configs
 from transformer import parallel
+from transformer.actions import train as actions
 from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.config.declare import has_meaning
+from transformer.data.codec import NoCodec
+from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
@@ -505,6 +509,17 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
         ]
         == 2080.0
     )
+
+
+@pytest.mark.parametrize(('steps', 'shapes', 'count'), [(1, 1, 1), (3, 3, 1), (4, 3, 0)])
+def test_batches_that_hold_all_examples(caplog, steps, shapes, count):
+    batches, config = NoBatches(), config_of('transformer')
+    batches.steps_per_epoch, batches.shapes = steps, shapes
+    splits = {'train': {'pairs': 7, 'source_tokens': 9, 'target_tokens': 9, 'dropped': {}}}
+    dataset = Dataset(pathlib.Path(), NoCodec(), {}, {'splits': splits})
+    actions.warn_of_large_batches(config, dataset, batches)
+    warnings = [record.getMessage() for record in caplog.records]
+    assert len(warnings) == count and all('data.batch_tokens' in line and '7 ' in line for line in warnings)
 
 
 def test_the_loss_is_on_the_scale_of_devs_and_the_smoothed_one_has_another_name():

@@ -86,12 +86,22 @@ def run_training(
     # Built before the work directory is written, so that bad data changes nothing.
     task = task_of(config)
     batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
+    warn_of_large_batches(config, dataset, batches['train'])
     config = configs.with_steps(config, batches['train'].steps_per_epoch)
     if parallel.is_primary():
         workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
         check_average(config, folder)
     with owner.hold(folder):
         return _train(config, folder, dataset, batches, on_metrics, start)
+
+
+def warn_of_large_batches(config: Config, dataset: Dataset, batches: Batches) -> None:
+    """Warns if every batch holds all examples of its shape, so that its other rows are empty."""
+    if batches.steps_per_epoch <= batches.shapes and parallel.is_primary():
+        logging.warning(
+            'data.batch_tokens=%d: an epoch of %s is only %d updates; smaller batches have fewer empty rows',
+            config.data.batch_tokens, manifest.size(dataset.manifest, 'train'), batches.steps_per_epoch,
+        )  # fmt: skip
 
 
 def check_best(config: Config) -> None:

@@ -13,8 +13,8 @@ from jaxtyping import Shaped
 from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import codec as codecs
+from transformer.data import languages, tokenizer
 from transformer.data import manifest as manifests
-from transformer.data import tokenizer
 from transformer.data.codec import Codec, Labels, NoCodec
 from transformer.data.dataset import Ids, ragged
 from transformer.data.fields import Reading, Row
@@ -216,6 +216,8 @@ def _write_split(
     done = count = 0
     progress(split, done, total)
     while chunk := list(itertools.islice(rows, size)):
+        if not done:
+            _warn_of_languages(reading, split, chunk)
         done += len(chunk)
         encoded = {
             field: encode(data, codec.of(field), [row.values[field] for row in chunk])
@@ -246,6 +248,18 @@ def _write_split(
     tokens = {f'{field}_tokens': size // dtype.itemsize for field, size in bytes_of.items()}
     dropped = {rule: {'count': number, 'first': report.first[rule]} for rule, number in report.counts.items()}
     return {'pairs': count, **tokens, 'dropped': dropped}
+
+
+def _warn_of_languages(reading: Reading, split: str, rows: Sequence[Row]) -> None:
+    """Warns of texts that read as another language than the config says, such as swapped files."""
+    read = {name: languages.recognise(row.values[name] for row in rows) for name in reading.texts()}
+    wrong = [
+        f'{name} reads as {read[name]}, not as {field.option}={field.language}'
+        for name, field in reading.texts().items()
+        if field.language in languages.FUNCTION_WORDS and read[name] not in (None, field.language)
+    ]
+    if wrong:
+        log.warning('data.%s: %s', split, '; '.join(wrong))
 
 
 def _to_numbers(rows: Sequence[Row], field: str, classes: list[str] | None) -> list:

@@ -76,6 +76,13 @@ def _encode(
         tokens[:-1] if prompt else []
         for tokens, prompt in zip(trained.codec.encode_batch(prompts), prompts, strict=True)
     ]
+    blank = [first + i + 1 for i, prompt in enumerate(prompts) if prompt.endswith(' ')]
+    if blank and trained.config.data.tokenizer == 'bpe':
+        # A piece begins with the blank before its word.
+        logging.warning(
+            'prompt %d ends in a blank%s: the model has seen few texts that do; leave it out',
+            blank[0], f' (and {len(blank) - 1} more)' if len(blank) > 1 else '',
+        )  # fmt: skip
     for i, tokens in enumerate(encoded):
         if len(tokens) > settings.max_source_len:
             on_cut(first + i, len(tokens))

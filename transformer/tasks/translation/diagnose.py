@@ -6,18 +6,13 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from transformer.config import PAPER_TOKENS, Config
+from transformer.data import languages
 from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Finding
 from transformer.tasks.translation import bleu
 
-# Frequent words of each language that do not occur in the other two.
-_FUNCTION_WORDS = {
-    'en': {'the', 'of', 'and', 'to', 'is', 'was', 'that', 'with', 'this', 'are', 'by', 'his', 'from'},
-    'de': {'der', 'und', 'ist', 'das', 'nicht', 'ein', 'eine', 'mit', 'von', 'zu', 'auf', 'dem', 'wird'},
-    'fr': {'le', 'les', 'et', 'est', 'une', 'des', 'que', 'dans', 'pour', 'qui', 'sur', 'pas', 'du'},
-}
 # Numbers of lines in the complete test sets of WMT, by the names of their files and splits.
 _TEST_SETS = {'newstest2013': 3000, 'newstest2014': 3003}
 _FILTERED = 2737  # lines of sacreBLEU's wmt14, newstest2014 without some documents
@@ -95,8 +90,8 @@ def _direction(e: Evidence) -> Iterator[Finding]:
     )
     for name, lines, language in sides:
         # A model that repeats itself writes too few words to tell its language by.
-        detected = None if lines is e.translations and _repeat(lines) else _language(lines)
-        if language in _FUNCTION_WORDS and detected not in (None, language):
+        detected = None if lines is e.translations and _repeat(lines) else languages.recognise(lines)
+        if language in languages.FUNCTION_WORDS and detected not in (None, language):
             yield Finding(
                 f'the {name} read as {detected}, the config says {language}',
                 'a model of the other direction was trained or scored; TFDS, for example, lists (de, en)',
@@ -114,14 +109,6 @@ def _repeat(lines: Sequence[str]) -> bool:
     """Whether fewer than half of the words of most lines are different ones."""
     words = [line.split() for line in lines]
     return sum(2 * len(set(line)) < len(line) for line in words) > len(words) / 2
-
-
-def _language(lines: Sequence[str]) -> str | None:
-    """The language whose function words are clearly the most frequent in the lines, if there is one."""
-    words = re.findall(r'\w+', ' '.join(lines).lower())
-    counts = sorted((sum(w in known for w in words), name) for name, known in _FUNCTION_WORDS.items())
-    (second, _), (first, name) = counts[-2:]
-    return name if first > 2 * second and first > len(words) / 50 else None
 
 
 def _references(e: Evidence) -> Iterator[Finding]:
