@@ -210,7 +210,9 @@ def test_the_command(tmp_path, texts, capsys, monkeypatch):
     assert json.loads(capsys.readouterr().out) == bleu.score_all(*texts, ('en', 'de'))
     assert run.main([*call, '--tokenized', '--languages=en-vi']) == 0
     score = bleu.score_all(*texts, ('en', 'vi'), tokenized=True)['tokenized']['score']
-    assert capsys.readouterr().out.startswith(f'tokenized BLEU (as given) {score:.2f} [')
+    assert capsys.readouterr().out.split('  [')[0].split() == [
+        *('tokenized', 'BLEU', '(as', 'given)', f'{score:.2f}')
+    ]
     files[0].write_text('one\n')
     assert run.main(call) == 2
     error = capsys.readouterr().err
@@ -218,6 +220,34 @@ def test_the_command(tmp_path, texts, capsys, monkeypatch):
     for wrong in ('--languages=en', '--hypotheses=', f'--references={tmp_path}/none'):
         assert run.main([*call, wrong]) == 2
         assert capsys.readouterr().err.count('\n') == 1
+
+
+def test_case_edits_and_signatures(tmp_path, capsys):
+    """If case does not count, sentences have the BLEU that they have in small letters."""
+    hypotheses = ['DER HUND SAH DIE ALTE KATZE .', 'Sie war sehr müde und schlief ein .']
+    references = ['Der Hund sah die alte Katze .', 'Er war sehr müde und schlief ein .']
+    for name, lines in (('h', hypotheses), ('r', references)):
+        (tmp_path / name).write_text(''.join(f'{line}\n' for line in lines))
+    call = ['run.py', 'score', f'--hypotheses={tmp_path / "h"}', f'--references={tmp_path / "r"}', '--ter']
+    scored = {}
+    for how in ([], ['--lowercase']):
+        assert run.main([*call, *how, '--json']) == 0
+        scored[bool(how)] = json.loads(capsys.readouterr().out)
+    low, cased = scored[True], scored[False]
+    equal = [line.lower() for line in hypotheses], [line.lower() for line in references]
+    for name, expected in bleu.score_all(*equal, ('en', 'de')).items():
+        assert low[name]['score'] == pytest.approx(expected['score'])
+        assert low[name]['score'] > cased[name]['score']
+        assert '|case:lc|' in low[name]['signature'] or name == 'chrf'
+    # One word of 15 differs.
+    assert low['ter']['score'] == cased['ter']['score'] == pytest.approx(100 / 15)
+    assert 'case:lc' in cased['ter']['signature'] and cased['ter']['interval'][1] > 100 / 15
+    assert run.main([*call, '--lowercase']) == 0
+    plain = capsys.readouterr().out
+    assert run.main([*call, '--lowercase', '--verbose']) == 0
+    verbose = capsys.readouterr().out
+    assert 'nrefs' not in plain and max(map(len, plain.splitlines())) <= 80
+    assert verbose.count('nrefs') == len(plain.splitlines()) == 5
 
 
 @pytest.mark.skipif(not (DATA / 'bleu_check' / 'EXPECTED.tsv').exists(), reason=NO_DATA)

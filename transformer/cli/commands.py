@@ -64,6 +64,9 @@ FLAGS = {
     'references': Flag(str, None, 'references, one per line', 'FILE'),
     'languages': Flag(str, 'en-de', 'source and target language', 'A-B'),
     'tokenized': Flag(bool, False, 'both files are already tokenized'),
+    'lowercase': Flag(bool, False, 'ignore the case of letters'),
+    'ter': Flag(bool, False, 'add the translation edit rate (less is better)'),
+    'verbose': Flag(bool, False, "add each score's signature, which says how it was computed"),
     'contrast': Flag(
         bool,
         False,
@@ -188,7 +191,7 @@ COMMANDS = {
     'score': Command(
         'Scores of a file of translations against a file of references.',
         run.score,
-        ('hypotheses', 'references', 'languages', 'tokenized', 'json'),
+        ('hypotheses', 'references', 'languages', 'tokenized', 'lowercase', 'ter', 'verbose', 'json'),
         (),
         ('{} score --hypotheses=FILE --references=FILE --languages=en-de',),
     ),

@@ -246,8 +246,10 @@ def score(call: Call) -> None:
         raise ConfigError(f'{values.hypotheses} has {counts[0]} lines, {values.references} has {counts[1]}')
     if not values.tokenized and all(map(bleu.looks_tokenized, sides)):
         logging.warning('both files look tokenized; if they are, add --tokenized')
-    scores = bleu.score_all(*sides, languages, tokenized=values.tokenized)
-    print(files.json_text(scores, indent=2) if values.json else '\n'.join(bleu.describe(scores)))
+    how = {name: values[name].value for name in ('tokenized', 'lowercase', 'ter')}
+    scores = bleu.score_all(*sides, languages, **how)
+    lines = bleu.describe(scores, verbose=values.verbose)
+    print(files.json_text(scores, indent=2) if values.json else '\n'.join(lines))
 
 
 def diagnose(call: Call) -> None:

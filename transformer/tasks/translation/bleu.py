@@ -9,6 +9,7 @@ import functools
 import importlib.metadata
 import importlib.util
 import json
+import math
 import re
 from collections.abc import Callable, Sequence
 
@@ -30,6 +31,7 @@ LENGTHS = (10, 15, 20, 30, 40, 60)
 NAMES = {
     'sacrebleu': 'sacreBLEU',
     'chrf': 'chrF',
+    'ter': 'TER',
     'moses': 'tokenized BLEU (Moses)',
     'paper': "the paper's BLEU",
     'tokenized': 'tokenized BLEU (as given)',
@@ -56,13 +58,17 @@ def score_all(
     languages: tuple[str, str],
     *,
     tokenized: bool = False,
+    lowercase: bool = False,
+    ter: bool = False,
 ) -> dict[str, dict[str, object]]:
     """Computes every score of a model's output, by its name in `NAMES`.
 
     Raw text gets four scores: `sacrebleu`, with sacreBLEU's tokenizer for the target language; `chrf` of
     the unchanged text; `moses`, multi-bleu.perl after the Moses tokenizer; and `paper`, which is `moses`
     with quotes normalised and, in German, hyphenated compounds split. The last two need blanks between
-    words. Tokenised text gets `tokenized` (multi-bleu.perl) and, in German, `compound_split`.
+    words. Tokenised text gets `tokenized` (multi-bleu.perl) and, in German, `compound_split`. With
+    `lowercase` the case of letters does not count. `ter` adds the translation edit rate, of which less is
+    better, with sacreBLEU's defaults, by which case never counts; it takes longer than all other scores.
 
     Returns:
       For each name: `score` in percent; `interval`, the 95 % confidence interval by bootstrap over
@@ -74,32 +80,37 @@ def score_all(
     script that replaces low quotes also changes other characters (issue 317, 12 April 2018).
     """
     compounds = _base(languages[1]) == 'de'
+    multi = functools.partial(_multi_bleu, hypotheses, references, lowercase)
+    scores = {}
+    if ter:
+        scores['ter'] = _score(sacrebleu.TER, hypotheses, references, most=math.inf)
     if tokenized:
-        scores = {'tokenized': _multi_bleu(hypotheses, references, str, 'given')}
+        scores['tokenized'] = multi(str, 'given')
         if compounds:
-            scores['compound_split'] = _multi_bleu(hypotheses, references, split_compounds, 'given-compounds')
+            scores['compound_split'] = multi(split_compounds, 'given-compounds')
         return scores
-    scores = {
-        'sacrebleu': _score(lambda: _sacre(languages[1]), hypotheses, references),
-        'chrf': _score(sacrebleu.CHRF, hypotheses, references),
+    scores |= {
+        'sacrebleu': _score(lambda: _sacre(languages[1], lowercase), hypotheses, references),
+        'chrf': _score(lambda: sacrebleu.CHRF(lowercase=lowercase), hypotheses, references),
     }
     if not has_words(languages[1]):
         return scores
     named = f'moses.{_base(languages[1])}.{importlib.metadata.version("sacremoses")}'
     steps = f'quotes-{named}-compounds' if compounds else f'quotes-{named}'
     return scores | {
-        'moses': _multi_bleu(hypotheses, references, moses_tokenizer(languages[1]), named),
-        'paper': _multi_bleu(hypotheses, references, papers_tokenizer(languages[1]), steps),
+        'moses': multi(moses_tokenizer(languages[1]), named),
+        'paper': multi(papers_tokenizer(languages[1]), steps),
     }
 
 
-def describe(scores: dict[str, dict[str, object]]) -> list[str]:
-    """A line for each score: name, score, interval, signature."""
-    interval = lambda ends: ' [{:.2f}, {:.2f}]'.format(*ends) if ends else ''
-    return [
-        f'{NAMES[name]} {entry["score"]:.2f}{interval(entry["interval"])}  {entry["signature"]}'
-        for name, entry in scores.items()
-    ]
+def describe(scores: dict[str, dict[str, object]], *, verbose: bool = False) -> list[str]:
+    """A line for each score: name, score and interval, in columns; if verbose, a line with its signature."""
+    width, lines = max(len(NAMES[name]) for name in scores), []
+    for name, entry in scores.items():
+        interval = '  [{:.2f}, {:.2f}]'.format(*entry['interval']) if entry['interval'] else ''
+        lines.append(f'{NAMES[name]:<{width}}  {entry["score"]:>6.2f}{interval}')
+        lines += [f'  {entry["signature"]}'] if verbose else []
+    return lines
 
 
 def has_words(language: str) -> bool:
@@ -130,8 +141,8 @@ def _base(language: str) -> str:
     return re.split('[-_.]', language.lower())[0]
 
 
-def _sacre(language: str) -> 'sacrebleu.BLEU':
-    return sacrebleu.BLEU(tokenize=sacre_tokenizer(language), force=True)
+def _sacre(language: str, lowercase: bool = False) -> 'sacrebleu.BLEU':
+    return sacrebleu.BLEU(tokenize=sacre_tokenizer(language), lowercase=lowercase, force=True)
 
 
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
@@ -220,20 +231,25 @@ def looks_tokenized(lines: Sequence[str]) -> bool:
     return bool(ends) and sum(line.endswith(' .') for line in ends) > len(ends) / 2
 
 
-def _multi() -> 'sacrebleu.BLEU':
-    return sacrebleu.BLEU(tokenize='none', smooth_method='none', force=True)
+def _multi(lowercase: bool = False) -> 'sacrebleu.BLEU':
+    return sacrebleu.BLEU(tokenize='none', smooth_method='none', lowercase=lowercase, force=True)
 
 
 def _multi_bleu(
-    hypotheses: Sequence[str], references: Sequence[str], change: Callable[[str], str], steps: str
+    hypotheses: Sequence[str],
+    references: Sequence[str],
+    lowercase: bool,
+    change: Callable[[str], str],
+    steps: str,
 ) -> dict[str, object]:
     """BLEU of the tokens between blanks, without smoothing, as multi-bleu.perl computes it."""
-    entry = _score(_multi, [change(h) for h in hypotheses], [change(r) for r in references])
+    sides = ([change(line) for line in lines] for lines in (hypotheses, references))
+    entry = _score(lambda: _multi(lowercase), *sides)
     return entry | {'signature': entry['signature'].replace('tok:none', f'tok:{steps}')}
 
 
 def _score(
-    metric: Callable[[], object], hypotheses: Sequence[str], references: Sequence[str]
+    metric: Callable[[], object], hypotheses: Sequence[str], references: Sequence[str], most: float = 100.0
 ) -> dict[str, object]:
     sides = list(hypotheses), [list(references)]
     scorer = metric()
@@ -249,5 +265,5 @@ def _score(
     if 'confidence_mean' in content:
         middle, half = content['confidence_mean'], content['confidence_var']
         # sacreBLEU's interval is symmetric about the mean, and may exceed the range of scores.
-        interval = [round(max(middle - half, 0.0), 4), round(min(middle + half, 100.0), 4)]
+        interval = [round(max(middle - half, 0.0), 4), round(min(middle + half, most), 4)]
     return {'score': result.score, 'interval': interval, 'signature': signature}
