@@ -430,8 +430,8 @@ def test_what_a_command_would_ignore_is_refused(capfd, argv, parts):
     [
         ([], '--last: missing'),
         (['--last=3'], 'no checkpoint 1 to average, only 2, 3'),
-        (['--last=5', '--every=2'], 'no checkpoint 4, 6, 8, 10'),
-        (['--last=2', '--every=7'], 'no checkpoint 7, 14'),
+        (['--last=5', '--every=2'], 'more than 8 updates; there are 3'),
+        (['--last=2', '--every=7'], 'more than 7 updates; there are 3'),
     ],
 )
 def test_checkpoints_that_are_not_there_to_average(capfd, trained, argv, part):

@@ -162,9 +162,12 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
         raise ConfigError('--last: missing; train.average_last=0 averages none')
     with _open_checkpoints(config, folder) as checkpoints:
         steps = checkpoints.steps()
-        # With too few checkpoints, the error names the first steps that could be averaged.
-        newest = max(steps) if max(steps) > (last - 1) * every else last * every
-        to_average = checkpoint.averaged_steps(newest, last, every)
+        if max(steps) <= (last - 1) * every:
+            raise ConfigError(
+                f'{folder}: {last} checkpoints that are {every} updates apart need more than '
+                f'{(last - 1) * every} updates; there are {max(steps)}'
+            )
+        to_average = checkpoint.averaged_steps(max(steps), last, every)
         if missing := sorted(set(to_average) - set(steps)):
             raise ConfigError(
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
