@@ -246,6 +246,17 @@ def test_a_command_line_sets_options_back_to_none(tmp_path, caplog):
     assert config.train.watch_every == 4
 
 
+def test_numbers_of_numpy_are_those_of_python():
+    changes = {'model.h': 4, 'decode.alpha': 0.5, 'train.beta1': 0.0, 'model.remat': True}
+    numpys = {key: np.asarray(value)[()] for key, value in changes.items()}
+    config = configs.config_dict(numpys | {'train.beta1': np.int32(0)})
+    assert configs.to_json(configs.resolve(config)) == configs.to_json(
+        configs.resolve(configs.config_dict(changes))
+    )
+    with pytest.raises(ConfigError, match='model.h=4.5: expected int, got float'):
+        configs.config_dict({'model.h': np.float64(4.5)})
+
+
 def test_old_names_stay_readable():
     new = configs.resolve(configs.config_dict({'train.watch_every': 5}))
     old = json.loads(configs.to_json(new))
@@ -430,8 +441,8 @@ def test_what_a_command_would_ignore_is_refused(capfd, argv, parts):
     [
         ([], '--last: missing'),
         (['--last=3'], 'no checkpoint 1 to average, only 2, 3'),
-        (['--last=5', '--every=2'], 'more than 8 updates; there are 3'),
-        (['--last=2', '--every=7'], 'more than 7 updates; there are 3'),
+        (['--last=5', '--every=2'], 'its 3 updates allow; choose --last=2'),
+        (['--last=2', '--every=7'], 'its 3 updates allow; choose --last=1'),
     ],
 )
 def test_checkpoints_that_are_not_there_to_average(capfd, trained, argv, part):
@@ -969,6 +980,8 @@ def test_from_python_with_a_relative_path(monkeypatch, trained):
     translator = transformer.load(trained)
     assert len(translator.translate(['one', '', 'two \ud800'])) == 3
     assert translator.translate(['one'], beam=1) == translator.translate(['one'], beam=1)
+    numpys = {'beam': np.int64(2), 'alpha': np.float32(0.6)}
+    assert translator.translate(['one'], **numpys) == translator.translate(['one'], beam=2, alpha=0.6)
 
 
 def test_config_prints_all_options_and_differences(capsys):

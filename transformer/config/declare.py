@@ -12,6 +12,8 @@ import types
 from collections.abc import Collection, Mapping
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+import numpy as np
+
 from transformer.config.foreign_names import OURS
 
 
@@ -114,6 +116,8 @@ def check_value(table: Declared, key: str, value: object) -> object:
     kind = plain_type(field)
     if value is None and _without_none(field) is not field.type:
         return None
+    if isinstance(value, np.generic):
+        value = value.item()
     if isinstance(value, str) and value in field.metadata['old_values']:
         return value
     if kind is float and type(value) is int:

@@ -162,12 +162,13 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
         raise ConfigError('--last: missing; train.average_last=0 averages none')
     with _open_checkpoints(config, folder) as checkpoints:
         steps = checkpoints.steps()
-        if max(steps) <= (last - 1) * every:
+        newest = max(steps)
+        if (most := 1 + (newest - 1) // every) < last:
             raise ConfigError(
-                f'{folder}: {last} checkpoints that are {every} updates apart need more than '
-                f'{(last - 1) * every} updates; there are {max(steps)}'
+                f'{folder}: --last={last} checkpoints, {every} updates apart, are more than its {newest} '
+                f'updates allow; choose --last={most} or a smaller --every'
             )
-        to_average = checkpoint.averaged_steps(max(steps), last, every)
+        to_average = checkpoint.averaged_steps(newest, last, every)
         if missing := sorted(set(to_average) - set(steps)):
             raise ConfigError(
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
