@@ -811,7 +811,8 @@ def test_lines_from_a_file_and_to_a_file(monkeypatch, capfd, trained, tmp_path):
     assert {path.name: path.read_text() for path in tmp_path.iterdir() if path.name != 'a'} == {'b': 'old'}
     missing = ['translate', f'--workdir={trained}', f'--input={tmp_path / "no"}']
     assert str(tmp_path / 'no') in fails(capfd, *missing)
-    assert 'no-folder' in fails(capfd, *call, f'--output={tmp_path / "no-folder" / "b"}')
+    there = tmp_path / 'no-folder' / 'b'
+    assert fails(capfd, *call, f'--output={there}').startswith(f'error: {there}: ')
 
 
 def recorded(monkeypatch, seen: list) -> None:

@@ -42,6 +42,10 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
                 file.flush()
                 os.fsync(file.fileno())
         temporary.replace(path)
+    except OSError as error:
+        # The error of a full disk names no file, and nobody knows the temporary one.
+        error.filename = str(path)
+        raise
     finally:
         temporary.unlink(missing_ok=True)
 
