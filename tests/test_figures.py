@@ -27,6 +27,12 @@ RESULTS = pathlib.Path(__file__).parent.parent / 'experiments' / 'results'
 PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
 
 
+@pytest.fixture(autouse=True)
+def _no_open_figures():
+    """pyplot keeps the figures that tests look at, and warns if they are many."""
+    matplotlib.pyplot.close('all')
+
+
 def test_words_in_pieces():
     assert attentions.places(PIECES, 'dogs') == [1, 2]
     assert attentions.has_word(PIECES, 'dogs') and not attentions.has_word(PIECES, 'it')
