@@ -141,9 +141,50 @@ def test_a_figure_for_print_has_its_width_and_texts_that_can_be_read(tmp_path, c
     plots.fit(figure, 1.0)
     assert figure.get_figwidth() == 1.0
     assert min(text.get_fontsize() for text in figure.findobj(matplotlib.text.Text)) == 6.0
+    # The fonts of the PDF are TrueType.
+    assert b'/FontFile2' in (tmp_path / 'schedule.pdf').read_bytes()
     for wrong in ('8.4', '-1cm', '1cm', '99in', 'wide'):
         assert command.main([*call, f'--width={wrong}']) == 2
         assert f'--width={wrong}' in capsys.readouterr().err
+
+
+def inside(figure) -> list[bool]:
+    """Whether each entry of a figure's legend is inside the figure."""
+    figure.draw_without_rendering()
+    boxes = [text.get_window_extent() for text in figure.legends[0].get_texts()]
+    return [figure.bbox.x0 <= b.x0 and b.x1 <= figure.bbox.x1 and b.y0 >= figure.bbox.y0 for b in boxes]
+
+
+@pytest.mark.parametrize('heads, words', [(8, 14), (16, 14), (8, 40)])
+def test_lines_of_many_heads_or_words_in_print(heads, words):
+    names = [f'word{i}' for i in range(words)]
+    figure = attention_figures.draw_lines([[seen(names, names, heads=heads)]])
+    assert all(inside(figure))
+    plots.fit(figure, 8.4 / 2.54)
+    assert inside(figure) == [True] * heads
+    assert figure.get_figheight() >= 0.7 * figure.get_figwidth()
+    [axis, *_] = figure.axes
+    # The lines take a third of the height at least, and are no wider than a head's place or the thinnest.
+    assert axis.get_window_extent().height > figure.bbox.height / 3
+    width = axis.collections[0].get_linewidth()[0]
+    place = 0.8 / heads * 72 * axis.get_window_extent().width / figure.dpi / words
+    assert plots.THINNEST <= width <= max(1.2 * place, plots.THINNEST)
+
+
+def test_numbers_of_many_heads_do_not_meet():
+    figure = attention_figures.draw_heads(seen(['a', 'b', 'c'], ['a', 'b'], heads=16))
+    plots.fit(figure, 8.4 / 2.54)
+    figure.draw_without_rendering()
+    titles = [axis.title for axis in figure.axes[:16]]
+    assert [title.get_text() for title in titles] == [str(head) for head in range(1, 17)]
+    ends = [title.get_window_extent() for title in titles]
+    assert all(left.x1 < right.x0 for left, right in zip(ends, ends[1:], strict=False))
+
+
+def test_a_width_that_is_refused_leaves_no_page(tmp_path, capsys):
+    call = ['figures', 'attention', f'--workdir={tmp_path / "none"}', f'--output={tmp_path / "drawn"}']
+    assert command.main([*call, '--width=8.4']) == 2
+    assert '--width=8.4' in capsys.readouterr().err and not (tmp_path / 'drawn').exists()
 
 
 SENTENCE = 'The </script> cat & the Donaudampfschifffahrtsgesellschaft saw <b>it</b>.'
@@ -188,14 +229,15 @@ def test_the_page_of_attention(page_file, opened, width):
         page.locator('#keys .boxes').nth(2).locator('i').evaluate_all('all => all.map(i => +i.style.opacity)')
     )
     np.testing.assert_allclose(shown, kinds[0].weights[1, :, 7, 2], atol=6e-4)
-    # A line ends where its words stand.
+    # A line ends where its words stand, in the first of three heads' places; a word is 28 pixels high.
     box = lambda selector, place: page.locator(selector).nth(place).bounding_box()
     middle = lambda found: found['y'] + found['height'] / 2
     line = page.locator('#drawn line').first.evaluate('l => [l.y1, l.y2].map(y => y.baseVal.value)')
     top = box('#drawn', 0)['y']
-    assert abs(top + line[0] - middle(box('#queries li', 7))) < 2
+    place = 28 * 0.8 * (0.5 / 3 - 0.5)
+    assert abs(top + line[0] - 0.4 * place - middle(box('#queries li', 7))) < 2
     first = int(np.flatnonzero(np.rint(1000 * kinds[0].weights[1, 0, 7]) >= 20)[0])
-    assert abs(top + line[1] - middle(box('#keys li', first))) < 2
+    assert abs(top + line[1] - place - middle(box('#keys li', first))) < 2
     choose('it').click()
     assert page.locator('#told').inner_text() == '' and count() == strong(kinds[0].weights[1])
     # What the mouse is over is shown until it leaves.
@@ -296,6 +338,41 @@ def test_curves_of_a_sweep_are_means_over_seeds(tmp_path):
     assert {tuple(point) for point in band.get_paths()[0].vertices} >= {(10, 4.0), (10, 6.0), (20, 3.5)}
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ['base', 'A1']
     assert command.main(['figures', 'curves', str(tmp_path), f'--output={tmp_path}', '--format=png']) == 0
+
+
+def test_curves_of_rows_and_metrics_that_are_missing():
+    lines = [{'step': 1, 'loss': 3.0}, {'step': 2, 'loss': 2.0, 'dev_loss': 2.5}]
+    figure = plots.draw_curves({'A1': [lines, lines[:1]], 'A2': [lines[:1]]}, ['loss', 'dev_loss'])
+    # Of A1, the mean loss of two runs and the dev loss of one; of A2, a point that can be seen.
+    mean, dev, point, *_ = figure.axes[0].lines
+    np.testing.assert_array_equal(mean.get_data(), [[1], [3.0]])
+    np.testing.assert_array_equal(dev.get_data(), [[2], [2.5]])
+    assert [line.get_marker() for line in (mean, dev, point)] == ['.'] * 3
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ['A1', 'A2', 'loss', 'dev_loss']
+    assert plots.draw_curves({'A1': [lines[:1]]}, ['loss', 'dev_loss']).axes[0].get_ylabel() == 'loss'
+
+
+@pytest.mark.parametrize('name', ['row', 'runs/a-work-directory-with-a-long-name-'])
+def test_the_legend_of_twenty_curves_is_inside(name):
+    lines = [{'step': 1, 'loss': 3.0, 'dev_loss': 2.5}]
+    figure = plots.draw_curves({f'{name}{i}': [lines] for i in range(20)}, ['loss', 'dev_loss'])
+    assert inside(figure) == [True] * 22
+    plots.fit(figure, 8.4 / 2.54)
+    assert inside(figure) == [True] * 22
+
+
+def test_rows_of_two_sweeps_are_not_seeds_of_one(tmp_path, monkeypatch):
+    for name in ('one', 'two'):
+        (tmp_path / name).mkdir()
+        runs.write_sweep(tmp_path / name, runs.Sweep('3', 'grammar', {}, (('base', 1),)))
+        (tmp_path / name / 'base-seed1').mkdir()
+        (tmp_path / name / 'base-seed1' / 'metrics.jsonl').write_text('{"step": 1, "loss": 3.0}\n')
+    drawn = []
+    monkeypatch.setattr(command, '_write', lambda call, name, figure: drawn.append(figure))
+    folders = [str(tmp_path / name) for name in ('one', 'two', 'one')]
+    assert command.main(['figures', 'curves', *folders]) == 0
+    names = [text.get_text() for text in drawn[0].legends[0].get_texts()]
+    assert names == [f'{folder}: base' for folder in folders[:2]]
 
 
 def test_a_picture_that_cannot_be_drawn_leaves_the_earlier_one(tmp_path):

@@ -52,6 +52,7 @@ def draw_attention(call: Call) -> None:
     flags = call.flags
     if flags.sentence is not None and not flags.sentence.strip():
         raise ConfigError('--sentence: is empty')
+    _inches(call)  # a mistake is reported before the model is loaded and the page written
     run = Run.open(flags.workdir)
     verb = verb_of(run.config, 'attention')
     trained, origin = restore.load_and_report(run, flags.checkpoint)
@@ -101,19 +102,23 @@ def draw_schedule(call: Call) -> None:
 
 def draw_curves(call: Call) -> None:
     """Draws the learning curves of work directories, and of the rows of sweeps."""
-    groups: dict[str, list[plots.Lines]] = {}
-    for path in map(pathlib.Path, _paths(call)):
+    groups: dict[tuple[pathlib.Path, str], list[plots.Lines]] = {}
+    for path in dict.fromkeys(map(pathlib.Path, _paths(call))):
         curves = [(name, list(metrics_file.read(folder))) for name, folder in _runs(path)]
         if not any(lines for _, lines in curves):
             raise ConfigError(f'{path}: has no line in metrics.jsonl')
         for name, lines in curves:
             if lines:
-                groups.setdefault(name, []).append(lines)
+                groups.setdefault((path, name), []).append(lines)
     metrics, chosen = ['loss', 'dev_loss'], call.flags.metric
     known = {key for lines_of in groups.values() for lines in lines_of for line in lines for key in line}
     if chosen is not None and chosen not in known - {'step'}:
         raise ConfigError(f'--metric={chosen}: choose one of {", ".join(sorted(known - {"step"}))}')
-    _write(call, 'curves', plots.draw_curves(groups, [chosen] if chosen else metrics))
+    # Rows of two sweeps may have the same name, but need not be the same.
+    names = [name for _, name in groups]
+    labels = [f'{path}: {name}' if names.count(name) > 1 else name for path, name in groups]
+    by_label = dict(zip(labels, groups.values(), strict=True))
+    _write(call, 'curves', plots.draw_curves(by_label, [chosen] if chosen else metrics))
 
 
 def _runs(path: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
@@ -161,28 +166,30 @@ def _parse_numbers(flag: str, text: str, count: int, most: int | None = None) ->
 
 def _write(call: Call, name: str, figure: Figure) -> None:
     """Writes a figure in a call's formats and width, and closes it; the same figure gives the same bytes."""
-    formats, width = FORMATS, call.flags.width
-    if call.flags.format:
-        formats = (call.flags.format,)
-    if width is not None:
-        plots.fit(figure, _centimetres(width) / 2.54)
+    formats = (call.flags.format,) if call.flags.format else FORMATS
+    if width := _inches(call):
+        plots.fit(figure, width)
     for ending in formats:
         path = _folder(call) / f'{name}.{ending}'
         # Of PDF and SVG, which have dates.
         date = {'svg': {'metadata': {'Date': None}}, 'pdf': {'metadata': {'CreationDate': None}}}
-        with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures'}):
+        # TrueType in PDF, as publishers demand.
+        with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures', 'pdf.fonttype': 42}):
             files.write_figure(path, figure, dpi=PRINT_DPI if width else DPI, **date.get(ending, {}))
         print(path)
     matplotlib.pyplot.close(figure)
 
 
-def _centimetres(text: str) -> float:
-    """Parses a width such as 8.4cm or 3.3in."""
+def _inches(call: Call) -> float | None:
+    """A call's width, given as 8.4cm or 3.3in; None if it has none."""
+    text = call.flags.width
+    if text is None:
+        return None
     match = re.fullmatch(r'(\d+\.?\d*)(cm|in)', text)
     value = float(match[1]) * (2.54 if match[2] == 'in' else 1.0) if match else 0.0
     if not NARROWEST <= value <= WIDEST:
         raise ConfigError(f'--width={text}: give centimetres or inches from {NARROWEST}cm to {WIDEST}cm')
-    return value
+    return value / 2.54
 
 
 FILE = ('format', 'width', 'output')

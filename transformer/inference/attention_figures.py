@@ -32,6 +32,14 @@ def head_colours(heads: int) -> list[str]:
     return [to_hex(matplotlib.colormaps[name]((head + 0.5) / count)) for head in range(heads)]
 
 
+def add_legend(figure: Figure, handles: Sequence[Line2D], size: float = 8.0) -> None:
+    """Adds a legend of handles with labels below a figure, in as many columns as its width has room for."""
+    longest = max((len(handle.get_label()) for handle in handles), default=0)
+    # A column has a line and gaps of 5 em in all, and letters that are about 0.6 em wide.
+    columns = max(1, int(72 * figure.get_figwidth() / (size * (5 + 0.6 * longest))))
+    figure.legend(handles=handles, loc='outside lower left', ncols=columns, fontsize=size, frameon=False)
+
+
 def draw_focus(sentences: Sequence[Attention]) -> Figure:
     """Draws what each sentence's `word` attends to in the last layer, one row per sentence.
 
@@ -62,9 +70,7 @@ def draw_lines(
         for axis in row_axes[len(row) :]:
             axis.set_axis_off()
     colours, shown = head_colours(most), range(most) if heads is None else heads
-    handles = [Line2D([], [], color=colours[head], label=f'head {head + 1}') for head in shown]
-    legend_columns = max(1, int(figure.get_figwidth() / 0.9))
-    figure.legend(handles=handles, loc='outside lower left', ncols=legend_columns, fontsize=8, frameon=False)
+    add_legend(figure, [Line2D([], [], color=colours[head], label=f'head {head + 1}') for head in shown])
     return figure
 
 
@@ -122,12 +128,13 @@ def draw_heads(kind: Attended) -> Figure:
         drawn = axis.imshow(kind.weights[layer, head], **look)
         axis.set(xticks=[], yticks=[])
         if layer == 0:
-            axis.set_title(f'head {head + 1}', fontsize=8)
+            axis.set_title(head + 1, fontsize=8)
         if head == 0:
             axis.set_ylabel(f'layer {layer + 1}', fontsize=8)
     bar = figure.colorbar(drawn, ax=axes, ticks=[0.0, 0.1, 0.5, 1.0], pad=0.02, shrink=0.8)
     bar.ax.tick_params(labelsize=8)
-    figure.suptitle(f'{kind.name}: a row attends to the columns', fontsize=9, x=0.01, ha='left')
+    figure.suptitle(f'{kind.name}, by head', fontsize=9, x=0.01, ha='left')
+    figure.supxlabel('a row attends to the columns', fontsize=8)
     return figure
 
 
