@@ -5,6 +5,7 @@ sentences also needs the runs' outputs and texts; learning curves need the metri
 """
 
 import pathlib
+import re
 import sys
 from collections.abc import Callable, Sequence
 
@@ -26,6 +27,10 @@ from transformer.runs import metrics_file
 def print_report(call: Call) -> None:
     """Prints a report, or writes it to a file."""
     values = call.flags
+    if values.format != 'latex':
+        _refuse(values, ('caption', 'label'), 'for --format=latex only')
+    if not re.fullmatch(r'[\w:.-]+', values.label or 'none'):
+        raise ConfigError(f'--label={values.label}: use letters, digits and - _ : . only')
     text = _sensitivity_text(call) if values.sensitivity else _report_text(call)
     if values.output:
         try:
@@ -60,7 +65,15 @@ def _report_text(call: Call) -> str:
 
         pictures = page.learning_curves(_curves(comparison), comparison.base)
         return page.document(comparison.title, table, lines, pictures)
-    return FORMATS[form](table, lines)
+    return _render(call, table, lines)
+
+
+def _render(call: Call, table: Sequence[Column], lines: Sequence[str]) -> str:
+    """Renders a table as text."""
+    values = call.flags
+    if values.format == 'latex':
+        return formats.latex(table, lines, values.caption, values.label)
+    return FORMATS[values.format](table, lines)
 
 
 def _of_runs(call: Call) -> Comparison:
@@ -103,7 +116,8 @@ def _sensitivity_text(call: Call) -> str:
         known.add(other.resolve())
         sweep = runs.read_sweep(other)
         compared[str(other)] = sweep, results.of_sweep(sweep, other)
-    return FORMATS[values.format](*sensitivity.columns(compared))
+    table, lines = sensitivity.columns(compared)
+    return _render(call, formats.choose(table, values.columns), lines)
 
 
 def _curves(comparison: Comparison) -> dict[str, list[list[tuple[int, float]]]]:
@@ -139,6 +153,8 @@ FLAGS = {
     'split': Flag(str, 'test', 'with RUN...: the split whose scores are compared', 'NAME'),
     'format': Flag(str, 'terminal', 'the format of the table', 'NAME', choices=tuple(FORMATS)),
     'columns': Flag(str, None, 'only these columns, by heading, separated by commas', 'NAMES'),
+    'caption': Flag(str, None, 'with --format=latex: the caption, in LaTeX', 'TEXT'),
+    'label': Flag(str, None, 'with --format=latex: the label, such as tab:ablation', 'NAME'),
     'output': Flag(str, None, 'file to write (default: standard output)', 'FILE'),
 }
 COMMANDS = {

@@ -632,6 +632,21 @@ def test_a_pipe_in_markdown_begins_no_cell():
     assert 'a\\|b' in formats.markdown(columns, [])
 
 
+def test_caption_and_label_in_latex(workdir, capsys):
+    out = shown(workdir, capsys, '--format=latex', '--caption=How $d_k$ matters', '--label=tab:d_k')
+    assert out.count('\\caption{How $d_k$ matters}\n\\label{tab:d_k}\n') == 1 == out.count('\\label')
+    # What would have been the caption is kept as a comment.
+    [comment] = re.findall(r'^% Table 3 at .*: perplexity.*', out, re.MULTILINE)
+    for argv in (['--label=a}b', '--format=latex'], ['--label=a'], ['--caption=a', '--format=html']):
+        assert report.main(['report', f'--workdir={workdir}', *argv]) == 2
+        assert argv[0].partition('=')[0] in capsys.readouterr().err
+
+
+def test_columns_of_one_heading_are_chosen_together():
+    table = [formats.Column(name, 'score', [name + str(k)]) for k, name in enumerate(['row', 'p', 'x', 'p'])]
+    assert [column.texts for column in formats.choose(table, 'p')] == [['row0'], ['p1'], ['p3']]
+
+
 def test_chosen_columns(workdir, capsys):
     chosen = cells(shown(workdir, capsys, '--format=markdown', '--columns=BLEU ours,PPL'))
     assert list(chosen['base']) == ['row', 'BLEU ours', 'PPL']

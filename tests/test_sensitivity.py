@@ -65,6 +65,8 @@ def test_the_correlation_is_over_the_runs_that_all_sweeps_have(other, capsys):
     )
     assert theirs[:5] == [str(other), '0.2', '7.920', '1.00', '[1.00, 1.00]']
     assert 'seeds 2, 3, 4; PPL: 18 of 19 rows; BLEU: 18 of 19 rows.' in lines[-1]
+    chosen = shown(capsys, f'--sensitivity={other}', '--format=markdown', '--columns=base PPL')
+    assert [cell.strip() for cell in chosen.splitlines()[0].split('|')] == ['', 'sweep', 'base PPL', '']
 
 
 def test_one_seed_has_no_interval(other, capsys):

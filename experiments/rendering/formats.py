@@ -120,16 +120,20 @@ def markdown(columns: Sequence[Column], notes: Sequence[str]) -> str:
     return shown + '\n\n' + ''.join(f'- {note}\n' for note in notes)
 
 
-def latex(columns: Sequence[Column], notes: Sequence[str]) -> str:
+def latex(
+    columns: Sequence[Column], notes: Sequence[str], caption: str | None = None, label: str | None = None
+) -> str:
     """Renders a table environment with a caption and a label; needs the package booktabs.
 
-    Columns that do not fit beside each other get further tables. The first note is the caption, and its
-    beginning the label; the other notes are comments.
+    Columns that do not fit beside each other get further tables. Notes are comments, but if `caption`, in
+    LaTeX, is None, the first is the caption. If `label` is None, it is made of the first note's beginning.
     """
     columns, more = compact(columns)
-    caption, *others = [*notes, *more] or ['']
-    label = re.sub(r'\W+', '-', caption.partition(':')[0].lower()).strip('-')
-    end = f'\\caption{{{_escape(caption)}}}\n\\label{{tab:{label}}}\n'
+    others = [*notes, *more]
+    label = label or 'tab:' + re.sub(r'\W+', '-', ''.join(others[:1]).partition(':')[0].lower()).strip('-')
+    if caption is None:
+        caption, others = _escape(''.join(others[:1])), others[1:]
+    end = f'\\caption{{{caption}}}\n\\label{{{label}}}\n'
     tables = []
     for block in blocks(columns, LATEX_WIDTH):
         tables.append(f'{_LATEX_TABLE}\n{_tabular(block)}{end}\\end{{table}}\n')
@@ -163,17 +167,19 @@ def _escape(text: str) -> str:
 def choose(columns: Sequence[Column], names: str | None) -> list[Column]:
     """The columns with these headings, separated by commas, after the names of the rows; all if None.
 
+    Several columns can have one heading, such as the p of two scores.
+
     Raises:
       ConfigError: there is no such column.
     """
     if names is None:
         return list(columns)
     first, *rest = columns
-    known = {column.heading: column for column in rest}
-    chosen = [name.strip() for name in names.split(',')]
+    known = dict.fromkeys(column.heading for column in rest)
+    chosen = dict.fromkeys(name.strip() for name in names.split(','))
     if unknown := [name for name in chosen if name not in known]:
         raise ConfigError(f'--columns={unknown[0]}: no such column; choose among {", ".join(known)}')
-    return [first, *(known[name] for name in dict.fromkeys(chosen))]
+    return [first, *(column for name in chosen for column in rest if column.heading == name)]
 
 
 def csv_text(rows: Sequence[Mapping[str, object]]) -> str:
