@@ -18,6 +18,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import scipy.stats
+from PIL import Image
 
 from experiments import report
 from experiments.rendering import formats
@@ -969,3 +970,27 @@ def test_the_page_on_a_phone(swept, tmp_path, capsys, opened):
     before = page.locator('tbody td').first.bounding_box()['x']
     page.locator('.scroll').first.evaluate('table => table.scrollTo(500, 0)')
     assert page.locator('tbody td').first.bounding_box()['x'] == before
+
+
+def test_the_page_shows_that_it_sorts_and_scrolls(swept, tmp_path, capsys, opened):
+    file = tmp_path / 'table.html'
+    shown(swept, capsys, '--format=html', f'--output={file}')
+    page = opened(file, 390, 844)
+    arrows = page.locator('th button').evaluate_all(
+        'all => all.map(b => getComputedStyle(b, "::after").content)'
+    )
+    assert all('↕' in arrow for arrow in arrows)
+    assert page.locator('#more').is_visible() and page.locator('.scroll').count() == 2
+
+    def edge(region):
+        """The lightness of the usual pixel beside the right edge."""
+        with Image.open(io.BytesIO(region.screenshot())) as image:
+            return np.median(np.asarray(image.convert('L'))[:, -4])
+
+    for region in page.locator('.scroll').all():
+        # There is a shadow where more can be seen, and none at the end.
+        assert region.get_attribute('tabindex') == '0' and edge(region) < 230
+        region.evaluate('region => region.scrollTo(9999, 0)')
+        assert edge(region) == 255
+    page.set_viewport_size({'width': 2400, 'height': 900})
+    assert not page.locator('#more').is_visible()

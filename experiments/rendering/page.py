@@ -65,16 +65,18 @@ def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]],
         axis.tick_params(labelbottom=True)
     return (
         f'<h2>Loss on the development set</h2>\n<p>Blue: the runs of the row. Grey: the runs of '
-        f'{html.escape(base)}.</p>\n<div class="scroll"><figure class="curves">{drawn(figure)}</figure></div>'
+        f'{html.escape(base)}.</p>\n'
+        '<div class="scroll" tabindex="0" role="region" aria-label="learning curves">'
+        f'<figure class="curves">{drawn(figure)}</figure></div>'
     )
 
 
 def drawn(figure: Figure) -> str:
-    """Converts a figure to SVG, and closes it."""
+    """Converts a figure to SVG without a background, which would hide the page's shadow; closes it."""
     file = io.StringIO()
     # Text is not turned into paths, and the same figure gives the same SVG.
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'curves'}):
-        figure.savefig(file, format='svg', metadata={'Date': None})
+        figure.savefig(file, format='svg', transparent=True, metadata={'Date': None})
     plt.close(figure)
     text = file.getvalue()
     return text[text.index('<svg') :]
