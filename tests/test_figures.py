@@ -219,6 +219,13 @@ def test_the_page_of_attention(page_file, opened, width):
     words = lambda side: page.locator(f'#{side} li').all_inner_texts()
     # At first the last layer of the first kind, with all heads and words.
     assert fits() and words('queries') == kinds[0].queries and count() == strong(kinds[0].weights[1])
+    # The scale from 0 to 1 has the colours of the maps.
+    colour = lambda selector, x, y: page.locator(selector).first.evaluate(
+        f'canvas => [...canvas.getContext("2d").getImageData({x}, {y}, 1, 1).data]'
+    )
+    assert colour('#scale', 0, 0) == [255] * 4 and colour('#scale', 1000, 0) == [0, 0, 60, 255]
+    weight = int(np.rint(1000 * kinds[0].weights[0, 0, 2, 1]))
+    assert colour('#maps canvas', 1, 2) == colour('#scale', weight, 0)
     choose('it').click()
     assert count() == strong(kinds[0].weights[1, :, 7])
     assert choose('it').get_attribute('aria-pressed') == 'true'
