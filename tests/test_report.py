@@ -611,6 +611,7 @@ def test_latex(rendered, capsys):
     # With a caption each; the first, with the label, says what the table is.
     assert out.count('\\begin{table}') == out.count('\\caption{') == out.count('\\begin{tabular}')
     assert out.count('\\label{tab:table-3-at-') == 1 < out.count('\\begin{table}')
+    assert out.count('\\ref{tab:table-3-at-') == out.count('\\begin{table}') - 1
     assert '5.700 $\\pm$0.141 (2)' in out and ' & $-$4.00 $\\approx$ & ' in out
     table = out.rpartition('\\end{tabular}')[0]
     assert all(ord(letter) < 128 for letter in table)

@@ -125,8 +125,9 @@ def latex(
 ) -> str:
     """Renders a table environment with a caption and a label; needs the package booktabs.
 
-    Columns that do not fit beside each other get further tables. Notes are comments, but if `caption`, in
-    LaTeX, is None, the first is the caption. If `label` is None, it is made of the first note's beginning.
+    Columns that do not fit beside each other get further tables, which refer to the first. Notes
+    are comments, but if `caption`, in LaTeX, is None, the first is the caption. If `label` is None, it is
+    made of the first note's beginning.
     """
     columns, more = compact(columns)
     others = [*notes, *more]
@@ -137,7 +138,7 @@ def latex(
     tables = []
     for block in blocks(columns, LATEX_WIDTH):
         tables.append(f'{_LATEX_TABLE}\n{_tabular(block)}{end}\\end{{table}}\n')
-        end = '\\caption{The same rows.}\n'
+        end = f'\\caption{{Further columns of Table~\\ref{{{label}}}.}}\n'
     return '\n'.join([*tables, ''.join(f'% {note}\n' for note in others)])
 
 
