@@ -359,6 +359,18 @@ def test_a_work_directory_alone_is_resumed_by_its_own_config(trained):
     assert flags.parse(['run.py', '--workdir=nowhere'], main.run_py(['run.py'])).file == 'configs/tiny.py'
 
 
+def test_a_config_is_found_by_name_and_a_file_of_that_name_wins(monkeypatch, tmp_path):
+    found = lambda name: flags.parse(['run.py', f'--config={name}'], main.run_py(['run.py'])).file
+    assert found('big') == found('big.py') == 'configs/big.py'
+    monkeypatch.chdir(tmp_path)
+    packaged = found('big')
+    assert packaged == str(ROOT / 'configs' / 'big.py')
+    (tmp_path / 'big.py').write_text('')
+    assert (found('big.py'), found('big')) == ('big.py', packaged)
+    with pytest.raises(ConfigError, match='--config=folder/big.*tiny'):
+        found('folder/big')
+
+
 def test_too_little_memory_is_one_line_and_leaves_the_folder_free(capfd, texts, tmp_path):
     line = fails(capfd, *arguments(texts, tmp_path / 'w', **{'model.d_ff': 10**13}))
     for part in ('memory', 'data.batch_tokens', 'train.accumulate', 'model.remat'):

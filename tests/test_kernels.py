@@ -1,6 +1,7 @@
 """Every attention kernel against its definition: outputs, gradients, borders, memory."""
 
 import functools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -279,6 +280,13 @@ def test_flash_is_refused_where_no_device_has_it():
         configs.check_platform(config, 'cpu')
     assert configs.portable(config, 'cpu').model.attention == 'chunked'
     assert configs.portable(config, 'tpu') == config
+
+
+def test_flash_is_refused_where_jax_lacks_the_kernel_of_tpus(monkeypatch):
+    monkeypatch.setitem(sys.modules, 'jax.experimental.pallas.ops.tpu', None)
+    segments = jnp.asarray(SEGMENTS)
+    with pytest.raises(ConfigError, match="model.attention='flash'.*'chunked'"):
+        flash.attend(Rows(*map(jnp.asarray, arrays()), segments, segments), causal=True)
 
 
 @pytest.mark.parametrize(

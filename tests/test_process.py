@@ -138,9 +138,11 @@ def test_precision(precision):
 def test_environment(monkeypatch):
     # A run may have a part of the machine's cores.
     monkeypatch.setattr(os, 'sched_getaffinity', lambda process: set(range(os.cpu_count() + 3)))
+    monkeypatch.setattr(process, 'PACKAGES', ('jax', 'an-extra-that-is-not-installed'))
     found = process.environment()
     assert found['versions']['python'] == platform.python_version()
     assert found['versions']['jax'] == jax.__version__
+    assert 'an-extra-that-is-not-installed' not in found['versions']
     assert found['hardware']['platform'] == 'cpu' and found['hardware']['devices'] == 8
     assert found['hardware']['processes'] == 1 and found['hardware']['cpus'] == os.cpu_count() + 3
 

@@ -321,6 +321,19 @@ def test_training_names_the_command_that_prepares(tmp_path, capfd):
     assert not (tmp_path / 'w').exists()
 
 
+def test_without_tfds_one_line_names_the_extras(tmp_path):
+    # As if it were not installed.
+    missing = 'raise ModuleNotFoundError("No module named \'tensorflow_datasets\'")\n'
+    (tmp_path / 'tensorflow_datasets.py').write_text(missing)
+    environment = {**os.environ, 'PYTHONPATH': str(tmp_path), 'TRANSFORMER_CACHE': str(tmp_path / 'cache')}
+    asked = command('train', f'--workdir={tmp_path / "w"}', **{'data.dir': tmp_path})
+    done = subprocess.run([sys.executable, *asked], env=environment, capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.count('\n') == 1
+    for part in ('data.source=tfds', "'tensorflow_datasets'", "'.[tfds]'", "'.[prepare]'"):
+        assert part in done.stderr
+    assert not (tmp_path / 'w').exists()
+
+
 def test_prepare_without_the_extra(tmp_path, monkeypatch, capfd):
     find = importlib.util.find_spec
     monkeypatch.setattr(

@@ -1,4 +1,4 @@
-"""Reads TFDS datasets without TensorFlow; downloading them needs the extra `prepare`.
+"""Reads TFDS datasets without TensorFlow (extra `tfds`); downloading them needs it (extra `prepare`).
 
 A text field's language is the name of a feature of the dataset.
 """
@@ -15,7 +15,10 @@ from transformer.data.sources.text import Origin
 
 
 def _missing_package(error: ImportError) -> None:
-    raise ConfigError(f"data.source=tfds: {error}; pip install '.[tfds]'") from error
+    raise ConfigError(
+        f"data.source=tfds: {error}; pip install '.[tfds]' reads prepared datasets, '.[prepare]' also "
+        'downloads them'
+    ) from error
 
 
 # Imported at its first use: the import takes a second, and other sources do not need it.
