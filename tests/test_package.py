@@ -1,4 +1,4 @@
-"""What `pip install` brings: the package with the configs, and the command `transformer`."""
+"""The installed package: its files, with the configs, and the command `transformer`."""
 
 import pathlib
 import shutil

@@ -70,8 +70,6 @@ def print_plan(
       topology: TPUs whose compiler estimates hours and memory instead.
     """
     resolved = [scales.config(row, scale, different) for row in rows]
-    if any(config.train.epochs is not None for config in resolved):
-        raise ConfigError('train.epochs: a plan reads no data; give train.steps')
     columns = _columns(rows, resolved, scale)
     by_speed = tflops is not None and not topology
     if topology:

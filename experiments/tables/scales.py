@@ -118,9 +118,13 @@ def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> 
     """The resolved config of a row at a scale."""
     base = scale_config(scale, different)
     try:
-        return configs.resolve(_with(base, changes(row, scale, different)))
+        resolved = configs.resolve(_with(base, changes(row, scale, different)))
+        if resolved.train.epochs is not None:
+            # Plans, reports and the order of runs know the updates of a row without its data.
+            raise ConfigError(f'train.epochs={resolved.train.epochs}: a table needs train.steps')
     except ConfigError as error:
         raise ConfigError(f'row {row.name}: {error}') from None
+    return resolved
 
 
 def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> list[str]:

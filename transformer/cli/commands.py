@@ -12,7 +12,7 @@ related models.
         [--workdir=FOLDER] [--FLAG=VALUE ...]
 
 --config names a config file, or one of the package's such as tiny (default:
-that of the work directory, or tiny). Each of its options can be changed, for
+the work directory's, or tiny). Each of its options can be changed, for
 example with --config.model.h=4; `{program} config` lists them with their
 sections of the paper. Without a command, it trains.
 
@@ -31,9 +31,7 @@ Exit status: 0 done, 2 a mistake in the call or its data or a system error,
 # The commands that apply a task's verb to texts or files.
 OF_TASKS = declared_commands()
 FLAGS = {
-    'config': Flag(
-        str, None, 'config file, Python or JSON (default: that of --workdir, if there is one)', 'FILE'
-    ),
+    'config': Flag(str, None, "config file, Python or JSON (default: the work directory's, or tiny)", 'FILE'),
     'workdir': Flag(str, None, 'work directory (default: runs/<config and changes>)', 'FOLDER'),
     'init_from': Flag(
         str,

@@ -247,9 +247,7 @@ class Train:
     steps: int = option(
         100_000, 'number of updates', '§5.2', minimum=1, free=True, only=('train.epochs', (None,))
     )
-    epochs: float | None = option(
-        None, 'passes over the training data, instead of train.steps', minimum=1e-6, free=True
-    )
+    epochs: float | None = option(None, 'passes over the data, instead of steps', minimum=1e-6, free=True)
     seed: int = option(0, 'seed of initialisation, data order and dropout', minimum=0, maximum=2**31 - 1)
     eps_ls: float = option(0.1, 'label smoothing', '§5.4', minimum=0.0, maximum=0.99)
     warmup_steps: int = option(4000, 'updates in which the learning rate rises', '§5.3', minimum=1)

@@ -97,7 +97,7 @@ class Stages:
     """
 
     def __init__(self, doing: str, *, quiet: bool = False):
-        self._doing, self._quiet = doing, quiet
+        self._doing = doing
         self._bars = make_bar(f'{doing} {{task.description}}', quiet=quiet)
         self._tasks, self._line = {}, ''
         self._heartbeat = Heartbeat(self._print_line)
