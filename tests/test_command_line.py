@@ -269,10 +269,10 @@ def test_old_names_stay_readable():
     assert configs.from_json(json.dumps(old)) == new
 
 
-@pytest.mark.parametrize(('epochs', 'steps'), [(0.1, 3), (0.11, 4), (2.0, 60)])
-def test_epochs_are_another_way_to_say_steps(epochs, steps):
+@pytest.mark.parametrize(('epochs', 'per_epoch', 'steps'), [(1.1, 10, 11), (0.11, 30, 4), (2.0, 30, 60)])
+def test_epochs_are_another_way_to_say_steps(epochs, per_epoch, steps):
     changes = {'train.schedule': 'linear', 'train.warmup_steps': 2, 'train.epochs': epochs}
-    config = configs.with_steps(configs.resolve(configs.config_dict(changes)), 30)
+    config = configs.with_steps(configs.resolve(configs.config_dict(changes)), per_epoch)
     # The learning rate falls to 0 at the last update.
     assert (config.train.steps, config.train.epochs, config.train.decay_steps) == (steps, None, steps)
     assert configs.with_steps(config, 99) is config
@@ -381,6 +381,13 @@ def test_too_little_memory_is_one_line_and_leaves_the_folder_free(capfd, texts, 
     (folder / 'checkpoints' / '2').mkdir()
     with pytest.raises(ConfigError, match=r'model\.d_ff'):
         workdirs.check_claim(folder, other, {'checksums': {}}, None)
+
+
+def test_an_error_lists_only_some_of_many_differences(capfd, texts, trained):
+    changes = {f'model.{name}': 64 for name in ('d_model', 'd_ff', 'd_k', 'd_v')}
+    changes |= {'train.beta1': 0.5, 'train.beta2': 0.5, 'train.adam_eps': 0.1, 'train.eps_ls': 0.5}
+    line = fails(capfd, *arguments(texts, trained, **changes, **{'train.seed': 7, 'train.clip_norm': 1.0}))
+    assert line.count(' there and ') == workdirs.SHOWN and 'and 2 more differ' in line
 
 
 def test_the_work_directory_of_other_data(capfd, texts, trained, tmp_path):

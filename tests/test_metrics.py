@@ -56,6 +56,13 @@ def test_lines_about_a_stage_that_lasts_without_a_terminal(capsys, impatient):
     assert capsys.readouterr() == ('', '')
 
 
+def test_no_lines_about_a_stage_that_has_ended(capsys, impatient):
+    with progress.Stages('preparing') as stages:
+        stages('train', 100, 100)
+        time.sleep(0.2)
+    assert capsys.readouterr() == ('', '')
+
+
 def test_no_lines_about_short_stages(capsys, monkeypatch):
     monkeypatch.setattr(progress, 'PATIENCE', 60.0)
     show(progress.Stages('preparing'))

@@ -1,5 +1,6 @@
 """Neither the number of devices nor accumulation changes what is learned, nor does an interruption."""
 
+import contextlib
 import dataclasses
 import functools
 import json
@@ -25,6 +26,7 @@ from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
+from transformer.runs.metrics import Metrics
 from transformer.tasks import sums_of
 from transformer.tokens import Batch, Tokens
 from transformer.training import loop, losses
@@ -509,6 +511,25 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
         ]
         == 2080.0
     )
+
+
+def test_each_new_shape_of_a_batch_says_that_it_compiles():
+    said = []
+
+    @contextlib.contextmanager
+    def doing(what):
+        said.append(what)
+        yield
+
+    shown, state = Metrics(None, 0, 1), initial_state(config_of('transformer'))
+    shown.doing = doing
+    updates = loop._compiling_aloud(lambda state, batch: (state, {'said': jnp.float32(len(said))}), 3, shown)
+    batch = batch_of(0)
+    other = jax.tree.map(lambda x: x[:, :2], batch)
+    # An update runs while it is said.
+    numbers = [float(updates(state, b)[1]['said']) for b in (batch, batch, other, batch, other)]
+    assert numbers == [1, 1, 2, 2, 2]
+    assert said == ['compiling shape 1 of 3', 'compiling shape 2 of 3']
 
 
 @pytest.mark.parametrize(('steps', 'shapes', 'count'), [(1, 1, 1), (3, 3, 1), (4, 3, 0)])
