@@ -269,7 +269,7 @@ def test_old_names_stay_readable():
     assert configs.from_json(json.dumps(old)) == new
 
 
-@pytest.mark.parametrize(('epochs', 'per_epoch', 'steps'), [(1.1, 10, 11), (0.11, 30, 4), (2.0, 30, 60)])
+@pytest.mark.parametrize(('epochs', 'per_epoch', 'steps'), [(1.1, 100, 110), (0.11, 30, 4), (2.0, 30, 60)])
 def test_epochs_are_another_way_to_say_steps(epochs, per_epoch, steps):
     changes = {'train.schedule': 'linear', 'train.warmup_steps': 2, 'train.epochs': epochs}
     config = configs.with_steps(configs.resolve(configs.config_dict(changes)), per_epoch)
@@ -821,6 +821,14 @@ def test_lines_from_a_file_and_to_a_file(monkeypatch, capfd, trained, tmp_path):
     assert printed.count('\n') == 3
     assert run.main(['run.py', *call, f'--output={tmp_path / "b"}']) == 0
     assert capfd.readouterr().out == '' and (tmp_path / 'b').read_text() == printed
+    (tmp_path / 'pairs').write_text('one two\teins zwei\nthree\tdrei\n')
+    call_of_pairs = ['score-pairs', f'--workdir={trained}', f'--input={tmp_path / "pairs"}']
+    assert run.main(['run.py', *call_of_pairs]) == 0
+    printed = capfd.readouterr().out
+    assert printed.count('\n') == 2
+    assert run.main(['run.py', *call_of_pairs, f'--output={tmp_path / "pairs"}']) == 0
+    assert capfd.readouterr().out == '' and (tmp_path / 'pairs').read_text() == printed
+    (tmp_path / 'pairs').unlink()
     # An output that does not end is not there at all; an older one stays.
     (tmp_path / 'b').write_text('old')
     monkeypatch.setattr(texts_of_commands, 'write', lambda *_, **__: 1 / 0)

@@ -330,7 +330,7 @@ def with_steps(config: Config, steps_per_epoch: int) -> Config:
     """Returns the config with `train.steps` instead of `train.epochs`: whole updates, at least as many."""
     if config.train.epochs is None:
         return config
-    # Rounded first, because 1.1 * 10 is more than 11.
+    # Rounded first, because 1.1 * 100 is more than 110.
     steps = math.ceil(round(config.train.epochs * steps_per_epoch, 6))
     unresolved = derivable(config)
     unresolved.train.steps, unresolved.train.epochs = steps, None
