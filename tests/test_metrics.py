@@ -23,6 +23,18 @@ def test_json_is_strict(tmp_path):
     assert 'ä' in text
 
 
+def test_an_error_while_a_file_is_written_keeps_its_own_name(tmp_path):
+    file, other = tmp_path / 'file', tmp_path / 'other'
+    for name, expected in ((str(other), other), (None, file)):
+        with pytest.raises(OSError) as error, files.replacing(file):
+            raise OSError(28, 'no space', name)
+        assert error.value.filename == str(expected)
+    with pytest.raises(OSError) as error, files.replacing(tmp_path / 'no' / 'file'):
+        pass
+    assert error.value.filename == str(tmp_path / 'no' / 'file')
+    assert not [*tmp_path.iterdir()]
+
+
 def show(stages, wait=lambda: None):
     with stages:
         stages('tokenizer', 0, 99_999)

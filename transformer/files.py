@@ -44,7 +44,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         temporary.replace(path)
     except OSError as error:
         # The error of a full disk names no file, and nobody knows the temporary one.
-        error.filename = str(path)
+        if error.filename is None or str(error.filename) == str(temporary):
+            error.filename = str(path)
         raise
     finally:
         temporary.unlink(missing_ok=True)
