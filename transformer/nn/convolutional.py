@@ -86,6 +86,8 @@ class CrossAttention(nn.Module):
     """c = sqrt(m) Σ_j softmax_j(d·z_j) (z_j + e_j) with d = W h + b + g, over m source positions (§3.3).
 
     The paper writes m sqrt(1/m): m undoes the mean, and the root keeps the variance of the sum (§3.4).
+    The sums W h + b + g, z + e and h + c are plain, as in its equations; its authors' code scales these by
+    sqrt(1/2), too.
     """
 
     model: Model
