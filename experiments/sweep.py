@@ -117,7 +117,13 @@ def _seeds(text: str) -> range:
 
 
 def _table(values: flags.FlagValues) -> str:
-    return user_files.stored_name(values.table)
+    """The name of the table, or the description of the grid."""
+    if values.grid and values['table'].present:
+        raise ConfigError('--grid: instead of --table; give one of them')
+    for word in values.grid:
+        if not tables.is_grid(word):
+            raise ConfigError(f'--grid={word}: expected OPTION=VALUE,VALUE')
+    return ' '.join(values.grid) if values.grid else user_files.stored_name(values.table)
 
 
 def _scale(values: flags.FlagValues) -> str:
@@ -138,8 +144,9 @@ def _different(values: flags.FlagValues) -> dict[str, object]:
 
 def print_status(call: Call) -> None:
     """Prints the progress of each run, and the time until all of them are done."""
-    workdir, given = _workdir(call.flags), [call.flags[flag] for flag in ('table', 'scale')]
-    named = {flag.name: user_files.stored_name(flag.value) for flag in given if flag.present}
+    values, workdir = call.flags, _workdir(call.flags)
+    table = _table(values) if values['table'].present or values.grid else None
+    named = {'table': table, 'scale': _scale(values) if values['scale'].present else None}
     states = runs.states(runs.read_sweep(workdir, **named), workdir)
     lines = [
         [s.run.name, s.state, f'{s.step}/{s.run.steps}', _duration(seconds), s.error]
@@ -185,12 +192,19 @@ def print_rows(call: Call) -> None:
     cost.print_rows(rows, names, markdown=values.format == 'markdown')
 
 
-SCALE = ('table', 'rows', 'scale', 'set')
+SCALE = ('table', 'grid', 'rows', 'scale', 'set')
 MOST_SEEDS = 10_000
 MINUTE = 60.0  # between two lines about the runs
 OF_TABLES = ('paper', 'multi30k', 'grammar')  # scales for the paper's rows
 FLAGS = {
     'table': Flag(str, '3', f'{", ".join(tables.TABLES)}, or a file of your own', 'NAME'),
+    'grid': Flag(
+        str,
+        [],
+        'instead of a table: values of an option, such as model.h=1,4; repeated, all combinations',
+        'OPTION=VALUES',
+        many=True,
+    ),
     'rows': Flag(str, None, 'names of rows, separated by commas (default: all)', 'NAMES'),
     'scale': Flag(
         str,
@@ -229,7 +243,7 @@ COMMANDS = {
         'Print the changes of each row at --scale. Default: paper, multi30k and grammar if the table is '
         "written for one of them; if not, the table's own scale.",
         print_rows,
-        ('table', 'rows', 'scale', 'format'),
+        ('table', 'grid', 'rows', 'scale', 'format'),
         examples=('{} rows --table=3', '{} rows --table=further --scale=grammar'),
     ),
     'run': Command(
@@ -238,13 +252,14 @@ COMMANDS = {
         (*SCALE, 'workdir', 'seeds', 'parallel', 'launcher', 'gpus', *ON_SLURM),
         examples=(
             '{} run --table=3 --scale=grammar --seeds=3',
+            '{} run --grid=model.h=1,4,8 --scale=configs/tiny.py',
             '{} run --rows=base,A1 --launcher=slurm --gpus=1',
         ),
     ),
     'status': Command(
         'Print the progress of each run, and the time until all of them are done.',
         print_status,
-        ('workdir', 'table', 'scale'),
+        ('workdir', 'table', 'grid', 'scale'),
         examples=('{} status --workdir=FOLDER',),
     ),
 }

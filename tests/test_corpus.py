@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from transformer.config import ConfigError, Data
-from transformer.data import build, tokenizer
+from transformer.data import build, foreign_tokenizers, tokenizer
 from transformer.data import cache as corpus_cache
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
@@ -238,9 +238,9 @@ def test_tokenizer_learns_from_evenly_spaced_pairs(data, tmp_path, monkeypatch):
     seen = []
     train = build.tokenizer.train
 
-    def spy(sentences, pieces):
+    def spy(sentences, *options):
         seen.extend(sentences)
-        return train(ENGLISH + GERMAN, pieces)
+        return train(ENGLISH + GERMAN, *options)
 
     monkeypatch.setattr(build.tokenizer, 'train', spy)
     # 20 sentences, of which at most 7 are taken: every third pair that has two sides.
@@ -627,9 +627,9 @@ def test_whole_files_in_learned_pieces(text, tmp_path, monkeypatch):
     learned = []
     train = tokenizer.train
 
-    def spy(sentences, pieces):
+    def spy(sentences, *options):
         learned.extend(sentences)
-        return train(learned, pieces)
+        return train(learned, *options)
 
     monkeypatch.setattr(tokenizer, 'train', spy)
     seen = []
@@ -678,6 +678,34 @@ def test_bytes_need_no_learning(data, tmp_path):
     assert dataset.manifest['tokenizer_sha256'] == dataset.codec.sha256
     again = prepare_text(options, tmp_path / 'cache', progress=lambda *told: pytest.fail('nothing is made'))
     assert again.codec.decode(again.splits['test'].example(1)['text']) == ENGLISH[1]
+
+
+def test_characters_of_the_training_text(data, tmp_path):
+    options = changed(data, tokenizer='characters', pieces=270, language='en', max_len=1000)
+    dataset = prepare_text(options, tmp_path / 'cache')
+    assert dataset.codec.size == 270
+    # Each character is at least one piece, as are the blank before the first word and the end.
+    assert len(dataset.splits['test'].example(0)['text']) >= len(ENGLISH[0]) + 2
+    with pytest.raises(ConfigError, match=r'data.pieces=9999: the training text allows \d+ at most'):
+        prepare_text(changed(options, pieces=9999), tmp_path / 'cache')
+
+
+def test_a_corpus_that_is_named_twice_counts_twice(data, tmp_path):
+    write(tmp_path / 'text', 'talks', (['Hello there.'], ['Hallo.']))
+    once = prepare(changed(data, train='train,talks'), tmp_path / 'cache')
+    thrice = prepare(changed(data, train='train,talks,talks,talks'), tmp_path / 'cache')
+    assert len(thrice.splits['train']) == len(once.splits['train']) + 2
+    train = thrice.splits['train']
+    assert [thrice.codec.decode(train.example(len(train) - i)['target']) for i in (3, 2, 1)] == ['Hallo.'] * 3
+    assert thrice.folder != once.folder
+
+
+def test_text_that_subword_nmt_has_cut(data, tmp_path, caplog):
+    write(tmp_path / 'text', 'train', (['the lo@@ w house'] * 9, ['das nied@@ rige Haus'] * 9))
+    with caplog.at_level(logging.WARNING):
+        prepare(data, tmp_path / 'cache')
+    cut = [record.getMessage() for record in caplog.records if 'subword-nmt' in record.getMessage()]
+    assert len(cut) == 1 and cut[0].startswith('data.train: ') and 'data.tokenizer_model' in cut[0]
 
 
 def test_a_grammar_of_one_language(tmp_path, monkeypatch):
@@ -730,7 +758,7 @@ def test_a_tokenizer_that_is_given(data, tmp_path, monkeypatch):
     (tmp_path / 'own.model').write_bytes(learned.codec.content)
     from_file = changed(data, tokenizer_model=str(tmp_path / 'own.model'))
     again = prepare(from_file, tmp_path / 'given')
-    same = tokenizer.with_symbols_first(learned.codec.content)
+    same = foreign_tokenizers.with_symbols_first(learned.codec.content)
     assert again.codec.content == same
     assert prepare(from_file, tmp_path / 'given').folder == again.folder
     with pytest.raises(ConfigError, match='data.pieces=290: data.tokenizer_model=.*own.model has 300 pieces'):

@@ -8,8 +8,8 @@ import pytest
 import sentencepiece
 
 from transformer.config import ConfigError
-from transformer.data import tokenizer
-from transformer.data.tokenizer import ByteTokenizer, Tokenizer
+from transformer.data import foreign_tokenizers, tokenizer
+from transformer.data.tokenizer import ByteTokenizer, SeparateTokenizers, Tokenizer
 from transformer.tokens import EOS, PAD, UNK
 
 SENTENCES = [
@@ -39,8 +39,10 @@ def test_special_pieces_and_size(pieces):
     assert pieces.size == 400
 
 
-@pytest.fixture(scope='module', params=['bpe', 'bytes'])
+@pytest.fixture(scope='module', params=['bpe', 'characters', 'bytes'])
 def either(request, pieces):
+    if request.param == 'characters':
+        return Tokenizer(tokenizer.train(SENTENCES, 280, 'characters'))
     return pieces if request.param == 'bpe' else ByteTokenizer()
 
 
@@ -183,6 +185,99 @@ def test_impossible_sizes(sentences, size, expected, capfd):
     assert capfd.readouterr().err == ''
 
 
+def test_characters():
+    # 3 special pieces, 256 bytes, and by frequency c, the blank, b, a.
+    text = ['a bb ccc', 'cc b']
+    made = Tokenizer(tokenizer.train(text, 263, 'characters'))
+    assert made.pieces(range(259, 263)) == ['c', '▁', 'b', 'a']
+    assert made.pieces(made.encode('ab c')) == ['▁', 'a', 'b', '▁', 'c', '</s>']
+    fewer = Tokenizer(tokenizer.train(text, 261, 'characters'))
+    assert fewer.pieces(fewer.encode('bc a')) == ['▁', '<0x62>', 'c', '▁', '<0x61>', '</s>']
+    assert fewer.decode(fewer.encode('bc a')) == 'bc a'
+    for size, told in ((264, 'the training text allows 263 at most'), (260, 'too few')):
+        with pytest.raises(ConfigError, match=f'data.pieces={size}: {told}'):
+            tokenizer.train(text, size, 'characters')
+
+
+# What subword-nmt 0.3.8 learns from SENTENCES with `learn-bpe --symbols=20`.
+CODES = """\
+#version: 0.2
+e n</w>
+t h
+i n</w>
+th e</w>
+n o
+e s</w>
+d e
+d o
+é .</w>
+ä r
+är en</w>
+w .</w>
+u t
+ut e
+ute "
+ute" .</w>
+u s
+us e</w>
+s e
+se es</w>
+"""
+
+
+@pytest.fixture
+def codes(tmp_path):
+    pytest.importorskip('tokenizers')
+    (tmp_path / 'codes').write_text(CODES)
+    return foreign_tokenizers.read_foreign(tmp_path / 'codes')
+
+
+@pytest.mark.parametrize(
+    ('text', 'cut'),  # by `subword-nmt apply-bpe`
+    [
+        ('the the', 'the the'),
+        ('the old house now.', 'the o@@ l@@ d h@@ o@@ use no@@ w.'),
+        ('Eine Bären ☃ .', 'E@@ i@@ n@@ e B@@ ären ☃ .'),
+    ],
+)
+def test_codes_cut_as_subword_nmt_does(codes, text, cut):
+    ids = codes.encode(text)
+    assert ids[-1] == EOS and not {PAD, EOS, UNK} & set(ids[:-1])
+    assert codes.decode(ids) == text
+    # Each piece but bytes, with the mark of subword-nmt, and each character that the codes do not have.
+    names = ' '.join(codes.pieces(ids[:-1])).replace(' ▁', '▁').lstrip('▁').split('▁')
+    words = [word.split(' ') for word in names]
+    for ours, theirs in zip(words, cut.replace('@@ ', '@@').split(' '), strict=True):
+        if not any(piece.startswith('<0x') for piece in ours):
+            assert ours == theirs.split('@@')
+
+
+def test_codes(codes):
+    # The special pieces, bytes, the end of a word, 17 characters twice, and what 20 codes make.
+    characters = set(CODES.partition('\n')[2].replace('</w>', '')) - set(' \n')
+    assert codes.size == 3 + 256 + 1 + 2 * len(characters) + 20
+    assert codes.pieces(codes.encode('a☃ the')) == [
+        *('▁<0x61>', '<0xE2>', '<0x98>', '<0x83>', '', '▁the', '</s>')
+    ]
+    assert codes.decode([*codes.encode('the')[:-1], UNK, 4000]) == 'the \ufffd\ufffd'
+    assert codes.decode(codes.encode('a\nb'), one_line=True) == 'a b'
+    assert codes.encode_document('the\nB').tolist() == codes.encode('the\nB')
+    again = tokenizer.read(codes.content)
+    assert again.sha256 == codes.sha256 and again.encode('the old') == codes.encode('the old')
+    both = SeparateTokenizers({'source': codes, 'target': ByteTokenizer()})
+    assert tokenizer.read(both.content).of('source').encode('the old') == codes.encode('the old')
+
+
+def test_damaged_codes_are_refused(tmp_path):
+    for content, told in (
+        ('#version: 0.1\na b\n', 'codes .* not with "#version: 0.1"'),
+        ('#version: 0.2\na b\nab\n', 'line 3'),
+    ):
+        (tmp_path / 'codes').write_text(content)
+        with pytest.raises(ConfigError, match=f'data.tokenizer_model={tmp_path}/codes: {told}'):
+            foreign_tokenizers.read_foreign(tmp_path / 'codes')
+
+
 def plain(kind, **options) -> bytes:
     """A model as `spm_train` makes it: unknown 0, start 1, end 2, no padding."""
     made = io.BytesIO()
@@ -207,7 +302,7 @@ def test_a_model_made_elsewhere_keeps_its_pieces(tmp_path, kind, options, size):
     model = plain(kind, **options)
     (tmp_path / 'own.model').write_bytes(model)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
-    ours = tokenizer.read_foreign(tmp_path / 'own.model')
+    ours = foreign_tokenizers.read_foreign(tmp_path / 'own.model')
     assert ours.size == (theirs.get_piece_size() if size is None else size)
     assert ours.pieces(range(3)) == ['<pad>', '</s>', '<unk>']
     texts = [*SENTENCES, 'unbekanntes Größeres <x> 漢', '  two  blanks ', '', 'a ▁ b', 'a\0b']
@@ -225,11 +320,11 @@ def test_a_model_made_elsewhere_keeps_its_pieces(tmp_path, kind, options, size):
     again = tokenizer.read(ours.content)
     assert again.sha256 == ours.sha256 and again.encode_batch(texts) == ours.encode_batch(texts)
     # It is in order already, so nothing changes.
-    assert tokenizer.with_symbols_first(ours.content) == ours.content
+    assert foreign_tokenizers.with_symbols_first(ours.content) == ours.content
 
 
 def test_a_model_of_ours_is_used_as_it_is(model):
-    again = Tokenizer(tokenizer.with_symbols_first(model))
+    again = Tokenizer(foreign_tokenizers.with_symbols_first(model))
     texts = [*SENTENCES, 'x▁y \0 😀']
     assert again.encode_batch(texts) == Tokenizer(model).encode_batch(texts)
 
@@ -237,6 +332,6 @@ def test_a_model_of_ours_is_used_as_it_is(model):
 def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / 'text').write_bytes(b'no model at all')
     (tmp_path / 'empty').write_bytes(b'')
-    for name, told in (('text', 'not a SentencePiece'), ('empty', 'not a S'), ('no', 'No such file')):
+    for name, told in (('text', 'neither a S'), ('empty', 'neither a S'), ('no', 'No such file')):
         with pytest.raises(ConfigError, match=f'data.tokenizer_model={tmp_path / name}: {told}'):
-            tokenizer.read_foreign(tmp_path / name)
+            foreign_tokenizers.read_foreign(tmp_path / name)

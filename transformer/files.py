@@ -12,6 +12,16 @@ from typing import BinaryIO
 from etils import epath
 
 Path = pathlib.Path | epath.Path
+# In bytes. File systems allow 255, and programs make longer names from a folder's.
+LONGEST_NAME = 200
+
+
+def short_name(name: str) -> str:
+    """Returns a file's name or, if it may be too long for a file system, its beginning and its hash."""
+    if len(name.encode()) <= LONGEST_NAME:
+        return name
+    digest = hashlib.sha256(name.encode()).hexdigest()[:12]
+    return f'{name.encode()[: LONGEST_NAME - 13].decode(errors="ignore")}-{digest}'
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:

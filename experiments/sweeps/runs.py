@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import json
 import pathlib
+import re
 import shutil
 import signal
 import statistics
@@ -125,8 +126,12 @@ def _without_removed_rows(workdir: pathlib.Path, sweep: Sweep) -> Sweep:
 
 def folder(table: str, scale: str) -> pathlib.Path:
     """The default work directory of a sweep."""
-    name = user_files.stem(table) if user_files.is_file(table) else f'table{table}'
-    return pathlib.Path('runs', f'{name}-{user_files.stem(scale)}')
+    if tables.is_grid(table):
+        # Without the groups of the options.
+        name = re.sub(r'(?<![^ ])\w+\.', '', table).replace(' ', '-').replace('/', '_')
+    else:
+        name = user_files.stem(table) if user_files.is_file(table) else f'table{table}'
+    return pathlib.Path('runs', files.short_name(f'{name}-{user_files.stem(scale)}'))
 
 
 def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:

@@ -6,11 +6,13 @@ scales.py adapts rows to smaller scales.
 
 import dataclasses
 import functools
+import itertools
 import re
 from typing import NamedTuple
 
 from experiments.tables import user_files
 from transformer import config as configs
+from transformer import files
 from transformer.config import Config, ConfigError, declare
 from transformer.tasks import contract
 
@@ -242,12 +244,41 @@ TABLES = {
 
 
 def table(name: str) -> Table:
-    """The table with a name, or the `TABLE` of a file."""
+    """The table with a name, the `TABLE` of a file, or the grid of a name such as `model.h=1,4`."""
+    if is_grid(name):
+        return _grid(name)
     if user_files.is_file(name):
         return _checked(user_files.table(name), name)
     if name not in TABLES:
         raise ConfigError(f'--table={name}: choose one of {", ".join(TABLES)}, or a file such as mine.py')
     return TABLES[name]
+
+
+def is_grid(name: str) -> bool:
+    """Whether the name of a table describes a grid."""
+    return '=' in name
+
+
+def _grid(name: str) -> Table:
+    """The table of all combinations of values, such as `model.h=1,4 model.N=2,3`; base is the first one."""
+    axes = []
+    for word in name.split(' '):
+        option, _, texts = word.partition('=')
+        key = declare.check_name(configs.OPTIONS, option)
+        if key == 'train.seed':
+            raise ConfigError(f'--grid={word}: a sweep sets the seeds; choose them with --seeds')
+        values = [declare.parse_value(configs.OPTIONS, key, text) for text in texts.split(',')]
+        if len(set(values)) < len(values):
+            raise ConfigError(f'--grid={word}: has a value twice')
+        axes.append([(key, value) for value in values])
+    keys = [axis[0][0] for axis in axes]
+    if twice := [key for key in keys if keys.count(key) > 1]:
+        raise ConfigError(f'--grid={twice[0]}: given twice; list its values in one')
+    rows = []
+    for point in itertools.product(*axes):
+        named = '-'.join(f'{key.partition(".")[2]}={value}' for key, value in point)
+        rows.append(Row(files.short_name(re.sub(r'[^\w.=+-]', '_', named)), dict(point)))
+    return Table(tuple(rows), 'dev', base=rows[0].name)
 
 
 def _checked(table: object, file: str) -> Table:

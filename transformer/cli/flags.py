@@ -9,6 +9,7 @@ from typing import NamedTuple
 from absl import flags, logging
 
 from transformer import config as configs
+from transformer import files
 from transformer.config import Config, ConfigError, declare
 from transformer.config.files import find_config, read_config_file
 from transformer.config.flag import Flag
@@ -200,7 +201,7 @@ def work_directory(call: Call) -> str:
     if call.flags.init_from is not None:
         origin = os.path.basename(call.flags.init_from.rstrip('/'))
         name += '-init=' + re.sub(r'[^\w.=+-]', '_', origin)
-    return os.path.join('runs', name)
+    return os.path.join('runs', files.short_name(name))
 
 
 def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:

@@ -189,13 +189,13 @@ class Data:
         None, 'language of the text; suffix of text files, which need full names without it', only=ONE_TEXT
     )
     documents: Literal['lines', 'files'] = option('lines', 'what counts as a document', only=LANGUAGE)
-    tokenizer: Literal['bpe', 'bytes'] = option(
-        'bpe', 'SentencePiece BPE learned from the training text, or the bytes of UTF-8', '§5.1', only=TEXTS
+    tokenizer: Literal['bpe', 'characters', 'bytes'] = option(
+        'bpe', 'BPE or characters, learned from the training text, or the bytes of UTF-8', '§5.1', only=TEXTS
     )
     tokenizer_model: str | None = option(
         None,
-        'SentencePiece model of data.pieces pieces to use instead of one learned from the training text; '
-        'for separate vocabularies two, separated by a comma',
+        'SentencePiece model or subword-nmt codes of data.pieces pieces, instead of BPE learned from the '
+        'training text; for separate vocabularies two, separated by a comma',
         only=('data.tokenizer', ('bpe',)),
     )
     vocabulary: Literal['joint', 'separate'] = option(

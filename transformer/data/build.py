@@ -180,7 +180,7 @@ def _learn_model(
             yield from (texts[field] for field in fields)
         progress('tokenizer', total - 1, total)
 
-    model = tokenizer.train(sentences(), data.pieces)
+    model = tokenizer.train(sentences(), data.pieces, data.tokenizer)
     progress('tokenizer', total, total)
     return model
 
@@ -218,6 +218,7 @@ def _write_split(
     while chunk := list(itertools.islice(rows, size)):
         if not done:
             _warn_of_languages(reading, split, chunk)
+            _warn_of_cut_words(split, [row.values[field] for row in chunk for field in texts])
         done += len(chunk)
         encoded = {
             field: encode(data, codec.of(field), [row.values[field] for row in chunk])
@@ -260,6 +261,16 @@ def _warn_of_languages(reading: Reading, split: str, rows: Sequence[Row]) -> Non
     ]
     if wrong:
         log.warning('data.%s: %s', split, '; '.join(wrong))
+
+
+def _warn_of_cut_words(split: str, texts: Sequence[str]) -> None:
+    """Warns of texts that subword-nmt has cut."""
+    if sum('@@ ' in text for text in texts) > len(texts) / 4:
+        log.warning(
+            'data.%s: seems to be cut by subword-nmt; join it with '
+            "sed -r 's/(@@ )|(@@ ?$)//g' and give the codes as data.tokenizer_model",
+            split,
+        )
 
 
 def _to_numbers(rows: Sequence[Row], field: str, classes: list[str] | None) -> list:

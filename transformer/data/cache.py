@@ -15,7 +15,7 @@ import sentencepiece
 
 from transformer import files, locks
 from transformer.config import ConfigError, Data
-from transformer.data import build, tokenizer
+from transformer.data import build, foreign_tokenizers
 from transformer.data import codec as codecs
 from transformer.data import manifest as manifests
 from transformer.data.build import Progress
@@ -69,7 +69,7 @@ def prepare(
     if not reading.texts():
         given = None
     elif given is None and data.tokenizer_model is not None:
-        given = tokenizer.read_given(data, [*reading.texts()])
+        given = foreign_tokenizers.read_given(data, [*reading.texts()])
     identity = _identity(data, reading, given)
     folder = pathlib.Path(cache) / files.json_sha256(identity)[:32]
     dataset = _open(folder, logging.DEBUG)

@@ -1,4 +1,4 @@
-"""Tokenizers, which turn text into pieces and back without loss: SentencePiece BPE (§5.1), or bytes."""
+"""Tokenizers, which turn text into pieces and back: SentencePiece (§5.1), bytes, or subword-nmt's codes."""
 
 import base64
 import functools
@@ -8,15 +8,13 @@ import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Literal
 
 import numpy as np
 import sentencepiece
-from etils import epath
-from google.protobuf.message import DecodeError
 from jaxtyping import Int
-from sentencepiece import sentencepiece_model_pb2
 
-from transformer.config import ConfigError, Data
+from transformer.config import ConfigError
 from transformer.tokens import EOS, PAD, UNK
 
 FILE = 'tokenizer.model'  # its name in a work directory
@@ -26,11 +24,16 @@ BYTES = b'{"tokenizer": "bytes"}\n'
 
 # The beginning of the content if each field has a tokenizer of its own.
 _SEPARATE = b'{"tokenizer": "separate", "models": '
+
+# The beginning of the codes of subword-nmt, and how they mark the end of a word.
+CODES = b'#version: '
+_WORD_END = '</w>'
+_AFTER_BYTES = 3 + 256  # the end of a word as a piece of its own
 _SYMBOLS = {PAD: '<pad>', EOS: '</s>', UNK: '<unk>'}
 _BLOCK = 1 << 16  # characters of a document that are encoded together, plus the rest of their line
 _BLANK = '\u2581'  # how SentencePiece writes a blank, and so reads this character back as a blank
+_TYPES = {'bpe': 'bpe', 'characters': 'char'}  # by the values of data.tokenizer
 _OPTIONS = {
-    'model_type': 'bpe',
     'normalization_rule_name': 'identity',
     'remove_extra_whitespaces': False,
     'add_dummy_prefix': True,
@@ -49,11 +52,11 @@ _OPTIONS = {
 }
 
 
-def train(sentences: Iterable[str], pieces: int) -> bytes:
-    """Learns a BPE vocabulary of exactly `pieces` pieces and returns its model file.
+def train(sentences: Iterable[str], pieces: int, kind: Literal['bpe', 'characters'] = 'bpe') -> bytes:
+    """Learns a vocabulary of exactly `pieces` pieces and returns its model file.
 
-    Every character of the sentences is a piece; other characters become their UTF-8 bytes, so that
-    no text is unknown.
+    With BPE, every character of the sentences is a piece. Otherwise the pieces are the most frequent
+    characters. All other characters become their UTF-8 bytes, so that no text is unknown.
 
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
     tokenised words, so that no detokeniser is needed.
@@ -61,11 +64,28 @@ def train(sentences: Iterable[str], pieces: int) -> bytes:
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences), model_writer=model, vocab_size=pieces, **_OPTIONS
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            vocab_size=pieces,
+            model_type=_TYPES[kind],
+            **_OPTIONS,
         )
     except RuntimeError as error:
         raise ConfigError(f'data.pieces={pieces}: {_cause(str(error))}') from None
+    if kind == 'characters':
+        _check_characters(model.getvalue(), pieces)
     return model.getvalue()
+
+
+def _check_characters(model: bytes, pieces: int) -> None:
+    """Rejects too many or too few pieces, which SentencePiece accepts for characters."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    if processor.get_piece_size() < pieces:
+        raise ConfigError(
+            f'data.pieces={pieces}: the training text allows {processor.get_piece_size()} at most'
+        )
+    if processor.piece_to_id(_BLANK) == UNK:
+        raise ConfigError(f'data.pieces={pieces}: too few; the blank between words is not among them')
 
 
 def _cause(message: str) -> str:
@@ -82,70 +102,15 @@ def read(content: bytes) -> 'AnyTokenizer':
     """Builds the tokenizer that a file's content describes; RuntimeError if it is damaged."""
     if content == BYTES:
         return ByteTokenizer()
+    if content.startswith(CODES):
+        return CodesTokenizer(content)
     if not content.startswith(_SEPARATE):
         return Tokenizer(content)
     try:
         models = {field: base64.b64decode(text) for field, text in json.loads(content)['models'].items()}
     except (ValueError, KeyError, AttributeError) as error:
         raise RuntimeError(f'damaged: {error}') from None
-    return SeparateTokenizers({field: Tokenizer(model) for field, model in models.items()})
-
-
-def read_given(data: Data, fields: Sequence[str]) -> 'Tokenizer | SeparateTokenizers':
-    """Reads the tokenizer that `data.tokenizer_model` names: one file for all fields, or one per field."""
-    separate = data.vocabulary == 'separate'
-    names = data.tokenizer_model.split(',') if separate else [data.tokenizer_model]
-    number = len(fields) if separate else 1
-    if len(names) != number:
-        raise ConfigError(
-            f'data.tokenizer_model={data.tokenizer_model}: needs {number} files, has {len(names)}'
-        )
-    models = [read_foreign(name) for name in names]
-    for name, one in zip(names, models, strict=True):
-        if one.size != data.pieces:
-            raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer_model={name} has {one.size} pieces')
-    return SeparateTokenizers(dict(zip(fields, models, strict=True))) if separate else models[0]
-
-
-def read_foreign(file: epath.PathLike) -> 'Tokenizer':
-    """Reads a SentencePiece model of any type that another program made.
-
-    Its pieces are reordered: padding, the end, the unknown piece, then all others as they were. Those of the
-    first three that are missing are added, and the start of a sentence is removed, so a model of `spm_train`
-    keeps its number of pieces. Texts get the same pieces as from the file.
-    """
-    try:
-        return Tokenizer(with_symbols_first(epath.Path(file).read_bytes()))
-    except OSError as error:
-        raise ConfigError(f'data.tokenizer_model={file}: {error.strerror or error}') from None
-    except (DecodeError, RuntimeError, ValueError):
-        raise ConfigError(f'data.tokenizer_model={file}: not a SentencePiece model') from None
-
-
-def with_symbols_first(model: bytes) -> bytes:
-    """Moves PAD, EOS and UNK of a SentencePiece model to their ids in `transformer.tokens`.
-
-    The start of a sentence is removed. DecodeError or ValueError if it is not a SentencePiece model.
-    """
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
-    kinds, spec = sentencepiece_model_pb2.ModelProto.SentencePiece, proto.trainer_spec
-    ids = {spec.pad_piece: PAD, spec.eos_piece: EOS, spec.unk_piece: UNK}
-    if not any(piece.type == kinds.UNKNOWN for piece in proto.pieces):
-        raise ValueError('no unknown piece')
-    first = [kinds(piece=name, score=0.0, type=kinds.CONTROL) for name in sorted(ids, key=ids.get)]
-    first[UNK].type = kinds.UNKNOWN
-    special = (kinds.CONTROL, kinds.UNKNOWN)
-    # The three pieces at their old places, whatever their types, and the start of a sentence.
-    others = [
-        piece
-        for piece in proto.pieces
-        if piece.piece not in ids and not (piece.type in special and piece.piece == spec.bos_piece)
-    ]
-    del proto.pieces[:]
-    proto.pieces.extend([*first, *others])
-    spec.pad_id, spec.eos_id, spec.unk_id, spec.bos_id = PAD, EOS, UNK, -1
-    spec.vocab_size = len(proto.pieces)
-    return proto.SerializeToString(deterministic=True)
+    return SeparateTokenizers({field: read(model) for field, model in models.items()})
 
 
 class ForAllFields:
@@ -228,19 +193,112 @@ class Tokenizer(ForAllFields):
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
 
+class CodesTokenizer(ForAllFields):
+    """Cuts text as subword-nmt does with codes that it learned (Sennrich et al. 2016).
+
+    The pieces are bytes, the end of a word, the characters of the codes, inside and at the end of a word, and
+    what the codes join. Other characters become their UTF-8 bytes. Words are separated by single blanks.
+
+    Args:
+      content: a file of codes, of version 0.2.
+
+    Raises:
+      ConfigError: another version, a damaged line, or no package `tokenizers`.
+    """
+
+    file = FILE
+
+    def __init__(self, content: bytes):
+        self.content = content
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        head, *lines = content.decode().rstrip('\n').split('\n')
+        if head.strip() != '#version: 0.2':
+            raise ConfigError(f'codes of subword-nmt must begin with "#version: 0.2", not with "{head}"')
+        merges = [tuple(line.strip('\r ').split(' ')) for line in lines]
+        if wrong := [n for n, merge in enumerate(merges, 2) if len(merge) != 2]:
+            raise ConfigError(f'line {wrong[0]}: not two symbols')
+        symbols = dict.fromkeys(symbol.removesuffix(_WORD_END) for merge in merges for symbol in merge)
+        characters = dict.fromkeys(''.join(symbols))
+        names = [*characters, *(c + _WORD_END for c in characters), *map(''.join, merges)]
+        in_bytes = [f'<0x{byte:02X}>' for byte in range(256)]
+        self._names = [*_SYMBOLS.values(), *in_bytes, _WORD_END, *dict.fromkeys(names)]
+        self.size = len(self._names)
+        try:
+            import tokenizers
+        except ModuleNotFoundError:
+            raise ConfigError("codes of subword-nmt need tokenizers: pip install '.[tokenizers]'") from None
+        vocabulary = {name: number for number, name in enumerate(self._names)}
+        bpe = tokenizers.models.BPE(vocabulary, merges, unk_token=_SYMBOLS[UNK], end_of_word_suffix=_WORD_END)
+        self._tokenizer = tokenizers.Tokenizer(bpe)
+        self._tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(' ', 'removed')
+
+    def encode(self, text: str) -> list[int]:
+        """The pieces of one text, with EOS."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+        """The pieces of each text, with EOS; `threads` has no effect."""
+        del threads
+        texts = [_utf8(text).decode() for text in texts]
+        return [
+            [*self._with_bytes(text, one.ids, one.offsets), EOS]
+            for text, one in zip(texts, self._tokenizer.encode_batch(texts), strict=True)
+        ]
+
+    def _with_bytes(self, text: str, ids: Sequence[int], offsets: Sequence[tuple[int, int]]) -> Iterator[int]:
+        """Replaces each unknown character by its bytes and, at the end of a word, the piece for that."""
+        for token, (start, end) in zip(ids, offsets, strict=True):
+            if token != UNK:
+                yield token
+                continue
+            yield from (len(_SYMBOLS) + byte for byte in text[start:end].encode())
+            if text[end : end + 1] in ('', ' '):
+                yield _AFTER_BYTES
+
+    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
+        """The pieces of a text of any length, with EOS."""
+        return np.array(self.encode(text), np.int32)
+
+    def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
+        """The text up to the first EOS, without PAD; with `one_line`, newlines become blanks.
+
+        Bytes that are not UTF-8, UNK and ids beyond the pieces are decoded as U+FFFD.
+        """
+        content = b''.join(
+            bytes([token - len(_SYMBOLS)])
+            if UNK < token < _AFTER_BYTES
+            else self._names[token].encode()
+            if UNK < token < self.size
+            else b'\xff'  # UTF-8 never contains this byte.
+            for token in _before_end(ids)
+            if token != PAD
+        )
+        text = content.decode(errors='replace').replace(_WORD_END, ' ').removesuffix(' ')
+        return text.replace('\n', ' ') if one_line else text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces of a text, with "▁" where a word begins."""
+        names, begins = [], True
+        for token in map(int, ids):
+            name = self._names[token]
+            names.append((_BLANK if begins and token >= len(_SYMBOLS) else '') + name.removesuffix(_WORD_END))
+            begins = name.endswith(_WORD_END)
+        return names
+
+
 class SeparateTokenizers:
     """One tokenizer per field, all of the same size."""
 
     file = FILE
 
-    def __init__(self, by_field: dict[str, Tokenizer]):
+    def __init__(self, by_field: 'dict[str, Tokenizer | CodesTokenizer]'):
         self._by_field = by_field
         encoded = {field: base64.b64encode(one.content).decode() for field, one in by_field.items()}
         self.content = _SEPARATE + json.dumps(encoded).encode() + b'}\n'
         self.sha256 = hashlib.sha256(self.content).hexdigest()
         self.size: int = max(one.size for one in by_field.values())
 
-    def of(self, field: str) -> Tokenizer:
+    def of(self, field: str) -> Tokenizer | CodesTokenizer:
         """The tokenizer of a field."""
         return self._by_field[field]
 
@@ -286,7 +344,7 @@ class ByteTokenizer(ForAllFields):
         return [_SYMBOLS.get(int(token)) or _format_byte(int(token) - len(_SYMBOLS)) for token in ids]
 
 
-AnyTokenizer = Tokenizer | ByteTokenizer | SeparateTokenizers
+AnyTokenizer = Tokenizer | ByteTokenizer | CodesTokenizer | SeparateTokenizers
 
 
 def _format_byte(byte: int) -> str:

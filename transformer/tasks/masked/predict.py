@@ -43,6 +43,8 @@ def fill(
             logging.warning('line %d: contains %s %d times, not once', first + i + 1, GAP, text.count(GAP))
     pieces = trained.codec.pieces(range(trained.codec.size))
     begins_word = np.array([piece.startswith(_BLANK) and piece != _BLANK for piece in pieces])
+    if not begins_word.any():
+        raise ConfigError('fill: needs a model whose pieces begin words, such as BPE')
     is_text = np.array([len(piece) > 0 and not piece.startswith('<') for piece in pieces])
     allowed = {True: begins_word & is_text, False: ~begins_word & is_text}
 
