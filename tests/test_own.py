@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 from experiments import report, sweep
-from experiments.sweeps import runs
+from experiments.sweeps import launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer.cli import flags
@@ -52,13 +52,13 @@ def launched(workdir: pathlib.Path, *rows: str) -> runs.Sweep:
     return new
 
 
-def write_result(run: runs.Run, perplexity: float) -> None:
+def write_result(run: runs.Run, perplexity: float, split: str = 'test') -> None:
     call = cli.parse_run_py(['run.py', *run.options])
     config = flags.config(call)
     scores = {'checkpoint': 'best', 'decode': dataclasses.asdict(config.decode), 'perplexity': perplexity}
     result = {
         'params': 5, 'steps': run.steps, 'seconds': 60.0, 'config': dataclasses.asdict(config),
-        'hardware': {'devices': 1, 'device': 'cpu', 'cpus': 2}, 'scores': {'test': scores},
+        'hardware': {'devices': 1, 'device': 'cpu', 'cpus': 2}, 'scores': {split: scores},
     }  # fmt: skip
     run.folder.mkdir()
     (run.folder / 'result.json').write_text(json.dumps(result))
@@ -95,6 +95,50 @@ def test_from_launch_to_report(files, capsys, monkeypatch):
     assert 'four-seed1' in capsys.readouterr().out
     assert report.main(['report', '--workdir=w', '--table=3']) == 2
     assert '--table=3: ' in capsys.readouterr().err
+
+
+GRID = ['--grid=model.h=2,4', '--grid=model.d_ff=64,128']
+
+
+def test_a_grid_from_launch_to_report(files, capsys, monkeypatch):
+    monkeypatch.setattr(launch, 'on_this_machine', lambda runs, *_: iter(()))
+    assert sweep.main(['sweep', 'run', *GRID, '--scale=small.py', '--seeds=2', '--workdir=w']) == 1
+    read = runs.read_sweep(files / 'w')
+    made = read.all_runs(files / 'w')
+    rows = ['h=2-d_ff=64', 'h=2-d_ff=128', 'h=4-d_ff=64', 'h=4-d_ff=128']
+    assert [run.name for run in made] == [f'{row}-seed{seed}' for row in rows for seed in (1, 2)]
+    sizes = {(run.row, flags.config(cli.parse_run_py(['run.py', *run.options])).model) for run in made}
+    assert {(row, model.h, model.d_ff) for row, model in sizes} == {
+        (f'h={h}-d_ff={d_ff}', h, d_ff) for h in (2, 4) for d_ff in (64, 128)
+    }
+    for number, run in enumerate(made):
+        write_result(run, 3.0 + number, split='dev')
+    assert sweep.main(['sweep', 'status', *GRID, '--scale=small.py', '--workdir=w']) == 0
+    capsys.readouterr()
+    assert report.main(['report', '--workdir=w', '--format=json']) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content['base'], content['split']) == (rows[0], 'dev')
+    assert [row['row'] for row in content['rows']] == rows
+    assert sweep.main(['sweep', 'run', *GRID[:1], '--scale=small.py', '--workdir=w']) == 2
+    assert '--table=' in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ('words', 'told'),
+    [
+        (['--grid=model.h'], '--grid=model.h: expected OPTION=VALUE'),
+        (['--grid=model.h=2,2'], '--grid=model.h=2,2: has a value twice'),
+        (['--grid=model.h=2', '--grid=model.h=4'], '--grid=model.h: given twice'),
+        (['--grid=train.seed=1,2'], '--grid=train.seed=1,2: '),
+        (['--grid=model.hh=2'], 'model.hh: no such option'),
+        (['--grid=model.h=two'], "model.h='two': expected int"),
+        (['--grid=model.h=2', '--table=3'], '--grid: instead of --table'),
+    ],
+)
+def test_grids_that_are_refused(files, capsys, words, told):
+    assert sweep.main(['sweep', 'plan', *words, '--scale=small.py']) == 2
+    error = capsys.readouterr().err
+    assert told in error and error.count('\n') == 1
 
 
 @pytest.mark.parametrize(
@@ -165,3 +209,17 @@ def test_what_is_not_there(files, capsys):
 def test_a_table_has_a_folder_of_its_own():
     assert str(runs.folder('3', 'grammar')) == 'runs/table3-grammar'
     assert str(runs.folder('a/mine.py', 'configs/tiny.py')) == 'runs/mine-tiny'
+    assert str(runs.folder('model.h=1,4 data.dir=a/b', 'configs/tiny.py')) == 'runs/h=1,4-dir=a_b-tiny'
+
+
+def test_default_folders_have_names_that_file_systems_take(tmp_path):
+    long = [f'--config.data.train={"a" * 99},{"b" * 99}', f'--config.data.dev={"c" * 99}']
+    names = [
+        pathlib.Path(flags.work_directory(cli.parse_run_py(['run.py', *words]))) for words in (long, long[:1])
+    ]
+    names.append(runs.folder(f'model.h={",".join(map(str, range(1, 120)))}', 'grammar'))
+    assert len(set(names)) == 3
+    for name in names:
+        (tmp_path / f'{name.name}-seed10.superseded-1').mkdir()
+        assert len(name.name.encode()) <= 200
+    assert str(names[0]).startswith(f'runs/tiny-dev={"c" * 99}')

@@ -39,6 +39,7 @@ FLAGS = {
         'another work directory, whose parameters and tokenizer the training starts from',
         'FOLDER[:CHECKPOINT]',
     ),
+    'wandb': Flag(str, None, 'send metrics to this project of Weights & Biases', 'PROJECT'),
     'checkpoint': Flag(
         str,
         'scored',
@@ -117,7 +118,7 @@ COMMANDS = {
     'train': Command(
         'Train, or resume, then evaluate.',
         run.train,
-        (*PLACE, 'init_from', 'distributed'),
+        (*PLACE, 'init_from', 'wandb', 'distributed'),
         ('',),
         (
             '{}                                # the grammar: minutes on a CPU',

@@ -30,6 +30,7 @@ with epy.lazy_imports():
     from transformer.actions import train as training
     from transformer.cli import lines as texts
     from transformer.cli import score_pairs as pairs
+    from transformer.cli import wandb_metrics
     from transformer.data.sources import text
     from transformer.runs import owner, process, restore, workdir
     from transformer.tasks import contract
@@ -59,9 +60,10 @@ def train(call: Call) -> int:
     """Trains, or resumes, then evaluates; prints scores and examples, and returns the exit status."""
     config, folder = run_data.with_absolute_folder(flags.config(call)), join(call)
     try:
-        result, trained, dataset = training.run_training(
-            config, folder, lock_beside(call.file), init_from=call.flags.init_from
-        )
+        with wandb_metrics.send_to(call.flags.wandb, config, folder) as on_metrics:
+            result, trained, dataset = training.run_training(
+                config, folder, lock_beside(call.file), on_metrics, call.flags.init_from
+            )
     except loop.NonFiniteError as error:
         print(f'error: {error}', file=sys.stderr)
         return 3

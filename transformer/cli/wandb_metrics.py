@@ -1,0 +1,59 @@
+"""Sends the metrics of a training to Weights & Biases."""
+
+import contextlib
+import dataclasses
+import uuid
+from collections.abc import Iterator
+
+from etils import epath
+
+from transformer import files, parallel
+from transformer.config import Config, ConfigError
+from transformer.runs.metrics import OnMetrics
+
+
+@contextlib.contextmanager
+def send_to(project: str | None, config: Config, folder: epath.Path) -> Iterator[OnMetrics | None]:
+    """Yields a function that sends the numbers of a step to a project, or None without a project.
+
+    The run there is called like the work directory; a training that is resumed continues it.
+
+    Raises:
+      ConfigError: the package wandb is missing.
+    """
+    if project is None or not parallel.is_primary():
+        yield None
+        return
+    try:
+        import wandb
+    except ModuleNotFoundError:
+        raise ConfigError('--wandb: needs the package wandb: pip install wandb') from None
+    run = None
+
+    def send(step: int, numbers: dict[str, float]) -> None:
+        nonlocal run
+        # Not before the first numbers, when the work directory belongs to this training.
+        run = run or wandb.init(
+            project=project,
+            name=folder.name,
+            id=_id(folder),
+            resume='allow',
+            dir=str(folder),
+            config=dataclasses.asdict(config),
+        )
+        run.log(numbers, step=step)
+
+    try:
+        yield send
+    finally:
+        if run:
+            run.finish()
+
+
+def _id(folder: epath.Path) -> str:
+    """The name of a work directory's run at Weights & Biases, which no other run has."""
+    file = folder / 'wandb' / 'run_id'
+    if not file.exists():
+        file.parent.mkdir(exist_ok=True)
+        files.write_text(file, uuid.uuid4().hex)
+    return file.read_text()
