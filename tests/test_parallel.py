@@ -4,6 +4,8 @@ import collections
 import contextlib
 import os
 import pathlib
+import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -36,6 +38,14 @@ sums = tasks.sums_of(prepared_config)
 found = {{split_sums.means(sums, params, dev)['loss'] for _ in range({EVALUATIONS})}}
 assert len(found) == 1 and parallel.device_count() == 2
 print('ended')
+"""
+STOPPED = """
+import os, signal
+from transformer import parallel
+parallel.join_processes()
+print(parallel.process(), flush=True)
+os.kill(os.getpid(), signal.SIGTERM)
+print('not stopped')
 """
 BUSY = """
 import jax, jax.numpy as jnp
@@ -138,6 +148,31 @@ def test_rows_of_any_shape_go_to_the_devices():
     placed = parallel.to_devices(batch, 8)
     assert placed['image'].shape == (8, 1, 2, 2, 3) and placed['label'].shape == (8, 1, 2)
     np.testing.assert_array_equal(np.asarray(placed['image']).reshape(16, 2, 3), batch['image'])
+
+
+def start_processes(program: str, arguments: list[str]) -> list[subprocess.Popen]:
+    """Starts a process of one run for each argument."""
+    with socket.socket() as free:
+        free.bind(('127.0.0.1', 0))
+        address = f'127.0.0.1:{free.getsockname()[1]}'
+    run = {'JAX_COORDINATOR_ADDRESS': address, 'JAX_NUM_PROCESSES': str(len(arguments))}
+    return [
+        subprocess.Popen(
+            [sys.executable, '-c', program, argument],
+            cwd=ROOT,
+            env=os.environ | run | {'JAX_PROCESS_ID': str(number)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for number, argument in enumerate(arguments)
+    ]
+
+
+def test_sigterm_stops_a_process_that_has_joined_others():
+    """Until the training takes over the signal, which then saves."""
+    (process,) = start_processes(STOPPED, [''])
+    assert process.communicate(timeout=60)[0] == '(0, 1)\n'
+    assert process.returncode == -signal.SIGTERM
 
 
 @pytest.mark.stress

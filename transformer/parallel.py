@@ -8,6 +8,7 @@ import collections
 import concurrent.futures
 import functools
 import os
+import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import jax
@@ -37,11 +38,14 @@ def join_processes() -> None:
     The variables are JAX_COORDINATOR_ADDRESS, which JAX reads, JAX_NUM_PROCESSES and JAX_PROCESS_ID.
     """
     variables = {'num_processes': 'JAX_NUM_PROCESSES', 'process_id': 'JAX_PROCESS_ID'}
+    on_sigterm = signal.getsignal(signal.SIGTERM)
     try:
         numbers = {key: int(os.environ[name]) for key, name in variables.items() if name in os.environ}
         jax.distributed.initialize(**numbers)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f'--distributed: {str(error).splitlines()[0]}') from None
+    # JAX's own handler only takes note of SIGTERM: a process that is still preparing data would go on.
+    signal.signal(signal.SIGTERM, on_sigterm)
 
 
 def devices() -> list[jax.Device]:
