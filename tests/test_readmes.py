@@ -142,6 +142,8 @@ def calls(page: str, program: str) -> list[list[str]]:
 def calls_of_run(page: str) -> list[list[str]]:
     made = [words_of(line) for line in code(page) if line.startswith('make run ')]
     given = [shlex.split(word.removeprefix('ARGS=')) for words in made for word in words[2:]]
+    jobs = [words_of(line) for line in code(page) if line.startswith('sbatch ')]
+    given += [words[words.index('experiments/train.sbatch') + 1 :] for words in jobs]
     return calls(page, 'run.py') + given
 
 
@@ -181,7 +183,9 @@ def test_flags_and_options_exist(page):
     known = set().union(*map(flags_of, PROGRAMS)) | {f'--{name}' for name in FLAGS}
     for piece in code(page):
         # Not file names, as train.en.
-        option = re.fullmatch(r'(?:model|data|train|decode)\.(?!en$|de$|py$|lock\b)\w+(?:=\S+)?', piece)
+        option = re.fullmatch(
+            r'(?:model|data|train|decode)\.(?!en$|de$|py$|sbatch$|lock\b)\w+(?:=\S+)?', piece
+        )
         if option or (piece.startswith('--config.') and piece != ANY_OPTION):
             name, _, value = piece.removeprefix('--config.').partition('=')
             declare.check_name(configs.OPTIONS, name)
