@@ -4,6 +4,7 @@ import collections
 import contextlib
 import os
 import pathlib
+import re
 import signal
 import socket
 import subprocess
@@ -46,6 +47,13 @@ parallel.join_processes()
 print(parallel.process(), flush=True)
 os.kill(os.getpid(), signal.SIGTERM)
 print('not stopped')
+"""
+HERE = """
+import socket, sys
+socket.gethostname = lambda: sys.argv[1]
+from transformer import parallel
+parallel.join_processes()
+print('here:', parallel.processes_here())
 """
 BUSY = """
 import jax, jax.numpy as jnp
@@ -173,6 +181,14 @@ def test_sigterm_stops_a_process_that_has_joined_others():
     (process,) = start_processes(STOPPED, [''])
     assert process.communicate(timeout=60)[0] == '(0, 1)\n'
     assert process.returncode == -signal.SIGTERM
+
+
+def test_the_processes_of_a_host_are_counted():
+    running = start_processes(HERE, ['first', 'second', 'first'])
+    outputs = [process.communicate(timeout=60)[0] for process in running]
+    # Gloo prints to the same place.
+    assert [re.findall(r'here: (\d)', output) for output in outputs] == [['2'], ['1'], ['2']]
+    assert parallel.processes_here() == 1
 
 
 @pytest.mark.stress

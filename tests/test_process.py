@@ -14,6 +14,7 @@ import pytest
 from jax.experimental.compilation_cache import compilation_cache
 
 from transformer import config as configs
+from transformer import parallel
 from transformer.cli import main
 from transformer.runs import process
 
@@ -111,19 +112,91 @@ def test_start_turns_on_the_compilation_cache(tmp_path, monkeypatch):
         compilation_cache.reset_cache()
 
 
-@pytest.mark.parametrize(('gpu', 'platforms'), [(True, None), (True, 'cpu'), (False, None)])
-def test_a_gpu_that_jax_does_not_use_is_a_warning(tmp_path, monkeypatch, caplog, gpu, platforms):
-    file = tmp_path / 'nvidia0'
-    if gpu:
-        file.write_text('')
-    monkeypatch.setattr(process, 'NVIDIA', str(file))
+@pytest.fixture
+def gpus(tmp_path, monkeypatch):
+    """Lets a host seem to have so many GPUs; CUDA_VISIBLE_DEVICES is not set."""
+
+    def make(count: int) -> None:
+        names = [f'nvidia{number}' for number in range(count)]
+        for name in [*names, 'nvidiactl', 'nvidia-uvm', 'null']:
+            (tmp_path / 'dev' / name).touch()
+
+    (tmp_path / 'dev').mkdir()
+    monkeypatch.setattr(process, 'DEV', tmp_path / 'dev')
+    monkeypatch.delenv('CUDA_VISIBLE_DEVICES', raising=False)
+    return make
+
+
+@pytest.mark.parametrize(
+    ('visible', 'platforms', 'warned'),
+    [(1, None, '0 of 1'), (8, None, '0 of 8'), (8, 'cpu', None), (0, None, None)],
+)
+def test_gpus_that_this_jax_cannot_use_are_a_warning(gpus, tmp_path, caplog, visible, platforms, warned):
+    gpus(visible)
     before = jax.config.jax_platforms
     try:
         jax.config.update('jax_platforms', platforms)
         process.start(str(tmp_path / 'run'), distributed=False)
     finally:
         jax.config.update('jax_platforms', before)
-    assert (str(file) in caplog.text) == (gpu and platforms is None)
+    assert ('.[cuda]' in caplog.text) == (warned is not None)
+    assert warned is None or warned in caplog.text
+
+
+@pytest.mark.parametrize(
+    ('used', 'visible', 'distributed', 'said'),
+    [
+        (0, 0, False, []),
+        (0, 1, False, ['0 of 1', '.[cuda]']),
+        (0, 8, True, ['0 of 8', '.[cuda]']),
+        (8, 8, False, []),
+        (8, 8, True, []),
+        (1, 8, True, ['1 of 8', '--ntasks-per-node=8', 'CUDA_VISIBLE_DEVICES']),
+        (3, 4, True, ['3 of 4', '--ntasks-per-node=4']),
+        # Each of eight processes sees only its own.
+        (8, 1, True, []),
+        # Not distributed, a process uses all that it gets.
+        (1, 8, False, []),
+    ],
+)
+def test_idle_gpus(used, visible, distributed, said):
+    line = process.idle_gpus(used, visible, distributed)
+    assert (line is None) == (not said)
+    assert all(part in line for part in said)
+
+
+@pytest.mark.parametrize(
+    ('named', 'visible'),
+    [
+        (None, 4), ('', 0), ('-1', 0), ('NoDevFiles', 0), ('2', 1), ('0,3', 2), ('0, 3', 2), ('1,-1,2', 1),
+        ('GPU-8932f937,GPU-d2a1', 2), ('MIG-3f3c', 1), ('0,1,2,3,4,5', 4), ('10', 1),
+    ],
+)  # fmt: skip
+def test_gpus_that_a_process_sees(gpus, monkeypatch, named, visible):
+    gpus(4)
+    if named is not None:
+        monkeypatch.setenv('CUDA_VISIBLE_DEVICES', named)
+    assert process.visible_gpus() == visible
+
+
+@pytest.mark.parametrize(
+    ('named', 'here', 'primary', 'warned'),
+    [(None, 1, True, '1 of 8'), (None, 3, True, '3 of 8'), (None, 8, True, None), ('5', 1, True, None),
+     (None, 1, False, None)],
+)  # fmt: skip
+def test_processes_that_leave_gpus_idle(gpus, tmp_path, monkeypatch, caplog, named, here, primary, warned):
+    """One GPU for each process of the host, as under SLURM; one line of the whole run tells of it."""
+    gpus(8)
+    if named is not None:
+        monkeypatch.setenv('CUDA_VISIBLE_DEVICES', named)
+    for name, value in {
+        'join_processes': None, 'platform': 'gpu', 'local_devices': 1, 'processes_here': here,
+        'is_primary': primary,
+    }.items():  # fmt: skip
+        monkeypatch.setattr(parallel, name, lambda value=value: value)
+    process.start(str(tmp_path / 'run'), distributed=True)
+    assert len(caplog.records) == (warned is not None)
+    assert warned is None or warned in caplog.text
 
 
 @pytest.mark.parametrize('precision', ['high', 'highest'])

@@ -9,6 +9,8 @@ import concurrent.futures
 import functools
 import os
 import signal
+import socket
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import jax
@@ -61,6 +63,14 @@ def is_primary() -> bool:
 def process() -> tuple[int, int]:
     """The index of this process, and the number of processes."""
     return jax.process_index(), jax.process_count()
+
+
+def processes_here() -> int:
+    """The number of the run's processes on this host; every process must call this."""
+    if jax.process_count() == 1:
+        return 1
+    host = np.uint32(zlib.crc32(socket.gethostname().encode()))
+    return int(np.sum(multihost_utils.process_allgather(host) == host))
 
 
 def to_devices(batch: Batch, microbatches: int) -> Batch:

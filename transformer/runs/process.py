@@ -2,9 +2,11 @@
 
 import contextlib
 import importlib.metadata
+import itertools
 import os
 import pathlib
 import platform
+import re
 import signal
 import subprocess
 import threading
@@ -18,7 +20,7 @@ from jax.experimental.compilation_cache import compilation_cache
 from transformer import parallel
 from transformer.config import Config
 
-NVIDIA = '/dev/nvidia0'  # the first GPU
+DEV = pathlib.Path('/dev')
 # Packages whose versions may change the numbers.
 PACKAGES = (
     'jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'tensorflow-datasets', 'ml-collections',
@@ -35,9 +37,45 @@ def start(folder: str, *, distributed: bool) -> epath.Path:
     if distributed:
         parallel.join_processes()
     keep_programs()
-    if parallel.platform() == 'cpu' and not jax.config.jax_platforms and os.path.exists(NVIDIA):
-        logging.warning("%s is there, but this JAX computes on CPUs only; pip install '.[cuda]'", NVIDIA)
+    _warn_of_idle_gpus(distributed)
     return epath.Path(folder)
+
+
+def _warn_of_idle_gpus(distributed: bool) -> None:
+    """Prints a line if GPUs stay idle on the first process's host; all processes must call this."""
+    on_gpus = parallel.platform() == 'gpu'
+    used = parallel.processes_here() * parallel.local_devices() if on_gpus else 0
+    # JAX_PLATFORMS=cpu is the user's choice.
+    chosen = jax.config.jax_platforms and not on_gpus
+    if parallel.is_primary() and not chosen and (line := idle_gpus(used, visible_gpus(), distributed)):
+        logging.warning('%s', line)
+
+
+def idle_gpus(used: int, visible: int, distributed: bool) -> str | None:
+    """What to say of GPUs that a run sees on a host and does not use; None if there is nothing to say.
+
+    Under SLURM and Open MPI, JAX gives each process one GPU, however many it sees. A run that is not
+    distributed takes all GPUs, except those that its user or the system keeps from it.
+    """
+    if visible and not used:
+        return f"0 of {visible} GPUs are used: this JAX computes on CPUs only; pip install '.[cuda]'"
+    if distributed and used < visible:
+        return (
+            f'{used} of {visible} GPUs of this host are used, one by each process; start as many processes '
+            f'as GPUs (srun --ntasks-per-node={visible}), or choose GPUs with CUDA_VISIBLE_DEVICES'
+        )
+    return None
+
+
+def visible_gpus() -> int:
+    """The number of this host's NVIDIA GPUs; at most as many as CUDA_VISIBLE_DEVICES names, if it is set."""
+    present = len(list(DEV.glob('nvidia[0-9]*')))
+    named = os.environ.get('CUDA_VISIBLE_DEVICES')
+    if named is None:
+        return present
+    # CUDA ignores what follows the first name that is not a GPU's, such as -1.
+    names = itertools.takewhile(re.compile(r' *(\d|GPU-|MIG-)').match, named.split(','))
+    return min(present, len(list(names)))
 
 
 def keep_programs() -> None:
