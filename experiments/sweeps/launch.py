@@ -74,9 +74,10 @@ class Job:
 
         def stop(*_) -> None:
             nonlocal must_stop
-            if process and not must_stop:
+            # Noted first: the next SIGINT may arrive while this one is handled.
+            is_first, must_stop = not must_stop, True
+            if process and is_first:
                 process.terminate()
-            must_stop = True
 
         # Ctrl-C causes two SIGINTs, from the terminal and from the launcher. Python's default handler raises
         # an exception at each: the second may arrive while `wait` holds a lock, which then stays locked.
