@@ -2,13 +2,14 @@
 
 import math
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from transformer.config import config_dict, resolve
-from transformer.nn import cost, masks, matmul, models, positions, text_models
+from transformer.nn import cost, layers, masks, matmul, models, positions, text_models
 from transformer.nn.kernels.kernel import attention_weights
 from transformer.nn.layers import Dropout, Embedding, glorot_uniform
 from transformer.tokens import Tokens
@@ -246,6 +247,69 @@ def test_the_gradient_of_a_product():
     np.testing.assert_allclose(found, x @ kernel, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(of_x, back @ kernel.T, rtol=1e-5, atol=1e-6)
     np.testing.assert_allclose(of_kernel, np.einsum('BTD,BTF->DF', x, back), rtol=1e-5, atol=1e-6)
+
+
+def test_the_gradient_of_an_affine_map_from_and_to_heads():
+    rng = np.random.default_rng(0)
+    x, kernel, bias = (rng.normal(size=shape) for shape in ((2, 3, 4, 5), (4, 5, 6, 7), (6, 7)))
+    back = rng.normal(size=(2, 3, 6, 7))
+    mapped = lambda *arrays: matmul.affine(*arrays, 2)
+    found, gradient = jax.vjp(mapped, *map(jnp.asarray, (x, kernel, bias)))
+    np.testing.assert_allclose(found, np.einsum('BTHC,HCKE->BTKE', x, kernel) + bias, rtol=1e-5, atol=1e-5)
+    expected = (
+        np.einsum('BTKE,HCKE->BTHC', back, kernel),
+        np.einsum('BTHC,BTKE->HCKE', x, back),
+        back.sum((0, 1)),
+    )
+    for ours, theirs in zip(gradient(jnp.asarray(back)), expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-5, atol=1e-5)
+    # On a TPU a product sums the rows.
+    np.testing.assert_allclose(matmul.sum_by_product(jnp.asarray(back), 2), expected[2], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
+def test_the_gradient_of_layer_norm(dtype):
+    rng = np.random.default_rng(0)
+    x = jnp.asarray(3 + 2 * rng.normal(size=(2, 3, 8)), dtype)
+    back = jnp.asarray(rng.normal(size=(2, 3, 8)), dtype)
+    parameters = {name: jnp.asarray(rng.normal(size=8), jnp.float32) for name in ('scale', 'bias')}
+    flax = nn.LayerNorm(epsilon=1e-6, dtype=jnp.dtype(dtype), use_fast_variance=False)
+    results = []
+    for module in (layers.LayerNorm(dtype), flax):
+        normalise = lambda parameters, x: module.apply({'params': parameters}, x)
+        found, gradient = jax.vjp(normalise, parameters, x)
+        assert found.dtype == x.dtype
+        results.append((found, *gradient(back)))
+    tolerance = {'float32': 1e-5, 'bfloat16': 2e-2}[dtype]
+    for ours, theirs in zip(*map(jax.tree.leaves, results), strict=True):
+        assert ours.dtype == theirs.dtype
+        np.testing.assert_allclose(*(np.asarray(a, np.float32) for a in (ours, theirs)), tolerance, tolerance)
+
+
+@pytest.mark.parametrize('eps_ls', [0.0, 0.1])
+@pytest.mark.parametrize('twice', [False, True])
+@pytest.mark.parametrize('most', [1, 3, 6, 10**6])
+def test_the_gradients_of_the_loss_by_chunks(eps_ls, twice, most):
+    """In one pass over the logits, and as on a TPU, where logits are computed twice."""
+    rng = np.random.default_rng(0)
+    # One logit is so large that its exponential is infinite.
+    x, table = (jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in ((12, 5), (7, 5)))
+    x = x.at[0].mul(100.0)
+    target, weights = (
+        jnp.asarray(rng.integers(7, size=12)),
+        jnp.asarray(rng.integers(3, size=12), jnp.float32),
+    )
+
+    def loss(x, table):
+        sums = losses.cross_entropy_sums(x @ table.T, target, weights, eps_ls)
+        return sums['loss'], sums
+
+    (_, expected), gradients = jax.value_and_grad(loss, (0, 1), has_aux=True)(x, table)
+    found, ours = losses.sums_and_gradients(eps_ls, most, twice, x, table, target, weights)
+    for name, value in expected.items():
+        np.testing.assert_allclose(found[name], value, rtol=1e-5)
+    for mine, theirs in zip(ours, gradients, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize('eps_ls', [0.0, 0.1])

@@ -2,7 +2,7 @@
 
 import collections
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -67,7 +67,17 @@ def _count(program: core.Jaxpr) -> collections.Counter[Product]:
             result = str(equation.outvars[0].aval.dtype)
             products[Product(left, right, equation.params['dimension_numbers'], result)] += 1
         times = equation.params['length'] if equation.primitive.name == 'scan' else 1
-        for inner in core.jaxprs_in_params(equation.params):
+        for inner in _called(equation):
             for product, count in _count(inner).items():
                 products[product] += times * count
     return products
+
+
+def _called(equation: core.JaxprEqn) -> Iterable[core.Jaxpr]:
+    """The programs that an equation calls on the devices at hand."""
+    by_platform = equation.params.get('branches_platforms')
+    if by_platform is None:
+        return core.jaxprs_in_params(equation.params)
+    # The last branch, which names no platform, is for all others.
+    here = next(i for i, names in enumerate(by_platform) if names is None or parallel.platform() in names)
+    return [equation.params['branches'][here].jaxpr]

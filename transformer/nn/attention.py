@@ -7,11 +7,10 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
-from transformer.nn import matmul
 from transformer.nn.kernels.full import FULL
 from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
 from transformer.nn.kernels.table import self_attention
-from transformer.nn.layers import Dropout, glorot_uniform
+from transformer.nn.layers import Dropout, Linear, glorot_uniform
 from transformer.nn.positions import AttentionPositions
 
 
@@ -31,21 +30,15 @@ class MultiHeadAttention(nn.Module):
         self.query = self._projection((m.h, m.d_k), fused_query)
         self.key = self._projection((m.h, m.d_k), fused_memory)
         self.value = self._projection((m.h, m.d_v), fused_memory)
-        self.output = self._projection(m.d_model, None, axis=(-2, -1))
+        self.output = self._projection((m.d_model,), None, axes=2)
         self.dropout = Dropout(m.P_drop_attention)
         if self.kind == 'self':
             self.positions = AttentionPositions(m)
 
-    def _projection(self, features, fused: int | None, axis=-1) -> nn.DenseGeneral:
+    def _projection(self, features: tuple[int, ...], fused: int | None, axes: int = 1) -> Linear:
         m = self.model
-        return nn.DenseGeneral(
-            features,
-            axis=axis,
-            use_bias=m.biases == 'all',
-            dtype=jnp.dtype(m.dtype),
-            kernel_init=glorot_uniform(fused if m.init == 't2t' else None),
-            dot_general=matmul.dot_general,
-        )
+        kernel_init = glorot_uniform(fused if m.init == 't2t' else None)
+        return Linear(m, features, axes, use_bias=m.biases == 'all', kernel_init=kernel_init)
 
     def _attend(self, kernel: Kernel, rows: Rows, *, causal: bool, train: bool) -> Float[Array, 'B Q D']:
         """Returns the sub-layer's output; records the weights if `intermediates` is mutable."""

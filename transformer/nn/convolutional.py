@@ -15,11 +15,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
-from transformer.nn import masks, matmul
+from transformer.nn import masks
 from transformer.nn.alignment import Aligned
 from transformer.nn.cache import DecoderState
 from transformer.nn.kernels.kernel import masked_softmax
-from transformer.nn.layers import Dropout
+from transformer.nn.layers import Dropout, Linear
 from transformer.nn.positions import InputPositions
 from transformer.nn.text_models import PairPieces, TextPieces
 from transformer.tokens import Tokens
@@ -30,11 +30,10 @@ HALF_VARIANCE = 0.5**0.5
 EMBEDDING_SIZE = 0.1
 
 
-def linear(model: Model, width: int, gain: float = 1.0) -> nn.Dense:
+def linear(model: Model, width: int, gain: float = 1.0) -> Linear:
     """A linear map whose fresh output has `gain` times the variance of its input (§3.5)."""
     initial = nn.initializers.variance_scaling(gain, 'fan_in', 'normal')
-    dtype, dot_general = jnp.dtype(model.dtype), matmul.dot_general
-    return nn.Dense(width, dtype=dtype, kernel_init=initial, dot_general=dot_general)
+    return Linear(model, (width,), kernel_init=initial)
 
 
 def windows(

@@ -1,6 +1,7 @@
 """Feed-forward layers, dropout, normalisation and embeddings (§3.1, §3.3, §3.4)."""
 
 import functools
+import math
 from collections.abc import Callable
 
 import flax.linen as nn
@@ -24,13 +25,35 @@ def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
     return initialize
 
 
-def linear(model: Model, width: int, *, use_bias: bool = True, name: str | None = None) -> nn.Dense:
-    """A linear map with a Glorot-uniform kernel, in the model's dtype."""
-    dtype, dot_general = jnp.dtype(model.dtype), matmul.dot_general
-    kernel_init = glorot_uniform()
-    return nn.Dense(
-        width, use_bias=use_bias, dtype=dtype, kernel_init=kernel_init, dot_general=dot_general, name=name
-    )
+class Linear(nn.Module):
+    """A linear map of the last axes of x, in the model's dtype.
+
+    Attributes:
+      features: the axes that take the place of the last axes of x.
+      axes: how many axes of x are mapped.
+      kernel_init: initialises the kernel as a matrix.
+    """
+
+    model: Model
+    features: tuple[int, ...]
+    axes: int = 1
+    use_bias: bool = True
+    kernel_init: nn.initializers.Initializer = glorot_uniform()
+
+    @nn.compact
+    def __call__(self, x: Float[Array, '*B']) -> Float[Array, '*F']:
+        mapped = x.shape[x.ndim - self.axes :]
+        matrix = math.prod(mapped), math.prod(self.features)
+        initialize = lambda key: self.kernel_init(key, matrix).reshape(*mapped, *self.features)
+        kernel = self.param('kernel', initialize)
+        bias = self.param('bias', nn.initializers.zeros, self.features) if self.use_bias else None
+        cast = lambda array: None if array is None else array.astype(self.model.dtype)
+        return matmul.affine(cast(x), cast(kernel), cast(bias), self.axes)
+
+
+def linear(model: Model, width: int, *, use_bias: bool = True, name: str | None = None) -> Linear:
+    """A linear map of the last axis with a Glorot-uniform kernel."""
+    return Linear(model, (width,), use_bias=use_bias, name=name)
 
 
 class Dropout(nn.Module):
@@ -61,6 +84,48 @@ def _dropped(rate: float, key: Array, x: Float[Array, '*B D']) -> Float[Array, '
     return jnp.where(keep, x / (1.0 - rate), 0.0)
 
 
+class LayerNorm(nn.Module):
+    """Normalises each row to mean 0 and biased variance 1, then scales and shifts it (Ba et al. 2016)."""
+
+    dtype: str
+
+    @nn.compact
+    def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
+        scale = self.param('scale', nn.initializers.ones, (x.shape[-1],))
+        bias = self.param('bias', nn.initializers.zeros, (x.shape[-1],))
+        return _normalised(self.dtype, x, scale, bias)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _normalised(dtype, x, scale, bias):
+    return _normalised_forward(dtype, x, scale, bias)[0]
+
+
+def _normalised_forward(dtype, x, scale, bias):
+    scale, bias = (array.reshape(*[1] * (x.ndim - 1), -1) for array in (scale, bias))
+    exact = x.astype(jnp.float32)
+    mean = jnp.mean(exact, axis=-1, keepdims=True)
+    variance = jnp.mean(jnp.square(exact - mean), axis=-1, keepdims=True)
+    factor = jax.lax.rsqrt(variance + 1e-6)
+    normalised = (exact - mean) * (factor * scale) + bias
+    return normalised.astype(dtype), (x, scale, mean, factor)
+
+
+def _normalised_backward(dtype, saved, gradient):
+    # By hand, because the derived gradient keeps more arrays and reads them more often.
+    x, scale, mean, factor = saved
+    unit, gradient = (x.astype(jnp.float32) - mean) * factor, gradient.astype(jnp.float32)
+    rows = [*range(x.ndim - 1)]
+    of_scale, of_bias = jnp.sum(gradient * unit, rows), jnp.sum(gradient, rows)
+    scaled = gradient * scale
+    along = lambda y: jnp.mean(y, axis=-1, keepdims=True)
+    of_x = factor * (scaled - along(scaled) - unit * along(scaled * unit))
+    return of_x.astype(x.dtype), of_scale, of_bias
+
+
+_normalised.defvjp(_normalised_forward, _normalised_backward)
+
+
 class Norm(nn.Module):
     """LayerNorm (biased variance) or RMSNorm, with the epsilon of the released code."""
 
@@ -71,7 +136,7 @@ class Norm(nn.Module):
         dtype = jnp.dtype(self.model.dtype)
         if self.model.norm_type == 'rmsnorm':
             return nn.RMSNorm(epsilon=1e-6, dtype=dtype, name='rms')(x)
-        return nn.LayerNorm(epsilon=1e-6, dtype=dtype, use_fast_variance=False, name='layer')(x)
+        return LayerNorm(self.model.dtype, name='layer')(x)
 
 
 class Sublayer(nn.Module):

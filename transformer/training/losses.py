@@ -6,14 +6,15 @@ from collections.abc import Mapping
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from transformer.nn import matmul
 
 Sums = dict[str, Float[Array, '']]
 NAMES = ('loss', 'nll', 'correct', 'weight')
-# The most logits per chunk: 192 MiB of float32.
+# The most logits per chunk, 192 MiB of float32, and the most tokens per chunk on a TPU.
 CHUNK_LOGITS = 3 * 2**24
+TPU_CHUNK = 4096
 
 
 def cross_entropy_sums(
@@ -28,16 +29,29 @@ def cross_entropy_sums(
       `loss`, the smoothed cross-entropy in nats; `nll`, the same without smoothing; `correct`, the weight
       of the tokens whose likeliest prediction is right; `weight`, the weight of all tokens.
     """
-    size = logits.shape[-1]
     gold_logit, normalizer = _gold(logits, target)
+    highest, total = jnp.max(logits, axis=-1), jnp.sum(logits, axis=-1)
+    return _sums(logits.shape[-1], eps_ls, weights, gold_logit, normalizer, highest, total)
+
+
+def _sums(
+    size: int,
+    eps_ls: float,
+    weights: Float[Array, '*B'],
+    gold_logit: Float[Array, '*B'],
+    normalizer: Float[Array, '*B'],
+    highest: Float[Array, '*B'],
+    total: Float[Array, '*B'],
+) -> Sums:
+    """`cross_entropy_sums` of tokens whose `size` logits have this normalizer, log Σ exp, maximum and sum."""
     gold = gold_logit - normalizer
     smoothed = -gold
     if eps_ls > 0:
-        others = jnp.sum(logits, axis=-1) - size * normalizer - gold
+        others = total - size * normalizer - gold
         rest = eps_ls / (size - 1)
         entropy = -sum(n * p * math.log(p) for n, p in ((1, 1 - eps_ls), (size - 1, rest)))
         smoothed = -(1 - eps_ls) * gold - rest * others - entropy
-    correct = gold_logit >= jnp.max(logits, axis=-1)
+    correct = gold_logit >= highest
     return {
         'loss': jnp.sum(weights * smoothed),
         'nll': -jnp.sum(weights * gold),
@@ -74,34 +88,57 @@ def _by_chunks(
         sums = cross_entropy_sums(matmul.logits(rows, table), *labels, eps_ls)
         return jax.tree.map(jnp.add, total, sums), None
 
-    chunks = _chunks(table.shape[0], x, target, weights)
+    chunks = _chunks(_most_tokens(table), x, target, weights)
     return jax.lax.scan(add, dict.fromkeys(NAMES, jnp.float32(0)), chunks)[0]
 
 
 def _chunks_forward(eps_ls, x, table, target, weights):
-    """Returns the sums, and the gradients of `loss`.
+    """Returns the sums, and the gradients of `loss`."""
+    compute = functools.partial(sums_and_gradients, eps_ls)
+    return jax.lax.platform_dependent(
+        x, table, target, weights,
+        tpu=functools.partial(compute, TPU_CHUNK, True),
+        default=functools.partial(compute, _most_tokens(table), False),
+    )  # fmt: skip
 
-    Both are computed while a chunk's logits are in memory: logits are computed once, and not stored.
+
+def sums_and_gradients(eps_ls, most, twice, x, table, target, weights):
+    """Computes the sums and the gradients of `loss` while a chunk's logits are in memory.
+
+    Args:
+      most: the most tokens per chunk.
+      twice: whether to compute the logits a second time when their maxima are known. A TPU's products compute
+        maxima, exponentials and sums on their way to memory, where float32 logits are then never written.
+        The exponentials are kept in the type of `x`.
     """
+    size = table.shape[0]
 
     def add(carry, chunk):
-        total, of_table = carry
-        rows, *labels = chunk
-
-        def loss(scores):
-            sums = cross_entropy_sums(scores, *labels, eps_ls)
-            return sums['loss'], sums
-
-        (_, sums), slope = jax.value_and_grad(loss, has_aux=True)(matmul.logits(rows, table))
-        slope = slope.astype(x.dtype)
+        sums, of_table = carry
+        rows, target, weights = chunk
+        logits = matmul.logits(rows, table)
+        highest = jnp.max(logits, axis=-1)
+        if twice:
+            again, highest = jax.lax.optimization_barrier((rows, highest))
+            logits = matmul.logits(again, table)
+        is_gold = _is_gold(logits, target)
+        gold_logit = jnp.sum(jnp.where(is_gold, logits, 0.0), axis=-1)
+        powers = jnp.exp(logits - highest[:, None])
+        total = jnp.sum(powers, axis=-1)
+        of_chunk = gold_logit, highest + jnp.log(total), highest, jnp.sum(logits, axis=-1)
+        sums = jax.tree.map(jnp.add, sums, _sums(size, eps_ls, weights, *of_chunk))
+        if twice:
+            powers = jax.lax.optimization_barrier(powers.astype(x.dtype)).astype(jnp.float32)
+        label = jnp.where(is_gold, 1 - eps_ls, eps_ls / (size - 1))
+        slope = (weights[:, None] * (powers / total[:, None] - label)).astype(x.dtype)
         of_table += jax.lax.dot_general(
             slope, rows, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32
         )
-        return (jax.tree.map(jnp.add, total, sums), of_table), slope @ table
+        return (sums, of_table), slope @ table
 
     empty = dict.fromkeys(NAMES, jnp.float32(0)), jnp.zeros(table.shape, jnp.float32)
-    (total, of_table), of_x = jax.lax.scan(add, empty, _chunks(table.shape[0], x, target, weights))
-    return total, (of_x.reshape(x.shape), of_table)
+    (sums, of_table), of_x = jax.lax.scan(add, empty, _chunks(most, x, target, weights))
+    return sums, (of_x.reshape(x.shape), of_table)
 
 
 def _chunks_backward(eps_ls, gradients, cotangents):
@@ -113,9 +150,13 @@ def _chunks_backward(eps_ls, gradients, cotangents):
 _by_chunks.defvjp(_chunks_forward, _chunks_backward)
 
 
-def _chunks(vocabulary: int, *arrays: Array) -> list[Array]:
-    """Splits arrays [N ...] into the fewest chunks [C, N/C ...] with at most `CHUNK_LOGITS` logits each."""
-    rows, most = arrays[0].shape[0], max(CHUNK_LOGITS // vocabulary, 1)
+def _most_tokens(table: Float[Array, 'V D']) -> int:
+    return max(CHUNK_LOGITS // table.shape[0], 1)
+
+
+def _chunks(most: int, *arrays: Array) -> list[Array]:
+    """Splits arrays [N ...] into the fewest chunks [C, N/C ...] with N/C at most `most`."""
+    rows = arrays[0].shape[0]
     count = next(c for c in range(1, rows + 1) if rows % c == 0 and rows // c <= most)
     return [array.reshape(count, rows // count, *array.shape[1:]) for array in arrays]
 
@@ -130,10 +171,14 @@ def _gold(
     logits: Float[Array, '*B V'], target: Int[Array, '*B']
 ) -> tuple[Float[Array, '*B'], Float[Array, '*B']]:
     """The logit of every target token, and the logarithm of its softmax's denominator."""
-    # A sum, not a look-up: it reads the logits in the same pass as the sum of their exponentials.
+    gold_logit = jnp.sum(jnp.where(_is_gold(logits, target), logits, 0.0), axis=-1)
+    return gold_logit, jax.nn.logsumexp(logits, axis=-1)
+
+
+def _is_gold(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> Bool[Array, '*B V']:
+    """True for every target token's logit, which a sum finds in the pass that other sums need anyway."""
     pieces = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
-    is_gold = pieces == target[..., None]
-    return jnp.sum(jnp.where(is_gold, logits, 0.0), axis=-1), jax.nn.logsumexp(logits, axis=-1)
+    return pieces == target[..., None]
 
 
 def all_rows(tree):

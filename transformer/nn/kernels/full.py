@@ -26,20 +26,18 @@ def _means(query, key, value, mask, bias, drop):
 
 
 def _means_forward(query, key, value, mask, bias, drop):
-    logits = k.attention_logits(query, key, mask, bias)
-    # Softmax as jax.nn.softmax computes it. The n² float32 weights are not kept: the backward pass recomputes
-    # them from these two numbers per query, in one pass over the logits.
-    highest = jnp.max(logits, axis=-1, keepdims=True)
-    total = jnp.sum(jnp.exp(logits - highest), axis=-1, keepdims=True)
-    means = k.weighted_sum(drop(jnp.exp(logits - highest) / total), value)
-    return means, (query, key, value, mask, bias, drop, highest, total, means)
+    weights = k.attention_weights(query, key, mask, bias)
+    means = k.weighted_sum(drop(weights), value)
+    # Nothing else is kept: to keep two numbers per query, the largest logit and the sum of exponentials, the
+    # TPU's compiler would read the n² logits once more.
+    return means, (query, key, value, mask, bias, drop, means)
 
 
 def _means_backward(saved, gradient):
-    query, key, value, mask, bias, drop, highest, total, means = saved
+    query, key, value, mask, bias, drop, means = saved
     # Without this, the compiler sees that the logits were computed before, and keeps them.
     query, key = jax.lax.optimization_barrier((query, key))
-    weights = jnp.exp(k.attention_logits(query, key, mask, bias) - highest) / total
+    weights = k.attention_weights(query, key, mask, bias)
     d_value = jnp.einsum('BHQK,BQHE->BKHE', drop(weights).astype(value.dtype), gradient)
     d_weights = drop(jnp.einsum('BQHE,BKHE->BHQK', gradient, value, preferred_element_type=jnp.float32))
     # Each query's sum of weights times d_weights, without a pass over them (Dao et al. 2022, appendix B.2).
