@@ -251,6 +251,29 @@ def test_flash_lowers_for_a_tpu():
     assert 'tpu_custom_call' in lowered.as_text()
 
 
+@pytest.mark.parametrize(('length', 'width', 'causal'), [(128, 16, True), (200, 64, False), (640, 32, True)])
+def test_the_kernel_of_tpus_computes_full_attention(length, width, causal):
+    """Interpreted: rows of two sentences and padding, also of a length that the kernel pads, in float32."""
+    rng = np.random.default_rng(0)
+    query, key, value = (jnp.asarray(rng.normal(size=(2, length, 2, width)), jnp.float32) for _ in range(3))
+    segments = np.ones((2, length), np.int32)
+    segments[:, length // 3 :], segments[1, length - 20 :] = 2, 0
+    rows = Rows(query, key, value, jnp.asarray(segments), jnp.asarray(segments))
+    is_real = jnp.asarray(segments > 0)[..., None, None]
+    results = []
+    for attend in (full.attend, functools.partial(flash.splash, interpret=True)):
+
+        def score(query, key, value):
+            inputs = rows._replace(query=query, key=key, value=value)
+            outputs = jnp.where(is_real, attend(inputs, causal=causal), 0.0)
+            return jnp.sum(jnp.sin(outputs)), outputs
+
+        (_, outputs), gradients = jax.value_and_grad(score, (0, 1, 2), has_aux=True)(query, key, value)
+        results.append((outputs, *gradients))
+    for expected, found in zip(*results, strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
 def test_the_table_has_every_choice():
     choices = declare.choices(configs.OPTIONS['model.attention'])
     assert set(KERNELS) == set(choices)

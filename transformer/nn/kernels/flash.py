@@ -9,8 +9,8 @@ from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Rows
 
-# The Pallas kernel takes row lengths that are multiples of this.
-_TPU_BLOCK = 128
+# The TPU's kernel takes row lengths that are multiples of this, in blocks of at most so many positions.
+_TPU_LANES, _TPU_BLOCK = 128, 512
 
 
 def attend(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
@@ -19,7 +19,7 @@ def attend(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
     The TPU's kernel takes segments. cuDNN's takes a mask with an entry for each query and key.
     """
     # `config.check_platform` refuses all other devices.
-    return (_cudnn if jax.default_backend() == 'gpu' else _pallas)(rows, causal=causal)
+    return (_cudnn if jax.default_backend() == 'gpu' else splash)(rows, causal=causal)
 
 
 def _cudnn(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
@@ -28,22 +28,36 @@ def _cudnn(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
     return jax.nn.dot_product_attention(*rows[:3], mask=mask, implementation='cudnn')
 
 
-def _pallas(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
+def splash(rows: Rows, *, causal: bool, interpret: bool = False) -> Float[Array, 'B T H C']:
+    """JAX's splash attention for TPUs, which keeps one number per query for the backward pass.
+
+    Args:
+      interpret: whether to run the kernel's Python code on any device, slowly, instead of compiling it.
+    """
     try:
-        from jax.experimental.pallas.ops.tpu import flash_attention as pallas
+        from jax.experimental.pallas.ops.tpu import splash_attention as pallas
     except ImportError as error:
         raise ConfigError(
             f"model.attention='flash': jax {jax.__version__} has no such kernel for TPUs; 'chunked' computes "
             'the same'
         ) from error
-    padded = [k.out_of_blocks(x, x.shape[1] * _TPU_BLOCK) for x in k.blocks_of(rows, _TPU_BLOCK)[:5]]
-    heads_first = lambda x: x.swapaxes(1, 2)
-    outputs = pallas.flash_attention(
-        *map(heads_first, padded[:3]),
-        segment_ids=pallas.SegmentIds(*padded[3:]),
-        causal=causal,
-        sm_scale=rows.query.shape[-1] ** -0.5,
+    padded = [k.out_of_blocks(x, x.shape[1] * _TPU_LANES) for x in k.blocks_of(rows, _TPU_LANES)[:5]]
+    query, key, value, query_segments, key_segments = padded
+    length, heads, width = query.shape[1:]
+    block = max(size for size in range(_TPU_LANES, _TPU_BLOCK + 1, _TPU_LANES) if length % size == 0)
+    names = ('q', 'kv', 'kv_compute', 'q_dkv', 'kv_dkv', 'kv_dkv_compute', 'q_dq', 'kv_dq')
+    sizes = {f'block_{name}': block for name in names}
+    # With features last, arrays of 64 features would be padded to 128.
+    layouts = dict.fromkeys(('q_layout', 'k_layout', 'v_layout'), pallas.QKVLayout.SEQ_MINOR)
+    mask = (pallas.CausalMask if causal else pallas.FullMask)((length, length))
+    kernel = pallas.make_splash_mha_single_device(
+        mask=pallas.MultiHeadMask([mask] * heads),
+        block_sizes=pallas.BlockSizes(**sizes, **layouts),
+        interpret=interpret,
     )
+    heads_first = lambda x: x.swapaxes(1, 2)
+    inputs = map(heads_first, (query * width**-0.5, key, value))
+    outputs = jax.vmap(kernel)(*inputs, segment_ids=pallas.SegmentIds(query_segments, key_segments))
     return heads_first(outputs)[:, : rows.query.shape[1]]
 
 
