@@ -92,7 +92,10 @@ ENTRY %main (y: f32[8]) -> f32[8] {
   %start = (s32[], f32[8]) tuple(%zero, %y)
   %loop = (s32[], f32[8]) while(%start), condition=%condition, body=%body
   %last = f32[8] get-tuple-element(%loop), index=1
-  ROOT %sum = f32[8] all-reduce(%last), to_apply=%add, backend_config={"estimated_cycles":"50"}
+  %sum = f32[8] all-reduce(%last), to_apply=%add, backend_config={"estimated_cycles":"50"}
+  %begun = (f32[8], f32[8], u32[]) copy-start(%sum)
+  %copied = f32[8] copy-done(%begun)
+  ROOT %kernel = f32[8] custom-call(%copied), custom_call_target="tpu_custom_call"
 }
 """
 
@@ -112,13 +115,15 @@ def test_the_cost_counts_the_trips_of_loops():
     assert cost.cycles == 5 * 30 + 50 and cost.collectives == {'all-reduce': 1}
     assert cost.costliest == [(0.75, 'sine', 'jit(f)/sin'), (0.25, 'sum', '')]
     assert tpu.needed(cost) == 32 + 8 + 2
+    assert cost.not_estimated == {'asynchronous copy': 1, 'kernel': 1}
 
 
 def test_the_roofline():
-    chip = tpu.Chip('a chip', flops=100.0, bandwidth=10.0, memory=1.0)
-    cost = tpu.Cost(200.0, 80.0, 7.0, {}, {}, [])
-    assert tpu.roofline(cost, chip) == {'products': 2.0, 'bytes': 8.0, 'utilisation': 0.25}
-    assert tpu.roofline(cost._replace(bytes_accessed=10.0), chip)['utilisation'] == 1.0
+    # 50 cycles a second.
+    chip = tpu.Chip('a chip', flops=100.0, bandwidth=10.0, memory=1.0, flops_per_cycle=2.0)
+    cost = tpu.Cost(200.0, 80.0, 400.0, {}, {}, [], {})
+    assert tpu.roofline(cost, chip) == {'products': 2.0, 'bytes': 8.0, 'cycles': 8.0, 'utilisation': 0.25}
+    assert tpu.roofline(cost._replace(cycles=100.0), chip)['utilisation'] == 1.0
 
 
 def test_without_the_compiler_it_is_skipped_or_refused(monkeypatch, capsys):

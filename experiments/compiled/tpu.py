@@ -27,6 +27,8 @@ _ENVIRONMENT = {
 }
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _COLLECTIVE = re.compile(r'(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?')
+# Operations that take time; the others without an estimate are free, or scalars of loops.
+_LONG = ('fusion', 'copy', 'convolution', 'scatter', 'sort', 'all-reduce', 'conditional', 'rng-bit-generator')
 SHOWN = 10  # how many of the costliest instructions are printed
 
 
@@ -37,6 +39,7 @@ class Chip(NamedTuple):
     flops: float  # the peak per second, in bfloat16
     bandwidth: float  # bytes per second of its memory (HBM)
     memory: float  # bytes
+    flops_per_cycle: float  # the peak, in bfloat16
 
 
 class Cost(NamedTuple):
@@ -44,10 +47,11 @@ class Cost(NamedTuple):
 
     flops: float
     bytes_accessed: float  # XLA's count, which includes the chip's fast memory
-    cycles: float  # the compiler's estimate for all instructions, one after the other
+    cycles: float  # the compiler's estimate for all instructions that have one, one after the other
     memory: dict[str, int]  # bytes by kind
     collectives: dict[str, int]  # the number of instructions of each kind
     costliest: list[tuple[float, str, str]]  # the instructions with the most cycles: share, name, source
+    not_estimated: dict[str, int]  # the instructions by kind that take time, but have no estimate
 
 
 def prepare() -> None:
@@ -88,6 +92,7 @@ def chip_of(topology: str, device: jax.Device) -> Chip:
         cores * core.bf16_ops_per_second,
         cores * core.mem_bw_bytes_per_second,
         cores * core.hbm_capacity_bytes,
+        cores * core.num_mxus * 2 * core.mxu_column_size**2,
     )
 
 
@@ -134,7 +139,9 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
     by_cycles = sorted(_cycles(parsed, name), reverse=True)
     cycles = sum(count for count, _, _ in by_cycles)
     kinds = ('argument', 'output', 'alias', 'temp', 'generated_code')
-    operations = (_COLLECTIVE.fullmatch(i.operation) for _, i, _ in _executed(parsed, name))
+    executed = [instruction for _, instruction, _ in _executed(parsed, name)]
+    operations = (_COLLECTIVE.fullmatch(instruction.operation) for instruction in executed)
+    silent = (_kind(i) for i in executed if not _CYCLES.search(i.text))
     return Cost(
         counts['flops'] + repeated('flops'),
         counts['bytes accessed'] + repeated('bytes accessed'),
@@ -142,7 +149,17 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
         {kind: getattr(memory, f'{kind}_size_in_bytes') for kind in kinds},
         dict(collections.Counter(match[1] for match in operations if match)),
         [(count / cycles, label, source) for count, label, source in by_cycles[:SHOWN] if count],
+        dict(collections.Counter(filter(None, silent))),
     )
+
+
+def _kind(instruction: hlo.Instruction) -> str | None:
+    """What an instruction is, if it takes time and may have no estimate; else None."""
+    if instruction.operation == 'custom-call':
+        return 'kernel' if '"tpu_custom_call"' in instruction.text else None
+    if instruction.operation.endswith('-start'):
+        return f'asynchronous {instruction.operation.removesuffix("-start")}'
+    return instruction.operation if instruction.operation in _LONG else None
 
 
 def _executed(
@@ -166,12 +183,14 @@ def _cycles(program: hlo.Program, computation: str) -> list[tuple[int, str, str]
 
 
 def roofline(cost: Cost, chip: Chip) -> dict[str, float]:
-    """The seconds that the FLOPs (`products`) and the `bytes` take at the chip's peaks.
+    """The seconds that the FLOPs (`products`), the `bytes` and the `cycles` take on the chip.
 
-    `utilisation` divides the FLOPs' time by the longer of the two. XLA counts all bytes as if from HBM.
+    FLOPs and bytes are at the chip's peaks. `utilisation` divides the FLOPs' time by the cycles'. XLA counts
+    all bytes as if from HBM, and so ranks programs wrongly that use the fast memory.
     """
     products, moved = cost.flops / chip.flops, cost.bytes_accessed / chip.bandwidth
-    return {'products': products, 'bytes': moved, 'utilisation': products / max(products, moved)}
+    seconds = cost.cycles * chip.flops_per_cycle / chip.flops
+    return {'products': products, 'bytes': moved, 'cycles': seconds, 'utilisation': products / seconds}
 
 
 def needed(cost: Cost) -> int:
@@ -180,27 +199,29 @@ def needed(cost: Cost) -> int:
 
 
 def seconds_and_gib(topology: str, config: Config) -> tuple[float, float]:
-    """An update's seconds by the roofline, and the GiB that it needs, on each TPU of a topology."""
+    """An update's seconds by its cycles, and the GiB that it needs, on each TPU of a topology."""
     devices = devices_of(topology)
     costs, chip = cost(compile_update(config, devices)), chip_of(topology, devices[0])
-    times = roofline(costs, chip)
-    return max(times['products'], times['bytes']), needed(costs) / 2**30
+    return roofline(costs, chip)['cycles'], needed(costs) / 2**30
 
 
 def lines(cost: Cost, chip: Chip, formula: float | None = None) -> Iterator[str]:
     """Yields a program's cost as lines for a terminal; `formula` is the expected number of FLOPs."""
     times = roofline(cost, chip)
-    share = f'; {cost.flops / formula:.3f} of the formula' if formula else ''
-    yield f'FLOPs           {cost.flops:.3e}  {1000 * times["products"]:.3g} ms at the peak{share}'
     yield (
-        f'bytes accessed  {cost.bytes_accessed:.3e}  {1000 * times["bytes"]:.3g} ms; '
+        f'cycles          {cost.cycles:.3e}  {1000 * times["cycles"]:.3g} ms; '
         f'utilisation {times["utilisation"]:.0%}'
     )
+    silent = ', '.join(f'{count} {kind}' for kind, count in cost.not_estimated.items())
+    yield f'not estimated   {silent or "nothing"}'
+    share = f'; {cost.flops / formula:.3f} of the formula' if formula else ''
+    yield f'FLOPs           {cost.flops:.3e}  {1000 * times["products"]:.3g} ms at the peak{share}'
+    yield f'bytes accessed  {cost.bytes_accessed:.3e}  {1000 * times["bytes"]:.3g} ms at the peak'
     kinds = ', '.join(f'{kind} {size / 2**30:.2f}' for kind, size in cost.memory.items())
     yield f'memory          {needed(cost) / 2**30:.2f} of {chip.memory / 2**30:.1f} GiB: {kinds}'
     collectives = ', '.join(f'{count} {kind}' for kind, count in cost.collectives.items())
     yield f'collectives     {collectives or "none"}'
-    yield f"cycles          {cost.cycles:.3e} by the compiler's estimate; most of them:"
+    yield "most cycles, by the compiler's estimate:"
     for share, name, source in cost.costliest:
         source = re.sub(r'^.*closed_call/', '', source)
         start = f'  {share:>7.2%}  {name}  '

@@ -89,8 +89,7 @@ def print_plan(
     notes = [f'hours: {how}; {sum(hours):.3g} in all, for one seed']
     if topology:
         notes.append(
-            f's/update: the longer of FLOPs and bytes at the peaks of {topology}; GiB per device; both by '
-            'its compiler'
+            f"s/update: by the estimate of cycles of {topology}'s compiler; GiB per device: by its plan"
         )
     elif not by_speed or with_memory:
         device = jax.devices()[0]
