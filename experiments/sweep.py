@@ -81,11 +81,12 @@ def run_rows(call: Call) -> int:
         return 0
     ended = launch.on_this_machine(missing, workdir, values.parallel or 1, values.gpus)
     say = lambda seconds: print(_running(runs.states(sweep, workdir)), flush=True)
-    with Heartbeat(say, every=MINUTE):
+    with launch.exit_at_sigterm(), Heartbeat(say, every=MINUTE):
         for number, state in enumerate(ended, 1):
             error = f': {state.error}' if state.error else ''
             print(f'[{number}/{len(missing)}] {state.run.name}: {state.state}{error}', flush=True)
-    left = [s for s in runs.states(sweep, workdir) if s.run in missing and s.state != 'done']
+    # Those of another process, too.
+    left = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in chosen and s.state != 'done']
     if left:
         print(f'{len(left)} of {len(states)} runs are not done; the same command continues them')
     return 1 if left else 0
@@ -139,6 +140,8 @@ def _different(values: flags.FlagValues) -> dict[str, object]:
     changes = parse_changes(values.set)
     if 'train.seed' in changes:
         raise ConfigError('--set=train.seed: a sweep sets it; choose seeds with --seeds')
+    if both := [word for word in values.grid if word.partition('=')[0] in changes]:
+        raise ConfigError(f'--grid={both[0]}: --set sets this option too; give one of them')
     return changes
 
 

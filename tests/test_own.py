@@ -133,6 +133,7 @@ def test_a_grid_from_launch_to_report(files, capsys, monkeypatch):
         (['--grid=model.hh=2'], 'model.hh: no such option'),
         (['--grid=model.h=two'], "model.h='two': expected int"),
         (['--grid=model.h=2', '--table=3'], '--grid: instead of --table'),
+        (['--grid=model.h=2', '--set=model.h=4'], '--grid=model.h=2: --set sets'),
     ],
 )
 def test_grids_that_are_refused(files, capsys, words, told):

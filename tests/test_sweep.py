@@ -197,19 +197,23 @@ needs_slurm = pytest.mark.skipif(not has_slurm(), reason='needs a SLURM that ans
 ON_SLURM = ['--launcher=slurm', '--cpus=1', '--mem_gb=3', '--hours=0.5']
 
 
-def test_ctrl_c_saves(call, tmp_path):
-    """One line tells of it, and the run is where it stopped."""
+@pytest.mark.parametrize(
+    ('stop', 'signal_number', 'said'),
+    # A process group of its own is what a terminal sends Ctrl-C to.
+    [(os.killpg, signal.SIGINT, 'stopped\n'), (os.kill, signal.SIGTERM, '')],
+)
+def test_ctrl_c_and_sigterm_save(call, tmp_path, stop, signal_number, said):
+    """The run is where it stopped."""
     words = ['-m', 'experiments.sweep', 'run', *call, '--rows=base', '--set=train.steps=50000']
     words += ['--set=train.checkpoint_every=50000', f'--workdir={tmp_path}']
-    # A process group of its own is what a terminal sends Ctrl-C to.
     process = subprocess.Popen(
         [sys.executable, *words], cwd=launch.ROOT, stderr=subprocess.PIPE, text=True, start_new_session=True
     )
     (tmp_path / 'jobs').mkdir(exist_ok=True)
     until(lambda: (tmp_path / runs.SWEEP).exists() and states(tmp_path)['base-seed1'].step >= 3)
-    os.killpg(process.pid, signal.SIGINT)
-    assert process.communicate(timeout=300)[1] == 'stopped\n'
-    assert process.returncode == 130
+    stop(process.pid, signal_number)
+    assert process.communicate(timeout=300)[1] == said
+    assert process.returncode == 128 + signal_number
     state = states(tmp_path)['base-seed1']
     assert state.state == 'stopped' and 3 <= state.step < 50000
     assert f'stopped by signal 15 at step {state.step}, which is saved' in state.run.file('log').read_text()

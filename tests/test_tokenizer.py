@@ -272,6 +272,7 @@ def test_damaged_codes_are_refused(tmp_path):
     for content, told in (
         ('#version: 0.1\na b\n', 'codes .* not with "#version: 0.1"'),
         ('#version: 0.2\na b\nab\n', 'line 3'),
+        ('#version: 0.2\na b</w>\nb c\nbc d</w>\nbcd e\n', 'line 5: no line makes "bcd"'),
     ):
         (tmp_path / 'codes').write_text(content)
         with pytest.raises(ConfigError, match=f'data.tokenizer_model={tmp_path}/codes: {told}'):

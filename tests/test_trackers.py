@@ -68,6 +68,16 @@ def test_metrics_go_to_weights_and_biases(config, tmp_path, monkeypatch):
     assert begun[2]['id'] != options['id']
 
 
+def test_what_weights_and_biases_refuses_is_one_line(config, tmp_path, monkeypatch, capsys):
+    def init(**options):
+        raise RuntimeError('no API key\nfor this account')
+
+    monkeypatch.setitem(sys.modules, 'wandb', types.SimpleNamespace(init=init))
+    for flag, told in (('mine', '--wandb=mine: no API key for this account'), ('', '--wandb: ')):
+        assert train(config, tmp_path / 'run', f'--wandb={flag}') == 2
+        assert capsys.readouterr().err.strip().splitlines()[-1].startswith(f'error: {told}')
+
+
 def test_without_its_package(config, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, 'wandb', None)
     assert train(config, tmp_path / 'run') == 2
@@ -94,11 +104,12 @@ def test_the_example_with_optuna(config, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     studies = []
     create = optuna.create_study
-    monkeypatch.setattr(optuna, 'create_study', lambda: studies.append(create()) or studies[-1])
-    few = example.replace('train.steps = 300', f'train.steps = {STEPS}').replace('n_trials=20', 'n_trials=2')
-    assert few.count(f'train.steps = {STEPS}') == few.count('n_trials=2)') == 1
-    exec(few, {})
-    trials = studies[0].trials
+    monkeypatch.setattr(optuna, 'create_study', lambda **how: studies.append(create(**how)) or studies[-1])
+    few = example.replace('300, 50', f'{STEPS}, 2').replace('n_trials=20', 'n_trials=1')
+    assert few.count(f' = {STEPS}, 2') == few.count('n_trials=1)') == 1
+    for _ in range(2):
+        exec(few, {})
+    trials = studies[1].trials
     assert len(trials) == 2 and trials[0].value != trials[1].value
     results = [json.loads((tmp_path / 'runs' / 'optuna' / name / 'result.json').read_text()) for name in '01']
     for trial, result in zip(trials, results, strict=True):

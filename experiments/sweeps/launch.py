@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO
@@ -154,6 +155,19 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
             job.cancel()
         while any(locks.is_held(run.file('lock')) for run, _ in active.values()):
             time.sleep(0.2)
+
+
+@contextlib.contextmanager
+def exit_at_sigterm() -> Iterator[None]:
+    """Makes SIGTERM raise SystemExit, so that it stops the runs as Ctrl-C does; only in the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 @contextlib.contextmanager

@@ -19,11 +19,13 @@ def send_to(project: str | None, config: Config, folder: epath.Path) -> Iterator
     The run there is called like the work directory; a training that is resumed continues it.
 
     Raises:
-      ConfigError: the package wandb is missing.
+      ConfigError: the package wandb is missing, or refuses the run.
     """
     if project is None or not parallel.is_primary():
         yield None
         return
+    if not project:
+        raise ConfigError('--wandb: missing the name of a project')
     try:
         import wandb
     except ModuleNotFoundError:
@@ -33,14 +35,15 @@ def send_to(project: str | None, config: Config, folder: epath.Path) -> Iterator
     def send(step: int, numbers: dict[str, float]) -> None:
         nonlocal run
         # Not before the first numbers, when the work directory belongs to this training.
-        run = run or wandb.init(
-            project=project,
-            name=folder.name,
-            id=_id(folder),
-            resume='allow',
-            dir=str(folder),
-            config=dataclasses.asdict(config),
-        )
+        if run is None:
+            options = {'id': _id(folder), 'resume': 'allow', 'dir': str(folder)}
+            try:
+                run = wandb.init(
+                    project=project, name=folder.name, config=dataclasses.asdict(config), **options
+                )
+            except Exception as error:
+                # Of the user's account, key, network ...: the training continues without the flag.
+                raise ConfigError(f'--wandb={project}: {" ".join(str(error).split())}') from error
         run.log(numbers, step=step)
 
     try:

@@ -20,6 +20,8 @@ def read_given(data: Data, fields: Sequence[str]) -> AnyTokenizer:
         raise ConfigError(
             f'data.tokenizer_model={data.tokenizer_model}: needs {number} files, has {len(names)}'
         )
+    if '' in names:
+        raise ConfigError(f'data.tokenizer_model={data.tokenizer_model}: an empty name')
     models = [read_foreign(name) for name in names]
     for name, one in zip(names, models, strict=True):
         if one.size != data.pieces:
@@ -45,7 +47,8 @@ def read_foreign(file: epath.PathLike) -> Tokenizer | CodesTokenizer:
         raise ConfigError(f'data.tokenizer_model={file}: {error}') from None
     except (DecodeError, RuntimeError, ValueError):
         raise ConfigError(
-            f'data.tokenizer_model={file}: neither a SentencePiece model nor codes of subword-nmt'
+            f'data.tokenizer_model={file}: neither a SentencePiece model nor codes of subword-nmt, which '
+            'begin with "#version: 0.2"'
         ) from None
 
 

@@ -217,6 +217,10 @@ class CodesTokenizer(ForAllFields):
         merges = [tuple(line.strip('\r ').split(' ')) for line in lines]
         if wrong := [n for n, merge in enumerate(merges, 2) if len(merge) != 2]:
             raise ConfigError(f'line {wrong[0]}: not two symbols')
+        made = set(map(''.join, merges))
+        for number, merge in enumerate(merges, 2):
+            if lacking := [s for s in merge if len(s.removesuffix(_WORD_END)) > 1 and s not in made]:
+                raise ConfigError(f'line {number}: no line makes "{lacking[0]}"')
         symbols = dict.fromkeys(symbol.removesuffix(_WORD_END) for merge in merges for symbol in merge)
         characters = dict.fromkeys(''.join(symbols))
         names = [*characters, *(c + _WORD_END for c in characters), *map(''.join, merges)]

@@ -117,15 +117,17 @@ def sums_and_gradients(eps_ls, most, twice, x, table, target, weights):
         sums, of_table = carry
         rows, target, weights = chunk
         logits = matmul.logits(rows, table)
-        highest = jnp.max(logits, axis=-1)
+        shift = jnp.max(logits, axis=-1)
         if twice:
-            again, highest = jax.lax.optimization_barrier((rows, highest))
+            again, shift = jax.lax.optimization_barrier((rows, shift))
             logits = matmul.logits(again, table)
+        # Another program of the same product may round differently, so its largest logit is not `shift`.
+        highest = jnp.max(logits, axis=-1)
         is_gold = _is_gold(logits, target)
         gold_logit = jnp.sum(jnp.where(is_gold, logits, 0.0), axis=-1)
-        powers = jnp.exp(logits - highest[:, None])
+        powers = jnp.exp(logits - shift[:, None])
         total = jnp.sum(powers, axis=-1)
-        of_chunk = gold_logit, highest + jnp.log(total), highest, jnp.sum(logits, axis=-1)
+        of_chunk = gold_logit, shift + jnp.log(total), highest, jnp.sum(logits, axis=-1)
         sums = jax.tree.map(jnp.add, sums, _sums(size, eps_ls, weights, *of_chunk))
         if twice:
             powers = jax.lax.optimization_barrier(powers.astype(x.dtype)).astype(jnp.float32)

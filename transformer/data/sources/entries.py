@@ -27,6 +27,8 @@ class Entry(NamedTuple):
 def parse(data: Data, split: str) -> Iterator[Entry]:
     """Yields the entries of the option `data.<split>`."""
     for entry in map(str.strip, getattr(data, split).split(',')):
+        if not entry:
+            raise ConfigError(f'data.{split}={getattr(data, split)}: an empty name')
         if not entry.endswith(']'):
             yield Entry(entry)
             continue
