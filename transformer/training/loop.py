@@ -18,6 +18,7 @@ from transformer.data.prefetch import prefetch
 from transformer.nn import models
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.metrics import Metrics, OnMetrics
+from transformer.runs.progress import Heartbeat, make_bar, print_line
 from transformer.tokens import Batch
 from transformer.training import losses, optim
 from transformer.training.step import Sums, TrainState, initial_state, started_state, train_step
@@ -94,7 +95,9 @@ def train(
       NonFiniteError: a loss or gradient is not finite; names the step and the last good checkpoint.
       Stopped: a signal arrived; the state is saved.
     """
-    state, done = _restore(config, checkpoints, start)
+    bar = make_bar('', quiet=workdir is None)
+    with Heartbeat(lambda seconds: print_line(bar, f'making or reading the state ({seconds:.0f} s)')):
+        state, done = _restore(config, checkpoints, start)
     saved = done
     update = parallel.map_update(functools.partial(train_step, config, sums), remat=config.model.remat)
     end = done.step if done.is_over(config) else config.train.steps
