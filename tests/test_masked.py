@@ -19,9 +19,12 @@ from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.fields import Gap
 from transformer.data.sources.grammar.articles import article_gaps
+from transformer.data.tokenizer import ByteTokenizer
 from transformer.nn import models
+from transformer.runs import restore
+from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
-from transformer.tasks.masked import masking, task
+from transformer.tasks.masked import masking, predict, task
 from transformer.tasks.masked.masking import MASK, hide
 from transformer.tokens import EOS, Tokens
 from transformer.training.step import gradients, initial_state
@@ -237,6 +240,12 @@ def test_fill_and_embed(trained):
     assert not np.allclose(vectors, model.embed(['Der Hund schläft.', 'Ja.'], pool='first'))
     with pytest.raises(ConfigError, match='pool'):
         model.embed(['Ja.'], pool='last')
+
+
+def test_fill_needs_pieces_that_begin_words(trained):
+    model, _ = restore.load(Run.open(trained))
+    with pytest.raises(ConfigError, match='fill'):
+        predict.fill(model._replace(codec=ByteTokenizer()), ['Der [MASK].'])
 
 
 def test_the_commands(trained, monkeypatch, capfd):

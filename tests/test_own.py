@@ -197,6 +197,13 @@ def test_mistakes_are_one_line(files, capsys, table, told):
     assert told in error and error.count('\n') == 1
 
 
+def test_a_table_in_a_folder_whose_name_has_an_equals_sign(files, capsys):
+    (files / 'h=2').mkdir()
+    (files / 'mine.py').rename(files / 'h=2' / 'mine.py')
+    assert sweep.main(['sweep', 'plan', '--table=h=2/mine.py', '--scale=small.py']) == 0
+    assert 'wide' in capsys.readouterr().out
+
+
 def test_what_is_not_there(files, capsys):
     for words, told in (
         (['--table=yours.py'], '--table=yours.py: no such file'),
@@ -211,6 +218,8 @@ def test_a_table_has_a_folder_of_its_own():
     assert str(runs.folder('3', 'grammar')) == 'runs/table3-grammar'
     assert str(runs.folder('a/mine.py', 'configs/tiny.py')) == 'runs/mine-tiny'
     assert str(runs.folder('model.h=1,4 data.dir=a/b', 'configs/tiny.py')) == 'runs/h=1,4-dir=a_b-tiny'
+    # A file is no grid, whatever its folder is called.
+    assert str(runs.folder('h=2/mine.py', 'configs/tiny.py')) == 'runs/mine-tiny'
 
 
 def test_default_folders_have_names_that_file_systems_take(tmp_path):

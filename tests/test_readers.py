@@ -174,6 +174,8 @@ def test_missing_files(tmp_path):
         (text(tmp_path / 'no'), 'data.dir='),
         (text(tmp_path), f'data.train: no file {tmp_path}/train.de or train.de.gz'),
         (text(tmp_path, train='train,b'), 'data.train: no file'),
+        (text(tmp_path, train=''), 'data.train=: an empty name'),
+        (text(tmp_path, train=',train'), 'data.train=,train: an empty name'),
     ]
     for data, expected in cases:
         with pytest.raises(ConfigError) as error:

@@ -485,6 +485,14 @@ def test_a_run_that_runs_is_left_alone(tmp_path):
     assert runs.state(run, set()).state == 'missing'
 
 
+def test_what_another_process_trains_is_not_done(tmp_path, capsys):
+    call = ['sweep', 'run', '--scale=grammar', '--rows=base', f'--workdir={tmp_path}']
+    (tmp_path / 'jobs').mkdir()
+    with locks.exclusive(run_of(tmp_path, 'base', 1).file('lock'), wait=0):
+        assert sweep.main(call) == 1
+    assert '0 of 1 runs to do' in capsys.readouterr().out
+
+
 def test_who_looks_does_not_run(tmp_path):
     run = scripted(tmp_path, 'pass')
     with run.file('lock').open('a') as looking:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sentencepiece
 
-from transformer.config import ConfigError
+from transformer.config import ConfigError, Data
 from transformer.data import foreign_tokenizers, tokenizer
 from transformer.data.tokenizer import ByteTokenizer, SeparateTokenizers, Tokenizer
 from transformer.tokens import EOS, PAD, UNK
@@ -266,6 +266,15 @@ def test_codes(codes):
     assert again.sha256 == codes.sha256 and again.encode('the old') == codes.encode('the old')
     both = SeparateTokenizers({'source': codes, 'target': ByteTokenizer()})
     assert tokenizer.read(both.content).of('source').encode('the old') == codes.encode('the old')
+
+
+@pytest.mark.parametrize('names', ['', 'a,'])
+def test_empty_names_are_refused(names):
+    vocabulary = 'separate' if names else 'joint'
+    with pytest.raises(ConfigError, match=f'data.tokenizer_model={names}: an empty name'):
+        foreign_tokenizers.read_given(
+            Data(tokenizer_model=names, vocabulary=vocabulary), ('source', 'target')
+        )
 
 
 def test_damaged_codes_are_refused(tmp_path):

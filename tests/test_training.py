@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import json
 import pathlib
+import time
 import types
 
 import jax
@@ -23,7 +24,7 @@ from transformer.config.declare import has_meaning
 from transformer.data.codec import NoCodec
 from transformer.data.dataset import Dataset
 from transformer.nn import models
-from transformer.runs import restore
+from transformer.runs import progress, restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
 from transformer.runs.metrics import Metrics
@@ -530,6 +531,24 @@ def test_each_new_shape_of_a_batch_says_that_it_compiles():
     numbers = [float(updates(state, b)[1]['said']) for b in (batch, batch, other, batch, other)]
     assert numbers == [1, 1, 2, 2, 2]
     assert said == ['compiling shape 1 of 3', 'compiling shape 2 of 3']
+
+
+def test_a_line_says_that_the_first_state_takes_long(monkeypatch, tmp_path):
+    lines = []
+    monkeypatch.setattr(progress, 'PATIENCE', 0.01)
+    monkeypatch.setattr(loop, 'print_line', lambda bar, line: lines.append(line))
+
+    def restore(*_):
+        end = time.monotonic() + 60
+        while not lines and time.monotonic() < end:
+            time.sleep(0.01)
+        raise InterruptedError
+
+    monkeypatch.setattr(loop, '_restore', restore)
+    config, folder = config_of(), epath.Path(tmp_path)
+    with pytest.raises(InterruptedError):
+        train(config, sums_of(config), NoBatches(), Checkpoints(folder, 1), folder, dev_scores())
+    assert len(lines) == 1 and 'state' in lines[0]
 
 
 @pytest.mark.parametrize(('steps', 'shapes', 'count'), [(1, 1, 1), (3, 3, 1), (4, 3, 0)])

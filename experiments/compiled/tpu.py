@@ -27,8 +27,8 @@ _ENVIRONMENT = {
 }
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _COLLECTIVE = re.compile(r'(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?')
-# Operations that take time; the others without an estimate are free, or scalars of loops.
-_LONG = ('fusion', 'copy', 'convolution', 'scatter', 'sort', 'all-reduce', 'conditional', 'rng-bit-generator')
+# With collectives, the operations that take time; others without an estimate are free, or scalars.
+_LONG = ('fusion', 'copy', 'convolution', 'scatter', 'sort', 'conditional', 'rng-bit-generator')
 SHOWN = 10  # how many of the costliest instructions are printed
 
 
@@ -154,12 +154,13 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
 
 
 def _kind(instruction: hlo.Instruction) -> str | None:
-    """What an instruction is, if it takes time and may have no estimate; else None."""
+    """The kind of an instruction that takes time; None for any other instruction."""
     if instruction.operation == 'custom-call':
         return 'kernel' if '"tpu_custom_call"' in instruction.text else None
     if instruction.operation.endswith('-start'):
         return f'asynchronous {instruction.operation.removesuffix("-start")}'
-    return instruction.operation if instruction.operation in _LONG else None
+    takes_time = instruction.operation in _LONG or _COLLECTIVE.fullmatch(instruction.operation)
+    return instruction.operation if takes_time else None
 
 
 def _executed(

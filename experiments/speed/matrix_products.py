@@ -14,6 +14,7 @@ from experiments.speed import updates
 from experiments.speed.interleaved import Timed
 from transformer import parallel
 from transformer.config import Config
+from transformer.nn import cost
 from transformer.tokens import Batch
 from transformer.training.step import initial_state
 
@@ -77,7 +78,7 @@ def _called(equation: core.JaxprEqn) -> Iterable[core.Jaxpr]:
     """The programs that an equation calls on the devices at hand."""
     by_platform = equation.params.get('branches_platforms')
     if by_platform is None:
-        return core.jaxprs_in_params(equation.params)
+        return cost.inner_jaxprs(equation)
     # The last branch, which names no platform, is for all others.
     here = next(i for i, names in enumerate(by_platform) if names is None or parallel.platform() in names)
     return [equation.params['branches'][here].jaxpr]

@@ -256,7 +256,7 @@ def table(name: str) -> Table:
 
 def is_grid(name: str) -> bool:
     """Whether the name of a table describes a grid."""
-    return '=' in name
+    return '=' in name and not user_files.is_file(name)
 
 
 def _grid(name: str) -> Table:

@@ -36,13 +36,17 @@ def send_to(project: str | None, config: Config, folder: epath.Path) -> Iterator
         nonlocal run
         # Not before the first numbers, when the work directory belongs to this training.
         if run is None:
-            options = {'id': _id(folder), 'resume': 'allow', 'dir': str(folder)}
             try:
                 run = wandb.init(
-                    project=project, name=folder.name, config=dataclasses.asdict(config), **options
+                    project=project,
+                    name=folder.name,
+                    id=_run_id(folder),
+                    resume='allow',
+                    dir=str(folder),
+                    config=dataclasses.asdict(config),
                 )
             except Exception as error:
-                # Of the user's account, key, network ...: the training continues without the flag.
+                # Any kind: the account, the key, the network.
                 raise ConfigError(f'--wandb={project}: {" ".join(str(error).split())}') from error
         run.log(numbers, step=step)
 
@@ -53,7 +57,7 @@ def send_to(project: str | None, config: Config, folder: epath.Path) -> Iterator
             run.finish()
 
 
-def _id(folder: epath.Path) -> str:
+def _run_id(folder: epath.Path) -> str:
     """The name of a work directory's run at Weights & Biases, which no other run has."""
     file = folder / 'wandb' / 'run_id'
     if not file.exists():

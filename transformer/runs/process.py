@@ -52,7 +52,7 @@ def _warn_of_idle_gpus(distributed: bool) -> None:
 
 
 def idle_gpus(used: int, visible: int, distributed: bool) -> str | None:
-    """What to say of GPUs that a run sees on a host and does not use; None if there is nothing to say.
+    """Returns a warning of the GPUs that a run sees on a host and does not use, or None.
 
     Under SLURM and Open MPI, JAX gives each process one GPU, however many it sees. A run that is not
     distributed takes all GPUs, except those that its user or the system keeps from it.
