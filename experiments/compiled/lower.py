@@ -6,8 +6,9 @@ import jax
 from jax.stages import Lowered
 
 from experiments.speed import updates
+from transformer import config as configs
 from transformer import parallel
-from transformer.config import FORM, Config, ConfigError
+from transformer.config import FORM, Config
 from transformer.inference import generate
 from transformer.nn import cost, models
 from transformer.tokens import Batch
@@ -17,11 +18,7 @@ from transformer.training.step import initial_state
 def update(config: Config, devices: list[jax.Device], batch: Batch | None = None) -> Lowered:
     """Lowers an update for the given devices, with the shapes of a batch or, without one, with full rows."""
     count, microbatches = len(devices), config.train.microbatches
-    if microbatches % (count * config.train.accumulate):
-        raise ConfigError(
-            f'train.microbatches={microbatches}: must be a multiple of the {count} devices times '
-            f'train.accumulate={config.train.accumulate}'
-        )
+    config = configs.with_accumulation(config, devices[0].platform, count)
     mapped = parallel.map_update(updates.step(config), devices).mapped
     state = jax.eval_shape(functools.partial(initial_state, config))
     split = lambda x: jax.ShapeDtypeStruct(

@@ -15,6 +15,7 @@ from jax.experimental.pallas import tpu as pallas_tpu
 from jax.stages import Compiled, Lowered
 
 from experiments.compiled import hlo, lower
+from transformer import config as configs
 from transformer.cli.terminal import terminal_width
 from transformer.config import Config, ConfigError
 
@@ -98,6 +99,7 @@ def chip_of(topology: str, device: jax.Device) -> Chip:
 
 def compile_update(config: Config, devices: list[jax.Device]) -> Compiled:
     """Compiles a training update with full rows."""
+    config = configs.with_accumulation(config, devices[0].platform, len(devices))
     what = f'an update with train.accumulate={config.train.accumulate}'
     return _compile(what, 'a larger train.accumulate', lower.update(config, devices))
 

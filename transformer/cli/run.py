@@ -75,9 +75,10 @@ def train(call: Call) -> int:
         message = re.search('(?:ran )?out of memory[^\n]*', str(error), re.IGNORECASE)
         if not message:
             raise
+        here = configs.with_accumulation(config, parallel.platform(), parallel.device_count())
         raise ConfigError(
             f'{message[0]} Try a smaller data.batch_tokens, a larger train.accumulate '
-            f'({config.train.accumulate} now, at most {config.train.microbatches}) or model.remat=True'
+            f'({here.train.accumulate} now, at most {config.train.microbatches}) or model.remat=True'
         ) from error
     print_scores(config, result['scores'])
     if parallel.is_primary():

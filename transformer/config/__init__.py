@@ -33,6 +33,7 @@ from transformer.config.resolve import (
     resolve,
     row_positions,
     set_option,
+    with_accumulation,
     with_steps,
 )
 
@@ -40,5 +41,5 @@ __all__ = [
     'Config', 'ConfigError', 'Data', 'Decode', 'FORM', 'Images', 'KINDS', 'Masked', 'Model', 'OPTIONS',
     'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform', 'config_beside', 'config_dict', 'differences',
     'evaluation_options', 'flatten', 'from_json', 'portable', 'present_values', 'replace', 'resolve',
-    'row_positions', 'set_option', 'to_json', 'with_steps',
+    'row_positions', 'set_option', 'to_json', 'with_accumulation', 'with_steps',
 ]  # fmt: skip

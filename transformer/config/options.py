@@ -291,8 +291,8 @@ class Train:
     microbatches: int = option(
         8, 'equal parts of a batch, each with its own dropout key, whatever the number of devices', minimum=1
     )
-    accumulate: int = option(
-        1, 'chunks into which a device cuts its part of a batch, to save memory', minimum=1, free=True
+    accumulate: int | None = option(
+        None, 'chunks of a batch on a device; by default 1, or what is fast on a TPU', minimum=1, free=True
     )
     log_every: int = option(100, 'updates between two lines of metrics', minimum=1, free=True)
     eval_every: int = option(1500, 'updates between two evaluations on dev', minimum=1, free=True)

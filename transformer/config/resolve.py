@@ -24,6 +24,8 @@ PAPER_PIECES, PAPER_ROWS = 37_000, 40_960
 # 4,096 on each of 8 GPUs in the released code.
 PAPER_TOKENS = 25_000
 BUCKETED_POSITIONS = 8 * 4096
+# The chunk with the fewest cycles of the base model on a TPU v5e (experiments/results/performance.md).
+TPU_POSITIONS = 6144
 
 
 def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
@@ -150,7 +152,7 @@ def _check_combinations(config: Config) -> None:
     _check_widths(config)
     _check_attention(model)
     _check_data(config)
-    if train.microbatches % train.accumulate:
+    if train.accumulate is not None and train.microbatches % train.accumulate:
         raise ConfigError(
             f'train.accumulate={train.accumulate}: must divide train.microbatches={train.microbatches}'
         )
@@ -288,12 +290,27 @@ def _check_steps(train: Train) -> None:
 
 def check_devices(config: Config, devices: int) -> None:
     """Raises ConfigError if the microbatches cannot be divided among the devices."""
-    parts = devices * config.train.accumulate
-    if config.train.microbatches % parts:
+    accumulate = config.train.accumulate or 1
+    if config.train.microbatches % (devices * accumulate):
         raise ConfigError(
             f'train.microbatches={config.train.microbatches}: must be a multiple of '
-            f'{devices} devices x train.accumulate={config.train.accumulate}'
+            f'{devices} devices x train.accumulate={accumulate}'
         )
+
+
+def with_accumulation(config: Config, platform: str, devices: int) -> Config:
+    """Derives `train.accumulate`: 1, or on TPUs the fewest chunks of at most TPU_POSITIONS a side."""
+    check_devices(config, devices)
+    if config.train.accumulate is not None:
+        return config
+    microbatches = config.train.microbatches // devices
+    fit = (
+        chunks
+        for chunks in range(1, microbatches)
+        if microbatches % chunks == 0 and config.data.batch_tokens <= TPU_POSITIONS * devices * chunks
+    )
+    chunks = next(fit, microbatches) if platform == 'tpu' else 1
+    return dataclasses.replace(config, train=dataclasses.replace(config.train, accumulate=chunks))
 
 
 def check_platform(config: Config, platform: str) -> None:

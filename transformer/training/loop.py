@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from etils import epath
 
+from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config
 from transformer.data.batches import Batches
@@ -99,7 +100,8 @@ def train(
     with Heartbeat(lambda seconds: print_line(bar, f'making or reading the state ({seconds:.0f} s)')):
         state, done = _restore(config, checkpoints, start)
     saved = done
-    update = parallel.map_update(functools.partial(train_step, config, sums), remat=config.model.remat)
+    here = configs.with_accumulation(config, parallel.platform(), parallel.device_count())
+    update = parallel.map_update(functools.partial(train_step, here, sums), remat=config.model.remat)
     end = done.step if done.is_over(config) else config.train.steps
     if 0 < done.step < end:
         header = [*header, f'resuming from step {done.step} of {end}']

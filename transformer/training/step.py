@@ -77,7 +77,7 @@ def gradients(
         (_, chunk_sums), gradient = jax.value_and_grad(chunk_loss, has_aux=True)(params, *chunk)
         return jax.tree.map(jnp.add, total, (gradient, chunk_sums)), None
 
-    chunks = config.train.accumulate
+    chunks = config.train.accumulate or 1
     split = lambda x: x.reshape(chunks, count // chunks, *x.shape[1:])
     sequence = jax.tree.map(split, (batch, index))
     first = jax.tree.map(lambda x: x[0], sequence)
