@@ -16,10 +16,11 @@ from configs import tiny
 from experiments.claims.claim import prepared, train_on
 from transformer import config as configs
 from transformer.config import Config
+from transformer.data.sources.grammar.english import english
 from transformer.data.sources.grammar.inflection import IT
 from transformer.data.sources.grammar.scenes import minimal_pair
 from transformer.data.sources.grammar.sentences import sentence_pairs
-from transformer.data.sources.grammar.syntax import Sentence, english, german
+from transformer.data.sources.grammar.syntax import Sentence, german
 from transformer.data.tokenizer import Tokenizer
 from transformer.inference import batch_shapes
 from transformer.inference.attention import places

@@ -2,7 +2,7 @@
 
 from transformer.cli import run
 from transformer.cli.flags import Command, Flag
-from transformer.tasks import commands, declared_commands
+from transformer.tasks import commands, declared_commands, declared_tools
 
 USAGE = """\
 Trains, evaluates and uses the Transformer of "Attention Is All You Need", and
@@ -29,7 +29,7 @@ Exit status: 0 done, 2 a mistake in the call or its data or a system error,
 """
 
 # The commands that apply a task's verb to texts or files.
-OF_TASKS = declared_commands()
+OF_TASKS, TOOLS = declared_commands(), declared_tools()
 FLAGS = {
     'config': Flag(str, None, "config file, Python or JSON (default: the work directory's, or tiny)", 'FILE'),
     'workdir': Flag(str, None, 'work directory (default: runs/<config and changes>)', 'FOLDER'),
@@ -91,7 +91,7 @@ FLAGS = {
         str, None, 'the word of the translation (default: a pronoun, else the last word)', 'WORD'
     ),
     'distributed': Flag(bool, False, 'this process is one of several, as on SLURM or a TPU pod'),
-    **{name: flag for declared in OF_TASKS.values() for name, flag in declared.flags.items()},
+    **{name: flag for own in (OF_TASKS, TOOLS) for one in own.values() for name, flag in one.flags.items()},
 }
 PLACE = ('config', 'workdir')
 MODEL = (*PLACE, 'checkpoint', 'distributed')
@@ -112,6 +112,12 @@ def command_of(name: str, declared: commands.Command) -> Command:
         declared.note,
         declared.reads == 'lines',
     )
+
+
+def tool_of(declared: commands.Tool) -> Command:
+    """The command of run.py that a task declares and that needs no model."""
+    run_tool = run.call_tool(declared)
+    return Command(declared.summary, run_tool, (*declared.flags,), (), declared.examples, declared.words)
 
 
 COMMANDS = {
@@ -194,6 +200,7 @@ COMMANDS = {
         (),
         ('{} score --hypotheses=FILE --references=FILE --languages=en-de',),
     ),
+    **{name: tool_of(declared) for name, declared in TOOLS.items()},
     'diagnose': Command(
         'Whether a training was too short or overfits, and why its BLEU is low or not comparable.',
         run.diagnose,

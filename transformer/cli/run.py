@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import importlib
 import json
 import re
 import sys
@@ -18,7 +19,7 @@ from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError, declare
 from transformer.config.files import lock_beside
 from transformer.tasks import task_of, verb_of
-from transformer.tasks.commands import Command
+from transformer.tasks.commands import Command, Tool
 
 # These modules import jax, which takes seconds; help and `config` do not need it.
 with epy.lazy_imports():
@@ -188,6 +189,17 @@ def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
                 progress=progress_of(call, lines.total if lines else len(given), typed=lines is not None),
                 arrives=lines.wait if lines else lambda seconds: True,
             )
+
+    return command
+
+
+def call_tool(declared: Tool) -> Callable[[Call], int | None]:
+    """Makes the command that a task declares and that needs no model."""
+
+    def command(call: Call) -> int | None:
+        module, _, function = declared.run.partition(':')
+        options = {flag.argument or name: call.flags[name].value for name, flag in declared.flags.items()}
+        return getattr(importlib.import_module(module), function)(call.words, **options)
 
     return command
 

@@ -7,7 +7,14 @@ from transformer.config import declare
 from transformer.config.declare import option
 
 # What models of each task read and write: a source and a target, a text, a text with gaps, an image.
-FORM = {'translation': 'pair', 'language': 'text', 'masked': 'encoder', 'images': 'image'}
+FORM = {
+    'translation': 'pair',
+    'parsing': 'pair',
+    'transliteration': 'pair',
+    'language': 'text',
+    'masked': 'encoder',
+    'images': 'image',
+}
 # The kinds of models for each form; `nn.models.MODELS` lists their modules.
 KINDS = {
     'pair': ('transformer', 'recurrent', 'convolutional'),
@@ -24,6 +31,8 @@ def tasks_of(*forms: str) -> tuple[str, ...]:
 
 # Conditions of options: first tasks by name, then tasks by form.
 TRANSLATION = ('train.task', ('translation',))
+LANGUAGES = ('train.task', ('translation', 'transliteration'))
+PARSING = ('train.task', ('parsing',))
 LANGUAGE = ('train.task', ('language',))
 PAIR = ('train.task', tasks_of('pair'))
 ONE_TEXT = ('train.task', tasks_of('text', 'encoder'))
@@ -166,7 +175,7 @@ class Model:
 class Data:
     """The source of the data, its tokenizer and its batches."""
 
-    source: Literal['tfds', 'text', 'grammar', 'pictures', 'folders', 'idx'] = option(
+    source: Literal['tfds', 'text', 'trees', 'grammar', 'pictures', 'folders', 'idx'] = option(
         'tfds', 'where the data comes from', '§5.1'
     )
     dir: str | None = option(None, 'folder of the data files, or of TFDS', free=True)
@@ -180,10 +189,10 @@ class Data:
         None, 'number of training examples to use, from the first; by default all', minimum=1
     )
     source_language: str = option(
-        'en', 'language translated from; suffix of text files', '§5.1', only=TRANSLATION
+        'en', 'language translated from; suffix of text files', '§5.1', only=LANGUAGES
     )
     target_language: str = option(
-        'de', 'language translated into; suffix of text files', '§5.1', only=TRANSLATION
+        'de', 'language translated into; suffix of text files', '§5.1', only=LANGUAGES
     )
     language: str | None = option(
         None, 'language of the text; suffix of text files, which need full names without it', only=ONE_TEXT
@@ -203,6 +212,9 @@ class Data:
         'one vocabulary for both sides, or one of data.pieces pieces learned from each side',
         '§5.1',
         only=TRANSLATION,
+    )
+    tags: bool = option(
+        False, "whether each word's tag stands for it in a tree, in place of XX", only=PARSING
     )
     pieces: int | None = option(
         None, 'size of the vocabulary; by default 37,000 (bytes: 259)', '§5.1', minimum=259, only=TEXTS
@@ -239,9 +251,10 @@ class Data:
 class Train:
     """The task, its optimisation, numerics and bookkeeping."""
 
-    task: Literal['translation', 'language', 'masked', 'images'] = option(
+    task: Literal['translation', 'parsing', 'transliteration', 'language', 'masked', 'images'] = option(
         'translation',
-        'translate sentences, predict the next piece or hidden pieces of a text, or classify images',
+        'translate, parse or transliterate, predict the next piece or hidden pieces of a text, or classify '
+        'images',
         '§6',
     )
     steps: int = option(
@@ -298,10 +311,10 @@ class Train:
     eval_every: int = option(1500, 'updates between two evaluations on dev', minimum=1, free=True)
     watch_every: int = option(
         0,
-        'updates between two BLEU scores on dev; 0 for none',
+        'updates between two scores of what is written on dev, such as BLEU; 0 for none',
         minimum=0,
         free=True,
-        only=TRANSLATION,
+        only=PAIR,
         once=('bleu_every',),
     )
     checkpoint_every: int = option(1500, 'updates between two checkpoints', '§6.1', minimum=1, free=True)

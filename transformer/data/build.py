@@ -1,6 +1,7 @@
 """Builds a dataset in a folder of the cache: the codec, the arrays of every split and the manifest."""
 
 import contextlib
+import functools
 import itertools
 import json
 import logging
@@ -13,12 +14,13 @@ from jaxtyping import Shaped
 from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import codec as codecs
-from transformer.data import languages, tokenizer
+from transformer.data import languages, tokenizer, trees
 from transformer.data import manifest as manifests
 from transformer.data.codec import Codec, Labels, NoCodec
 from transformer.data.dataset import Ids, ragged
-from transformer.data.fields import Reading, Row
+from transformer.data.fields import Reading, Row, Spellings, Tree
 from transformer.data.sources import reader
+from transformer.data.target_codec import TargetCodec
 from transformer.data.tokenizer import AnyTokenizer
 
 log = logging.getLogger(__name__)
@@ -146,15 +148,30 @@ def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress
     if not reading.texts():
         labels = [field['names'] for field in identity['fields'].values() if 'names' in field]
         return Labels(tuple(labels[0])) if labels else NoCodec()
-    learn = lambda names: _learn_model(data, reading, names, identity['files']['train'], progress)
+    learn = functools.partial(
+        _learn_model, data, reading, origins=identity['files']['train'], progress=progress
+    )
     names = [*reading.texts()]
+    for name in names:
+        if isinstance(reading.fields[name], Spellings):
+            return TargetCodec(learn(names), 'spellings')
+        if isinstance(reading.fields[name], Tree):
+            found = (trees.one(row[name], f'data.train: {name}') for row in _sentences(data, reading))
+            words = trees.symbols(found, tags=data.tags)
+            form = 'tagged_trees' if data.tags else 'trees'
+            return TargetCodec(learn([other for other in names if other != name], words=words), form)
     if data.vocabulary == 'joint':
         return tokenizer.read(learn(names))
     return tokenizer.SeparateTokenizers({name: tokenizer.Tokenizer(learn([name])) for name in names})
 
 
 def _learn_model(
-    data: Data, reading: Reading, fields: list[str], origins: list[dict], progress: Progress
+    data: Data,
+    reading: Reading,
+    fields: list[str],
+    origins: list[dict],
+    progress: Progress,
+    words: Sequence[str] = (),
 ) -> bytes:
     """Returns the byte model, or a model learned from the training text (evenly spaced rows if it is long).
 
@@ -180,7 +197,7 @@ def _learn_model(
             yield from (texts[field] for field in fields)
         progress('tokenizer', total - 1, total)
 
-    model = tokenizer.train(sentences(), data.pieces, data.tokenizer)
+    model = tokenizer.train(sentences(), data.pieces, data.tokenizer, words)
     progress('tokenizer', total, total)
     return model
 

@@ -4,7 +4,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from transformer.data import tokenizer
+from transformer.data import target_codec, tokenizer
+from transformer.data.target_codec import TargetCodec
 from transformer.data.tokenizer import ByteTokenizer, ForAllFields, SeparateTokenizers, Tokenizer
 from transformer.files import Path
 
@@ -38,7 +39,7 @@ class NoCodec(ForAllFields):
     size = 0
 
 
-Codec = Tokenizer | ByteTokenizer | SeparateTokenizers | Labels | NoCodec
+Codec = Tokenizer | ByteTokenizer | SeparateTokenizers | TargetCodec | Labels | NoCodec
 
 # The names that a codec's file can have.
 FILES = (tokenizer.FILE, Labels.file)
@@ -63,7 +64,7 @@ def read_from(folder: Path, manifest: Mapping) -> Codec:
 def read(file: str, content: bytes) -> Codec:
     """Builds the codec that a file's name and content describe; RuntimeError if it is damaged."""
     if file != Labels.file:
-        return tokenizer.read(content)
+        return (target_codec if content.startswith(target_codec.BEGIN) else tokenizer).read(content)
     try:
         return Labels(tuple(json.loads(content)))
     except (ValueError, TypeError) as error:

@@ -20,6 +20,19 @@ class Text(NamedTuple):
     option: str
 
 
+class Tree(NamedTuple):
+    """A constituency tree, stored as the pieces of its brackets and, outside training, as bracketed text."""
+
+    language = None
+
+
+class Spellings(NamedTuple):
+    """A text that can be spelled in several right ways, one of which a model learns; fields as of `Text`."""
+
+    language: str | None
+    option: str
+
+
 class Label(NamedTuple):
     """A class, stored as its number; `names` lists the classes in order, None means the source's classes."""
 
@@ -44,7 +57,8 @@ class Image(NamedTuple):
         return tuple(self)
 
 
-Field = Text | Label | Image
+Sequence = Text | Tree | Spellings
+Field = Sequence | Label | Image
 
 
 class Reading(NamedTuple):
@@ -58,13 +72,13 @@ class Reading(NamedTuple):
     fields: dict[str, Field]
     options: tuple[str, ...]
 
-    def texts(self) -> dict[str, Text]:
-        """The text fields."""
-        return {name: field for name, field in self.fields.items() if isinstance(field, Text)}
+    def texts(self) -> dict[str, Sequence]:
+        """The fields that are sequences of pieces."""
+        return {name: field for name, field in self.fields.items() if isinstance(field, Sequence)}
 
     def dense(self) -> dict[str, Label | Image]:
         """The fields that have the same shape in every row."""
-        return {name: field for name, field in self.fields.items() if not isinstance(field, Text)}
+        return {name: field for name, field in self.fields.items() if not isinstance(field, Sequence)}
 
     def languages(self) -> list[str | None]:
         """The languages of the text fields, in order."""

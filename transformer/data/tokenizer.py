@@ -52,11 +52,17 @@ _OPTIONS = {
 }
 
 
-def train(sentences: Iterable[str], pieces: int, kind: Literal['bpe', 'characters'] = 'bpe') -> bytes:
+def train(
+    sentences: Iterable[str],
+    pieces: int,
+    kind: Literal['bpe', 'characters'] = 'bpe',
+    words: Sequence[str] = (),
+) -> bytes:
     """Learns a vocabulary of exactly `pieces` pieces and returns its model file.
 
     With BPE, every character of the sentences is a piece. Otherwise the pieces are the most frequent
-    characters. All other characters become their UTF-8 bytes, so that no text is unknown.
+    characters. All other characters become their UTF-8 bytes, so that no text is unknown. `words` are pieces
+    too, each with the blank before it.
 
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
     tokenised words, so that no detokeniser is needed.
@@ -68,6 +74,7 @@ def train(sentences: Iterable[str], pieces: int, kind: Literal['bpe', 'character
             model_writer=model,
             vocab_size=pieces,
             model_type=_TYPES[kind],
+            user_defined_symbols=[_BLANK + word for word in words],
             **_OPTIONS,
         )
     except RuntimeError as error:

@@ -2,15 +2,18 @@
 
 import importlib
 from collections.abc import Callable
+from types import ModuleType
 
 from transformer.config import Config, ConfigError
-from transformer.tasks.commands import Command
+from transformer.tasks.commands import Command, Tool
 from transformer.tasks.contract import Task, bound_sums
 
 # The module that defines each task's `TASK`, imported on first use because some take long. Its package
 # declares `COMMANDS`.
 TASKS = {
     'translation': 'transformer.tasks.translation.task',
+    'parsing': 'transformer.tasks.parsing.task',
+    'transliteration': 'transformer.tasks.transliteration.task',
     'language': 'transformer.tasks.language.task',
     'masked': 'transformer.tasks.masked.task',
     'images': 'transformer.tasks.images.task',
@@ -38,6 +41,14 @@ def verb_of(config: Config, name: str, command: str = '') -> Callable:
 
 
 def declared_commands() -> dict[str, Command]:
-    """The commands of run.py that the tasks declare, by name."""
-    packages = [importlib.import_module(module.rpartition('.')[0]) for module in TASKS.values()]
-    return {name: command for package in packages for name, command in package.COMMANDS.items()}
+    """The commands of run.py that use a task's verbs, by name."""
+    return {name: command for package in _packages() for name, command in package.COMMANDS.items()}
+
+
+def declared_tools() -> dict[str, Tool]:
+    """The commands of run.py that a task declares and that need no model, by name."""
+    return {name: tool for package in _packages() for name, tool in getattr(package, 'TOOLS', {}).items()}
+
+
+def _packages() -> list[ModuleType]:
+    return [importlib.import_module(module.rpartition('.')[0]) for module in TASKS.values()]

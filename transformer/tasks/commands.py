@@ -37,6 +37,24 @@ class Command(NamedTuple):
     note: str = ''
 
 
+class Tool(NamedTuple):
+    """A command of a task that needs no model.
+
+    Attributes:
+      summary: the first sentence of its help.
+      run: `module:function`, imported when it runs; called as `(words, **flags)`, returns the exit status.
+      words: the names of its arguments, as in `cli.flags.Command`.
+      flags: its flags, by name.
+      examples: example calls, with {} for the program.
+    """
+
+    summary: str
+    run: str
+    words: tuple[str, ...]
+    flags: Mapping[str, Flag]
+    examples: tuple[str, ...] = ()
+
+
 # Flags of commands that search.
 NBEST = {'nbest': Flag(int, 1, 'number of hypotheses to write for each line', 'N', least=1, argument='best')}
 SEARCH = {

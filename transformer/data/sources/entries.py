@@ -52,6 +52,11 @@ def root(data: Data) -> epath.Path:
     return folder
 
 
+def exists(data: Data, name: str) -> bool:
+    """Whether `data.dir` has a file, plain or gzip."""
+    return any((root(data) / path).exists() for path in (name, f'{name}.gz'))
+
+
 def find(data: Data, name: str, split: str) -> epath.Path:
     """Finds a file in `data.dir`, plain or gzip."""
     folder = root(data)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from etils import epy
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import SPLITS, Gap, Reading, Row
-from transformer.data.sources import images, pictures
+from transformer.data.fields import SPLITS, Gap, Reading, Row, Tree
+from transformer.data.sources import images, pictures, trees
 from transformer.data.sources.grammar import sentences
 from transformer.data.sources.text import Origin
 
@@ -20,8 +20,13 @@ LANGUAGES = ('en', 'de')
 
 
 def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
-    """Yields the grammar's sentences in the languages of the fields."""
+    """Yields the grammar's sentences in the languages of the fields, or its English trees."""
     del data
+    if any(isinstance(field, Tree) for field in reading.fields.values()):
+        names = dict.fromkeys(reading.fields, f'grammar/{split}')
+        for line, tree in enumerate(sentences.sentence_trees(split), 1):
+            yield trees.row(reading, tree, names, line)
+        return
     _check_languages(reading)
     languages = {name: field.language for name, field in reading.texts().items()}
     names = dict.fromkeys(languages, f'grammar/{split}')
@@ -32,7 +37,6 @@ def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 def sentence_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the generated sentences."""
-    _check_languages(reading)
     rows = list(sentence_rows(data, reading, split))
     text = ''.join(f'{text}\n' for row in rows for text in row.values.values())
     return [Origin(f'grammar/{split}', len(rows), hashlib.sha256(text.encode()).hexdigest())]

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import SPLITS, Gap, Image, Label, Reading, Row, Text
-from transformer.data.sources import generated, images, pictures, text, tfds
+from transformer.data.fields import SPLITS, Gap, Image, Label, Reading, Row, Spellings, Text, Tree
+from transformer.data.sources import generated, images, pictures, text, tfds, trees
 from transformer.data.sources.grammar import sentences
 from transformer.data.sources.text import Origin
 
@@ -46,9 +46,10 @@ class Reader(NamedTuple):
 
 
 READERS = {
-    'text': Reader((Text,), text.rows, text.origins, file_per_field=True),
+    'text': Reader((Text, Spellings), text.rows, text.origins, file_per_field=True),
+    'trees': Reader((Text, Tree), trees.rows, trees.origins),
     'grammar': Reader(
-        (Text,),
+        (Text, Tree),
         generated.sentence_rows,
         generated.sentence_origins,
         splits=generated.sentence_splits,

@@ -10,12 +10,15 @@ from typing import NamedTuple
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Reading, Row
+from transformer.data import fields
+from transformer.data.fields import Reading, Row, Spellings
 from transformer.data.sources import entries
 from transformer.data.sources.entries import Entry
 
 _BLOCK = 1 << 20
 _BOM = b'\xef\xbb\xbf'
+# The end of the name of a file with every right spelling in place of one: the source, then the spellings.
+REFERENCES = 'references.tsv'
 
 
 class Origin(NamedTuple):
@@ -91,11 +94,16 @@ def _paths(data: Data, reading: Reading, entry: Entry, split: str) -> dict[str, 
     """The file of each field."""
     entries.root(data)
     return {
-        name: entries.find(
-            data, entry.name if field.language is None else f'{entry.name}.{field.language}', split
-        )
+        name: entries.find(data, _file_name(data, field, entry, split), split)
         for name, field in reading.texts().items()
     }
+
+
+def _file_name(data: Data, field: fields.Sequence, entry: Entry, split: str) -> str:
+    several = f'{entry.name}.{REFERENCES}'
+    if isinstance(field, Spellings) and split != 'train' and entries.exists(data, several):
+        return several
+    return entry.name if field.language is None else f'{entry.name}.{field.language}'
 
 
 def _names(paths: dict[str, epath.Path], folder: epath.Path) -> dict[str, str]:

@@ -7,9 +7,10 @@ that they refer to.
 import functools
 import random
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
+from transformer.data.sources.grammar.english import english, tree
 from transformer.data.sources.grammar.inflection import (
     ADJECTIVES,
     IT,
@@ -37,10 +38,10 @@ from transformer.data.sources.grammar.syntax import (
     NounPhrase,
     Relative,
     Sentence,
-    english,
     german,
     is_indefinite,
 )
+from transformer.data.trees import Tree
 
 VERSION = 2
 SEED = 2017
@@ -288,11 +289,9 @@ def _pronoun_items() -> tuple[PronounItem, ...]:
 
 
 @functools.cache
-def _corpus() -> dict[str, tuple[tuple[str, str], ...]]:
-    pronoun = tuple((item.source, item.target) for item in _pronoun_items())
-    known = {text for pair in pronoun for text in pair}
-    rng = random.Random(SEED + 1)
-    splits = {'pronoun': pronoun}
+def _corpus() -> dict[str, tuple[tuple[str, str, Sentence], ...]]:
+    known = {text for item in _pronoun_items() for text in item[:2]}
+    rng, splits = random.Random(SEED + 1), {}
     for split in ('test', 'dev', 'train'):
         pairs = []
         while len(pairs) < SIZES[split]:
@@ -300,7 +299,7 @@ def _corpus() -> dict[str, tuple[tuple[str, str], ...]]:
             pair = english(sentence), german(sentence)
             if not known.intersection(pair) and len(pair[0].split()) in WORDS:
                 known.update(pair)
-                pairs.append(pair)
+                pairs.append((*pair, sentence))
         splits[split] = tuple(pairs)
     return splits
 
@@ -317,7 +316,14 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
     """
     if split not in (*SIZES, 'pronoun'):
         raise ValueError(f'no split {split!r}: train, dev, test or pronoun')
-    return list(_corpus()[split])
+    if split == 'pronoun':
+        return [(item.source, item.target) for item in _pronoun_items()]
+    return [pair[:2] for pair in _corpus()[split]]
+
+
+def sentence_trees(split: str) -> Iterator[Tree]:
+    """Yields the constituents of the English sentences of a split: 'train', 'dev' or 'test'."""
+    return (tree(sentence) for _, _, sentence in _corpus()[split])
 
 
 def has_pronoun(translation: str, pronoun: str) -> bool:

@@ -1,13 +1,12 @@
-"""Syntax trees of small sentences, and their wording in English and German.
+"""What small sentences say, and their wording in German; english.py has the English.
 
-A tree says who does what to whom; each language has its own inflection and word order.
+A `Sentence` says who does what to whom; each language has its own inflection and word order.
 """
 
 from typing import NamedTuple
 
 from transformer.data.sources.grammar import lexicon
 from transformer.data.sources.grammar.inflection import (
-    DETERMINERS,
     MODALS,
     PLACES,
     TIMES,
@@ -15,15 +14,12 @@ from transformer.data.sources.grammar.inflection import (
     Noun,
     Pronoun,
     Verb,
-    english_verb,
     german_adjective,
     german_determiner,
     german_noun,
     german_verb,
     relative_pronoun,
 )
-
-PARTICLES = ('away', 'up')
 
 
 class NounPhrase(NamedTuple):
@@ -137,7 +133,8 @@ def _german_middle(clause: Clause, gap: str | int | None) -> tuple[list[str], li
     return pronouns, words
 
 
-def _agreement(subject: NounPhrase | Pronoun) -> tuple[int, bool]:
+def agreement(subject: NounPhrase | Pronoun) -> tuple[int, bool]:
+    """The person and number of the verb that a subject needs; True is plural."""
     return (subject.person if isinstance(subject, Pronoun) else 3), subject.plural
 
 
@@ -147,7 +144,7 @@ def german_clause(clause: Clause, order: str, gap: str | int | None = None) -> l
     The part that `gap` names is left out: the relative pronoun before the clause replaces it.
     """
     prefix, _, base = clause.verb.german.rpartition('+')
-    person = _agreement(clause.subject)
+    person = agreement(clause.subject)
     if clause.modal:
         finite, rest = german_verb(MODALS[clause.modal][0], clause.tense, *person), prefix + base
     else:
@@ -190,96 +187,3 @@ def german(sentence: Sentence) -> str:
     if added_first:
         return _typeset([*clause, ',', *words], mark)
     return _typeset([*words, *[','] * (conjunction != 'and'), *clause], mark)
-
-
-def english_noun_phrase(phrase: NounPhrase | Pronoun) -> list[str]:
-    """The words of an English noun phrase; a pronoun takes its subject form."""
-    if isinstance(phrase, Pronoun):
-        return [phrase.english]
-    determiner = phrase.determiner
-    if determiner and phrase.plural:
-        determiner = DETERMINERS[determiner][2]
-    if phrase.possessor:
-        *words, last = english_noun_phrase(phrase.possessor)
-        words.append(last + "'s")
-    else:
-        words = [determiner]
-    words += [phrase.adjective.english] if phrase.adjective else []
-    words.append(phrase.noun.english_plural if phrase.plural else phrase.noun.english)
-    if words[0] == 'a' and words[1][0] in 'aeiou':
-        words[0] = 'an'
-    if phrase.relative:
-        words += _english_relative(phrase.relative, phrase.noun)
-    return [word for word in words if word]
-
-
-def _english_relative(relative: Relative, noun: Noun) -> list[str]:
-    clause, gap = relative
-    if gap == 'place':
-        pronoun = clause.place[0] + ' which'
-    elif 'person' in noun.classes:
-        pronoun = 'who' if gap == 'subject' else 'whom'
-    else:
-        pronoun = 'that'
-    return [*pronoun.split(), *english_clause(clause, gap=gap)]
-
-
-def _english_verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]]:
-    """Returns the auxiliary, which precedes the subject in a question, and the other verbs."""
-    verb, tense, (person, plural) = clause.verb, clause.tense, _agreement(clause.subject)
-    third_singular = person == 3 and not plural
-    do = 'did' if tense == 'past' else 'does' if third_singular else 'do'
-    finite = english_verb(verb, tense, person, plural)
-    if clause.modal:
-        columns = MODALS[clause.modal][2:]
-        form = 2 if tense == 'past' else 0 if third_singular else 1
-        finite, *rest = [*columns[form + 3 * clause.negated].split(), verb.english]
-        if rest[0] != 'to':
-            return [finite], rest
-        # Unlike 'can', 'want to' and 'had to' are not auxiliaries: 'did she have to ...'
-        base = 'have' if finite == 'had' else 'want'
-        return ([do], [base, *rest]) if question else ([], [finite, *rest])
-    if verb.english == 'be':
-        negated = 'am not' if finite == 'am' else finite + "n't"
-        return [negated if clause.negated else finite], []
-    if clause.negated:
-        return [do + "n't"], [verb.english]
-    return ([do], [verb.english]) if question else ([], [finite])
-
-
-def english_clause(clause: Clause, question: bool = False, gap: str | int | None = None) -> list[str]:
-    """The words of an English clause, without the part that `gap` names."""
-    finite, rest = _english_verbs(clause, question)
-    subject = [] if gap == 'subject' else english_noun_phrase(clause.subject)
-    objects = [
-        word
-        for index, phrase in enumerate(clause.objects)
-        if index != gap
-        for word in ([phrase.english_object] if isinstance(phrase, Pronoun) else english_noun_phrase(phrase))
-    ]
-    verb, _, particle = ' '.join(rest).rpartition(' ')
-    if particle in PARTICLES and clause.objects and isinstance(clause.objects[0], Pronoun):
-        rest = [verb, *objects, particle]  # 'threw it away', but 'threw away the ball'
-    else:
-        rest = [*rest, *objects]
-    words = [*finite, *subject, *rest] if question else [*subject, *finite, *rest]
-    if clause.place and gap != 'place':
-        words += [clause.place[0], *english_noun_phrase(clause.place[1])]
-    if clause.predicate:
-        words += [clause.predicate[0], clause.predicate[1].english]
-    words = [clause.time, *words] if clause.fronted else [*words, clause.time]
-    return [word for word in words if word]
-
-
-def english(sentence: Sentence) -> str:
-    """The English of a sentence."""
-    main, conjunction, added, added_first, question = sentence
-    words = ['why'] * (question == 'why') + english_clause(main, question=bool(question))
-    mark = '?' if question else '.'
-    if added is None:
-        return _typeset(words, mark)
-    gap = 'subject' if conjunction == 'and' else None
-    clause = [conjunction, *english_clause(added, gap=gap)]
-    if added_first:
-        return _typeset([*clause, ',', *words], mark)
-    return _typeset([*words, *[','] * (conjunction == 'but'), *clause], mark)

@@ -1,0 +1,40 @@
+"""Constituency parsing of GENIA's abstracts, for two CPU cores.
+
+    python run.py --config=configs/genia_parsing.py --config.data.dir=FOLDER
+
+FOLDER holds genia.train.clean and genia.dev.clean, one bracketed tree a line. The last 5 % of the training
+trees are dev, on which nothing but checkpoints is compared; GENIA's dev is the test.
+"""
+
+from transformer.config import config_dict
+
+
+def get_config():
+    return config_dict(
+        {
+            'train.task': 'parsing',
+            'data.source': 'trees',
+            'data.train': 'genia.train.clean[:95%]',
+            'data.dev': 'genia.train.clean[95%:]',
+            'data.test': 'genia.dev.clean',
+            'data.pieces': 4000,
+            'data.batching': 'packed',
+            'data.row_len': 256,
+            'data.max_len': 256,
+            'data.batch_tokens': 2048,
+            'model.N': 3,
+            'model.d_model': 128,
+            'model.d_ff': 512,
+            'model.h': 4,
+            'train.steps': 12_000,
+            'train.warmup_steps': 500,
+            'train.lr_constant': 0.6,
+            'train.log_every': 100,
+            'train.eval_every': 500,
+            'train.checkpoint_every': 500,
+            'train.average_last': 5,
+            'decode.beam': 4,
+            'decode.alpha': 0.3,
+            'decode.extra_len': 300,
+        }
+    )

@@ -1,0 +1,41 @@
+"""Names from Arabic to Latin script, character by character (data.dir holds train.ar, train.latin and so on).
+
+python run.py --config=configs/names.py --config.data.dir=FOLDER
+"""
+
+from transformer.config import config_dict
+
+
+def get_config():
+    return config_dict(
+        {
+            'train.task': 'transliteration',
+            'data.source': 'text',
+            'data.source_language': 'ar',
+            'data.target_language': 'latin',
+            'data.train': 'train',
+            'data.dev': 'dev',
+            'data.test': 'dev',
+            'data.tokenizer': 'characters',
+            'data.pieces': 344,
+            'data.batching': 'packed',
+            'data.row_len': 64,
+            'data.max_len': 64,
+            'data.batch_tokens': 4096,
+            'model.N': 3,
+            'model.d_model': 128,
+            'model.d_ff': 512,
+            'model.h': 4,
+            'model.P_drop': 0.2,
+            'train.steps': 1600,
+            'train.warmup_steps': 400,
+            'train.lr_constant': 0.6,
+            'train.eval_every': 200,
+            'train.checkpoint_every': 200,
+            'train.log_every': 100,
+            'train.average_last': 3,
+            'decode.beam': 4,
+            'decode.max_source_len': 64,
+            'decode.extra_len': 32,
+        }
+    )

@@ -1,0 +1,32 @@
+"""Constituency parsing of the grammar's English sentences; needs no files.
+
+python run.py --config=configs/parsing_grammar.py
+"""
+
+from transformer.config import config_dict
+
+
+def get_config():
+    return config_dict(
+        {
+            'train.task': 'parsing',
+            'data.source': 'grammar',
+            'data.pieces': 1200,
+            'data.batching': 'packed',
+            'data.row_len': 96,
+            'data.max_len': 96,
+            'data.batch_tokens': 1536,
+            'model.N': 2,
+            'model.d_model': 128,
+            'model.d_ff': 256,
+            'model.h': 4,
+            'train.steps': 1200,
+            'train.warmup_steps': 200,
+            'train.lr_constant': 0.6,
+            'train.eval_every': 400,
+            'train.checkpoint_every': 400,
+            'train.log_every': 100,
+            'decode.alpha': 0.3,
+            'decode.extra_len': 100,
+        }
+    )

@@ -1,0 +1,267 @@
+"""Constituency parsing: trees and their linear form, EVALB's scores, the task and its commands."""
+
+import os
+import pathlib
+import random
+
+import numpy as np
+import pytest
+
+import run
+from transformer.config import ConfigError
+from transformer.data import trees
+from transformer.data.trees import Repairs, Tree
+from transformer.tasks.parsing import draw, evalb, parser
+
+DATA = os.environ.get('TRANSFORMER_TEST_DATA')
+DOG = '(TOP (S (NP (DT The) (NN dog)) (VP (VBZ sleeps)) (. .)))'
+
+
+def tree(text):
+    return trees.one(text)
+
+
+def random_tree(rng, depth=0):
+    """A tree whose words are numbered, so that their order shows."""
+    if depth > 5 or (depth > 2 and rng.random() < 0.5):
+        return Tree(rng.choice(['NN', 'VB', ',', '-LRB-']), f'w{rng.randrange(9)}')
+    parts = tuple(random_tree(rng, depth + 1) for _ in range(rng.randint(1, 3)))
+    return Tree(rng.choice(['NP', 'VP', 'S', 'X']), parts)
+
+
+def test_trees_of_many_lines_and_several_on_one():
+    text = ['((S', '   (NP (DT The) (NN dog))', '  (VP (VBZ sleeps)) (. .)))  (NP (NN cat))', '', '(X (Y z))']
+    found = list(trees.read(text, 'f'))
+    assert [line for line, _ in found] == [1, 3, 5]
+    assert trees.bracketed(trees.clean(found[0][1])) == DOG
+    assert trees.bracketed(found[1][1]) == '(NP (NN cat))'
+
+
+@pytest.mark.parametrize(
+    ('text', 'line'),
+    [
+        (['(S (NP (NN dog))'], 1),
+        (['(X (Y z))', 'dog'], 2),
+        (['(X (Y z)))'], 1),
+        (['(S (NP the (NN dog)))'], 1),
+        (['(S', '(NP))'], 2),
+        (['(S (NN two words))'], 1),
+    ],
+)
+def test_what_is_no_tree_is_refused_by_line(text, line):
+    with pytest.raises(ConfigError, match=f'bank.txt: line {line}: '):
+        list(trees.read(text, 'bank.txt'))
+
+
+@pytest.mark.parametrize(
+    ('text', 'expected'),
+    [
+        ('( (S (NP-SBJ-1 (NN dog)) (VP=2 (VB ran))) )', '(TOP (S (NP (NN dog)) (VP (VB ran))))'),
+        ('(ROOT (S (NP (-NONE- *)) (VP (VB go) (S (-NONE- *T*-1)))))', '(TOP (S (VP (VB go))))'),
+        ('(S1 (-LRB- -LRB-) (NP (PRP$ my) (NN cat)))', '(TOP (-LRB- -LRB-) (NP (PRP$ my) (NN cat)))'),
+        ('(NP (CC either-or))', '(TOP (NP (CC either-or)))'),
+        ('(TOP (-NONE- *))', ''),
+    ],
+)
+def test_traces_function_tags_and_roots_are_removed(text, expected):
+    assert trees.bracketed(tree(text)) == expected
+
+
+def test_the_linear_form_and_back():
+    dog = tree(DOG)
+    assert trees.linearize(dog) == '(S (NP XX XX )NP (VP XX )VP XX )S'
+    assert trees.linearize(dog, tags=True) == '(S (NP DT NN )NP (VP VBZ )VP . )S'
+    rng = random.Random(0)
+    for _ in range(500):
+        one = trees.clean(random_tree(rng))
+        words, tags = trees.words(one), [leaf.label for leaf in trees.leaves(one)]
+        assert trees.to_tree(trees.linearize(one), words, tags) == (one, Repairs())
+        assert trees.to_tree(trees.linearize(one, tags=True), words) == (one, Repairs())
+
+
+@pytest.mark.parametrize(
+    ('text', 'expected', 'repairs'),
+    [
+        # The rest is closed at the end of the output.
+        ('(S (NP XX XX )NP (VP XX', '(S (NP (XX a) (XX b)) (VP (XX c)))', {'missing_closings': 2}),
+        # A bracket closes what is open inside.
+        ('(S (NP XX (PP XX )NP XX )S', '(S (NP (XX a) (PP (XX b))) (XX c))', {'missing_closings': 1}),
+        ('(S XX XX )VP XX )S', '(S (XX a) (XX b) (XX c))', {'stray_closings': 1}),
+        ('(S XX XX XX XX XX )S', '(S (XX a) (XX b) (XX c))', {'too_many_words': 2}),
+        ('(S (NP XX )NP )S', '(S (NP (XX a)) (XX b) (XX c))', {'too_few_words': 2}),
+        ('(S (NP )NP XX XX XX )S', '(S (XX a) (XX b) (XX c))', {'empty_constituents': 1}),
+        ('', '(XX a) (XX b) (XX c)', {'too_few_words': 3}),
+        ('(S ( XX ) XX XX )S', '(S (XX a) (XX b) (XX c))', {'stray_closings': 2}),
+    ],
+)
+def test_malformed_output_is_repaired_by_rule(text, expected, repairs):
+    found = trees.to_tree(text, ['a', 'b', 'c'])
+    assert trees.bracketed(found[0]) == f'(TOP {expected})'
+    assert found[1] == Repairs(**repairs)
+
+
+def test_every_output_gives_a_tree_over_the_words():
+    rng = random.Random(1)
+    tokens = ['(S', '(NP', ')S', ')NP', ')VP', 'XX', 'NN', '(', ')']
+    for _ in range(3000):
+        words = [f'w{i}' for i in range(rng.randint(1, 5))]
+        found, repairs = trees.to_tree(' '.join(rng.choices(tokens, k=rng.randint(0, 12))), words)
+        assert trees.words(found) == words
+        assert tree(trees.bracketed(found)) == found
+        # Without a repair, the text is the tree's own.
+        again, _ = trees.to_tree(trees.linearize(found, tags=True), words)
+        assert again == found and (any(repairs) or repairs == Repairs())
+
+
+def test_a_very_deep_output():
+    found, repairs = trees.to_tree('(NP ' * 2000 + 'XX XX', ['a', 'b'])
+    assert repairs == Repairs(missing_closings=2000)
+    assert trees.linearize(found).count(')NP') == 2000
+    assert trees.bracketed(found).endswith('(XX a) (XX b)' + ')' * 2001)
+    assert trees.words(found) == ['a', 'b']
+    assert evalb.compare('(NP (XX a) (XX b))', trees.bracketed(found))[3:5] == (1, 2000)
+
+
+def test_punctuation_has_the_tags_of_the_penn_treebank():
+    words = ['"', 'Yes', '"', ',', 'he', '-LRB-', 'said', ')', ';', '``', '?']
+    expected = ['``', 'XX', "''", ',', 'XX', '-LRB-', 'XX', '-RRB-', ':', '``', '.']
+    assert parser.punctuation_tags(words) == expected
+
+
+def test_the_words_of_a_raw_sentence():
+    text = "He didn't say \"the dogs' (old) cat's 1,000 mice...\"; she cannot."
+    expected = "He did n't say `` the dogs ' -LRB- old -RRB- cat 's 1,000 mice ... '' ; she can not ."
+    assert parser.split_words(text) == expected.split()
+
+
+GOLD = '(TOP (S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (NN cats))) (. .)))'
+
+
+@pytest.mark.parametrize(
+    ('test', 'expected'),
+    [
+        (GOLD, (5, 0, 4, 4, 4, 0, 4, 4)),
+        # TOP and punctuation do not count; the bracket over "sees" crosses no other.
+        ('(S (NP (DT the) (NN dog)) (VP (VBZ sees)) (NP (NN cats)) (. .))', (5, 0, 3, 4, 4, 0, 4, 4)),
+        ('(S (NP (DT the)) (VP (NN dog) (VBZ sees)) (NP (NN cats)))', (5, 0, 2, 4, 4, 1, 4, 4)),
+        ('(S (NP-SBJ (DT the) (NNS dog)) (VP (VBZ sees) (NP=1 (NN cats))))', (5, 0, 4, 4, 4, 0, 4, 3)),
+        ('(S (NP (NP (DT the) (NN dog))) (VP (VBZ sees) (NP (NN cats))))', (5, 0, 4, 4, 5, 0, 4, 4)),
+        ('(S (NP (DT the) (NN dog)) (VP (VBZ saw) (NP (NN cats))))', (5, 1, 0, 0, 0, 0, 0, 0)),
+        ('(S (NP (DT the) (NN dog)) (VP (VBZ sees)))', (5, 1, 0, 0, 0, 0, 0, 0)),
+        ('', (5, 2, 0, 0, 0, 0, 0, 0)),
+        ('(S (NP (DT the) (NN dog)) (VP (VBZ sees) (NP (NN cats)))', (5, 1, 3, 4, 4, 0, 4, 4)),
+    ],
+)
+def test_evalb_counts_by_collins_rules(test, expected):
+    assert evalb.compare(GOLD, test)[:8] == expected
+
+
+def test_evalb_takes_labels_words_and_quotes_as_equal_by_its_parameters():
+    parameters = ['# comment', 'DELETE_LABEL TOP', "DELETE_LABEL ''", 'QUOTE_LABEL POS', "QUOTE_LABEL ''"]
+    parameters += ['EQ_LABEL T TT', 'EQ_WORD This this', 'CUTOFF_LEN 3', 'LABELED 0', 'MAX_ERROR 7 ']
+    rules = evalb.read_rules(parameters, 'file')
+    assert rules == evalb.Rules(
+        ('TOP', "''"), (), (('T', 'TT'),), (('This', 'this'),), ('POS', "''"), False, 3, 7
+    )
+    assert evalb.compare('(S (T This))', '(X (TT this))', rules)[:8] == (1, 0, 1, 1, 1, 0, 1, 1)
+    # The quote that the first side deletes is put back, because the second one keeps it as a possessive.
+    found = evalb.compare("(S (T a) (X ('' ') (T b)))", "(S (T a) (X (POS ') (T b)))", rules)
+    assert found[:8] == (3, 0, 2, 2, 2, 0, 3, 2)
+    # ADVP and PRT are one label for COLLINS.prm, and otherwise two.
+    pair = '(S (PRT (RP up)))', '(S (ADVP (RP up)))'
+    assert evalb.compare(*pair).matched == 2
+    assert evalb.compare(*pair, evalb.COLLINS._replace(equal_labels=())).matched == 1
+
+
+@pytest.mark.parametrize('line', ['NO_SUCH 1', 'EQ_LABEL A', 'CUTOFF_LEN many', 'DELETE_LABEL'])
+def test_bad_parameters_of_evalb_are_refused(line):
+    with pytest.raises(ConfigError, match='file: line 2: '):
+        evalb.read_rules(['# first', line], 'file')
+
+
+def test_summaries_add_up_sentences():
+    pairs = [(GOLD, GOLD), (GOLD, '(S (NP (DT the)) (VP (NN dog) (VBZ sees)) (NP (NN cats)))'), (GOLD, '')]
+    results = [evalb.compare(*pair) for pair in pairs]
+    total = evalb.summary(results)
+    assert (total.sentences, total.errors, total.skipped, total.valid) == (3, 0, 1, 2)
+    assert (total.matched, total.gold, total.test) == (6, 8, 8)
+    scores = total.scores()
+    assert scores['Bracketing FMeasure'] == scores['Bracketing Recall'] == 75
+    assert (scores['Complete match'], scores['Average crossing'], scores['No crossing']) == (50, 0.5, 50)
+    lines = list(evalb.summary_lines(results, evalb.COLLINS))
+    assert lines[1].split() == ['75.00', '75.00', '6', '8', '8', '1', '8', '8', '100.00']
+    assert (
+        lines[4] == 'Number of sentence        =      3' and lines[-1] == 'Tagging accuracy          = 100.00'
+    )
+
+
+def test_resampling_of_f1():
+    rng = np.random.default_rng(0)
+    gold = rng.integers(5, 15, 400)
+    first = np.stack([rng.binomial(gold, 0.8), gold, gold], axis=1)
+    low, high = evalb.resampled_f1(first)
+    f1 = 100 * first[:, 0].sum() / gold.sum()
+    # A binomial share of some 4,000 brackets has a standard error of 0.6.
+    assert low < f1 < high and 1.8 < high - low < 3.2
+    better = first + np.array([1, 0, 0]) * (rng.random(400) < 0.3)[:, None]
+    difference, p = evalb.paired_test(first, better)
+    assert difference == pytest.approx(100 * (better - first)[:, 0].sum() / gold.sum())
+    assert p < 0.01
+    assert evalb.paired_test(first, first) == (0, 1)
+    equally_good = np.stack([rng.binomial(gold, 0.8), gold, gold], axis=1)
+    assert evalb.paired_test(first, equally_good)[1] > 0.01
+
+
+@pytest.mark.skipif(DATA is None, reason='TRANSFORMER_TEST_DATA names no folder')
+@pytest.mark.parametrize(
+    ('name', 'parameters', 'expected'),
+    [
+        ('sample', 'sample/sample.prm', 'sample/sample.rsl.evalb-2020build'),
+        ('bug', 'new.prm', 'bug/bug.rsl-new'),
+    ],
+)
+def test_evalbs_own_files(name, parameters, expected, capsys):
+    folder = pathlib.Path(DATA) / 'treebank' / 'evalb_check'
+    files = [str(folder / name / f'{name}.{kind}') for kind in ('gld', 'tst')]
+    assert run.main(['run.py', 'evalb', *files, f'--params={folder / parameters}']) == 0
+    # The printed table of `bug` has other widths and no sum of crossing brackets.
+    numbers = lambda text: [line.split() for line in text.splitlines()[3:]]
+    found, right = numbers(capsys.readouterr().out), numbers((folder / expected).read_text())
+    if name == 'bug':
+        place = right.index(['62.83', '57.72', '71', '113', '123', '0', '161', '129', '80.12'])
+        right[place][5] = str(5 + 2 + 4 + 8 + 17)
+    assert found == right
+
+
+def test_the_command_evalb(tmp_path, capsys):
+    gold, test, other = (tmp_path / name for name in ('gold', 'test', 'other'))
+    gold.write_text(f'{GOLD}\n' * 30)
+    test.write_text(f'{GOLD.replace("VP", "X")}\n' * 30)
+    other.write_text(f'{GOLD}\n' * 30)
+    assert run.main(['run.py', 'evalb', str(gold), str(test), '--interval', f'--other={other}']) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[3] == '   1    5    0   75.00  75.00     3      4    4      0      4     4   100.00'
+    assert lines[34].split() == ['75.00', '75.00', '90', '120', '120', '0', '120', '120', '100.00']
+    assert '75.00 to 75.00' in lines[-3] and 'F1 +25.00, p = 0.001' in lines[-1]
+    test.write_text('(S (NN cat))\n' * 30)
+    assert run.main(['run.py', 'evalb', str(gold), str(test)]) == 2
+    assert 'line 12: more than 11 errors' in capsys.readouterr().err
+    assert run.main(['run.py', 'evalb', str(gold), str(test), '--max_errors=99']) == 0
+    test.write_text(f'{GOLD}\n' * 29)
+    assert run.main(['run.py', 'evalb', str(gold), str(test)]) == 2
+    assert '30 : Number of lines unmatch (too many lines in gold file)' in capsys.readouterr().err
+
+
+def test_a_picture_has_words_in_order_and_parents_above_their_parts(tmp_path):
+    nodes = draw.layout(tree(DOG))
+    assert [node.text for node in nodes if node.is_word] == ['The', 'dog', 'sleeps', '.']
+    places = [node.x for node in nodes if node.is_word]
+    assert places == sorted(places)
+    for node in nodes:
+        parts = [part for part in nodes if part.parent is not None and nodes[part.parent] is node]
+        if parts:
+            assert node.x == pytest.approx((parts[0].x + parts[-1].x) / 2)
+            assert all(part.level > node.level for part in parts)
+    draw.save(tree(DOG), tmp_path / 'folder' / 'tree-1')
+    assert sorted(path.name for path in (tmp_path / 'folder').iterdir()) == ['tree-1.png', 'tree-1.svg']
+    assert 'sleeps' in (tmp_path / 'folder' / 'tree-1.svg').read_text()

@@ -1,0 +1,228 @@
+"""Constituency trees: bracketed text, and sequences of brackets without words (Vinyals et al. 2015)."""
+
+import collections
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from transformer.config import ConfigError
+
+ROOT = 'TOP'
+ROOTS = (ROOT, 'ROOT', 'S1', '')  # how treebanks name what holds a sentence
+EMPTY = '-NONE-'  # the tag of traces and other words that are not in the sentence
+WORD = 'XX'  # stands for a word whose tag is left out
+
+_TOKEN = re.compile(r'[()]|[^\s()]+')
+
+
+class Tree(NamedTuple):
+    """A constituent with its parts, or a tag with its word."""
+
+    label: str
+    parts: tuple['Tree', ...] | str
+
+    @property
+    def is_word(self) -> bool:
+        """Whether this is a tag with its word."""
+        return isinstance(self.parts, str)
+
+
+def read(lines: Iterable[str], name: str) -> Iterator[tuple[int, Tree]]:
+    """Yields the line where each tree begins, from 1, and the tree; a tree may have many lines.
+
+    Args:
+      name: the name of the text, for errors.
+
+    Raises:
+      ConfigError: brackets do not match, or something is neither a constituent nor a tag with one word.
+    """
+    fail = lambda line, reason: ConfigError(f'{name}: line {line}: {reason}')
+    stack: list[tuple[str | None, list]] = []  # the labels and parts of what is open
+    begin = number = 1
+    for number, line in enumerate(lines, 1):
+        for token in _TOKEN.findall(line):
+            if token == '(':
+                begin = begin if stack else number
+                stack.append((None, []))
+            elif not stack:
+                raise fail(number, f'"{token}" is outside a tree')
+            elif token != ')':
+                label, parts = stack[-1]
+                if label is None and not parts:
+                    stack[-1] = token, parts
+                else:
+                    parts.append(token)
+            else:
+                label, parts = stack.pop()
+                if reason := _fault(label, parts):
+                    raise fail(number, reason)
+                whole = len(parts) == 1 and isinstance(parts[0], str)
+                tree = Tree(label or '', parts[0] if whole else tuple(parts))
+                if stack:
+                    stack[-1][1].append(tree)
+                else:
+                    yield begin, tree
+    if stack:
+        raise fail(begin, f'{len(stack)} brackets of this tree are still open at the end')
+
+
+def _fault(label: str | None, parts: list) -> str | None:
+    """Why a label with these parts is no tree, if it is none."""
+    words = [part for part in parts if isinstance(part, str)]
+    if words and len(parts) > 1:
+        return f'({label} ...) has the word "{words[0]}" beside other parts'
+    return None if parts else f'({label or ""}) is empty'
+
+
+def one(text: str, name: str = 'a line') -> Tree | None:
+    """Reads the only tree of a text and cleans it; None for a text without words.
+
+    Raises:
+      ConfigError: the text is no tree, or several trees.
+    """
+    found = [clean(tree) for _, tree in read([text], name)]
+    if len(found) > 1:
+        raise ConfigError(f'{name}: {len(found)} trees; expected one')
+    return found[0] if found else None
+
+
+def clean(tree: Tree) -> Tree | None:
+    """Removes traces, empty constituents, function tags and the root's name; None if no word is left.
+
+    A function tag follows the label: NP-SBJ-1, NP=2. The result's root is always `ROOT`.
+    """
+    forest = tree.parts if tree.label in ROOTS and not tree.is_word else (tree,)
+    parts = tuple(filter(None, map(_clean, forest)))
+    return Tree(ROOT, parts) if parts else None
+
+
+def _clean(tree: Tree) -> Tree | None:
+    if tree.is_word:
+        return None if tree.label == EMPTY else tree
+    parts = tuple(filter(None, map(_clean, tree.parts)))
+    return Tree(re.sub(r'(?<=.)[-=].*', '', tree.label), parts) if parts else None
+
+
+def _walk(tree: Tree) -> Iterator[tuple[str, Tree]]:
+    """Yields what a reader of the tree meets: ('open', constituent), ('word', leaf), ('close', constituent).
+
+    It does not recurse: a bad output of a model can be a thousand brackets deep.
+    """
+    stack = [('open', tree)]
+    while stack:
+        event, part = stack.pop()
+        if part.is_word:
+            yield 'word', part
+            continue
+        yield event, part
+        if event == 'open':
+            stack.append(('close', part))
+            stack += [('open', child) for child in reversed(part.parts)]
+
+
+def leaves(tree: Tree | None) -> list[Tree]:
+    """The words of a tree, each with its tag; [] for None."""
+    return [part for event, part in _walk(tree) if event == 'word'] if tree else []
+
+
+def words(tree: Tree | None) -> list[str]:
+    """The words of a tree."""
+    return [leaf.parts for leaf in leaves(tree)]
+
+
+def bracketed(tree: Tree | None) -> str:
+    """The tree as one line of text; '' for None."""
+    if tree is None:
+        return ''
+    tokens = []
+    for event, part in _walk(tree):
+        if event == 'close':
+            tokens[-1] += ')'
+        else:
+            tokens.append(f'({part.label}' if event == 'open' else f'({part.label} {part.parts})')
+    return ' '.join(tokens)
+
+
+def linearize(tree: Tree, *, tags: bool = False) -> str:
+    """The brackets under the root, separated by blanks: (NP XX XX )NP.
+
+    Args:
+      tags: whether each word's tag stands for it, in place of `WORD`.
+    """
+    signs = {'open': '(', 'close': ')', 'word': ''}
+    tokens = [
+        WORD if event == 'word' and not tags else signs[event] + part.label for event, part in _walk(tree)
+    ]
+    return ' '.join(tokens[1:-1])
+
+
+def symbols(trees: Iterable[Tree], *, tags: bool = False) -> list[str]:
+    """The distinct tokens of linearised trees, the most frequent first."""
+    counts = collections.Counter(token for tree in trees for token in linearize(tree, tags=tags).split(' '))
+    return sorted(counts, key=lambda token: (-counts[token], token))
+
+
+class Repairs(NamedTuple):
+    """How often each rule of `to_tree` was needed."""
+
+    missing_closings: int = 0
+    stray_closings: int = 0
+    too_many_words: int = 0
+    too_few_words: int = 0
+    empty_constituents: int = 0
+
+
+def to_tree(text: str, sentence: Sequence[str], tags: Sequence[str] | None = None) -> tuple[Tree, Repairs]:
+    """Builds the tree that linearised text describes over the words of a sentence, matched by position.
+
+    Every text gives a tree with all the words. A closing bracket closes what is open inside its constituent
+    too; if its constituent is not open, it is left out. Words beyond the sentence's are left out. Missing
+    words join the innermost open constituent or, if all are closed, the last one. Constituents without
+    words are left out.
+
+    Args:
+      tags: each word's tag; without it, the tokens that stand for the words are their tags.
+    """
+    counts: dict[str, int] = collections.Counter()
+    # What is open, from the root; the root is never closed.
+    stack: list[tuple[str, list[Tree]]] = [(ROOT, [])]
+    used = 0
+
+    def add_word(token: str) -> None:
+        nonlocal used
+        stack[-1][1].append(Tree(tags[used] if tags else token, sentence[used]))
+        used += 1
+
+    def close() -> None:
+        label, parts = stack.pop()
+        if parts:
+            stack[-1][1].append(Tree(label, tuple(parts)))
+        else:
+            counts['empty_constituents'] += 1
+
+    for token in text.split():
+        if token[0] == '(' and len(token) > 1:
+            stack.append((token[1:], []))
+        elif token[0] in '()':
+            open_labels = [label for label, _ in stack[1:]]
+            if token[1:] not in open_labels:
+                counts['stray_closings'] += 1
+                continue
+            while stack[-1][0] != token[1:]:
+                counts['missing_closings'] += 1
+                close()
+            close()
+        elif used < len(sentence):
+            add_word(token)
+        else:
+            counts['too_many_words'] += 1
+    counts['too_few_words'] = len(sentence) - used
+    counts['missing_closings'] += len(stack) - 1
+    if used < len(sentence) and len(stack) == 1 and stack[0][1] and not stack[0][1][-1].is_word:
+        last = stack[0][1].pop()
+        stack.append((last.label, list(last.parts)))
+    while used < len(sentence):
+        add_word(WORD)
+    while len(stack) > 1:
+        close()
+    return Tree(ROOT, tuple(stack[0][1])), Repairs(**counts)

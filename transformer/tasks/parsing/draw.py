@@ -1,0 +1,79 @@
+"""Draws constituency trees."""
+
+from typing import NamedTuple
+
+from matplotlib.figure import Figure
+
+from transformer import files
+from transformer.data.trees import Tree
+from transformer.files import Path
+
+# In inches: the height of a level, and the width of a letter and of the gap between words.
+_LEVEL, _LETTER, _GAP = 0.42, 0.085, 0.16
+
+
+class Node(NamedTuple):
+    """A label or word with its place: x in inches, and its level from the root."""
+
+    text: str
+    x: float
+    level: int
+    parent: int | None
+    is_word: bool
+
+
+def layout(tree: Tree) -> list[Node]:
+    """Places the nodes: words side by side on the lowest level, all else above the middle of its parts."""
+    lowest, right = _depth(tree), 0.0
+    nodes: list[Node] = []
+
+    def place(part: Tree, level: int, parent: int | None) -> float:
+        nonlocal right
+        own = len(nodes)
+        nodes.append(Node(part.label, 0.0, level, parent, False))
+        if part.is_word:
+            width = _LETTER * max(len(part.label), len(part.parts)) + _GAP
+            x, right = right + width / 2, right + width
+            nodes[own] = nodes[own]._replace(level=lowest - 1)
+            nodes.append(Node(part.parts, x, lowest, own, True))
+        else:
+            places = [place(child, level + 1, own) for child in part.parts]
+            x = (places[0] + places[-1]) / 2
+        nodes[own] = nodes[own]._replace(x=x)
+        return x
+
+    place(tree, 0, None)
+    return nodes
+
+
+def _depth(tree: Tree) -> int:
+    return 1 if tree.is_word else 1 + max(map(_depth, tree.parts))
+
+
+def draw(tree: Tree) -> Figure:
+    """Draws a tree, as wide as its words need."""
+    nodes = layout(tree)
+    width = max(node.x + _LETTER * len(node.text) / 2 for node in nodes) + _GAP
+    height = _LEVEL * (max(node.level for node in nodes) + 1)
+    figure = Figure((width, height))
+    axes = figure.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, width), ylim=(height, 0))
+    axes.axis('off')
+    y = lambda node: _LEVEL * (node.level + 0.5)
+    for node in nodes:
+        if node.parent is not None:
+            parent = nodes[node.parent]
+            axes.plot([parent.x, node.x], [y(parent) + 0.1, y(node) - 0.1], color='0.6', linewidth=0.8)
+        style = {'style': 'italic'} if node.is_word else {'color': '#1f4e79'}
+        # Words may hold dollar signs, which are no formulas.
+        axes.text(node.x, y(node), node.text, ha='center', va='center', fontsize=9, parse_math=False, **style)
+    return figure
+
+
+def save(tree: Tree, path: Path) -> None:
+    """Writes a tree's picture as SVG and PNG, replacing earlier ones."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure = draw(tree)
+    for kind in ('svg', 'png'):
+        with files.replacing(path.with_name(f'{path.name}.{kind}')) as file:
+            figure.savefig(file, format=kind, dpi=200, metadata={'Date': None} if kind == 'svg' else None)

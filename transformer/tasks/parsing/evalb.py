@@ -1,0 +1,392 @@
+"""Scores of bracketed trees exactly as by EVALB, the scorer of the Penn Treebank (Sekine and Collins 1997).
+
+One tree a line. The results, the order of the rules and the printed layout are EVALB's of 2013; there is no
+limit on the length of lines, words or labels.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Int
+
+from transformer.config import ConfigError
+
+_BLANKS = ' \t\n\v\f\r'
+_ATOM = re.compile(rf'[^{_BLANKS}()]*')
+_SPACE = re.compile(rf'[{_BLANKS}]*')
+_QUOTES = ("'", '"', '/')  # words whose tag may be taken for a quote's
+_MOST_QUOTES = 20  # in a sentence
+SCORED, ERROR, SKIPPED = 0, 1, 2  # the status of a sentence
+RESAMPLES = 1000
+
+
+class Rules(NamedTuple):
+    """What counts. The defaults are those of COLLINS.prm, which published scores use.
+
+    Attributes:
+      delete: words with these tags and brackets with these labels do not count.
+      delete_for_length: words with these tags do not count for the length.
+      equal_labels: pairs of labels or tags that count as the same.
+      equal_words: pairs of words that count as the same.
+      quotes: tags of quotes that one side may delete and the other one not.
+      labeled: whether brackets must have the same label.
+      cutoff: the longest sentence of the second summary.
+      max_errors: the errors after which scoring ends.
+    """
+
+    delete: tuple[str, ...] = ('TOP', '-NONE-', ',', ':', '``', "''", '.')
+    delete_for_length: tuple[str, ...] = ('-NONE-',)
+    equal_labels: tuple[tuple[str, str], ...] = (('ADVP', 'PRT'),)
+    equal_words: tuple[tuple[str, str], ...] = ()
+    quotes: tuple[str, ...] = ()
+    labeled: bool = True
+    cutoff: int = 40
+    max_errors: int = 10
+
+
+COLLINS = Rules()
+# The parameters of a file: the field of `Rules`, and how many values a line has.
+_PARAMETERS = {
+    'DELETE_LABEL': ('delete', 1),
+    'DELETE_LABEL_FOR_LENGTH': ('delete_for_length', 1),
+    'QUOTE_LABEL': ('quotes', 1),
+    'EQ_LABEL': ('equal_labels', 2),
+    'EQ_WORD': ('equal_words', 2),
+    'LABELED': ('labeled', 0),
+    'CUTOFF_LEN': ('cutoff', 0),
+    'MAX_ERROR': ('max_errors', 0),
+    'DEBUG': (None, 0),
+}
+
+
+def read_rules(lines: Iterable[str], name: str) -> Rules:
+    """Reads a parameter file; `name` is for errors.
+
+    Raises:
+      ConfigError: an unknown parameter or a bad value.
+    """
+    lists = {field: [] for field, values in _PARAMETERS.values() if values}
+    numbers: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        line = line.rstrip(_BLANKS)
+        if line.startswith('#') or len(line) < 3:
+            continue
+        key, *rest = line.split(None, 1)
+        value = rest[0] if rest else ''
+        if key not in _PARAMETERS:
+            raise ConfigError(
+                f'{name}: line {number}: no parameter {key}; EVALB has {", ".join(_PARAMETERS)}'
+            )
+        field, count = _PARAMETERS[key]
+        parts = value.split() if count == 2 else [value]
+        if len(parts) != max(count, 1) or not value:
+            raise ConfigError(f'{name}: line {number}: {key} needs {max(count, 1)} values, not "{value}"')
+        if count:
+            lists[field].append(tuple(parts) if count == 2 else value)
+        elif not re.fullmatch(r'\d+', value):
+            raise ConfigError(f'{name}: line {number}: {key} needs a number, not "{value}"')
+        elif field:
+            numbers[field] = int(value)
+    labeled = bool(numbers.pop('labeled', 1))
+    return Rules(**{field: tuple(values) for field, values in lists.items()}, labeled=labeled, **numbers)
+
+
+class Quote(NamedTuple):
+    """A word that may be a quote: where it would be among the words and brackets, and what is open there."""
+
+    tag: str
+    word: str
+    index: int
+    bracket: int
+    opened: tuple[int, ...]
+
+
+class Bracketing(NamedTuple):
+    """A line's words and brackets after deletions; a bracket that is never closed ends at -1."""
+
+    words: list[tuple[str, str]]  # tag, word
+    brackets: list[list]  # label, start, end
+    quotes: list[Quote]
+    length: int
+    errors: list[str]
+
+
+def _read(line: str, rules: Rules) -> Bracketing:
+    words, brackets, quotes, errors, stack = [], [], [], [], []
+    length = place = 0
+    while (place := _SPACE.match(line, place).end()) < len(line):
+        if line[place] == ')':
+            place += 1
+            if stack:
+                brackets[stack.pop()][2] = len(words)
+            else:
+                errors.append('Bracketing unbalance (too many close bracket)')
+            continue
+        if line[place] != '(':
+            errors.append('Reading sentence')
+            place = _ATOM.match(line, place).end()
+            continue
+        label = _ATOM.match(line, place + 1)
+        place, blank = label.end(), _SPACE.match(line, label.end())
+        if blank.group():
+            word = _ATOM.match(line, blank.end())
+            after = line[word.end() : word.end() + 1]
+            if after == ')':
+                place, tag = word.end() + 1, label.group()
+                length += tag not in rules.delete_for_length
+                if tag in rules.quotes and word.group() in _QUOTES and len(quotes) < _MOST_QUOTES:
+                    quotes.append(Quote(tag, word.group(), len(words), len(brackets), tuple(stack)))
+                if tag not in rules.delete:
+                    words.append((tag, word.group()))
+                continue
+            if after != '(':
+                errors.append('More than two elements in a bracket')
+        stack.append(len(brackets))
+        brackets.append([label.group(), len(words), -1])
+    if stack:
+        errors.append('Bracketing is unbalanced (too many open bracket)')
+    return Bracketing(words, brackets, quotes, length, errors)
+
+
+def _return_quotes(gold: Bracketing, test: Bracketing, rules: Rules) -> None:
+    """Returns to a side the words that it alone deleted as quotes."""
+    golds, tests = list(gold.quotes), list(test.quotes)
+
+    def put_back(side: Bracketing, quotes: list[Quote], place: int) -> None:
+        quote = quotes[place]
+        side.words.insert(quote.index, (quote.tag, quote.word))
+        for number, bracket in enumerate(side.brackets):
+            moves = number >= quote.bracket
+            bracket[1] += moves
+            bracket[2] += moves + quote.opened.count(number)
+        quotes[place:] = [later._replace(index=later.index + 1) for later in quotes[place:]]
+
+    for i in range(len(tests)):
+        index = tests[i].index
+        for j in range(len(golds)):
+            if golds[j].index != index or golds[j].tag == tests[i].tag:
+                continue
+            deleted = golds[j].tag in rules.delete, tests[i].tag in rules.delete
+            if deleted == (True, False):
+                put_back(gold, golds, j)
+            elif deleted == (False, True):
+                put_back(test, tests, i)
+
+
+class Result(NamedTuple):
+    """One sentence: its length, its status, and counts of brackets and words; 0 if it is not scored."""
+
+    length: int
+    status: int
+    matched: int = 0
+    gold: int = 0
+    test: int = 0
+    crossing: int = 0
+    words: int = 0
+    tags: int = 0
+    errors: tuple[str, ...] = ()
+
+    def line(self, number: int) -> str:
+        """The line that EVALB prints of the sentence."""
+        recall, precision = _percent(self.matched, self.gold), _percent(self.matched, self.test)
+        return (
+            f'{number:4d}  {self.length:3d}    {self.status:d}  {recall:6.2f} {precision:6.2f}   '
+            f'{self.matched:3d}    {self.gold:3d}  {self.test:3d}    {self.crossing:3d}'
+            f'   {self.words:4d}  {self.tags:4d}   {_percent(self.tags, self.words):6.2f}'
+        )
+
+
+def _percent(part: int, whole: int) -> float:
+    return 100.0 * part / whole if whole else 0.0
+
+
+def compare(gold: str, test: str, rules: Rules = COLLINS) -> Result:
+    """Scores a line with a tree against the line with the right tree."""
+    first, second = _read(gold, rules), _read(test, rules)
+    errors = [*first.errors, *second.errors]
+    if not second.words:
+        return Result(first.length, SKIPPED, errors=tuple(errors))
+    if len(first.words) != len(second.words):
+        _return_quotes(first, second, rules)
+    if len(first.words) != len(second.words):
+        errors.append(f'Length unmatch ({len(first.words)}|{len(second.words)})')
+        return Result(first.length, ERROR, errors=tuple(errors))
+    words = [(a, b) for (_, a), (_, b) in zip(first.words, second.words, strict=True)]
+    if other := [pair for pair in words if not _equal(*pair, rules.equal_words)]:
+        errors.append(f'Words unmatch ({other[0][0]}|{other[0][1]})')
+        return Result(first.length, ERROR, errors=tuple(errors))
+    golds, tests = _counted(first, rules), _counted(second, rules)
+    tags = [(a, b) for (a, _), (b, _) in zip(first.words, second.words, strict=True)]
+    return Result(
+        first.length,
+        ERROR if errors else SCORED,
+        _matched(golds, tests, rules),
+        len(golds),
+        len(tests),
+        sum(any(_cross(a, b) for a in golds) for b in tests),
+        len(words),
+        sum(_equal(*pair, rules.equal_labels) for pair in tags),
+        tuple(errors),
+    )
+
+
+def _equal(first: str, second: str, equal: Sequence[tuple[str, str]]) -> bool:
+    return first == second or (first, second) in equal or (second, first) in equal
+
+
+def _counted(side: Bracketing, rules: Rules) -> list[tuple[str, int, int]]:
+    """The brackets that count, without function tags."""
+    spans = [(re.split('[-=]', label)[0], start, end) for label, start, end in side.brackets if start != end]
+    deleted = lambda label: any(_equal(label, other, rules.equal_labels) for other in rules.delete)
+    return [span for span in spans if not deleted(span[0])]
+
+
+def _matched(golds: list[tuple], tests: list[tuple], rules: Rules) -> int:
+    """How many brackets find an equal one that is still free, in order."""
+    free, matched = list(tests), 0
+    for label, *span in golds:
+        for place, (other, *at) in enumerate(free):
+            if at == span and (not rules.labeled or _equal(label, other, rules.equal_labels)):
+                del free[place]
+                matched += 1
+                break
+    return matched
+
+
+def _cross(first: tuple[str, int, int], second: tuple[str, int, int]) -> bool:
+    (_, a, b), (_, c, d) = first, second
+    return a < c < b < d or c < a < d < b
+
+
+class Summary(NamedTuple):
+    """Sums over sentences: of all, of errors, of those skipped; then over the scored ones."""
+
+    sentences: int
+    errors: int
+    skipped: int
+    matched: int
+    gold: int
+    test: int
+    complete: int
+    crossing: int
+    not_crossing: int
+    at_most_two: int
+    words: int
+    tags: int
+
+    @property
+    def valid(self) -> int:
+        """How many sentences are scored."""
+        return self.sentences - self.errors - self.skipped
+
+    def f1(self) -> float:
+        """2PR / (P + R) in percent; NaN if no bracket matches, as in EVALB."""
+        recall, precision = _percent(self.matched, self.gold), _percent(self.matched, self.test)
+        return 2 * precision * recall / (precision + recall) if precision + recall else float('nan')
+
+    def scores(self) -> dict[str, float]:
+        """The scores under EVALB's names."""
+        return {
+            'Bracketing Recall': _percent(self.matched, self.gold),
+            'Bracketing Precision': _percent(self.matched, self.test),
+            'Bracketing FMeasure': self.f1(),
+            'Complete match': _percent(self.complete, self.valid),
+            'Average crossing': self.crossing / self.valid if self.valid else 0.0,
+            'No crossing': _percent(self.not_crossing, self.valid),
+            '2 or less crossing': _percent(self.at_most_two, self.valid),
+            'Tagging accuracy': _percent(self.tags, self.words),
+        }
+
+
+def summary(results: Iterable[Result]) -> Summary:
+    """Adds up the results of sentences."""
+    results = list(results)
+    scored = [result for result in results if result.status == SCORED]
+    total = lambda name: sum(getattr(result, name) for result in scored)
+    return Summary(
+        len(results),
+        sum(result.status == ERROR for result in results),
+        sum(result.status == SKIPPED for result in results),
+        *map(total, ('matched', 'gold', 'test')),
+        sum(result.matched == result.gold == result.test for result in scored),
+        total('crossing'),
+        sum(result.crossing == 0 for result in scored),
+        sum(result.crossing <= 2 for result in scored),
+        *map(total, ('words', 'tags')),
+    )
+
+
+HEADER = (
+    '  Sent.                        Matched  Bracket   Cross        Correct Tag\n'
+    ' ID  Len.  Stat. Recal  Prec.  Bracket gold test Bracket Words  Tags Accracy\n' + '=' * 76
+)
+
+
+def summary_lines(results: Sequence[Result], rules: Rules) -> Iterator[str]:
+    """Yields what EVALB prints after the sentences."""
+    total = summary(results)
+    yield '=' * 76
+    sums = ''
+    if total.gold and total.test:
+        scores = total.scores()
+        sums = (
+            f'                {scores["Bracketing Recall"]:6.2f} {scores["Bracketing Precision"]:6.2f} '
+            f'{total.matched:6d} {total.gold:5d} {total.test:5d}  {total.crossing:5d}'
+        )
+    yield f'{sums}  {total.words:5d} {total.tags:5d}   {_percent(total.tags, total.words):6.2f}'
+    yield '=== Summary ==='
+    short = [result for result in results if result.length <= rules.cutoff]
+    for name, part in (('All', total), (f'len<={rules.cutoff}', summary(short))):
+        yield f'\n-- {name} --'
+        yield f'Number of sentence        = {part.sentences:6d}'
+        yield f'Number of Error sentence  = {part.errors:6d}'
+        yield f'Number of Skip  sentence  = {part.skipped:6d}'
+        yield f'Number of Valid sentence  = {part.valid:6d}'
+        for title, value in part.scores().items():
+            yield f'{title:<26}= {value:6.2f}'
+
+
+def counts(results: Iterable[Result]) -> Int[np.ndarray, 'sentences 3']:
+    """`matched`, `gold` and `test` of each sentence; zeros if it is not scored."""
+    of_scored = ((r.matched, r.gold, r.test) if r.status == SCORED else (0, 0, 0) for r in results)
+    return np.array(list(of_scored), np.int64).reshape(-1, 3)
+
+
+def resampled_f1(counts: Int[np.ndarray, 'sentences 3']) -> tuple[float, float]:
+    """The 95 % interval of F1 over bootstrap resamples of sentences.
+
+    Args:
+      counts: each sentence's `matched`, `gold` and `test`.
+    """
+    low, high = np.percentile(_f1(_resample(counts)), [2.5, 97.5])
+    return float(low), float(high)
+
+
+def paired_test(
+    first: Int[np.ndarray, 'sentences 3'], second: Int[np.ndarray, 'sentences 3']
+) -> tuple[float, float]:
+    """Compares the F1 of two parsers on the same sentences by paired bootstrap resampling (Koehn 2004).
+
+    Returns:
+      The second's F1 minus the first's, and p, the probability that the choice of sentences alone makes so
+      large a difference in either direction.
+    """
+    difference = float(_f1(second.sum(0)) - _f1(first.sum(0)))
+    resampled = _f1(_resample(second)) - _f1(_resample(first))
+    # Each resample's difference has the observed one as its mean; without a true difference it would be 0.
+    extreme = np.abs(resampled - difference) >= abs(difference)
+    return difference, float((extreme.sum() + 1) / (RESAMPLES + 1)) if difference else 1.0
+
+
+def _resample(counts: Int[np.ndarray, 'sentences 3']) -> Int[np.ndarray, 'resamples 3']:
+    """Sums over resamples; the same sentences are drawn for every parser."""
+    size = len(counts)
+    drawn = np.random.default_rng(0).integers(0, size, (RESAMPLES, size))
+    return np.stack([np.bincount(sample, minlength=size) @ counts for sample in drawn])
+
+
+def _f1(sums: Int[np.ndarray, '... 3']) -> np.ndarray | np.float64:
+    matched, gold, test = np.moveaxis(sums, -1, 0)
+    return 200.0 * matched / np.maximum(gold + test, 1)

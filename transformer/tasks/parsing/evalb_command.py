@@ -1,0 +1,66 @@
+"""The command evalb: prints EVALB's tables, and on request an interval of F1 and a paired test."""
+
+import sys
+from collections.abc import Sequence
+
+from transformer.config import ConfigError
+from transformer.tasks.parsing import evalb
+
+
+def main(
+    words: Sequence[str],
+    *,
+    params: str | None,
+    cutoff: int | None,
+    max_errors: int | None,
+    interval: bool,
+    other: str | None,
+) -> int:
+    """Prints the scores of TEST against GOLD; the errors that EVALB reports go to standard error.
+
+    Returns:
+      The exit status: 2 if there were too many errors, or if the files have different numbers of lines.
+    """
+    rules = evalb.COLLINS if params is None else evalb.read_rules(_lines(params), params)
+    given = {'cutoff': cutoff, 'max_errors': max_errors}
+    rules = rules._replace(**{name: value for name, value in given.items() if value is not None})
+    gold, test = map(_lines, words)
+    results, errors = [], 0
+    print(evalb.HEADER)
+    for number, (right, line) in enumerate(zip(gold, test, strict=False), 1):
+        result = evalb.compare(right, line, rules)
+        for error in result.errors:
+            print(f'{number} : {error}', file=sys.stderr)
+        errors += len(result.errors)
+        if errors > rules.max_errors + 1:
+            raise ConfigError(
+                f'{words[1]}: line {number}: more than {rules.max_errors + 1} errors; EVALB stops here. '
+                'More are allowed by --max_errors, or MAX_ERROR in --params'
+            )
+        print(result.line(number))
+        results.append(result)
+    if len(gold) != len(test):
+        longer = 'gold' if len(gold) > len(test) else 'test'
+        print(
+            f'{len(results) + 1} : Number of lines unmatch (too many lines in {longer} file)', file=sys.stderr
+        )
+    print(*evalb.summary_lines(results, rules), sep='\n')
+    counts = evalb.counts(results)
+    if interval:
+        low, high = evalb.resampled_f1(counts)
+        print(f'\n95 % interval of F1: {low:.2f} to {high:.2f} ({evalb.RESAMPLES:,} resamples of sentences)')
+    if other is not None:
+        others = [evalb.compare(*pair, rules) for pair in zip(gold, _lines(other), strict=False)]
+        if len(others) != len(results):
+            raise ConfigError(
+                f'{other} has {len(others)} lines that have a right tree, {words[1]} has {len(results)}'
+            )
+        difference, p = evalb.paired_test(counts, evalb.counts(others))
+        print(f'\n{other} minus {words[1]}: F1 {difference:+.2f}, p = {p:.3f} (paired bootstrap)')
+    return 0 if len(gold) == len(test) else 2
+
+
+def _lines(path: str) -> list[str]:
+    """The lines of a file in any encoding."""
+    with open(path, encoding='utf-8', errors='surrogateescape', newline='\n') as file:
+        return [line.rstrip('\n') for line in file]

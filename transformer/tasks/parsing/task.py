@@ -1,0 +1,154 @@
+"""Constituency parsing, the paper's second task: sentences into the brackets of their trees (§6.3)."""
+
+import collections
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from etils import epath
+
+from transformer.config import Config, Data
+from transformer.data import cache as corpus_cache
+from transformer.data import trees
+from transformer.data.build import Progress, counting, no_progress
+from transformer.data.dataset import Dataset
+from transformer.data.fields import Reading, Text, Tree
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Measure, Scored, Shown, bound_sums
+from transformer.tasks.parsing import evalb
+from transformer.tasks.parsing.parser import parse, parses
+from transformer.tasks.translation import task as translation
+from transformer.tasks.translation import translator
+from transformer.training import split_sums
+
+
+def reading(data: Data) -> Reading:
+    """A sentence's words, and its tree."""
+    del data
+    options = ('source', 'tokenizer', 'tags', 'pieces', 'max_len', 'train_pairs')
+    return Reading({'source': Text(None, ''), 'target': Tree()}, options)
+
+
+def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
+    """Reads the sentences and trees of every split."""
+    return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
+
+
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
+    """Loss, EVALB's scores, and the share of outputs that needed repair.
+
+    The trees have the right tags, because EVALB leaves out punctuation by them; the tags of a model that
+    writes some have a score of their own.
+    """
+    config, texts = trained.config, dataset.texts(split)
+    sentences, golds = _words_and_tags(texts['target'])
+    on_cut = functools.partial(translator.warn_of_cut, split=split)
+    on_done = counting(progress, 'trees', len(sentences))
+    found = [best[0] for best in parses(trained, sentences, golds, on_cut=on_cut, on_done=on_done)]
+    rows = translation.batches(config, dataset, split)
+    means = split_sums.means(bound_sums(translation.sums, config), trained.params, rows, progress)
+    lines = [trees.bracketed(parsed.tree) for parsed in found]
+    repairs = collections.Counter()
+    for parsed in found:
+        repairs.update(name for name, count in parsed.repairs._asdict().items() if count)
+    scores = {
+        **means,
+        'evalb': scores_of(texts['target'], lines),
+        'exact': sum(map(str.__eq__, lines, texts['target'])) / len(lines),
+        'repaired': {
+            'share': sum(any(parsed.repairs) for parsed in found) / len(found),
+            **dict(sorted(repairs.items())),
+        },
+    }
+    if config.data.tags:
+        pairs = [
+            pair
+            for one, right in zip(found, golds, strict=True)
+            for pair in zip(one.tags, right, strict=True)
+        ]
+        scores['tags'] = sum(tag == right for tag, right in pairs) / len(pairs)
+    return Scored(scores, {'decode': dataclasses.asdict(config.decode)}, lines)
+
+
+def scores_of(golds: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
+    """EVALB's scores by the rules of COLLINS.prm, of all sentences and of those with at most 40 words."""
+    results = list(map(evalb.compare, golds, lines))
+    total = evalb.summary(results)
+    short = evalb.summary(r for r in results if r.length <= evalb.COLLINS.cutoff)
+    low, high = evalb.resampled_f1(evalb.counts(results))
+    scores = {
+        'f1': {'score': total.f1(), 'interval': [round(low, 4), round(high, 4)]},
+        'f1_short': {'score': short.f1()},
+    }
+    names = {
+        'recall': 'Bracketing Recall',
+        'precision': 'Bracketing Precision',
+        'complete': 'Complete match',
+        'crossing': 'Average crossing',
+    }
+    scores |= {name: {'score': total.scores()[title]} for name, title in names.items()}
+    return scores | {'sentences': len(results), 'errors': total.errors, 'skipped': total.skipped}
+
+
+def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
+    """F1 on dev, of greedy search."""
+    texts = dataset.texts('dev')
+    found = parses(
+        trained, *_words_and_tags(texts['target']), method='greedy', on_cut=lambda number, length: None
+    )
+    lines = [trees.bracketed(best[0].tree) for best in found]
+    return {'f1': evalb.summary(map(evalb.compare, texts['target'], lines)).f1()}
+
+
+def _words_and_tags(lines: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
+    """The words of each line's tree, and their tags."""
+    leaves = [trees.leaves(trees.one(line)) for line in lines]
+    return [[leaf.parts for leaf in tree] for tree in leaves], [
+        [leaf.label for leaf in tree] for tree in leaves
+    ]
+
+
+def show(trained: Trained, dataset: Dataset) -> Shown:
+    """Parses the first test sentences."""
+    sentences = dataset.texts('test')['source'][:3]
+    return Shown([f'  {best[0].text}' for best in parse(trained, sentences)])
+
+
+def _of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
+    """F1 of each sentence; 0 where no bracket matches."""
+    return [np.nan_to_num(evalb.summary([r]).f1()) for r in map(evalb.compare, texts['target'], lines)]
+
+
+def _significance(config: Config, texts: Mapping[str, Sequence[str]], lines, others):
+    del config
+    of = lambda lines: evalb.counts(map(evalb.compare, texts['target'], lines))
+    return [evalb.paired_test(of(lines), of(other)) for other in others]
+
+
+def _evalb(name: str, meaning: str, better: str = 'higher', **options) -> Measure:
+    return Measure(name, meaning, ('evalb', name, 'score'), 2, better, **options)
+
+
+TASK = translation.TASK._replace(
+    prepare=prepare,
+    evaluate=evaluate,
+    measures=(
+        Measure('loss', 'loss', ('loss',), heading=None),
+        Measure('perplexity', 'perplexity', ('perplexity',), 3, heading=None),
+        _evalb(
+            'f1', 'labelled F1', watched=True, heading='F1', of_lines=_of_lines, significance=_significance
+        ),
+        _evalb('f1_short', 'F1, at most 40 words', heading=None),
+        _evalb('recall', 'labelled recall', heading=None),
+        _evalb('precision', 'labelled precision', heading=None),
+        _evalb('complete', 'complete match, %'),
+        _evalb('crossing', 'crossing brackets a sentence', 'lower', heading=None),
+        Measure('tags', 'tags right', ('tags',), 1, 'higher', True, heading=None),
+        Measure('exact', 'trees exactly right', ('exact',), 1, 'higher', True),
+        Measure('repaired', 'outputs that needed repair', ('repaired', 'share'), 2, percent=True),
+    ),
+    watch=watch,
+    show=show,
+    verbs={'parse': parse},
+)

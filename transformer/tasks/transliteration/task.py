@@ -1,0 +1,112 @@
+"""Transliteration: translation of characters, scored against every right spelling."""
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+
+from etils import epath
+
+from transformer.config import Config, Data
+from transformer.data import cache as corpus_cache
+from transformer.data.build import Progress, counting, no_progress
+from transformer.data.dataset import Dataset
+from transformer.data.fields import Reading, Spellings
+from transformer.data.target_codec import spellings
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Measure, Scored, bound_sums
+from transformer.tasks.translation import task as translation
+from transformer.tasks.translation.translator import hypotheses, translate, warn_of_cut
+from transformer.training import split_sums
+
+BEST = 3  # hypotheses of which one must be right
+
+
+def reading(data: Data) -> Reading:
+    """A text in one script, and its spellings in another."""
+    pair = translation.reading(data)
+    return pair._replace(
+        fields=pair.fields | {'target': Spellings(data.target_language, 'data.target_language')}
+    )
+
+
+def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
+    """Reads the pairs of every split."""
+    return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
+
+
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
+    """Loss; the shares of first, and of three, hypotheses that are right; the character error rate."""
+    config, texts = trained.config, dataset.texts(split)
+    decode = dataclasses.asdict(config.decode)
+    best = min(BEST, config.decode.beam) if config.decode.method == 'beam' else 1
+    on_done = counting(progress, 'translations', len(texts['source']))
+    on_cut = functools.partial(warn_of_cut, split=split)
+    found = hypotheses(trained, texts['source'], best=best, on_cut=on_cut, on_done=on_done, **decode)
+    rows = translation.batches(config, dataset, split)
+    means = split_sums.means(bound_sums(translation.sums, config), trained.params, rows, progress)
+    right = list(map(spellings, texts['target']))
+    lines = [of_text[0].text for of_text in found]
+    any_right = [{h.text for h in of_text} & set(good) for of_text, good in zip(found, right, strict=True)]
+    scores = {
+        **means,
+        'exact': sum(line in good for line, good in zip(lines, right, strict=True)) / len(lines),
+        **({'exact_of_three': sum(map(bool, any_right)) / len(lines)} if best == BEST else {}),
+        'character_errors': character_error_rate(lines, right),
+    }
+    return Scored(scores, {'decode': decode}, lines)
+
+
+def character_error_rate(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
+    """The edits that turn the lines into their nearest references, per character of these references."""
+    edits = characters = 0
+    for line, right in zip(lines, references, strict=True):
+        fewest, length = min((edit_distance(line, one), len(one)) for one in right)
+        edits, characters = edits + fewest, characters + length
+    return edits / characters
+
+
+def edit_distance(first: str, second: str) -> int:
+    """The fewest insertions, deletions and replacements of characters (Levenshtein 1966)."""
+    row = list(range(len(second) + 1))
+    for i, a in enumerate(first, 1):
+        diagonal, row[0] = row[0], i
+        for j, b in enumerate(second, 1):
+            diagonal, row[j] = row[j], min(row[j] + 1, row[j - 1] + 1, diagonal + (a != b))
+    return row[-1]
+
+
+def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
+    """The share of greedy outputs on dev that are right."""
+    texts = dataset.texts('dev')
+    lines = translate(trained, texts['source'], method='greedy', on_cut=lambda number, length: None)
+    right = map(spellings, texts['target'])
+    return {'exact': sum(line in good for line, good in zip(lines, right, strict=True)) / len(lines)}
+
+
+def _errors_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
+    """The edits that each line needs."""
+    pairs = zip(lines, map(spellings, texts['target']), strict=True)
+    return [float(min(edit_distance(line, one) for one in right)) for line, right in pairs]
+
+
+TASK = translation.TASK._replace(
+    prepare=prepare,
+    evaluate=evaluate,
+    measures=(
+        Measure('loss', 'loss', ('loss',), heading=None),
+        Measure('perplexity', 'perplexity', ('perplexity',), 3),
+        Measure('exact', 'right', ('exact',), 1, 'higher', True, watched=True),
+        Measure('exact_of_three', 'one of three right', ('exact_of_three',), 1, 'higher', True),
+        Measure(
+            'character_errors',
+            'character error rate',
+            ('character_errors',),
+            1,
+            percent=True,
+            heading='CER',
+            of_lines=_errors_of_lines,
+        ),
+    ),
+    watch=watch,
+    verbs={name: translation.TASK.verbs[name] for name in ('translate', 'hypotheses', 'likelihoods')},
+)
