@@ -24,11 +24,12 @@ from experiments.tables import scales
 from transformer import config as configs
 from transformer import parallel
 from transformer.cli import flags as arguments
-from transformer.cli.flags import Call, Command, Flag, Program, parse_changes
+from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_numbers
 from transformer.cli.main import run_program
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError
 from transformer.nn import cost as accounting
+from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.workdir import Run
 
@@ -55,7 +56,7 @@ TPU_SIZES = {
     'data.batch_tokens': 192 * 128,
     'model.dtype': 'bfloat16',
 }
-SENTENCES = 32  # in a search without `--input`, and on each TPU
+SENTENCES = 32  # in a search without `--input`
 
 
 def _config_of_file(name: str) -> ConfigDict:
@@ -150,6 +151,7 @@ def benchmark_decode(call: Call) -> None:
 def benchmark_tpu(call: Call) -> None:
     """Compiles an update and a search for TPUs, and prints their cost on each device."""
     check_output(call.flags.output)
+    sentences = parse_numbers('sentences', call.flags.sentences)
     file, changes = call.flags.config, {**TPU_SIZES, **parse_changes(call.flags.set)}
     if not os.path.isfile(file):
         raise ConfigError(f'--config={file}: no such file')
@@ -161,6 +163,7 @@ def benchmark_tpu(call: Call) -> None:
     m, (rows, length) = config.model, next(iter(updates.full_batch(config).values())).tokens.shape
     what = f'{file}, an update of {rows} x {length} tokens a side, {m.vocab_size:,} pieces, {m.dtype}'
     names = [name.strip() for name in call.flags.topology.split(',')]
+    parameters = 4.0 * accounting.parameters(models.parameter_shapes(config))
     # All names are checked before minutes of compilation.
     topologies = {name: tpu.devices_of(name) for name in names}
     chips = {name: tpu.chip_of(name, devices[0]) for name, devices in topologies.items()}
@@ -171,12 +174,15 @@ def benchmark_tpu(call: Call) -> None:
         print(fold(f'{what}; {where}'), flush=True)
         update = tpu.cost(tpu.compile_update(config, devices))
         print(*map(fold, tpu.lines(update, chip, formula)), sep='\n')
-        print(fold(f'one step of the search of {SENTENCES} sentences; {where}'), flush=True)
-        step = tpu.cost(tpu.compile_search(config, SENTENCES, devices), of_step=True)
-        print(*map(fold, tpu.lines(step, chip)), sep='\n', flush=True)
+        costs = {'update': update}
+        for count in sentences:
+            print(fold(f'one step of the search of {count} sentences; {where}'), flush=True)
+            step = tpu.cost(tpu.compile_search(config, count, devices), of_step=True)
+            print(*map(fold, tpu.lines(step, chip, parameters=parameters)), sep='\n', flush=True)
+            costs[f'search step of {count}'] = step
         report[topology] = {
             name: {**cost._asdict(), 'roofline': tpu.roofline(cost, chip), 'needed': tpu.needed(cost)}
-            for name, cost in (('update', update), ('search step', step))
+            for name, cost in costs.items()
         }
         report[topology] |= {'chip': chip._asdict(), 'devices': len(devices), 'formula': formula}
     write_output(call.flags.output, {'config': file, 'changes': changes, 'topologies': report})
@@ -204,8 +210,8 @@ COMMANDS = {
     'tpu': Command(
         "An update and a search, compiled by the TPU's own compiler; no TPU is needed.",
         benchmark_tpu,
-        ('topology', 'config', 'set', 'output'),
-        examples=('{} tpu --topology=v5e:1x1,v5e:2x4', '{} tpu --config=configs/big.py'),
+        ('topology', 'config', 'set', 'sentences', 'output'),
+        examples=('{} tpu --topology=v5e:1x1,v5e:2x4', '{} tpu --config=configs/big.py --sentences=32,512'),
     ),
 }
 FLAGS = {
@@ -219,6 +225,9 @@ FLAGS = {
     'input': Flag(str, None, 'sentences for the trained model, one per line', 'FILE'),
     'topology': Flag(str, 'v5e:1x1', 'TPUs, separated by commas', 'NAMES'),
     'config': Flag(str, 'configs/base.py', 'config file of the model', 'FILE'),
+    'sentences': Flag(
+        str, '32', "sentences in each TPU's searches, separated by commas; '' for no search", 'NUMBERS'
+    ),
     'set': Flag(str, [], 'change of the config; may be repeated', 'OPTION=VALUE', many=True),
     'output': Flag(str, None, 'JSON file for the numbers', 'FILE'),
 }

@@ -23,7 +23,7 @@ from experiments.sweeps import cost, launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
 from transformer import locks
-from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_pairs
+from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_numbers, parse_pairs
 from transformer.cli.main import run_program
 from transformer.config import ConfigError
 from transformer.runs.progress import Heartbeat
@@ -37,6 +37,11 @@ def print_plan(call: Call) -> None:
         raise ConfigError(f'--{given[0]} and --{given[1]}: both set the speed; give one of them')
     if values.topology and values.memory:
         raise ConfigError(f'--memory: --topology={values.topology} prints the memory already')
+    accumulate = parse_numbers('accumulate', values.accumulate)
+    if accumulate and not values.topology:
+        raise ConfigError(
+            f'--accumulate={values.accumulate}: needs --topology, whose compiler estimates the times'
+        )
     if values.topology:
         tpu.prepare()
     speed = values.tflops or cost.PAPER_DEVICES * cost.P100
@@ -47,6 +52,7 @@ def print_plan(call: Call) -> None:
         tflops=None if values.time else speed,
         with_memory=values.memory,
         topology=values.topology,
+        accumulate=accumulate,
     )
 
 
@@ -224,6 +230,9 @@ FLAGS = {
     'memory': Flag(bool, False, 'ask XLA for the memory of an update'),
     'format': Flag(str, 'terminal', 'the format of the table', 'NAME', choices=('terminal', 'markdown')),
     'topology': Flag(str, None, 'compile for TPUs, such as v5e:2x4, with their own compiler', 'NAME'),
+    'accumulate': Flag(
+        str, '', 'with --topology: values of train.accumulate, of which the fastest is shown', 'NUMBERS'
+    ),
     'workdir': Flag(str, None, 'folder of the sweep (default: runs/table<table>-<scale>)', 'FOLDER'),
     'seeds': Flag(str, '1', 'seeds of each row: 3 means 1 to 3, 2-6 means 2 to 6', 'N'),
     'launcher': Flag(str, 'local', 'this machine or a SLURM cluster', 'NAME', choices=launch.LAUNCHERS),
@@ -239,8 +248,12 @@ COMMANDS = {
     'plan': Command(
         'Print the cost of each row: parameters, FLOPs, tokens and hours.',
         print_plan,
-        (*SCALE, 'tflops', 'time', 'memory', 'topology'),
-        examples=('{} plan --table=3 --scale=paper', '{} plan --scale=grammar --time --memory'),
+        (*SCALE, 'tflops', 'time', 'memory', 'topology', 'accumulate'),
+        examples=(
+            '{} plan --table=3 --scale=paper',
+            '{} plan --scale=grammar --time --memory',
+            '{} plan --rows=base --topology=v5e:1x1 --accumulate=1,2,4,8',
+        ),
     ),
     'rows': Command(
         'Print the changes of each row at --scale. Default: paper, multi30k and grammar if the table is '

@@ -116,14 +116,42 @@ def test_the_cost_counts_the_trips_of_loops():
     assert cost.costliest == [(0.75, 'sine', 'jit(f)/sin'), (0.25, 'sum', '')]
     assert tpu.needed(cost) == 32 + 8 + 2
     assert cost.not_estimated == {'asynchronous copy': 1, 'kernel': 1}
+    assert cost.largest == [(32, 'f32[8]', 3), (4, 's32[]', 1)]
 
 
 def test_the_roofline():
     # 50 cycles a second.
     chip = tpu.Chip('a chip', flops=100.0, bandwidth=10.0, memory=1.0, flops_per_cycle=2.0)
-    cost = tpu.Cost(200.0, 80.0, 400.0, {}, {}, [], {})
+    cost = tpu.Cost(200.0, 80.0, 400.0, {}, {}, [], {}, [])
     assert tpu.roofline(cost, chip) == {'products': 2.0, 'bytes': 8.0, 'cycles': 8.0, 'utilisation': 0.25}
     assert tpu.roofline(cost._replace(cycles=100.0), chip)['utilisation'] == 1.0
+
+
+def test_the_fastest_accumulation_is_estimated(monkeypatch):
+    """A program's cycles here are |8 - positions of a chunk / 1,000|, plus 1."""
+    chip = tpu.Chip('a chip', flops=100.0, bandwidth=10.0, memory=1.0, flops_per_cycle=2.0)
+    monkeypatch.setattr(tpu, 'devices_of', lambda topology: [types.SimpleNamespace(platform='tpu')])
+    monkeypatch.setattr(tpu, 'chip_of', lambda topology, device: chip)
+    monkeypatch.setattr(tpu, 'compile_update', lambda config, devices: config)
+
+    def cost(config):
+        chunks = configs.with_accumulation(config, 'tpu', 1).train.accumulate
+        cycles = 1 + abs(8 - config.data.batch_tokens / 1000 / chunks)
+        return tpu.Cost(1.0, 1.0, 50 * cycles, {'temp': 2**30, 'alias': 0}, {}, [], {}, [])
+
+    monkeypatch.setattr(tpu, 'cost', cost)
+    config = configs.resolve(configs.config_dict({'data.batch_tokens': 16_000}))
+    assert tpu.estimate('v5e:1x1', (1, 2, 4), config) == (1.0, 1.0, 2)
+    # By default the fewest chunks of at most 6,144 positions.
+    assert tpu.estimate('v5e:1x1', (), config) == (5.0, 1.0, 4)
+
+
+@pytest.mark.parametrize('text', ['1,', '0', 'x', '1;2'])
+def test_what_is_no_list_of_numbers_is_refused(text, capsys):
+    assert sweep.main(['sweep', 'plan', '--topology=v5e:1x1', f'--accumulate={text}']) == 2
+    assert benchmark.main(['benchmark', 'tpu', f'--sentences={text}']) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert [f'--accumulate={text}:' in lines[0], f'--sentences={text}:' in lines[1]] == [True, True]
 
 
 def test_without_the_compiler_it_is_skipped_or_refused(monkeypatch, capsys):
@@ -142,7 +170,7 @@ def test_the_tiny_model_for_one_chip(tmp_path, capsys):
     found = json.loads(file.read_text())['topologies']['v5e:1x1']
     # The compiler leaves out what is not needed, and counts elementwise work.
     np.testing.assert_allclose(found['update']['flops'], found['formula'], rtol=0.2)
-    for cost in (found['update'], found['search step']):
+    for cost in (found['update'], found['search step of 32']):
         assert cost['cycles'] > 0 and len(cost['costliest']) == tpu.SHOWN
         assert 0 < cost['roofline']['utilisation'] < 1
 

@@ -30,6 +30,7 @@ class Instruction(NamedTuple):
     """One instruction; `text` is everything after the opening bracket of its operands."""
 
     operation: str
+    result: str  # the types and shapes of what it makes, with layouts
     operands: tuple[str, ...]  # names in the same computation
     uses: tuple[str, ...]  # all names in its text
     called: tuple[str, ...]  # the computations that it runs; of a loop the body, not the condition
@@ -80,7 +81,8 @@ def _instruction(text: str) -> Instruction:
         known = _TRIPS.search(rest)
         trips = int(known[1]) if known else None
     operands, called = _names(_until_closed(rest, ')')), tuple(_CALLED.findall(text))
-    return Instruction(operation, operands, _names(text), called, trips, source[1] if source else '', rest)
+    source = source[1] if source else ''
+    return Instruction(operation, result, operands, _names(text), called, trips, source, rest)
 
 
 def _until_closed(text: str, end: str) -> str:

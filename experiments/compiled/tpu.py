@@ -6,7 +6,7 @@ import importlib.util
 import math
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
@@ -30,7 +30,9 @@ _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _COLLECTIVE = re.compile(r'(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?')
 # With collectives, the operations that take time; others without an estimate are free, or scalars.
 _LONG = ('fusion', 'copy', 'convolution', 'scatter', 'sort', 'conditional', 'rng-bit-generator')
+_ARRAY = re.compile(r'[a-z]+(\d*)\[([\d,]*)\]')
 SHOWN = 10  # how many of the costliest instructions are printed
+LARGEST = 4  # how many shapes of the largest arrays are printed
 
 
 class Chip(NamedTuple):
@@ -53,6 +55,7 @@ class Cost(NamedTuple):
     collectives: dict[str, int]  # the number of instructions of each kind
     costliest: list[tuple[float, str, str]]  # the instructions with the most cycles: share, name, source
     not_estimated: dict[str, int]  # the instructions by kind that take time, but have no estimate
+    largest: list[tuple[int, str, int]]  # the largest arrays made: bytes without padding, shape, number
 
 
 def prepare() -> None:
@@ -152,7 +155,24 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
         dict(collections.Counter(match[1] for match in operations if match)),
         [(count / cycles, label, source) for count, label, source in by_cycles[:SHOWN] if count],
         dict(collections.Counter(filter(None, silent))),
+        _largest(executed),
     )
+
+
+def _largest(instructions: Sequence[hlo.Instruction]) -> list[tuple[int, str, int]]:
+    """The shapes of the largest arrays that instructions make, each with its bytes and number."""
+    silent = ('parameter', 'constant', 'get-tuple-element', 'bitcast', 'tuple')
+    made = (
+        i for i in instructions if i.operation not in silent and not i.operation.endswith(('-start', '-done'))
+    )
+    shapes = collections.Counter(match[0] for i in made for match in _ARRAY.finditer(i.result.split('{')[0]))
+
+    def size(shape: str) -> int:
+        bits, sides = _ARRAY.fullmatch(shape).groups()
+        # A truth value, `pred`, takes a byte.
+        return math.prod(int(side) for side in sides.split(',') if side) * int(bits or 8) // 8
+
+    return sorted(((size(shape), shape, count) for shape, count in shapes.items()), reverse=True)[:LARGEST]
 
 
 def _kind(instruction: hlo.Instruction) -> str | None:
@@ -201,15 +221,37 @@ def needed(cost: Cost) -> int:
     return sum(cost.memory.values()) - 2 * cost.memory['alias']
 
 
-def seconds_and_gib(topology: str, config: Config) -> tuple[float, float]:
+class Estimate(NamedTuple):
     """An update's seconds by its cycles, and the GiB that it needs, on each TPU of a topology."""
+
+    seconds: float
+    gib: float
+    accumulate: int
+
+
+def estimate(topology: str, accumulate: Sequence[int], config: Config) -> Estimate:
+    """The estimate with the fewest seconds among values of `train.accumulate`, or with the config's own."""
     devices = devices_of(topology)
-    costs, chip = cost(compile_update(config, devices)), chip_of(topology, devices[0])
-    return roofline(costs, chip)['cycles'], needed(costs) / 2**30
+    chip = chip_of(topology, devices[0])
+
+    def of(config: Config) -> Estimate:
+        costs = cost(compile_update(config, devices))
+        chunks = configs.with_accumulation(config, devices[0].platform, len(devices)).train.accumulate
+        return Estimate(roofline(costs, chip)['cycles'], needed(costs) / 2**30, chunks)
+
+    tried = [configs.replace(config, {'train.accumulate': chunks}) for chunks in accumulate] or [config]
+    return min(map(of, tried))
 
 
-def lines(cost: Cost, chip: Chip, formula: float | None = None) -> Iterator[str]:
-    """Yields a program's cost as lines for a terminal; `formula` is the expected number of FLOPs."""
+def lines(
+    cost: Cost, chip: Chip, formula: float | None = None, parameters: float | None = None
+) -> Iterator[str]:
+    """Yields a program's cost as lines for a terminal.
+
+    Args:
+      formula: the expected number of FLOPs.
+      parameters: the bytes of the parameters, which a step of a search must read at least once.
+    """
     times = roofline(cost, chip)
     yield (
         f'cycles          {cost.cycles:.3e}  {1000 * times["cycles"]:.3g} ms; '
@@ -220,10 +262,20 @@ def lines(cost: Cost, chip: Chip, formula: float | None = None) -> Iterator[str]
     share = f'; {cost.flops / formula:.3f} of the formula' if formula else ''
     yield f'FLOPs           {cost.flops:.3e}  {1000 * times["products"]:.3g} ms at the peak{share}'
     yield f'bytes accessed  {cost.bytes_accessed:.3e}  {1000 * times["bytes"]:.3g} ms at the peak'
+    if parameters:
+        once = parameters / chip.bandwidth
+        ratio = times['cycles'] / once
+        yield (
+            f'parameters      {parameters:.3e}  {1000 * once:.3g} ms to read once; the cycles take '
+            f'{ratio:.2f} times as long'
+        )
     kinds = ', '.join(f'{kind} {size / 2**30:.2f}' for kind, size in cost.memory.items())
     yield f'memory          {needed(cost) / 2**30:.2f} of {chip.memory / 2**30:.1f} GiB: {kinds}'
     collectives = ', '.join(f'{count} {kind}' for kind, count in cost.collectives.items())
     yield f'collectives     {collectives or "none"}'
+    yield 'largest arrays  ' + ', '.join(
+        f'{count} x {shape} ({size / 2**20:.0f} MiB)' for size, shape, count in cost.largest
+    )
     yield "most cycles, by the compiler's estimate:"
     for share, name, source in cost.costliest:
         source = re.sub(r'^.*closed_call/', '', source)

@@ -60,6 +60,7 @@ def print_plan(
     tflops: float | None,
     with_memory: bool,
     topology: str | None = None,
+    accumulate: Sequence[int] = (),
 ) -> None:
     """Prints a line for each row: its options, parameters, FLOPs, tokens and hours, ours and the paper's.
 
@@ -68,14 +69,15 @@ def print_plan(
       tflops: the training speed in TFLOP/s, which gives the hours; None measures updates instead.
       with_memory: whether to ask XLA for the memory of an update.
       topology: TPUs whose compiler estimates hours and memory instead.
+      accumulate: with a topology, values of `train.accumulate` of which the fastest is shown.
     """
     resolved = [scales.config(row, scale, different) for row in rows]
     columns = _columns(rows, resolved, scale)
     by_speed = tflops is not None and not topology
     if topology:
-        estimates = _measure(functools.partial(tpu.seconds_and_gib, topology), rows, resolved)
-        seconds, gib = zip(*estimates, strict=True)
-        columns += [_numbers('s/update', seconds), _numbers('GiB', gib)]
+        estimates = _measure(functools.partial(tpu.estimate, topology, accumulate), rows, resolved)
+        seconds, gib, chunks = zip(*estimates, strict=True)
+        columns += [_numbers('s/update', seconds), _numbers('GiB', gib), _numbers('accumulate', chunks)]
     elif by_speed:
         seconds = [nn_cost.update_flops(config) / tflops / 1e12 for config in resolved]
     else:

@@ -220,3 +220,10 @@ def parse_changes(words: Sequence[str]) -> dict[str, object]:
     pairs = parse_pairs('set', words).items()
     names = {declare.check_name(configs.OPTIONS, key): value for key, value in pairs}
     return {key: declare.parse_value(configs.OPTIONS, key, value) for key, value in names.items()}
+
+
+def parse_numbers(flag: str, text: str) -> list[int]:
+    """Parses numbers from 1 that are separated by commas; none for an empty text."""
+    if not re.fullmatch(r'([1-9]\d*(,[1-9]\d*)*)?', text):
+        raise ConfigError(f'--{flag}={text}: expected numbers from 1, separated by commas')
+    return [int(number) for number in text.split(',') if number]
