@@ -1,16 +1,25 @@
 """Constituency parsing: trees and their linear form, EVALB's scores, the task and its commands."""
 
+import io
+import json
 import os
 import pathlib
 import random
+import sys
 
 import numpy as np
 import pytest
+from etils import epath
 
-import run
-from transformer.config import ConfigError
-from transformer.data import trees
+import transformer
+from transformer.actions import data as corpora
+from transformer.actions import train as action
+from transformer.cli import main as run
+from transformer.config import ConfigError, config_dict, resolve
+from transformer.data import target_codec, trees
+from transformer.data.sources.grammar import sentences
 from transformer.data.trees import Repairs, Tree
+from transformer.runs.workdir import Run
 from transformer.tasks.parsing import draw, evalb, parser
 
 DATA = os.environ.get('TRANSFORMER_TEST_DATA')
@@ -265,3 +274,146 @@ def test_a_picture_has_words_in_order_and_parents_above_their_parts(tmp_path):
     draw.save(tree(DOG), tmp_path / 'folder' / 'tree-1')
     assert sorted(path.name for path in (tmp_path / 'folder').iterdir()) == ['tree-1.png', 'tree-1.svg']
     assert 'sleeps' in (tmp_path / 'folder' / 'tree-1.svg').read_text()
+
+
+OPTIONS = {
+    'train.task': 'parsing',
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 24,
+    'model.h': 2,
+    'data.source': 'trees',
+    'data.train': 'bank',
+    'data.dev': 'bank[:40%]',
+    'data.test': 'bank[40%:80%]',
+    'data.pieces': 340,
+    'data.batching': 'packed',
+    'data.row_len': 64,
+    'data.max_len': 64,
+    'data.batch_tokens': 512,
+    'train.steps': 4,
+    'train.warmup_steps': 4,
+    'train.checkpoint_every': 2,
+    'train.eval_every': 4,
+    'train.watch_every': 4,
+    'train.log_every': 1,
+    'decode.beam': 2,
+    'decode.extra_len': 20,
+}
+BANK = [
+    DOG,
+    '( (S (NP-SBJ (DT A) (NN cat)) (VP (VBD saw) (NP (NNS mice)))) )',
+    '(ROOT (NP (-LRB- -LRB-) (NN cats) (-RRB- -RRB-)))',
+    '(S (NP (PRP He)) (VP (VBD said) (, ,) (SBAR (-NONE- 0) (S (NP (PRP it)) (VP (VBD was))))))',
+    '(TOP (NP (NN Fire)) (. !))',
+] * 8
+
+
+def written(folder, **options):
+    """Writes the treebank, with trees over several lines, and returns the config."""
+    (folder / 'bank').write_text('\n'.join(BANK).replace('(VP', '\n  (VP'))
+    return resolve(config_dict(OPTIONS | {'data.dir': str(folder)} | options))
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """The work directory of a model, and its training's scores."""
+    folder = tmp_path_factory.mktemp('parsing')
+    finished = action.run_training(written(folder), epath.Path(folder / 'run'), '')
+    return folder / 'run', finished
+
+
+def test_the_pieces_of_trees(trained):
+    codec = Run.open(str(trained[0])).codec
+    target, source = codec.of('target'), codec.of('source')
+    pieces = target.pieces(target.encode(DOG))
+    assert pieces == ['▁(S', '▁(NP', '▁XX', '▁XX', '▁)NP', '▁(VP', '▁XX', '▁)VP', '▁XX', '▁)S', '</s>']
+    assert target.decode(target.encode(DOG)) == '(S (NP XX XX )NP (VP XX )VP XX )S'
+    for sentence in ('The dog XXL (S sleeps', 'é ▁ 語'):
+        assert source.decode(source.encode(sentence)) == sentence
+    # A label that the training trees lack is spelled out.
+    assert target.decode(target.encode('(TOP (FRAG (NN dog)))')) == '(FRAG XX )FRAG'
+    again = target_codec.read(codec.content)
+    assert again.sha256 == codec.sha256 and again.of('target').encode(DOG) == target.encode(DOG)
+    with pytest.raises(ConfigError, match='target 2: '):
+        target.encode_batch([DOG, '(S (NP'])
+
+
+def test_a_treebank_is_read_and_scored(trained):
+    folder, finished = trained
+    dataset = corpora.of_run(Run.open(str(folder)))
+    texts = dataset.texts('dev')
+    assert len(texts['source']) == 16
+    assert texts['source'][1:4] == ['A cat saw mice', '-LRB- cats -RRB-', 'He said , it was']
+    assert texts['target'][3] == trees.bracketed(tree(BANK[3]))
+    entry = finished.result['scores']['dev']
+    lines = (folder / 'translations' / 'dev.latest.txt').read_text().splitlines()
+    results = [evalb.compare(*pair) for pair in zip(texts['target'], lines, strict=True)]
+    total = evalb.summary(results)
+    # The trees have the right tags, so that every sentence is scored.
+    assert total.valid == 16 == entry['evalb']['sentences'] and entry['evalb']['errors'] == 0
+    assert entry['evalb']['f1']['score'] == pytest.approx(np.nan_to_num(total.f1()))
+    exact = sum(a == b for a, b in zip(texts['target'], lines, strict=True))
+    assert entry['exact'] == exact / 16
+    assert 0 <= entry['repaired']['share'] <= 1 and len(entry['repaired']) > 1
+    assert [trees.words(tree(line)) for line in lines] == [words.split() for words in texts['source']]
+
+
+def test_parse_reads_lines_and_writes_trees(trained, tmp_path, monkeypatch, capfd):
+    folder, _ = trained
+    monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO(b"The dog's cats (mice).\n\n")))
+    call = ['run.py', 'parse', f'--workdir={folder}', '--raw', '--json', f'--draw={tmp_path}/trees']
+    assert run.main(call) == 0
+    output, errors = capfd.readouterr()
+    first, second = map(json.loads, output.splitlines())
+    assert trees.words(tree(first['text'])) == ['The', 'dog', "'s", 'cats', '-LRB-', 'mice', '-RRB-', '.']
+    assert [leaf.label for leaf in trees.leaves(tree(first['text']))][4:] == ['-LRB-', 'XX', '-RRB-', '.']
+    assert (second['line'], second['text']) == (1, '')
+    # A model of four updates writes no whole tree.
+    assert 'line 1: repaired: ' in errors and 'line 2' not in errors
+    assert sorted(path.name for path in (tmp_path / 'trees').iterdir()) == ['tree-1.png', 'tree-1.svg']
+    model = transformer.load(str(folder))
+    assert [best[0].text for best in model.parse(['The dog'], beam=1)] == [
+        best[0].text for best in model.parse(iter(['The dog', 'A cat']), beam=1)
+    ][:1]
+
+
+def test_two_parsers_are_compared(trained, capsys):
+    folder, _ = trained
+    assert run.main(['run.py', 'compare', f'{folder}:2', f'{folder}:4', '--split=dev', '--json']) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report['significance'][0]['measure'] == 'f1'
+    assert report['scores']['exact']['b'] >= 0
+
+
+def test_tags_stand_for_words_on_request(tmp_path):
+    finished = action.run_training(written(tmp_path, **{'data.tags': True}), epath.Path(tmp_path / 'run'), '')
+    target = Run.open(str(tmp_path / 'run')).codec.of('target')
+    assert target.decode(target.encode(DOG)) == '(S (NP DT NN )NP (VP VBZ )VP . )S'
+    assert 0 <= finished.result['scores']['dev']['tags'] <= 1
+
+
+def test_a_damaged_treebank_is_refused(tmp_path, monkeypatch):
+    config = written(tmp_path)
+    with (tmp_path / 'bank').open('a') as file:
+        file.write('\n(S (NP (NN dog))')
+    with pytest.raises(ConfigError, match='bank: line [0-9]+: '):
+        action.run_training(config, epath.Path(tmp_path / 'run'), '')
+    assert not (tmp_path / 'run').exists()
+
+
+def test_the_grammars_trees_have_its_english():
+    """Each tree's words, joined, are the sentence; its brackets are those of a hand-made example."""
+    pairs = sentences.sentence_pairs('dev')
+    for (english, _), one in zip(pairs, sentences.sentence_trees('dev'), strict=True):
+        text = ' '.join(trees.words(one))
+        for mark in (' ,', " 's", " n't", ' .', ' ?'):
+            text = text.replace(mark, mark[1:])
+        assert text == english
+        assert trees.clean(one) == one
+    by_text = {english: one for (english, _), one in zip(pairs, sentences.sentence_trees('dev'), strict=True)}
+    found = by_text['He had to drink cold coffee, but the boy went to the school.']
+    assert trees.linearize(found, tags=True) == (
+        '(S (S (NP PRP )NP (VP VB TO VB (NP JJ NN )NP )VP )S , CC '
+        '(S (NP DT NN )NP (VP VB IN (NP DT NN )NP )VP )S . )S'
+    )

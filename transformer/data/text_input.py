@@ -15,7 +15,6 @@ from transformer.data.dataset import Dataset, Ragged, Split, ragged, read_split
 from transformer.data.manifest import Manifest
 from transformer.data.rows import spans
 from transformer.data.sources import text
-from transformer.data.tokenizer import AnyTokenizer
 
 SPLIT = 'given'  # the split that contains the texts of a user's files
 
@@ -43,7 +42,7 @@ class Given(Dataset):
         return ''.join(text if self.whole else f'{text}\n' for text in self.given[field]).encode()
 
 
-def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenizer) -> Given:
+def read(paths: Mapping[str, epath.PathLike], data: Data, codec: Codec) -> Given:
     """Reads a file for each field; lines with the same number in several files are one example.
 
     Only a newline ends a line. A byte order mark at the beginning and a carriage return before a newline
@@ -59,10 +58,10 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, tokenizer: AnyTokenize
     if len(set(counts.values())) > 1:
         raise ConfigError(', '.join(f'{path} has {count} lines' for path, count in counts.items()))
     for field, texts in by_field.items():
-        encoded = build.encode(data, tokenizer.of(field), texts)
-        fields[field] = ragged(encoded, build.dtype_of(tokenizer))
+        encoded = build.encode(data, codec.of(field), texts)
+        fields[field] = ragged(encoded, build.dtype_of(codec))
     folder = epath.Path(next(iter(paths.values()))).parent
-    return Given(folder, tokenizer, {SPLIT: Split(fields)}, {}, by_field, whole)
+    return Given(folder, codec, {SPLIT: Split(fields)}, {}, by_field, whole)
 
 
 def cut(split: Split, longest: int) -> tuple[Split, int]:

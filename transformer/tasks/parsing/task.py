@@ -78,8 +78,9 @@ def scores_of(golds: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
     short = evalb.summary(r for r in results if r.length <= evalb.COLLINS.cutoff)
     low, high = evalb.resampled_f1(evalb.counts(results))
     scores = {
-        'f1': {'score': total.f1(), 'interval': [round(low, 4), round(high, 4)]},
-        'f1_short': {'score': short.f1()},
+        # Without a matching bracket EVALB has NaN.
+        'f1': {'score': float(np.nan_to_num(total.f1())), 'interval': [round(low, 4), round(high, 4)]},
+        'f1_short': {'score': float(np.nan_to_num(short.f1()))},
     }
     names = {
         'recall': 'Bracketing Recall',
@@ -98,7 +99,7 @@ def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
         trained, *_words_and_tags(texts['target']), method='greedy', on_cut=lambda number, length: None
     )
     lines = [trees.bracketed(best[0].tree) for best in found]
-    return {'f1': evalb.summary(map(evalb.compare, texts['target'], lines)).f1()}
+    return {'f1': float(np.nan_to_num(evalb.summary(map(evalb.compare, texts['target'], lines)).f1()))}
 
 
 def _words_and_tags(lines: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
@@ -117,7 +118,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 def _of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
     """F1 of each sentence; 0 where no bracket matches."""
-    return [np.nan_to_num(evalb.summary([r]).f1()) for r in map(evalb.compare, texts['target'], lines)]
+    return [float(np.nan_to_num(evalb.summary([r]).f1())) for r in map(evalb.compare, texts['target'], lines)]
 
 
 def _significance(config: Config, texts: Mapping[str, Sequence[str]], lines, others):

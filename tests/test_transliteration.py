@@ -1,0 +1,115 @@
+"""Transliteration: several right spellings, and scores recomputed by their definitions."""
+
+import itertools
+
+import pytest
+from etils import epath
+
+import transformer
+from transformer.actions import data as corpora
+from transformer.actions import train as action
+from transformer.cli import main as run
+from transformer.config import config_dict, resolve
+from transformer.data.target_codec import spellings
+from transformer.runs.workdir import Run
+from transformer.tasks.transliteration import task
+
+OPTIONS = {
+    'train.task': 'transliteration',
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 24,
+    'model.h': 2,
+    'data.source': 'text',
+    'data.source_language': 'ar',
+    'data.target_language': 'latin',
+    'data.train': 'train',
+    'data.dev': 'dev',
+    'data.test': 'test',
+    'data.tokenizer': 'characters',
+    'data.pieces': 272,
+    'data.batch_tokens': 512,
+    'data.max_len': 32,
+    'train.steps': 4,
+    'train.warmup_steps': 4,
+    'train.checkpoint_every': 4,
+    'train.eval_every': 4,
+    'train.watch_every': 4,
+    'decode.extra_len': 6,
+}
+
+
+@pytest.fixture(scope='module')
+def trained(tmp_path_factory):
+    """The work directory of a model, and its training's scores."""
+    folder = tmp_path_factory.mktemp('names')
+    names = {
+        'train': [('علي', 'ali'), ('سالم', 'salim'), ('سلمى', 'salma')] * 20,
+        'dev': [('علي', 'ali'), ('سالم', 'salem')],
+        'test': [('سلمى', 'selma')],
+    }
+    for split, pairs in names.items():
+        for language, texts in zip(('ar', 'latin'), zip(*pairs, strict=True), strict=True):
+            (folder / f'{split}.{language}').write_text(''.join(f'{text}\n' for text in texts))
+    (folder / 'dev.references.tsv').write_text('علي\tali\taly\nسالم\tsalem\tsalim\tsaleem\n')
+    config = resolve(config_dict(OPTIONS | {'data.dir': str(folder)}))
+    return folder, action.run_training(config, epath.Path(folder / 'run'), '')
+
+
+def test_spellings_follow_the_source():
+    assert spellings('ali') == ['ali']
+    assert spellings('علي\tali\taly') == ['ali', 'aly']
+
+
+def test_every_spelling_is_read_and_the_first_is_learned(trained):
+    folder, _ = trained
+    run_ = Run.open(str(folder / 'run'))
+    dataset = corpora.of_run(run_)
+    assert dataset.texts('dev')['target'][1] == 'سالم\tsalem\tsalim\tsaleem'
+    assert dataset.texts('test')['target'] == ['selma']
+    target = run_.codec.of('target')
+    assert target.decode(target.encode('سالم\tsalem\tsalim')) == 'salem'
+
+
+def distance(first, second):
+    """By the recursive definition."""
+    if not first or not second:
+        return len(first) + len(second)
+    replaced = distance(first[1:], second[1:]) + (first[0] != second[0])
+    return min(replaced, distance(first[1:], second) + 1, distance(first, second[1:]) + 1)
+
+
+def test_edit_distance():
+    words = ['', 'a', 'ab', 'ba', 'abc', 'salem', 'slim', 'elams']
+    for pair in itertools.product(words, repeat=2):
+        assert task.edit_distance(*pair) == distance(*pair)
+
+
+def test_errors_are_counted_against_the_nearest_spelling():
+    lines, right = ['salim', 'ale', ''], [['salem', 'saleem'], ['ali', 'alee'], ['x']]
+    # One edit of five characters, one of four or of three: the shorter spelling; one of one.
+    assert task.character_error_rate(lines, right) == (1 + 1 + 1) / (5 + 3 + 1)
+
+
+def test_scores_of_a_training(trained):
+    folder, finished = trained
+    entry = finished.result['scores']['dev']
+    model = transformer.load(str(folder / 'run'))
+    found = model.hypotheses(['علي', 'سالم'], best=3)
+    right = [{'ali', 'aly'}, {'salem', 'salim', 'saleem'}]
+    texts = [[hypothesis.text for hypothesis in of_name] for of_name in found]
+    assert entry['exact'] == sum(a[0] in b for a, b in zip(texts, right, strict=True)) / 2
+    assert entry['exact_of_three'] == sum(bool({*a} & b) for a, b in zip(texts, right, strict=True)) / 2
+    nearest = [min((distance(a[0], x), len(x)) for x in b) for a, b in zip(texts, right, strict=True)]
+    edits, characters = map(sum, zip(*nearest, strict=True))
+    assert entry['character_errors'] == pytest.approx(edits / characters)
+
+
+def test_files_of_a_user_have_several_spellings_too(trained, tmp_path, capsys):
+    folder, _ = trained
+    (tmp_path / 'x.ar').write_text('علي\nسلمى\n')
+    (tmp_path / 'x.tsv').write_text('علي\tali\taly\nسلمى\tsalma\n')
+    call = ['run.py', 'evaluate', f'--workdir={folder}/run', f'--source={tmp_path}/x.ar']
+    assert run.main([*call, f'--reference={tmp_path}/x.tsv']) == 0
+    output = capsys.readouterr().out
+    assert 'character error rate' in output and 'one of three right' in output
