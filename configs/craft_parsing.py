@@ -1,0 +1,16 @@
+"""Constituency parsing of CRAFT's articles, for two CPU cores.
+
+    python run.py --config=configs/craft_parsing.py --config.data.dir=FOLDER
+
+As configs/genia_parsing.py, with craft.train.clean and craft.dev.clean.
+"""
+
+from transformer.config import config_beside
+
+
+def get_config():
+    config = config_beside(__file__, 'genia_parsing')
+    config.data.train = 'craft.train.clean[:95%]'
+    config.data.dev = 'craft.train.clean[95%:]'
+    config.data.test = 'craft.dev.clean'
+    return config
