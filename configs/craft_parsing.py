@@ -9,8 +9,12 @@ from transformer.config import config_beside
 
 
 def get_config():
-    config = config_beside(__file__, 'genia_parsing')
-    config.data.train = 'craft.train.clean[:95%]'
-    config.data.dev = 'craft.train.clean[95%:]'
-    config.data.test = 'craft.dev.clean'
-    return config
+    return config_beside(
+        __file__,
+        'genia_parsing.py',
+        {
+            'data.train': 'craft.train.clean[:95%]',
+            'data.dev': 'craft.train.clean[95%:]',
+            'data.test': 'craft.dev.clean',
+        },
+    )

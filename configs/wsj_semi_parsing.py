@@ -12,7 +12,7 @@ from transformer.config import config_beside
 def get_config():
     return config_beside(
         __file__,
-        'wsj_parsing',
+        'wsj_parsing.py',
         {
             'data.train': 'wsj-sections-02-21.mrg, high-confidence.mrg, berkeley-parser.mrg',
             'data.pieces': 32_000,
