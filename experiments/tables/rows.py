@@ -220,6 +220,18 @@ ARCHITECTURES = (
     _architecture('convolutional', _CONVOLUTIONAL, source='Gehring et al. 2017'),
 )
 
+# Vinyals et al. 2015: three layers of 256 cells; the attention is Bahdanau's, over the reversed sentence.
+_VINYALS = {
+    'model.kind': 'recurrent', 'model.cell': 'lstm', 'model.N': 3, 'model.d_model': 256, **_REVERSED,
+    **_REGULARIZED,
+}  # fmt: skip
+TABLE_4 = (
+    Row('transformer', {}, {'F1': 91.3}, 'Table 4, WSJ only', 'wsj'),
+    # These sizes hold at every scale.
+    Row('lstm-attention', _VINYALS | {'model.alignment': 'additive'}, {'F1': 88.3}, 'Vinyals et al. 2015'),
+    Row('lstm', _VINYALS, source='Sutskever et al. 2014'),
+)
+
 # For Table 2, which prints a BLEU other than Table 3's.
 _PAPERS_BLEU = Measure(
     'BLEU', "the paper's BLEU", 'bleu.paper.score', 2, ('EN-DE', 'EN-FR'), 1, significance=True
@@ -234,6 +246,7 @@ _PAPER = 'Vaswani et al. 2017'
 TABLES = {
     '2': Table(TABLE_2, 'test', ('perplexity', _PAPERS_BLEU), f'{_PAPER}, Table 2', base='base-en-de'),
     '3': Table(TABLE_3, 'dev', citation=f'{_PAPER}, Table 3'),
+    '4': Table(TABLE_4, 'test', ('f1', 'complete', 'exact', 'repaired'), f'{_PAPER}, Table 4', 'transformer'),
     # With base, because these rows, too, change base.
     'further': Table((TABLE_3[0], *FURTHER), 'dev', citation=f'{_PAPER}, Table 3'),
     'language': Table(LANGUAGE, 'dev'),

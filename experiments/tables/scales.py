@@ -50,6 +50,13 @@ SCALES = {
         'train.checkpoint_every': 300,
     }),
     'language': Scale('gpt_grammar'),
+    # As `captions`.
+    'names': Scale('names', {key: configs.OPTIONS[key].default for key in ('model.h', 'model.d_ff')}),
+    # Treebanks, for Table 4.
+    'wsj': Scale('wsj_parsing'),
+    'craft': Scale('craft_parsing'),
+    'genia': Scale('genia_parsing'),
+    'grammar-trees': Scale('parsing_grammar'),
     # A third of the config's updates. h and d_ff are reset, because only the Transformer's row has them.
     'captions': Scale('multi30k', {
         **{key: configs.OPTIONS[key].default for key in ('model.h', 'model.d_ff')}, 'train.steps': 4000,
@@ -118,7 +125,10 @@ def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> 
     """The resolved config of a row at a scale."""
     base = scale_config(scale, different)
     try:
-        resolved = configs.resolve(_with(base, changes(row, scale, different)))
+        changed = changes(row, scale, different)
+        # A row of another kind of model has no use for some of the base's options.
+        used, _ = declare.drop_unused(configs.OPTIONS, configs.present_values(base) | changed, changed)
+        resolved = configs.resolve(configs.config_dict(used))
         if resolved.train.epochs is not None:
             # Plans, reports and the order of runs know the updates of a row without its data.
             raise ConfigError(f'train.epochs={resolved.train.epochs}: a table needs train.steps')
