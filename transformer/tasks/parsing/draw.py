@@ -5,7 +5,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from transformer import files
-from transformer.data.trees import Tree
+from transformer.data.trees import WORD, Tree
 from transformer.files import Path
 
 # In inches: the height of a level, and the width of a letter and of the gap between words.
@@ -63,11 +63,21 @@ def draw(tree: Tree) -> Figure:
     for node in nodes:
         if node.parent is not None:
             parent = nodes[node.parent]
-            axes.plot([parent.x, node.x], [y(parent) + 0.1, y(node) - 0.1], color='0.6', linewidth=0.8)
+            # First to the side, then down, so that no line crosses a label. XX is not drawn.
+            top = y(parent) + (0.1 if _is_shown(parent) else -0.1)
+            bottom = y(node) - 0.1
+            axes.plot([parent.x, node.x, node.x], [top, top, bottom], color='0.6', linewidth=0.8)
         style = {'style': 'italic'} if node.is_word else {'color': '#1f4e79'}
         # Words may hold dollar signs, which are no formulas.
-        axes.text(node.x, y(node), node.text, ha='center', va='center', fontsize=9, parse_math=False, **style)
+        if _is_shown(node):
+            axes.text(
+                node.x, y(node), node.text, ha='center', va='center', fontsize=9, parse_math=False, **style
+            )
     return figure
+
+
+def _is_shown(node: Node) -> bool:
+    return node.is_word or node.text != WORD
 
 
 def save(tree: Tree, path: Path) -> None:
