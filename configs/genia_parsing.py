@@ -28,13 +28,14 @@ def get_config():
             'model.h': 4,
             'train.steps': 12_000,
             'train.warmup_steps': 500,
-            'train.lr_constant': 0.6,
+            'train.schedule': 'linear',
+            'train.peak_lr': 0.002,
             'train.log_every': 100,
             'train.eval_every': 500,
             'train.checkpoint_every': 500,
-            'train.average_last': 5,
             'decode.beam': 4,
             'decode.alpha': 0.3,
+            'decode.max_source_len': 400,
             'decode.extra_len': 300,
         }
     )
