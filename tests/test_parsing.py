@@ -70,6 +70,7 @@ def test_what_is_no_tree_is_refused_by_line(text, line):
         ('(S1 (-LRB- -LRB-) (NP (PRP$ my) (NN cat)))', '(TOP (-LRB- -LRB-) (NP (PRP$ my) (NN cat)))'),
         ('(NP (CC either-or))', '(TOP (NP (CC either-or)))'),
         ('(TOP (-NONE- *))', ''),
+        ('(NP (CD 1\u00a0000))', '(TOP (NP (CD 1\u00a0000)))'),
     ],
 )
 def test_traces_function_tags_and_roots_are_removed(text, expected):

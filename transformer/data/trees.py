@@ -12,7 +12,8 @@ ROOTS = (ROOT, 'ROOT', 'S1', '')  # how treebanks name what holds a sentence
 EMPTY = '-NONE-'  # the tag of traces and other words that are not in the sentence
 WORD = 'XX'  # stands for a word whose tag is left out
 
-_TOKEN = re.compile(r'[()]|[^\s()]+')
+# As in EVALB, blanks beyond ASCII belong to words.
+_TOKEN = re.compile(r'[()]|[^\s()]+', re.ASCII)
 
 
 class Tree(NamedTuple):
@@ -131,8 +132,8 @@ def words(tree: Tree | None) -> list[str]:
 
 
 def bracketed(tree: Tree | None) -> str:
-    """The tree as one line of text; '' for None."""
-    if tree is None:
+    """The tree as one line of text; '' for None or a tree without words."""
+    if tree is None or not tree.parts:
         return ''
     tokens = []
     for event, part in _walk(tree):

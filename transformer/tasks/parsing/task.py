@@ -4,6 +4,7 @@ import collections
 import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
@@ -41,11 +42,11 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     The trees have the right tags, because EVALB leaves out punctuation by them; the tags of a model that
     writes some have a score of their own.
     """
-    config, texts = trained.config, dataset.texts(split)
-    sentences, golds = _words_and_tags(texts['target'])
+    config, golds = trained.config, _golds(dataset, split)
     on_cut = functools.partial(translator.warn_of_cut, split=split)
-    on_done = counting(progress, 'trees', len(sentences))
-    found = [best[0] for best in parses(trained, sentences, golds, on_cut=on_cut, on_done=on_done)]
+    on_done = counting(progress, 'trees', len(golds.lines))
+    hypotheses = parses(trained, golds.words, golds.tags, on_cut=on_cut, on_done=on_done)
+    found = [best[0] for best in hypotheses]
     rows = translation.batches(config, dataset, split)
     means = split_sums.means(bound_sums(translation.sums, config), trained.params, rows, progress)
     lines = [trees.bracketed(parsed.tree) for parsed in found]
@@ -54,20 +55,17 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
         repairs.update(name for name, count in parsed.repairs._asdict().items() if count)
     scores = {
         **means,
-        'evalb': scores_of(texts['target'], lines),
-        'exact': sum(map(str.__eq__, lines, texts['target'])) / len(lines),
+        'evalb': scores_of(golds.lines, lines),
+        'exact': sum(map(str.__eq__, lines, golds.lines)) / len(lines),
         'repaired': {
             'share': sum(any(parsed.repairs) for parsed in found) / len(found),
             **dict(sorted(repairs.items())),
         },
     }
     if config.data.tags:
-        pairs = [
-            pair
-            for one, right in zip(found, golds, strict=True)
-            for pair in zip(one.tags, right, strict=True)
-        ]
-        scores['tags'] = sum(tag == right for tag, right in pairs) / len(pairs)
+        written = [tag for parsed in found for tag in parsed.tags]
+        right = [tag for tags in golds.tags for tag in tags]
+        scores['tags'] = sum(map(str.__eq__, written, right)) / len(right)
     return Scored(scores, {'decode': dataclasses.asdict(config.decode)}, lines)
 
 
@@ -94,20 +92,29 @@ def scores_of(golds: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
 
 def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
     """F1 on dev, of greedy search."""
-    texts = dataset.texts('dev')
-    found = parses(
-        trained, *_words_and_tags(texts['target']), method='greedy', on_cut=lambda number, length: None
-    )
+    golds, ignore = _golds(dataset, 'dev'), lambda number, length: None
+    found = parses(trained, golds.words, golds.tags, method='greedy', on_cut=ignore)
     lines = [trees.bracketed(best[0].tree) for best in found]
-    return {'f1': float(np.nan_to_num(evalb.summary(map(evalb.compare, texts['target'], lines)).f1()))}
+    return {'f1': float(np.nan_to_num(evalb.summary(map(evalb.compare, golds.lines, lines)).f1()))}
 
 
-def _words_and_tags(lines: Sequence[str]) -> tuple[list[list[str]], list[list[str]]]:
-    """The words of each line's tree, and their tags."""
-    leaves = [trees.leaves(trees.one(line)) for line in lines]
-    return [[leaf.parts for leaf in tree] for tree in leaves], [
-        [leaf.label for leaf in tree] for tree in leaves
+class _Golds(NamedTuple):
+    """The right trees of a split, as lines without what `trees.clean` removes; their words and tags."""
+
+    lines: list[str]
+    words: list[list[str]]
+    tags: list[list[str]]
+
+
+def _golds(dataset: Dataset, split: str) -> _Golds:
+    found = [
+        trees.one(line, f'{split}: line {n}') for n, line in enumerate(dataset.texts(split)['target'], 1)
     ]
+    leaves = list(map(trees.leaves, found))
+    words = [[leaf.parts for leaf in tree] for tree in leaves]
+    return _Golds(
+        list(map(trees.bracketed, found)), words, [[leaf.label for leaf in tree] for tree in leaves]
+    )
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
