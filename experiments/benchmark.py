@@ -211,7 +211,7 @@ COMMANDS = {
         "An update and a search, compiled by the TPU's own compiler; no TPU is needed.",
         benchmark_tpu,
         ('topology', 'config', 'set', 'sentences', 'output'),
-        examples=('{} tpu --topology=v5e:1x1,v5e:2x4', '{} tpu --config=configs/big.py --sentences=32,512'),
+        examples=('{} tpu --topology=v5e:1x1,v5e:2x4', '{} tpu --config=configs/big.py --sentences=32'),
     ),
 }
 FLAGS = {

@@ -252,7 +252,7 @@ COMMANDS = {
         examples=(
             '{} plan --table=3 --scale=paper',
             '{} plan --scale=grammar --time --memory',
-            '{} plan --rows=base --topology=v5e:1x1 --accumulate=1,2,4,8',
+            '{} plan --topology=v5e:1x1 --accumulate=1,2,4,8',
         ),
     ),
     'rows': Command(

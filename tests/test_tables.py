@@ -21,6 +21,7 @@ from transformer.nn import cost, models
 from transformer.runs import restore
 from transformer.tasks.contract import Measure
 from transformer.tasks.language.task import TASK as LANGUAGE_MODEL
+from transformer.tasks.parsing.task import TASK as PARSER
 from transformer.tasks.translation.task import TASK as TRANSLATOR
 
 # As Table 3 prints it: row, what differs from base, perplexity, BLEU, millions of parameters.
@@ -97,6 +98,7 @@ def test_table_2():
 
 
 TRANSLATION = ('paper', 'multi30k', 'grammar')
+TREEBANKS = ('wsj', 'craft', 'genia', 'grammar-trees')
 
 
 @pytest.mark.parametrize(
@@ -106,6 +108,8 @@ TRANSLATION = ('paper', 'multi30k', 'grammar')
         ('3', 'language'),
         ('language', 'language'),
         ('architectures', 'captions'),
+        ('architectures', 'names'),
+        *(('4', scale) for scale in TREEBANKS),
     ],
 )
 def test_rows_are_possible_and_different_at_every_scale(table, scale):
@@ -120,8 +124,8 @@ def test_rows_are_possible_and_different_at_every_scale(table, scale):
 
 
 def test_every_table_and_scale_is_tested():
-    assert {*TRANSLATION, 'language', 'captions'} == set(scales.SCALES)
-    assert {'2', '3', 'further', 'language', 'architectures'} == set(tables.TABLES)
+    assert {*TRANSLATION, *TREEBANKS, 'language', 'captions', 'names'} == set(scales.SCALES)
+    assert {'2', '3', '4', 'further', 'language', 'architectures'} == set(tables.TABLES)
 
 
 def test_architectures_have_about_equal_parameters():
@@ -173,7 +177,7 @@ def test_table_3_is_scored_at_the_last_checkpoint(tmp_path, scale):
 
 def test_measures_name_what_is_scored():
     for name, table in tables.TABLES.items():
-        task = LANGUAGE_MODEL if name == 'language' else TRANSLATOR
+        task = {'language': LANGUAGE_MODEL, '4': PARSER}.get(name, TRANSLATOR)
         scores = tables.scores(table, task)
         assert len(scores) == (len(table.measures) or len(scores)) > 1
         assert len({score.measure.heading for score in scores}) == len(scores)
@@ -251,7 +255,7 @@ def test_options_give_the_config():
 
 def test_unknown_names():
     for call, part in (
-        (lambda: tables.rows('4'), '--table=4: choose one of 2, 3, further, language, architectures'),
+        (lambda: tables.rows('5'), '--table=5: choose one of 2, 3, 4, further, language, architectures'),
         (lambda: tables.rows('3', 'A1,A9'), '--rows=A9: table 3 has base, A1'),
         (lambda: scales.scale_config('huge'), '--scale=huge: choose one of paper'),
     ):
