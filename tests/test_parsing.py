@@ -16,7 +16,7 @@ from transformer.actions import data as corpora
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
-from transformer.data import target_codec, trees
+from transformer.data import target_codec, tokenizer, trees
 from transformer.data.sources.grammar import sentences
 from transformer.data.trees import Repairs, Tree
 from transformer.runs.workdir import Run
@@ -401,6 +401,24 @@ def test_a_damaged_treebank_is_refused(tmp_path, monkeypatch):
     with pytest.raises(ConfigError, match='bank: line [0-9]+: '):
         action.run_training(config, epath.Path(tmp_path / 'run'), '')
     assert not (tmp_path / 'run').exists()
+
+
+@pytest.mark.parametrize(
+    ('options', 'option'),
+    [
+        ({'data.tokenizer': 'bytes', 'data.pieces': 259}, 'data.tokenizer'),
+        ({'data.tokenizer_model': 'plain.model'}, 'data.tokenizer_model'),
+        ({'data.source': 'text'}, 'data.source'),
+    ],
+)
+def test_tokenizers_and_sources_of_plain_text_are_refused(options, option, tmp_path):
+    model = tokenizer.train(['a b c'] * 9, 265)
+    (tmp_path / 'plain.model').write_bytes(model)
+    changes = {'data.pieces': 265, 'model.vocab_size': None} | options
+    changes = {k: str(tmp_path / v) if v == 'plain.model' else v for k, v in changes.items() if v}
+    config = written(tmp_path, **changes)
+    with pytest.raises(ConfigError, match=f'^{option}'):
+        action.run_training(config, epath.Path(tmp_path / 'run'), '')
 
 
 def test_the_grammars_trees_have_its_english():

@@ -21,8 +21,9 @@ from transformer.data import manifest as manifests
 from transformer.data.build import Progress
 from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset, read_split
-from transformer.data.fields import Label, Reading
+from transformer.data.fields import Label, Reading, Spellings, Tree
 from transformer.data.sources import reader
+from transformer.data.target_codec import TargetCodec
 from transformer.data.tokenizer import AnyTokenizer
 
 FORMAT = 2  # the version of the layout of folders and of the code that fills them
@@ -70,6 +71,7 @@ def prepare(
         given = None
     elif given is None and data.tokenizer_model is not None:
         given = foreign_tokenizers.read_given(data, [*reading.texts()])
+    _check_codec(data, reading, given)
     identity = _identity(data, reading, given)
     folder = pathlib.Path(cache) / files.json_sha256(identity)[:32]
     dataset = _open(folder, logging.DEBUG)
@@ -80,6 +82,18 @@ def prepare(
     with locks.exclusive(folder.parent, notice=notice) as lock:
         dataset = _open(folder, logging.WARNING)
         return dataset or _build(data, reading, identity, folder, lock is not None, progress, given)
+
+
+def _check_codec(data: Data, reading: Reading, given: Codec | None) -> None:
+    """Raises ConfigError if trees or several spellings have a tokenizer of plain text."""
+    if any(isinstance(field, (Tree, Spellings)) for field in reading.fields.values()):
+        if data.tokenizer == 'bytes':
+            raise ConfigError("data.tokenizer='bytes': this task learns its pieces; choose bpe or characters")
+        if given is not None and not isinstance(given, TargetCodec):
+            raise ConfigError(
+                'data.tokenizer_model, or the tokenizer of another run: for plain text; this task learns its '
+                'own'
+            )
 
 
 def _identity(data: Data, reading: Reading, given: AnyTokenizer | None) -> dict[str, object]:
