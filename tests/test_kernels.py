@@ -342,6 +342,15 @@ def test_operations_of_a_layer(changes, encoder, decoder):
     assert more == 8 * square + ffn + attended(128) + attended(decoder)
 
 
+def test_a_kernel_of_devices_costs_what_full_attention_costs_whatever_the_vocabulary():
+    small = {'model.vocab_size': 300, 'data.pieces': 300}
+    full_cost, flash_cost = (
+        cost.update_flops(resolve(config_dict(small | {'model.attention': name})))
+        for name in ('full', 'flash')
+    )
+    assert flash_cost == full_cost
+
+
 def test_linear_attention_keeps_its_digits_where_all_features_are_small():
     """elu(x) + 1 is exp(x) there; rows and steps agree, also where even that is below the least number."""
     kernel = self_attention(Model(attention='linear', attention_chunk=3))

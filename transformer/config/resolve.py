@@ -325,7 +325,8 @@ def check_platform(config: Config, platform: str) -> None:
 def portable(config: Config, platform: str) -> Config:
     """Replaces a kernel that the devices lack by one that computes the same."""
     lacking = config.model.attention == 'flash' and platform not in FLASH
-    return replace(config, {'model.attention': 'chunked'}) if lacking else config
+    model = dataclasses.replace(config.model, attention='chunked') if lacking else config.model
+    return dataclasses.replace(config, model=model)
 
 
 def derivable(config: Config) -> ml_collections.ConfigDict:
