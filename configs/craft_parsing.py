@@ -2,7 +2,7 @@
 
     python run.py --config=configs/craft_parsing.py --config.data.dir=FOLDER
 
-As configs/genia_parsing.py, with craft.train.clean and craft.dev.clean.
+As configs/genia_parsing.py, with craft.train.clean and craft.dev.clean. Not trained here.
 """
 
 from transformer.config import config_beside

@@ -3,7 +3,8 @@
     python run.py --config=configs/genia_parsing.py --config.data.dir=FOLDER
 
 FOLDER holds genia.train.clean and genia.dev.clean, one bracketed tree a line. The last 5 % of the training
-trees are dev, on which nothing but checkpoints is compared; GENIA's dev is the test.
+trees are dev, on which nothing but checkpoints is compared; GENIA's dev is the test. Not trained to its
+end here.
 """
 
 from transformer.config import config_dict

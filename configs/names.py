@@ -1,6 +1,8 @@
 """Names from Arabic to Latin script, character by character (data.dir holds train.ar, train.latin and so on).
 
-python run.py --config=configs/names.py --config.data.dir=FOLDER
+    python run.py --config=configs/names.py --config.data.dir=FOLDER
+
+Not trained here yet.
 """
 
 from transformer.config import config_dict
