@@ -27,6 +27,7 @@ def get_config():
             'model.d_model': 128,
             'model.d_ff': 512,
             'model.h': 4,
+            'train.microbatches': 4,
             'train.steps': 20_000,
             'train.warmup_steps': 1000,
             'train.schedule': 'linear',

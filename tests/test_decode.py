@@ -203,8 +203,11 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
     config = resolve(config_dict({**sizes_of, 'model.vocab_size': 600, 'data.pieces': 600, **variant}))
     rng, model = np.random.default_rng(0), models.build(config)
     # Large enough that outputs depend on all that was written.
-    draw = lambda x: jnp.asarray(rng.normal(size=x.shape) / 2, jnp.float32)
-    variables = {'params': jax.tree.map(draw, models.parameter_shapes(config))}
+    variables = {
+        'params': jax.tree.map(
+            lambda x: 4 * x if x.ndim > 1 else x, models.initialize(config, jax.random.key(0))
+        )
+    }
     lengths = rng.integers(1, width + 1, sentences)
     positions = lambda rows, length: jnp.broadcast_to(jnp.arange(length), (rows, length))
     inside = jnp.asarray(np.arange(width) < lengths[:, None], jnp.int32)
@@ -233,10 +236,19 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
         return searched(step, rooms), searched(whole, [decode.Room(10, None, plain(10))])
 
     found, expected = both()
-    # In any order, because two may have nearly the same score.
-    outputs = lambda hypotheses: [sorted(map(tuple, of.tolist())) for of in np.asarray(hypotheses.tokens)]
-    assert outputs(found) == outputs(expected)
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
+
+    # Of several outputs that score as the worst one kept, rounding decides which are kept, and it decides the
+    # order of any that score alike.
+    def above_the_worst(hypotheses):
+        scores = np.asarray(hypotheses.scores)
+        clear = scores > scores[:, -1:] + 1e-4
+        return [
+            set(map(tuple, of[these])) for of, these in zip(np.asarray(hypotheses.tokens), clear, strict=True)
+        ]
+
+    assert above_the_worst(found) == above_the_worst(expected)
+    assert sum(map(len, above_the_worst(found))) > 2 * sentences
     used = np.sum(np.asarray(found.tokens[:, 0]) != 0, axis=-1)
     assert used.min() < sizes[0] < used.max()
 
