@@ -6,7 +6,7 @@ import re
 import pytest
 from etils import epath
 
-from configs import multi30k
+from configs import multi30k, names
 from experiments import benchmark, report, sweep
 from experiments.claims import __main__ as claims
 from experiments.complexity import __main__ as complexity
@@ -23,6 +23,7 @@ from transformer.tasks.contract import Measure
 from transformer.tasks.language.task import TASK as LANGUAGE_MODEL
 from transformer.tasks.parsing.task import TASK as PARSER
 from transformer.tasks.translation.task import TASK as TRANSLATOR
+from transformer.tasks.transliteration.task import TASK as TRANSLITERATOR
 
 # As Table 3 prints it: row, what differs from base, perplexity, BLEU, millions of parameters.
 PRINTED_3 = """\
@@ -128,14 +129,26 @@ def test_every_table_and_scale_is_tested():
     assert {'2', '3', '4', 'further', 'language', 'architectures'} == set(tables.TABLES)
 
 
-def test_architectures_have_about_equal_parameters():
-    found = [scales.config(row, 'captions') for row in tables.ARCHITECTURES]
+@pytest.mark.parametrize('scale, base', [('captions', multi30k), ('names', names)])
+def test_architectures_have_about_equal_parameters(scale, base):
+    found = [scales.config(row, scale) for row in tables.ARCHITECTURES]
     counts = [cost.parameters(models.parameter_shapes(config)) for config in found]
     assert max(counts) < 1.02 * min(counts)
     # The same text, batches and updates.
     assert len({(config.data, config.decode, config.train.steps) for config in found}) == 1
-    assert found[0].model == configs.resolve(multi30k.get_config()).model
+    expected = configs.resolve(base.get_config()).model
+    assert found[0].model == dataclasses.replace(expected, d_ff=256)
     assert tables.TABLES['architectures'].base == tables.ARCHITECTURES[0].name
+
+
+def test_a_row_has_numbers_of_its_own_at_single_scales():
+    (row,) = tables.rows('architectures', 'gru')
+    at_names = scales.config(row, 'names')
+    assert (at_names.model.N, at_names.model.d_model) == (4, row.at_scale['names']['model.d_model'])
+    assert at_names.train.peak_lr == row.at_scale['names']['train.peak_lr']
+    assert scales.config(row, 'captions').train.peak_lr is None
+    # What the user sets goes before them.
+    assert scales.config(row, 'names', {'train.peak_lr': 0.5}).train.peak_lr == 0.5
 
 
 def test_a_row_for_another_task_is_a_mistake():
@@ -179,7 +192,9 @@ def test_measures_name_what_is_scored():
     for name, table in tables.TABLES.items():
         task = {'language': LANGUAGE_MODEL, '4': PARSER}.get(name, TRANSLATOR)
         scores = tables.scores(table, task)
-        assert len(scores) == (len(table.measures) or len(scores)) > 1
+        # Of the architectures' table, those of translation; the others are of transliteration.
+        of_names = ['exact', 'exact_of_three', 'character_errors'] if name == 'architectures' else []
+        assert len(scores) + len(of_names) == (len(table.measures) or len(scores)) > 1
         assert len({score.measure.heading for score in scores}) == len(scores)
         # Sentences are resampled for one score of a table.
         assert sum(score.measure.significance is not None for score in scores) == (name != 'language')
@@ -187,6 +202,9 @@ def test_measures_name_what_is_scored():
         assert all(
             score.measure.path in paths or score.measure.path[0] == 'bleu_by_length' for score in scores
         )
+    named = tables.scores(tables.TABLES['architectures'], TRANSLITERATOR)
+    headings = ['PPL', 'exact', 'exact_of_three', 'CER']
+    assert [score.measure.heading for score in named if len(score.measure.path) == 1] == headings
     (perplexity, bleu), row = tables.scores(tables.TABLES['3'], TRANSLATOR), tables.TABLE_3[0]
     assert [(s.measure.heading, s.paper_decimals) for s in (perplexity, bleu)] == [('PPL', 2), ('BLEU', 1)]
     assert (perplexity.paper_number(row), bleu.paper_number(row)) == (4.92, 25.8)

@@ -32,6 +32,8 @@ class Scale(NamedTuple):
 
 # Three layers, because rows of Table 3 have a third and two thirds of them.
 _SMALL = {'model.N': 3, 'model.d_model': 64, 'model.d_ff': 256}
+# Reset where only the Transformer's row has them.
+_ROWS_OWN = {key: configs.OPTIONS[key].default for key in ('model.h', 'model.d_ff')}
 # By name.
 SCALES = {
     'paper': Scale('base'),
@@ -50,17 +52,19 @@ SCALES = {
         'train.checkpoint_every': 300,
     }),
     'language': Scale('gpt_grammar'),
-    # As `captions`.
-    'names': Scale('names', {key: configs.OPTIONS[key].default for key in ('model.h', 'model.d_ff')}),
+    # Small batches, which learn more from a text that is read few times. Rows have their own learning rates.
+    'names': Scale('names', {
+        **_ROWS_OWN, 'data.batch_tokens': 1024, 'train.steps': 1600, 'train.schedule': 'linear',
+        'train.warmup_steps': 160, 'train.eval_every': 400, 'train.checkpoint_every': 400,
+        'train.average_last': 0,
+    }),
     # Treebanks, for Table 4.
     'wsj': Scale('wsj_parsing'),
     'craft': Scale('craft_parsing'),
     'genia': Scale('genia_parsing'),
     'grammar-trees': Scale('parsing_grammar'),
-    # A third of the config's updates. h and d_ff are reset, because only the Transformer's row has them.
-    'captions': Scale('multi30k', {
-        **{key: configs.OPTIONS[key].default for key in ('model.h', 'model.d_ff')}, 'train.steps': 4000,
-    }),
+    # A third of the config's updates.
+    'captions': Scale('multi30k', {**_ROWS_OWN, 'train.steps': 4000}),
 }  # fmt: skip
 
 
@@ -103,7 +107,7 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
             raise ConfigError(f'{key}=None: a row gives values')
         declare.check_value(configs.OPTIONS, declare.check_name(configs.OPTIONS, key), value)
     is_own_scale = row.scale in (scale, None)
-    further = {k: v for k, v in row.only_at_scale.items() if k not in different} if is_own_scale else {}
+    further = {key: value for key, value in row.at_scale.get(scale, {}).items() if key not in different}
     if row.scale is None:
         return row.changes | further
     proportional = ('train.steps',) if is_own_scale else PROPORTIONAL

@@ -94,7 +94,7 @@ TASK = translation.TASK._replace(
     evaluate=evaluate,
     measures=(
         Measure('loss', 'loss', ('loss',), heading=None),
-        Measure('perplexity', 'perplexity', ('perplexity',), 3),
+        Measure('perplexity', 'perplexity', ('perplexity',), 3, heading='PPL'),
         Measure('exact', 'right', ('exact',), 1, 'higher', True, watched=True),
         Measure('exact_of_three', 'one of three right', ('exact_of_three',), 1, 'higher', True),
         Measure(
