@@ -68,9 +68,32 @@ MIXED = [
         'model.P_drop_relu': 0.2,
         'model.P_drop_embedding': 0.0,
     },
+    # As models of other programs have them: Marian and GPT-2, OpenNMT, PyTorch's own encoder-decoder.
+    {
+        'model.norm_epsilon': 1e-5,
+        'model.sinusoid': 'halves',
+        'model.activation': 'swish',
+        'model.softmax_bias': True,
+        'model.start': 'learned',
+    },
+    {
+        'model.norm': 'pre',
+        'model.sinusoid': 't2t',
+        'model.first_position': 1,
+        'model.activation': 'gelu_tanh',
+        'model.tie_embeddings': 'none',
+        'model.softmax_bias': True,
+    },
+    {
+        'model.positions': 'learned',
+        'model.scale_embeddings': False,
+        'model.norm_embedding': True,
+        'model.norm_final': True,
+    },
 ]
 # What a form cannot have.
-REFUSED = {'pair': [], 'text': [('model.N_decoder', 2), ('model.tie_embeddings', 'decoder')]}
+ONLY_PAIR = {'model.N_decoder': 2, 'model.start': 'learned'}
+REFUSED = {'pair': [], 'text': [*ONLY_PAIR.items(), ('model.tie_embeddings', 'decoder')]}
 
 
 def settings(key: str, value: object) -> list[dict[str, object]]:
@@ -88,7 +111,7 @@ VARIANTS = [
     for setting in settings(key, value)
 ]
 VARIANTS += [
-    form | {key: value for key, value in mixed.items() if name == 'pair' or key != 'model.N_decoder'}
+    form | {key: value for key, value in mixed.items() if name == 'pair' or key not in ONLY_PAIR}
     for name, form in FORMS.items()
     for mixed in MIXED
 ]
@@ -322,9 +345,12 @@ def test_every_axis_of_the_model_is_here():
     values_of = {key: choices(field) for key, field in OPTIONS.items() if key.startswith('model.')}
     others = {key: {v[key] for v in OTHER_KINDS if key in v} for v in OTHER_KINDS for key in v}
     mixed = {key for sizes in MIXED for key in sizes}
-    assert set(AXES) | mixed | {key for key in others if key.startswith('model.')} == set(values_of)
+    # test_masked.py has what encoders alone can have.
+    of_encoders = {'model.token_types'}
+    of_kinds = {key for key in others if key.startswith('model.')}
+    assert set(AXES) | mixed | of_kinds | of_encoders == set(values_of)
     assert {'transformer', *others['model.kind']} == set(values_of['model.kind'])
-    for key in set(values_of) - set(AXES) - mixed - {'model.kind'}:
+    for key in set(values_of) - set(AXES) - mixed - of_encoders - {'model.kind'}:
         some = [True] if declare.plain_type(OPTIONS[key]) is bool else others[key]
         assert others[key] == set(values_of[key] or some)
     # 'flash' runs on no CPU: test_kernels.py has what can be tested of it.

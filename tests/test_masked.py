@@ -179,8 +179,17 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, device
         assert np.linalg.norm(ours - theirs) <= 1e-5 * norm
 
 
-def test_padding_packing_and_order_change_nothing():
-    config = resolve(config_dict(OPTIONS))
+BERT = {
+    'model.token_types': 2,
+    'model.norm_embedding': True,
+    'model.scale_embeddings': False,
+    'model.softmax_bias': True,
+}
+
+
+@pytest.mark.parametrize('changes', [{}, BERT], ids=['ours', 'bert'])
+def test_padding_packing_and_order_change_nothing(changes):
+    config = resolve(config_dict(OPTIONS | changes))
     params = {'params': initial_state(config).params}
     apply = lambda *parts: models.build(config).apply(
         params, {'text': Tokens(*map(jnp.asarray, parts))}, train=False

@@ -1,5 +1,6 @@
 """Numbers and rules of the paper, recomputed by hand or in numpy."""
 
+import dataclasses
 import math
 
 import flax.linen as nn
@@ -85,6 +86,37 @@ def test_sinusoid_of_the_released_code():
     for i, timescale in enumerate((1.0, 100.0, 10000.0)):
         np.testing.assert_allclose(found[:, i], np.sin(np.arange(40) / timescale), atol=1e-6)
         np.testing.assert_allclose(found[:, 3 + i], np.cos(np.arange(40) / timescale), atol=1e-6)
+
+
+def test_sinusoid_in_halves():
+    paper, halves = (positions.sinusoid(40, 6, kind) for kind in ('paper', 'halves'))
+    np.testing.assert_array_equal(halves, paper[:, [0, 2, 4, 1, 3, 5]])
+
+
+def test_what_is_added_to_embeddings():
+    rng = np.random.default_rng(0)
+    x, place = rng.normal(size=(2, 4, 6)).astype('f'), np.array([[0, 1, 2, 3], [0, 1, 0, 1]])
+    small = {'model.vocab_size': 300, 'data.pieces': 300, 'model.d_model': 6, 'model.h': 2}
+    model = lambda **options: (
+        resolve(config_dict(small | {f'model.{k}': v for k, v in options.items()})).model
+    )
+    added = lambda m, params: positions.InputPositions(m).apply(
+        {'params': params}, jnp.asarray(x), jnp.asarray(place), 4
+    )
+    one_on = positions.sinusoid(5, 6, 't2t')[1:][place]
+    later = added(model(first_position=1, sinusoid='t2t'), {})
+    np.testing.assert_allclose(later, x + one_on, atol=1e-6)
+    # As BERT's embeddings.
+    bert = {**small, 'train.task': 'masked', 'data.language': 'de', 'model.positions': 'learned'}
+    bert = resolve(
+        config_dict(bert | {'model.token_types': 2, 'model.norm_embedding': True, 'model.norm_epsilon': 0.1})
+    ).model
+    table, types = (rng.normal(size=(rows, 6)).astype('f') for rows in (bert.max_len, 2))
+    scale, bias = rng.normal(size=(2, 6)).astype('f')
+    params = {'table': table, 'token_types': types, 'norm': {'layer': {'scale': scale, 'bias': bias}}}
+    total = x + table[place] + types[0]
+    unit = (total - total.mean(-1, keepdims=True)) / np.sqrt(total.var(-1, keepdims=True) + 0.1)
+    np.testing.assert_allclose(added(bert, params), unit * scale + bias, atol=1e-5)
 
 
 def test_learning_rate():
@@ -200,6 +232,31 @@ def test_embedding_scales_and_blanks_padding():
     found = embedding.apply({'params': {'table': table}}, jnp.array([[0, 7]]))
     np.testing.assert_array_equal(found[0, 0], np.zeros(16))
     np.testing.assert_allclose(found[0, 1], 4.0 * table[7], rtol=1e-6)
+    plain = dataclasses.replace(config.model, scale_embeddings=False, start='learned')
+    found = Embedding(plain).apply({'params': {'table': table}}, jnp.array([[0, 7]]))
+    np.testing.assert_array_equal(found[0], table[jnp.array([0, 7])])
+
+
+def test_a_bias_of_the_softmax():
+    changes = {'model.vocab_size': 300, 'data.pieces': 300, 'model.d_model': 16, 'model.N': 1}
+    config, biased = (
+        resolve(config_dict({**changes, 'model.d_ff': 8, 'model.softmax_bias': bias}))
+        for bias in (False, True)
+    )
+    params = models.initialize(config, jax.random.key(0))
+    bias = jax.random.normal(jax.random.key(1), (300,))
+    batch = jax.tree.map(jnp.asarray, models.blank(config, 2, 5))
+    plain = models.build(config).apply({'params': params}, batch, train=False)
+    found = models.build(biased).apply({'params': params | {'softmax_bias': bias}}, batch, train=False)
+    np.testing.assert_allclose(found, plain + bias[None, None], atol=1e-5)
+
+
+def test_activations():
+    x = np.linspace(-3, 3, 13)
+    swish, gelu = layers.ACTIVATIONS['swish'](x), layers.ACTIVATIONS['gelu_tanh'](x)
+    np.testing.assert_allclose(swish, x / (1 + np.exp(-x)), atol=1e-6)
+    inner = np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)
+    np.testing.assert_allclose(gelu, x / 2 * (1 + np.tanh(inner)), atol=1e-6)
 
 
 def test_dropout_keeps_the_mean():
@@ -267,15 +324,16 @@ def test_the_gradient_of_an_affine_map_from_and_to_heads():
     np.testing.assert_allclose(matmul.sum_by_product(jnp.asarray(back), 2), expected[2], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize('epsilon', [1e-6, 0.1])
 @pytest.mark.parametrize('dtype', ['float32', 'bfloat16'])
-def test_the_gradient_of_layer_norm(dtype):
+def test_the_gradient_of_layer_norm(dtype, epsilon):
     rng = np.random.default_rng(0)
     x = jnp.asarray(3 + 2 * rng.normal(size=(2, 3, 8)), dtype)
     back = jnp.asarray(rng.normal(size=(2, 3, 8)), dtype)
     parameters = {name: jnp.asarray(rng.normal(size=8), jnp.float32) for name in ('scale', 'bias')}
-    flax = nn.LayerNorm(epsilon=1e-6, dtype=jnp.dtype(dtype), use_fast_variance=False)
+    flax = nn.LayerNorm(epsilon=epsilon, dtype=jnp.dtype(dtype), use_fast_variance=False)
     results = []
-    for module in (layers.LayerNorm(dtype), flax):
+    for module in (layers.LayerNorm(dtype, epsilon), flax):
         normalise = lambda parameters, x: module.apply({'params': parameters}, x)
         found, gradient = jax.vjp(normalise, parameters, x)
         assert found.dtype == x.dtype

@@ -86,8 +86,24 @@ class Model:
     positions: Literal['sinusoidal', 'learned', 'rotary', 'relative', 'none'] = option(
         'sinusoidal', 'encoding of positions', '§3.5, Table 3 (E)', only=POSITIONED
     )
-    sinusoid: Literal['paper', 't2t'] = option(
-        'paper', 'sin and cos interleaved (paper) or in halves (released code)', '§3.5', only=POSITIONED
+    sinusoid: Literal['paper', 't2t', 'halves'] = option(
+        'paper',
+        'sin and cos interleaved (paper), in halves, or in halves with timescales to exactly 10,000 '
+        '(t2t, the released code)',
+        '§3.5',
+        only=POSITIONED,
+    )
+    first_position: int = option(
+        0,
+        'number of the first sinusoidal position',
+        minimum=0,
+        only=(*POSITIONED, 'model.positions', ('sinusoidal',)),
+    )
+    token_types: int = option(
+        0,
+        "rows of a table of token types, of which every piece gets the first (BERT's for one text)",
+        minimum=0,
+        only=(*LAYERED, 'train.task', tasks_of('encoder')),
     )
     norm: Literal['post', 'pre'] = option(
         'post', 'normalise after or before a sub-layer', '§3.1', only=LAYERED
@@ -95,7 +111,12 @@ class Model:
     norm_type: Literal['layernorm', 'rmsnorm'] = option(
         'layernorm', 'kind of normalisation', '§3.1', only=LAYERED
     )
-    activation: Literal['relu', 'gelu', 'swiglu'] = option(
+    norm_epsilon: float = option(1e-6, 'added to the variance in a normalisation', minimum=0.0, only=LAYERED)
+    norm_final: bool | None = option(
+        None, 'normalise after the last layer; by default with norm=pre alone', only=LAYERED
+    )
+    norm_embedding: bool = option(False, 'normalise embeddings plus positions', only=(*LAYERED, *TEXTS))
+    activation: Literal['relu', 'gelu', 'gelu_tanh', 'swish', 'swiglu'] = option(
         'relu', 'activation of the feed-forward layers', '§3.3', only=LAYERED
     )
     attention: Literal['full', 'local', 'sparse', 'linear', 'chunked', 'flash'] = option(
@@ -120,6 +141,11 @@ class Model:
     tie_embeddings: Literal['all', 'decoder', 'none'] = option(
         'all', 'which of source embedding, target embedding and softmax share one matrix', '§3.4', only=TEXTS
     )
+    scale_embeddings: bool = option(True, 'multiply embeddings by sqrt(d_model)', '§3.4', only=TEXTS)
+    start: Literal['zeros', 'learned'] = option(
+        'zeros', "embedding of a target's start: zeros, or row 0 of the table", only=PAIR
+    )
+    softmax_bias: bool = option(False, 'add a bias to the logits of the softmax', only=TEXTS)
     biases: Literal['all', 'ffn', 'none'] = option(
         'all', 'which linear layers have biases; the paper writes them only for the FFN', '§3.3', only=LAYERED
     )

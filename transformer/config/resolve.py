@@ -100,7 +100,12 @@ def _derive_model(config: Config) -> Model:
         d_k=(model.d_k or width) if has_heads else None,
         d_v=(model.d_v or width) if has_heads else None,
         P_drop_embedding=model.P_drop if model.P_drop_embedding is None else model.P_drop_embedding,
+        norm_final=_norm_final(model) if has_meaning(OPTIONS, values, 'model.norm_final') else None,
     )
+
+
+def _norm_final(model: Model) -> bool:
+    return model.norm == 'pre' if model.norm_final is None else model.norm_final
 
 
 def _derive_data(config: Config) -> Data:

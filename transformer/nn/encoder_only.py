@@ -13,8 +13,8 @@ from transformer.tokens import Batch
 class EncoderOnly(Pieces):
     """Every piece attends to all pieces of its segment.
 
-    The softmax reads Norm(activation(W x + b)) of the encoder's output x. This is BERT's head for masked
-    words, but without a bias on the logits, as in all models here (§3.4).
+    The softmax reads Norm(activation(W x + b)) of the encoder's output x. With `model.softmax_bias` this is
+    BERT's head for masked words.
     """
 
     def setup(self):

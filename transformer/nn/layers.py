@@ -88,30 +88,32 @@ class LayerNorm(nn.Module):
     """Normalises each row to mean 0 and biased variance 1, then scales and shifts it (Ba et al. 2016)."""
 
     dtype: str
+    epsilon: float
 
     @nn.compact
     def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
         scale = self.param('scale', nn.initializers.ones, (x.shape[-1],))
         bias = self.param('bias', nn.initializers.zeros, (x.shape[-1],))
-        return _normalised(self.dtype, x, scale, bias)
+        return _normalised(self.dtype, self.epsilon, x, scale, bias)
 
 
-@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
-def _normalised(dtype, x, scale, bias):
-    return _normalised_forward(dtype, x, scale, bias)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
+def _normalised(dtype, epsilon, x, scale, bias):
+    return _normalised_forward(dtype, epsilon, x, scale, bias)[0]
 
 
-def _normalised_forward(dtype, x, scale, bias):
+def _normalised_forward(dtype, epsilon, x, scale, bias):
     scale, bias = (array.reshape(*[1] * (x.ndim - 1), -1) for array in (scale, bias))
     exact = x.astype(jnp.float32)
     mean = jnp.mean(exact, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(exact - mean), axis=-1, keepdims=True)
-    factor = jax.lax.rsqrt(variance + 1e-6)
+    factor = jax.lax.rsqrt(variance + epsilon)
     normalised = (exact - mean) * (factor * scale) + bias
     return normalised.astype(dtype), (x, scale, mean, factor)
 
 
-def _normalised_backward(dtype, saved, gradient):
+def _normalised_backward(dtype, epsilon, saved, gradient):
+    del epsilon
     # By hand, because the derived gradient keeps more arrays and reads them more often.
     x, scale, mean, factor = saved
     unit, gradient = (x.astype(jnp.float32) - mean) * factor, gradient.astype(jnp.float32)
@@ -127,16 +129,16 @@ _normalised.defvjp(_normalised_forward, _normalised_backward)
 
 
 class Norm(nn.Module):
-    """LayerNorm (biased variance) or RMSNorm, with the epsilon of the released code."""
+    """LayerNorm (biased variance) or RMSNorm."""
 
     model: Model
 
     @nn.compact
     def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
-        dtype = jnp.dtype(self.model.dtype)
-        if self.model.norm_type == 'rmsnorm':
-            return nn.RMSNorm(epsilon=1e-6, dtype=dtype, name='rms')(x)
-        return LayerNorm(self.model.dtype, name='layer')(x)
+        m = self.model
+        if m.norm_type == 'rmsnorm':
+            return nn.RMSNorm(epsilon=m.norm_epsilon, dtype=jnp.dtype(m.dtype), name='rms')(x)
+        return LayerNorm(m.dtype, m.norm_epsilon, name='layer')(x)
 
 
 class Sublayer(nn.Module):
@@ -163,23 +165,28 @@ class Sublayer(nn.Module):
 
 
 class FinalNorm(nn.Module):
-    """Normalisation after the last layer if norm is `pre`: no other norm is on the residual path."""
+    """Normalisation after the last layer, with pre-norm the only one on the residual path."""
 
     model: Model
 
     @nn.compact
     def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
-        return Norm(self.model, name='norm')(x) if self.model.norm == 'pre' else x
+        return Norm(self.model, name='norm')(x) if self.model.norm_final else x
 
 
-ACTIVATIONS = {'relu': jax.nn.relu, 'gelu': functools.partial(jax.nn.gelu, approximate=False)}
+ACTIVATIONS = {
+    'relu': jax.nn.relu,
+    'gelu': functools.partial(jax.nn.gelu, approximate=False),
+    'gelu_tanh': functools.partial(jax.nn.gelu, approximate=True),
+    'swish': jax.nn.silu,
+}
 
 
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (§3.3).
 
-    gelu is exact, not approximated by tanh. swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020); with the
-    same d_ff it has 1.5 times the parameters.
+    gelu is exact, gelu_tanh its approximation in GPT-2. swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020);
+    with the same d_ff it has 1.5 times the parameters.
     """
 
     model: Model
@@ -207,13 +214,14 @@ class Embedding(nn.Module):
         self.table = self.param('table', nn.initializers.normal(self.model.d_model**-0.5), shape)
 
     def __call__(self, tokens: Int[Array, '*B']) -> Float[Array, '*B D']:
-        """Returns each token's row times sqrt(d_model); zeros for padding, which is also the start token."""
-        rows = self.matrix()[tokens] * self.model.d_model**0.5
-        return jnp.where(tokens[..., None] == PAD, 0.0, rows)
+        """Returns each token's row, times sqrt(d_model) unless the model does not scale embeddings.
 
-    def logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
-        """Multiplies x by the transposed matrix, without a bias, in float32."""
-        return matmul.logits(x, self.matrix())
+        Padding, which is also the start token, has zeros unless the model has a learned start.
+        """
+        rows = self.matrix()[tokens]
+        if self.model.scale_embeddings:
+            rows = rows * self.model.d_model**0.5
+        return rows if self.model.start == 'learned' else jnp.where(tokens[..., None] == PAD, 0.0, rows)
 
     def matrix(self) -> Float[Array, 'V D']:
         """Returns the matrix, cast to the model's dtype."""

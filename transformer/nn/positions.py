@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
+from transformer.nn.layers import Norm
 
 # Shaw et al. 2018 see no gain from distances beyond this one (their Table 2).
 RELATIVE_CLIP = 16
@@ -18,18 +19,21 @@ RELATIVE_CLIP = 16
 def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
     """Computes the sinusoidal encoding of positions 0 to length - 1 (§3.5).
 
-    `paper`: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same. `t2t`: all sines,
-    then all cosines, with exponent i / (d/2 - 1), so that the last timescale is exactly 10000.
+    `paper`: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same. `halves`: all sines,
+    then all cosines. `t2t`: so, with exponent i / (d/2 - 1): the last timescale is exactly 10000.
     """
     half = d_model // 2
-    exponent = np.arange(half) / (half if kind == 'paper' else max(half - 1, 1))
+    exponent = np.arange(half) / (max(half - 1, 1) if kind == 't2t' else half)
     angle = np.arange(length)[:, None] * 10000.0 ** -exponent[None, :]
     waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if kind == 'paper' else 1)
     return waves.reshape(length, d_model).astype(np.float32)
 
 
 class InputPositions(nn.Module):
-    """Adds to each embedding its position's encoding, if positions are sinusoidal or learned."""
+    """Adds to each embedding its position's encoding, if positions are sinusoidal or learned.
+
+    A model like BERT also adds the first token type, and normalises the sum (Devlin et al. 2019).
+    """
 
     model: Model
     amplitude: float = 1.0  # of the sinusoids
@@ -41,12 +45,17 @@ class InputPositions(nn.Module):
         """Adds positions, which are below `length`, to the embeddings x."""
         m = self.model
         if m.positions == 'sinusoidal':
-            table = jnp.asarray(self.amplitude * sinusoid(length, m.d_model, m.sinusoid))
+            waves = sinusoid(m.first_position + length, m.d_model, m.sinusoid)[m.first_position :]
+            x = x + jnp.asarray(self.amplitude * waves, x.dtype)[positions]
         elif m.positions == 'learned':
-            table = self.param('table', nn.initializers.normal(m.d_model**-0.5), (m.max_len, m.d_model))
-        else:
-            return x
-        return x + jnp.asarray(table, x.dtype)[positions]
+            x = x + self._table('table', m.max_len).astype(x.dtype)[positions]
+        if m.token_types:
+            x = x + self._table('token_types', m.token_types)[:1, None].astype(x.dtype)
+        return Norm(m, name='norm')(x) if m.norm_embedding else x
+
+    def _table(self, name: str, rows: int) -> Float[Array, 'L D']:
+        width = self.model.d_model
+        return jnp.asarray(self.param(name, nn.initializers.normal(width**-0.5), (rows, width)))
 
 
 class AttentionPositions(nn.Module):

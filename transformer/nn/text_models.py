@@ -45,8 +45,13 @@ class Pieces(nn.Module):
 
     def setup(self):
         self.embedding = Embedding(self.model)
+        self._make_softmax()
+
+    def _make_softmax(self) -> None:
         if self.model.tie_embeddings == 'none':
             self.softmax = Embedding(self.model)
+        if self.model.softmax_bias:
+            self.softmax_bias = self.param('softmax_bias', nn.initializers.zeros, (self.model.vocab_size,))
 
     def _softmax(self) -> Embedding:
         return self.softmax if self.model.tie_embeddings == 'none' else self.embedding
@@ -69,9 +74,16 @@ class Pieces(nn.Module):
         """Returns the logits of every predicted token."""
         return matmul.logits(*self.factors(batch, train=train))
 
-    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
-        """Returns the vectors and the matrix whose product is the logits."""
-        return self.vectors(batch, train=train), self._softmax().matrix()
+    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T _'], Float[Array, 'V _']]:
+        """Returns the vectors and the matrix whose product is the logits; a bias is its last column."""
+        return self._factors(self.vectors(batch, train=train))
+
+    def _factors(self, x: Float[Array, '*B D']) -> tuple[Float[Array, '*B _'], Float[Array, 'V _']]:
+        matrix = self._softmax().matrix()
+        if not self.model.softmax_bias:
+            return x, matrix
+        bias = self.softmax_bias[:, None].astype(matrix.dtype)
+        return jnp.concatenate([x, jnp.ones_like(x[..., :1])], -1), jnp.concatenate([matrix, bias], 1)
 
     def _begin(self, memory: object, rows: int, length: int) -> tuple[dict[str, object], object]:
         """Returns the constants of all steps, and the state before the first of `length` tokens."""
@@ -86,7 +98,7 @@ class Pieces(nn.Module):
         """Returns the logits after a token whose embedding is x, and the state after it."""
         length = constants['places'].shape[1] if self.COUNTS else 0
         x, state = self._advance(x, state, constants['memory'], length)
-        return self._softmax().logits(x), state
+        return matmul.logits(*self._factors(x)), state
 
 
 class PairPieces(Pieces):
@@ -100,8 +112,7 @@ class PairPieces(Pieces):
             self.embedding = Embedding(m)
         else:
             self.source_embedding, self.target_embedding = Embedding(m), Embedding(m)
-        if m.tie_embeddings == 'none':
-            self.softmax = Embedding(m)
+        self._make_softmax()
 
     def _tables(self) -> tuple[Embedding, Embedding, Embedding]:
         """Returns the embeddings of the source, the target and the softmax."""
