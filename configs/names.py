@@ -2,7 +2,11 @@
 
     python run.py --config=configs/names.py --config.data.dir=FOLDER
 
-Not trained here yet.
+dev.references.tsv, if it is there, has every right spelling of each name.
+
+Reached in 1,600 updates on two CPU cores, in 29 minutes while other work shared the cores (on dev, which is
+also the test here): 34.8 % right, one of three right 52.8 %, character error rate 19.7 %
+(experiments/results/names).
 """
 
 from transformer.config import config_dict

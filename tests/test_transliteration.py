@@ -87,8 +87,9 @@ def test_edit_distance():
 
 def test_errors_are_counted_against_the_nearest_spelling():
     lines, right = ['salim', 'ale', ''], [['salem', 'saleem'], ['ali', 'alee'], ['x']]
-    # One edit of five characters, one of four or of three: the shorter spelling; one of one.
-    assert task.character_error_rate(lines, right) == (1 + 1 + 1) / (5 + 3 + 1)
+    # One edit of five characters, one of four or of three, one of one.
+    assert task.character_error_rate(lines, right) == pytest.approx((1 / 5 + 1 / 4 + 1) / 3)
+    assert task.character_error_rate(['a'], [['']]) == 1
 
 
 def test_scores_of_a_training(trained):

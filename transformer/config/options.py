@@ -237,13 +237,13 @@ class Data:
         'joint',
         'one vocabulary for both sides, or one of data.pieces pieces learned from each side',
         '§5.1',
-        only=TRANSLATION,
+        only=LANGUAGES,
     )
     tags: bool = option(
         False, "whether each word's tag stands for it in a tree, in place of XX", only=PARSING
     )
     pieces: int | None = option(
-        None, 'size of the vocabulary; by default 37,000 (bytes: 259)', '§5.1', minimum=259, only=TEXTS
+        None, 'size of the vocabulary; by default 37,000 (bytes: 259)', '§5.1', minimum=4, only=TEXTS
     )
     batching: Literal['bucketed', 'packed', 'running'] = option(
         'bucketed',

@@ -153,16 +153,17 @@ def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress
     )
     names = [*reading.texts()]
     for name in names:
-        if isinstance(reading.fields[name], Spellings):
-            return TargetCodec(learn(names), 'spellings')
         if isinstance(reading.fields[name], Tree):
             found = (trees.one(row[name], f'data.train: {name}') for row in _sentences(data, reading))
             words = trees.symbols(found, tags=data.tags)
             form = 'tagged_trees' if data.tags else 'trees'
             return TargetCodec(learn([other for other in names if other != name], words=words), form)
     if data.vocabulary == 'joint':
-        return tokenizer.read(learn(names))
-    return tokenizer.SeparateTokenizers({name: tokenizer.Tokenizer(learn([name])) for name in names})
+        codec = tokenizer.read(learn(names))
+    else:
+        codec = tokenizer.SeparateTokenizers({name: tokenizer.Tokenizer(learn([name])) for name in names})
+    spelled = any(isinstance(field, Spellings) for field in reading.texts().values())
+    return TargetCodec(codec.content, 'spellings') if spelled else codec
 
 
 def _learn_model(

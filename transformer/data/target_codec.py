@@ -6,8 +6,11 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 
+import numpy as np
+from jaxtyping import Int
+
 from transformer.data import tokenizer, trees
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer import ForAllFields
 
 BEGIN = b'{"tokenizer": "of_pairs", "target": '
 
@@ -31,21 +34,32 @@ FORMS: dict[str, Callable[[str, str], str]] = {
 }
 
 
-class TargetTokenizer(Tokenizer):
+class TargetTokenizer(ForAllFields):
     """Cuts what a model writes of a target's text into pieces; pieces become what it wrote."""
 
-    def __init__(self, content: bytes, form: str):
-        super().__init__(content)
-        self._form = FORMS[form]
+    file = tokenizer.FILE
+
+    def __init__(self, pieces: ForAllFields, form: str):
+        self._pieces, self._form = pieces, FORMS[form]
+        self.content, self.sha256, self.size = pieces.content, pieces.sha256, pieces.size
+        self.decode, self.pieces = pieces.decode, pieces.pieces
+
+    def encode(self, text: str) -> list[int]:
+        """The pieces of one target, with EOS."""
+        return self.encode_batch([text], threads=1)[0]
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """The pieces of each target, with EOS; ConfigError if one does not have the form."""
         written = [self._form(text, f'target {number}') for number, text in enumerate(texts, 1)]
-        return super().encode_batch(written, threads=threads)
+        return self._pieces.encode_batch(written, threads=threads)
+
+    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
+        """The pieces of a target of any length, with EOS."""
+        return np.array(self.encode(text), np.int32)
 
 
 class TargetCodec:
-    """One SentencePiece model for both fields of a pair; `form` names the target's entry in `FORMS`."""
+    """The tokenizers of a pair's fields; `form` names the target's entry in `FORMS`."""
 
     file = tokenizer.FILE
 
@@ -53,10 +67,11 @@ class TargetCodec:
         values = json.dumps(base64.b64encode(model).decode())
         self.content = BEGIN + f'{json.dumps(form)}, "model": {values}}}\n'.encode()
         self.sha256 = hashlib.sha256(self.content).hexdigest()
-        self._source, self._target = Tokenizer(model), TargetTokenizer(model, form)
-        self.size = self._source.size
+        codec = tokenizer.read(model)
+        self._source, self._target = codec.of('source'), TargetTokenizer(codec.of('target'), form)
+        self.size = codec.size
 
-    def of(self, field: str) -> Tokenizer:
+    def of(self, field: str) -> ForAllFields:
         """The tokenizer of a field."""
         return self._target if field == 'target' else self._source
 

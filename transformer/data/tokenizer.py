@@ -25,6 +25,9 @@ BYTES = b'{"tokenizer": "bytes"}\n'
 # The beginning of the content if each field has a tokenizer of its own.
 _SEPARATE = b'{"tokenizer": "separate", "models": '
 
+# The beginning of the content if it lists the pieces.
+_PIECES = b'{"tokenizer": "pieces", '
+
 # The beginning of the codes of subword-nmt, and how they mark the end of a word.
 CODES = b'#version: '
 _WORD_END = '</w>'
@@ -111,6 +114,8 @@ def read(content: bytes) -> 'AnyTokenizer':
         return ByteTokenizer()
     if content.startswith(CODES):
         return CodesTokenizer(content)
+    if content.startswith(_PIECES):
+        return PiecesTokenizer(content)
     if not content.startswith(_SEPARATE):
         return Tokenizer(content)
     try:
@@ -297,19 +302,71 @@ class CodesTokenizer(ForAllFields):
         return names
 
 
-class SeparateTokenizers:
-    """One tokenizer per field, all of the same size."""
+class PiecesTokenizer(ForAllFields):
+    """Cuts text into the pieces of a list: its characters, or what stands between blanks.
+
+    Args:
+      content: JSON with `pieces`, in the order of `tokens`; `joiner`, which stands between pieces in a text;
+        and `end`, whether EOS follows the pieces of a text.
+    """
 
     file = FILE
 
-    def __init__(self, by_field: 'dict[str, Tokenizer | CodesTokenizer]'):
+    def __init__(self, content: bytes):
+        self.content = content
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        try:
+            values = json.loads(content)
+            self._pieces, self._joiner, self._end = (values[name] for name in ('pieces', 'joiner', 'end'))
+        except (ValueError, KeyError) as error:
+            raise RuntimeError(f'damaged: {error}') from None
+        self._ids = {piece: number for number, piece in enumerate(self._pieces) if number > UNK}
+        self.size = len(self._pieces)
+
+    @classmethod
+    def of(cls, pieces: Sequence[str], joiner: str, *, end: bool) -> 'PiecesTokenizer':
+        """Makes one of a list of pieces."""
+        values = json.dumps({'joiner': joiner, 'end': end, 'pieces': pieces}, ensure_ascii=False)
+        return cls(_PIECES + values[1:].encode() + b'\n')
+
+    def encode(self, text: str) -> list[int]:
+        """The pieces of one text; UNK for those that are not in the list."""
+        parts = filter(None, text.split(self._joiner)) if self._joiner else text
+        return [*(self._ids.get(part, UNK) for part in parts), *[EOS] * self._end]
+
+    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+        """The pieces of each text; `threads` has no effect."""
+        del threads
+        return list(map(self.encode, texts))
+
+    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
+        """The pieces of a text of any length."""
+        return np.array(self.encode(text), np.int32)
+
+    def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
+        """The text up to the first EOS, without PAD; UNK and ids beyond the pieces are U+FFFD."""
+        known = (token for token in _before_end(ids) if token != PAD)
+        text = self._joiner.join(self._pieces[t] if UNK < t < self.size else '\ufffd' for t in known)
+        return text.replace('\n', ' ') if one_line else text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces as the list writes them."""
+        return [self._pieces[int(token)] for token in ids]
+
+
+class SeparateTokenizers:
+    """One tokenizer per field; `size` is the largest one's."""
+
+    file = FILE
+
+    def __init__(self, by_field: 'dict[str, OneTokenizer]'):
         self._by_field = by_field
         encoded = {field: base64.b64encode(one.content).decode() for field, one in by_field.items()}
         self.content = _SEPARATE + json.dumps(encoded).encode() + b'}\n'
         self.sha256 = hashlib.sha256(self.content).hexdigest()
         self.size: int = max(one.size for one in by_field.values())
 
-    def of(self, field: str) -> Tokenizer | CodesTokenizer:
+    def of(self, field: str) -> 'OneTokenizer':
         """The tokenizer of a field."""
         return self._by_field[field]
 
@@ -355,7 +412,8 @@ class ByteTokenizer(ForAllFields):
         return [_SYMBOLS.get(int(token)) or _format_byte(int(token) - len(_SYMBOLS)) for token in ids]
 
 
-AnyTokenizer = Tokenizer | ByteTokenizer | CodesTokenizer | SeparateTokenizers
+OneTokenizer = Tokenizer | CodesTokenizer | PiecesTokenizer
+AnyTokenizer = OneTokenizer | ByteTokenizer | SeparateTokenizers
 
 
 def _format_byte(byte: int) -> str:

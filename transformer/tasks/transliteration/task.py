@@ -57,12 +57,12 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 
 def character_error_rate(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """The edits that turn the lines into their nearest references, per character of these references."""
-    edits = characters = 0
-    for line, right in zip(lines, references, strict=True):
-        fewest, length = min((edit_distance(line, one), len(one)) for one in right)
-        edits, characters = edits + fewest, characters + length
-    return edits / characters
+    """The mean over lines of the edits that turn a line into its nearest reference, per character of that."""
+    rates = (
+        min(edit_distance(line, one) / max(len(one), 1) for one in right)
+        for line, right in zip(lines, references, strict=True)
+    )
+    return sum(rates) / len(lines)
 
 
 def edit_distance(first: str, second: str) -> int:
@@ -84,9 +84,9 @@ def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
 
 
 def _errors_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
-    """The edits that each line needs."""
+    """The error rate of each line."""
     pairs = zip(lines, map(spellings, texts['target']), strict=True)
-    return [float(min(edit_distance(line, one) for one in right)) for line, right in pairs]
+    return [character_error_rate([line], [right]) for line, right in pairs]
 
 
 TASK = translation.TASK._replace(

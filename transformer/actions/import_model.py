@@ -1,0 +1,84 @@
+"""Makes a work directory of a model that another program trained."""
+
+import importlib.metadata
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+from etils import epath
+
+from transformer import config as configs
+from transformer import files
+from transformer.config import ConfigError
+from transformer.data.target_codec import TargetCodec
+from transformer.export import ctranslate2
+from transformer.nn import models
+from transformer.runs import workdir
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.hashes import fingerprint, named_leaves
+from transformer.runs.workdir import Run
+
+# The file by which each format is known, and its reader.
+FORMATS = {'ctranslate2': (ctranslate2.FILE, ctranslate2.read)}
+# The form of targets of tasks whose targets are no plain text.
+_FORMS = {'transliteration': 'spellings'}
+
+
+def import_model(
+    path: epath.PathLike, folder: epath.PathLike, changes: Mapping[str, object], kind: str | None = None
+) -> Run:
+    """Makes a work directory of another program's model; its one checkpoint is step 0.
+
+    Args:
+      path: the folder of the model.
+      changes: options that the model's files do not set, such as the task, languages or a search.
+      kind: a name in `FORMATS`; if None, the model's files say which.
+
+    Raises:
+      ConfigError: the model is damaged or has what no model here has, or `folder` is not empty.
+    """
+    path, folder = epath.Path(path), epath.Path(folder)
+    if folder.exists() and any(folder.iterdir()):
+        raise ConfigError(f'--output={folder}: not empty; choose another folder')
+    foreign = FORMATS[kind or _format(path)][1](path)
+    if set_there := [key for key in changes if key in foreign.changes]:
+        key = set_there[0]
+        raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')
+    config = configs.resolve(configs.config_dict(_DEFAULTS | foreign.changes | dict(changes)))
+    codec = foreign.codec
+    if form := _FORMS.get(config.train.task):
+        codec = TargetCodec(codec.content, form)
+    shapes = models.parameter_shapes(config)
+    params = jax.tree.unflatten(
+        jax.tree.structure(shapes), [foreign.params[name] for name in named_leaves(shapes)]
+    )
+    sources = {p.name: files.sha256(p) for p in sorted(path.iterdir()) if p.is_file()}
+    manifest = {
+        'imported': {'format': kind or _format(path), 'files': sources},
+        'splits': {},
+        'files': {},
+        'versions': {name: importlib.metadata.version(name) for name in ('numpy', 'sentencepiece')},
+        'checksums': {codec.file: codec.sha256},
+        'tokenizer_sha256': codec.sha256,
+        'pieces': codec.size,
+        'dtype': '<u2' if codec.size <= 1 << 16 else '<i4',
+    }
+    run = workdir.claim(folder, config, codec, manifest)
+    checkpoints = Checkpoints(folder / 'checkpoints', 1)
+    try:
+        checkpoints.save(0, params, None, {'tokens': 0, 'params_sha256': fingerprint(params)})
+    finally:
+        checkpoints.close()
+    return run
+
+
+# What a model's files say nothing about; names in the user's language are for the user to give.
+_DEFAULTS = {'data.source': 'text', 'data.name': None, 'decode.alpha': 0.6}
+
+
+def _format(path: epath.Path) -> str:
+    found = [name for name, (file, _) in FORMATS.items() if (path / file).exists()]
+    if not found:
+        names = ', '.join(file for file, _ in FORMATS.values())
+        raise ConfigError(f'{path}: no model that is known here; looked for {names}')
+    return found[0]

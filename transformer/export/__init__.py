@@ -1,0 +1,1 @@
+"""Models that arrive from other programs: their names for parameters, options and pieces, in ours."""

@@ -1,0 +1,353 @@
+"""Reads CTranslate2's models of an encoder and a decoder: model.bin, vocabularies and config.json."""
+
+import json
+import struct
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+
+from transformer.config import ConfigError
+from transformer.data.tokenizer import PiecesTokenizer, SeparateTokenizers
+from transformer.export import layout
+from transformer.export.layout import Arrays, Entry
+from transformer.nn.positions import sinusoid
+from transformer.tokens import EOS, START, UNK
+
+FILE = 'model.bin'
+SIDES = 'encoder', 'decoder'
+VERSIONS = range(2, 7)
+# Added to the logits of pieces that the target's vocabulary lacks, where the source's is larger.
+NEVER = -1e9
+_TYPES = ('float32', 'int8', 'int16', 'int32', 'float16', 'bfloat16')  # since version 4
+_BY_SIZE = {4: 'float32', 2: 'int16', 1: 'int8'}  # until version 3
+_ACTIVATIONS = {0: 'relu', 1: 'gelu_tanh', 2: 'swish', 3: 'gelu'}
+# Models of early versions do not say how many heads they have.
+_HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None}
+_SCALE_OF_INT16 = 1000.0  # where the file has none
+_DEFAULTS = {
+    'unk_token': '<unk>', 'bos_token': '<s>', 'eos_token': '</s>', 'decoder_start_token': '<s>',
+    'add_source_bos': False, 'add_source_eos': False, 'layer_norm_epsilon': None,
+}  # fmt: skip
+_EPSILON = 1e-5
+# Numbers beside the arrays, with the only values of them that the model can have here.
+_FLAGS = {
+    'embeddings_merge': (0,), 'alignment_layer': None, 'alignment_heads': None, 'scale_outputs': (0,),
+    'alibi': (0,), 'alibi_use_positive_positions': None, 'scale_alibi': (0,),
+}  # fmt: skip
+
+
+class Foreign(NamedTuple):
+    """A model of another program in our terms: changes of the default config, parameters, codec."""
+
+    changes: dict[str, object]
+    params: Arrays
+    codec: SeparateTokenizers
+
+
+class _Binary:
+    """The values of a binary file, read one after the other; ConfigError where it ends too early."""
+
+    def __init__(self, content: bytes):
+        self._content, self._place = content, 0
+
+    def bytes(self, size: int) -> bytes:
+        part = self._content[self._place : self._place + size]
+        if len(part) < size:
+            raise ConfigError(f'{FILE}: ends in the middle of a value, at byte {len(self._content)}')
+        self._place += size
+        return part
+
+    def number(self, form: str) -> int:
+        return struct.unpack(f'<{form}', self.bytes(struct.calcsize(form)))[0]
+
+    def string(self) -> str:
+        try:
+            return self.bytes(self.number('H'))[:-1].decode()
+        except UnicodeDecodeError:
+            raise ConfigError(f'{FILE}: damaged before byte {self._place}') from None
+
+
+def read_arrays(content: bytes) -> tuple[str, Arrays]:
+    """Reads a model.bin: the name of its kind of model, and its arrays, int8 and int16 as float32."""
+    binary = _Binary(content)
+    version = binary.number('I')
+    if version not in VERSIONS:
+        raise ConfigError(f'{FILE}: version {version}; known are {VERSIONS[0]} to {VERSIONS[-1]}')
+    kind, _ = binary.string(), binary.number('I')
+    arrays = {}
+    for _ in range(binary.number('I')):
+        name = binary.string()
+        shape = [binary.number('I') for _ in range(binary.number('B'))]
+        kind_of_number, count = binary.number('B'), binary.number('I')
+        size = count if version >= 4 else count * kind_of_number
+        arrays[name] = _array(name, version, kind_of_number, shape, binary.bytes(size))
+    if version >= 3:
+        for _ in range(binary.number('I')):
+            alias, name = binary.string(), binary.string()
+            # The scale of an array that has an alias has one too.
+            for end in ('', '_scale'):
+                if name + end in arrays:
+                    arrays[alias + end] = arrays[name + end]
+    return kind, dict(_dequantized(arrays))
+
+
+def _array(name: str, version: int, number: int, shape: list[int], content: bytes) -> np.ndarray:
+    try:
+        dtype = _TYPES[number] if version >= 4 else _BY_SIZE[number]
+        if dtype == 'bfloat16':
+            wide = np.frombuffer(content, '<u2').astype(np.uint32) << 16
+            return wide.view(np.float32).reshape(shape)
+        return np.frombuffer(content, np.dtype(dtype).newbyteorder('<')).reshape(shape)
+    except (IndexError, KeyError, ValueError):
+        raise ConfigError(f'{FILE}: {name}: damaged') from None
+
+
+def _dequantized(arrays: Arrays) -> Iterator[tuple[str, np.ndarray]]:
+    for name, array in arrays.items():
+        scale = arrays.get(f'{name}_scale')
+        if name.removesuffix('_scale') in arrays and name.endswith('_scale'):
+            continue
+        if array.ndim == 2 and array.dtype in (np.int8, np.int16):
+            if scale is None and array.dtype == np.int8:
+                raise ConfigError(f'{FILE}: {name}: has no {name}_scale')
+            scale = np.float32(_SCALE_OF_INT16) if scale is None else scale
+            array = array.astype(np.float32) / (scale[:, None] if scale.ndim else scale)
+        yield name, array
+
+
+def read(folder: epath.Path) -> Foreign:
+    """Reads the model in a folder; ConfigError says what is damaged, or unknown here."""
+    try:
+        kind, arrays = read_arrays((folder / FILE).read_bytes())
+        settings = _DEFAULTS | _config(folder)
+        return _model(folder, kind, arrays, settings)
+    except ConfigError as error:
+        raise ConfigError(f'{folder}: {error}') from None
+
+
+def _config(folder: epath.Path) -> dict[str, object]:
+    file = folder / 'config.json'
+    try:
+        return json.loads(file.read_text()) if file.exists() else {}
+    except ValueError:
+        raise ConfigError('config.json: damaged') from None
+
+
+def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> Foreign:
+    if kind not in _HEADS:
+        raise ConfigError(f'{FILE}: holds a {kind}; known are {", ".join(_HEADS)}')
+    if settings['add_source_bos']:
+        raise ConfigError(
+            'config.json: add_source_bos: no model here begins a source with a piece of its own'
+        )
+    encoder, decoder = (_side(arrays, side) for side in SIDES)
+    starts_blank = bool(decoder.pop('start_from_zero_embedding', 0))
+    options, others = _options(encoder, _HEADS[kind]), _options(decoder, _HEADS[kind])
+    if different := [key for key in options if options[key] != others[key]]:
+        key = different[0]
+        raise ConfigError(f'{key}: {options[key]} in the encoder, {others[key]} in the decoder')
+    vocabularies = _read_vocabularies(folder, settings)
+    orders = [_order(tokens, settings) for tokens in vocabularies]
+    tables = [_embedding(encoder, orders[0]), _embedding(decoder, orders[1])]
+    tables.append(_reordered(_pop(decoder, 'projection/weight'), orders[1]))
+    size = max(map(len, tables))
+    bias = decoder.pop('projection/bias', np.zeros(len(tables[2]), np.float32))
+    bias = _reordered(bias, orders[1])
+    if settings['decoder_start_token'] == settings['eos_token']:
+        bias[START] = NEVER  # The end has its logit already.
+    tables = [np.pad(table, [(0, size - len(table)), (0, 0)]) for table in tables]
+    tie, named = _tied(tables, joint=vocabularies[0] == vocabularies[1])
+    changes = {
+        **options,
+        'model.N': _layers(encoder),
+        'model.N_decoder': _layers(decoder),
+        'model.d_model': tables[0].shape[1],
+        'model.d_ff': len(_get(encoder, 'layer_0/ffn/linear_0/bias')),
+        'model.norm_epsilon': settings['layer_norm_epsilon'] or _EPSILON,
+        'model.start': 'zeros' if starts_blank else 'learned',
+        'model.softmax_bias': True,
+        'model.vocab_size': size,
+        'model.tie_embeddings': tie,
+        'data.pieces': size,
+        'data.vocabulary': 'joint' if vocabularies[0] == vocabularies[1] else 'separate',
+    }
+    theirs = {
+        f'{side}/{name}': array
+        for side, own in zip(SIDES, (encoder, decoder), strict=True)
+        for name, array in own.items()
+    }
+    shapes = layout.shapes(changes)
+    bias = np.pad(bias, (0, size - len(bias)), constant_values=NEVER)
+    given = {**named, 'softmax_bias': bias}
+    rest = {path: shape for path, shape in shapes.items() if path not in given}
+    params = given | layout.to_ours(_table(changes), theirs, rest)
+    return Foreign(changes, params, _codec(vocabularies, orders, settings))
+
+
+def _side(arrays: Arrays, side: str) -> Arrays:
+    """The arrays of a side without its name; in early versions both sides share some numbers."""
+    shared = {name: array for name, array in arrays.items() if '/' not in name}
+    own = {name.removeprefix(f'{side}/'): a for name, a in arrays.items() if name.startswith(f'{side}/')}
+    # An encoder can have several embeddings.
+    return shared | {name.replace('embeddings_0/', 'embeddings/'): array for name, array in own.items()}
+
+
+def _get(arrays: Arrays, name: str) -> np.ndarray:
+    if name not in arrays:
+        raise ConfigError(f'{FILE}: {name}: missing')
+    return arrays[name]
+
+
+def _pop(arrays: Arrays, name: str) -> np.ndarray:
+    array = _get(arrays, name)
+    del arrays[name]
+    return array
+
+
+def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:
+    """Removes the numbers and the positions of a side, and returns the options that they set."""
+    for name, possible in _FLAGS.items():
+        value = arrays.pop(name, None)
+        if value is not None and possible is not None and int(value) not in possible:
+            raise ConfigError(f'{FILE}: {name}={int(value)}: no model here has it')
+    number = lambda name, default: int(arrays.pop(name, default))
+    activation = number('activation', 0)
+    if activation not in _ACTIVATIONS:
+        raise ConfigError(f'{FILE}: activation={activation}: no model here has it')
+    heads = number('num_heads', heads or 0)
+    if not heads:
+        raise ConfigError(f'{FILE}: num_heads: missing')
+    scaled = number('embeddings/multiply_by_sqrt_depth', number('scale_embeddings', 1))
+    options = {
+        'model.h': heads,
+        'model.norm': 'pre' if number('pre_norm', 1) else 'post',
+        'model.norm_final': 'layer_norm/gamma' in arrays,
+        'model.norm_embedding': 'layernorm_embedding/gamma' in arrays,
+        'model.activation': _ACTIVATIONS[activation],
+        'model.scale_embeddings': bool(scaled),
+    }
+    return options | _positions(arrays)
+
+
+def _positions(arrays: Arrays) -> dict[str, object]:
+    """The options of positions; removes the encodings if they are sinusoids."""
+    sinusoids = {'model.positions': 'sinusoidal', 'model.sinusoid': 't2t', 'model.first_position': 1}
+    name = 'position_encodings/encodings'
+    if name not in arrays:
+        return sinusoids
+    length, width = arrays[name].shape
+    for kind in ('paper', 'halves', 't2t'):
+        for first in (0, 1):
+            if np.allclose(arrays[name], sinusoid(first + length, width, kind)[first:], atol=1e-3):
+                del arrays[name]
+                return sinusoids | {'model.sinusoid': kind, 'model.first_position': first}
+    return {'model.positions': 'learned', 'model.max_len': length}
+
+
+def _layers(arrays: Arrays) -> int:
+    return len({name.split('/')[0] for name in arrays if name.startswith('layer_') and name[6].isdigit()})
+
+
+def _read_vocabularies(folder: epath.Path, settings: Mapping) -> list[list[str]]:
+    """The tokens of the source and the target; the unknown one is the last if the files lack it."""
+    vocabularies = []
+    for side in ('source', 'target'):
+        names = [f'{kind}_vocabulary.{end}' for kind in (side, 'shared') for end in ('json', 'txt')]
+        file = next((folder / name for name in names if (folder / name).exists()), None)
+        if file is None:
+            raise ConfigError(f'{" or ".join(names)}: missing')
+        text = file.read_text(encoding='utf-8')
+        try:
+            tokens = json.loads(text) if file.suffix == '.json' else text.removesuffix('\n').split('\n')
+        except ValueError:
+            raise ConfigError(f'{file.name}: damaged') from None
+        unknown = settings['unk_token']
+        vocabularies.append(tokens if unknown in tokens else [*tokens, unknown])
+    return vocabularies
+
+
+def _order(tokens: list[str], settings: Mapping) -> list[int]:
+    """The tokens' places in our order: start (-1 if it is missing), end, unknown, all others."""
+    place = {token: number for number, token in enumerate(tokens)}
+    start, end, unknown = (settings[f'{name}_token'] for name in ('decoder_start', 'eos', 'unk'))
+    if end not in place:
+        raise ConfigError(f'config.json: eos_token={end}: the vocabulary lacks it')
+    first = {START: place.get(start, -1), EOS: place[end], UNK: place[unknown]}
+    return [*first.values(), *(n for n in range(len(tokens)) if n not in first.values())]
+
+
+def _reordered(table: np.ndarray, order: list[int]) -> np.ndarray:
+    known = len(set(order) - {-1})
+    if len(table) != known:
+        raise ConfigError(f'{FILE}: embeddings have {len(table)} rows, the vocabulary has {known} tokens')
+    rows = np.concatenate([table, np.zeros_like(table[:1])]).astype(np.float32)
+    return rows[order]
+
+
+def _embedding(arrays: Arrays, order: list[int]) -> np.ndarray:
+    return _reordered(_pop(arrays, 'embeddings/weight'), order)
+
+
+def _tied(tables: list[np.ndarray], *, joint: bool) -> tuple[str, Arrays]:
+    """Which of the tables of source, target and softmax are equal, and our parameters for them."""
+    source, target, softmax = tables
+    if not np.array_equal(target, softmax):
+        names = 'source_embedding', 'target_embedding', 'softmax'
+        return 'none', {f'{name}/table': t for name, t in zip(names, tables, strict=True)}
+    if joint and np.array_equal(source, target):
+        return 'all', {'embedding/table': target}
+    return 'decoder', {'source_embedding/table': source, 'target_embedding/table': target}
+
+
+def _codec(vocabularies: list[list[str]], orders: list[list[int]], settings: Mapping) -> SeparateTokenizers:
+    characters = all(
+        len(tokens[n]) == 1
+        for tokens, order in zip(vocabularies, orders, strict=True)
+        for n in order[3:]
+        if not (tokens[n].startswith('<') and tokens[n].endswith('>'))
+    )
+    ends = settings['add_source_eos'], True
+    fields = zip(('source', 'target'), vocabularies, orders, ends, strict=True)
+    return SeparateTokenizers(
+        {
+            field: PiecesTokenizer.of(
+                [tokens[n] if n >= 0 else '<pad>' for n in order], '' if characters else ' ', end=end
+            )
+            for field, tokens, order, end in fields
+        }
+    )
+
+
+def _table(changes: Mapping[str, object]) -> list[Entry]:
+    """Their arrays and our parameters, all but the embeddings."""
+    entries = []
+    places = {'encoder': 'source_positions', 'decoder': 'target_positions'}
+    for side, depth in (('encoder', changes['model.N']), ('decoder', changes['model.N_decoder'])):
+        layer_norm = lambda name: (f'{name}/layer_norm/gamma', f'{name}/layer_norm/beta')
+        weights = lambda name, n: (f'{name}/linear_{n}/weight', f'{name}/linear_{n}/bias')
+        if changes['model.positions'] == 'learned':
+            entries.append(Entry(f'{side}/position_encodings/encodings', (f'{places[side]}/table',)))
+        if changes['model.norm_embedding']:
+            names = f'{side}/layernorm_embedding/gamma', f'{side}/layernorm_embedding/beta'
+            entries += layout.norm(names, places[side])
+        if changes['model.norm_final']:
+            entries += layout.norm(layer_norm(side), f'{side}/final')
+        for i in range(depth):
+            layer = f'{side}/layer_{i}'
+            attention, cross = f'{layer}/self_attention', f'{layer}/cross_attention'
+            inputs = [f'{attention}/{name}' for name in ('query', 'key', 'value')]
+            entries += layout.linear(weights(attention, 0), *inputs)
+            entries += layout.linear(weights(attention, 1), f'{attention}/output')
+            entries += layout.norm(layer_norm(attention), f'{attention}_sublayer')
+            if side == 'decoder':
+                theirs = f'{layer}/attention'
+                entries += layout.linear(weights(theirs, 0), f'{cross}/query')
+                entries += layout.linear(weights(theirs, 1), f'{cross}/key', f'{cross}/value')
+                entries += layout.linear(weights(theirs, 2), f'{cross}/output')
+                entries += layout.norm(layer_norm(theirs), f'{cross}_sublayer')
+            for n, name in enumerate(('inner', 'outer')):
+                entries += layout.linear(weights(f'{layer}/ffn', n), f'{layer}/feed_forward/{name}')
+            entries += layout.norm(layer_norm(f'{layer}/ffn'), f'{layer}/feed_forward_sublayer')
+    return entries

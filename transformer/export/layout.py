@@ -1,0 +1,102 @@
+"""Converts parameters from and to another program's names and shapes, by one table for both directions."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer import config as configs
+from transformer.config import ConfigError
+from transformer.nn import models
+from transformer.runs.hashes import named_leaves
+
+Arrays = dict[str, np.ndarray]
+
+
+class Entry(NamedTuple):
+    """One array of another program.
+
+    Attributes:
+      theirs: its name there.
+      ours: the paths of the parameters that it holds, side by side along the axis of the outputs.
+      transposed: whether a matrix there is [outputs, inputs].
+    """
+
+    theirs: str
+    ours: tuple[str, ...]
+    transposed: bool = False
+
+
+def linear(theirs: tuple[str, str], *ours: str, transposed: bool = True) -> list[Entry]:
+    """The kernel and the bias of linear layers that are one there."""
+    kernel, bias = ([f'{path}/{name}' for path in ours] for name in ('kernel', 'bias'))
+    return [Entry(theirs[0], tuple(kernel), transposed), Entry(theirs[1], tuple(bias))]
+
+
+def norm(theirs: tuple[str, str], ours: str) -> list[Entry]:
+    """The scale and the bias of a LayerNorm."""
+    return [
+        Entry(name, (f'{ours}/norm/layer/{part}',))
+        for name, part in zip(theirs, ('scale', 'bias'), strict=True)
+    ]
+
+
+def shapes(changes: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
+    """The shape of each parameter of the default config's model with changes, by path."""
+    config = configs.resolve(configs.config_dict(dict(changes)))
+    return {path: leaf.shape for path, leaf in named_leaves(models.parameter_shapes(config)).items()}
+
+
+def to_ours(table: Iterable[Entry], theirs: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Arrays:
+    """Returns our parameters.
+
+    Args:
+      shapes: the shape of each of our parameters, by path.
+
+    Raises:
+      ConfigError: an array is missing or has another shape, or a parameter or an array is left over.
+    """
+    ours = {}
+    left = set(theirs)
+    for entry in table:
+        if entry.theirs not in theirs:
+            raise ConfigError(f'{entry.theirs}: missing')
+        left.discard(entry.theirs)
+        array = theirs[entry.theirs].astype(np.float32)
+        sizes = [_matrix_shape(path, shapes[path]) for path in entry.ours]
+        expected = (*sizes[0][:-1], sum(size[-1] for size in sizes))
+        array = array.T if entry.transposed else array
+        if array.shape != expected:
+            shown = expected[::-1] if entry.transposed else expected
+            raise ConfigError(f'{entry.theirs}: has shape {theirs[entry.theirs].shape}, expected {shown}')
+        parts = np.split(array, np.cumsum([size[-1] for size in sizes])[:-1], axis=-1)
+        for path, part in zip(entry.ours, parts, strict=True):
+            ours[path] = np.ascontiguousarray(part.reshape(shapes[path]))
+    if left:
+        raise ConfigError(f'{min(left)}: unknown, as are {len(left) - 1} more arrays')
+    if lacking := shapes.keys() - ours.keys():
+        raise ConfigError(f'no array for the parameter {min(lacking)}, and {len(lacking) - 1} more')
+    return ours
+
+
+def to_theirs(table: Iterable[Entry], ours: Mapping[str, np.ndarray]) -> Arrays:
+    """Returns the other program's arrays."""
+    theirs = {}
+    for entry in table:
+        arrays = [np.asarray(ours[path], np.float32) for path in entry.ours]
+        matrices = [
+            array.reshape(_matrix_shape(path, array.shape))
+            for path, array in zip(entry.ours, arrays, strict=True)
+        ]
+        joined = np.concatenate(matrices, axis=-1)
+        theirs[entry.theirs] = np.ascontiguousarray(joined.T if entry.transposed else joined)
+    return theirs
+
+
+def _matrix_shape(path: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape without an axis of heads: kernels from and to heads are matrices, their biases vectors."""
+    if path.endswith('/kernel') and len(shape) == 3:
+        split = 2 if path.endswith('output/kernel') else 1
+        return math.prod(shape[:split]), math.prod(shape[split:])
+    return (math.prod(shape),) if path.endswith('/bias') else tuple(shape)
