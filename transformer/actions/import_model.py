@@ -4,7 +4,6 @@ import importlib.metadata
 from collections.abc import Mapping
 
 import jax
-import numpy as np
 from etils import epath
 
 from transformer import config as configs

@@ -21,7 +21,7 @@ from transformer.data.dataset import Ids, ragged
 from transformer.data.fields import Reading, Row, Spellings, Tree
 from transformer.data.sources import reader
 from transformer.data.target_codec import TargetCodec
-from transformer.data.tokenizer import AnyTokenizer
+from transformer.data.tokenizer import ForAllFields
 
 log = logging.getLogger(__name__)
 DROPS = 'drops.tsv'
@@ -57,7 +57,7 @@ def write(
     identity: dict,
     folder: pathlib.Path,
     progress: Progress,
-    given: AnyTokenizer | None = None,
+    given: Codec | None = None,
 ) -> None:
     """Fills a folder; the manifest, which begins with `identity`, is written last.
 
@@ -349,7 +349,7 @@ def dtype_of(codec: Codec) -> np.dtype:
     return np.dtype('<u2' if codec.size <= 1 << 16 else '<i4')
 
 
-def encode(data: Data, pieces: AnyTokenizer, texts: list[str]) -> list[Ids]:
+def encode(data: Data, pieces: ForAllFields, texts: list[str]) -> list[Ids]:
     """The pieces of lines, or of whole files."""
     if data.documents == 'files':
         return [pieces.encode_document(text) for text in texts]

@@ -24,7 +24,6 @@ from transformer.data.dataset import Dataset, read_split
 from transformer.data.fields import Label, Reading, Spellings, Tree
 from transformer.data.sources import reader
 from transformer.data.target_codec import TargetCodec
-from transformer.data.tokenizer import AnyTokenizer
 
 FORMAT = 2  # the version of the layout of folders and of the code that fills them
 
@@ -96,7 +95,7 @@ def _check_codec(data: Data, reading: Reading, given: Codec | None) -> None:
             )
 
 
-def _identity(data: Data, reading: Reading, given: AnyTokenizer | None) -> dict[str, object]:
+def _identity(data: Data, reading: Reading, given: Codec | None) -> dict[str, object]:
     source, dense = reader.READERS[data.source], {}
     for name, field in reading.dense().items():
         dense[name] = {'dtype': field.dtype.str, 'shape': [*field.shape]}
@@ -150,7 +149,7 @@ def _build(
     folder: pathlib.Path,
     locked: bool,
     progress: Progress,
-    given: AnyTokenizer | None,
+    given: Codec | None,
 ) -> Dataset:
     """Builds a folder under a temporary name and renames it.
 
