@@ -23,6 +23,7 @@ ORDER = (
     'training',
     'inference',
     'tasks',
+    'export',
     'actions',
     'cli',
     '__init__',

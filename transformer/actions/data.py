@@ -35,6 +35,8 @@ def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
 def check_split(run: Run, split: str) -> None:
     """Raises ConfigError if a work directory has no such split to evaluate; reads no data."""
     scored = [name for name in run.manifest['splits'] if name != 'train']
+    if not scored:
+        raise ConfigError(f'{run.folder}: has no data of its own; give --source and --reference')
     if split not in scored:
         raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')
 

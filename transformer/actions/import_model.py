@@ -1,7 +1,8 @@
 """Makes a work directory of a model that another program trained."""
 
 import importlib.metadata
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 
 import jax
 from etils import epath
@@ -11,7 +12,7 @@ from transformer import files
 from transformer.config import ConfigError
 from transformer.data.target_codec import TargetCodec
 from transformer.export import ctranslate2
-from transformer.nn import models
+from transformer.nn import cost, models
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint, named_leaves
@@ -37,13 +38,18 @@ def import_model(
       ConfigError: the model is damaged or has what no model here has, or `folder` is not empty.
     """
     path, folder = epath.Path(path), epath.Path(folder)
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(f'--output={folder}: not empty; choose another folder')
-    foreign = FORMATS[kind or _format(path)][1](path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ConfigError(f'--output={folder}: exists already; choose another folder')
+    kind = _format(path) if kind is None else kind
+    if kind not in FORMATS:
+        raise ConfigError(f'--format={kind}: choose one of {", ".join(FORMATS)}')
+    foreign = FORMATS[kind][1](path)
     if set_there := [key for key in changes if key in foreign.changes]:
         key = set_there[0]
         raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')
-    config = configs.resolve(configs.config_dict(_DEFAULTS | foreign.changes | dict(changes)))
+    # Its files say nothing about data.
+    of_text = {'data.source': 'text', 'data.name': None}
+    config = configs.resolve(configs.config_dict(of_text | foreign.changes | dict(changes)))
     codec = foreign.codec
     if form := _FORMS.get(config.train.task):
         codec = TargetCodec(codec.content, form)
@@ -53,7 +59,7 @@ def import_model(
     )
     sources = {p.name: files.sha256(p) for p in sorted(path.iterdir()) if p.is_file()}
     manifest = {
-        'imported': {'format': kind or _format(path), 'files': sources},
+        'imported': {'format': kind, 'files': sources},
         'splits': {},
         'files': {},
         'versions': {name: importlib.metadata.version(name) for name in ('numpy', 'sentencepiece')},
@@ -62,17 +68,33 @@ def import_model(
         'pieces': codec.size,
         'dtype': '<u2' if codec.size <= 1 << 16 else '<i4',
     }
-    run = workdir.claim(folder, config, codec, manifest)
-    checkpoints = Checkpoints(folder / 'checkpoints', 1)
+    # The folder appears when it is complete.
+    unfinished = folder.with_name(f'.{folder.name}.{os.getpid()}')
     try:
-        checkpoints.save(0, params, None, {'tokens': 0, 'params_sha256': fingerprint(params)})
-    finally:
-        checkpoints.close()
-    return run
+        workdir.claim(unfinished, config, codec, manifest)
+        checkpoints = Checkpoints(unfinished / 'checkpoints', 1)
+        try:
+            checkpoints.save(0, params, None, {'tokens': 0, 'params_sha256': fingerprint(params)})
+        finally:
+            checkpoints.close()
+        if folder.exists():
+            folder.rmdir()
+        unfinished.rename(folder)
+    except BaseException:
+        unfinished.rmtree(missing_ok=True)
+        raise
+    return Run.open(folder)
 
 
-# What a model's files say nothing about; names in the user's language are for the user to give.
-_DEFAULTS = {'data.source': 'text', 'data.name': None, 'decode.alpha': 0.6}
+def describe(run: Run) -> Iterator[str]:
+    """Yields lines that describe an imported model."""
+    count = cost.parameters(models.parameter_shapes(run.config))
+    form, pieces = run.manifest['imported']['format'], run.codec.size
+    yield f'{run.folder}: a model of {form}, {count:,} parameters, {pieces:,} pieces'
+    base = configs.resolve(configs.config_dict())
+    for key, (_, value) in configs.differences(base, run.config).items():
+        if key.startswith('model.'):
+            yield f'  {key} = {value}'
 
 
 def _format(path: epath.Path) -> str:

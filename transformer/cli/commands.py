@@ -55,7 +55,8 @@ FLAGS = {
     'last': Flag(int, None, 'number of checkpoints (default: train.average_last)', 'N', least=1),
     'every': Flag(int, None, 'updates between checkpoints (default: train.average_every)', 'N', least=1),
     'input': Flag(str, None, 'read lines from a file, not from standard input', 'FILE'),
-    'output': Flag(str, None, 'write to a file, which appears when it is complete', 'FILE'),
+    'output': Flag(str, None, 'write to a file, or make a folder, which appears when it is complete', 'PATH'),
+    'format': Flag(str, None, "another program's format (default: as its files say)", 'NAME'),
     'scores': Flag(bool, False, 'append a tab and the score'),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
     'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
@@ -185,6 +186,17 @@ COMMANDS = {
         ),
         note=commands.ENSEMBLE,
         reads_lines=True,
+    ),
+    'import': Command(
+        'Make a work directory of a model that another program trained: of a folder of CTranslate2.',
+        run.import_model,
+        ('output', 'format'),
+        ('',),
+        (
+            '{} import FOLDER --output=runs/imported',
+            '{} import FOLDER --output=runs/names --config.train.task=transliteration',
+        ),
+        ('PATH',),
     ),
     'config': Command(
         "Print the resolved config, or what differs from the paper's base.",

@@ -27,6 +27,7 @@ with epy.lazy_imports():
     from transformer.actions import compare as comparison
     from transformer.actions import data as run_data
     from transformer.actions import evaluate as evaluation
+    from transformer.actions import import_model as importing
     from transformer.actions import learning_curve
     from transformer.actions import train as training
     from transformer.cli import lines as texts
@@ -224,6 +225,15 @@ def score_pairs(call: Call) -> None:
     if tally and not values.json:
         # Not to the output, which has exactly one line for each line of input.
         print('\n'.join(tally.describe()), file=sys.stderr)
+
+
+def import_model(call: Call) -> None:
+    """Makes a work directory of another program's model."""
+    if call.flags.output is None:
+        raise ConfigError('--output: missing; import needs a folder for the work directory')
+    [path] = call.words
+    run = importing.import_model(path, call.flags.output, call.changes, call.flags.format)
+    print('\n'.join(importing.describe(run)))
 
 
 def config(call: Call) -> None:

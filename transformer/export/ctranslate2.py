@@ -182,7 +182,7 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
     bias = np.pad(bias, (0, size - len(bias)), constant_values=NEVER)
     given = {**named, 'softmax_bias': bias}
     rest = {path: shape for path, shape in shapes.items() if path not in given}
-    params = given | layout.to_ours(_table(changes), theirs, rest)
+    params = given | layout.to_ours(table(changes), theirs, rest)
     return Foreign(changes, params, _codec(vocabularies, orders, settings))
 
 
@@ -320,7 +320,7 @@ def _codec(vocabularies: list[list[str]], orders: list[list[int]], settings: Map
     )
 
 
-def _table(changes: Mapping[str, object]) -> list[Entry]:
+def table(changes: Mapping[str, object]) -> list[Entry]:
     """Their arrays and our parameters, all but the embeddings."""
     entries = []
     places = {'encoder': 'source_positions', 'decoder': 'target_positions'}

@@ -1,0 +1,233 @@
+"""Models of other programs: a public one runs here with the numbers that its own program gives.
+
+aren_transliteration/ holds a model of the package arabic-name-romanizer (MIT) in CTranslate2's format, and
+ctranslate2.json what CTranslate2 4.8.5 computes with it in float32: log p of given spellings, and three
+hypotheses of beam 4 with length_penalty 1e-9, min_decoding_length 0 and patience 4.
+"""
+
+import json
+import pathlib
+import struct
+
+import numpy as np
+import pytest
+
+import transformer
+from transformer.actions import import_model as importing
+from transformer.cli import main
+from transformer.config import ConfigError
+from transformer.data.tokenizer import PiecesTokenizer
+from transformer.export import ctranslate2, layout
+from transformer.tokens import EOS, UNK
+
+FOLDER = pathlib.Path(__file__).parent / 'aren_transliteration'
+OPTIONS = {
+    'train.task': 'transliteration',
+    'data.source_language': 'ar',
+    'data.target_language': 'latin',
+    'decode.alpha': 0.0,
+    'decode.extra_len': 32,
+}
+EXPECTED = json.loads((FOLDER / 'ctranslate2.json').read_text())
+
+
+@pytest.fixture(scope='module')
+def workdir(tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp('imported') / 'aren'
+    importing.import_model(FOLDER, folder, OPTIONS)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def model(workdir):
+    return transformer.load(workdir)
+
+
+def test_log_probabilities_are_ctranslate2s(model):
+    pairs = [(one['source'], one['target']) for one in EXPECTED]
+    for one, found in zip(EXPECTED, model.likelihoods(pairs), strict=True):
+        np.testing.assert_allclose(found.logp, one['logp'], atol=1e-5)
+
+
+def test_hypotheses_are_ctranslate2s(model):
+    found = model.hypotheses([one['source'] for one in EXPECTED], best=3)
+    equal = 0
+    for one, ours in zip(EXPECTED, found, strict=True):
+        theirs = dict(zip(one['hypotheses'], one['scores'], strict=True))
+        assert ours[0].text == one['hypotheses'][0]
+        for hypothesis in ours:
+            if hypothesis.text in theirs:
+                assert hypothesis.score == pytest.approx(theirs[hypothesis.text], abs=2e-5)
+        # Their search accepts an end only among the four best continuations, ours among the eight best.
+        for hypothesis, score in zip(ours, one['scores'], strict=True):
+            assert hypothesis.score > score - 2e-5
+        equal += [hypothesis.text for hypothesis in ours] == one['hypotheses']
+    assert equal > 0.95 * len(EXPECTED)
+
+
+def test_names_of_the_notes(model):
+    assert model.translate(['آتزمون', 'برلین', 'لندن']) == ['atzmon', 'berlin', 'lenden']
+    # A source without pieces, which has no end here.
+    assert len(model.translate([''])) == 1
+
+
+def test_the_command_and_an_evaluation(tmp_path, capsys):
+    options = [f'--config.{key}={value}' for key, value in OPTIONS.items()]
+    output = tmp_path / 'runs' / 'aren'
+    output.parent.mkdir()
+    call = ['run.py', 'import', str(FOLDER), f'--output={output}', '--format=ctranslate2', *options]
+    assert main.main(call) == 0
+    assert 'model.first_position = 1' in capsys.readouterr().out
+    (tmp_path / 'a.ar').write_text('برلین\nلندن\n')
+    (tmp_path / 'a.tsv').write_text('برلین\tburlin\tberlin\nلندن\tlondon\tlindon\n')
+    files = [f'--source={tmp_path / "a.ar"}', f'--reference={tmp_path / "a.tsv"}']
+    assert main.main(['run.py', 'evaluate', f'--workdir={output}', *files]) == 0
+    [entry] = json.loads((output / 'result.json').read_text())['evaluations'].values()
+    # berlin is right; lenden is one letter from londen, two from lindon and london.
+    assert entry['exact'] == 0.5 and entry['character_errors'] == pytest.approx((0 + 2 / 6) / 2)
+    assert main.main(['run.py', 'evaluate', f'--workdir={output}']) == 2
+    assert '--source' in capsys.readouterr().err
+    assert main.main(call) == 2
+    assert f'--output={output}: exists' in capsys.readouterr().err
+    for wrong, part in (
+        ([str(FOLDER)], '--output'),
+        ([str(tmp_path), f'--output={tmp_path / "x"}'], 'model.bin'),
+        ([str(FOLDER), f'--output={tmp_path / "x"}', '--format=x'], '--format=x'),
+        ([str(FOLDER), f'--output={tmp_path / "x"}', '--config.model.h=4'], 'model.h: the model has 8'),
+    ):
+        assert main.main(['run.py', 'import', *wrong]) == 2
+        assert part in capsys.readouterr().err
+    assert not (tmp_path / 'x').exists() and {p.name for p in tmp_path.iterdir()} == {'runs', 'a.ar', 'a.tsv'}
+
+
+def binary(kind: str, version: int, arrays: dict[str, np.ndarray], aliases=()) -> bytes:
+    """A model.bin of any version."""
+    string = lambda text: struct.pack('<H', len(text.encode()) + 1) + text.encode() + b'\0'
+    types = ['float32', 'int8', 'int16', 'int32', 'float16']
+    parts = [struct.pack('<I', version), string(kind), struct.pack('<II', 2, len(arrays))]
+    for name, array in arrays.items():
+        content = array.tobytes()
+        head = [types.index(array.dtype.name), len(content)] if version >= 4 else [array.itemsize, array.size]
+        parts += [string(name), struct.pack(f'<B{array.ndim}I', array.ndim, *array.shape)]
+        parts += [struct.pack('<BI', *head), content]
+    if version >= 3:
+        parts += [struct.pack('<I', len(aliases)), *(string(name) for pair in aliases for name in pair)]
+    return b''.join(parts)
+
+
+@pytest.fixture(scope='module')
+def arrays() -> dict[str, np.ndarray]:
+    kind, found = ctranslate2.read_arrays((FOLDER / 'model.bin').read_bytes())
+    assert kind == 'TransformerBase' and len(found) == 200
+    return found
+
+
+def write(folder: pathlib.Path, content: bytes) -> pathlib.Path:
+    folder.mkdir()
+    for side in ('source', 'target'):
+        name = f'{side}_vocabulary.txt'
+        (folder / name).write_bytes((FOLDER / name).read_bytes())
+    (folder / 'model.bin').write_bytes(content)
+    return folder
+
+
+@pytest.mark.parametrize('version', ctranslate2.VERSIONS)
+def test_every_version_of_the_file(arrays, tmp_path, version):
+    expected = ctranslate2.read(FOLDER)
+    flags = {'encoder/num_heads': np.int16(8), 'decoder/num_heads': np.int16(8)} if version >= 4 else {}
+    flags = {name: np.asarray(flag) for name, flag in flags.items()}
+    kind = 'TransformerSpec' if flags else 'TransformerBase'
+    renamed = arrays
+    if version == 6:
+        # As since revision 5: several embeddings are possible.
+        new = lambda name: name.replace('encoder/embeddings/', 'encoder/embeddings_0/')
+        renamed = {new(name): array for name, array in arrays.items()}
+    found = ctranslate2.read(write(tmp_path / 'model', binary(kind, version, renamed | flags)))
+    assert found.changes == expected.changes
+    assert found.codec.content == expected.codec.content
+    for name, array in expected.params.items():
+        np.testing.assert_array_equal(found.params[name], array)
+
+
+@pytest.mark.parametrize('dtype', ['int8', 'int16', 'float16'])
+def test_numbers_of_few_bits(arrays, tmp_path, dtype):
+    expected, coarse = ctranslate2.read(FOLDER), {}
+    for name, array in arrays.items():
+        coarse[name] = array
+        if array.ndim == 2 and dtype == 'float16':
+            coarse[name] = array.astype(dtype)
+        elif array.ndim == 2:
+            # A scale for each row, or one for the file's default of int16.
+            scale = 127 / np.abs(array).max(axis=1, keepdims=True) if dtype == 'int8' else np.float32(1000)
+            coarse[name] = np.rint(array * scale).astype(dtype)
+            if dtype == 'int8':
+                coarse[f'{name}_scale'] = scale[:, 0].astype(np.float32)
+    found = ctranslate2.read(
+        write(
+            tmp_path / 'model',
+            binary('TransformerBase', 3, coarse)
+            if dtype != 'float16'
+            else binary('TransformerBase', 4, coarse),
+        )
+    )
+    assert found.changes == expected.changes
+    for name, array in expected.params.items():
+        if 'bias' not in name:
+            most = {'int8': np.abs(array).max() / 254, 'int16': 0.0005, 'float16': np.abs(array).max() / 2000}
+            np.testing.assert_allclose(found.params[name], array, atol=1.001 * most[dtype])
+            assert array.ndim == 1 or not np.array_equal(found.params[name], array)
+
+
+def test_an_alias_is_the_same_array(arrays):
+    without = {name: a for name, a in arrays.items() if name != 'decoder/projection/weight'}
+    aliases = [('decoder/projection/weight', 'decoder/embeddings/weight')]
+    _, found = ctranslate2.read_arrays(binary('TransformerBase', 3, without, aliases))
+    np.testing.assert_array_equal(found['decoder/projection/weight'], arrays['decoder/embeddings/weight'])
+
+
+def test_broken_files(arrays, tmp_path):
+    content = (FOLDER / 'model.bin').read_bytes()
+    broken = {
+        'cut': content[:-1],
+        'cut early': content[:30],
+        'empty': b'',
+        'version': struct.pack('<I', 9) + content[4:],
+        'kind': binary('WhisperSpec', 3, arrays),
+        'name': binary('TransformerBase', 3, {**arrays, 'encoder/extra/weight': np.zeros((2, 2), 'f')}),
+        'shape': binary('TransformerBase', 3, {**arrays, 'encoder/layer_norm/gamma': np.zeros(31, 'f')}),
+        'missing': binary(
+            'TransformerBase',
+            3,
+            {n: a for n, a in arrays.items() if n != 'decoder/layer_2/ffn/linear_0/bias'},
+        ),
+        'rows': binary('TransformerBase', 3, {**arrays, 'encoder/embeddings/weight': np.zeros((9, 32), 'f')}),
+        'alibi': binary('TransformerBase', 3, {**arrays, 'decoder/alibi': np.ones((), np.int8)}),
+    }
+    for i, (name, damaged) in enumerate(broken.items()):
+        folder = write(tmp_path / str(i), damaged)
+        with pytest.raises(ConfigError, match=f'^{folder}: '):
+            importing.import_model(folder, tmp_path / 'out', OPTIONS)
+        assert not (tmp_path / 'out').exists(), name
+    (tmp_path / '0' / 'target_vocabulary.txt').unlink()
+    (tmp_path / '0' / 'model.bin').write_bytes(content)
+    with pytest.raises(ConfigError, match='target_vocabulary.json'):
+        importing.import_model(tmp_path / '0', tmp_path / 'out', OPTIONS)
+
+
+def test_a_table_of_names_serves_both_directions(arrays):
+    foreign = ctranslate2.read(FOLDER)
+    back = layout.to_theirs(ctranslate2.table(foreign.changes), foreign.params)
+    assert len(back) == 200 - 4
+    for name, array in back.items():
+        np.testing.assert_array_equal(array, arrays[name])
+
+
+def test_a_list_of_pieces():
+    pieces = PiecesTokenizer.of(['<pad>', '</s>', '<unk>', 'a', 'b'], '', end=False)
+    assert pieces.encode('abca') == [3, 4, UNK, 3] and pieces.decode([3, UNK, 4, EOS, 3]) == 'a\ufffdb'
+    words = PiecesTokenizer.of(['<pad>', '</s>', '<unk>', 'ab', 'c'], ' ', end=True)
+    assert words.encode('c  ab <unk> </s>') == [4, 3, UNK, UNK, EOS]
+    assert words.decode([4, 3, EOS]) == 'c ab' and words.pieces([3, 1]) == ['ab', '</s>']
+    assert PiecesTokenizer(words.content).encode('ab') == [3, EOS]
+    with pytest.raises(RuntimeError):
+        PiecesTokenizer(words.content[:-4])
