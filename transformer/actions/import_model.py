@@ -10,18 +10,16 @@ from etils import epath
 from transformer import config as configs
 from transformer import files
 from transformer.config import ConfigError
-from transformer.data.target_codec import TargetCodec
 from transformer.export import ctranslate2
 from transformer.nn import cost, models
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint, named_leaves
 from transformer.runs.workdir import Run
+from transformer.tasks import task_of
 
 # The file by which each format is known, and its reader.
 FORMATS = {'ctranslate2': (ctranslate2.FILE, ctranslate2.read)}
-# The form of targets of tasks whose targets are no plain text.
-_FORMS = {'transliteration': 'spellings'}
 
 
 def import_model(
@@ -50,9 +48,7 @@ def import_model(
     # Its files say nothing about data.
     of_text = {'data.source': 'text', 'data.name': None}
     config = configs.resolve(configs.config_dict(of_text | foreign.changes | dict(changes)))
-    codec = foreign.codec
-    if form := _FORMS.get(config.train.task):
-        codec = TargetCodec(codec.content, form)
+    codec = task_of(config).codec(foreign.codec)
     shapes = models.parameter_shapes(config)
     params = jax.tree.unflatten(
         jax.tree.structure(shapes), [foreign.params[name] for name in named_leaves(shapes)]

@@ -78,6 +78,10 @@ class Pieces(nn.Module):
         """Returns the vectors and the matrix whose product is the logits; a bias is its last column."""
         return self._factors(self.vectors(batch, train=train))
 
+    def logits(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
+        """Returns the logits of what the softmax reads, in float32."""
+        return matmul.logits(*self._factors(x))
+
     def _factors(self, x: Float[Array, '*B D']) -> tuple[Float[Array, '*B _'], Float[Array, 'V _']]:
         matrix = self._softmax().matrix()
         if not self.model.softmax_bias:
@@ -98,7 +102,7 @@ class Pieces(nn.Module):
         """Returns the logits after a token whose embedding is x, and the state after it."""
         length = constants['places'].shape[1] if self.COUNTS else 0
         x, state = self._advance(x, state, constants['memory'], length)
-        return matmul.logits(*self._factors(x)), state
+        return self.logits(x), state
 
 
 class PairPieces(Pieces):
