@@ -17,7 +17,8 @@ from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
 from transformer.data.tokenizer import PiecesTokenizer
-from transformer.export import ctranslate2, layout
+from transformer.export import layout
+from transformer.export.ctranslate2 import names, reading
 from transformer.tokens import EOS, UNK
 
 FOLDER = pathlib.Path(__file__).parent / 'aren_transliteration'
@@ -88,7 +89,7 @@ def test_the_command_and_an_evaluation(tmp_path, capsys):
     assert main.main(['run.py', 'evaluate', f'--workdir={output}']) == 2
     assert '--source' in capsys.readouterr().err
     assert main.main(call) == 2
-    assert f'--output={output}: exists' in capsys.readouterr().err
+    assert f'exists already' in capsys.readouterr().err
     for wrong, part in (
         ([str(FOLDER)], '--output'),
         ([str(tmp_path), f'--output={tmp_path / "x"}'], 'model.bin'),
@@ -117,7 +118,7 @@ def binary(kind: str, version: int, arrays: dict[str, np.ndarray], aliases=()) -
 
 @pytest.fixture(scope='module')
 def arrays() -> dict[str, np.ndarray]:
-    kind, found = ctranslate2.read_arrays((FOLDER / 'model.bin').read_bytes())
+    kind, found = reading.read_arrays((FOLDER / 'model.bin').read_bytes())
     assert kind == 'TransformerBase' and len(found) == 200
     return found
 
@@ -131,9 +132,9 @@ def write(folder: pathlib.Path, content: bytes) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.parametrize('version', ctranslate2.VERSIONS)
+@pytest.mark.parametrize('version', reading.VERSIONS)
 def test_every_version_of_the_file(arrays, tmp_path, version):
-    expected = ctranslate2.read(FOLDER)
+    expected = reading.read(FOLDER)
     flags = {'encoder/num_heads': np.int16(8), 'decoder/num_heads': np.int16(8)} if version >= 4 else {}
     flags = {name: np.asarray(flag) for name, flag in flags.items()}
     kind = 'TransformerSpec' if flags else 'TransformerBase'
@@ -142,7 +143,7 @@ def test_every_version_of_the_file(arrays, tmp_path, version):
         # As since revision 5: several embeddings are possible.
         new = lambda name: name.replace('encoder/embeddings/', 'encoder/embeddings_0/')
         renamed = {new(name): array for name, array in arrays.items()}
-    found = ctranslate2.read(write(tmp_path / 'model', binary(kind, version, renamed | flags)))
+    found = reading.read(write(tmp_path / 'model', binary(kind, version, renamed | flags)))
     assert found.changes == expected.changes
     assert found.codec.content == expected.codec.content
     for name, array in expected.params.items():
@@ -151,7 +152,7 @@ def test_every_version_of_the_file(arrays, tmp_path, version):
 
 @pytest.mark.parametrize('dtype', ['int8', 'int16', 'float16'])
 def test_numbers_of_few_bits(arrays, tmp_path, dtype):
-    expected, coarse = ctranslate2.read(FOLDER), {}
+    expected, coarse = reading.read(FOLDER), {}
     for name, array in arrays.items():
         coarse[name] = array
         if array.ndim == 2 and dtype == 'float16':
@@ -162,7 +163,7 @@ def test_numbers_of_few_bits(arrays, tmp_path, dtype):
             coarse[name] = np.rint(array * scale).astype(dtype)
             if dtype == 'int8':
                 coarse[f'{name}_scale'] = scale[:, 0].astype(np.float32)
-    found = ctranslate2.read(
+    found = reading.read(
         write(
             tmp_path / 'model',
             binary('TransformerBase', 3, coarse)
@@ -181,7 +182,7 @@ def test_numbers_of_few_bits(arrays, tmp_path, dtype):
 def test_an_alias_is_the_same_array(arrays):
     without = {name: a for name, a in arrays.items() if name != 'decoder/projection/weight'}
     aliases = [('decoder/projection/weight', 'decoder/embeddings/weight')]
-    _, found = ctranslate2.read_arrays(binary('TransformerBase', 3, without, aliases))
+    _, found = reading.read_arrays(binary('TransformerBase', 3, without, aliases))
     np.testing.assert_array_equal(found['decoder/projection/weight'], arrays['decoder/embeddings/weight'])
 
 
@@ -215,8 +216,8 @@ def test_broken_files(arrays, tmp_path):
 
 
 def test_a_table_of_names_serves_both_directions(arrays):
-    foreign = ctranslate2.read(FOLDER)
-    back = layout.to_theirs(ctranslate2.table(foreign.changes), foreign.params)
+    foreign = reading.read(FOLDER)
+    back = layout.to_theirs(names.table(foreign.changes), foreign.params)
     assert len(back) == 200 - 4
     for name, array in back.items():
         np.testing.assert_array_equal(array, arrays[name])

@@ -1,11 +1,13 @@
 """Writes files whole or not at all, and hashes their content."""
 
 import contextlib
+import errno
 import hashlib
 import io
 import json
 import os
 import pathlib
+import shutil
 from collections.abc import Iterator
 from typing import BinaryIO
 
@@ -59,6 +61,31 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         raise
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def check_new(folder: Path) -> Path:
+    """Returns a folder that is yet to be made; FileExistsError if there is one that is not empty."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise FileExistsError(errno.EEXIST, 'exists already; choose another name', str(folder))
+    return folder
+
+
+@contextlib.contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields a folder that gets its name at the end; after an error it is removed.
+
+    The name must be free, or of an empty folder.
+    """
+    unfinished = path.with_name(f'.{path.name}.{os.getpid()}')
+    unfinished.mkdir(parents=True)
+    try:
+        yield unfinished
+        if path.exists():
+            path.rmdir()
+        unfinished.rename(path)
+    except BaseException:
+        shutil.rmtree(unfinished, ignore_errors=True)
+        raise
 
 
 def write_text(path: Path, text: str) -> None:

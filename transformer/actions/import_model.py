@@ -1,7 +1,6 @@
 """Makes a work directory of a model that another program trained."""
 
 import importlib.metadata
-import os
 from collections.abc import Iterator, Mapping
 
 import jax
@@ -10,7 +9,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import files
 from transformer.config import ConfigError
-from transformer.export import ctranslate2
+from transformer.export.ctranslate2 import names, reading
 from transformer.nn import cost, models
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
@@ -19,7 +18,7 @@ from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 
 # The file by which each format is known, and its reader.
-FORMATS = {'ctranslate2': (ctranslate2.FILE, ctranslate2.read)}
+FORMATS = {'ctranslate2': (names.FILE, reading.read)}
 
 
 def import_model(
@@ -33,11 +32,10 @@ def import_model(
       kind: a name in `FORMATS`; if None, the model's files say which.
 
     Raises:
-      ConfigError: the model is damaged or has what no model here has, or `folder` is not empty.
+      ConfigError: the model is damaged, or has what no model here has.
+      FileExistsError: `folder` is not empty.
     """
-    path, folder = epath.Path(path), epath.Path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ConfigError(f'--output={folder}: exists already; choose another folder')
+    path, folder = epath.Path(path), files.check_new(epath.Path(folder))
     kind = _format(path) if kind is None else kind
     if kind not in FORMATS:
         raise ConfigError(f'--format={kind}: choose one of {", ".join(FORMATS)}')
@@ -64,21 +62,13 @@ def import_model(
         'pieces': codec.size,
         'dtype': '<u2' if codec.size <= 1 << 16 else '<i4',
     }
-    # The folder appears when it is complete.
-    unfinished = folder.with_name(f'.{folder.name}.{os.getpid()}')
-    try:
+    with files.new_folder(folder) as unfinished:
         workdir.claim(unfinished, config, codec, manifest)
         checkpoints = Checkpoints(unfinished / 'checkpoints', 1)
         try:
             checkpoints.save(0, params, None, {'tokens': 0, 'params_sha256': fingerprint(params)})
         finally:
             checkpoints.close()
-        if folder.exists():
-            folder.rmdir()
-        unfinished.rename(folder)
-    except BaseException:
-        unfinished.rmtree(missing_ok=True)
-        raise
     return Run.open(folder)
 
 
@@ -96,6 +86,6 @@ def describe(run: Run) -> Iterator[str]:
 def _format(path: epath.Path) -> str:
     found = [name for name, (file, _) in FORMATS.items() if (path / file).exists()]
     if not found:
-        names = ', '.join(file for file, _ in FORMATS.values())
-        raise ConfigError(f'{path}: no model that is known here; looked for {names}')
+        wanted = ', '.join(file for file, _ in FORMATS.values())
+        raise ConfigError(f'{path}: no model that is known here; looked for {wanted}')
     return found[0]

@@ -56,7 +56,11 @@ FLAGS = {
     'every': Flag(int, None, 'updates between checkpoints (default: train.average_every)', 'N', least=1),
     'input': Flag(str, None, 'read lines from a file, not from standard input', 'FILE'),
     'output': Flag(str, None, 'write to a file, or make a folder, which appears when it is complete', 'PATH'),
-    'format': Flag(str, None, "another program's format (default: as its files say)", 'NAME'),
+    'format': Flag(
+        str, None, "another program's format: ctranslate2 (for import by default what its files are)", 'NAME'
+    ),
+    'quantization': Flag(str, None, 'type of the kernels: int8, int16 or float16', 'TYPE'),
+    'check': Flag(str, None, 'compare both programs on the sentences of a file, one per line', 'FILE'),
     'scores': Flag(bool, False, 'append a tab and the score'),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
     'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
@@ -197,6 +201,16 @@ COMMANDS = {
             '{} import FOLDER --output=runs/names --config.train.task=transliteration',
         ),
         ('PATH',),
+    ),
+    'export': Command(
+        "Write a trained model as another program's: CTranslate2's.",
+        run.export_model,
+        (*MODEL, 'output', 'format', 'quantization', 'check'),
+        (),
+        (
+            '{} export --workdir=FOLDER --format=ctranslate2 --output=FOLDER',
+            '{} export --workdir=FOLDER --format=ctranslate2 --output=FOLDER --check=FILE',
+        ),
     ),
     'config': Command(
         "Print the resolved config, or what differs from the paper's base.",

@@ -27,6 +27,7 @@ with epy.lazy_imports():
     from transformer.actions import compare as comparison
     from transformer.actions import data as run_data
     from transformer.actions import evaluate as evaluation
+    from transformer.actions import export_model as exporting
     from transformer.actions import import_model as importing
     from transformer.actions import learning_curve
     from transformer.actions import train as training
@@ -234,6 +235,20 @@ def import_model(call: Call) -> None:
     [path] = call.words
     run = importing.import_model(path, call.flags.output, call.changes, call.flags.format)
     print('\n'.join(importing.describe(run)))
+
+
+def export_model(call: Call) -> None:
+    """Writes a model as another program's."""
+    values, run = call.flags, open_run(call)
+    if values.output is None:
+        raise ConfigError('--output: missing; export needs a folder for the model')
+    sentences = list(text.lines(epath.Path(values.check))) if values.check else []
+    trained = exporting.export_model(
+        run, values.checkpoint, values.output, values.format, values.quantization
+    )
+    print(f'{values.output} holds the model of {run.folder} for {values.format}')
+    if sentences:
+        print('\n'.join(exporting.compare(trained, values.output, sentences)))
 
 
 def config(call: Call) -> None:

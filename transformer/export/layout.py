@@ -42,6 +42,11 @@ def norm(theirs: tuple[str, str], ours: str) -> list[Entry]:
     ]
 
 
+def named(params: Mapping) -> Arrays:
+    """The parameters by path, as arrays of numpy."""
+    return {path: np.asarray(leaf, np.float32) for path, leaf in named_leaves(params).items()}
+
+
 def shapes(changes: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
     """The shape of each parameter of the default config's model with changes, by path."""
     config = configs.resolve(configs.config_dict(dict(changes)))

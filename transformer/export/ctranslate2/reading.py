@@ -1,6 +1,7 @@
 """Reads CTranslate2's models of an encoder and a decoder: model.bin, vocabularies and config.json."""
 
 import json
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
@@ -9,20 +10,20 @@ import numpy as np
 from etils import epath
 
 from transformer.config import ConfigError
-from transformer.data.tokenizer import PiecesTokenizer, SeparateTokenizers
+from transformer.data import foreign_tokenizers
+from transformer.data.tokenizer import AnyTokenizer, PiecesTokenizer, SeparateTokenizers, Tokenizer
 from transformer.export import layout
-from transformer.export.layout import Arrays, Entry
+from transformer.export.ctranslate2 import names
+from transformer.export.layout import Arrays
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
-FILE = 'model.bin'
-SIDES = 'encoder', 'decoder'
 VERSIONS = range(2, 7)
+FIELDS = 'source', 'target'
 # Added to the logits of pieces that the target's vocabulary lacks, where the source's is larger.
 NEVER = -1e9
 _TYPES = ('float32', 'int8', 'int16', 'int32', 'float16', 'bfloat16')  # since version 4
 _BY_SIZE = {4: 'float32', 2: 'int16', 1: 'int8'}  # until version 3
-_ACTIVATIONS = {0: 'relu', 1: 'gelu_tanh', 2: 'swish', 3: 'gelu'}
 # Models of early versions do not say how many heads they have.
 _HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None}
 _SCALE_OF_INT16 = 1000.0  # where the file has none
@@ -43,7 +44,7 @@ class Foreign(NamedTuple):
 
     changes: dict[str, object]
     params: Arrays
-    codec: SeparateTokenizers
+    codec: AnyTokenizer
 
 
 class _Binary:
@@ -55,7 +56,7 @@ class _Binary:
     def bytes(self, size: int) -> bytes:
         part = self._content[self._place : self._place + size]
         if len(part) < size:
-            raise ConfigError(f'{FILE}: ends in the middle of a value, at byte {len(self._content)}')
+            raise ConfigError(f'{names.FILE}: ends in the middle of a value, at byte {len(self._content)}')
         self._place += size
         return part
 
@@ -66,7 +67,7 @@ class _Binary:
         try:
             return self.bytes(self.number('H'))[:-1].decode()
         except UnicodeDecodeError:
-            raise ConfigError(f'{FILE}: damaged before byte {self._place}') from None
+            raise ConfigError(f'{names.FILE}: damaged before byte {self._place}') from None
 
 
 def read_arrays(content: bytes) -> tuple[str, Arrays]:
@@ -74,7 +75,7 @@ def read_arrays(content: bytes) -> tuple[str, Arrays]:
     binary = _Binary(content)
     version = binary.number('I')
     if version not in VERSIONS:
-        raise ConfigError(f'{FILE}: version {version}; known are {VERSIONS[0]} to {VERSIONS[-1]}')
+        raise ConfigError(f'{names.FILE}: version {version}; known are {VERSIONS[0]} to {VERSIONS[-1]}')
     kind, _ = binary.string(), binary.number('I')
     arrays = {}
     for _ in range(binary.number('I')):
@@ -101,7 +102,7 @@ def _array(name: str, version: int, number: int, shape: list[int], content: byte
             return wide.view(np.float32).reshape(shape)
         return np.frombuffer(content, np.dtype(dtype).newbyteorder('<')).reshape(shape)
     except (IndexError, KeyError, ValueError):
-        raise ConfigError(f'{FILE}: {name}: damaged') from None
+        raise ConfigError(f'{names.FILE}: {name}: damaged') from None
 
 
 def _dequantized(arrays: Arrays) -> Iterator[tuple[str, np.ndarray]]:
@@ -111,7 +112,7 @@ def _dequantized(arrays: Arrays) -> Iterator[tuple[str, np.ndarray]]:
             continue
         if array.ndim == 2 and array.dtype in (np.int8, np.int16):
             if scale is None and array.dtype == np.int8:
-                raise ConfigError(f'{FILE}: {name}: has no {name}_scale')
+                raise ConfigError(f'{names.FILE}: {name}: has no {name}_scale')
             scale = np.float32(_SCALE_OF_INT16) if scale is None else scale
             array = array.astype(np.float32) / (scale[:, None] if scale.ndim else scale)
         yield name, array
@@ -120,7 +121,7 @@ def _dequantized(arrays: Arrays) -> Iterator[tuple[str, np.ndarray]]:
 def read(folder: epath.Path) -> Foreign:
     """Reads the model in a folder; ConfigError says what is damaged, or unknown here."""
     try:
-        kind, arrays = read_arrays((folder / FILE).read_bytes())
+        kind, arrays = read_arrays((folder / names.FILE).read_bytes())
         settings = _DEFAULTS | _config(folder)
         return _model(folder, kind, arrays, settings)
     except ConfigError as error:
@@ -137,12 +138,12 @@ def _config(folder: epath.Path) -> dict[str, object]:
 
 def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> Foreign:
     if kind not in _HEADS:
-        raise ConfigError(f'{FILE}: holds a {kind}; known are {", ".join(_HEADS)}')
+        raise ConfigError(f'{names.FILE}: holds a {kind}; known are {", ".join(_HEADS)}')
     if settings['add_source_bos']:
         raise ConfigError(
             'config.json: add_source_bos: no model here begins a source with a piece of its own'
         )
-    encoder, decoder = (_side(arrays, side) for side in SIDES)
+    encoder, decoder = (_side(arrays, side) for side in names.SIDES)
     starts_blank = bool(decoder.pop('start_from_zero_embedding', 0))
     options, others = _options(encoder, _HEADS[kind]), _options(decoder, _HEADS[kind])
     if different := [key for key in options if options[key] != others[key]]:
@@ -175,15 +176,15 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
     }
     theirs = {
         f'{side}/{name}': array
-        for side, own in zip(SIDES, (encoder, decoder), strict=True)
+        for side, own in zip(names.SIDES, (encoder, decoder), strict=True)
         for name, array in own.items()
     }
     shapes = layout.shapes(changes)
     bias = np.pad(bias, (0, size - len(bias)), constant_values=NEVER)
     given = {**named, 'softmax_bias': bias}
     rest = {path: shape for path, shape in shapes.items() if path not in given}
-    params = given | layout.to_ours(table(changes), theirs, rest)
-    return Foreign(changes, params, _codec(vocabularies, orders, settings))
+    params = given | layout.to_ours(names.table(changes), theirs, rest)
+    return Foreign(changes, params, _codec(folder, vocabularies, orders, settings))
 
 
 def _side(arrays: Arrays, side: str) -> Arrays:
@@ -196,7 +197,7 @@ def _side(arrays: Arrays, side: str) -> Arrays:
 
 def _get(arrays: Arrays, name: str) -> np.ndarray:
     if name not in arrays:
-        raise ConfigError(f'{FILE}: {name}: missing')
+        raise ConfigError(f'{names.FILE}: {name}: missing')
     return arrays[name]
 
 
@@ -211,21 +212,21 @@ def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:
     for name, possible in _FLAGS.items():
         value = arrays.pop(name, None)
         if value is not None and possible is not None and int(value) not in possible:
-            raise ConfigError(f'{FILE}: {name}={int(value)}: no model here has it')
+            raise ConfigError(f'{names.FILE}: {name}={int(value)}: no model here has it')
     number = lambda name, default: int(arrays.pop(name, default))
     activation = number('activation', 0)
-    if activation not in _ACTIVATIONS:
-        raise ConfigError(f'{FILE}: activation={activation}: no model here has it')
+    if activation not in names.ACTIVATIONS:
+        raise ConfigError(f'{names.FILE}: activation={activation}: no model here has it')
     heads = number('num_heads', heads or 0)
     if not heads:
-        raise ConfigError(f'{FILE}: num_heads: missing')
+        raise ConfigError(f'{names.FILE}: num_heads: missing')
     scaled = number('embeddings/multiply_by_sqrt_depth', number('scale_embeddings', 1))
     options = {
         'model.h': heads,
         'model.norm': 'pre' if number('pre_norm', 1) else 'post',
         'model.norm_final': 'layer_norm/gamma' in arrays,
         'model.norm_embedding': 'layernorm_embedding/gamma' in arrays,
-        'model.activation': _ACTIVATIONS[activation],
+        'model.activation': names.ACTIVATIONS[activation],
         'model.scale_embeddings': bool(scaled),
     }
     return options | _positions(arrays)
@@ -253,11 +254,11 @@ def _layers(arrays: Arrays) -> int:
 def _read_vocabularies(folder: epath.Path, settings: Mapping) -> list[list[str]]:
     """The tokens of the source and the target; the unknown one is the last if the files lack it."""
     vocabularies = []
-    for side in ('source', 'target'):
-        names = [f'{kind}_vocabulary.{end}' for kind in (side, 'shared') for end in ('json', 'txt')]
-        file = next((folder / name for name in names if (folder / name).exists()), None)
+    for side in FIELDS:
+        possible = [f'{kind}_vocabulary.{end}' for kind in (side, 'shared') for end in ('json', 'txt')]
+        file = next((folder / name for name in possible if (folder / name).exists()), None)
         if file is None:
-            raise ConfigError(f'{" or ".join(names)}: missing')
+            raise ConfigError(f'{" or ".join(possible)}: missing')
         text = file.read_text(encoding='utf-8')
         try:
             tokens = json.loads(text) if file.suffix == '.json' else text.removesuffix('\n').split('\n')
@@ -281,7 +282,9 @@ def _order(tokens: list[str], settings: Mapping) -> list[int]:
 def _reordered(table: np.ndarray, order: list[int]) -> np.ndarray:
     known = len(set(order) - {-1})
     if len(table) != known:
-        raise ConfigError(f'{FILE}: embeddings have {len(table)} rows, the vocabulary has {known} tokens')
+        raise ConfigError(
+            f'{names.FILE}: embeddings have {len(table)} rows, the vocabulary has {known} tokens'
+        )
     rows = np.concatenate([table, np.zeros_like(table[:1])]).astype(np.float32)
     return rows[order]
 
@@ -294,60 +297,34 @@ def _tied(tables: list[np.ndarray], *, joint: bool) -> tuple[str, Arrays]:
     """Which of the tables of source, target and softmax are equal, and our parameters for them."""
     source, target, softmax = tables
     if not np.array_equal(target, softmax):
-        names = 'source_embedding', 'target_embedding', 'softmax'
-        return 'none', {f'{name}/table': t for name, t in zip(names, tables, strict=True)}
+        paths = 'source_embedding/table', 'target_embedding/table', 'softmax/table'
+        return 'none', dict(zip(paths, tables, strict=True))
     if joint and np.array_equal(source, target):
         return 'all', {'embedding/table': target}
     return 'decoder', {'source_embedding/table': source, 'target_embedding/table': target}
 
 
-def _codec(vocabularies: list[list[str]], orders: list[list[int]], settings: Mapping) -> SeparateTokenizers:
-    characters = all(
-        len(tokens[n]) == 1
+def _codec(
+    folder: epath.Path, vocabularies: list[list[str]], orders: list[list[int]], settings: Mapping
+) -> AnyTokenizer:
+    ordered = [
+        [tokens[n] if n >= 0 else '<pad>' for n in order]
         for tokens, order in zip(vocabularies, orders, strict=True)
-        for n in order[3:]
-        if not (tokens[n].startswith('<') and tokens[n].endswith('>'))
-    )
+    ]
+    models = [folder / name for name in names.TOKENIZERS]
+    if models[0].exists():
+        models = [model if model.exists() else models[0] for model in models]
+        tokenizers = [Tokenizer(foreign_tokenizers.with_symbols_first(m.read_bytes())) for m in models]
+        for model, one, tokens in zip(models, tokenizers, ordered, strict=True):
+            if one.pieces(range(UNK + 1, one.size)) != tokens[UNK + 1 : one.size]:
+                raise ConfigError(f'{model.name}: has other pieces than the vocabulary')
+        same = tokenizers[0].content == tokenizers[1].content
+        return tokenizers[0] if same else SeparateTokenizers(dict(zip(FIELDS, tokenizers, strict=True)))
+    others = [token for tokens in ordered for token in tokens[UNK + 1 :]]
+    characters = all(len(token) == 1 for token in others if not re.fullmatch('<.*>', token))
     ends = settings['add_source_eos'], True
-    fields = zip(('source', 'target'), vocabularies, orders, ends, strict=True)
+    joiner = '' if characters else ' '
+    by_field = zip(FIELDS, ordered, ends, strict=True)
     return SeparateTokenizers(
-        {
-            field: PiecesTokenizer.of(
-                [tokens[n] if n >= 0 else '<pad>' for n in order], '' if characters else ' ', end=end
-            )
-            for field, tokens, order, end in fields
-        }
+        {field: PiecesTokenizer.of(tokens, joiner, end=end) for field, tokens, end in by_field}
     )
-
-
-def table(changes: Mapping[str, object]) -> list[Entry]:
-    """Their arrays and our parameters, all but the embeddings."""
-    entries = []
-    places = {'encoder': 'source_positions', 'decoder': 'target_positions'}
-    for side, depth in (('encoder', changes['model.N']), ('decoder', changes['model.N_decoder'])):
-        layer_norm = lambda name: (f'{name}/layer_norm/gamma', f'{name}/layer_norm/beta')
-        weights = lambda name, n: (f'{name}/linear_{n}/weight', f'{name}/linear_{n}/bias')
-        if changes['model.positions'] == 'learned':
-            entries.append(Entry(f'{side}/position_encodings/encodings', (f'{places[side]}/table',)))
-        if changes['model.norm_embedding']:
-            names = f'{side}/layernorm_embedding/gamma', f'{side}/layernorm_embedding/beta'
-            entries += layout.norm(names, places[side])
-        if changes['model.norm_final']:
-            entries += layout.norm(layer_norm(side), f'{side}/final')
-        for i in range(depth):
-            layer = f'{side}/layer_{i}'
-            attention, cross = f'{layer}/self_attention', f'{layer}/cross_attention'
-            inputs = [f'{attention}/{name}' for name in ('query', 'key', 'value')]
-            entries += layout.linear(weights(attention, 0), *inputs)
-            entries += layout.linear(weights(attention, 1), f'{attention}/output')
-            entries += layout.norm(layer_norm(attention), f'{attention}_sublayer')
-            if side == 'decoder':
-                theirs = f'{layer}/attention'
-                entries += layout.linear(weights(theirs, 0), f'{cross}/query')
-                entries += layout.linear(weights(theirs, 1), f'{cross}/key', f'{cross}/value')
-                entries += layout.linear(weights(theirs, 2), f'{cross}/output')
-                entries += layout.norm(layer_norm(theirs), f'{cross}_sublayer')
-            for n, name in enumerate(('inner', 'outer')):
-                entries += layout.linear(weights(f'{layer}/ffn', n), f'{layer}/feed_forward/{name}')
-            entries += layout.norm(layer_norm(f'{layer}/ffn'), f'{layer}/feed_forward_sublayer')
-    return entries

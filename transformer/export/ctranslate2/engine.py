@@ -1,0 +1,58 @@
+"""Translates with CTranslate2, by a model that `writing` wrote (extra `export`)."""
+
+import os
+from collections.abc import Sequence
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float
+
+from transformer.config import ConfigError
+from transformer.runs.restore import Trained
+from transformer.tokens import EOS
+
+BATCH = 64  # sentences
+
+
+class Translator:
+    """CTranslate2's Translator, for texts cut by our model's tokenizer."""
+
+    def __init__(self, trained: Trained, folder: epath.PathLike):
+        try:
+            import ctranslate2
+        except ModuleNotFoundError:
+            raise ConfigError("--check needs ctranslate2: pip install '.[export]'") from None
+        self._decode = trained.config.decode
+        self._source, self._target = (trained.codec.of(field) for field in ('source', 'target'))
+        pieces = self._target.pieces(range(self._target.size))
+        self._ids = {piece: number for number, piece in enumerate(pieces)}
+        self._translator = ctranslate2.Translator(str(folder), device='cpu', intra_threads=os.cpu_count())
+
+    def translate(self, texts: Sequence[str], beam: int) -> list[str]:
+        """The likeliest translation of each text that a search finds, whatever its length."""
+        sources = self._pieces(self._source, texts)
+        outputs = self._translator.translate_batch(
+            sources,
+            beam_size=beam,
+            # Without any penalty, a search may end before it has found the best.
+            length_penalty=1e-9,
+            patience=beam,
+            min_decoding_length=0,
+            max_decoding_length=self._decode.extra_len + max(map(len, sources), default=0),
+            max_batch_size=BATCH,
+        )
+        ids = ([self._ids[piece] for piece in output.hypotheses[0]] for output in outputs)
+        return [self._target.decode(row, one_line=True) for row in ids]
+
+    def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[Float[np.ndarray, ' pieces']]:
+        """log p of every piece of each pair's target."""
+        texts = zip(*pairs, strict=True)
+        rows = [
+            self._pieces(one, side) for one, side in zip((self._source, self._target), texts, strict=True)
+        ]
+        return [np.array(one.log_probs) for one in self._translator.score_batch(*rows, max_batch_size=BATCH)]
+
+    def _pieces(self, tokenizer, texts: Sequence[str]) -> list[list[str]]:
+        """The pieces of each text, without the end, which CTranslate2 adds."""
+        rows = tokenizer.encode_batch(texts)
+        return [tokenizer.pieces([token for token in row if token != EOS]) for row in rows]

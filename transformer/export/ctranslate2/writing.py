@@ -1,0 +1,138 @@
+"""Writes an encoder and a decoder as a model of CTranslate2 (extra `export`)."""
+
+import functools
+import re
+from collections.abc import Mapping
+
+import numpy as np
+from etils import epath
+
+from transformer.config import FORM, Config, ConfigError
+from transformer.data.codec import Codec
+from transformer.export import layout
+from transformer.export.ctranslate2 import names
+from transformer.nn.positions import sinusoid
+from transformer.tokens import EOS, START, UNK
+
+QUANTIZATIONS = 'int8', 'int16', 'float16'
+LONGEST = 2048  # pieces of a sentence
+PIECES = {START: '<pad>', EOS: '</s>', UNK: '<unk>'}
+# The tables of source, target and softmax, by `model.tie_embeddings`.
+_TABLES = {
+    'all': ('embedding', 'embedding', 'embedding'),
+    'decoder': ('source_embedding', 'target_embedding', 'target_embedding'),
+    'none': ('source_embedding', 'target_embedding', 'softmax'),
+}
+# The only values of these options that a model there can have; kernels that compute the same are equal.
+_ONLY = {
+    'kind': ('transformer',),
+    'norm_type': ('layernorm',),
+    'positions': ('sinusoidal', 'learned'),
+    'activation': tuple(names.ACTIVATIONS.values()),
+    'attention': ('full', 'chunked', 'flash'),
+    'biases': ('all',),
+}
+
+
+def check(config: Config) -> None:
+    """Raises ConfigError, which names the option, if CTranslate2 has no such model."""
+    m = config.model
+    refuse = lambda option, value: ConfigError(f'model.{option}={value}: CTranslate2 has no such model')
+    if FORM[config.train.task] != 'pair':
+        raise ConfigError(
+            f'train.task={config.train.task}: only encoder-decoders are written for CTranslate2'
+        )
+    for name, possible in _ONLY.items():
+        if getattr(m, name) not in possible:
+            raise refuse(name, getattr(m, name))
+    for name in ('d_k', 'd_v'):
+        if getattr(m, name) * m.h != m.d_model:
+            raise refuse(name, getattr(m, name))
+    if m.norm == 'post' and m.norm_final:
+        raise refuse('norm_final', 'True with model.norm=post')
+
+
+def write(
+    config: Config, params: Mapping, codec: Codec, folder: epath.Path, quantization: str | None = None
+) -> None:
+    """Writes a model into an existing folder, with its vocabularies and SentencePiece models.
+
+    Args:
+      quantization: the type of the kernels, a value of `QUANTIZATIONS`; float32 if None.
+
+    Raises:
+      ConfigError: CTranslate2 has no such model, or is not installed.
+    """
+    check(config)
+    if quantization not in (None, *QUANTIZATIONS):
+        raise ConfigError(f'--quantization={quantization}: choose one of {", ".join(QUANTIZATIONS)}')
+    try:
+        from ctranslate2.specs import TransformerSpec
+        from ctranslate2.specs.common_spec import Activation
+    except ModuleNotFoundError:
+        raise ConfigError("a model of CTranslate2 needs ctranslate2: pip install '.[export]'") from None
+    m, ours = config.model, layout.named(params)
+    numbers = {name: number for number, name in names.ACTIVATIONS.items()}
+    spec = TransformerSpec.from_config(
+        (m.N, m.N_decoder),
+        m.h,
+        pre_norm=m.norm == 'pre',
+        no_final_norm=not m.norm_final,
+        activation=Activation(numbers[m.activation]),
+        layernorm_embedding=m.norm_embedding,
+    )
+    options = {f'model.{name}': value for name, value in vars(m).items()}
+    for path, array in layout.to_theirs(names.table(options), ours).items():
+        _set(spec, path, array)
+    for side in (spec.encoder, spec.decoder):
+        side.scale_embeddings = m.scale_embeddings
+        if m.positions == 'sinusoidal':
+            waves = sinusoid(m.first_position + LONGEST, m.d_model, m.sinusoid)[m.first_position :]
+            side.position_encodings.encodings = waves
+    source, target, softmax = (ours[f'{name}/table'] for name in _TABLES[m.tie_embeddings])
+    if m.start == 'zeros':
+        # Padding, which a source can have here, has zeros too.
+        source = np.where(np.arange(len(source))[:, None] == START, 0.0, source)
+    spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
+    spec.decoder.start_from_zero_embedding = m.start == 'zeros'
+    spec.decoder.projection.weight = softmax
+    spec.decoder.projection.bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
+    tokenizers = [codec.of(field) for field in ('source', 'target')]
+    spec.register_source_vocabulary(_tokens(tokenizers[0], m.vocab_size))
+    spec.register_target_vocabulary(_tokens(tokenizers[1], m.vocab_size))
+    spec.config.bos_token = spec.config.decoder_start_token = PIECES[START]
+    spec.config.eos_token, spec.config.unk_token = PIECES[EOS], PIECES[UNK]
+    spec.config.add_source_eos = bool(tokenizers[0].encode(''))
+    spec.config.layer_norm_epsilon = m.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
+    _write_tokenizers(tokenizers, folder)
+
+
+def _tokens(tokenizer, size: int) -> list[str]:
+    """A name for each row of the embedding."""
+    own = tokenizer.pieces(range(UNK + 1, tokenizer.size))
+    return [*PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
+
+
+def _set(spec, path: str, array: np.ndarray) -> None:
+    """Sets the array with a path such as encoder/layer_0/ffn/linear_1/bias; some parts are in lists."""
+
+    def inside(part, name: str):
+        numbered = re.fullmatch(r'(\w+)_(\d+)', name)
+        if numbered and isinstance(getattr(part, numbered[1], None), list):
+            return getattr(part, numbered[1])[int(numbered[2])]
+        return getattr(part, name)
+
+    *parts, last = path.split('/')
+    setattr(functools.reduce(inside, parts, spec), last, array)
+
+
+def _write_tokenizers(tokenizers: list, folder: epath.Path) -> None:
+    """Writes SentencePiece models; other tokenizers have no file that CTranslate2's users could read."""
+    contents = dict.fromkeys(one.content for one in tokenizers)
+    # The content of our own kinds of tokenizers is JSON.
+    if not any(content.startswith((b'{', b'#')) for content in contents):
+        for name, content in zip(names.TOKENIZERS, contents, strict=False):
+            (folder / name).write_bytes(content)
