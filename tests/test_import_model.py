@@ -89,7 +89,7 @@ def test_the_command_and_an_evaluation(tmp_path, capsys):
     assert main.main(['run.py', 'evaluate', f'--workdir={output}']) == 2
     assert '--source' in capsys.readouterr().err
     assert main.main(call) == 2
-    assert f'exists already' in capsys.readouterr().err
+    assert 'exists already' in capsys.readouterr().err
     for wrong, part in (
         ([str(FOLDER)], '--output'),
         ([str(tmp_path), f'--output={tmp_path / "x"}'], 'model.bin'),
@@ -224,9 +224,9 @@ def test_a_table_of_names_serves_both_directions(arrays):
 
 
 def test_a_list_of_pieces():
-    pieces = PiecesTokenizer.of(['<pad>', '</s>', '<unk>', 'a', 'b'], '', end=False)
+    pieces = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'a', 'b'], '', end=False)
     assert pieces.encode('abca') == [3, 4, UNK, 3] and pieces.decode([3, UNK, 4, EOS, 3]) == 'a\ufffdb'
-    words = PiecesTokenizer.of(['<pad>', '</s>', '<unk>', 'ab', 'c'], ' ', end=True)
+    words = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'ab', 'c'], ' ', end=True)
     assert words.encode('c  ab <unk> </s>') == [4, 3, UNK, UNK, EOS]
     assert words.decode([4, 3, EOS]) == 'c ab' and words.pieces([3, 1]) == ['ab', '</s>']
     assert PiecesTokenizer(words.content).encode('ab') == [3, EOS]

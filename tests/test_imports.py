@@ -46,7 +46,11 @@ FENCES = {
     'tensorflow': set(),
     'torch': {'experiments/speed/torch_models.py', 'experiments/speed/translators.py'},
     'transformers': {'experiments/speed/translators.py'},
-    'ctranslate2': {'experiments/speed/translators.py'},
+    'ctranslate2': {
+        'experiments/speed/translators.py',
+        'transformer/export/ctranslate2/engine.py',
+        'transformer/export/ctranslate2/writing.py',
+    },
 }
 COLLECTIVES = {'pmap', 'psum', 'pmean', 'all_gather', 'axis_index', 'distributed', 'shard_map'}
 

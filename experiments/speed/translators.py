@@ -4,6 +4,7 @@ The model must be the paper's: post-norm, ReLU, sinusoids, one embedding. These 
 n^alpha, the paper by ((5 + n)/6)^alpha.
 """
 
+import dataclasses
 import functools
 import itertools
 import os
@@ -13,13 +14,14 @@ from collections.abc import Mapping, Sequence
 import ctranslate2
 import numpy as np
 import torch
-from ctranslate2.specs import TransformerSpec
-from ctranslate2.specs.common_spec import Activation
+from etils import epath
 from jaxtyping import Float
 from transformers import MarianConfig, MarianMTModel
 
 from experiments.speed.search import Search
 from transformer.config import Config, ConfigError, Model
+from transformer.data.tokenizer import PiecesTokenizer
+from transformer.export.ctranslate2 import writing
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, PAD, START, UNK
 
@@ -168,9 +170,13 @@ def ctranslate2_search(
     config: Config, params: Mapping, folder: pathlib.Path, dtype: str = 'float32'
 ) -> Search:
     """Returns the search of CTranslate2's Translator, in float32 or int8; `folder` receives the model."""
-    spec = _ctranslate2_spec(config, Weights(config, params))
+    bias = np.zeros(config.model.vocab_size, np.float32)
+    bias[never_written(config)] = NEVER
+    biased = dataclasses.replace(config, model=dataclasses.replace(config.model, softmax_bias=True))
+    # CTranslate2 reads words; we use the numbers of pieces as words.
+    words = PiecesTokenizer.from_pieces([str(piece) for piece in range(config.data.pieces)], ' ', end=True)
     folder.mkdir()
-    spec.save(str(folder))
+    writing.write(biased, {**params, 'softmax_bias': bias}, words, epath.Path(folder))
 
     @functools.cache
     def translator(at_once: int) -> ctranslate2.Translator:
@@ -181,7 +187,7 @@ def ctranslate2_search(
         # Batches at the same time, each on one core, are faster than batches one after the other.
         at_once = 1 if len(rows) <= BATCH else os.cpu_count()
         outputs = translator(at_once).translate_batch(
-            [list(map(str, row)) for row in rows],
+            [[str(piece) for piece in row if piece != EOS] for row in rows],
             max_batch_size=BATCH,
             beam_size=config.decode.beam,
             length_penalty=config.decode.alpha,
@@ -190,48 +196,3 @@ def ctranslate2_search(
         return [list(map(int, output.hypotheses[0])) for output in outputs]
 
     return translate
-
-
-def _ctranslate2_spec(config: Config, weights: Weights) -> TransformerSpec:
-    m = config.model
-    spec = TransformerSpec.from_config((m.N, m.N_decoder), m.h, pre_norm=False, activation=Activation.RELU)
-    for side, stack in (('encoder', spec.encoder), ('decoder', spec.decoder)):
-        stack.scale_embeddings = m.d_model**0.5
-        stack.position_encodings.encodings = sinusoid(LONGEST, m.d_model, m.sinusoid)
-        for i, layer in enumerate(stack.layer):
-            _copy_ctranslate2_layer(weights, f'{side}/layer_{i}', layer, cross=side == 'decoder')
-    spec.encoder.embeddings[0].weight = spec.decoder.embeddings.weight = weights.embedding()
-    spec.decoder.projection.weight = weights.embedding()
-    spec.decoder.projection.bias = np.zeros(m.vocab_size, np.float32)
-    spec.decoder.projection.bias[never_written(config)] = NEVER
-    # CTranslate2 reads words; we use the numbers of pieces as words.
-    words = [str(piece) for piece in range(m.vocab_size)]
-    spec.register_source_vocabulary(words)
-    spec.register_target_vocabulary(words)
-    spec.config.unk_token, spec.config.bos_token, spec.config.eos_token = map(str, (UNK, START, EOS))
-    spec.config.decoder_start_token, spec.config.layer_norm_epsilon = str(START), EPSILON
-    spec.validate()
-    return spec
-
-
-def _copy_ctranslate2_layer(weights: Weights, path: str, layer, *, cross: bool) -> None:
-    def norm(target, name: str) -> None:
-        target.gamma, target.beta = weights.norm(f'{path}/{name}')
-
-    def linear(target, *names: str) -> None:
-        """Concatenates our linear layers into `target`."""
-        parts = zip(*(weights.linear(f'{path}/{name}') for name in names), strict=True)
-        target.weight, target.bias = map(np.concatenate, parts)
-
-    attention = lambda kind, *names: [f'{kind}_attention/{name}' for name in names]
-    linear(layer.self_attention.linear[0], *attention('self', 'query', 'key', 'value'))
-    linear(layer.self_attention.linear[1], *attention('self', 'output'))
-    norm(layer.self_attention.layer_norm, 'self_attention_sublayer')
-    if cross:
-        linear(layer.attention.linear[0], *attention('cross', 'query'))
-        linear(layer.attention.linear[1], *attention('cross', 'key', 'value'))
-        linear(layer.attention.linear[2], *attention('cross', 'output'))
-        norm(layer.attention.layer_norm, 'cross_attention_sublayer')
-    linear(layer.ffn.linear_0, 'feed_forward/inner')
-    linear(layer.ffn.linear_1, 'feed_forward/outer')
-    norm(layer.ffn.layer_norm, 'feed_forward_sublayer')

@@ -50,7 +50,13 @@ def compare(trained: Trained, folder: epath.PathLike, sentences: Sequence[str]) 
     Both search with the beam of the model's config and score a hypothesis by its log p alone, because other
     penalties of its length are not the same there.
     """
-    beam = trained.config.decode.beam
+    beam, longest = trained.config.decode.beam, trained.config.decode.max_source_len
+    sources = trained.codec.of('source').encode_batch(sentences)
+    # A longer one is cut here alone.
+    sentences = [s for s, row in zip(sentences, sources, strict=True) if 0 < len(row) <= longest]
+    if not sentences:
+        yield f'no sentence has from 1 to decode.max_source_len={longest} pieces: none compared'
+        return
     verbs, other = task_of(trained.config).verbs, engine.Translator(trained, folder)
     ours = verbs['hypotheses'](trained, sentences, method='beam', alpha=0.0)
     texts = [best[0].text for best in ours]

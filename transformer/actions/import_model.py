@@ -3,17 +3,17 @@
 import importlib.metadata
 from collections.abc import Iterator, Mapping
 
-import jax
 from etils import epath
 
 from transformer import config as configs
 from transformer import files
 from transformer.config import ConfigError
+from transformer.export import layout
 from transformer.export.ctranslate2 import names, reading
 from transformer.nn import cost, models
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
-from transformer.runs.hashes import fingerprint, named_leaves
+from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 
@@ -40,17 +40,14 @@ def import_model(
     if kind not in FORMATS:
         raise ConfigError(f'--format={kind}: choose one of {", ".join(FORMATS)}')
     foreign = FORMATS[kind][1](path)
-    if set_there := [key for key in changes if key in foreign.changes]:
+    if set_there := [key for key in changes if key in foreign.changes and key.startswith('model.')]:
         key = set_there[0]
         raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')
     # Its files say nothing about data.
     of_text = {'data.source': 'text', 'data.name': None}
     config = configs.resolve(configs.config_dict(of_text | foreign.changes | dict(changes)))
     codec = task_of(config).codec(foreign.codec)
-    shapes = models.parameter_shapes(config)
-    params = jax.tree.unflatten(
-        jax.tree.structure(shapes), [foreign.params[name] for name in named_leaves(shapes)]
-    )
+    params = layout.tree(config, foreign.params)
     sources = {p.name: files.sha256(p) for p in sorted(path.iterdir()) if p.is_file()}
     manifest = {
         'imported': {'format': kind, 'files': sources},

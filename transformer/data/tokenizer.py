@@ -324,7 +324,7 @@ class PiecesTokenizer(ForAllFields):
         self.size = len(self._pieces)
 
     @classmethod
-    def of(cls, pieces: Sequence[str], joiner: str, *, end: bool) -> 'PiecesTokenizer':
+    def from_pieces(cls, pieces: Sequence[str], joiner: str, *, end: bool) -> 'PiecesTokenizer':
         """Makes one of a list of pieces."""
         values = json.dumps({'joiner': joiner, 'end': end, 'pieces': pieces}, ensure_ascii=False)
         return cls(_PIECES + values[1:].encode() + b'\n')

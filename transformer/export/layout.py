@@ -1,13 +1,14 @@
 """Converts parameters from and to another program's names and shapes, by one table for both directions."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import jax
 import numpy as np
 
 from transformer import config as configs
-from transformer.config import ConfigError
+from transformer.config import Config, ConfigError
 from transformer.nn import models
 from transformer.runs.hashes import named_leaves
 
@@ -43,14 +44,20 @@ def norm(theirs: tuple[str, str], ours: str) -> list[Entry]:
 
 
 def named(params: Mapping) -> Arrays:
-    """The parameters by path, as arrays of numpy."""
-    return {path: np.asarray(leaf, np.float32) for path, leaf in named_leaves(params).items()}
+    """The parameters by path, as arrays of numpy that can be changed."""
+    return {path: np.array(leaf, np.float32) for path, leaf in named_leaves(params).items()}
 
 
 def shapes(changes: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
     """The shape of each parameter of the default config's model with changes, by path."""
     config = configs.resolve(configs.config_dict(dict(changes)))
     return {path: leaf.shape for path, leaf in named_leaves(models.parameter_shapes(config)).items()}
+
+
+def tree(config: Config, ours: Mapping[str, np.ndarray]) -> models.Params:
+    """The parameters of a config's model from arrays by path."""
+    like = models.parameter_shapes(config)
+    return jax.tree.unflatten(jax.tree.structure(like), [ours[path] for path in named_leaves(like)])
 
 
 def to_ours(table: Iterable[Entry], theirs: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Arrays:
@@ -79,10 +86,14 @@ def to_ours(table: Iterable[Entry], theirs: Mapping[str, np.ndarray], shapes: Ma
         for path, part in zip(entry.ours, parts, strict=True):
             ours[path] = np.ascontiguousarray(part.reshape(shapes[path]))
     if left:
-        raise ConfigError(f'{min(left)}: unknown, as are {len(left) - 1} more arrays')
+        raise ConfigError(f'{min(left)}: unknown here' + _more(left))
     if lacking := shapes.keys() - ours.keys():
-        raise ConfigError(f'no array for the parameter {min(lacking)}, and {len(lacking) - 1} more')
+        raise ConfigError(f'{min(lacking)}: no array for this parameter' + _more(lacking))
     return ours
+
+
+def _more(names: Collection[str]) -> str:
+    return f', and {len(names) - 1} more like it' if len(names) > 1 else ''
 
 
 def to_theirs(table: Iterable[Entry], ours: Mapping[str, np.ndarray]) -> Arrays:

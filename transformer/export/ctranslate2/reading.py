@@ -35,7 +35,7 @@ _EPSILON = 1e-5
 # Numbers beside the arrays, with the only values of them that the model can have here.
 _FLAGS = {
     'embeddings_merge': (0,), 'alignment_layer': None, 'alignment_heads': None, 'scale_outputs': (0,),
-    'alibi': (0,), 'alibi_use_positive_positions': None, 'scale_alibi': (0,),
+    'alibi': (0,), 'alibi_use_positive_positions': None, 'scale_alibi': (0,), 'multi_query_attention': (0,),
 }  # fmt: skip
 
 
@@ -244,7 +244,15 @@ def _positions(arrays: Arrays) -> dict[str, object]:
             if np.allclose(arrays[name], sinusoid(first + length, width, kind)[first:], atol=1e-3):
                 del arrays[name]
                 return sinusoids | {'model.sinusoid': kind, 'model.first_position': first}
-    return {'model.positions': 'learned', 'model.max_len': length}
+    # As much for a source as remains.
+    more = min(50, length // 2)
+    return {
+        'model.positions': 'learned',
+        'model.max_len': length,
+        'data.max_len': min(256, length),
+        'decode.extra_len': more,
+        'decode.max_source_len': min(256, length - more),
+    }
 
 
 def _layers(arrays: Arrays) -> int:
@@ -326,5 +334,5 @@ def _codec(
     joiner = '' if characters else ' '
     by_field = zip(FIELDS, ordered, ends, strict=True)
     return SeparateTokenizers(
-        {field: PiecesTokenizer.of(tokens, joiner, end=end) for field, tokens, end in by_field}
+        {field: PiecesTokenizer.from_pieces(tokens, joiner, end=end) for field, tokens, end in by_field}
     )

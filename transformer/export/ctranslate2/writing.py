@@ -90,9 +90,6 @@ def write(
             waves = sinusoid(m.first_position + LONGEST, m.d_model, m.sinusoid)[m.first_position :]
             side.position_encodings.encodings = waves
     source, target, softmax = (ours[f'{name}/table'] for name in _TABLES[m.tie_embeddings])
-    if m.start == 'zeros':
-        # Padding, which a source can have here, has zeros too.
-        source = np.where(np.arange(len(source))[:, None] == START, 0.0, source)
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
     spec.decoder.start_from_zero_embedding = m.start == 'zeros'
     spec.decoder.projection.weight = softmax

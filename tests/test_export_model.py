@@ -1,0 +1,166 @@
+"""Our models run in CTranslate2 with our numbers, and come back as they were."""
+
+import json
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+
+from transformer.actions import export_model as exporting
+from transformer.actions import import_model as importing
+from transformer.cli import main
+from transformer.config import Config, ConfigError, config_dict, resolve
+from transformer.data import tokenizer
+from transformer.data.sources.grammar import sentences
+from transformer.export import layout
+from transformer.export.ctranslate2 import engine, reading, writing
+from transformer.nn import models
+from transformer.runs.restore import Trained
+from transformer.tasks import task_of
+
+ctranslate2 = pytest.importorskip('ctranslate2')
+
+SMALL = {
+    'model.N': 2,
+    'model.N_decoder': 1,
+    'model.d_model': 16,
+    'model.d_ff': 24,
+    'model.h': 2,
+    'model.vocab_size': 400,
+    'data.pieces': 400,
+    'data.max_len': 40,
+    'data.row_len': 40,
+    'data.batch_tokens': 640,
+    'decode.max_source_len': 100,
+    'decode.extra_len': 100,
+}
+SEPARATE = {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none'}
+VARIANTS = {
+    'base': {'model.vocab_size': 410},
+    'pre': {'model.norm': 'pre', 'model.sinusoid': 't2t', 'model.first_position': 1},
+    'marian': {
+        'model.sinusoid': 'halves',
+        'model.activation': 'swish',
+        'model.softmax_bias': True,
+        'model.norm_epsilon': 1e-5,
+    },
+    'learned': {
+        'model.positions': 'learned',
+        'model.max_len': 200,
+        'model.norm_embedding': True,
+        'model.scale_embeddings': False,
+        'model.activation': 'gelu',
+        'model.start': 'learned',
+    },
+    'separate': SEPARATE | {'model.norm': 'pre', 'model.norm_final': False, 'model.activation': 'gelu_tanh'},
+    'decoder': {'data.vocabulary': 'separate', 'model.tie_embeddings': 'decoder'},
+    'joint': {'model.tie_embeddings': 'none'},
+}
+PAIRS = sentences.sentence_pairs('dev')[:12]
+
+
+@pytest.fixture(scope='module')
+def sides() -> list[tokenizer.Tokenizer]:
+    texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
+    return [tokenizer.Tokenizer(tokenizer.train(text, 400)) for text in texts]
+
+
+def random_model(config: Config, sides: list[tokenizer.Tokenizer]) -> Trained:
+    """A model whose every parameter is random, also biases and norms."""
+    params = models.initialize(config, jax.random.key(0))
+    leaves, tree = jax.tree.flatten(params)
+    rng = np.random.default_rng(0)
+    leaves = [np.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), np.float32) for leaf in leaves]
+    separate = tokenizer.SeparateTokenizers(dict(zip(('source', 'target'), sides, strict=True)))
+    codec = separate if config.data.vocabulary == 'separate' else sides[0]
+    return Trained(config, jax.tree.unflatten(tree, leaves), codec)
+
+
+@pytest.mark.parametrize('changes', VARIANTS.values(), ids=VARIANTS)
+def test_a_model_leaves_and_comes_back(tmp_path, sides, changes):
+    config = resolve(config_dict(SMALL | changes))
+    trained = random_model(config, sides)
+    writing.write(config, trained.params, trained.codec, tmp_path)
+    # There: the same log p.
+    ours = [found.logp for found in task_of(config).verbs['likelihoods'](trained, PAIRS)]
+    theirs = engine.Translator(trained, tmp_path).log_probabilities(PAIRS)
+    for own, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(own, other, atol=1e-5 * np.abs(own).max())
+    # Back: the same parameters and, if there was none, a bias of zeros.
+    foreign = reading.read(tmp_path)
+    expected = layout.named(trained.params)
+    for path, array in foreign.params.items():
+        if path == 'softmax_bias' and path not in expected:
+            assert not array.any()
+        else:
+            np.testing.assert_array_equal(array, expected[path])
+    assert foreign.codec.content == trained.codec.content
+    again = tmp_path / 'again'
+    again.mkdir()
+    returned = resolve(config_dict(foreign.changes))
+    writing.write(returned, layout.tree(returned, foreign.params), foreign.codec, again)
+    assert (again / 'model.bin').read_bytes() == (tmp_path / 'model.bin').read_bytes()
+
+
+@pytest.mark.parametrize('quantization', writing.QUANTIZATIONS)
+def test_kernels_of_few_bits(tmp_path, sides, quantization):
+    config = resolve(config_dict(SMALL))
+    trained = random_model(config, sides)
+    writing.write(config, trained.params, trained.codec, tmp_path, quantization)
+    found, expected = reading.read(tmp_path).params, layout.named(trained.params)
+    for path, array in expected.items():
+        if path.endswith('kernel'):
+            difference = np.abs(found[path] - array).max() / np.abs(array).max()
+            assert 0 < difference < (0.01 if quantization == 'int8' else 0.001), path
+
+
+REFUSED = [
+    {'model.positions': 'rotary'},
+    {'model.positions': 'relative'},
+    {'model.activation': 'swiglu'},
+    {'model.norm_type': 'rmsnorm'},
+    {'model.attention': 'local'},
+    {'model.biases': 'ffn'},
+    {'model.d_k': 6},
+    {'model.d_v': 6},
+    {'model.norm_final': True},
+    {'model.kind': 'convolutional'},
+]
+
+
+@pytest.mark.parametrize('changes', REFUSED, ids=str)
+def test_what_the_format_lacks_is_refused_by_name(changes):
+    kind = changes.get('model.kind')
+    small = {k: v for k, v in SMALL.items() if kind is None or k not in ('model.d_ff', 'model.h')}
+    [name] = changes
+    with pytest.raises(ConfigError, match=f'^{name}='):
+        writing.check(resolve(config_dict(small | changes)))
+
+
+def test_the_command(tmp_path, capsys):
+    model = pathlib.Path(__file__).parent / 'aren_transliteration'
+    run = importing.import_model(model, tmp_path / 'run', {'train.task': 'transliteration'})
+    (tmp_path / 'names').write_text('برلین\nلندن\n')
+    call = ['run.py', 'export', f'--workdir={run.folder}', '--format=ctranslate2']
+    out = tmp_path / 'out'
+    assert main.main([*call, f'--output={out}', f'--check={tmp_path / "names"}']) == 0
+    assert ': 2 of 2' in capsys.readouterr().out
+    assert json.loads((out / 'config.json').read_text())['add_source_eos'] is False
+    assert 'sentencepiece.model' not in {path.name for path in out.iterdir()}
+    # The original, but for its positions, which are not in its file, and the order of its pieces.
+    again = reading.read(out)
+    for path, array in reading.read(model).params.items():
+        np.testing.assert_array_equal(again.params[path], array)
+    for wrong, part in (
+        ([f'--output={out}'], 'exists'),
+        ([f'--output={tmp_path / "x"}', '--quantization=int4'], '--quantization=int4'),
+        ([f'--output={tmp_path / "x"}', '--format=x'], '--format=x'),
+        ([f'--output={tmp_path / "x"}', '--checkpoint=latest,latest'], '--checkpoint'),
+        ([], '--output'),
+    ):
+        assert main.main([*call, *wrong]) == 2
+        assert part in capsys.readouterr().err
+    assert {path.name for path in tmp_path.iterdir()} == {'run', 'names', 'out'}
+    with pytest.raises(ConfigError, match='--format=None'):
+        exporting.export_model(run, 'scored', tmp_path / 'x', None)
