@@ -174,9 +174,11 @@ def ctranslate2_search(
     bias[never_written(config)] = NEVER
     biased = dataclasses.replace(config, model=dataclasses.replace(config.model, softmax_bias=True))
     # CTranslate2 reads words; we use the numbers of pieces as words.
-    words = PiecesTokenizer.from_pieces([str(piece) for piece in range(config.data.pieces)], ' ', end=True)
+    words = [*writing.PIECES.values(), *map(str, range(UNK + 1, config.data.pieces))]
+    numbers = {word: piece for piece, word in enumerate(words)}
+    tokenizer = PiecesTokenizer.from_pieces(words, ' ', end=False)
     folder.mkdir()
-    writing.write(biased, {**params, 'softmax_bias': bias}, words, epath.Path(folder))
+    writing.write(biased, {**params, 'softmax_bias': bias}, tokenizer, epath.Path(folder))
 
     @functools.cache
     def translator(at_once: int) -> ctranslate2.Translator:
@@ -187,12 +189,12 @@ def ctranslate2_search(
         # Batches at the same time, each on one core, are faster than batches one after the other.
         at_once = 1 if len(rows) <= BATCH else os.cpu_count()
         outputs = translator(at_once).translate_batch(
-            [[str(piece) for piece in row if piece != EOS] for row in rows],
+            [[words[piece] for piece in row] for row in rows],
             max_batch_size=BATCH,
             beam_size=config.decode.beam,
             length_penalty=config.decode.alpha,
             max_decoding_length=max(map(len, rows)) + config.decode.extra_len,
         )
-        return [list(map(int, output.hypotheses[0])) for output in outputs]
+        return [[numbers[word] for word in output.hypotheses[0]] for output in outputs]
 
     return translate
