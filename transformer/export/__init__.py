@@ -1,1 +1,1 @@
-"""Models that arrive from other programs: their names for parameters, options and pieces, in ours."""
+"""Models of other programs, in both directions: their names for parameters, options and pieces."""
