@@ -46,6 +46,7 @@ FENCES = {
     'tensorflow': set(),
     'torch': {'experiments/speed/torch_models.py', 'experiments/speed/translators.py'},
     'transformers': {'experiments/speed/translators.py'},
+    'safetensors': {'transformer/export/hugging_face/reading.py'},
     'ctranslate2': {
         'experiments/speed/translators.py',
         'transformer/export/ctranslate2/engine.py',

@@ -10,6 +10,7 @@ from transformer import files
 from transformer.config import ConfigError
 from transformer.export import layout
 from transformer.export.ctranslate2 import names, reading
+from transformer.export.hugging_face import reading as hugging_face
 from transformer.nn import cost, models
 from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
@@ -18,7 +19,10 @@ from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 
 # The file by which each format is known, and its reader.
-FORMATS = {'ctranslate2': (names.FILE, reading.read)}
+FORMATS = {
+    'ctranslate2': (names.FILE, reading.read),
+    'huggingface': (hugging_face.FILE, hugging_face.read),
+}
 
 
 def import_model(

@@ -57,7 +57,7 @@ FLAGS = {
     'input': Flag(str, None, 'read lines from a file, not from standard input', 'FILE'),
     'output': Flag(str, None, 'write to a file, or make a folder, which appears when it is complete', 'PATH'),
     'format': Flag(
-        str, None, "another program's format: ctranslate2 (for import by default what its files are)", 'NAME'
+        str, None, 'ctranslate2, or for import also huggingface (default there: as the files say)', 'NAME'
     ),
     'quantization': Flag(str, None, 'type of the kernels: int8, int16 or float16', 'TYPE'),
     'check': Flag(str, None, 'compare both programs on the sentences of a file, one per line', 'FILE'),
@@ -192,7 +192,8 @@ COMMANDS = {
         reads_lines=True,
     ),
     'import': Command(
-        'Make a work directory of a model that another program trained: of a folder of CTranslate2.',
+        'Make a work directory of a model that another program trained: CTranslate2, or BERT or GPT-2 of '
+        'Hugging Face. PATH is its folder.',
         run.import_model,
         ('output', 'format'),
         ('',),

@@ -4,9 +4,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from transformer.data import target_codec, tokenizer
+from transformer.data import library_tokenizer, target_codec, tokenizer
+from transformer.data.library_tokenizer import LibraryTokenizer
 from transformer.data.target_codec import TargetCodec
-from transformer.data.tokenizer import ByteTokenizer, ForAllFields, SeparateTokenizers, Tokenizer
+from transformer.data.tokenizer import AnyTokenizer, ForAllFields
 from transformer.files import Path
 
 
@@ -39,7 +40,7 @@ class NoCodec(ForAllFields):
     size = 0
 
 
-Codec = Tokenizer | ByteTokenizer | SeparateTokenizers | TargetCodec | Labels | NoCodec
+Codec = AnyTokenizer | LibraryTokenizer | TargetCodec | Labels | NoCodec
 
 # The names that a codec's file can have.
 FILES = (tokenizer.FILE, Labels.file)
@@ -64,6 +65,8 @@ def read_from(folder: Path, manifest: Mapping) -> Codec:
 def read(file: str, content: bytes) -> Codec:
     """Builds the codec that a file's name and content describe; RuntimeError if it is damaged."""
     if file != Labels.file:
+        if content.startswith(library_tokenizer.BEGIN):
+            return LibraryTokenizer(content)
         return (target_codec if content.startswith(target_codec.BEGIN) else tokenizer).read(content)
     try:
         return Labels(tuple(json.loads(content)))

@@ -4,7 +4,6 @@ import json
 import re
 import struct
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
 
 import numpy as np
 from etils import epath
@@ -14,14 +13,13 @@ from transformer.data import foreign_tokenizers
 from transformer.data.tokenizer import AnyTokenizer, PiecesTokenizer, SeparateTokenizers, Tokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
+from transformer.export.foreign import NEVER, Foreign, reordered
 from transformer.export.layout import Arrays
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
 VERSIONS = range(2, 7)
 FIELDS = 'source', 'target'
-# Added to the logits of pieces that the target's vocabulary lacks, where the source's is larger.
-NEVER = -1e9
 _TYPES = ('float32', 'int8', 'int16', 'int32', 'float16', 'bfloat16')  # since version 4
 _BY_SIZE = {4: 'float32', 2: 'int16', 1: 'int8'}  # until version 3
 # Models of early versions do not say how many heads they have.
@@ -37,14 +35,6 @@ _FLAGS = {
     'embeddings_merge': (0,), 'alignment_layer': None, 'alignment_heads': None, 'scale_outputs': (0,),
     'alibi': (0,), 'alibi_use_positive_positions': None, 'scale_alibi': (0,), 'multi_query_attention': (0,),
 }  # fmt: skip
-
-
-class Foreign(NamedTuple):
-    """A model of another program in our terms: changes of the default config, parameters, codec."""
-
-    changes: dict[str, object]
-    params: Arrays
-    codec: AnyTokenizer
 
 
 class _Binary:
@@ -293,8 +283,7 @@ def _reordered(table: np.ndarray, order: list[int]) -> np.ndarray:
         raise ConfigError(
             f'{names.FILE}: embeddings have {len(table)} rows, the vocabulary has {known} tokens'
         )
-    rows = np.concatenate([table, np.zeros_like(table[:1])]).astype(np.float32)
-    return rows[order]
+    return reordered(table, order)
 
 
 def _embedding(arrays: Arrays, order: list[int]) -> np.ndarray:

@@ -1,0 +1,129 @@
+"""Tokenizers that Hugging Face's library `tokenizers` reads: WordPiece, byte-level BPE and others."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from transformer.config import ConfigError
+from transformer.data import tokenizer
+from transformer.data.tokenizer import ForAllFields
+from transformer.tokens import EOS, UNK
+
+BEGIN = b'{"tokenizer": "library", "order": '
+# How a piece shows that a word does not begin with it, or begins with it.
+_INSIDE, _BLANKS = '##', ('\u0120', '\u2581')
+
+
+class LibraryTokenizer(ForAllFields):
+    """A tokenizer of the library, with its pieces in our order.
+
+    Args:
+      content: JSON with `order`, the number there of each of our pieces (-1 for a piece of ours alone), and
+        `model`, the content of a tokenizer.json.
+
+    Raises:
+      RuntimeError: the content is damaged.
+      ConfigError: the library is not installed.
+    """
+
+    file = tokenizer.FILE
+
+    def __init__(self, content: bytes):
+        try:
+            import tokenizers
+        except ModuleNotFoundError:
+            raise ConfigError("this tokenizer needs tokenizers: pip install '.[export]'") from None
+        self.content = content
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        try:
+            values = json.loads(content)
+            self.order: list[int] = values['order']
+            self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(values['model']))
+        except Exception as error:  # The library raises nothing narrower.
+            raise RuntimeError(f'damaged: {error}') from None
+        # How long a text can be is the model's affair.
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._ours = {theirs: ours for ours, theirs in enumerate(self.order) if theirs >= 0}
+        self._special = {
+            n for n, token in self._tokenizer.get_added_tokens_decoder().items() if token.special
+        }
+        self.size = len(self.order)
+
+    @classmethod
+    def from_file(cls, content: str, special: Mapping[int, str | None]) -> 'LibraryTokenizer':
+        """Reads a tokenizer.json; `special` names the token that stands for each of our first pieces.
+
+        Raises:
+          ConfigError: it is damaged, or lacks one of these tokens.
+        """
+        try:
+            model = json.loads(content)
+            cls(_content([-1] * len(special), model))
+            vocabulary = _vocabulary(model)
+        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError):
+            raise ConfigError('tokenizer.json: damaged, or of a kind that the library cannot read') from None
+        if lacking := [token for token in special.values() if token is not None and token not in vocabulary]:
+            raise ConfigError(f'tokenizer.json: has no piece {lacking[0]}')
+        first = [-1 if special[n] is None else vocabulary[special[n]] for n in sorted(special)]
+        others = sorted(set(vocabulary.values()) - set(first))
+        return cls(_content([*first, *others], model))
+
+    def encode(self, text: str) -> list[int]:
+        """The pieces of one text, with EOS."""
+        return self.encode_batch([text])[0]
+
+    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+        """The pieces of each text and what the tokenizer puts around them, with EOS; ignores `threads`."""
+        del threads
+        safe = [text.encode('utf-8', 'replace').decode() for text in texts]
+        rows = [[self._ours[n] for n in one.ids] for one in self._tokenizer.encode_batch(safe)]
+        return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
+
+    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
+        """The pieces of a text of any length, with EOS."""
+        return np.array(self.encode(text), np.int32)
+
+    def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
+        """The text up to the first EOS, without special pieces."""
+        known = []
+        for token in map(int, ids):
+            if token == EOS:
+                break
+            if token < self.size and self.order[token] >= 0:
+                known.append(self.order[token])
+        text = self._tokenizer.decode(known)
+        return text.replace('\n', ' ') if one_line else text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces, with "\u2581" where a word begins; special ones as they are, as <...>."""
+        return [self._piece(int(token)) for token in ids]
+
+    def _piece(self, token: int) -> str:
+        theirs = self.order[token] if token < self.size else -1
+        if theirs < 0 or token <= UNK or theirs in self._special:
+            return f'<{token}>' if theirs < 0 else f'<{self._tokenizer.id_to_token(theirs).strip("<|>[]")}>'
+        piece = self._tokenizer.id_to_token(theirs)
+        if piece.startswith(_BLANKS):
+            return _BLANKS[1] + piece[1:]
+        if self._has_inside:
+            return piece.removeprefix(_INSIDE) if piece.startswith(_INSIDE) else _BLANKS[1] + piece
+        return piece
+
+    @property
+    def _has_inside(self) -> bool:
+        """Whether pieces inside words are marked, not those that begin words."""
+        return type(self._tokenizer.model).__name__ == 'WordPiece'
+
+
+def _vocabulary(model: Mapping) -> dict[str, int]:
+    """The number of each token of a tokenizer.json."""
+    tokens = dict(model['model']['vocab'])
+    return tokens | {token['content']: token['id'] for token in model.get('added_tokens', ())}
+
+
+def _content(order: Sequence[int], model: object) -> bytes:
+    return BEGIN + f'{json.dumps(list(order))}, "model": {json.dumps(model)}}}\n'.encode()

@@ -1,0 +1,1 @@
+"""Hugging Face transformers: reads its models from config.json, model.safetensors and tokenizer.json."""
