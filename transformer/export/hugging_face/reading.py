@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
-from transformer.config import ConfigError
+from transformer.config import FORM, ConfigError
 from transformer.data.library_tokenizer import LibraryTokenizer
 from transformer.export import layout
 from transformer.export.foreign import NEVER, Foreign, reordered
@@ -141,6 +141,10 @@ def _identity(shapes: Mapping[str, tuple]) -> Arrays:
     }
 
 
+def _first_task(form: str) -> str:
+    return next(task for task, its_form in FORM.items() if its_form == form)
+
+
 def _activation(settings: Mapping, name: str) -> str:
     if settings[name] not in names.ACTIVATIONS:
         raise ConfigError(f'{CONFIG}: {name}={settings[name]}: no model here has it')
@@ -150,7 +154,7 @@ def _activation(settings: Mapping, name: str) -> str:
 def _bert(settings: Mapping) -> dict[str, object]:
     length = settings['max_position_embeddings']
     return {
-        'train.task': 'masked',
+        'train.task': _first_task('encoder'),
         'model.N': settings['num_hidden_layers'],
         'model.d_model': settings['hidden_size'],
         'model.d_ff': settings['intermediate_size'],
@@ -171,7 +175,7 @@ def _gpt2(settings: Mapping) -> dict[str, object]:
     length = settings['n_positions']
     more = min(50, length // 2)
     return {
-        'train.task': 'language',
+        'train.task': _first_task('text'),
         'model.N': settings['n_layer'],
         'model.d_model': settings['n_embd'],
         'model.d_ff': settings.get('n_inner') or 4 * settings['n_embd'],
