@@ -1,5 +1,6 @@
 """Our models run in CTranslate2 with our numbers, and come back as they were."""
 
+import dataclasses
 import json
 import pathlib
 
@@ -143,9 +144,11 @@ def test_the_command(tmp_path, capsys):
     run = importing.import_model(model, tmp_path / 'run', {'train.task': 'transliteration'})
     (tmp_path / 'names').write_text('برلین\nلندن\n')
     call = ['run.py', 'export', f'--workdir={run.folder}', '--format=ctranslate2']
-    out = tmp_path / 'out'
+    out, empty = tmp_path / 'out', tmp_path / 'empty'
+    empty.write_text('\n\n')
     assert main.main([*call, f'--output={out}', f'--check={tmp_path / "names"}']) == 0
-    assert ': 2 of 2' in capsys.readouterr().out
+    out_lines = capsys.readouterr().out
+    assert ': 2 of 2' in out_lines and 'float32' in out_lines
     assert json.loads((out / 'config.json').read_text())['add_source_eos'] is False
     assert 'sentencepiece.model' not in {path.name for path in out.iterdir()}
     # The original, but for its positions, which are not in its file, and the order of its pieces.
@@ -157,10 +160,14 @@ def test_the_command(tmp_path, capsys):
         ([f'--output={tmp_path / "x"}', '--quantization=int4'], '--quantization=int4'),
         ([f'--output={tmp_path / "x"}', '--format=x'], '--format=x'),
         ([f'--output={tmp_path / "x"}', '--checkpoint=latest,latest'], '--checkpoint'),
+        ([f'--output={tmp_path / "x"}', f'--check={empty}'], f'--check={empty}'),
         ([], '--output'),
     ):
         assert main.main([*call, *wrong]) == 2
         assert part in capsys.readouterr().err
-    assert {path.name for path in tmp_path.iterdir()} == {'run', 'names', 'out'}
-    with pytest.raises(ConfigError, match='--format=None'):
+    assert {path.name for path in tmp_path.iterdir()} == {'run', 'names', 'out', 'empty'}
+    parser = dataclasses.replace(run.config.train, task='parsing')
+    with pytest.raises(ConfigError, match='--check=x: .*task=parsing'):
+        exporting.check_comparison(dataclasses.replace(run.config, train=parser), 'x')
+    with pytest.raises(ConfigError, match='--format: missing'):
         exporting.export_model(run, 'scored', tmp_path / 'x', None)

@@ -95,6 +95,12 @@ def test_the_command_and_an_evaluation(tmp_path, capsys):
         ([str(tmp_path), f'--output={tmp_path / "x"}'], 'model.bin'),
         ([str(FOLDER), f'--output={tmp_path / "x"}', '--format=x'], '--format=x'),
         ([str(FOLDER), f'--output={tmp_path / "x"}', '--config.model.h=4'], 'model.h: the model has 8'),
+        (
+            [str(FOLDER), f'--output={tmp_path / "x"}', '--config.data.pieces=9'],
+            'data.pieces: the model has 51',
+        ),
+        ([str(FOLDER), f'--output={tmp_path / "x"}', '--config.train.task=language'], 'train.task=language'),
+        ([str(tmp_path / 'no'), f'--output={tmp_path / "x"}'], 'no: no folder'),
     ):
         assert main.main(['run.py', 'import', *wrong]) == 2
         assert part in capsys.readouterr().err
@@ -202,6 +208,8 @@ def test_broken_files(arrays, tmp_path):
             {n: a for n, a in arrays.items() if n != 'decoder/layer_2/ffn/linear_0/bias'},
         ),
         'rows': binary('TransformerBase', 3, {**arrays, 'encoder/embeddings/weight': np.zeros((9, 32), 'f')}),
+        'more': content + b'1',
+        'nan': binary('TransformerBase', 3, {**arrays, 'encoder/layer_norm/gamma': np.full(32, np.nan, 'f')}),
         'alibi': binary('TransformerBase', 3, {**arrays, 'decoder/alibi': np.ones((), np.int8)}),
     }
     for i, (name, damaged) in enumerate(broken.items()):
@@ -209,6 +217,25 @@ def test_broken_files(arrays, tmp_path):
         with pytest.raises(ConfigError, match=f'^{folder}: '):
             importing.import_model(folder, tmp_path / 'out', OPTIONS)
         assert not (tmp_path / 'out').exists(), name
+    beside = {
+        'config.json': [
+            b'[1]',
+            b'{',
+            b'{"eos_token": 5}',
+            b'{"eos_token": "x"}',
+            b'{"decoder_start_token": "Q"}',
+        ],
+        'source_vocabulary.txt': [b'\xff\xfe', b'', b'<s>\n</s>\na\na'],
+        'target_vocabulary.json': [b'{}', b'[1, 2]'],
+        'sentencepiece.model': [b'', b'\xff' * 9],
+    }
+    for file, contents in beside.items():
+        for i, damaged in enumerate(contents):
+            folder = write(tmp_path / f'{file}{i}', content)
+            (folder / file).write_bytes(damaged)
+            with pytest.raises(ConfigError, match=f'^{folder}: '):
+                importing.import_model(folder, tmp_path / 'out', OPTIONS)
+            assert not (tmp_path / 'out').exists(), (file, damaged)
     (tmp_path / '0' / 'target_vocabulary.txt').unlink()
     (tmp_path / '0' / 'model.bin').write_bytes(content)
     with pytest.raises(ConfigError, match='target_vocabulary.json'):

@@ -77,7 +77,11 @@ def new_folder(path: Path) -> Iterator[Path]:
     The name must be free, or of an empty folder.
     """
     unfinished = path.with_name(f'.{path.name}.{os.getpid()}')
-    unfinished.mkdir(parents=True)
+    try:
+        unfinished.mkdir(parents=True)
+    except OSError as error:
+        error.filename = str(path)
+        raise
     try:
         yield unfinished
         if path.exists():

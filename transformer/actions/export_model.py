@@ -7,7 +7,8 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import ConfigError
+from transformer.config import Config, ConfigError
+from transformer.data.sources import text
 from transformer.export.ctranslate2 import engine, writing
 from transformer.runs import restore
 from transformer.runs.restore import Trained
@@ -32,9 +33,10 @@ def export_model(
       FileExistsError: `folder` is not empty.
     """
     if kind not in FORMATS:
-        raise ConfigError(f'--format={kind}: choose one of {", ".join(FORMATS)}')
+        given = '--format: missing' if kind is None else f'--format={kind}'
+        raise ConfigError(f'{given}; choose one of {", ".join(FORMATS)}')
     check, write = FORMATS[kind]
-    check(run.config)
+    check(run.config, quantization)
     if ',' in choice:
         raise ConfigError(f'--checkpoint={choice}: one checkpoint can be exported, no ensemble')
     folder = files.check_new(epath.Path(folder))
@@ -42,6 +44,18 @@ def export_model(
     with files.new_folder(folder) as unfinished:
         write(trained.config, jax.device_get(trained.params), trained.codec, unfinished, quantization)
     return trained
+
+
+def check_comparison(config: Config, file: str | None) -> list[str]:
+    """Reads the sentences to compare; ConfigError if there are none, or the task has no such comparison."""
+    if file is None:
+        return []
+    needed = {'hypotheses', 'likelihoods'}
+    if not needed <= task_of(config).verbs.keys():
+        raise ConfigError(f'--check={file}: not possible with train.task={config.train.task}')
+    if not (sentences := [line for line in text.lines(epath.Path(file)) if line.strip()]):
+        raise ConfigError(f'--check={file}: has no sentences')
+    return sentences
 
 
 def compare(trained: Trained, folder: epath.PathLike, sentences: Sequence[str]) -> Iterator[str]:
@@ -53,15 +67,22 @@ def compare(trained: Trained, folder: epath.PathLike, sentences: Sequence[str]) 
     beam, longest = trained.config.decode.beam, trained.config.decode.max_source_len
     sources = trained.codec.of('source').encode_batch(sentences)
     # A longer one is cut here alone.
-    sentences = [s for s, row in zip(sentences, sources, strict=True) if 0 < len(row) <= longest]
-    if not sentences:
-        yield f'no sentence has from 1 to decode.max_source_len={longest} pieces: none compared'
+    short = [s for s, row in zip(sentences, sources, strict=True) if len(row) <= longest]
+    if long := len(sentences) - len(short):
+        yield f'left out, because they have more than decode.max_source_len={longest} pieces: {long}'
+    if not (sentences := short):
         return
     verbs, other = task_of(trained.config).verbs, engine.Translator(trained, folder)
     ours = verbs['hypotheses'](trained, sentences, method='beam', alpha=0.0)
     texts = [best[0].text for best in ours]
-    equal = sum(map(str.__eq__, texts, other.translate(sentences, beam)))
+    their_texts = other.translate(sentences, beam)
+    equal = sum(map(str.__eq__, texts, their_texts))
+    yield f'CTranslate2 computes in {other.dtype}'
     yield f'equal outputs of beam {beam}, alpha 0: {equal} of {len(sentences)}'
+    for number, (own, their) in enumerate(zip(texts, their_texts, strict=True), 1):
+        if own != their:
+            yield f'the first that differs, sentence {number}: here "{own}", there "{their}"'
+            break
     pairs = list(zip(sentences, texts, strict=True))
     logp = [likelihood.logp for likelihood in verbs['likelihoods'](trained, pairs)]
     theirs = other.log_probabilities(pairs)

@@ -7,7 +7,7 @@ from etils import epath
 
 from transformer import config as configs
 from transformer import files
-from transformer.config import ConfigError
+from transformer.config import FORM, ConfigError
 from transformer.export import layout
 from transformer.export.ctranslate2 import names, reading
 from transformer.export.hugging_face import reading as hugging_face
@@ -40,13 +40,20 @@ def import_model(
       FileExistsError: `folder` is not empty.
     """
     path, folder = epath.Path(path), files.check_new(epath.Path(folder))
+    if not path.is_dir():
+        raise ConfigError(f'{path}: no folder; import takes the folder of a model')
     kind = _format(path) if kind is None else kind
     if kind not in FORMATS:
         raise ConfigError(f'--format={kind}: choose one of {", ".join(FORMATS)}')
     foreign = FORMATS[kind][1](path)
-    if set_there := [key for key in changes if key in foreign.changes and key.startswith('model.')]:
+    fixed = ('model.', 'data.pieces', 'data.vocabulary')
+    if set_there := [key for key in changes if key in foreign.changes and key.startswith(fixed)]:
         key = set_there[0]
         raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')
+    own = foreign.changes.get('train.task', configs.OPTIONS['train.task'].default)
+    if FORM[changes.get('train.task', own)] != FORM[own]:
+        possible = ', '.join(task for task, form in FORM.items() if form == FORM[own])
+        raise ConfigError(f'train.task={changes["train.task"]}: this model can be one of {possible}')
     # Its files say nothing about data.
     of_text = {'data.source': 'text', 'data.name': None}
     config = configs.resolve(configs.config_dict(of_text | foreign.changes | dict(changes)))
@@ -79,8 +86,10 @@ def describe(run: Run) -> Iterator[str]:
     form, pieces = run.manifest['imported']['format'], run.codec.size
     yield f'{run.folder}: a model of {form}, {count:,} parameters, {pieces:,} pieces'
     base = configs.resolve(configs.config_dict())
-    for key, (_, value) in configs.differences(base, run.config).items():
-        if key.startswith('model.'):
+    different = configs.differences(base, run.config)
+    yield f'  train.task = {run.config.train.task}'
+    for key, (_, value) in different.items():
+        if key.startswith(('model.', 'data.', 'decode.')) and value is not None:
             yield f'  {key} = {value}'
 
 

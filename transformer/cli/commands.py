@@ -60,7 +60,12 @@ FLAGS = {
         str, None, 'ctranslate2, or for import also huggingface (default there: as the files say)', 'NAME'
     ),
     'quantization': Flag(str, None, 'type of the kernels: int8, int16 or float16', 'TYPE'),
-    'check': Flag(str, None, 'compare both programs on the sentences of a file, one per line', 'FILE'),
+    'check': Flag(
+        str,
+        None,
+        "compare both programs' outputs (the config's beam, alpha 0) and log p on the sentences of a file",
+        'FILE',
+    ),
     'scores': Flag(bool, False, 'append a tab and the score'),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
     'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
@@ -193,24 +198,25 @@ COMMANDS = {
     ),
     'import': Command(
         'Make a work directory of a model that another program trained: CTranslate2, or BERT or GPT-2 of '
-        'Hugging Face. PATH is its folder.',
+        "Hugging Face (pip install '.[export]'). PATH is its folder; --output is needed.",
         run.import_model,
         ('output', 'format'),
         ('',),
         (
             '{} import FOLDER --output=runs/imported',
-            '{} import FOLDER --output=runs/names --config.train.task=transliteration',
+            '{} import FOLDER --output=W --config.train.task=transliteration',
         ),
         ('PATH',),
     ),
     'export': Command(
-        "Write a trained model as another program's: CTranslate2's.",
+        "Write a trained model as another program's: CTranslate2's (pip install '.[export]'). --format and "
+        '--output are needed.',
         run.export_model,
         (*MODEL, 'output', 'format', 'quantization', 'check'),
         (),
         (
             '{} export --workdir=FOLDER --format=ctranslate2 --output=FOLDER',
-            '{} export --workdir=FOLDER --format=ctranslate2 --output=FOLDER --check=FILE',
+            '{} export --format=ctranslate2 --output=FOLDER --check=FILE',
         ),
     ),
     'config': Command(

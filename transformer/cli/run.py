@@ -230,7 +230,7 @@ def score_pairs(call: Call) -> None:
 
 def import_model(call: Call) -> None:
     """Makes a work directory of another program's model."""
-    if call.flags.output is None:
+    if not call.flags.output:
         raise ConfigError('--output: missing; import needs a folder for the work directory')
     [path] = call.words
     run = importing.import_model(path, call.flags.output, call.changes, call.flags.format)
@@ -240,9 +240,9 @@ def import_model(call: Call) -> None:
 def export_model(call: Call) -> None:
     """Writes a model as another program's."""
     values, run = call.flags, open_run(call)
-    if values.output is None:
+    if not values.output:
         raise ConfigError('--output: missing; export needs a folder for the model')
-    sentences = list(text.lines(epath.Path(values.check))) if values.check else []
+    sentences = exporting.check_comparison(run.config, values.check)
     trained = exporting.export_model(
         run, values.checkpoint, values.output, values.format, values.quantization
     )

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from transformer.config import ConfigError
 from transformer.data.codec import Codec
 from transformer.export.layout import Arrays
 
@@ -28,5 +29,7 @@ class Foreign(NamedTuple):
 
 def reordered(table: np.ndarray, order: Sequence[int], missing: float = 0.0) -> np.ndarray:
     """The rows of a table in an order; -1 stands for a row that it lacks, of the value `missing`."""
+    if not np.isfinite(table).all():
+        raise ConfigError('an embedding has values that are not finite')
     rows = np.concatenate([table, np.full_like(table[:1], missing)]).astype(np.float32)
     return rows[list(order)]

@@ -76,6 +76,8 @@ def to_ours(table: Iterable[Entry], theirs: Mapping[str, np.ndarray], shapes: Ma
             raise ConfigError(f'{entry.theirs}: missing')
         left.discard(entry.theirs)
         array = theirs[entry.theirs].astype(np.float32)
+        if not np.isfinite(array).all():
+            raise ConfigError(f'{entry.theirs}: has values that are not finite')
         sizes = [_matrix_shape(path, shapes[path]) for path in entry.ours]
         expected = (*sizes[0][:-1], sum(size[-1] for size in sizes))
         array = array.T if entry.transposed else array

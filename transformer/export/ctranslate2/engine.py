@@ -1,5 +1,6 @@
 """Translates with CTranslate2, by a model that `writing` wrote (extra `export`)."""
 
+import logging
 import os
 from collections.abc import Sequence
 
@@ -26,7 +27,14 @@ class Translator:
         self._source, self._target = (trained.codec.of(field) for field in ('source', 'target'))
         pieces = self._target.pieces(range(self._target.size))
         self._ids = {piece: number for number, piece in enumerate(pieces)}
+        # It warns of types that this processor lacks; `dtype` says which it computes in.
+        ctranslate2.set_log_level(logging.ERROR)
         self._translator = ctranslate2.Translator(str(folder), device='cpu', intra_threads=os.cpu_count())
+
+    @property
+    def dtype(self) -> str:
+        """The type of its computations."""
+        return self._translator.compute_type
 
     def translate(self, texts: Sequence[str], beam: int) -> list[str]:
         """The likeliest translation of each text that a search finds, whatever its length."""

@@ -50,6 +50,9 @@ class _Binary:
         self._place += size
         return part
 
+    def left(self) -> int:
+        return len(self._content) - self._place
+
     def number(self, form: str) -> int:
         return struct.unpack(f'<{form}', self.bytes(struct.calcsize(form)))[0]
 
@@ -81,6 +84,8 @@ def read_arrays(content: bytes) -> tuple[str, Arrays]:
             for end in ('', '_scale'):
                 if name + end in arrays:
                     arrays[alias + end] = arrays[name + end]
+    if rest := binary.left():
+        raise ConfigError(f'{names.FILE}: has {rest} bytes after its end')
     return kind, dict(_dequantized(arrays))
 
 
@@ -112,18 +117,24 @@ def read(folder: epath.Path) -> Foreign:
     """Reads the model in a folder; ConfigError says what is damaged, or unknown here."""
     try:
         kind, arrays = read_arrays((folder / names.FILE).read_bytes())
-        settings = _DEFAULTS | _config(folder)
-        return _model(folder, kind, arrays, settings)
+        return _model(folder, kind, arrays, _settings(folder))
     except ConfigError as error:
         raise ConfigError(f'{folder}: {error}') from None
 
 
-def _config(folder: epath.Path) -> dict[str, object]:
+def _settings(folder: epath.Path) -> dict[str, object]:
     file = folder / 'config.json'
     try:
-        return json.loads(file.read_text()) if file.exists() else {}
+        settings = json.loads(file.read_text()) if file.exists() else {}
     except ValueError:
-        raise ConfigError('config.json: damaged') from None
+        settings = None
+    if not isinstance(settings, dict):
+        raise ConfigError('config.json: damaged')
+    settings = _DEFAULTS | settings
+    for name, value in settings.items():
+        if name.endswith('_token') and not isinstance(value, str):
+            raise ConfigError(f'config.json: {name}={value}: not a token')
+    return settings
 
 
 def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> Foreign:
@@ -140,9 +151,18 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
         key = different[0]
         raise ConfigError(f'{key}: {options[key]} in the encoder, {others[key]} in the decoder')
     vocabularies = _read_vocabularies(folder, settings)
-    orders = [_order(tokens, settings) for tokens in vocabularies]
-    tables = [_embedding(encoder, orders[0]), _embedding(decoder, orders[1])]
-    tables.append(_reordered(_pop(decoder, 'projection/weight'), orders[1]))
+    orders = [_order(*side, settings) for side in zip(FIELDS, vocabularies, strict=True)]
+    if orders[1][START] < 0 and not starts_blank:
+        start = settings['decoder_start_token']
+        raise ConfigError(f'decoder_start_token={start}: the target vocabulary lacks it')
+    tables = [
+        _reordered(_pop(arrays, side, name), order)
+        for arrays, side, name, order in (
+            (encoder, 'encoder', 'embeddings/weight', orders[0]),
+            (decoder, 'decoder', 'embeddings/weight', orders[1]),
+            (decoder, 'decoder', 'projection/weight', orders[1]),
+        )
+    ]
     size = max(map(len, tables))
     bias = decoder.pop('projection/bias', np.zeros(len(tables[2]), np.float32))
     bias = _reordered(bias, orders[1])
@@ -155,7 +175,7 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
         'model.N': _layers(encoder),
         'model.N_decoder': _layers(decoder),
         'model.d_model': tables[0].shape[1],
-        'model.d_ff': len(_get(encoder, 'layer_0/ffn/linear_0/bias')),
+        'model.d_ff': len(_get(encoder, 'encoder', 'layer_0/ffn/linear_0/bias')),
         'model.norm_epsilon': settings['layer_norm_epsilon'] or _EPSILON,
         'model.start': 'zeros' if starts_blank else 'learned',
         'model.softmax_bias': True,
@@ -163,6 +183,8 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
         'model.tie_embeddings': tie,
         'data.pieces': size,
         'data.vocabulary': 'joint' if vocabularies[0] == vocabularies[1] else 'separate',
+        # Label smoothing would give weight to pieces that one side lacks.
+        **({} if size == len(bias) else {'train.eps_ls': 0.0}),
     }
     theirs = {
         f'{side}/{name}': array
@@ -185,14 +207,14 @@ def _side(arrays: Arrays, side: str) -> Arrays:
     return shared | {name.replace('embeddings_0/', 'embeddings/'): array for name, array in own.items()}
 
 
-def _get(arrays: Arrays, name: str) -> np.ndarray:
+def _get(arrays: Arrays, side: str, name: str) -> np.ndarray:
     if name not in arrays:
-        raise ConfigError(f'{names.FILE}: {name}: missing')
+        raise ConfigError(f'{names.FILE}: {side}/{name}: missing')
     return arrays[name]
 
 
-def _pop(arrays: Arrays, name: str) -> np.ndarray:
-    array = _get(arrays, name)
+def _pop(arrays: Arrays, side: str, name: str) -> np.ndarray:
+    array = _get(arrays, side, name)
     del arrays[name]
     return array
 
@@ -257,22 +279,27 @@ def _read_vocabularies(folder: epath.Path, settings: Mapping) -> list[list[str]]
         file = next((folder / name for name in possible if (folder / name).exists()), None)
         if file is None:
             raise ConfigError(f'{" or ".join(possible)}: missing')
-        text = file.read_text(encoding='utf-8')
         try:
+            text = file.read_bytes().decode()
             tokens = json.loads(text) if file.suffix == '.json' else text.removesuffix('\n').split('\n')
         except ValueError:
-            raise ConfigError(f'{file.name}: damaged') from None
+            tokens = None
+        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
+            raise ConfigError(f'{file.name}: damaged')
+        if len(set(tokens)) < len(tokens):
+            twice = next(token for number, token in enumerate(tokens) if token in tokens[:number])
+            raise ConfigError(f'{file.name}: has "{twice}" twice')
         unknown = settings['unk_token']
         vocabularies.append(tokens if unknown in tokens else [*tokens, unknown])
     return vocabularies
 
 
-def _order(tokens: list[str], settings: Mapping) -> list[int]:
+def _order(field: str, tokens: list[str], settings: Mapping) -> list[int]:
     """The tokens' places in our order: start (-1 if it is missing), end, unknown, all others."""
     place = {token: number for number, token in enumerate(tokens)}
     start, end, unknown = (settings[f'{name}_token'] for name in ('decoder_start', 'eos', 'unk'))
     if end not in place:
-        raise ConfigError(f'config.json: eos_token={end}: the vocabulary lacks it')
+        raise ConfigError(f'eos_token={end}: the {field} vocabulary lacks it')
     first = {START: place.get(start, -1), EOS: place[end], UNK: place[unknown]}
     return [*first.values(), *(n for n in range(len(tokens)) if n not in first.values())]
 
@@ -281,13 +308,10 @@ def _reordered(table: np.ndarray, order: list[int]) -> np.ndarray:
     known = len(set(order) - {-1})
     if len(table) != known:
         raise ConfigError(
-            f'{names.FILE}: embeddings have {len(table)} rows, the vocabulary has {known} tokens'
+            f'{names.FILE}: an embedding has {len(table)} rows, its vocabulary {known} tokens with the '
+            'unknown one'
         )
     return reordered(table, order)
-
-
-def _embedding(arrays: Arrays, order: list[int]) -> np.ndarray:
-    return _reordered(_pop(arrays, 'embeddings/weight'), order)
 
 
 def _tied(tables: list[np.ndarray], *, joint: bool) -> tuple[str, Arrays]:
@@ -301,6 +325,13 @@ def _tied(tables: list[np.ndarray], *, joint: bool) -> tuple[str, Arrays]:
     return 'decoder', {'source_embedding/table': source, 'target_embedding/table': target}
 
 
+def _sentencepiece(file: epath.Path) -> Tokenizer:
+    try:
+        return foreign_tokenizers.read_foreign(file)
+    except ConfigError:
+        raise ConfigError(f'{file.name}: damaged') from None
+
+
 def _codec(
     folder: epath.Path, vocabularies: list[list[str]], orders: list[list[int]], settings: Mapping
 ) -> AnyTokenizer:
@@ -311,7 +342,7 @@ def _codec(
     models = [folder / name for name in names.TOKENIZERS]
     if models[0].exists():
         models = [model if model.exists() else models[0] for model in models]
-        tokenizers = [Tokenizer(foreign_tokenizers.with_symbols_first(m.read_bytes())) for m in models]
+        tokenizers = [_sentencepiece(model) for model in models]
         for model, one, tokens in zip(models, tokenizers, ordered, strict=True):
             if one.pieces(range(UNK + 1, one.size)) != tokens[UNK + 1 : one.size]:
                 raise ConfigError(f'{model.name}: has other pieces than the vocabulary')

@@ -34,8 +34,10 @@ _ONLY = {
 }
 
 
-def check(config: Config) -> None:
-    """Raises ConfigError, which names the option, if CTranslate2 has no such model."""
+def check(config: Config, quantization: str | None = None) -> None:
+    """Raises ConfigError, which names the option, if CTranslate2 has no such model or type of kernels."""
+    if quantization not in (None, *QUANTIZATIONS):
+        raise ConfigError(f'--quantization={quantization}: choose one of {", ".join(QUANTIZATIONS)}')
     m = config.model
     refuse = lambda option, value: ConfigError(f'model.{option}={value}: CTranslate2 has no such model')
     if FORM[config.train.task] != 'pair':
@@ -63,9 +65,7 @@ def write(
     Raises:
       ConfigError: CTranslate2 has no such model, or is not installed.
     """
-    check(config)
-    if quantization not in (None, *QUANTIZATIONS):
-        raise ConfigError(f'--quantization={quantization}: choose one of {", ".join(QUANTIZATIONS)}')
+    check(config, quantization)
     try:
         from ctranslate2.specs import TransformerSpec
         from ctranslate2.specs.common_spec import Activation
