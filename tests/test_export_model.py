@@ -116,6 +116,21 @@ def test_kernels_of_few_bits(tmp_path, sides, quantization):
             assert 0 < difference < (0.01 if quantization == 'int8' else 0.001), path
 
 
+@pytest.mark.parametrize('tags', [False, True])
+def test_a_parser_comes_back_with_the_codec_of_trees(tmp_path, sides, tags):
+    parsing = {'train.task': 'parsing', 'data.tags': tags}
+    config = resolve(config_dict(SMALL | parsing))
+    trained = random_model(config, sides)
+    codec = task_of(config).codec(config.data, trained.codec)
+    (tmp_path / 'there').mkdir()
+    writing.write(config, trained.params, codec, tmp_path / 'there')
+    run = importing.import_model(tmp_path / 'there', tmp_path / 'back', parsing)
+    assert run.codec.content == codec.content
+    tree = '(TOP (NP (DT the) (NN dog)))'
+    written = '(NP DT NN )NP' if tags else '(NP XX XX )NP'
+    assert run.codec.of('target').encode(tree) == trained.codec.encode(written)
+
+
 REFUSED = [
     {'model.positions': 'rotary'},
     {'model.positions': 'relative'},

@@ -16,7 +16,7 @@ import transformer
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
-from transformer.data.library_tokenizer import LibraryTokenizer
+from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.nn import models
 from transformer.tokens import EOS, UNK, Tokens
 
@@ -94,6 +94,8 @@ def test_vectors_and_gaps_of_bert(bert):
 def test_log_probabilities_of_gpt2(gpt2):
     codec = gpt2.trained.codec
     assert codec.order[:3] == [-1, 0, -1]
+    # Two of our pieces are not in the file.
+    assert gpt2.trained.config.train.eps_ls == 0 and (gpt2.trained.params['softmax_bias'] < 0).sum() == 2
     texts = [one['text'] for one in EXPECTED['gpt2']]
     for one, row, found in zip(
         EXPECTED['gpt2'], codec.encode_batch(texts), gpt2.likelihoods([(t,) for t in texts]), strict=True
@@ -110,17 +112,17 @@ def test_gpt2_continues_texts(gpt2):
 
 def test_the_codec_is_read_back(workdirs, bert):
     content = (workdirs['bert'] / 'tokenizer.model').read_bytes()
-    again = LibraryTokenizer(content)
+    again = HuggingFaceTokenizer(content)
     assert again.sha256 == bert.trained.codec.sha256
     odd = ['', ' ', '\0\n', '[MASK][SEP] [PAD]', 'ÀÉÎ' * 50, '\ud800x']
     assert again.encode_batch(odd) == bert.trained.codec.encode_batch(odd)
     assert all(row[-1] == EOS for row in again.encode_batch(odd))
     with pytest.raises(RuntimeError):
-        LibraryTokenizer(content[:-5])
+        HuggingFaceTokenizer(content[:-5])
 
 
 def test_a_file_without_a_head(tmp_path):
-    """As of sentence encoders: hidden states are the model's; the head changes only the scale."""
+    """As sentence encoders have it: vectors are the model's."""
     shutil.copytree(FOLDER / 'bert', tmp_path / 'bert')
     arrays = safetensors.load_file(tmp_path / 'bert' / 'model.safetensors')
     alone = {n.removeprefix('bert.'): a for n, a in arrays.items() if not n.startswith('cls.')}

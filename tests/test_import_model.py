@@ -19,6 +19,7 @@ from transformer.config import ConfigError
 from transformer.data.tokenizer import PiecesTokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names, reading
+from transformer.export.foreign import NEVER
 from transformer.tokens import EOS, UNK
 
 FOLDER = pathlib.Path(__file__).parent / 'aren_transliteration'
@@ -70,6 +71,13 @@ def test_names_of_the_notes(model):
     assert model.translate(['آتزمون', 'برلین', 'لندن']) == ['atzmon', 'berlin', 'lenden']
     # A source without pieces, which has no end here.
     assert len(model.translate([''])) == 1
+
+
+def test_pieces_that_one_side_lacks_get_no_share_of_the_smoothing(model):
+    config, bias = model.trained.config, np.asarray(model.trained.params['softmax_bias'])
+    assert config.train.eps_ls == 0
+    # 51 pieces of the source, 43 of the target.
+    assert (bias <= NEVER).tolist() == [False] * 43 + [True] * 8
 
 
 def test_the_command_and_an_evaluation(tmp_path, capsys):

@@ -19,7 +19,7 @@ from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.fields import Gap
 from transformer.data.sources.grammar.articles import article_gaps
-from transformer.data.tokenizer import ByteTokenizer
+from transformer.data.tokenizer import ByteTokenizer, PiecesTokenizer
 from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.workdir import Run
@@ -249,6 +249,13 @@ def test_fill_and_embed(trained):
     assert not np.allclose(vectors, model.embed(['Der Hund schläft.', 'Ja.'], pool='first'))
     with pytest.raises(ConfigError, match='pool'):
         model.embed(['Ja.'], pool='last')
+
+
+def test_an_unknown_piece_is_no_gap(trained):
+    model = transformer.load(trained).trained
+    words = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'ab', 'c'], ' ', end=True)
+    with pytest.raises(ConfigError, match='no piece for a gap'):
+        predict.gapped(model._replace(codec=words), 'ab ? [MASK]')
 
 
 def test_fill_needs_pieces_that_begin_words(trained):

@@ -251,6 +251,36 @@ def test_a_bias_of_the_softmax():
     np.testing.assert_allclose(found, plain + bias[None, None], atol=1e-5)
 
 
+@pytest.mark.parametrize('norm', ['post', 'pre'])
+def test_the_last_normalisation(norm):
+    changes = {
+        'model.vocab_size': 300,
+        'data.pieces': 300,
+        'model.d_model': 16,
+        'model.N': 1,
+        'model.d_ff': 8,
+    }
+    plain, final = (
+        resolve(config_dict({**changes, 'model.norm': norm, 'model.norm_final': last}))
+        for last in (False, True)
+    )
+    params = models.initialize(plain, jax.random.key(0))
+    rng = np.random.default_rng(0)
+    parts = {name: jnp.asarray(rng.normal(size=16), jnp.float32) for name in ('scale', 'bias')}
+    last = {side: {**params[side], 'final': {'norm': {'layer': parts}}} for side in ('encoder', 'decoder')}
+    batch = jax.tree.map(jnp.asarray, models.blank(plain, 2, 5))
+    encode = lambda config, params: (
+        models.build(config).apply({'params': params}, batch['source'], method='encode').outputs
+    )
+    x, found = encode(plain, params), encode(final, {**params, **last})
+    unit = (x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(
+        found, unit * parts['scale'][None, None] + parts['bias'][None, None], atol=1e-5
+    )
+    # By default with pre-norm alone.
+    assert resolve(config_dict({**changes, 'model.norm': norm})).model.norm_final == (norm == 'pre')
+
+
 def test_activations():
     x = np.linspace(-3, 3, 13)
     swish, gelu = layers.ACTIVATIONS['swish'](x), layers.ACTIVATIONS['gelu_tanh'](x)

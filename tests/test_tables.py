@@ -145,10 +145,11 @@ def test_a_row_has_numbers_of_its_own_at_single_scales():
     (row,) = tables.rows('architectures', 'gru')
     at_names = scales.config(row, 'names')
     assert (at_names.model.N, at_names.model.d_model) == (4, row.at_scale['names']['model.d_model'])
-    assert at_names.train.peak_lr == row.at_scale['names']['train.peak_lr']
-    assert scales.config(row, 'captions').train.peak_lr is None
-    # What the user sets goes before them.
-    assert scales.config(row, 'names', {'train.peak_lr': 0.5}).train.peak_lr == 0.5
+    assert scales.config(row, 'captions').model.d_model == row.changes['model.d_model']
+    # If the user halves the base's width, the row has half of its width for captions.
+    assert (
+        scales.config(row, 'names', {'model.d_model': 64}).model.d_model == row.changes['model.d_model'] / 2
+    )
 
 
 def test_a_row_for_another_task_is_a_mistake():
@@ -192,7 +193,7 @@ def test_measures_name_what_is_scored():
     for name, table in tables.TABLES.items():
         task = {'language': LANGUAGE_MODEL, '4': PARSER}.get(name, TRANSLATOR)
         scores = tables.scores(table, task)
-        # Of the architectures' table, those of translation; the others are of transliteration.
+        # The table of architectures also has measures of transliteration.
         of_names = ['exact', 'exact_of_three', 'character_errors'] if name == 'architectures' else []
         assert len(scores) + len(of_names) == (len(table.measures) or len(scores)) > 1
         assert len({score.measure.heading for score in scores}) == len(scores)

@@ -22,6 +22,8 @@ from experiments.speed.search import Search
 from transformer.config import Config, ConfigError, Model
 from transformer.data.tokenizer import PiecesTokenizer
 from transformer.export.ctranslate2 import writing
+from transformer.export.ctranslate2.writing import LONGEST
+from transformer.export.foreign import NEVER
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, PAD, START, UNK
 
@@ -36,8 +38,6 @@ PAPER_OPTIONS = {
     'biases': 'all',
 }
 BATCH = 64  # sentences
-LONGEST = 2048  # pieces of a sentence
-NEVER = -1e9  # added to the logits of pieces that are never written
 EPSILON = 1e-6  # of LayerNorm
 
 

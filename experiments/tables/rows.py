@@ -37,7 +37,7 @@ class Row:
     source: str = ''  # where the row comes from
     # The scale of the row's numbers; other scales change them in proportion. None: they hold at every scale.
     scale: str | None = None
-    # Changes at single scales, by name; they replace those of `changes` and are not in proportion.
+    # Further changes at single scales, by name, used as they are; they override `changes`.
     at_scale: dict[str, dict[str, object]] = dataclasses.field(default_factory=dict)
 
 
@@ -210,27 +210,23 @@ _CONVOLUTIONAL = {
 }  # fmt: skip
 
 
-def _architecture(name: str, changes: dict, source: str, width: int, peak_lr: float) -> Row:
-    """A row for captions; at names it has a width and a learning rate of its own."""
-    at_names = {**changes, 'model.d_model': width, 'train.peak_lr': peak_lr}
+def _architecture(name: str, changes: dict, source: str, width: int) -> Row:
+    """A row for captions; at names it has a width of its own."""
+    at_names = {**changes, 'model.d_model': width}
     return Row(name, changes, source=source, scale='captions', at_scale={'names': at_names})
 
 
 # The widths make the numbers of parameters as equal as possible, at both scales.
 ARCHITECTURES = (
-    _architecture('transformer', {'model.h': 4, 'model.d_ff': 256}, 'Vaswani et al. 2017', 128, 0.0015),
+    _architecture('transformer', {'model.h': 4, 'model.d_ff': 256}, 'Vaswani et al. 2017', 128),
+    _architecture('lstm-attention', _RECURRENT | _LUONG | _cell('lstm', 2, 174), 'Luong et al. 2015', 158),
     _architecture(
-        'lstm-attention', _RECURRENT | _LUONG | _cell('lstm', 2, 174), 'Luong et al. 2015', 158, 0.0015
+        'gru-attention', _RECURRENT | _cell('gru', 1, 238) | _BAHDANAU, 'Bahdanau et al. 2015', 234
     ),
-    _architecture(
-        'gru-attention', _RECURRENT | _cell('gru', 1, 238) | _BAHDANAU, 'Bahdanau et al. 2015', 234, 0.0015
-    ),
-    _architecture(
-        'lstm', _RECURRENT | _cell('lstm', 4, 142) | _REVERSED, 'Sutskever et al. 2014', 124, 0.0015
-    ),
-    _architecture('gru', _RECURRENT | _cell('gru', 4, 160) | _REVERSED, 'Cho et al. 2014', 144, 0.0015),
-    _architecture('rnn-attention', _RECURRENT | _LUONG | _cell('rnn_tanh', 2, 274), _ELMAN, 280, 0.0015),
-    _architecture('convolutional', _CONVOLUTIONAL, 'Gehring et al. 2017', 130, 0.0015),
+    _architecture('lstm', _RECURRENT | _cell('lstm', 4, 142) | _REVERSED, 'Sutskever et al. 2014', 124),
+    _architecture('gru', _RECURRENT | _cell('gru', 4, 160) | _REVERSED, 'Cho et al. 2014', 144),
+    _architecture('rnn-attention', _RECURRENT | _LUONG | _cell('rnn_tanh', 2, 274), _ELMAN, 280),
+    _architecture('convolutional', _CONVOLUTIONAL, 'Gehring et al. 2017', 130),
 )
 
 # Vinyals et al. 2015: three layers of 256 cells; the attention is Bahdanau's, over the reversed sentence.

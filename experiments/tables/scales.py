@@ -52,11 +52,11 @@ SCALES = {
         'train.checkpoint_every': 300,
     }),
     'language': Scale('gpt_grammar'),
-    # Small batches, which learn more from a text that is read few times. Rows have their own learning rates.
+    # Small batches learn more from a text that is read few times.
     'names': Scale('names', {
         **_ROWS_OWN, 'data.batch_tokens': 1024, 'train.steps': 1600, 'train.schedule': 'linear',
-        'train.warmup_steps': 160, 'train.eval_every': 400, 'train.checkpoint_every': 400,
-        'train.average_last': 0,
+        'train.peak_lr': 0.0015, 'train.warmup_steps': 160, 'train.eval_every': 400,
+        'train.checkpoint_every': 400, 'train.average_last': 0,
     }),
     # Treebanks, for Table 4.
     'wsj': Scale('wsj_parsing'),

@@ -8,6 +8,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import files
 from transformer.config import FORM, ConfigError
+from transformer.data import build
 from transformer.export import layout
 from transformer.export.ctranslate2 import names, reading
 from transformer.export.hugging_face import reading as hugging_face
@@ -54,10 +55,8 @@ def import_model(
     if FORM[changes.get('train.task', own)] != FORM[own]:
         possible = ', '.join(task for task, form in FORM.items() if form == FORM[own])
         raise ConfigError(f'train.task={changes["train.task"]}: this model can be one of {possible}')
-    # Its files say nothing about data.
-    of_text = {'data.source': 'text', 'data.name': None}
-    config = configs.resolve(configs.config_dict(of_text | foreign.changes | dict(changes)))
-    codec = task_of(config).codec(foreign.codec)
+    config = configs.resolve(configs.config_dict(layout.TEXT | foreign.changes | dict(changes)))
+    codec = task_of(config).codec(config.data, foreign.codec)
     params = layout.tree(config, foreign.params)
     sources = {p.name: files.sha256(p) for p in sorted(path.iterdir()) if p.is_file()}
     manifest = {
@@ -68,7 +67,7 @@ def import_model(
         'checksums': {codec.file: codec.sha256},
         'tokenizer_sha256': codec.sha256,
         'pieces': codec.size,
-        'dtype': '<u2' if codec.size <= 1 << 16 else '<i4',
+        'dtype': build.dtype_of(codec).str,
     }
     with files.new_folder(folder) as unfinished:
         workdir.claim(unfinished, config, codec, manifest)

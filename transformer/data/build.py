@@ -156,14 +156,23 @@ def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress
         if isinstance(reading.fields[name], Tree):
             found = (trees.one(row[name], f'data.train: {name}') for row in _sentences(data, reading))
             words = trees.symbols(found, tags=data.tags)
-            form = 'tagged_trees' if data.tags else 'trees'
-            return TargetCodec(learn([other for other in names if other != name], words=words), form)
+            codec = tokenizer.read(learn([other for other in names if other != name], words=words))
+            return with_form(codec, reading, data)
     if data.vocabulary == 'joint':
         codec = tokenizer.read(learn(names))
     else:
         codec = tokenizer.SeparateTokenizers({name: tokenizer.Tokenizer(learn([name])) for name in names})
-    spelled = any(isinstance(field, Spellings) for field in reading.texts().values())
-    return TargetCodec(codec.content, 'spellings') if spelled else codec
+    return with_form(codec, reading, data)
+
+
+def with_form(codec: Codec, reading: Reading, data: Data) -> Codec:
+    """Returns the codec of a reading's fields, from one for plain texts."""
+    for field in reading.texts().values():
+        if isinstance(field, Spellings):
+            return TargetCodec(codec.content, 'spellings')
+        if isinstance(field, Tree):
+            return TargetCodec(codec.content, 'tagged_trees' if data.tags else 'trees')
+    return codec
 
 
 def _learn_model(

@@ -4,8 +4,8 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from transformer.data import library_tokenizer, target_codec, tokenizer
-from transformer.data.library_tokenizer import LibraryTokenizer
+from transformer.data import hugging_face_tokenizer, target_codec, tokenizer
+from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.data.target_codec import TargetCodec
 from transformer.data.tokenizer import AnyTokenizer, ForAllFields
 from transformer.files import Path
@@ -40,7 +40,7 @@ class NoCodec(ForAllFields):
     size = 0
 
 
-Codec = AnyTokenizer | LibraryTokenizer | TargetCodec | Labels | NoCodec
+Codec = AnyTokenizer | HuggingFaceTokenizer | TargetCodec | Labels | NoCodec
 
 # The names that a codec's file can have.
 FILES = (tokenizer.FILE, Labels.file)
@@ -65,8 +65,8 @@ def read_from(folder: Path, manifest: Mapping) -> Codec:
 def read(file: str, content: bytes) -> Codec:
     """Builds the codec that a file's name and content describe; RuntimeError if it is damaged."""
     if file != Labels.file:
-        if content.startswith(library_tokenizer.BEGIN):
-            return LibraryTokenizer(content)
+        if content.startswith(hugging_face_tokenizer.BEGIN):
+            return HuggingFaceTokenizer(content)
         return (target_codec if content.startswith(target_codec.BEGIN) else tokenizer).read(content)
     try:
         return Labels(tuple(json.loads(content)))

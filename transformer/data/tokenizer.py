@@ -126,7 +126,13 @@ def read(content: bytes) -> 'AnyTokenizer':
 
 
 class ForAllFields:
-    """A codec that all fields share."""
+    """A codec that all fields share.
+
+    Attributes:
+      special: the texts that are single pieces of their own, wherever they stand.
+    """
+
+    special: frozenset[str] = frozenset()
 
     def of(self, field: str) -> 'ForAllFields':
         """The codec of a field."""

@@ -13,6 +13,8 @@ from transformer.nn import models
 from transformer.runs.hashes import named_leaves
 
 Arrays = dict[str, np.ndarray]
+# An imported model has no data; its options of data are those of any text.
+TEXT = {'data.source': 'text', 'data.name': None}
 
 
 class Entry(NamedTuple):
@@ -48,9 +50,9 @@ def named(params: Mapping) -> Arrays:
     return {path: np.array(leaf, np.float32) for path, leaf in named_leaves(params).items()}
 
 
-def shapes(changes: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
+def parameter_shapes(changes: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
     """The shape of each parameter of the default config's model with changes, by path."""
-    config = configs.resolve(configs.config_dict(dict(changes)))
+    config = configs.resolve(configs.config_dict(TEXT | dict(changes)))
     return {path: leaf.shape for path, leaf in named_leaves(models.parameter_shapes(config)).items()}
 
 

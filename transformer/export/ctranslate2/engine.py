@@ -9,6 +9,7 @@ from etils import epath
 from jaxtyping import Float
 
 from transformer.config import ConfigError
+from transformer.export.ctranslate2 import names
 from transformer.runs.restore import Trained
 from transformer.tokens import EOS
 
@@ -24,7 +25,7 @@ class Translator:
         except ModuleNotFoundError:
             raise ConfigError("--check needs ctranslate2: pip install '.[export]'") from None
         self._decode = trained.config.decode
-        self._source, self._target = (trained.codec.of(field) for field in ('source', 'target'))
+        self._source, self._target = (trained.codec.of(field) for field in names.FIELDS)
         pieces = self._target.pieces(range(self._target.size))
         self._ids = {piece: number for number, piece in enumerate(pieces)}
         # It warns of types that this processor lacks; `dtype` says which it computes in.
@@ -54,10 +55,8 @@ class Translator:
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[Float[np.ndarray, ' pieces']]:
         """log p of every piece of each pair's target."""
-        texts = zip(*pairs, strict=True)
-        rows = [
-            self._pieces(one, side) for one, side in zip((self._source, self._target), texts, strict=True)
-        ]
+        sources, targets = zip(*pairs, strict=True)
+        rows = self._pieces(self._source, sources), self._pieces(self._target, targets)
         return [np.array(one.log_probs) for one in self._translator.score_batch(*rows, max_batch_size=BATCH)]
 
     def _pieces(self, tokenizer, texts: Sequence[str]) -> list[list[str]]:

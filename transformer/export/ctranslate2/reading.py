@@ -13,20 +13,19 @@ from transformer.data import foreign_tokenizers
 from transformer.data.tokenizer import AnyTokenizer, PiecesTokenizer, SeparateTokenizers, Tokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
-from transformer.export.foreign import NEVER, Foreign, reordered
+from transformer.export.foreign import NEVER, Foreign, learned_positions, reordered, smoothing
 from transformer.export.layout import Arrays
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
 VERSIONS = range(2, 7)
-FIELDS = 'source', 'target'
 _TYPES = ('float32', 'int8', 'int16', 'int32', 'float16', 'bfloat16')  # since version 4
 _BY_SIZE = {4: 'float32', 2: 'int16', 1: 'int8'}  # until version 3
 # Models of early versions do not say how many heads they have.
 _HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None}
 _SCALE_OF_INT16 = 1000.0  # where the file has none
 _DEFAULTS = {
-    'unk_token': '<unk>', 'bos_token': '<s>', 'eos_token': '</s>', 'decoder_start_token': '<s>',
+    'unk_token': '<unk>', 'eos_token': '</s>', 'decoder_start_token': '<s>',
     'add_source_bos': False, 'add_source_eos': False, 'layer_norm_epsilon': None,
 }  # fmt: skip
 _EPSILON = 1e-5
@@ -151,7 +150,7 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
         key = different[0]
         raise ConfigError(f'{key}: {options[key]} in the encoder, {others[key]} in the decoder')
     vocabularies = _read_vocabularies(folder, settings)
-    orders = [_order(*side, settings) for side in zip(FIELDS, vocabularies, strict=True)]
+    orders = [_order(*side, settings) for side in zip(names.FIELDS, vocabularies, strict=True)]
     if orders[1][START] < 0 and not starts_blank:
         start = settings['decoder_start_token']
         raise ConfigError(f'decoder_start_token={start}: the target vocabulary lacks it')
@@ -169,6 +168,7 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
     if settings['decoder_start_token'] == settings['eos_token']:
         bias[START] = NEVER  # The end has its logit already.
     tables = [np.pad(table, [(0, size - len(table)), (0, 0)]) for table in tables]
+    bias = np.pad(bias, (0, size - len(bias)), constant_values=NEVER)
     tie, named = _tied(tables, joint=vocabularies[0] == vocabularies[1])
     changes = {
         **options,
@@ -183,18 +183,16 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
         'model.tie_embeddings': tie,
         'data.pieces': size,
         'data.vocabulary': 'joint' if vocabularies[0] == vocabularies[1] else 'separate',
-        # Label smoothing would give weight to pieces that one side lacks.
-        **({} if size == len(bias) else {'train.eps_ls': 0.0}),
+        **smoothing(bias),
     }
     theirs = {
         f'{side}/{name}': array
         for side, own in zip(names.SIDES, (encoder, decoder), strict=True)
         for name, array in own.items()
     }
-    shapes = layout.shapes(changes)
-    bias = np.pad(bias, (0, size - len(bias)), constant_values=NEVER)
     given = {**named, 'softmax_bias': bias}
-    rest = {path: shape for path, shape in shapes.items() if path not in given}
+    shapes = layout.parameter_shapes(changes).items()
+    rest = {path: shape for path, shape in shapes if path not in given}
     params = given | layout.to_ours(names.table(changes), theirs, rest)
     return Foreign(changes, params, _codec(folder, vocabularies, orders, settings))
 
@@ -256,15 +254,7 @@ def _positions(arrays: Arrays) -> dict[str, object]:
             if np.allclose(arrays[name], sinusoid(first + length, width, kind)[first:], atol=1e-3):
                 del arrays[name]
                 return sinusoids | {'model.sinusoid': kind, 'model.first_position': first}
-    # As much for a source as remains.
-    more = min(50, length // 2)
-    return {
-        'model.positions': 'learned',
-        'model.max_len': length,
-        'data.max_len': min(256, length),
-        'decode.extra_len': more,
-        'decode.max_source_len': min(256, length - more),
-    }
+    return learned_positions(length)
 
 
 def _layers(arrays: Arrays) -> int:
@@ -274,7 +264,7 @@ def _layers(arrays: Arrays) -> int:
 def _read_vocabularies(folder: epath.Path, settings: Mapping) -> list[list[str]]:
     """The tokens of the source and the target; the unknown one is the last if the files lack it."""
     vocabularies = []
-    for side in FIELDS:
+    for side in names.FIELDS:
         possible = [f'{kind}_vocabulary.{end}' for kind in (side, 'shared') for end in ('json', 'txt')]
         file = next((folder / name for name in possible if (folder / name).exists()), None)
         if file is None:
@@ -347,12 +337,12 @@ def _codec(
             if one.pieces(range(UNK + 1, one.size)) != tokens[UNK + 1 : one.size]:
                 raise ConfigError(f'{model.name}: has other pieces than the vocabulary')
         same = tokenizers[0].content == tokenizers[1].content
-        return tokenizers[0] if same else SeparateTokenizers(dict(zip(FIELDS, tokenizers, strict=True)))
+        return tokenizers[0] if same else SeparateTokenizers(dict(zip(names.FIELDS, tokenizers, strict=True)))
     others = [token for tokens in ordered for token in tokens[UNK + 1 :]]
     characters = all(len(token) == 1 for token in others if not re.fullmatch('<.*>', token))
     ends = settings['add_source_eos'], True
     joiner = '' if characters else ' '
-    by_field = zip(FIELDS, ordered, ends, strict=True)
+    by_field = zip(names.FIELDS, ordered, ends, strict=True)
     return SeparateTokenizers(
         {field: PiecesTokenizer.from_pieces(tokens, joiner, end=end) for field, tokens, end in by_field}
     )

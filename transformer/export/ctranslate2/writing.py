@@ -94,7 +94,7 @@ def write(
     spec.decoder.start_from_zero_embedding = m.start == 'zeros'
     spec.decoder.projection.weight = softmax
     spec.decoder.projection.bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
-    tokenizers = [codec.of(field) for field in ('source', 'target')]
+    tokenizers = [codec.of(field) for field in names.FIELDS]
     spec.register_source_vocabulary(_tokens(tokenizers[0], m.vocab_size))
     spec.register_target_vocabulary(_tokens(tokenizers[1], m.vocab_size))
     spec.config.bos_token = spec.config.decoder_start_token = PIECES[START]

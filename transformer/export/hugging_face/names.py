@@ -28,11 +28,14 @@ def _pair(name: str) -> tuple[str, str]:
 
 
 def bert(layers: int) -> list[Entry]:
-    """BERT's encoder, but for the table of words."""
+    """BERT's encoder and its head for masked words, but for the table of words."""
+    head_norm = zip(_pair('cls.predictions.transform.LayerNorm'), ('scale', 'bias'), strict=True)
     entries = [
         Entry('embeddings.position_embeddings.weight', ('positions/table',)),
         Entry('embeddings.token_type_embeddings.weight', ('positions/token_types',)),
         *layout.norm(_pair('embeddings.LayerNorm'), 'positions'),
+        *layout.linear(_pair('cls.predictions.transform.dense'), 'head'),
+        *(Entry(name, (f'head_norm/layer/{part}',)) for name, part in head_norm),
     ]
     for i in range(layers):
         theirs, ours = f'encoder.layer.{i}', f'encoder/layer_{i}'
@@ -47,15 +50,6 @@ def bert(layers: int) -> list[Entry]:
         entries += layout.linear(_pair(f'{theirs}.output.dense'), f'{ours}/feed_forward/outer')
         entries += layout.norm(_pair(f'{theirs}.output.LayerNorm'), f'{ours}/feed_forward_sublayer')
     return entries
-
-
-def bert_head() -> list[Entry]:
-    """BERT's head for masked words, but for the table of words."""
-    norm = zip(_pair('cls.predictions.transform.LayerNorm'), ('scale', 'bias'), strict=True)
-    return [
-        *layout.linear(_pair('cls.predictions.transform.dense'), 'head'),
-        *(Entry(name, (f'head_norm/layer/{part}',)) for name, part in norm),
-    ]
 
 
 def gpt2(layers: int) -> list[Entry]:

@@ -9,9 +9,9 @@ import numpy as np
 from etils import epath
 
 from transformer.config import FORM, ConfigError
-from transformer.data.library_tokenizer import LibraryTokenizer
+from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.export import layout
-from transformer.export.foreign import NEVER, Foreign, reordered
+from transformer.export.foreign import NEVER, Foreign, learned_positions, reordered, smoothing
 from transformer.export.hugging_face import names
 from transformer.export.layout import Arrays
 from transformer.tokens import EOS, PAD, UNK
@@ -27,6 +27,8 @@ class _Kind(NamedTuple):
       required: settings of config.json with the only values that we can compute.
       table: their arrays and our parameters, by the number of layers.
       words: the name of the table of words.
+      bias: the name of the softmax's bias; None if the model has none.
+      head: how the names of a head begin, and the arrays of its width that stand for a head if there is none.
       special: the tokens that stand for PAD, EOS and UNK; None for those that the model lacks.
     """
 
@@ -34,6 +36,8 @@ class _Kind(NamedTuple):
     required: Mapping[str, tuple]
     table: Callable[[int], list[layout.Entry]]
     words: str
+    bias: str | None
+    head: tuple[str, Callable[[int], Arrays]] | None
     special: tuple[str | None, str, str | None]
 
 
@@ -68,33 +72,27 @@ def _read(folder: epath.Path) -> Foreign:
         raise ConfigError(f'{how.words}: missing')
     words = arrays.pop(how.words)
     codec = _tokenizer(folder, how.special)
-    order = codec.order
-    if max(order) >= len(words):
-        raise ConfigError(f'{TOKENIZER}: has a piece {max(order)}, the model only {len(words)}')
+    if max(codec.order) >= len(words):
+        raise ConfigError(f'{TOKENIZER}: has a piece {max(codec.order)}, the model only {len(words)}')
     # Rows beyond the tokenizer's pieces follow.
-    order = [*order, *sorted(set(range(len(words))) - set(order))]
-    missing = np.where(np.array(order) < 0, NEVER, 0.0).astype(np.float32)
+    order = [*codec.order, *sorted(set(range(len(words))) - set(codec.order))]
+    bias = np.where(np.array(order) < 0, NEVER, 0.0).astype(np.float32)
+    if how.bias in arrays:
+        bias += reordered(arrays.pop(how.bias), order)
+    if how.head and not any(name.startswith(how.head[0]) for name in arrays):
+        arrays |= how.head[1](words.shape[1])
     changes = {
         **options,
         'model.vocab_size': len(order),
         'model.softmax_bias': True,
         'model.scale_embeddings': False,
-        'data.source': 'text',
-        'data.name': None,
         'data.pieces': codec.size,
+        **smoothing(bias),
     }
-    given = {'embedding/table': reordered(words, order)}
-    if 'cls.predictions.bias' in arrays:
-        given['softmax_bias'] = missing + reordered(arrays.pop('cls.predictions.bias'), order)
-    else:
-        given['softmax_bias'] = missing
-    shapes, table = layout.shapes(changes), how.table(options['model.N'])
-    if kind == 'bert' and any(name.startswith('cls.') for name in arrays):
-        table += names.bert_head()
-    elif kind == 'bert':
-        given |= _identity(shapes)
-    rest = {path: shape for path, shape in shapes.items() if path not in given}
-    return Foreign(changes, given | layout.to_ours(table, arrays, rest), codec)
+    given = {'embedding/table': reordered(words, order), 'softmax_bias': bias}
+    shapes = layout.parameter_shapes(changes).items()
+    rest = {path: shape for path, shape in shapes if path not in given}
+    return Foreign(changes, given | layout.to_ours(how.table(options['model.N']), arrays, rest), codec)
 
 
 def _json(file: epath.Path) -> dict:
@@ -122,22 +120,23 @@ def _arrays(folder: epath.Path) -> Arrays:
         raise ConfigError(f'{FILE}: damaged, or of a type that numpy lacks: {error}') from None
 
 
-def _tokenizer(folder: epath.Path, special: tuple[str | None, str, str | None]) -> LibraryTokenizer:
+def _tokenizer(folder: epath.Path, special: tuple[str | None, str, str | None]) -> HuggingFaceTokenizer:
     try:
         content = (folder / TOKENIZER).read_text(encoding='utf-8')
     except FileNotFoundError:
         raise ConfigError(f'{TOKENIZER}: missing') from None
-    return LibraryTokenizer.from_file(content, dict(zip((PAD, EOS, UNK), special, strict=True)))
+    return HuggingFaceTokenizer.from_file(content, dict(zip((PAD, EOS, UNK), special, strict=True)))
 
 
-def _identity(shapes: Mapping[str, tuple]) -> Arrays:
-    """A head for masked words that changes nothing but the scale, for a file that has none."""
-    width = shapes['head/kernel'][0]
+def _identity_head(width: int) -> Arrays:
+    """A head of BERT whose matrix is the identity."""
+    linear, norm = 'cls.predictions.transform.dense', 'cls.predictions.transform.LayerNorm'
+    zeros, ones = np.zeros(width, np.float32), np.ones(width, np.float32)
     return {
-        'head/kernel': np.eye(width, dtype=np.float32),
-        'head/bias': np.zeros(width, np.float32),
-        'head_norm/layer/scale': np.ones(width, np.float32),
-        'head_norm/layer/bias': np.zeros(width, np.float32),
+        f'{linear}.weight': np.diag(ones),
+        f'{linear}.bias': zeros,
+        f'{norm}.weight': ones,
+        f'{norm}.bias': zeros,
     }
 
 
@@ -152,8 +151,10 @@ def _activation(settings: Mapping, name: str) -> str:
 
 
 def _bert(settings: Mapping) -> dict[str, object]:
-    length = settings['max_position_embeddings']
+    positions = learned_positions(settings['max_position_embeddings'])
     return {
+        # It writes no text.
+        **{key: value for key, value in positions.items() if not key.startswith('decode.')},
         'train.task': _first_task('encoder'),
         'model.N': settings['num_hidden_layers'],
         'model.d_model': settings['hidden_size'],
@@ -162,19 +163,15 @@ def _bert(settings: Mapping) -> dict[str, object]:
         'model.activation': _activation(settings, 'hidden_act'),
         'model.norm_epsilon': settings['layer_norm_eps'],
         'model.norm_embedding': True,
-        'model.positions': 'learned',
-        'model.max_len': length,
         'model.token_types': settings['type_vocab_size'],
         'model.P_drop': settings['hidden_dropout_prob'],
         'model.P_drop_attention': settings['attention_probs_dropout_prob'],
-        'data.max_len': min(256, length),
     }
 
 
 def _gpt2(settings: Mapping) -> dict[str, object]:
-    length = settings['n_positions']
-    more = min(50, length // 2)
     return {
+        **learned_positions(settings['n_positions']),
         'train.task': _first_task('text'),
         'model.N': settings['n_layer'],
         'model.d_model': settings['n_embd'],
@@ -183,14 +180,9 @@ def _gpt2(settings: Mapping) -> dict[str, object]:
         'model.activation': _activation(settings, 'activation_function'),
         'model.norm': 'pre',
         'model.norm_epsilon': settings['layer_norm_epsilon'],
-        'model.positions': 'learned',
-        'model.max_len': length,
         'model.P_drop': settings['resid_pdrop'],
         'model.P_drop_embedding': settings['embd_pdrop'],
         'model.P_drop_attention': settings['attn_pdrop'],
-        'data.max_len': min(256, length),
-        'decode.extra_len': more,
-        'decode.max_source_len': min(256, length - more),
     }
 
 
@@ -200,6 +192,8 @@ _KINDS = {
         {'position_embedding_type': ('absolute',), 'is_decoder': (False,), 'tie_word_embeddings': (True,)},
         names.bert,
         'embeddings.word_embeddings.weight',
+        'cls.predictions.bias',
+        ('cls.predictions.transform.', _identity_head),
         # What replaces a hidden piece here is UNK.
         ('[PAD]', '[SEP]', '[MASK]'),
     ),
@@ -213,6 +207,8 @@ _KINDS = {
         },
         names.gpt2,
         'wte.weight',
+        None,
+        None,
         (None, '<|endoftext|>', None),
     ),
 }

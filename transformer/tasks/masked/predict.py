@@ -65,10 +65,8 @@ def fill(
 
 def gapped(trained: Trained, text: str) -> list[int]:
     """Encodes a text, with MASK in place of [MASK]."""
-    tokens = trained.codec.encode(text)
-    if tokens.count(MASK) == 1:
-        # BERT's tokenizers know it.
-        return tokens
+    if GAP in trained.codec.special:
+        return trained.codec.encode(text)
     tokens = trained.codec.encode(text.replace(GAP, _NUL))
     [nul] = trained.codec.encode(_NUL)[-2:-1]
     if tokens.count(nul) != 1:

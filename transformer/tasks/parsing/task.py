@@ -12,7 +12,7 @@ from etils import epath
 from transformer.config import Config, Data
 from transformer.data import cache as corpus_cache
 from transformer.data import trees
-from transformer.data.build import Progress, counting, no_progress
+from transformer.data.build import Progress, counting, no_progress, with_form
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text, Tree
 from transformer.runs.restore import Trained
@@ -158,5 +158,6 @@ TASK = translation.TASK._replace(
     ),
     watch=watch,
     show=show,
+    codec=lambda data, codec: with_form(codec, reading(data), data),
     verbs={'parse': parse},
 )

@@ -8,10 +8,10 @@ from etils import epath
 
 from transformer.config import Config, Data
 from transformer.data import cache as corpus_cache
-from transformer.data.build import Progress, counting, no_progress
+from transformer.data.build import Progress, counting, no_progress, with_form
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Spellings
-from transformer.data.target_codec import TargetCodec, spellings
+from transformer.data.target_codec import spellings
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Measure, Scored, bound_sums
 from transformer.tasks.translation import task as translation
@@ -108,6 +108,6 @@ TASK = translation.TASK._replace(
         ),
     ),
     watch=watch,
-    codec=lambda codec: TargetCodec(codec.content, 'spellings'),
+    codec=lambda data, codec: with_form(codec, reading(data), data),
     verbs={name: translation.TASK.verbs[name] for name in ('translate', 'hypotheses', 'likelihoods')},
 )

@@ -12,12 +12,12 @@ from transformer.data import tokenizer
 from transformer.data.tokenizer import ForAllFields
 from transformer.tokens import EOS, UNK
 
-BEGIN = b'{"tokenizer": "library", "order": '
+BEGIN = b'{"tokenizer": "hugging_face", "order": '
 # How a piece shows that a word does not begin with it, or begins with it.
 _INSIDE, _BLANKS = '##', ('\u0120', '\u2581')
 
 
-class LibraryTokenizer(ForAllFields):
+class HuggingFaceTokenizer(ForAllFields):
     """A tokenizer of the library, with its pieces in our order.
 
     Args:
@@ -48,13 +48,13 @@ class LibraryTokenizer(ForAllFields):
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._ours = {theirs: ours for ours, theirs in enumerate(self.order) if theirs >= 0}
-        self._special = {
-            n for n, token in self._tokenizer.get_added_tokens_decoder().items() if token.special
-        }
+        added = self._tokenizer.get_added_tokens_decoder()
+        self._special = {number for number, token in added.items() if token.special}
+        self.special = frozenset(added[number].content for number in self._special)
         self.size = len(self.order)
 
     @classmethod
-    def from_file(cls, content: str, special: Mapping[int, str | None]) -> 'LibraryTokenizer':
+    def from_file(cls, content: str, special: Mapping[int, str | None]) -> 'HuggingFaceTokenizer':
         """Reads a tokenizer.json; `special` names the token that stands for each of our first pieces.
 
         Raises:
@@ -62,9 +62,8 @@ class LibraryTokenizer(ForAllFields):
         """
         try:
             model = json.loads(content)
-            cls(_content([-1] * len(special), model))
-            vocabulary = _vocabulary(model)
-        except (ValueError, KeyError, TypeError, AttributeError, RuntimeError):
+            vocabulary = cls(_content([], model))._tokenizer.get_vocab(with_added_tokens=True)
+        except (ValueError, RuntimeError):
             raise ConfigError('tokenizer.json: damaged, or of a kind that the library cannot read') from None
         if lacking := [token for token in special.values() if token is not None and token not in vocabulary]:
             raise ConfigError(f'tokenizer.json: has no piece {lacking[0]}')
@@ -117,12 +116,6 @@ class LibraryTokenizer(ForAllFields):
     def _has_inside(self) -> bool:
         """Whether pieces inside words are marked, not those that begin words."""
         return type(self._tokenizer.model).__name__ == 'WordPiece'
-
-
-def _vocabulary(model: Mapping) -> dict[str, int]:
-    """The number of each token of a tokenizer.json."""
-    tokens = dict(model['model']['vocab'])
-    return tokens | {token['content']: token['id'] for token in model.get('added_tokens', ())}
 
 
 def _content(order: Sequence[int], model: object) -> bytes:
