@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import transformer
+from transformer import files as written
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
@@ -267,3 +268,10 @@ def test_a_list_of_pieces():
     assert PiecesTokenizer(words.content).encode('ab') == [3, EOS]
     with pytest.raises(RuntimeError):
         PiecesTokenizer(words.content[:-4])
+
+
+def test_what_fails_half_way_leaves_no_folder(tmp_path):
+    with pytest.raises(ZeroDivisionError), written.new_folder(tmp_path / 'a' / 'out') as unfinished:
+        (unfinished / 'file').write_text('half')
+        raise ZeroDivisionError
+    assert not list((tmp_path / 'a').iterdir())

@@ -253,9 +253,10 @@ def test_fill_and_embed(trained):
 
 def test_an_unknown_piece_is_no_gap(trained):
     model = transformer.load(trained).trained
-    words = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'ab', 'c'], ' ', end=True)
+    # Without "?" for the tokenizer, a text of its letters and the gap's has one unknown piece, no gap.
+    letters = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'a', *'[MASK]'], '', end=True)
     with pytest.raises(ConfigError, match='no piece for a gap'):
-        predict.gapped(model._replace(codec=words), 'ab ? [MASK]')
+        predict.gapped(model._replace(codec=letters), 'a?[MASK]')
 
 
 def test_fill_needs_pieces_that_begin_words(trained):
