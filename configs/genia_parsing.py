@@ -3,8 +3,11 @@
     python run.py --config=configs/genia_parsing.py --config.data.dir=FOLDER
 
 FOLDER holds genia.train.clean and genia.dev.clean, one bracketed tree a line. The last 5 % of the training
-trees are dev, on which nothing but checkpoints is compared; GENIA's dev is the test. Not trained to its
-end here.
+trees are dev, on which nothing but checkpoints is compared; GENIA's dev is the test.
+
+Reached in 30,000 updates on two CPU cores, in 161 minutes, partly beside other work: F1 75.74
+[74.13, 77.29] of 1,352 trees (experiments/results/genia_parsing). The tags stay in the output: with XX in
+their place, 20,000 updates ended at 65.3, as long runs of XX were miscounted.
 """
 
 from transformer.config import config_dict
@@ -18,6 +21,7 @@ def get_config():
             'data.train': 'genia.train.clean[:95%]',
             'data.dev': 'genia.train.clean[95%:]',
             'data.test': 'genia.dev.clean',
+            'data.tags': True,
             'data.pieces': 4000,
             'data.batching': 'packed',
             'data.row_len': 256,
@@ -28,7 +32,7 @@ def get_config():
             'model.d_ff': 512,
             'model.h': 4,
             'train.microbatches': 4,
-            'train.steps': 20_000,
+            'train.steps': 30_000,
             'train.warmup_steps': 1000,
             'train.schedule': 'linear',
             'train.peak_lr': 0.0015,
