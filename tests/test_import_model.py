@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 import transformer
-from transformer import files as written
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
@@ -21,6 +20,7 @@ from transformer.data.tokenizer import PiecesTokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names, reading
 from transformer.export.foreign import NEVER
+from transformer.files import new_folder
 from transformer.tokens import EOS, UNK
 
 FOLDER = pathlib.Path(__file__).parent / 'aren_transliteration'
@@ -271,7 +271,7 @@ def test_a_list_of_pieces():
 
 
 def test_what_fails_half_way_leaves_no_folder(tmp_path):
-    with pytest.raises(ZeroDivisionError), written.new_folder(tmp_path / 'a' / 'out') as unfinished:
+    with pytest.raises(ZeroDivisionError), new_folder(tmp_path / 'a' / 'out') as unfinished:
         (unfinished / 'file').write_text('half')
         raise ZeroDivisionError
     assert not list((tmp_path / 'a').iterdir())

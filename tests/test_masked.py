@@ -253,7 +253,7 @@ def test_fill_and_embed(trained):
 
 def test_an_unknown_piece_is_no_gap(trained):
     model = transformer.load(trained).trained
-    # Without "?" for the tokenizer, a text of its letters and the gap's has one unknown piece, no gap.
+    # It cuts [MASK] into letters, so "?" is the only unknown piece of the text.
     letters = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'a', *'[MASK]'], '', end=True)
     with pytest.raises(ConfigError, match='no piece for a gap'):
         predict.gapped(model._replace(codec=letters), 'a?[MASK]')

@@ -13,7 +13,7 @@ from transformer.nn import models
 from transformer.runs.hashes import named_leaves
 
 Arrays = dict[str, np.ndarray]
-# An imported model has no data; its options of data are those of any text.
+# An imported model has no data, so it gets the data options of plain text.
 TEXT = {'data.source': 'text', 'data.name': None}
 
 
