@@ -2,23 +2,30 @@
 
 hugging_face/ holds two small random models as transformers 5.24 saves them, and in expected.json what it
 computes with them: BERT's logits and last hidden states, GPT-2's log p of each piece after <|endoftext|>.
+early_tokenizers.json has the ids that its BertTokenizer and GPT2Tokenizer read from vocab.txt, and from
+vocab.json and merges.txt.
 """
 
 import json
 import pathlib
 import shutil
+import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from etils import epath
 
 import transformer
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
+from transformer.export import arrays
+from transformer.export.hugging_face import early_tokenizers
 from transformer.nn import models
-from transformer.tokens import EOS, UNK, Tokens
+from transformer.tokens import EOS, PAD, UNK, Tokens
 
 safetensors = pytest.importorskip('safetensors.numpy')
 
@@ -134,7 +141,9 @@ def test_a_file_without_a_head(tmp_path):
     np.testing.assert_allclose(vector, np.mean(one['hidden'], axis=0), atol=1e-5)
 
 
-def broken(folder: pathlib.Path, kind: str, *, settings=None, arrays=None, cut=None) -> pathlib.Path:
+def broken(
+    folder: pathlib.Path, kind: str, *, settings=None, arrays=None, cut=None, lost=None
+) -> pathlib.Path:
     shutil.copytree(FOLDER / kind, folder)
     if settings:
         file = folder / 'config.json'
@@ -147,6 +156,8 @@ def broken(folder: pathlib.Path, kind: str, *, settings=None, arrays=None, cut=N
     if cut:
         content = (folder / cut).read_bytes()
         (folder / cut).write_bytes(content[: len(content) // 2])
+    if lost:
+        (folder / lost).unlink()
     return folder
 
 
@@ -163,6 +174,9 @@ def broken(folder: pathlib.Path, kind: str, *, settings=None, arrays=None, cut=N
         ('bert', {'cut': 'model.safetensors'}, 'model.safetensors: damaged'),
         ('bert', {'cut': 'config.json'}, 'config.json: damaged'),
         ('bert', {'cut': 'tokenizer.json'}, 'tokenizer.json: damaged'),
+        ('bert', {'lost': 'tokenizer.json'}, 'vocab.txt'),
+        ('bert', {'lost': 'model.safetensors'}, 'pytorch_model.bin: missing'),
+        ('bert', {'settings': {'model_type': None, 'type_vocab_size': 0}}, 'model_type=None'),
         ('gpt2', {'settings': {'scale_attn_by_inverse_layer_idx': True}}, 'scale_attn_by_inverse_layer_idx'),
         ('gpt2', {'arrays': {'transformer.wte.weight': None}}, 'wte.weight: missing'),
         (
@@ -175,8 +189,183 @@ def broken(folder: pathlib.Path, kind: str, *, settings=None, arrays=None, cut=N
 def test_what_is_broken_or_unknown_is_named(tmp_path, kind, how, named):
     folder = broken(tmp_path / 'in', kind, **how)
     with pytest.raises(ConfigError, match=f'^{folder}: ') as error:
-        importing.import_model(folder, tmp_path / 'out', {})
+        importing.import_model(folder, tmp_path / 'out', {}, 'huggingface')
     assert named in str(error.value)
+    assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+EARLY = json.loads((FOLDER / 'early_tokenizers.json').read_text())
+SPECIAL = {PAD: '[PAD]', EOS: '[SEP]', UNK: '[MASK]'}
+
+
+def early(folder: pathlib.Path, kind: str, settings: dict, **files: object) -> epath.Path:
+    """A folder with an early tokenizer, and files by the names of their settings."""
+    folder.mkdir(exist_ok=True)
+    files = {'tokenizer_config': settings} | files
+    if kind == 'bert':
+        (folder / 'vocab.txt').write_text('\n'.join(EARLY['vocab']) + '\n')
+    else:
+        model = json.loads((FOLDER / 'gpt2' / 'tokenizer.json').read_text())['model']
+        (folder / 'vocab.json').write_text(json.dumps(model['vocab']))
+        merges = ['#version: 0.2', *map(' '.join, model['merges'])]
+        (folder / 'merges.txt').write_text('\n'.join(merges) + '\n')
+    for name, values in files.items():
+        (folder / f'{name}.json').write_text(json.dumps(values))
+    return epath.Path(folder)
+
+
+@pytest.mark.parametrize('variant', range(len(EARLY['bert'])))
+def test_ids_of_vocab_txt(tmp_path, variant):
+    one = EARLY['bert'][variant]
+    content = early_tokenizers.read(early(tmp_path, 'bert', one['settings']))
+    codec = HuggingFaceTokenizer.from_file(content, SPECIAL)
+    for line, row, ids in zip(EARLY['lines'], codec.encode_batch(EARLY['lines']), one['ids'], strict=True):
+        assert [codec.order[n] for n in row] == ids, line
+    assert codec.decode(codec.encode('the dog')) == 'the dog'
+
+
+@pytest.mark.parametrize('variant', range(len(EARLY['gpt2'])))
+def test_ids_of_vocab_json_and_merges_txt(tmp_path, variant):
+    one, lines = EARLY['gpt2'][variant], EARLY['gpt2_lines']
+    content = early_tokenizers.read(early(tmp_path, 'gpt2', one['settings']))
+    codec = HuggingFaceTokenizer.from_file(content, {PAD: None, EOS: '<|endoftext|>', UNK: None})
+    for line, row, ids in zip(lines, codec.encode_batch(lines), one['ids'], strict=True):
+        assert [codec.order[n] for n in row] == (ids if ids[-1:] == [0] else [*ids, 0]), line
+
+
+def test_a_folder_of_an_early_version(tmp_path):
+    """Without tokenizer.json and model_type, and with a head that classifies."""
+    folder = broken(
+        tmp_path / 'in',
+        'bert',
+        settings={'model_type': None},
+        arrays={'classifier.weight': np.zeros((3, 16), 'f')},
+        lost='tokenizer.json',
+    )
+    vocabulary = json.loads((FOLDER / 'bert' / 'tokenizer.json').read_text())['model']['vocab']
+    (folder / 'vocab.txt').write_text('\n'.join(sorted(vocabulary, key=vocabulary.get)) + '\n')
+    run = importing.import_model(folder, tmp_path / 'out', {})
+    assert run.manifest['imported']['ignored'] == ['classifier.weight']
+    assert any('classifier.weight' in line for line in importing.describe(run))
+    one = EXPECTED['bert'][0]
+    model = transformer.load(tmp_path / 'out')
+    codec = model.trained.codec
+    assert [codec.order[n] for n in codec.encode(one['text'])] == one['ids']
+    [vector] = model.embed([one['text']])
+    np.testing.assert_allclose(vector, np.mean(one['hidden'], axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'files', 'named'),
+    [
+        ('bert', {'config': {'tokenizer_class': 'BertJapaneseTokenizer'}}, 'tokenizer_class=BertJapanese'),
+        ('bert', {'tokenizer_config': {'do_basic_tokenize': False}}, 'do_basic_tokenize=False'),
+        ('bert', {'tokenizer_config': {'never_split': ['x']}}, "never_split=['x']"),
+        ('bert', {'tokenizer_config': {'do_lower_case': 'no'}}, 'do_lower_case=no'),
+        ('bert', {'special_tokens_map': {'sep_token': '</s>'}}, 'sep_token=</s>'),
+        ('bert', {'special_tokens_map': {'mask_token': {'content': '[MASK]', 'lstrip': True}}}, 'lstrip'),
+        ('bert', {'special_tokens_map': {'additional_special_tokens': ['<e1>']}}, '<e1>'),
+        ('bert', {'tokenizer_config': {'added_tokens_decoder': {'9': {'content': '<e1>'}}}}, '<e1>'),
+        ('bert', {'added_tokens': {'<e1>': 9}}, '<e1>'),
+        ('bert', {'special_tokens_map': []}, 'special_tokens_map.json: damaged'),
+        ('gpt2', {'tokenizer_config': {'add_bos_token': True}}, 'add_bos_token=True'),
+        ('gpt2', {'special_tokens_map': {'pad_token': '[PAD]'}}, 'pad_token=[PAD]'),
+        ('gpt2', {'vocab': {'a': 0}}, 'vocab.json: has no piece <|endoftext|>'),
+        ('gpt2', {'vocab': {'a': 0, '<|endoftext|>': 1}}, 'merges.txt'),
+    ],
+)
+def test_early_tokenizers_that_are_not_built(tmp_path, kind, files, named):
+    folder = early(tmp_path, kind, {}, **files)
+    with pytest.raises(ConfigError) as error:
+        early_tokenizers.read(folder)
+    assert named in str(error.value)
+
+
+def test_settings_that_change_nothing(tmp_path):
+    """As transformers wrote them."""
+    token = {'content': '[SEP]', 'lstrip': False, 'normalized': False, 'rstrip': False, 'single_word': False}
+    settings = {'do_lower_case': True, 'strip_accents': None, 'never_split': None, 'model_max_length': 512}
+    settings |= {'tokenizer_class': 'BertTokenizer', 'added_tokens_decoder': {'4': token | {'special': True}}}
+    special = {'sep_token': token, 'additional_special_tokens': []}
+    folder = early(tmp_path / 'a', 'bert', settings, special_tokens_map=special, added_tokens={'[MASK]': 5})
+    assert early_tokenizers.read(folder) == early_tokenizers.read(early(tmp_path / 'b', 'bert', {}))
+    (tmp_path / 'b' / 'vocab.txt').write_text('[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n')
+    with pytest.raises(ConfigError, match=r'vocab.txt: has no piece \[MASK\]'):
+        early_tokenizers.read(epath.Path(tmp_path / 'b'))
+
+
+def test_arrays_in_several_files_are_refused(tmp_path):
+    folder = broken(tmp_path / 'in', 'bert', lost='model.safetensors')
+    (folder / 'pytorch_model.bin.index.json').write_text('{}')
+    with pytest.raises(ConfigError, match='pytorch_model.bin.index.json'):
+        importing.import_model(folder, tmp_path / 'out', {})
+    assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+def in_torch(folder: pathlib.Path, content: object = None) -> pathlib.Path:
+    """BERT's folder with its arrays, or other content, as a file of torch."""
+    torch = pytest.importorskip('torch')
+    broken(folder, 'bert', lost='model.safetensors')
+    if content is None:
+        arrays = safetensors.load_file(FOLDER / 'bert' / 'model.safetensors')
+        content = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        content['bert.embeddings.position_ids'] = torch.arange(40)[None]
+    torch.save(content, folder / 'pytorch_model.bin')
+    return folder
+
+
+def test_a_file_of_torch(tmp_path, workdirs):
+    run = importing.import_model(in_torch(tmp_path / 'in'), tmp_path / 'out', {})
+    assert run.manifest['imported']['ignored'] == ['embeddings.position_ids']
+    found, expected = (transformer.load(path).trained.params for path in (tmp_path / 'out', workdirs['bert']))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_types_of_torch(tmp_path):
+    torch = pytest.importorskip('torch')
+    values = torch.tensor([[1.5, -2.0], [0.0078125, 96.0]])
+    types = torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64
+    content = {str(kind): torch.nn.Parameter(values.T, False).to(kind) for kind in types}
+    torch.save(content, tmp_path / 'a.pt')
+    for name, array in arrays.read(epath.Path(tmp_path / 'a.pt')).items():
+        assert array.dtype == (np.int64 if 'int' in name else np.float32)
+        np.testing.assert_array_equal(array, values.T.numpy().astype(array.dtype))
+
+
+class Code:
+    """What runs code when it is read."""
+
+    def __reduce__(self):
+        return print, ('code of a pickle ran',)
+
+
+@pytest.mark.parametrize('wrong', ['code', 'checkpoint', 'list', 'sparse', 'cut', 'text'])
+def test_files_of_torch_that_are_refused(tmp_path, capsys, wrong):
+    torch = pytest.importorskip('torch')
+    content = {
+        'code': {'a': Code()},
+        'checkpoint': {'epoch': 3, 'model': {'a': torch.zeros(2)}},
+        'list': [torch.zeros(2)],
+        'sparse': {'a': torch.zeros(2, 2).to_sparse()},
+    }
+    folder = in_torch(tmp_path / 'in', content.get(wrong))
+    file = folder / 'pytorch_model.bin'
+    if wrong == 'cut':
+        file.write_bytes(file.read_bytes()[:-900])
+    if wrong == 'text':
+        file.write_text('version https://git-lfs.github.com/spec/v1\n')
+    with pytest.raises(ConfigError, match=f'^{folder}: pytorch_model.bin: ') as error:
+        importing.import_model(folder, tmp_path / 'out', {})
+    assert '\n' not in str(error.value) and 'ran' not in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+def test_torch_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    folder = broken(tmp_path / 'in', 'bert', lost='model.safetensors')
+    (folder / 'pytorch_model.bin').write_bytes(b'x')
+    monkeypatch.setitem(sys.modules, 'torch', None)
+    with pytest.raises(ConfigError, match=r'\.\[torch\]'):
+        importing.import_model(folder, tmp_path / 'out', {})
     assert {path.name for path in tmp_path.iterdir()} == {'in'}
 
 

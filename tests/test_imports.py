@@ -44,9 +44,13 @@ FENCES = {
     'orbax': {'transformer/runs/checkpoint.py'},
     'tensorflow_datasets': {'transformer/data/sources/tfds.py'},
     'tensorflow': set(),
-    'torch': {'experiments/speed/torch_models.py', 'experiments/speed/translators.py'},
+    'torch': {
+        'experiments/speed/torch_models.py',
+        'experiments/speed/translators.py',
+        'transformer/export/arrays.py',
+    },
     'transformers': {'experiments/speed/translators.py'},
-    'safetensors': {'transformer/export/hugging_face/reading.py'},
+    'safetensors': {'transformer/export/arrays.py'},
     'ctranslate2': {
         'experiments/speed/translators.py',
         'transformer/export/ctranslate2/engine.py',

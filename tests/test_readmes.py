@@ -184,7 +184,7 @@ def test_flags_and_options_exist(page):
     for piece in code(page):
         # Not file names, as train.en.
         option = re.fullmatch(
-            r'(?:model|data|train|decode)\.(?!en$|de$|py$|sbatch$|lock\b)\w+(?:=\S+)?', piece
+            r'(?:model|data|train|decode)\.(?!en$|de$|py$|sbatch$|lock\b|safetensors\b)\w+(?:=\S+)?', piece
         )
         if option or (piece.startswith('--config.') and piece != ANY_OPTION):
             name, _, value = piece.removeprefix('--config.').partition('=')

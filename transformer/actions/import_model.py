@@ -9,8 +9,9 @@ from transformer import config as configs
 from transformer import files
 from transformer.config import FORM, ConfigError
 from transformer.data import build
-from transformer.export import layout
+from transformer.export import layout, mapping
 from transformer.export.ctranslate2 import names, reading
+from transformer.export.foreign import Foreign
 from transformer.export.hugging_face import reading as hugging_face
 from transformer.nn import cost, models
 from transformer.runs import workdir
@@ -19,34 +20,35 @@ from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 
-# The file by which each format is known, and its reader.
+MOST_NAMES = 8  # that a list shows
+# The files by which each format is known, and its reader.
 FORMATS = {
-    'ctranslate2': (names.FILE, reading.read),
-    'huggingface': (hugging_face.FILE, hugging_face.read),
+    'ctranslate2': ((names.FILE,), reading.read),
+    'huggingface': ((hugging_face.FILE, hugging_face.TORCH_FILE, *hugging_face.SHARDED), hugging_face.read),
 }
 
 
 def import_model(
-    path: epath.PathLike, folder: epath.PathLike, changes: Mapping[str, object], kind: str | None = None
+    path: epath.PathLike,
+    folder: epath.PathLike,
+    changes: Mapping[str, object],
+    kind: str | None = None,
+    mapping_file: epath.PathLike | None = None,
 ) -> Run:
     """Makes a work directory of another program's model; its one checkpoint is step 0.
 
     Args:
-      path: the folder of the model.
+      path: the folder of the model; with a mapping, the file of its arrays.
       changes: options that the model's files do not set, such as the task, languages or a search.
       kind: a name in `FORMATS`; if None, the model's files say which.
+      mapping_file: a mapping file, which describes a model of no known format.
 
     Raises:
       ConfigError: the model is damaged, or has what no model here has.
       FileExistsError: `folder` is not empty.
     """
     path, folder = epath.Path(path), files.check_new(epath.Path(folder))
-    if not path.is_dir():
-        raise ConfigError(f'{path}: no folder; import takes the folder of a model')
-    kind = _format(path) if kind is None else kind
-    if kind not in FORMATS:
-        raise ConfigError(f'--format={kind}: choose one of {", ".join(FORMATS)}')
-    foreign = FORMATS[kind][1](path)
+    kind, foreign, sources = _read(path, kind, mapping_file)
     fixed = ('model.', 'data.pieces', 'data.vocabulary')
     if set_there := [key for key in changes if key in foreign.changes and key.startswith(fixed)]:
         key = set_there[0]
@@ -58,9 +60,12 @@ def import_model(
     config = configs.resolve(configs.config_dict(layout.TEXT | foreign.changes | dict(changes)))
     codec = task_of(config).codec(config.data, foreign.codec)
     params = layout.tree(config, foreign.params)
-    sources = {p.name: files.sha256(p) for p in sorted(path.iterdir()) if p.is_file()}
     manifest = {
-        'imported': {'format': kind, 'files': sources},
+        'imported': {
+            'format': kind,
+            'files': {file.name: files.sha256(file) for file in sources},
+            'ignored': sorted(foreign.ignored),
+        },
         'splits': {},
         'files': {},
         'versions': {name: importlib.metadata.version(name) for name in ('numpy', 'sentencepiece')},
@@ -90,11 +95,33 @@ def describe(run: Run) -> Iterator[str]:
     for key, (_, value) in different.items():
         if key.startswith(('model.', 'data.', 'decode.')) and value is not None:
             yield f'  {key} = {value}'
+    if ignored := run.manifest['imported']['ignored']:
+        more = f', and {len(ignored) - MOST_NAMES} more' if len(ignored) > MOST_NAMES else ''
+        yield f'  without (buffers, copies, heads for other tasks): {", ".join(ignored[:MOST_NAMES])}{more}'
+
+
+def _read(
+    path: epath.Path, kind: str | None, mapping_file: epath.PathLike | None
+) -> tuple[str, Foreign, list[epath.Path]]:
+    """Reads a model; returns also the name of its format, and its files."""
+    if mapping_file is not None:
+        if kind is not None:
+            raise ConfigError(f'--format={kind}: not together with --mapping, which describes the format')
+        if not path.is_file():
+            raise ConfigError(f'{path}: no file; with --mapping, import takes a file of arrays')
+        mapping_file = epath.Path(mapping_file)
+        return 'pytorch', mapping.read(path, mapping_file), [path, mapping_file]
+    if not path.is_dir():
+        raise ConfigError(f'{path}: no folder; import takes a folder or, with --mapping, a file of arrays')
+    kind = _format(path) if kind is None else kind
+    if kind not in FORMATS:
+        raise ConfigError(f'--format={kind}: choose one of {", ".join(FORMATS)}')
+    return kind, FORMATS[kind][1](path), [file for file in sorted(path.iterdir()) if file.is_file()]
 
 
 def _format(path: epath.Path) -> str:
-    found = [name for name, (file, _) in FORMATS.items() if (path / file).exists()]
+    found = [name for name, (its, _) in FORMATS.items() if any((path / file).exists() for file in its)]
     if not found:
-        wanted = ', '.join(file for file, _ in FORMATS.values())
+        wanted = ', '.join(file for its, _ in FORMATS.values() for file in its)
         raise ConfigError(f'{path}: no model that is known here; looked for {wanted}')
     return found[0]

@@ -59,6 +59,13 @@ FLAGS = {
     'format': Flag(
         str, None, 'ctranslate2, or for import also huggingface (default there: as the files say)', 'NAME'
     ),
+    'mapping': Flag(
+        str,
+        None,
+        'JSON that says which array of a PyTorch encoder-decoder is which parameter; PATH is then a file, '
+        'safetensors or a state dict',
+        'FILE',
+    ),
     'quantization': Flag(str, None, 'type of the kernels: int8, int16 or float16', 'TYPE'),
     'check': Flag(
         str,
@@ -198,13 +205,15 @@ COMMANDS = {
     ),
     'import': Command(
         'Make a work directory of a model that another program trained: CTranslate2, or BERT or GPT-2 of '
-        "Hugging Face (pip install '.[export]'). PATH is its folder; --output is needed.",
+        "Hugging Face (pip install '.[export]'), or with --mapping a plain PyTorch encoder-decoder. PATH is "
+        'its folder; --output is needed.',
         run.import_model,
-        ('output', 'format'),
+        ('output', 'format', 'mapping'),
         ('',),
         (
             '{} import FOLDER --output=runs/imported',
             '{} import FOLDER --output=W --config.train.task=transliteration',
+            '{} import model.safetensors --mapping=mapping.json --output=W',
         ),
         ('PATH',),
     ),

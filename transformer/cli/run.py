@@ -232,8 +232,8 @@ def import_model(call: Call) -> None:
     """Makes a work directory of another program's model."""
     if not call.flags.output:
         raise ConfigError('--output: missing; import needs a folder for the work directory')
-    [path] = call.words
-    run = importing.import_model(path, call.flags.output, call.changes, call.flags.format)
+    [path], values = call.words, call.flags
+    run = importing.import_model(path, values.output, call.changes, values.format, values.mapping)
     print('\n'.join(importing.describe(run)))
 
 

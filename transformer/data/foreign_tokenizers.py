@@ -76,3 +76,9 @@ def with_symbols_first(model: bytes) -> bytes:
     spec.pad_id, spec.eos_id, spec.unk_id, spec.bos_id = PAD, EOS, UNK, -1
     spec.vocab_size = len(proto.pieces)
     return proto.SerializeToString(deterministic=True)
+
+
+def names_of(file: epath.PathLike) -> list[str]:
+    """The pieces of a SentencePiece model, in its own order; it is one that `read_foreign` reads."""
+    model = sentencepiece_model_pb2.ModelProto.FromString(epath.Path(file).read_bytes())
+    return [piece.piece for piece in model.pieces]

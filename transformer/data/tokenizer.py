@@ -15,7 +15,7 @@ import sentencepiece
 from jaxtyping import Int
 
 from transformer.config import ConfigError
-from transformer.tokens import EOS, PAD, UNK
+from transformer.tokens import EOS, PAD, START, UNK
 
 FILE = 'tokenizer.model'  # its name in a work directory
 
@@ -313,7 +313,7 @@ class PiecesTokenizer(ForAllFields):
 
     Args:
       content: JSON with `pieces`, in the order of `tokens`; `joiner`, which stands between pieces in a text;
-        and `end`, whether EOS follows the pieces of a text.
+        and `begin` and `end`, whether the pieces of a text follow START, and EOS follows them.
     """
 
     file = FILE
@@ -326,19 +326,25 @@ class PiecesTokenizer(ForAllFields):
             self._pieces, self._joiner, self._end = (values[name] for name in ('pieces', 'joiner', 'end'))
         except (ValueError, KeyError) as error:
             raise RuntimeError(f'damaged: {error}') from None
+        # Earlier files have no `begin`.
+        self._begin = values.get('begin', False)
         self._ids = {piece: number for number, piece in enumerate(self._pieces) if number > UNK}
         self.size = len(self._pieces)
 
     @classmethod
-    def from_pieces(cls, pieces: Sequence[str], joiner: str, *, end: bool) -> 'PiecesTokenizer':
+    def from_pieces(
+        cls, pieces: Sequence[str], joiner: str, *, end: bool, begin: bool = False
+    ) -> 'PiecesTokenizer':
         """Makes one of a list of pieces."""
-        values = json.dumps({'joiner': joiner, 'end': end, 'pieces': pieces}, ensure_ascii=False)
+        values = {'joiner': joiner, 'begin': begin, 'end': end, 'pieces': pieces}
+        values = json.dumps(values, ensure_ascii=False)
         return cls(_PIECES + values[1:].encode() + b'\n')
 
     def encode(self, text: str) -> list[int]:
         """The pieces of one text; UNK for those that are not in the list."""
         parts = filter(None, text.split(self._joiner)) if self._joiner else text
-        return [*(self._ids.get(part, UNK) for part in parts), *[EOS] * self._end]
+        ids = [self._ids.get(part, UNK) for part in parts]
+        return [*[START] * self._begin, *ids, *[EOS] * self._end]
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """The pieces of each text; `threads` has no effect."""

@@ -9,9 +9,10 @@ from etils import epath
 from jaxtyping import Float
 
 from transformer.config import ConfigError
-from transformer.export.ctranslate2 import names
+from transformer.export.ctranslate2 import writing
+from transformer.export.foreign import FIELDS
 from transformer.runs.restore import Trained
-from transformer.tokens import EOS
+from transformer.tokens import EOS, START
 
 BATCH = 64  # sentences
 
@@ -25,9 +26,10 @@ class Translator:
         except ModuleNotFoundError:
             raise ConfigError("--check needs ctranslate2: pip install '.[export]'") from None
         self._decode = trained.config.decode
-        self._source, self._target = (trained.codec.of(field) for field in names.FIELDS)
-        pieces = self._target.pieces(range(self._target.size))
-        self._ids = {piece: number for number, piece in enumerate(pieces)}
+        self._source, self._target = (trained.codec.of(field) for field in FIELDS)
+        size = trained.config.model.vocab_size
+        self._names = {one: writing.tokens(one, size) for one in (self._source, self._target)}
+        self._ids = {name: number for number, name in enumerate(self._names[self._target])}
         # It warns of types that this processor lacks; `dtype` says which it computes in.
         ctranslate2.set_log_level(logging.ERROR)
         self._translator = ctranslate2.Translator(str(folder), device='cpu', intra_threads=os.cpu_count())
@@ -60,6 +62,7 @@ class Translator:
         return [np.array(one.log_probs) for one in self._translator.score_batch(*rows, max_batch_size=BATCH)]
 
     def _pieces(self, tokenizer, texts: Sequence[str]) -> list[list[str]]:
-        """The pieces of each text, without the end, which CTranslate2 adds."""
+        """The pieces of each text, without the start and the end, which CTranslate2 adds."""
         rows = tokenizer.encode_batch(texts)
-        return [tokenizer.pieces([token for token in row if token != EOS]) for row in rows]
+        names = self._names[tokenizer]
+        return [[names[token] for token in row if token not in (START, EOS)] for row in rows]

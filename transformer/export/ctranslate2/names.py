@@ -9,7 +9,6 @@ FILE = 'model.bin'
 # SentencePiece models beside it: of the source or of both sides, and of the target.
 TOKENIZERS = 'sentencepiece.model', 'target_sentencepiece.model'
 SIDES = 'encoder', 'decoder'
-FIELDS = 'source', 'target'
 ACTIVATIONS = {0: 'relu', 1: 'gelu_tanh', 2: 'swish', 3: 'gelu'}
 
 

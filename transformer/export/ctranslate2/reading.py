@@ -1,7 +1,6 @@
 """Reads CTranslate2's models of an encoder and a decoder: model.bin, vocabularies and config.json."""
 
 import json
-import re
 import struct
 from collections.abc import Iterator, Mapping
 
@@ -10,10 +9,19 @@ from etils import epath
 
 from transformer.config import ConfigError
 from transformer.data import foreign_tokenizers
-from transformer.data.tokenizer import AnyTokenizer, PiecesTokenizer, SeparateTokenizers, Tokenizer
+from transformer.data.tokenizer import AnyTokenizer, SeparateTokenizers, Tokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
-from transformer.export.foreign import NEVER, Foreign, learned_positions, reordered, smoothing
+from transformer.export.foreign import (
+    FIELDS,
+    NEVER,
+    Foreign,
+    learned_positions,
+    list_tokenizers,
+    order_of,
+    reordered,
+    smoothing,
+)
 from transformer.export.layout import Arrays
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
@@ -25,7 +33,7 @@ _BY_SIZE = {4: 'float32', 2: 'int16', 1: 'int8'}  # until version 3
 _HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None}
 _SCALE_OF_INT16 = 1000.0  # where the file has none
 _DEFAULTS = {
-    'unk_token': '<unk>', 'eos_token': '</s>', 'decoder_start_token': '<s>',
+    'unk_token': '<unk>', 'bos_token': '<s>', 'eos_token': '</s>', 'decoder_start_token': '<s>',
     'add_source_bos': False, 'add_source_eos': False, 'layer_norm_epsilon': None,
 }  # fmt: skip
 _EPSILON = 1e-5
@@ -139,9 +147,10 @@ def _settings(folder: epath.Path) -> dict[str, object]:
 def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> Foreign:
     if kind not in _HEADS:
         raise ConfigError(f'{names.FILE}: holds a {kind}; known are {", ".join(_HEADS)}')
-    if settings['add_source_bos']:
+    begin, start = settings['bos_token'], settings['decoder_start_token']
+    if settings['add_source_bos'] and begin != start:
         raise ConfigError(
-            'config.json: add_source_bos: no model here begins a source with a piece of its own'
+            f'config.json: bos_token={begin}: a source can begin here with decoder_start_token={start} alone'
         )
     encoder, decoder = (_side(arrays, side) for side in names.SIDES)
     starts_blank = bool(decoder.pop('start_from_zero_embedding', 0))
@@ -150,10 +159,11 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
         key = different[0]
         raise ConfigError(f'{key}: {options[key]} in the encoder, {others[key]} in the decoder')
     vocabularies = _read_vocabularies(folder, settings)
-    orders = [_order(*side, settings) for side in zip(names.FIELDS, vocabularies, strict=True)]
-    if orders[1][START] < 0 and not starts_blank:
-        start = settings['decoder_start_token']
-        raise ConfigError(f'decoder_start_token={start}: the target vocabulary lacks it')
+    orders = [_order(*side, settings) for side in zip(FIELDS, vocabularies, strict=True)]
+    begins = settings['add_source_bos'], not starts_blank
+    for field, order, its in zip(FIELDS, orders, begins, strict=True):
+        if order[START] < 0 and its:
+            raise ConfigError(f'decoder_start_token={start}: the {field} vocabulary lacks it')
     tables = [
         _reordered(_pop(arrays, side, name), order)
         for arrays, side, name, order in (
@@ -264,7 +274,7 @@ def _layers(arrays: Arrays) -> int:
 def _read_vocabularies(folder: epath.Path, settings: Mapping) -> list[list[str]]:
     """The tokens of the source and the target; the unknown one is the last if the files lack it."""
     vocabularies = []
-    for side in names.FIELDS:
+    for side in FIELDS:
         possible = [f'{kind}_vocabulary.{end}' for kind in (side, 'shared') for end in ('json', 'txt')]
         file = next((folder / name for name in possible if (folder / name).exists()), None)
         if file is None:
@@ -285,13 +295,10 @@ def _read_vocabularies(folder: epath.Path, settings: Mapping) -> list[list[str]]
 
 
 def _order(field: str, tokens: list[str], settings: Mapping) -> list[int]:
-    """The tokens' places in our order: start (-1 if it is missing), end, unknown, all others."""
-    place = {token: number for number, token in enumerate(tokens)}
     start, end, unknown = (settings[f'{name}_token'] for name in ('decoder_start', 'eos', 'unk'))
-    if end not in place:
+    if end not in tokens:
         raise ConfigError(f'eos_token={end}: the {field} vocabulary lacks it')
-    first = {START: place.get(start, -1), EOS: place[end], UNK: place[unknown]}
-    return [*first.values(), *(n for n in range(len(tokens)) if n not in first.values())]
+    return order_of(tokens, {START: start, EOS: end, UNK: unknown})
 
 
 def _reordered(table: np.ndarray, order: list[int]) -> np.ndarray:
@@ -325,24 +332,17 @@ def _sentencepiece(file: epath.Path) -> Tokenizer:
 def _codec(
     folder: epath.Path, vocabularies: list[list[str]], orders: list[list[int]], settings: Mapping
 ) -> AnyTokenizer:
-    ordered = [
-        [tokens[n] if n >= 0 else '<pad>' for n in order]
-        for tokens, order in zip(vocabularies, orders, strict=True)
-    ]
     models = [folder / name for name in names.TOKENIZERS]
     if models[0].exists():
+        if settings['add_source_bos']:
+            raise ConfigError(f'config.json: add_source_bos: not possible here with {models[0].name}')
         models = [model if model.exists() else models[0] for model in models]
         tokenizers = [_sentencepiece(model) for model in models]
-        for model, one, tokens in zip(models, tokenizers, ordered, strict=True):
-            if one.pieces(range(UNK + 1, one.size)) != tokens[UNK + 1 : one.size]:
+        for model, one, tokens, order in zip(models, tokenizers, vocabularies, orders, strict=True):
+            if one.pieces(range(UNK + 1, one.size)) != [tokens[n] for n in order[UNK + 1 : one.size]]:
                 raise ConfigError(f'{model.name}: has other pieces than the vocabulary')
         same = tokenizers[0].content == tokenizers[1].content
-        return tokenizers[0] if same else SeparateTokenizers(dict(zip(names.FIELDS, tokenizers, strict=True)))
-    others = [token for tokens in ordered for token in tokens[UNK + 1 :]]
-    characters = all(len(token) == 1 for token in others if not re.fullmatch('<.*>', token))
-    ends = settings['add_source_eos'], True
-    joiner = '' if characters else ' '
-    by_field = zip(names.FIELDS, ordered, ends, strict=True)
-    return SeparateTokenizers(
-        {field: PiecesTokenizer.from_pieces(tokens, joiner, end=end) for field, tokens, end in by_field}
+        return tokenizers[0] if same else SeparateTokenizers(dict(zip(FIELDS, tokenizers, strict=True)))
+    return list_tokenizers(
+        vocabularies, orders, begin=settings['add_source_bos'], end=settings['add_source_eos']
     )

@@ -11,6 +11,7 @@ from transformer.config import FORM, Config, ConfigError
 from transformer.data.codec import Codec
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
+from transformer.export.foreign import FIELDS
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
@@ -94,12 +95,13 @@ def write(
     spec.decoder.start_from_zero_embedding = m.start == 'zeros'
     spec.decoder.projection.weight = softmax
     spec.decoder.projection.bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
-    tokenizers = [codec.of(field) for field in names.FIELDS]
-    spec.register_source_vocabulary(_tokens(tokenizers[0], m.vocab_size))
-    spec.register_target_vocabulary(_tokens(tokenizers[1], m.vocab_size))
+    tokenizers = [codec.of(field) for field in FIELDS]
+    spec.register_source_vocabulary(tokens(tokenizers[0], m.vocab_size))
+    spec.register_target_vocabulary(tokens(tokenizers[1], m.vocab_size))
     spec.config.bos_token = spec.config.decoder_start_token = PIECES[START]
     spec.config.eos_token, spec.config.unk_token = PIECES[EOS], PIECES[UNK]
-    spec.config.add_source_eos = bool(tokenizers[0].encode(''))
+    around = tokenizers[0].encode('')
+    spec.config.add_source_bos, spec.config.add_source_eos = START in around, EOS in around
     spec.config.layer_norm_epsilon = m.norm_epsilon
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -107,9 +109,11 @@ def write(
     _write_tokenizers(tokenizers, folder)
 
 
-def _tokens(tokenizer, size: int) -> list[str]:
-    """A name for each row of the embedding."""
+def tokens(tokenizer, size: int) -> list[str]:
+    """A name for each row of the embedding; no two are equal."""
     own = tokenizer.pieces(range(UNK + 1, tokenizer.size))
+    # An imported list of pieces can have one of these names too.
+    own = [f'<{piece}>' if piece in PIECES.values() else piece for piece in own]
     return [*PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
 
 

@@ -15,10 +15,12 @@ ACTIVATIONS = {
 IGNORED = {
     'bert': (
         r'embeddings\.position_ids', r'pooler\..*', r'cls\.seq_relationship\..*',
-        r'cls\.predictions\.decoder\..*',
+        r'cls\.predictions\.decoder\..*', r'(classifier|qa_outputs)\..*',
     ),
     'gpt2': (r'h\.\d+\.attn\.(masked_)?bias', r'lm_head\.weight'),
 }  # fmt: skip
+# A setting by which a config.json without model_type is known.
+EARLY = {'type_vocab_size': 'bert', 'n_embd': 'gpt2'}
 # What begins the names in a file of a whole model; the file of a stack alone has none.
 PREFIXES = {'bert': 'bert.', 'gpt2': 'transformer.'}
 

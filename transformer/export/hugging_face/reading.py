@@ -11,12 +11,15 @@ from etils import epath
 from transformer.config import FORM, ConfigError
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.export import layout
+from transformer.export.arrays import read_safetensors, read_torch
 from transformer.export.foreign import NEVER, Foreign, learned_positions, reordered, smoothing
-from transformer.export.hugging_face import names
+from transformer.export.hugging_face import early_tokenizers, names
 from transformer.export.layout import Arrays
 from transformer.tokens import EOS, PAD, UNK
 
-FILE, CONFIG, TOKENIZER = 'model.safetensors', 'config.json', 'tokenizer.json'
+FILE, TORCH_FILE = 'model.safetensors', 'pytorch_model.bin'
+SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
+CONFIG, TOKENIZER = 'config.json', 'tokenizer.json'
 
 
 class _Kind(NamedTuple):
@@ -51,7 +54,7 @@ def read(folder: epath.Path) -> Foreign:
 
 def _read(folder: epath.Path) -> Foreign:
     settings = _json(folder / CONFIG)
-    kind = settings.get('model_type')
+    kind = settings.get('model_type') or _kind_of_early(settings)
     if kind not in _KINDS:
         raise ConfigError(f'{CONFIG}: model_type={kind}: known are {", ".join(_KINDS)}')
     how = _KINDS[kind]
@@ -63,11 +66,8 @@ def _read(folder: epath.Path) -> Foreign:
     except KeyError as error:
         raise ConfigError(f'{CONFIG}: lacks {error}') from None
     arrays = {name.removeprefix(names.PREFIXES[kind]): array for name, array in _arrays(folder).items()}
-    arrays = {
-        name: array
-        for name, array in arrays.items()
-        if not any(re.fullmatch(pattern, name) for pattern in names.IGNORED[kind])
-    }
+    ignored = tuple(filter(re.compile('|'.join(names.IGNORED[kind])).fullmatch, arrays))
+    arrays = {name: array for name, array in arrays.items() if name not in ignored}
     if how.words not in arrays:
         raise ConfigError(f'{how.words}: missing')
     words = arrays.pop(how.words)
@@ -92,7 +92,13 @@ def _read(folder: epath.Path) -> Foreign:
     given = {'embedding/table': reordered(words, order), 'softmax_bias': bias}
     shapes = layout.parameter_shapes(changes).items()
     rest = {path: shape for path, shape in shapes if path not in given}
-    return Foreign(changes, given | layout.to_ours(how.table(options['model.N']), arrays, rest), codec)
+    params = given | layout.to_ours(how.table(options['model.N']), arrays, rest)
+    return Foreign(changes, params, codec, ignored)
+
+
+def _kind_of_early(settings: Mapping) -> str | None:
+    """The kind of a model whose config.json, of an early version, does not name it."""
+    return next((kind for setting, kind in names.EARLY.items() if settings.get(setting)), None)
 
 
 def _json(file: epath.Path) -> dict:
@@ -108,23 +114,17 @@ def _json(file: epath.Path) -> dict:
 
 
 def _arrays(folder: epath.Path) -> Arrays:
-    try:
-        import safetensors.numpy
-    except ModuleNotFoundError:
-        raise ConfigError("this needs safetensors: pip install '.[export]'") from None
-    try:
-        return safetensors.numpy.load((folder / FILE).read_bytes())
-    except FileNotFoundError:
-        raise ConfigError(f'{FILE}: missing') from None
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise ConfigError(f'{FILE}: damaged, or of a type that numpy lacks: {error}') from None
+    for name, read_file in ((FILE, read_safetensors), (TORCH_FILE, read_torch)):
+        if (folder / name).exists():
+            return read_file(folder / name)
+    if several := [name for name in SHARDED if (folder / name).exists()]:
+        raise ConfigError(f'{several[0]}: arrays in several files are not read here; save the model as one')
+    raise ConfigError(f'{FILE} or {TORCH_FILE}: missing')
 
 
 def _tokenizer(folder: epath.Path, special: tuple[str | None, str, str | None]) -> HuggingFaceTokenizer:
-    try:
-        content = (folder / TOKENIZER).read_text(encoding='utf-8')
-    except FileNotFoundError:
-        raise ConfigError(f'{TOKENIZER}: missing') from None
+    file = folder / TOKENIZER
+    content = file.read_text(encoding='utf-8') if file.exists() else early_tokenizers.read(folder)
     return HuggingFaceTokenizer.from_file(content, dict(zip((PAD, EOS, UNK), special, strict=True)))
 
 
