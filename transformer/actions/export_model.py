@@ -10,13 +10,17 @@ from transformer import files
 from transformer.config import Config, ConfigError
 from transformer.data.sources import text
 from transformer.export.ctranslate2 import engine, writing
+from transformer.export.hugging_face import writing as hugging_face
 from transformer.runs import restore
 from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 
 # The formats, each with its check of a config, and its writer.
-FORMATS = {'ctranslate2': (writing.check, writing.write)}
+FORMATS = {
+    'ctranslate2': (writing.check, writing.write),
+    'huggingface': (hugging_face.check, hugging_face.write),
+}
 
 
 def export_model(

@@ -41,7 +41,8 @@ class HuggingFaceTokenizer(ForAllFields):
         try:
             values = json.loads(content)
             self.order: list[int] = values['order']
-            self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(values['model']))
+            self.model: dict = values['model']
+            self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(self.model))
         except Exception as error:  # The library raises nothing narrower.
             raise RuntimeError(f'damaged: {error}') from None
         # How long a text can be is the model's affair.
@@ -100,6 +101,10 @@ class HuggingFaceTokenizer(ForAllFields):
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces, with "\u2581" where a word begins; special ones as they are, as <...>."""
         return [self._piece(int(token)) for token in ids]
+
+    def name(self, token: int) -> str | None:
+        """The library's name of a piece; None if it does not have it."""
+        return None if self.order[token] < 0 else self._tokenizer.id_to_token(self.order[token])
 
     def _piece(self, token: int) -> str:
         theirs = self.order[token] if token < self.size else -1
