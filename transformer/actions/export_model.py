@@ -1,6 +1,7 @@
 """Writes a trained model as another program's, and compares what both compute."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -9,17 +10,63 @@ from etils import epath
 from transformer import files
 from transformer.config import Config, ConfigError
 from transformer.data.sources import text
-from transformer.export.ctranslate2 import engine, writing
+from transformer.export.ctranslate2 import engine
+from transformer.export.ctranslate2 import writing as ctranslate2
 from transformer.export.hugging_face import writing as hugging_face
-from transformer.runs import restore
-from transformer.runs.restore import Trained
+from transformer.runs import parameters_file, restore, workdir
+from transformer.runs.restore import Origin, Trained
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 
-# The formats, each with its check of a config, and its writer.
+
+class Format(NamedTuple):
+    """A format of models.
+
+    Attributes:
+      check: `(config, quantization)`; raises ConfigError if the format has no such model.
+      write: `(run, trained, origin, folder, quantization)`; writes the model into an existing folder.
+      differences: `(config) -> lines`: what the other program computes in another way.
+    """
+
+    check: Callable[[Config, str | None], None]
+    write: Callable[[Run, Trained, Origin, epath.Path, str | None], None]
+    differences: Callable[[Config], list[str]] = lambda config: []
+
+
+def _write_ctranslate2(
+    run: Run, trained: Trained, origin: Origin, folder: epath.Path, quantization: str | None
+) -> None:
+    del run, origin
+    ctranslate2.write(trained.config, trained.params, trained.codec, folder, quantization)
+
+
+def _write_huggingface(
+    run: Run, trained: Trained, origin: Origin, folder: epath.Path, quantization: str | None
+) -> None:
+    hugging_face.write(trained.config, trained.params, trained.codec, folder, quantization)
+    hugging_face.write_card(run, origin, folder)
+
+
+def _check_safetensors(config: Config, quantization: str | None) -> None:
+    del config
+    if quantization is not None:
+        raise ConfigError(f'--quantization={quantization}: safetensors holds the parameters as they are')
+
+
+def _write_safetensors(
+    run: Run, trained: Trained, origin: Origin, folder: epath.Path, quantization: str | None
+) -> None:
+    """Writes our own parameters, with what `transformer.load` needs beside them."""
+    del quantization
+    meta = {'checkpoint': origin.name, 'averaged': origin.steps, 'tokens': origin.tokens}
+    parameters_file.write(folder, max(origin.steps), trained.params, meta)
+    workdir.write_description(folder, run.config, run.codec, run.manifest)
+
+
 FORMATS = {
-    'ctranslate2': (writing.check, writing.write),
-    'huggingface': (hugging_face.check, hugging_face.write),
+    'ctranslate2': Format(ctranslate2.check, _write_ctranslate2),
+    'huggingface': Format(hugging_face.check, _write_huggingface, hugging_face.differences),
+    'safetensors': Format(_check_safetensors, _write_safetensors),
 }
 
 
@@ -39,14 +86,15 @@ def export_model(
     if kind not in FORMATS:
         given = '--format: missing' if kind is None else f'--format={kind}'
         raise ConfigError(f'{given}; choose one of {", ".join(FORMATS)}')
-    check, write = FORMATS[kind]
-    check(run.config, quantization)
+    chosen = FORMATS[kind]
+    chosen.check(run.config, quantization)
     if ',' in choice:
         raise ConfigError(f'--checkpoint={choice}: one checkpoint can be exported, no ensemble')
     folder = files.check_new(epath.Path(folder))
-    trained, _ = restore.load_and_report(run, choice)
+    trained, origin = restore.load_and_report(run, choice)
+    on_host = trained._replace(params=jax.device_get(trained.params))
     with files.new_folder(folder) as unfinished:
-        write(trained.config, jax.device_get(trained.params), trained.codec, unfinished, quantization)
+        chosen.write(run, on_host, origin, unfinished, quantization)
     return trained
 
 

@@ -53,6 +53,9 @@ class HuggingFaceTokenizer(ForAllFields):
         self._special = {number for number, token in added.items() if token.special}
         self.special = frozenset(added[number].content for number in self._special)
         self.size = len(self.order)
+        # A language model here begins every text as if after another one, so its tokenizer need not.
+        first, *rest = self._tokenizer.encode('a').ids
+        self._begins_with_end = bool(rest) and self._ours.get(first) == EOS
 
     @classmethod
     def from_file(cls, content: str, special: Mapping[int, str | None]) -> 'HuggingFaceTokenizer':
@@ -80,7 +83,8 @@ class HuggingFaceTokenizer(ForAllFields):
         """The pieces of each text and what the tokenizer puts around them, with EOS; ignores `threads`."""
         del threads
         safe = [text.encode('utf-8', 'replace').decode() for text in texts]
-        rows = [[self._ours[n] for n in one.ids] for one in self._tokenizer.encode_batch(safe)]
+        skipped = int(self._begins_with_end)
+        rows = [[self._ours[n] for n in one.ids[skipped:]] for one in self._tokenizer.encode_batch(safe)]
         return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:

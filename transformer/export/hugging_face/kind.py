@@ -20,6 +20,7 @@ ACTIVATIONS = {
 _ONLY = {
     'model.kind': ('transformer',),
     'model.norm_type': ('layernorm',),
+    'model.positions': ('sinusoidal', 'learned'),
     'model.activation': tuple(ACTIVATIONS.values()),
     'model.attention': ('full', 'chunked', 'flash'),
     'model.biases': ('all',),

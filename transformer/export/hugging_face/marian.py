@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from transformer.config import Config, ConfigError
+from transformer.config import Config, ConfigError, Model
 from transformer.export import layout
 from transformer.export.hugging_face.kind import (
     CONFIG,
@@ -82,10 +82,9 @@ def _write(config: Config) -> dict[str, object]:
     }
 
 
-def positions(config: Config, length: int) -> np.ndarray:
+def positions(model: Model, length: int) -> np.ndarray:
     """The table of sinusoidal positions."""
-    m = config.model
-    return sinusoid(m.first_position + length, m.d_model, m.sinusoid)[m.first_position :]
+    return sinusoid(model.first_position + length, model.d_model, model.sinusoid)[model.first_position :]
 
 
 KIND = Kind(

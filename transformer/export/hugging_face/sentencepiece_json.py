@@ -35,10 +35,10 @@ def convert(model: bytes, names: Sequence[str], *, begins: bool) -> dict[str, ob
             'id': number,
             'content': name,
             'special': True,
-            'normalized': False,
+            # A gap stands for a word with the blank before it, which the normaliser adds to both.
+            'normalized': number == UNK,
             'single_word': False,
-            # A gap stands for a word with the blank before it.
-            'lstrip': number == UNK,
+            'lstrip': False,
             'rstrip': False,
         }
         for number, name in enumerate(names)
@@ -50,13 +50,14 @@ def convert(model: bytes, names: Sequence[str], *, begins: bool) -> dict[str, ob
         'truncation': None,
         'padding': None,
         'added_tokens': special,
-        'normalizer': None,
-        'pre_tokenizer': {
-            'type': 'Metaspace',
-            'replacement': _BLANK,
-            'prepend_scheme': 'first',
-            'split': False,
+        'normalizer': {
+            'type': 'Sequence',
+            'normalizers': [
+                {'type': 'Prepend', 'prepend': _BLANK},
+                {'type': 'Replace', 'pattern': {'String': ' '}, 'content': _BLANK},
+            ],
         },
+        'pre_tokenizer': None,
         'post_processor': {
             'type': 'TemplateProcessing',
             'single': [end, text] if begins else [text, end],

@@ -11,10 +11,12 @@ from transformer.data.codec import Codec
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.export import layout
 from transformer.export.foreign import all_rows, pair_tables
-from transformer.export.hugging_face import marian, tokenizer_files
+from transformer.export.hugging_face import card, marian, tokenizer_files
 from transformer.export.hugging_face.kind import CONFIG, FILE, PIXELS, Kind, check_options
 from transformer.export.hugging_face.reading import KINDS
 from transformer.export.layout import Arrays
+from transformer.runs.restore import Origin
+from transformer.runs.workdir import Run
 from transformer.tokens import EOS, START, UNK
 
 GENERATION = 'generation_config.json'
@@ -87,6 +89,12 @@ def write(
     arrays = {key: np.ascontiguousarray(array) for key, array in sorted(arrays.items())}
     files.write_json(folder / CONFIG, settings)
     files.write_bytes(folder / FILE, safetensors.numpy.save(arrays, {'format': 'pt'}))
+
+
+def write_card(run: Run, origin: Origin, folder: epath.Path) -> None:
+    """Writes the model card beside a model."""
+    kind = KINDS[_name(run.config)]
+    files.write_text(folder / 'README.md', card.text(run, origin, kind, differences(run.config)))
 
 
 def _text_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: Arrays) -> dict[str, object]:
