@@ -37,8 +37,13 @@ class Translator:
         """The type of its computations."""
         return self._translator.compute_type
 
-    def translate(self, texts: Sequence[str], beam: int) -> list[str]:
-        """The likeliest translation of each text that a search finds, whatever its length."""
+    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
+        """The translation of each text with the largest log p that a search finds.
+
+        Args:
+          method: greedy, or beam with the config's beam.
+        """
+        beam = self._decode.beam if method == 'beam' else 1
         sources = self._pieces(self._source, texts)
         outputs = self._translator.translate_batch(
             sources,
