@@ -7,6 +7,7 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
 import transformer
 from transformer.actions import export_model as exporting
@@ -217,7 +218,7 @@ def test_parameters_alone(tmp_path, capsys):
         assert main.main(wrong) == 2
         assert part in capsys.readouterr().err
     with pytest.raises(ConfigError, match='--init_from'):
-        workdir.check_claim(out, run.config, run.manifest, None)
+        workdir.check_claim(epath.Path(out), run.config, run.manifest, None)
     content = (out / 'parameters.safetensors').read_bytes()
     for damaged in (content[:-9], content[:-4] + b'abcd', b'', b'x' * 100):
         (out / 'parameters.safetensors').write_bytes(damaged)
