@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from transformer.config import Config, ConfigError, config_dict, resolve
-from transformer.data import tokenizer
+from transformer.data import tokenizer, vocabulary
 from transformer.data.codec import Labels
 from transformer.data.sources.grammar import sentences
 from transformer.export import layout
@@ -94,7 +94,7 @@ ODD = [
 @pytest.fixture(scope='module')
 def sides() -> list[tokenizer.Tokenizer]:
     texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
-    return [tokenizer.Tokenizer(tokenizer.train(text, 400)) for text in texts]
+    return [tokenizer.Tokenizer(vocabulary.train(text, 400)) for text in texts]
 
 
 def config_of(changes: dict[str, object]) -> Config:
@@ -221,6 +221,6 @@ def test_tokenizers_without_a_file_are_refused(tmp_path, sides):
     trained = random_model(config_of(GPT2), sides)
     with pytest.raises(ConfigError, match=r'^data\.tokenizer='):
         writing.write(trained.config, trained.params, tokenizer.ByteTokenizer(), tmp_path)
-    with_words = tokenizer.train(['the dog sees'] * 9, 270, words=['(NP'])
+    with_words = vocabulary.train(['the dog sees'] * 9, 270, words=['(NP'])
     with pytest.raises(ConfigError, match=r'^data\.tokenizer_model: '):
         sentencepiece_json.convert(with_words, ['<pad>', '</s>', '<unk>'], begins=True)

@@ -14,7 +14,7 @@ from transformer.actions import export_model as exporting
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import Config, ConfigError, config_dict, resolve
-from transformer.data import tokenizer
+from transformer.data import tokenizer, vocabulary
 from transformer.data.sources.grammar import sentences
 from transformer.export import layout
 from transformer.export.ctranslate2 import engine, reading, writing
@@ -68,7 +68,7 @@ PAIRS = sentences.sentence_pairs('dev')[:12]
 @pytest.fixture(scope='module')
 def sides() -> list[tokenizer.Tokenizer]:
     texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
-    return [tokenizer.Tokenizer(tokenizer.train(text, 400)) for text in texts]
+    return [tokenizer.Tokenizer(vocabulary.train(text, 400)) for text in texts]
 
 
 def random_model(config: Config, sides: list[tokenizer.Tokenizer]) -> Trained:

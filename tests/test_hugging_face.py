@@ -264,3 +264,12 @@ def test_training_goes_on(workdirs, tmp_path, capsys):
     assert main.main(['run.py', *call, f'--init_from={workdirs["bert"]}']) == 0
     start = json.loads((tmp_path / 'run' / 'init_from.json').read_text())
     assert not start['left'] and start['steps'] == [0]
+
+
+def test_what_an_imported_model_lacks_is_said_with_its_own_flags(workdirs, capsys):
+    for kind, flags in (('marian', ['--source', '--reference']), ('bert', ['--text']), ('vit', [])):
+        assert main.main(['run.py', 'evaluate', f'--workdir={workdirs[kind]}']) == 2
+        line = capsys.readouterr().err
+        assert {flag for flag in ('--source', '--reference', '--text') if flag in line} == set(flags)
+    assert main.main(['run.py', 'average', f'--workdir={workdirs["marian"]}', '--last=2']) == 2
+    assert 'one checkpoint, 0' in capsys.readouterr().err

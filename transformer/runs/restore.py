@@ -166,6 +166,8 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
     with _open_checkpoints(config, folder) as checkpoints:
         steps = checkpoints.steps()
         newest = max(steps)
+        if last > len(steps) == 1:
+            raise ConfigError(f'{folder}: has one checkpoint, {newest}; an average needs more')
         if (most := 1 + (newest - 1) // every) < last:
             raise ConfigError(
                 f'{folder}: --last={last} checkpoints, {every} updates apart, are more than its {newest} '
