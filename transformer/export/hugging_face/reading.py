@@ -164,21 +164,12 @@ def _pair_words(
     zeros = not tables[1][START].any()
     if zeros:
         # The softmax has a row for the start all the same, and a tied table holds it.
-        for table in tables[: 1 + joint]:
+        for table in tables[:2]:
             if not table[START].any():
                 table[START] = tables[2][START]
-        tables[1][START] = tables[2][START]
     words, params = word_tables(tables, reordered(bias, orders[1]), joint=joint)
-    return (
-        {
-            **_pair_positions(arrays),
-            **words,
-            'model.start': 'zeros' if zeros else 'learned',
-            'data.pieces': codec.size,
-        },
-        params,
-        codec,
-    )
+    start = {'model.start': 'zeros' if zeros else 'learned'}
+    return _pair_positions(arrays) | words | start | {'data.pieces': codec.size}, params, codec
 
 
 def _pair_positions(arrays: Arrays) -> dict[str, object]:

@@ -24,10 +24,10 @@ from transformer.tokens import EOS, PAD, START, UNK
 TOKENIZER, SETTINGS = 'tokenizer.json', 'tokenizer_config.json'
 FIELDS = 'source', 'target'
 _SPIECE = {'source': 'source.spm', 'target': 'target.spm'}
-# By form: the settings that name the tokens for PAD, EOS and UNK, and their defaults.
+# By form: the settings that name the tokens of our pieces, and their defaults.
 _SPECIAL = {
-    'encoder': (('pad_token', '[PAD]'), ('sep_token', '[SEP]'), ('mask_token', '[MASK]')),
-    'text': (('pad_token', None), ('eos_token', '<|endoftext|>'), ('unk_token', None)),
+    'encoder': {EOS: ('sep_token', '[SEP]'), PAD: ('pad_token', '[PAD]'), UNK: ('mask_token', '[MASK]')},
+    'text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
 }
 
 
@@ -61,16 +61,11 @@ def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
     except FileNotFoundError:
         raise ConfigError(f'{TOKENIZER}: missing') from None
     settings, special = _settings(folder), {}
-    for ours, (name, default) in zip((EOS, PAD, UNK), _in_order(kind.form), strict=True):
+    for ours, (name, default) in _SPECIAL[kind.form].items():
         token = _token(settings, name, default)
         # One token can have several roles there, such as GPT-2's.
         special[ours] = None if token in special.values() else token
     return HuggingFaceTokenizer.from_file(content, special)
-
-
-def _in_order(form: str) -> tuple:
-    pad, end, unknown = _SPECIAL[form]
-    return end, pad, unknown
 
 
 def _limits(config: Config) -> dict[str, object]:
@@ -134,14 +129,14 @@ def write(folder: epath.Path, codec: Codec, kind: Kind, config: Config) -> None:
     """Writes the tokenizer of a model of single texts."""
     if isinstance(codec, HuggingFaceTokenizer):
         content = codec.model
-        names = [codec.name(token) for token in (PAD, EOS, UNK)]
+        names = [codec.name(piece) for piece in (PAD, EOS, UNK)]
     elif isinstance(codec, Tokenizer):
         names = ['<pad>', '</s>', '[MASK]' if kind.form == 'encoder' else '<unk>']
         content = sentencepiece_json.convert(codec.content, names, begins=kind.form == 'text')
     else:
         raise ConfigError(f'data.tokenizer={config.data.tokenizer}: huggingface has no file for it')
     files.write_json(folder / TOKENIZER, content)
-    special = {setting: name for (setting, _), name in zip(_SPECIAL[kind.form], names, strict=True) if name}
+    special = {setting: names[piece] for piece, (setting, _) in _SPECIAL[kind.form].items() if names[piece]}
     end = names[EOS]
     roles = {'bos_token': end} if kind.form == 'text' else {'eos_token': end}
     files.write_json(
