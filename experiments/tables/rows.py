@@ -221,8 +221,8 @@ _GRU_ATTENTION = _RECURRENT | _cell('gru', 1, 238) | _BAHDANAU
 _LSTM = _RECURRENT | _cell('lstm', 4, 142) | _REVERSED
 _GRU = _RECURRENT | _cell('gru', 4, 160) | _REVERSED
 _RNN_ATTENTION = _RECURRENT | _LUONG | _cell('rnn_tanh', 2, 274)
-# The widths make the numbers of parameters as equal as possible, at both scales. At names, the learning rate is
-# the best of 0.0005, 0.0015 and 0.0045 with seed 1, by the share of names that are right.
+# The widths make the numbers of parameters as equal as possible, at both scales. At names, the learning rate
+# is the best of 0.0005, 0.0015 and 0.0045 with seed 1, by the share of names that are right.
 ARCHITECTURES = (
     _architecture('transformer', {'model.h': 4, 'model.d_ff': 256}, 'Vaswani et al. 2017', 128, 0.0015),
     _architecture('lstm-attention', _LSTM_ATTENTION, 'Luong et al. 2015', 158, 0.0045),
