@@ -75,7 +75,7 @@ def compare(trained: Trained, folder: epath.PathLike, sentences: Sequence[str]) 
     verbs, other = task_of(trained.config).verbs, engine.Translator(trained, folder)
     ours = verbs['hypotheses'](trained, sentences, method='beam', alpha=0.0)
     texts = [best[0].text for best in ours]
-    their_texts = other.translate(sentences, beam)
+    their_texts = [best[0].text for best in other.hypotheses(sentences, method='beam', alpha=0.0)]
     equal = sum(map(str.__eq__, texts, their_texts))
     yield f'CTranslate2 computes in {other.dtype}'
     yield f'equal outputs of beam {beam}, alpha 0: {equal} of {len(sentences)}'
