@@ -11,6 +11,7 @@ from transformer.config import FORM, ConfigError
 from transformer.data import build
 from transformer.export import layout
 from transformer.export.ctranslate2 import names, reading
+from transformer.export.hugging_face import kind as hugging_face_kind
 from transformer.export.hugging_face import reading as hugging_face
 from transformer.nn import cost, models
 from transformer.runs import workdir
@@ -22,7 +23,7 @@ from transformer.tasks import task_of
 # The file by which each format is known, and its reader.
 FORMATS = {
     'ctranslate2': (names.FILE, reading.read),
-    'huggingface': (hugging_face.FILE, hugging_face.read),
+    'huggingface': (hugging_face_kind.FILE, hugging_face.read),
 }
 
 
@@ -88,7 +89,7 @@ def describe(run: Run) -> Iterator[str]:
     different = configs.differences(base, run.config)
     yield f'  train.task = {run.config.train.task}'
     for key, (_, value) in different.items():
-        if key.startswith(('model.', 'data.', 'decode.')) and value is not None:
+        if key.startswith(('model.', 'data.', 'decode.', 'images.')) and value is not None:
             yield f'  {key} = {value}'
 
 

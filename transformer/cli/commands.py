@@ -49,7 +49,7 @@ FLAGS = {
     ),
     'split': Flag(str, 'test', 'split of the data; for evaluate also several, separated by commas', 'NAME'),
     'source': Flag(str, None, 'instead of a split: sentences to translate, one per line', 'FILE'),
-    'reference': Flag(str, None, 'with --source: their translations, one per line', 'FILE'),
+    'reference': Flag(str, None, 'with --source or --check: their translations, one per line', 'FILE'),
     'text': Flag(str, None, 'for a language model, instead of a split: documents, one per line', 'FILE'),
     'show': Flag(int, 5, 'print the N sentences that differ most', 'N', least=0),
     'last': Flag(int, None, 'number of checkpoints (default: train.average_last)', 'N', least=1),
@@ -57,7 +57,10 @@ FLAGS = {
     'input': Flag(str, None, 'read lines from a file, not from standard input', 'FILE'),
     'output': Flag(str, None, 'write to a file, or make a folder, which appears when it is complete', 'PATH'),
     'format': Flag(
-        str, None, 'ctranslate2, or for import also huggingface (default there: as the files say)', 'NAME'
+        str,
+        None,
+        'ctranslate2, huggingface, or for export also safetensors (default for import: as the files say)',
+        'NAME',
     ),
     'engine': Flag(
         str,
@@ -76,7 +79,8 @@ FLAGS = {
     'check': Flag(
         str,
         None,
-        "compare both programs' outputs (the config's beam, alpha 0) and log p on the sentences of a file",
+        "compare both programs' outputs (with the config's beam and alpha 0, or greedy continuations) and "
+        'log p on the lines of a file',
         'FILE',
     ),
     'scores': Flag(bool, False, 'append a tab and the score'),
@@ -211,8 +215,8 @@ COMMANDS = {
         reads_lines=True,
     ),
     'import': Command(
-        'Make a work directory of a model that another program trained: CTranslate2, or BERT or GPT-2 of '
-        "Hugging Face (pip install '.[export]'). PATH is its folder; --output is needed.",
+        'Make a work directory of a model that another program trained: CTranslate2, or Marian, BERT, GPT-2 '
+        "or ViT of Hugging Face (pip install '.[export]'). PATH is its folder; --output is needed.",
         run.import_model,
         ('output', 'format'),
         ('',),
@@ -223,14 +227,14 @@ COMMANDS = {
         ('PATH',),
     ),
     'export': Command(
-        "Write a trained model as another program's: CTranslate2's (pip install '.[export]'). --format and "
-        '--output are needed.',
+        "Write a trained model for CTranslate2, for Hugging Face's transformers, or as safetensors (pip "
+        "install '.[export]'). --format and --output are needed.",
         run.export_model,
-        (*MODEL, 'output', 'format', 'quantization', 'check'),
+        (*MODEL, 'output', 'format', 'quantization', 'check', 'reference'),
         (),
         (
             '{} export --workdir=FOLDER --format=ctranslate2 --output=FOLDER',
-            '{} export --format=ctranslate2 --output=FOLDER --check=FILE',
+            '{} export --format=huggingface --output=FOLDER --check=FILE --reference=FILE',
         ),
     ),
     'config': Command(

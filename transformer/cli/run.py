@@ -245,13 +245,15 @@ def export_model(call: Call) -> None:
     values, run = call.flags, open_run(call)
     if not values.output:
         raise ConfigError('--output: missing; export needs a folder for the model')
-    sentences = exporting.check_comparison(run.config, values.check)
+    check = exporting.read_check(run.config, values.format, values.check, values.reference)
     trained = exporting.export_model(
         run, values.checkpoint, values.output, values.format, values.quantization
     )
     print(f'{values.output} holds the model of {run.folder} for {values.format}')
-    if sentences:
-        print('\n'.join(exporting.compare(trained, values.output, sentences)))
+    for line in exporting.FORMATS[values.format].differences(run.config):
+        print(f'  {line}')
+    if check:
+        print('\n'.join(exporting.compare(trained, values.format, values.output, check)))
 
 
 def config(call: Call) -> None:

@@ -118,6 +118,14 @@ class Translator:
             results[i] = [Hypothesis(decode(o.pieces, one_line=True), score) for o, score in scored[:best]]
         return results
 
+    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
+        """The translation of each text with the largest log p that a search finds.
+
+        Args:
+          method: greedy, or beam with the config's beam.
+        """
+        return [best[0].text for best in self.hypotheses(texts, method=method, alpha=0.0)]
+
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[Float[np.ndarray, ' pieces']]:
         """log p of every piece of each pair's target."""
         sides = zip(names.FIELDS, zip(*pairs, strict=True), strict=True)

@@ -11,18 +11,13 @@ from transformer.config import FORM, Config, ConfigError
 from transformer.data.codec import Codec
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
+from transformer.export.foreign import pair_tables
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
 QUANTIZATIONS = 'int8', 'int16', 'float16'
 LONGEST = 2048  # pieces of a sentence
 PIECES = {START: '<pad>', EOS: '</s>', UNK: '<unk>'}
-# The tables of source, target and softmax, by `model.tie_embeddings`.
-_TABLES = {
-    'all': ('embedding', 'embedding', 'embedding'),
-    'decoder': ('source_embedding', 'target_embedding', 'target_embedding'),
-    'none': ('source_embedding', 'target_embedding', 'softmax'),
-}
 # The only values of these options that a model there can have; kernels that compute the same are equal.
 _ONLY = {
     'kind': ('transformer',),
@@ -89,7 +84,7 @@ def write(
         if m.positions == 'sinusoidal':
             waves = sinusoid(m.first_position + LONGEST, m.d_model, m.sinusoid)[m.first_position :]
             side.position_encodings.encodings = waves
-    source, target, softmax = (ours[f'{name}/table'] for name in _TABLES[m.tie_embeddings])
+    source, target, softmax = pair_tables(m, ours)
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
     spec.decoder.start_from_zero_embedding = m.start == 'zeros'
     spec.decoder.projection.weight = softmax
