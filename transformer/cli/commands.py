@@ -65,7 +65,7 @@ FLAGS = {
     'engine': Flag(
         str,
         'jax',
-        "which program searches; ctranslate2 is faster on CPUs, with a model that is exported into the work "
+        'which program searches; ctranslate2 is faster on CPUs, with a model that is exported into the work '
         'directory once. It ranks by the same scores, but can miss an output that jax finds',
         'NAME',
         choices=('jax', 'ctranslate2'),

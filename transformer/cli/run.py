@@ -26,11 +26,10 @@ with epy.lazy_imports():
     from transformer import parallel
     from transformer.actions import compare as comparison
     from transformer.actions import data as run_data
-    from transformer.actions import engines
+    from transformer.actions import engines, learning_curve
     from transformer.actions import evaluate as evaluation
     from transformer.actions import export_model as exporting
     from transformer.actions import import_model as importing
-    from transformer.actions import learning_curve
     from transformer.actions import train as training
     from transformer.cli import lines as texts
     from transformer.cli import score_pairs as pairs

@@ -47,7 +47,7 @@ def check(config: Config, quantization: str | None = None) -> None:
     writing.check(config, quantization)
     decode = config.decode
     if decode.method == 'sample':
-        raise ConfigError('decode.method=sample: not with CTranslate2, which is used for beam and greedy search')
+        raise ConfigError('decode.method=sample: CTranslate2 is used for beam and greedy search alone')
     longest = decode.max_source_len + decode.extra_len
     if config.model.positions == 'sinusoidal' and longest > writing.LONGEST:
         raise ConfigError(
@@ -141,7 +141,9 @@ class Translator:
         # Pieces that may not be written are hardly ever found. To suppress them always would change log p.
         again = [i for i, outputs in enumerate(found) if any(self._never & {*o.pieces} for o in outputs)]
         others = self._outputs([rows[i] for i in again], settings, self._never, lambda rows: None)
-        pairs = [(rows[i], output.pieces) for i, outputs in zip(again, others, strict=True) for output in outputs]
+        pairs = [
+            (rows[i], output.pieces) for i, outputs in zip(again, others, strict=True) for output in outputs
+        ]
         bodies = [[token for token in pieces if token != EOS] for _, pieces in pairs]
         logp = iter(self._score([row for row, _ in pairs], bodies))
         for i, outputs in zip(again, others, strict=True):

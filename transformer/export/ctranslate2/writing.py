@@ -103,7 +103,7 @@ def write(
 
 
 def tokens(tokenizer, size: int) -> list[str]:
-    """A name for each row of the embedding; a second piece with the name of an earlier one gets its number."""
+    """A name for each row of the embedding; a second piece of the same name gets its number."""
     own = tokenizer.pieces(range(UNK + 1, tokenizer.size))
     names_of_rows = [*PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
     first = {}
