@@ -62,7 +62,20 @@ FLAGS = {
         'ctranslate2, huggingface, or for export also safetensors (default for import: as the files say)',
         'NAME',
     ),
-    'quantization': Flag(str, None, 'type of the kernels: int8, int16 or float16', 'TYPE'),
+    'engine': Flag(
+        str,
+        'jax',
+        'which program searches; ctranslate2 is faster on CPUs, with a model that is exported into the work '
+        'directory once. It ranks by the same scores, but can miss an output that jax finds',
+        'NAME',
+        choices=('jax', 'ctranslate2'),
+    ),
+    'quantization': Flag(
+        str,
+        None,
+        'type of the kernels in CTranslate2: int8, int16 or float16 (default: float32)',
+        'TYPE',
+    ),
     'check': Flag(
         str,
         None,
@@ -116,10 +129,11 @@ def command_of(name: str, declared: commands.Command) -> Command:
     """The command of run.py that a task declares."""
     files = ('input', 'output') if declared.reads == 'lines' else ('output',)
     output = ('scores', 'json') if declared.writes == 'hypotheses' else ()
+    engine = ('engine', 'quantization') if declared.engines else ()
     return Command(
         declared.summary,
         run.write_answers(name, declared),
-        (*MODEL, *declared.flags, *files, *output),
+        (*MODEL, *declared.flags, *engine, *files, *output),
         declared.options,
         declared.examples,
         ('FILE...',) if declared.reads == 'files' else (),

@@ -10,8 +10,8 @@ from transformer.data.codec import Codec
 from transformer.export.layout import Arrays
 from transformer.nn.positions import sinusoid
 
-# Added to the logits of pieces that the other program does not have.
-NEVER = -1e9
+# Added to the logits of pieces that the other program does not have; float16 has no smaller numbers.
+NEVER = -6e4
 
 
 class Foreign(NamedTuple):

@@ -53,9 +53,10 @@ class ParametersFile:
         return self._step
 
     def content(self, step: int) -> dict[str, object]:
-        """Its meta data; the step is the only one."""
+        """Its meta data and the hash of its parameters, which can be a moving average."""
         del step
-        return {'meta': self._meta}
+        sha256 = self._meta['params_sha256']
+        return {'meta': self._meta, 'params': sha256, 'ema': sha256}
 
     def restore(self, step: int, like: Mapping[str, models.Params]) -> Saved:
         """Its parameters as the wanted item; ConfigError if they are not those that were written."""

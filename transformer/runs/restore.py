@@ -221,8 +221,7 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
     """
     shapes = models.parameter_shapes(config)
     with _open_choice(config, folder, choice) as (checkpoints, step, name):
-        # The training evaluated the moving average.
-        item = 'ema' if config.train.ema and name != 'average' else 'params'
+        item = _item(config, name)
         saved = checkpoints.restore(step, {item: shapes})
         return parallel.replicate(getattr(saved, item)), _origin(name, step, saved.meta)
 
@@ -235,6 +234,18 @@ def origin(run: Run, choice: str) -> Origin:
             its_origin = _origin(name, step, checkpoints.content(step)['meta'])
         origins.append(its_origin if other is run else _with_folder(other, its_origin))
     return _join_origins(origins)
+
+
+def params_sha256(run: Run, choice: str) -> str:
+    """The hash of the parameters that `load` would restore from one checkpoint; they are not read."""
+    [(other, member)] = _members(run, choice)
+    with _open_choice(other.config, other.folder, member) as (checkpoints, step, name):
+        return checkpoints.content(step)[_item(other.config, name)]
+
+
+def _item(config: Config, name: str) -> str:
+    """The item of a checkpoint that is evaluated: the moving average if the training evaluated it."""
+    return 'ema' if config.train.ema and name != 'average' else 'params'
 
 
 def _origin(name: str, step: int, meta: Mapping) -> Origin:

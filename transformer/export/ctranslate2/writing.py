@@ -90,11 +90,11 @@ def write(
     spec.decoder.projection.weight = softmax
     spec.decoder.projection.bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
     tokenizers = [codec.of(field) for field in names.FIELDS]
-    spec.register_source_vocabulary(_tokens(tokenizers[0], m.vocab_size))
-    spec.register_target_vocabulary(_tokens(tokenizers[1], m.vocab_size))
+    spec.register_source_vocabulary(tokens(tokenizers[0], m.vocab_size))
+    spec.register_target_vocabulary(tokens(tokenizers[1], m.vocab_size))
     spec.config.bos_token = spec.config.decoder_start_token = PIECES[START]
     spec.config.eos_token, spec.config.unk_token = PIECES[EOS], PIECES[UNK]
-    spec.config.add_source_eos = bool(tokenizers[0].encode(''))
+    spec.config.add_source_eos = adds_end(codec)
     spec.config.layer_norm_epsilon = m.norm_epsilon
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -102,10 +102,21 @@ def write(
     _write_tokenizers(tokenizers, folder)
 
 
-def _tokens(tokenizer, size: int) -> list[str]:
-    """A name for each row of the embedding."""
+def tokens(tokenizer, size: int) -> list[str]:
+    """A name for each row of the embedding; a second piece of the same name gets its number."""
     own = tokenizer.pieces(range(UNK + 1, tokenizer.size))
-    return [*PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
+    names_of_rows = [*PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
+    first = {}
+    for number, name in enumerate(names_of_rows):
+        first.setdefault(name, number)
+    return [
+        name if first[name] == number else f'{name} <{number}>' for number, name in enumerate(names_of_rows)
+    ]
+
+
+def adds_end(codec: Codec) -> bool:
+    """Whether an end follows the pieces of a source."""
+    return bool(codec.of(names.FIELDS[0]).encode(''))
 
 
 def _set(spec, path: str, array: np.ndarray) -> None:
