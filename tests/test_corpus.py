@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from transformer.config import ConfigError, Data
-from transformer.data import build, foreign_tokenizers, tokenizer
+from transformer.data import build, foreign_tokenizers, tokenizer, vocabulary
 from transformer.data import cache as corpus_cache
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
@@ -236,13 +236,13 @@ def test_large_vocabularies_take_four_bytes(data, tmp_path, monkeypatch):
 
 def test_tokenizer_learns_from_evenly_spaced_pairs(data, tmp_path, monkeypatch):
     seen = []
-    train = build.tokenizer.train
+    train = build.vocabulary.train
 
     def spy(sentences, *options):
         seen.extend(sentences)
         return train(ENGLISH + GERMAN, *options)
 
-    monkeypatch.setattr(build.tokenizer, 'train', spy)
+    monkeypatch.setattr(build.vocabulary, 'train', spy)
     # 20 sentences, of which at most 7 are taken: every third pair that has two sides.
     monkeypatch.setattr(build, '_TRAINED_ON', 7)
     prepare(data, tmp_path / 'cache')
@@ -364,7 +364,7 @@ def test_after_an_accident_it_goes_on(data, tmp_path, monkeypatch, error):
         assert caught.value.filename == named[error.errno]
     (unfinished,) = cache.iterdir()
     assert unfinished.name.startswith('.')
-    monkeypatch.setattr(build.tokenizer, 'train', None)
+    monkeypatch.setattr(build.vocabulary, 'train', None)
     dataset = prepare(data, cache)
     assert content(dataset.folder) == whole
     assert list(cache.iterdir()) == [dataset.folder]
@@ -417,8 +417,8 @@ def test_killed_and_restarted(data, tmp_path, monkeypatch, moment, trained):
     assert subprocess.run(command).returncode == -signal.SIGKILL
     (unfinished,) = (tmp_path / 'cache').iterdir()
     assert unfinished.name.startswith(f'.{undisturbed.folder.name}.')
-    train, calls = build.tokenizer.train, []
-    monkeypatch.setattr(build.tokenizer, 'train', lambda *args: (calls.append(1), train(*args))[1])
+    train, calls = build.vocabulary.train, []
+    monkeypatch.setattr(build.vocabulary, 'train', lambda *args: (calls.append(1), train(*args))[1])
     dataset = prepare(data, tmp_path / 'cache')
     assert len(calls) == trained
     assert content(dataset.folder) == content(undisturbed.folder)
@@ -625,13 +625,13 @@ def test_chunks_of_files_give_the_same_folder(text, tmp_path, monkeypatch):
 
 def test_whole_files_in_learned_pieces(text, tmp_path, monkeypatch):
     learned = []
-    train = tokenizer.train
+    train = vocabulary.train
 
     def spy(sentences, *options):
         learned.extend(sentences)
         return train(learned, *options)
 
-    monkeypatch.setattr(tokenizer, 'train', spy)
+    monkeypatch.setattr(vocabulary, 'train', spy)
     seen = []
     bpe = changed(text, tokenizer='bpe', pieces=290)
     dataset = prepare_text(bpe, tmp_path / 'cache', progress=lambda *told: seen.append(told))
@@ -744,7 +744,7 @@ def test_damage_to_the_offsets_of_files_is_mended(text, tmp_path):
 
 def test_a_tokenizer_that_is_given(data, tmp_path, monkeypatch):
     learned = prepare(data, tmp_path / 'learned')
-    monkeypatch.setattr(build.tokenizer, 'train', None)
+    monkeypatch.setattr(build.vocabulary, 'train', None)
     given = prepare(data, tmp_path / 'given', given=learned.codec)
     assert (
         given.manifest['given_tokenizer_sha256'] == given.manifest['tokenizer_sha256'] == learned.codec.sha256
@@ -776,7 +776,7 @@ def test_dev_and_test_are_read_before_anything_is_made(
     data, tmp_path, monkeypatch, split, side, content, told
 ):
     (tmp_path / 'text' / f'{split}.{side}').write_bytes(content)
-    monkeypatch.setattr(build.tokenizer, 'train', None)
+    monkeypatch.setattr(build.vocabulary, 'train', None)
     with pytest.raises(ConfigError, match=told):
         prepare(data, tmp_path / 'cache')
 
@@ -784,7 +784,7 @@ def test_dev_and_test_are_read_before_anything_is_made(
 def test_an_empty_dev_is_named(data, tmp_path, monkeypatch):
     for side in ('en', 'de'):
         (tmp_path / 'text' / f'dev.{side}').write_bytes(b'')
-    monkeypatch.setattr(build.tokenizer, 'train', None)
+    monkeypatch.setattr(build.vocabulary, 'train', None)
     with pytest.raises(ConfigError, match='data.dev: dev.en is empty'):
         prepare(data, tmp_path / 'cache')
 
@@ -793,7 +793,7 @@ def test_separate_vocabularies_are_learned_each_from_its_side(data, tmp_path):
     made = prepare(changed(data, vocabulary='separate', pieces=290), tmp_path / 'cache')
     for field, side in (('source', 0), ('target', 1)):
         texts = [pair[side] for pair in zip(*TRAIN, strict=True) if all(text.strip() for text in pair)]
-        assert made.codec.of(field).content == tokenizer.train(texts, 290)
+        assert made.codec.of(field).content == vocabulary.train(texts, 290)
         example = made.splits['test'].example(1)[field]
         assert made.codec.of(field).decode(example) == (ENGLISH, GERMAN)[side][1]
     again = tokenizer.read(made.codec.content)

@@ -7,20 +7,24 @@ import pathlib
 import jax
 import numpy as np
 import pytest
+from etils import epath
 
+import transformer
 from transformer.actions import export_model as exporting
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import Config, ConfigError, config_dict, resolve
-from transformer.data import tokenizer
+from transformer.data import tokenizer, vocabulary
 from transformer.data.sources.grammar import sentences
 from transformer.export import layout
 from transformer.export.ctranslate2 import engine, reading, writing
 from transformer.nn import models
+from transformer.runs import workdir
 from transformer.runs.restore import Trained
 from transformer.tasks import task_of
 
 ctranslate2 = pytest.importorskip('ctranslate2')
+safetensors = pytest.importorskip('safetensors.numpy')
 
 SMALL = {
     'model.N': 2,
@@ -64,7 +68,7 @@ PAIRS = sentences.sentence_pairs('dev')[:12]
 @pytest.fixture(scope='module')
 def sides() -> list[tokenizer.Tokenizer]:
     texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
-    return [tokenizer.Tokenizer(tokenizer.train(text, 400)) for text in texts]
+    return [tokenizer.Tokenizer(vocabulary.train(text, 400)) for text in texts]
 
 
 def random_model(config: Config, sides: list[tokenizer.Tokenizer]) -> Trained:
@@ -183,6 +187,40 @@ def test_the_command(tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {'run', 'names', 'out', 'empty'}
     parser = dataclasses.replace(run.config.train, task='parsing')
     with pytest.raises(ConfigError, match='--check=x: .*task=parsing'):
-        exporting.check_comparison(dataclasses.replace(run.config, train=parser), 'x')
+        exporting.read_check(dataclasses.replace(run.config, train=parser), 'ctranslate2', 'x', None)
     with pytest.raises(ConfigError, match='--format: missing'):
         exporting.export_model(run, 'scored', tmp_path / 'x', None)
+
+
+def test_parameters_alone(tmp_path, capsys):
+    """As safetensors by our paths: the same answers, and one clear line where they are damaged or misused."""
+    model = pathlib.Path(__file__).parent / 'aren_transliteration'
+    run = importing.import_model(model, tmp_path / 'run', {'train.task': 'transliteration'})
+    out = tmp_path / 'out'
+    call = ['run.py', 'export', f'--workdir={run.folder}', '--format=safetensors', f'--output={out}']
+    assert main.main(call) == 0
+    arrays = safetensors.load_file(out / 'parameters.safetensors')
+    expected = layout.named(transformer.load(run.folder).trained.params)
+    assert arrays.keys() == expected.keys() and 'encoder/layer_5/self_attention/query/kernel' in arrays
+    for path, array in expected.items():
+        np.testing.assert_array_equal(arrays[path], array)
+    loaded, original = transformer.load(out), transformer.load(run.folder)
+    assert loaded.trained.config == original.trained.config
+    assert loaded.translate(['برلین']) == original.translate(['برلین'])
+    with pytest.raises(ConfigError, match='7: no such checkpoint'):
+        transformer.load(out, '7')
+    for wrong, part in (
+        ([*call[:-1], f'--output={tmp_path / "x"}', '--quantization=int8'], '--quantization=int8'),
+        ([*call[:-1], f'--output={tmp_path / "x"}', '--check=x'], '--check=x'),
+        ([*call[:-1], f'--output={tmp_path / "x"}', '--reference=x'], '--reference=x'),
+        (['run.py', 'average', f'--workdir={out}', '--last=1'], 'exported'),
+    ):
+        assert main.main(wrong) == 2
+        assert part in capsys.readouterr().err
+    with pytest.raises(ConfigError, match='--init_from'):
+        workdir.check_claim(epath.Path(out), run.config, run.manifest, None)
+    content = (out / 'parameters.safetensors').read_bytes()
+    for damaged in (content[:-9], content[:-4] + b'abcd', b'', b'x' * 100):
+        (out / 'parameters.safetensors').write_bytes(damaged)
+        with pytest.raises(ConfigError, match='parameters.safetensors: damaged'):
+            transformer.load(out)

@@ -1,9 +1,9 @@
-"""BERT and GPT-2 of Hugging Face transformers run here with its numbers.
+"""Models of Hugging Face transformers run here with its numbers, and leave and come back with the same bytes.
 
-hugging_face/ holds two small random models as transformers 5.24 saves them, and in expected.json what it
-computes with them: BERT's logits and last hidden states, GPT-2's log p of each piece after <|endoftext|>.
-early_tokenizers.json has the ids that its BertTokenizer and GPT2Tokenizer read from vocab.txt, and from
-vocab.json and merges.txt.
+hugging_face/ holds small random models as transformers 5.24 saves them, and in expected.json what it computes
+with them: BERT's logits and last hidden states, GPT-2's log p of each piece after <|endoftext|>, Marian's
+logits of targets, ViT's logits of random images. early_tokenizers.json has the ids that its BertTokenizer and
+GPT2Tokenizer read from vocab.txt, and from vocab.json and merges.txt.
 """
 
 import json
@@ -18,6 +18,7 @@ import pytest
 from etils import epath
 
 import transformer
+from transformer.actions import export_model as exporting
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
@@ -25,20 +26,23 @@ from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.export import arrays
 from transformer.export.hugging_face import early_tokenizers
 from transformer.nn import models
+from transformer.runs.hashes import fingerprint
+from transformer.runs.workdir import Run
 from transformer.tokens import EOS, PAD, UNK, Tokens
 
 safetensors = pytest.importorskip('safetensors.numpy')
 
 FOLDER = pathlib.Path(__file__).parent / 'hugging_face'
 EXPECTED = json.loads((FOLDER / 'expected.json').read_text())
+KINDS = ('bert', 'gpt2', 'marian', 'vit')
 
 
 @pytest.fixture(scope='module')
 def workdirs(tmp_path_factory) -> dict[str, pathlib.Path]:
     folder = tmp_path_factory.mktemp('imported')
-    for kind in ('bert', 'gpt2'):
+    for kind in KINDS:
         importing.import_model(FOLDER / kind, folder / kind, {})
-    return {kind: folder / kind for kind in ('bert', 'gpt2')}
+    return {kind: folder / kind for kind in KINDS}
 
 
 @pytest.fixture(scope='module')
@@ -112,6 +116,64 @@ def test_log_probabilities_of_gpt2(gpt2):
         np.testing.assert_allclose(found.logp, one['logp'], atol=2e-5)
 
 
+def test_logits_of_marian(workdirs):
+    trained = transformer.load(workdirs['marian']).trained
+    vocabulary = json.loads((FOLDER / 'marian' / 'vocab.json').read_text())
+    # Our pieces are theirs in another order, and two rows of the tables have no piece.
+    pieces = trained.codec.of('target').pieces(range(trained.codec.size))
+    assert pieces[:3] == ['<pad>', '</s>', '<unk>'] and sorted(pieces) == sorted(vocabulary)
+    order = [vocabulary[piece] for piece in pieces] + [len(vocabulary), len(vocabulary) + 1]
+    module = models.build(trained.config)
+    for one in EXPECTED['marian']:
+        ids = {field: trained.codec.of(field).encode(one[field]) for field in ('source', 'target')}
+        for field, row in ids.items():
+            assert [order[token] for token in row] == one[f'{field}_ids']
+        batch = {field: tokens_of([row]) for field, row in ids.items()}
+        logits = np.asarray(module.apply({'params': trained.params}, batch, train=False))[0]
+        expected = np.array(one['logits'])
+        found = logits[: len(expected)]
+        np.testing.assert_allclose(found, expected[:, order], atol=1e-5 * np.abs(expected).max())
+
+
+def test_texts_of_marian(workdirs):
+    codec = transformer.load(workdirs['marian']).trained.codec
+    source, target = codec.of('source'), codec.of('target')
+    # The SentencePiece models lack this piece.
+    language, *rest = source.encode('>>de<<the dog')
+    assert source.pieces([language]) == ['>>de<<'] and rest == source.encode('the dog')
+    assert target.decode(target.encode('der hund')) == 'der hund'
+    assert target.decode([*target.encode('der hund')[:-1], target.size + 1]) == 'der hund \u2047 '
+    assert UNK in target.encode('Ü') and source.encode('\ud800x')[-1] == EOS
+
+
+def test_logits_of_vit(workdirs):
+    trained = transformer.load(workdirs['vit']).trained
+    expected = np.array(EXPECTED['vit']['logits'])
+    images = np.random.default_rng(EXPECTED['vit']['seed']).integers(0, 256, (3, 12, 12, 3), dtype=np.uint8)
+    logits = models.build(trained.config).apply(
+        {'params': trained.params}, {'image': jnp.array(images)}, train=False
+    )
+    np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
+    assert trained.codec.names == ('cat', 'dog', 'a tree', 'fox', 'house')
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_model_leaves_and_comes_back(workdirs, tmp_path, kind):
+    run = Run.open(workdirs[kind])
+    exporting.export_model(run, 'scored', tmp_path / 'out', 'huggingface')
+    if kind != 'marian':  # whose pieces are written in our order
+        theirs, again = (
+            safetensors.load_file(f / 'model.safetensors') for f in (FOLDER / kind, tmp_path / 'out')
+        )
+        assert theirs.keys() == again.keys()
+        for name, array in theirs.items():
+            np.testing.assert_array_equal(again[name], array, err_msg=name)
+    back = importing.import_model(tmp_path / 'out', tmp_path / 'back', {})
+    assert back.config == run.config and back.codec.content == run.codec.content
+    sums = [transformer.load(folder).trained.params for folder in (run.folder, back.folder)]
+    assert fingerprint(sums[0]) == fingerprint(sums[1])
+
+
 def test_gpt2_continues_texts(gpt2):
     [text] = gpt2.generate(['The dog'], method='greedy')
     assert text.startswith('The dog') and '<' not in text
@@ -171,6 +233,16 @@ def broken(
         ('bert', {'settings': {'num_hidden_layers': 1}}, 'encoder.layer.1'),
         ('bert', {'arrays': {'bert.embeddings.LayerNorm.bias': None}}, 'embeddings.LayerNorm.bias: missing'),
         ('bert', {'arrays': {'bert.extra': np.zeros(3, 'f')}}, 'extra: unknown'),
+        ('marian', {'settings': {'decoder_attention_heads': 4}}, 'decoder_attention_heads=4'),
+        ('marian', {'settings': {'decoder_start_token_id': 999}}, 'vocab.json: has no piece 999'),
+        ('marian', {'arrays': {'model.shared.weight': None}}, 'model.encoder.embed_tokens.weight: missing'),
+        ('marian', {'settings': {'tie_word_embeddings': False}}, 'lm_head.weight: missing'),
+        ('marian', {'cut': 'vocab.json'}, 'vocab.json: damaged'),
+        ('marian', {'cut': 'source.spm'}, 'source.spm: damaged'),
+        ('vit', {'settings': {'num_channels': 4}}, 'num_channels=4'),
+        ('vit', {'settings': {'qkv_bias': False}}, 'qkv_bias=False'),
+        ('vit', {'settings': {'patch_size': 5}}, 'patch'),
+        ('vit', {'arrays': {'classifier.weight': None}}, 'classifier.weight: missing'),
         ('bert', {'cut': 'model.safetensors'}, 'model.safetensors: damaged'),
         ('bert', {'cut': 'config.json'}, 'config.json: damaged'),
         ('bert', {'cut': 'tokenizer.json'}, 'tokenizer.json: damaged'),
@@ -380,3 +452,12 @@ def test_training_goes_on(workdirs, tmp_path, capsys):
     assert main.main(['run.py', *call, f'--init_from={workdirs["bert"]}']) == 0
     start = json.loads((tmp_path / 'run' / 'init_from.json').read_text())
     assert not start['left'] and start['steps'] == [0]
+
+
+def test_what_an_imported_model_lacks_is_said_with_its_own_flags(workdirs, capsys):
+    for kind, flags in (('marian', ['--source', '--reference']), ('bert', ['--text']), ('vit', [])):
+        assert main.main(['run.py', 'evaluate', f'--workdir={workdirs[kind]}']) == 2
+        line = capsys.readouterr().err
+        assert {flag for flag in ('--source', '--reference', '--text') if flag in line} == set(flags)
+    assert main.main(['run.py', 'average', f'--workdir={workdirs["marian"]}', '--last=2']) == 2
+    assert 'one checkpoint, 0' in capsys.readouterr().err

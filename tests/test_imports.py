@@ -48,9 +48,14 @@ FENCES = {
         'experiments/speed/torch_models.py',
         'experiments/speed/translators.py',
         'transformer/export/arrays.py',
+        'transformer/export/hugging_face/engine.py',
     },
-    'transformers': {'experiments/speed/translators.py'},
-    'safetensors': {'transformer/export/arrays.py'},
+    'transformers': {'experiments/speed/translators.py', 'transformer/export/hugging_face/engine.py'},
+    'safetensors': {
+        'transformer/export/arrays.py',
+        'transformer/export/hugging_face/writing.py',
+        'transformer/runs/parameters_file.py',
+    },
     'ctranslate2': {
         'experiments/speed/translators.py',
         'transformer/export/ctranslate2/engine.py',

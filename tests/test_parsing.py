@@ -16,7 +16,7 @@ from transformer.actions import data as corpora
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
-from transformer.data import target_codec, tokenizer, trees
+from transformer.data import target_codec, trees, vocabulary
 from transformer.data.sources.grammar import sentences
 from transformer.data.trees import Repairs, Tree
 from transformer.runs.workdir import Run
@@ -412,7 +412,7 @@ def test_a_damaged_treebank_is_refused(tmp_path, monkeypatch):
     ],
 )
 def test_tokenizers_and_sources_of_plain_text_are_refused(options, option, tmp_path):
-    model = tokenizer.train(['a b c'] * 9, 265)
+    model = vocabulary.train(['a b c'] * 9, 265)
     (tmp_path / 'plain.model').write_bytes(model)
     changes = {'data.pieces': 265, 'model.vocab_size': None} | options
     changes = {k: str(tmp_path / v) if v == 'plain.model' else v for k, v in changes.items() if v}

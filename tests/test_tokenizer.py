@@ -8,7 +8,7 @@ import pytest
 import sentencepiece
 
 from transformer.config import ConfigError, Data
-from transformer.data import foreign_tokenizers, tokenizer
+from transformer.data import foreign_tokenizers, tokenizer, vocabulary
 from transformer.data.tokenizer import ByteTokenizer, SeparateTokenizers, Tokenizer
 from transformer.tokens import EOS, PAD, UNK
 
@@ -23,7 +23,7 @@ SENTENCES = [
 
 @pytest.fixture(scope='module')
 def model():
-    return tokenizer.train(SENTENCES, 400)
+    return vocabulary.train(SENTENCES, 400)
 
 
 @pytest.fixture(scope='module')
@@ -42,7 +42,7 @@ def test_special_pieces_and_size(pieces):
 @pytest.fixture(scope='module', params=['bpe', 'characters', 'bytes'])
 def either(request, pieces):
     if request.param == 'characters':
-        return Tokenizer(tokenizer.train(SENTENCES, 280, 'characters'))
+        return Tokenizer(vocabulary.train(SENTENCES, 280, 'characters'))
     return pieces if request.param == 'bpe' else ByteTokenizer()
 
 
@@ -162,10 +162,10 @@ def test_model_files_tell_the_kind(model, pieces):
 
 
 def test_training_is_reproducible(model):
-    again = tokenizer.train(iter(SENTENCES), 400)
+    again = vocabulary.train(iter(SENTENCES), 400)
     assert again == model
     assert Tokenizer(again).sha256 == Tokenizer(model).sha256
-    assert Tokenizer(tokenizer.train(SENTENCES, 401)).sha256 != Tokenizer(model).sha256
+    assert Tokenizer(vocabulary.train(SENTENCES, 401)).sha256 != Tokenizer(model).sha256
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_training_is_reproducible(model):
 )
 def test_impossible_sizes(sentences, size, expected, capfd):
     with pytest.raises(ConfigError) as error:
-        tokenizer.train(sentences, size)
+        vocabulary.train(sentences, size)
     assert str(error.value).startswith(expected)
     assert capfd.readouterr().err == ''
 
@@ -188,15 +188,15 @@ def test_impossible_sizes(sentences, size, expected, capfd):
 def test_characters():
     # 3 special pieces, 256 bytes, and by frequency c, the blank, b, a.
     text = ['a bb ccc', 'cc b']
-    made = Tokenizer(tokenizer.train(text, 263, 'characters'))
+    made = Tokenizer(vocabulary.train(text, 263, 'characters'))
     assert made.pieces(range(259, 263)) == ['c', '▁', 'b', 'a']
     assert made.pieces(made.encode('ab c')) == ['▁', 'a', 'b', '▁', 'c', '</s>']
-    fewer = Tokenizer(tokenizer.train(text, 261, 'characters'))
+    fewer = Tokenizer(vocabulary.train(text, 261, 'characters'))
     assert fewer.pieces(fewer.encode('bc a')) == ['▁', '<0x62>', 'c', '▁', '<0x61>', '</s>']
     assert fewer.decode(fewer.encode('bc a')) == 'bc a'
     for size, told in ((264, 'the training text allows 263 at most'), (260, 'too few')):
         with pytest.raises(ConfigError, match=f'data.pieces={size}: {told}'):
-            tokenizer.train(text, size, 'characters')
+            vocabulary.train(text, size, 'characters')
 
 
 # What subword-nmt 0.3.8 learns from SENTENCES with `learn-bpe --symbols=20`.

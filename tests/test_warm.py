@@ -266,3 +266,28 @@ def test_separate_vocabularies_train_translate_and_start_another(texts, tmp_path
 def test_what_separate_vocabularies_do_not_go_with(texts, tmp_path, capfd, changes, parts):
     error = fails(capfd, tmp_path / 'w', texts[0], **changes)
     assert all(part in error for part in parts), error
+
+
+# What Marian's layout has and the default config does not.
+MARIAN = {'model.softmax_bias': True, 'model.norm_epsilon': 1e-5, 'model.sinusoid': 'halves'}
+
+
+def test_a_model_that_left_and_came_back_trains_on_with_the_same_bits(texts, tmp_path):
+    folders = {name: tmp_path / name for name in ('origin', 'huggingface', 'ctranslate2', 'safetensors')}
+    assert train(folders['origin'], texts[0], **MARIAN) == 0
+    for name, folder in folders.items():
+        if name == 'origin':
+            continue
+        left = folder if name == 'safetensors' else tmp_path / f'{name}.left'
+        flags = ['export', f'--workdir={folders["origin"]}', f'--format={name}', f'--output={left}']
+        assert run.main(['run.py', *flags]) == 0
+        if name != 'safetensors':
+            assert run.main(['run.py', 'import', str(left), f'--output={folder}']) == 0
+    hashes = set()
+    for name, folder in folders.items():
+        after = tmp_path / f'{name}.after'
+        assert train(after, texts[1], f'--init_from={folder}', **MARIAN) == 0
+        result = result_of(after)
+        assert not result['init_from']['left']
+        hashes.add(result['params_sha256'])
+    assert len(hashes) == 1 and hashes != {result_of(folders['origin'])['params_sha256']}

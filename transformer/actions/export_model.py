@@ -1,22 +1,79 @@
 """Writes a trained model as another program's, and compares what both compute."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 import jax
 import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import Config, ConfigError
+from transformer.config import FORM, Config, ConfigError
 from transformer.data.sources import text
-from transformer.export.ctranslate2 import engine, writing
-from transformer.runs import restore
-from transformer.runs.restore import Trained
+from transformer.export.ctranslate2 import engine as ctranslate2_engine
+from transformer.export.ctranslate2 import writing as ctranslate2
+from transformer.export.hugging_face import engine as hugging_face_engine
+from transformer.export.hugging_face import writing as hugging_face
+from transformer.runs import parameters_file, restore, workdir
+from transformer.runs.restore import Origin, Trained
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
+from transformer.tasks.translation import bleu
 
-# The formats, each with its check of a config, and its writer.
-FORMATS = {'ctranslate2': (writing.check, writing.write)}
+
+class Format(NamedTuple):
+    """A format of models.
+
+    Attributes:
+      check: `(config, quantization)`; raises ConfigError if the format has no such model.
+      write: `(run, trained, origin, folder, quantization)`; writes the model into an existing folder.
+      differences: `(config) -> lines`: what the other program computes in another way.
+      engine: `(trained, folder)`: the other program, with `likeliest`, `log_probabilities` and `dtype`.
+    """
+
+    check: Callable[[Config, str | None], None]
+    write: Callable[[Run, Trained, Origin, epath.Path, str | None], None]
+    differences: Callable[[Config], list[str]] = lambda config: []
+    engine: Callable | None = None
+
+
+def _write_ctranslate2(
+    run: Run, trained: Trained, origin: Origin, folder: epath.Path, quantization: str | None
+) -> None:
+    del run, origin
+    ctranslate2.write(trained.config, trained.params, trained.codec, folder, quantization)
+
+
+def _write_huggingface(
+    run: Run, trained: Trained, origin: Origin, folder: epath.Path, quantization: str | None
+) -> None:
+    hugging_face.write(trained.config, trained.params, trained.codec, folder, quantization)
+    hugging_face.write_card(run, origin, folder)
+
+
+def _check_safetensors(config: Config, quantization: str | None) -> None:
+    del config
+    if quantization is not None:
+        raise ConfigError(f'--quantization={quantization}: safetensors holds the parameters as they are')
+
+
+def _write_safetensors(
+    run: Run, trained: Trained, origin: Origin, folder: epath.Path, quantization: str | None
+) -> None:
+    """Writes our own parameters, with what `transformer.load` needs beside them."""
+    del quantization
+    meta = {'checkpoint': origin.name, 'averaged': origin.steps, 'tokens': origin.tokens}
+    parameters_file.write(folder, max(origin.steps), trained.params, meta)
+    workdir.write_description(folder, run.config, run.codec, run.manifest)
+
+
+FORMATS = {
+    'ctranslate2': Format(ctranslate2.check, _write_ctranslate2, engine=ctranslate2_engine.Translator),
+    'huggingface': Format(
+        hugging_face.check, _write_huggingface, hugging_face.differences, hugging_face_engine.Model
+    ),
+    'safetensors': Format(_check_safetensors, _write_safetensors),
+}
 
 
 def export_model(
@@ -35,56 +92,91 @@ def export_model(
     if kind not in FORMATS:
         given = '--format: missing' if kind is None else f'--format={kind}'
         raise ConfigError(f'{given}; choose one of {", ".join(FORMATS)}')
-    check, write = FORMATS[kind]
-    check(run.config, quantization)
+    chosen = FORMATS[kind]
+    chosen.check(run.config, quantization)
     if ',' in choice:
         raise ConfigError(f'--checkpoint={choice}: one checkpoint can be exported, no ensemble')
     folder = files.check_new(epath.Path(folder))
-    trained, _ = restore.load_and_report(run, choice)
+    trained, origin = restore.load_and_report(run, choice)
+    on_host = trained._replace(params=jax.device_get(trained.params))
     with files.new_folder(folder) as unfinished:
-        write(trained.config, jax.device_get(trained.params), trained.codec, unfinished, quantization)
+        chosen.write(run, on_host, origin, unfinished, quantization)
     return trained
 
 
-def check_comparison(config: Config, file: str | None) -> list[str]:
-    """Reads the sentences to compare; ConfigError if there are none, or the task has no such comparison."""
-    if file is None:
-        return []
-    needed = {'hypotheses', 'likelihoods'}
-    if not needed <= task_of(config).verbs.keys():
-        raise ConfigError(f'--check={file}: not possible with train.task={config.train.task}')
-    if not (sentences := [line for line in text.lines(epath.Path(file)) if line.strip()]):
-        raise ConfigError(f'--check={file}: has no sentences')
-    return sentences
+class Check(NamedTuple):
+    """Texts on which both programs are compared.
 
-
-def compare(trained: Trained, folder: epath.PathLike, sentences: Sequence[str]) -> Iterator[str]:
-    """Yields lines that compare both programs on sentences.
-
-    Both search with the beam of the model's config and score a hypothesis by its log p alone, because other
-    penalties of its length are not the same there.
+    Attributes:
+      texts: sentences to translate, or texts to continue.
+      references: their translations, for BLEU; none if empty.
     """
-    beam, longest = trained.config.decode.beam, trained.config.decode.max_source_len
-    sources = trained.codec.of('source').encode_batch(sentences)
+
+    texts: list[str]
+    references: list[str]
+
+
+def read_check(config: Config, kind: str | None, file: str | None, references: str | None) -> Check | None:
+    """Reads the texts of a comparison; ConfigError if there are none, or the model has no comparison."""
+    if file is None:
+        if references is not None:
+            raise ConfigError(f'--reference={references}: needs --check')
+        return None
+    comparable = kind in FORMATS and FORMATS[kind].engine
+    if not comparable or not {'hypotheses', 'likelihoods'} <= task_of(config).verbs.keys():
+        raise ConfigError(
+            f'--check={file}: not possible with --format={kind}, train.task={config.train.task}'
+        )
+    if references is not None and FORM[config.train.task] != 'pair':
+        raise ConfigError(f'--reference={references}: not with train.task={config.train.task}')
+    lines = list(text.lines(epath.Path(file)))
+    others = list(text.lines(epath.Path(references))) if references else [''] * len(lines)
+    if len(lines) != len(others):
+        raise ConfigError(f'--reference={references}: has {len(others)} lines, {file} has {len(lines)}')
+    pairs = [pair for pair in zip(lines, others, strict=True) if pair[0].strip()]
+    if not pairs:
+        raise ConfigError(f'--check={file}: has no sentences')
+    texts, others = map(list, zip(*pairs, strict=True))
+    return Check(texts, others if references else [])
+
+
+def compare(trained: Trained, kind: str, folder: epath.PathLike, check: Check) -> Iterator[str]:
+    """Yields lines that compare both programs.
+
+    Encoder-decoders search with the beam of their config and score a hypothesis by its log p alone, because
+    other penalties of its length are not the same there; language models continue texts greedily.
+    """
+    config, codec, verbs = trained.config, trained.codec, task_of(trained.config).verbs
+    is_pair = FORM[config.train.task] == 'pair'
+    decode, longest = config.decode, config.decode.max_source_len
+    if not is_pair:
+        longest = min(longest, config.data.row_len - decode.extra_len)
+    encoded = codec.of('source').encode_batch(check.texts)
     # A longer one is cut here alone.
-    short = [s for s, row in zip(sentences, sources, strict=True) if len(row) <= longest]
-    if long := len(sentences) - len(short):
-        yield f'left out, because they have more than decode.max_source_len={longest} pieces: {long}'
-    if not (sentences := short):
+    short = [i for i, row in enumerate(encoded) if len(row) <= longest]
+    if long := len(encoded) - len(short):
+        yield f'left out, because they have more than {longest} pieces: {long}'
+    if not short:
         return
-    verbs, other = task_of(trained.config).verbs, engine.Translator(trained, folder)
-    ours = verbs['hypotheses'](trained, sentences, method='beam', alpha=0.0)
-    texts = [best[0].text for best in ours]
-    their_texts = other.translate(sentences, beam)
+    sources, other = [check.texts[i] for i in short], FORMATS[kind].engine(trained, folder)
+    how = {'method': 'beam' if is_pair else 'greedy', 'alpha': 0.0}
+    texts = [best[0].text for best in verbs['hypotheses'](trained, sources, **how)]
+    their_texts = other.likeliest(sources, how['method'])
     equal = sum(map(str.__eq__, texts, their_texts))
-    yield f'CTranslate2 computes in {other.dtype}'
-    yield f'equal outputs of beam {beam}, alpha 0: {equal} of {len(sentences)}'
+    yield f'{kind} computes in {other.dtype}'
+    search = f'beam {decode.beam}, alpha 0' if is_pair else 'greedy search'
+    yield f'equal outputs of {search}: {equal} of {len(sources)}'
     for number, (own, their) in enumerate(zip(texts, their_texts, strict=True), 1):
         if own != their:
             yield f'the first that differs, sentence {number}: here "{own}", there "{their}"'
             break
-    pairs = list(zip(sentences, texts, strict=True))
+    if check.references:
+        references, language = [check.references[i] for i in short], config.data.target_language
+        scores = [bleu.sacre_bleu(lines, references, language) for lines in (texts, their_texts)]
+        yield f'sacreBLEU: here {scores[0]:.2f}, there {scores[1]:.2f}'
+    pairs = list(zip(sources, texts, strict=True)) if is_pair else [(text,) for text in sources]
     logp = [likelihood.logp for likelihood in verbs['likelihoods'](trained, pairs)]
     theirs = other.log_probabilities(pairs)
     differences = [np.abs(own - one).max() for own, one in zip(logp, theirs, strict=True)]
-    yield f'largest difference in log p of a piece of our outputs: {max(differences):.2e}'
+    what = 'our outputs' if is_pair else 'the texts'
+    yield f'largest difference in log p of a piece of {what}: {max(differences):.2e}'

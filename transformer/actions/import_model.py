@@ -93,7 +93,7 @@ def describe(run: Run) -> Iterator[str]:
     different = configs.differences(base, run.config)
     yield f'  train.task = {run.config.train.task}'
     for key, (_, value) in different.items():
-        if key.startswith(('model.', 'data.', 'decode.')) and value is not None:
+        if key.startswith(('model.', 'data.', 'decode.', 'images.')) and value is not None:
             yield f'  {key} = {value}'
     if ignored := run.manifest['imported']['ignored']:
         more = f', and {len(ignored) - MOST_NAMES} more' if len(ignored) > MOST_NAMES else ''

@@ -49,7 +49,7 @@ FLAGS = {
     ),
     'split': Flag(str, 'test', 'split of the data; for evaluate also several, separated by commas', 'NAME'),
     'source': Flag(str, None, 'instead of a split: sentences to translate, one per line', 'FILE'),
-    'reference': Flag(str, None, 'with --source: their translations, one per line', 'FILE'),
+    'reference': Flag(str, None, 'with --source or --check: their translations, one per line', 'FILE'),
     'text': Flag(str, None, 'for a language model, instead of a split: documents, one per line', 'FILE'),
     'show': Flag(int, 5, 'print the N sentences that differ most', 'N', least=0),
     'last': Flag(int, None, 'number of checkpoints (default: train.average_last)', 'N', least=1),
@@ -57,7 +57,24 @@ FLAGS = {
     'input': Flag(str, None, 'read lines from a file, not from standard input', 'FILE'),
     'output': Flag(str, None, 'write to a file, or make a folder, which appears when it is complete', 'PATH'),
     'format': Flag(
-        str, None, 'ctranslate2, or for import also huggingface (default there: as the files say)', 'NAME'
+        str,
+        None,
+        'ctranslate2, huggingface, or for export also safetensors (default for import: as the files say)',
+        'NAME',
+    ),
+    'engine': Flag(
+        str,
+        'jax',
+        'which program searches; ctranslate2 is faster on CPUs, with a model that is exported into the work '
+        'directory once. It ranks by the same scores, but can miss an output that jax finds',
+        'NAME',
+        choices=('jax', 'ctranslate2'),
+    ),
+    'quantization': Flag(
+        str,
+        None,
+        'type of the kernels in CTranslate2: int8, int16 or float16 (default: float32)',
+        'TYPE',
     ),
     'mapping': Flag(
         str,
@@ -66,11 +83,11 @@ FLAGS = {
         'safetensors or a state dict',
         'FILE',
     ),
-    'quantization': Flag(str, None, 'type of the kernels: int8, int16 or float16', 'TYPE'),
     'check': Flag(
         str,
         None,
-        "compare both programs' outputs (the config's beam, alpha 0) and log p on the sentences of a file",
+        "compare both programs' outputs (with the config's beam and alpha 0, or greedy continuations) and "
+        'log p on the lines of a file',
         'FILE',
     ),
     'scores': Flag(bool, False, 'append a tab and the score'),
@@ -119,10 +136,11 @@ def command_of(name: str, declared: commands.Command) -> Command:
     """The command of run.py that a task declares."""
     files = ('input', 'output') if declared.reads == 'lines' else ('output',)
     output = ('scores', 'json') if declared.writes == 'hypotheses' else ()
+    engine = ('engine', 'quantization') if declared.engines else ()
     return Command(
         declared.summary,
         run.write_answers(name, declared),
-        (*MODEL, *declared.flags, *files, *output),
+        (*MODEL, *declared.flags, *engine, *files, *output),
         declared.options,
         declared.examples,
         ('FILE...',) if declared.reads == 'files' else (),
@@ -204,9 +222,9 @@ COMMANDS = {
         reads_lines=True,
     ),
     'import': Command(
-        'Make a work directory of a model that another program trained: CTranslate2, or BERT or GPT-2 of '
-        "Hugging Face (pip install '.[export]'), or with --mapping a plain PyTorch encoder-decoder. PATH is "
-        'its folder; --output is needed.',
+        'Make a work directory of a model that another program trained: CTranslate2, or Marian, BERT, GPT-2 '
+        "or ViT of Hugging Face (pip install '.[export]'), or with --mapping a plain PyTorch "
+        'encoder-decoder. PATH is its folder; --output is needed.',
         run.import_model,
         ('output', 'format', 'mapping'),
         ('',),
@@ -218,14 +236,14 @@ COMMANDS = {
         ('PATH',),
     ),
     'export': Command(
-        "Write a trained model as another program's: CTranslate2's (pip install '.[export]'). --format and "
-        '--output are needed.',
+        "Write a trained model for CTranslate2, for Hugging Face's transformers, or as safetensors (pip "
+        "install '.[export]'). --format and --output are needed.",
         run.export_model,
-        (*MODEL, 'output', 'format', 'quantization', 'check'),
+        (*MODEL, 'output', 'format', 'quantization', 'check', 'reference'),
         (),
         (
             '{} export --workdir=FOLDER --format=ctranslate2 --output=FOLDER',
-            '{} export --format=ctranslate2 --output=FOLDER --check=FILE',
+            '{} export --format=huggingface --output=FOLDER --check=FILE --reference=FILE',
         ),
     ),
     'config': Command(

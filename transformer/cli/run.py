@@ -26,10 +26,10 @@ with epy.lazy_imports():
     from transformer import parallel
     from transformer.actions import compare as comparison
     from transformer.actions import data as run_data
+    from transformer.actions import engines, learning_curve
     from transformer.actions import evaluate as evaluation
     from transformer.actions import export_model as exporting
     from transformer.actions import import_model as importing
-    from transformer.actions import learning_curve
     from transformer.actions import train as training
     from transformer.cli import lines as texts
     from transformer.cli import score_pairs as pairs
@@ -170,6 +170,8 @@ def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
         options = {flag.argument or key: values[key].value for key, flag in passed.items()}
         # Checks the options before the model is loaded.
         verb(without_params(run, call), [], **options)
+        engine = values.engine, values.quantization, values.checkpoint, call.changes
+        engines.check(run, *engine)
         if declared.reads == 'files' and not call.words:
             raise ConfigError(f'{name}: no files; name them after the command')
         one_text = values[declared.text].value if declared.text else None
@@ -178,9 +180,9 @@ def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
         given = list(call.words) if declared.reads == 'files' else None if one_text is None else [one_text]
         read = texts.read_lines(values.input) if given is None else contextlib.nullcontext()
         with read as lines, texts.open_output(values.output) as output:
-            trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
+            answer = engines.load(verb, run, *engine)
             texts.write(
-                lambda chunk, **more: verb(trained, chunk, **options, **more),
+                lambda chunk, **more: answer(chunk, **options, **more),
                 lines or [given],
                 output,
                 scores=declared.writes == 'hypotheses' and values.scores,
@@ -242,13 +244,15 @@ def export_model(call: Call) -> None:
     values, run = call.flags, open_run(call)
     if not values.output:
         raise ConfigError('--output: missing; export needs a folder for the model')
-    sentences = exporting.check_comparison(run.config, values.check)
+    check = exporting.read_check(run.config, values.format, values.check, values.reference)
     trained = exporting.export_model(
         run, values.checkpoint, values.output, values.format, values.quantization
     )
     print(f'{values.output} holds the model of {run.folder} for {values.format}')
-    if sentences:
-        print('\n'.join(exporting.compare(trained, values.output, sentences)))
+    for line in exporting.FORMATS[values.format].differences(run.config):
+        print(f'  {line}')
+    if check:
+        print('\n'.join(exporting.compare(trained, values.format, values.output, check)))
 
 
 def config(call: Call) -> None:

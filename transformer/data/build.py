@@ -14,7 +14,7 @@ from jaxtyping import Shaped
 from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import codec as codecs
-from transformer.data import languages, tokenizer, trees
+from transformer.data import languages, tokenizer, trees, vocabulary
 from transformer.data import manifest as manifests
 from transformer.data.codec import Codec, Labels, NoCodec
 from transformer.data.dataset import Ids, ragged
@@ -207,7 +207,7 @@ def _learn_model(
             yield from (texts[field] for field in fields)
         progress('tokenizer', total - 1, total)
 
-    model = tokenizer.train(sentences(), data.pieces, data.tokenizer, words)
+    model = vocabulary.train(sentences(), data.pieces, data.tokenizer, words)
     progress('tokenizer', total, total)
     return model
 

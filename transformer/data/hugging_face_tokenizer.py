@@ -41,7 +41,8 @@ class HuggingFaceTokenizer(ForAllFields):
         try:
             values = json.loads(content)
             self.order: list[int] = values['order']
-            self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(values['model']))
+            self.model: dict = values['model']
+            self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(self.model))
         except Exception as error:  # The library raises nothing narrower.
             raise RuntimeError(f'damaged: {error}') from None
         # How long a text can be is the model's affair.
@@ -52,6 +53,9 @@ class HuggingFaceTokenizer(ForAllFields):
         self._special = {number for number, token in added.items() if token.special}
         self.special = frozenset(added[number].content for number in self._special)
         self.size = len(self.order)
+        # A language model here begins every text as if after another one, so its tokenizer need not.
+        first, *rest = self._tokenizer.encode('a').ids
+        self._begins_with_end = bool(rest) and self._ours.get(first) == EOS
 
     @classmethod
     def from_file(cls, content: str, special: Mapping[int, str | None]) -> 'HuggingFaceTokenizer':
@@ -79,7 +83,8 @@ class HuggingFaceTokenizer(ForAllFields):
         """The pieces of each text and what the tokenizer puts around them, with EOS; ignores `threads`."""
         del threads
         safe = [text.encode('utf-8', 'replace').decode() for text in texts]
-        rows = [[self._ours[n] for n in one.ids] for one in self._tokenizer.encode_batch(safe)]
+        skipped = int(self._begins_with_end)
+        rows = [[self._ours[n] for n in one.ids[skipped:]] for one in self._tokenizer.encode_batch(safe)]
         return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
@@ -100,6 +105,10 @@ class HuggingFaceTokenizer(ForAllFields):
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces, with "\u2581" where a word begins; special ones as they are, as <...>."""
         return [self._piece(int(token)) for token in ids]
+
+    def name(self, token: int) -> str | None:
+        """The library's name of a piece; None if it does not have it."""
+        return None if self.order[token] < 0 else self._tokenizer.id_to_token(self.order[token])
 
     def _piece(self, token: int) -> str:
         theirs = self.order[token] if token < self.size else -1

@@ -3,12 +3,10 @@
 import base64
 import functools
 import hashlib
-import io
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
 
 import numpy as np
 import sentencepiece
@@ -28,6 +26,9 @@ _SEPARATE = b'{"tokenizer": "separate", "models": '
 # The beginning of the content if it lists the pieces.
 _PIECES = b'{"tokenizer": "pieces", '
 
+# The beginning of the content if it lists the pieces of a SentencePiece model in another order.
+_NUMBERED = b'{"tokenizer": "numbered", '
+
 # The beginning of the codes of subword-nmt, and how they mark the end of a word.
 CODES = b'#version: '
 _WORD_END = '</w>'
@@ -35,77 +36,6 @@ _AFTER_BYTES = 3 + 256  # the end of a word as a piece of its own
 _SYMBOLS = {PAD: '<pad>', EOS: '</s>', UNK: '<unk>'}
 _BLOCK = 1 << 16  # characters of a document that are encoded together, plus the rest of their line
 _BLANK = '\u2581'  # how SentencePiece writes a blank, and so reads this character back as a blank
-_TYPES = {'bpe': 'bpe', 'characters': 'char'}  # by the values of data.tokenizer
-_OPTIONS = {
-    'normalization_rule_name': 'identity',
-    'remove_extra_whitespaces': False,
-    'add_dummy_prefix': True,
-    'byte_fallback': True,
-    'character_coverage': 1.0,
-    'hard_vocab_limit': True,
-    'pad_id': PAD,
-    'eos_id': EOS,
-    'unk_id': UNK,
-    'bos_id': -1,
-    # One thread and no shuffling: the same sentences give the same bytes.
-    'num_threads': 1,
-    'shuffle_input_sentence': False,
-    'max_sentence_length': 1 << 20,
-    'minloglevel': 2,
-}
-
-
-def train(
-    sentences: Iterable[str],
-    pieces: int,
-    kind: Literal['bpe', 'characters'] = 'bpe',
-    words: Sequence[str] = (),
-) -> bytes:
-    """Learns a vocabulary of exactly `pieces` pieces and returns its model file.
-
-    With BPE, every character of the sentences is a piece. Otherwise the pieces are the most frequent
-    characters. All other characters become their UTF-8 bytes, so that no text is unknown. `words` are pieces
-    too, each with the blank before it.
-
-    Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
-    tokenised words, so that no detokeniser is needed.
-    """
-    model = io.BytesIO()
-    try:
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(sentences),
-            model_writer=model,
-            vocab_size=pieces,
-            model_type=_TYPES[kind],
-            user_defined_symbols=[_BLANK + word for word in words],
-            **_OPTIONS,
-        )
-    except RuntimeError as error:
-        raise ConfigError(f'data.pieces={pieces}: {_cause(str(error))}') from None
-    if kind == 'characters':
-        _check_characters(model.getvalue(), pieces)
-    return model.getvalue()
-
-
-def _check_characters(model: bytes, pieces: int) -> None:
-    """Rejects too many or too few pieces, which SentencePiece accepts for characters."""
-    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
-    if processor.get_piece_size() < pieces:
-        raise ConfigError(
-            f'data.pieces={pieces}: the training text allows {processor.get_piece_size()} at most'
-        )
-    if processor.piece_to_id(_BLANK) == UNK:
-        raise ConfigError(f'data.pieces={pieces}: too few; the blank between words is not among them')
-
-
-def _cause(message: str) -> str:
-    if high := re.search(r'too high.*<= (\d+)', message):
-        return f'the training text allows {high[1]} at most'
-    if low := re.search(r'required_chars\. \d+ vs (\d+)', message):
-        return f'the characters of the training text need {low[1]} at least'
-    if '!sentences_.empty()' in message:
-        return 'the training text is empty'
-    return ' '.join(message.split())
 
 
 def read(content: bytes) -> 'AnyTokenizer':
@@ -116,6 +46,8 @@ def read(content: bytes) -> 'AnyTokenizer':
         return CodesTokenizer(content)
     if content.startswith(_PIECES):
         return PiecesTokenizer(content)
+    if content.startswith(_NUMBERED):
+        return NumberedTokenizer(content)
     if not content.startswith(_SEPARATE):
         return Tokenizer(content)
     try:
@@ -150,7 +82,7 @@ class Tokenizer(ForAllFields):
     file = FILE
 
     def __init__(self, content: bytes):
-        self.content = content
+        self.content = self.model = content
         self.sha256 = hashlib.sha256(content).hexdigest()
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=content)
         self.size: int = self._processor.get_piece_size()
@@ -366,6 +298,63 @@ class PiecesTokenizer(ForAllFields):
         return [self._pieces[int(token)] for token in ids]
 
 
+class NumberedTokenizer(ForAllFields):
+    """Cuts text by a SentencePiece model whose pieces are numbered by a list, as Marian's are.
+
+    A text can begin with a piece such as >>fr<<, which names the language to translate into.
+
+    Args:
+      content: JSON with `pieces`, in the order of `tokens`, and `model`, the SentencePiece model.
+    """
+
+    file = FILE
+
+    def __init__(self, content: bytes):
+        self.content = content
+        self.sha256 = hashlib.sha256(content).hexdigest()
+        try:
+            values = json.loads(content)
+            self._pieces, self.model = values['pieces'], base64.b64decode(values['model'])
+        except (ValueError, KeyError) as error:
+            raise RuntimeError(f'damaged: {error}') from None
+        self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
+        self._ids = {piece: number for number, piece in enumerate(self._pieces)}
+        self.size = len(self._pieces)
+
+    @classmethod
+    def from_pieces(cls, pieces: Sequence[str], model: bytes) -> 'NumberedTokenizer':
+        """Makes one of a list of pieces and a SentencePiece model."""
+        values = json.dumps({'model': base64.b64encode(model).decode(), 'pieces': pieces}, ensure_ascii=False)
+        return cls(_NUMBERED + values[1:].encode() + b'\n')
+
+    def encode(self, text: str) -> list[int]:
+        """The pieces of one text, with EOS; UNK for those that are not in the list."""
+        return self.encode_batch([text], threads=1)[0]
+
+    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+        """The pieces of each text, with EOS; `threads=None` uses every processor."""
+        texts = [_utf8(text).decode() for text in texts]
+        languages = [match[0] if (match := re.match('>>.*?<<', text)) else '' for text in texts]
+        rest = [text[len(language) :] for text, language in zip(texts, languages, strict=True)]
+        lists = self._processor.encode(rest, out_type=str, num_threads=threads or os.cpu_count() or 1)
+        rows = [[language, *row] if language else row for language, row in zip(languages, lists, strict=True)]
+        return [[*(self._ids.get(piece, UNK) for piece in row), EOS] for row in rows]
+
+    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
+        """The pieces of a text of any length, with EOS."""
+        return np.array(self.encode(text), np.int32)
+
+    def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
+        """The text up to the first EOS, without PAD; ids beyond the pieces are decoded as UNK."""
+        known = [token if token < self.size else UNK for token in _before_end(ids) if token != PAD]
+        text = self._processor.decode([self._pieces[token] for token in known])
+        return text.replace('\n', ' ') if one_line else text
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces as the list writes them."""
+        return [self._pieces[int(token)] for token in ids]
+
+
 class SeparateTokenizers:
     """One tokenizer per field; `size` is the largest one's."""
 
@@ -424,7 +413,7 @@ class ByteTokenizer(ForAllFields):
         return [_SYMBOLS.get(int(token)) or _format_byte(int(token) - len(_SYMBOLS)) for token in ids]
 
 
-OneTokenizer = Tokenizer | CodesTokenizer | PiecesTokenizer
+OneTokenizer = Tokenizer | CodesTokenizer | PiecesTokenizer | NumberedTokenizer
 AnyTokenizer = OneTokenizer | ByteTokenizer | SeparateTokenizers
 
 

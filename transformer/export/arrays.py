@@ -42,7 +42,7 @@ def read_safetensors(file: epath.Path) -> Arrays:
             raise ConfigError(f'{file.name}: {name}: has the type {array["dtype"]}, which numpy lacks')
         values = np.frombuffer(array['data'], _TYPES[array['dtype']]).reshape(array['shape'])
         if array['dtype'] == 'BF16':
-            values = (values.astype(np.uint32) << 15).view(np.float32)
+            values = (values.astype(np.uint32) << 16).view(np.float32)
         arrays[name] = values.astype(np.float32) if values.dtype == np.float16 else values
     return arrays
 

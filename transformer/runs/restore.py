@@ -15,9 +15,10 @@ from transformer import parallel
 from transformer.config import Config, ConfigError, declare
 from transformer.data.codec import Codec
 from transformer.nn import ensemble, models
-from transformer.runs import checkpoint
+from transformer.runs import checkpoint, parameters_file
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
 from transformer.runs.hashes import named_leaves
+from transformer.runs.parameters_file import ParametersFile
 from transformer.runs.workdir import Run
 
 # The folder in a work directory with the mean of several checkpoints.
@@ -152,6 +153,8 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
       The steps averaged.
     """
     folder, config = run.folder, run.config
+    if (folder / parameters_file.FILE).exists():
+        raise ConfigError(f'{folder}: an exported model has no checkpoints to average')
     if config.train.ema:
         raise ConfigError(
             f'{folder}: with train.ema={config.train.ema} each checkpoint is a moving average already; '
@@ -163,6 +166,8 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
     with _open_checkpoints(config, folder) as checkpoints:
         steps = checkpoints.steps()
         newest = max(steps)
+        if last > len(steps) == 1:
+            raise ConfigError(f'{folder}: has one checkpoint, {newest}; an average needs more')
         if (most := 1 + (newest - 1) // every) < last:
             raise ConfigError(
                 f'{folder}: --last={last} checkpoints, {every} updates apart, are more than its {newest} '
@@ -216,8 +221,7 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
     """
     shapes = models.parameter_shapes(config)
     with _open_choice(config, folder, choice) as (checkpoints, step, name):
-        # The training evaluated the moving average.
-        item = 'ema' if config.train.ema and name != 'average' else 'params'
+        item = _item(config, name)
         saved = checkpoints.restore(step, {item: shapes})
         return parallel.replicate(getattr(saved, item)), _origin(name, step, saved.meta)
 
@@ -232,12 +236,26 @@ def origin(run: Run, choice: str) -> Origin:
     return _join_origins(origins)
 
 
+def params_sha256(run: Run, choice: str) -> str:
+    """The hash of the parameters that `load` would restore from one checkpoint; they are not read."""
+    [(other, member)] = _members(run, choice)
+    with _open_choice(other.config, other.folder, member) as (checkpoints, step, name):
+        return checkpoints.content(step)[_item(other.config, name)]
+
+
+def _item(config: Config, name: str) -> str:
+    """The item of a checkpoint that is evaluated: the moving average if the training evaluated it."""
+    return 'ema' if config.train.ema and name != 'average' else 'params'
+
+
 def _origin(name: str, step: int, meta: Mapping) -> Origin:
     return Origin(name, meta['averaged'] if name == 'average' else [step], meta['tokens'])
 
 
 @contextlib.contextmanager
-def _open_choice(config: Config, folder: epath.Path, choice: str) -> Iterator[tuple[Checkpoints, int, str]]:
+def _open_choice(
+    config: Config, folder: epath.Path, choice: str
+) -> Iterator[tuple[Checkpoints | ParametersFile, int, str]]:
     """Opens the folder of the chosen checkpoint; yields it, and the checkpoint's step and name."""
     name = scored(config, folder) if choice == 'scored' else choice
     averaged = name == 'average'
@@ -256,8 +274,16 @@ def _open_choice(config: Config, folder: epath.Path, choice: str) -> Iterator[tu
 
 
 @contextlib.contextmanager
-def _open_checkpoints(config: Config, folder: epath.Path, name: str = 'checkpoints') -> Iterator[Checkpoints]:
-    """Opens the checkpoints of a work directory to read; reading a damaged one raises ConfigError."""
+def _open_checkpoints(
+    config: Config, folder: epath.Path, name: str = 'checkpoints'
+) -> Iterator[Checkpoints | ParametersFile]:
+    """Opens the checkpoints of a work directory to read; reading a damaged one raises ConfigError.
+
+    An exported model has one alone, in a file.
+    """
+    if (folder / parameters_file.FILE).exists():
+        yield ParametersFile(folder)
+        return
     if not (folder / name).exists():
         raise ConfigError(f'{folder}: has no checkpoint')
     checkpoints = Checkpoints(folder / name, config.train.keep, read_only=True)

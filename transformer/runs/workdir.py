@@ -18,7 +18,7 @@ from transformer.data import codec as codecs
 from transformer.data import text_input
 from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
-from transformer.runs import process
+from transformer.runs import parameters_file, process
 
 # Files that `claim` writes before config.json; if it is killed, they can exist without config.json.
 _FIRST = (*codecs.FILES, 'data.lock.json', 'environment.json', 'init_from.json')
@@ -108,14 +108,21 @@ def claim(
     """
     check_claim(folder, config, manifest, init_from)
     folder.mkdir(parents=True, exist_ok=True)
-    if codec.file:
-        files.write_bytes(folder / codec.file, codec.content)
-    files.write_json(folder / 'data.lock.json', manifest)
     files.write_json(folder / 'environment.json', process.environment())
     if init_from:
         files.write_json(folder / 'init_from.json', init_from)
     else:
         (folder / 'init_from.json').unlink(missing_ok=True)
+    return write_description(folder, config, codec, manifest)
+
+
+def write_description(
+    folder: epath.Path, config: Config, codec: Codec, manifest: Mapping[str, object]
+) -> Run:
+    """Writes what all users of a model need beside its parameters."""
+    if codec.file:
+        files.write_bytes(folder / codec.file, codec.content)
+    files.write_json(folder / 'data.lock.json', manifest)
     # Last, so that a folder with a config.json is complete.
     files.write_text(folder / 'config.json', configs.to_json(config))
     return Run(folder, config)
@@ -128,6 +135,10 @@ def check_claim(
     init_from: Mapping[str, object] | None,
 ) -> None:
     """Raises ConfigError if `claim` would; changes nothing."""
+    if (folder / parameters_file.FILE).exists():
+        raise ConfigError(
+            f'{folder}: an exported model; train further in another --workdir, with --init_from={folder}'
+        )
     if (folder / 'config.json').exists():
         if holds_work(folder):
             run = Run.open(folder)

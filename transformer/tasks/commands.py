@@ -23,6 +23,7 @@ class Command(NamedTuple):
       text: the flag that gives one text in place of standard input, if any.
       reads: the `lines` of standard input, or the `files` named in the call.
       writes: lists of `hypotheses` (with --scores and --json), or `vectors` as JSON.
+      engines: whether another program can search in place of ours (--engine); its verb is `hypotheses`.
       note: the end of its help.
     """
 
@@ -34,6 +35,7 @@ class Command(NamedTuple):
     text: str = ''
     reads: Literal['lines', 'files'] = 'lines'
     writes: Literal['hypotheses', 'vectors'] = 'hypotheses'
+    engines: bool = False
     note: str = ''
 
 

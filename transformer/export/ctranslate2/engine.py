@@ -1,68 +1,206 @@
 """Translates with CTranslate2, by a model that `writing` wrote (extra `export`)."""
 
+import itertools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from etils import epath
 from jaxtyping import Float
 
-from transformer.config import ConfigError
+from transformer.config import Config, ConfigError, Decode
 from transformer.export.ctranslate2 import writing
 from transformer.export.foreign import FIELDS
+from transformer.inference import generate
+from transformer.inference.search import length_penalty
 from transformer.runs.restore import Trained
-from transformer.tokens import EOS, START
+from transformer.tasks.contract import Hypothesis
+from transformer.tasks.translation import translator
+from transformer.tokens import EOS, PAD, UNK
 
 BATCH = 64  # sentences
+# A beam search ends once PATIENCE * beam hypotheses have ended; all of them are ranked by our scores. With 1,
+# more outputs differ from our own search's.
+PATIENCE = 2
+
+
+class _Output(NamedTuple):
+    """An output of a search and its log p; `pieces` ends with EOS unless the search reached its limit."""
+
+    pieces: list[int]
+    logp: float
+
+
+def library():
+    """The module of CTranslate2; ConfigError if it is not installed."""
+    try:
+        import ctranslate2
+    except ModuleNotFoundError:
+        raise ConfigError("CTranslate2 is not installed: pip install '.[export]'") from None
+    return ctranslate2
+
+
+def check(config: Config, quantization: str | None = None) -> None:
+    """Raises ConfigError, which names the option, if CTranslate2 cannot search as a config says."""
+    library()
+    writing.check(config, quantization)
+    decode = config.decode
+    if decode.method == 'sample':
+        raise ConfigError('decode.method=sample: CTranslate2 is used for beam and greedy search alone')
+    longest = decode.max_source_len + decode.extra_len
+    if config.model.positions == 'sinusoidal' and longest > writing.LONGEST:
+        raise ConfigError(
+            f'decode.max_source_len={decode.max_source_len}: with decode.extra_len={decode.extra_len} it '
+            f'exceeds the {writing.LONGEST} positions of a model of CTranslate2'
+        )
 
 
 class Translator:
-    """CTranslate2's Translator, for texts cut by our model's tokenizer."""
+    """CTranslate2's Translator, for texts cut by our model's tokenizer.
+
+    Args:
+      trained: the model in `folder`; its parameters are not used.
+    """
 
     def __init__(self, trained: Trained, folder: epath.PathLike):
-        try:
-            import ctranslate2
-        except ModuleNotFoundError:
-            raise ConfigError("--check needs ctranslate2: pip install '.[export]'") from None
-        self._decode = trained.config.decode
-        self._source, self._target = (trained.codec.of(field) for field in FIELDS)
-        size = trained.config.model.vocab_size
-        self._names = {one: writing.tokens(one, size) for one in (self._source, self._target)}
-        self._ids = {name: number for number, name in enumerate(self._names[self._target])}
+        ctranslate2 = library()
+        self._trained = trained
+        vocab_size = trained.config.model.vocab_size
+        self._names = [writing.tokens(trained.codec.of(field), vocab_size) for field in FIELDS]
+        self._ids = {name: number for number, name in enumerate(self._names[1])}
+        # As in our own search.
+        self._never = {PAD, UNK, *range(trained.codec.size, vocab_size)}
+        self._around = set(trained.codec.of(FIELDS[0]).encode(''))
         # It warns of types that this processor lacks; `dtype` says which it computes in.
         ctranslate2.set_log_level(logging.ERROR)
-        self._translator = ctranslate2.Translator(str(folder), device='cpu', intra_threads=os.cpu_count())
+        # Batches at the same time, each on one core, are faster than one after the other.
+        threads = {'inter_threads': os.cpu_count() or 1, 'intra_threads': 1}
+        self._translator = ctranslate2.Translator(str(folder), device='cpu', **threads)
 
     @property
     def dtype(self) -> str:
         """The type of its computations."""
         return self._translator.compute_type
 
-    def translate(self, texts: Sequence[str], beam: int) -> list[str]:
-        """The likeliest translation of each text that a search finds, whatever its length."""
-        sources = self._pieces(self._source, texts)
-        outputs = self._translator.translate_batch(
-            sources,
-            beam_size=beam,
-            # Without any penalty, a search may end before it has found the best.
-            length_penalty=1e-9,
-            patience=beam,
-            min_decoding_length=0,
-            max_decoding_length=self._decode.extra_len + max(map(len, sources), default=0),
-            max_batch_size=BATCH,
-        )
-        ids = ([self._ids[piece] for piece in output.hypotheses[0]] for output in outputs)
-        return [self._target.decode(row, one_line=True) for row in ids]
+    def hypotheses(
+        self,
+        texts: Sequence[str],
+        *,
+        best: int = 1,
+        samples: int = 1,
+        first: int = 0,
+        seed: int | None = None,
+        on_cut: Callable[[int, int], None] | None = None,
+        on_done: generate.OnDone = lambda sentences: None,
+        **options,
+    ) -> list[list[Hypothesis]]:
+        """The `best` best translations of each text, with our own search's scores; '' for an empty text.
+
+        The arguments are those of `tasks.translation.translator.hypotheses`.
+        """
+        texts = generate.as_texts(texts, 'sentences')
+        settings = generate.settings_of(self._trained.config, options)
+        generate.check_counts(settings, best, samples, seed)
+        on_cut = on_cut or translator.warn_of_cut
+        rows = translator.encode(self._trained, texts, settings.max_source_len, first, on_cut)
+        results = [[Hypothesis('', 0.0)] * best for _ in texts]
+        places = [i for i, row in enumerate(rows) if row]
+        found = self._search([rows[i] for i in places], settings, on_done)
+        decode = self._trained.codec.of('target').decode
+        alpha = settings.alpha if settings.method == 'beam' else 0.0
+        lengths = {len(output.pieces) for outputs in found for output in outputs}
+        penalties = {length: float(length_penalty(length, alpha)) for length in lengths}
+        for i, outputs in zip(places, found, strict=True):
+            scored = [(output, output.logp / penalties[len(output.pieces)]) for output in outputs]
+            # Complete outputs are first, as in our own search.
+            scored.sort(key=lambda pair: (pair[0].pieces[-1] == EOS, pair[1]), reverse=True)
+            results[i] = [Hypothesis(decode(o.pieces, one_line=True), score) for o, score in scored[:best]]
+        return results
+
+    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
+        """The translation of each text with the largest log p that a search finds.
+
+        Args:
+          method: greedy, or beam with the config's beam.
+        """
+        return [best[0].text for best in self.hypotheses(texts, method=method, alpha=0.0)]
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[Float[np.ndarray, ' pieces']]:
         """log p of every piece of each pair's target."""
-        sources, targets = zip(*pairs, strict=True)
-        rows = self._pieces(self._source, sources), self._pieces(self._target, targets)
-        return [np.array(one.log_probs) for one in self._translator.score_batch(*rows, max_batch_size=BATCH)]
+        sides = zip(FIELDS, zip(*pairs, strict=True), strict=True)
+        rows = [self._trained.codec.of(field).encode_batch(texts) for field, texts in sides]
+        targets = [[token for token in row if token != EOS] for row in rows[1]]
+        return self._score(rows[0], targets)
 
-    def _pieces(self, tokenizer, texts: Sequence[str]) -> list[list[str]]:
-        """The pieces of each text, without the start and the end, which CTranslate2 adds."""
-        rows = tokenizer.encode_batch(texts)
-        names = self._names[tokenizer]
-        return [[names[token] for token in row if token not in (START, EOS)] for row in rows]
+    def _search(
+        self, rows: Sequence[list[int]], settings: Decode, on_done: generate.OnDone
+    ) -> list[list[_Output]]:
+        """The outputs that the search of each row finds, in any order."""
+        found = self._outputs(rows, settings, (), on_done)
+        # Pieces that may not be written are hardly ever found. To suppress them always would change log p.
+        again = [i for i, outputs in enumerate(found) if any(self._never & {*o.pieces} for o in outputs)]
+        others = self._outputs([rows[i] for i in again], settings, self._never, lambda rows: None)
+        pairs = [
+            (rows[i], output.pieces) for i, outputs in zip(again, others, strict=True) for output in outputs
+        ]
+        bodies = [[token for token in pieces if token != EOS] for _, pieces in pairs]
+        logp = iter(self._score([row for row, _ in pairs], bodies))
+        for i, outputs in zip(again, others, strict=True):
+            found[i] = [o._replace(logp=float(next(logp)[: len(o.pieces)].sum())) for o in outputs]
+        return found
+
+    def _outputs(
+        self, rows: Sequence[list[int]], settings: Decode, never: Collection[int], on_done: generate.OnDone
+    ) -> list[list[_Output]]:
+        """The outputs of one search, in which the pieces `never` have no probability."""
+        beam = settings.beam if settings.method == 'beam' else 1
+        patience = PATIENCE if beam > 1 else 1
+        found: list[list[_Output]] = [[] for _ in rows]
+        waiting = []
+        for batch in _batches(rows):
+            results = self._translator.translate_batch(
+                [self._source(rows[i]) for i in batch],
+                asynchronous=True,
+                max_input_length=0,
+                min_decoding_length=0,
+                max_decoding_length=len(rows[batch[0]]) + settings.extra_len,
+                beam_size=beam,
+                patience=patience,
+                num_hypotheses=patience * beam,
+                # Scores are log p, but with exactly 0 a search may end before it has found the best.
+                length_penalty=1e-9,
+                suppress_sequences=[[self._names[1][token]] for token in sorted(never)] or None,
+                return_scores=True,
+                return_end_token=True,
+            )
+            waiting.append((batch, results))
+        for batch, results in waiting:
+            for i, result in zip(batch, results, strict=True):
+                one = result.result()
+                pieces = ([self._ids[name] for name in hypothesis] for hypothesis in one.hypotheses)
+                found[i] = list(map(_Output, pieces, one.scores))
+            on_done(len(batch))
+        return found
+
+    def _score(
+        self, rows: Sequence[list[int]], targets: Sequence[list[int]]
+    ) -> list[Float[np.ndarray, ' pieces']]:
+        """log p of every piece of each target, and of the end after it."""
+        sources = [self._source(row) for row in rows]
+        written = [[self._names[1][token] for token in target] for target in targets]
+        scores = self._translator.score_batch(sources, written, max_batch_size=BATCH, max_input_length=0)
+        return [np.array(one.log_probs) for one in scores]
+
+    def _source(self, row: list[int]) -> list[str]:
+        """The names of a source's pieces, without a start and an end, which CTranslate2 adds."""
+        return [self._names[0][token] for token in row if token not in self._around]
+
+
+def _batches(rows: Sequence[list[int]]) -> Iterator[list[int]]:
+    """Yields the indexes of rows of one length, the longest first: a batch has one limit for its outputs."""
+    longest_first = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    for _, same in itertools.groupby(longest_first, key=lambda i: len(rows[i])):
+        indexes = list(same)
+        yield from (indexes[start : start + BATCH] for start in range(0, len(indexes), BATCH))

@@ -16,14 +16,13 @@ from transformer.export.foreign import (
     FIELDS,
     NEVER,
     Foreign,
-    learned_positions,
     list_tokenizers,
     order_of,
+    positions,
     reordered,
-    smoothing,
+    word_tables,
 )
 from transformer.export.layout import Arrays
-from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
 VERSIONS = range(2, 7)
@@ -172,35 +171,26 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
             (decoder, 'decoder', 'projection/weight', orders[1]),
         )
     ]
-    size = max(map(len, tables))
     bias = decoder.pop('projection/bias', np.zeros(len(tables[2]), np.float32))
     bias = _reordered(bias, orders[1])
     if settings['decoder_start_token'] == settings['eos_token']:
         bias[START] = NEVER  # The end has its logit already.
-    tables = [np.pad(table, [(0, size - len(table)), (0, 0)]) for table in tables]
-    bias = np.pad(bias, (0, size - len(bias)), constant_values=NEVER)
-    tie, named = _tied(tables, joint=vocabularies[0] == vocabularies[1])
+    words, given = word_tables(tables, bias, joint=vocabularies[0] == vocabularies[1])
     changes = {
         **options,
+        **words,
         'model.N': _layers(encoder),
         'model.N_decoder': _layers(decoder),
-        'model.d_model': tables[0].shape[1],
         'model.d_ff': len(_get(encoder, 'encoder', 'layer_0/ffn/linear_0/bias')),
         'model.norm_epsilon': settings['layer_norm_epsilon'] or _EPSILON,
         'model.start': 'zeros' if starts_blank else 'learned',
-        'model.softmax_bias': True,
-        'model.vocab_size': size,
-        'model.tie_embeddings': tie,
-        'data.pieces': size,
-        'data.vocabulary': 'joint' if vocabularies[0] == vocabularies[1] else 'separate',
-        **smoothing(bias),
+        'data.pieces': words['model.vocab_size'],
     }
     theirs = {
         f'{side}/{name}': array
         for side, own in zip(names.SIDES, (encoder, decoder), strict=True)
         for name, array in own.items()
     }
-    given = {**named, 'softmax_bias': bias}
     shapes = layout.parameter_shapes(changes).items()
     rest = {path: shape for path, shape in shapes if path not in given}
     params = given | layout.to_ours(names.table(changes), theirs, rest)
@@ -254,17 +244,13 @@ def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:
 
 def _positions(arrays: Arrays) -> dict[str, object]:
     """The options of positions; removes the encodings if they are sinusoids."""
-    sinusoids = {'model.positions': 'sinusoidal', 'model.sinusoid': 't2t', 'model.first_position': 1}
     name = 'position_encodings/encodings'
     if name not in arrays:
-        return sinusoids
-    length, width = arrays[name].shape
-    for kind in ('paper', 'halves', 't2t'):
-        for first in (0, 1):
-            if np.allclose(arrays[name], sinusoid(first + length, width, kind)[first:], atol=1e-3):
-                del arrays[name]
-                return sinusoids | {'model.sinusoid': kind, 'model.first_position': first}
-    return learned_positions(length)
+        return {'model.positions': 'sinusoidal', 'model.sinusoid': 't2t', 'model.first_position': 1}
+    options = positions(arrays[name])
+    if options['model.positions'] == 'sinusoidal':
+        del arrays[name]
+    return options
 
 
 def _layers(arrays: Arrays) -> int:
@@ -309,17 +295,6 @@ def _reordered(table: np.ndarray, order: list[int]) -> np.ndarray:
             'unknown one'
         )
     return reordered(table, order)
-
-
-def _tied(tables: list[np.ndarray], *, joint: bool) -> tuple[str, Arrays]:
-    """Which of the tables of source, target and softmax are equal, and our parameters for them."""
-    source, target, softmax = tables
-    if not np.array_equal(target, softmax):
-        paths = 'source_embedding/table', 'target_embedding/table', 'softmax/table'
-        return 'none', dict(zip(paths, tables, strict=True))
-    if joint and np.array_equal(source, target):
-        return 'all', {'embedding/table': target}
-    return 'decoder', {'source_embedding/table': source, 'target_embedding/table': target}
 
 
 def _sentencepiece(file: epath.Path) -> Tokenizer:

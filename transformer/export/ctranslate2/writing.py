@@ -11,19 +11,13 @@ from transformer.config import FORM, Config, ConfigError
 from transformer.data.codec import Codec
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
-from transformer.export.foreign import FIELDS
+from transformer.export.foreign import FIELDS, pair_tables
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
 QUANTIZATIONS = 'int8', 'int16', 'float16'
 LONGEST = 2048  # pieces of a sentence
 PIECES = {START: '<pad>', EOS: '</s>', UNK: '<unk>'}
-# The tables of source, target and softmax, by `model.tie_embeddings`.
-_TABLES = {
-    'all': ('embedding', 'embedding', 'embedding'),
-    'decoder': ('source_embedding', 'target_embedding', 'target_embedding'),
-    'none': ('source_embedding', 'target_embedding', 'softmax'),
-}
 # The only values of these options that a model there can have; kernels that compute the same are equal.
 _ONLY = {
     'kind': ('transformer',),
@@ -90,7 +84,7 @@ def write(
         if m.positions == 'sinusoidal':
             waves = sinusoid(m.first_position + LONGEST, m.d_model, m.sinusoid)[m.first_position :]
             side.position_encodings.encodings = waves
-    source, target, softmax = (ours[f'{name}/table'] for name in _TABLES[m.tie_embeddings])
+    source, target, softmax = pair_tables(m, ours)
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
     spec.decoder.start_from_zero_embedding = m.start == 'zeros'
     spec.decoder.projection.weight = softmax
@@ -110,11 +104,15 @@ def write(
 
 
 def tokens(tokenizer, size: int) -> list[str]:
-    """A name for each row of the embedding; no two are equal."""
+    """A name for each row of the embedding; a second piece of the same name gets its number."""
     own = tokenizer.pieces(range(UNK + 1, tokenizer.size))
-    # An imported list of pieces can have one of these names too.
-    own = [f'<{piece}>' if piece in PIECES.values() else piece for piece in own]
-    return [*PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
+    names_of_rows = [*PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
+    first = {}
+    for number, name in enumerate(names_of_rows):
+        first.setdefault(name, number)
+    return [
+        name if first[name] == number else f'{name} <{number}>' for number, name in enumerate(names_of_rows)
+    ]
 
 
 def _set(spec, path: str, array: np.ndarray) -> None:

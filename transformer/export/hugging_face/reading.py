@@ -1,47 +1,36 @@
-"""Reads BERT and GPT-2 as Hugging Face transformers saves them (extra `export`)."""
+"""Reads models as Hugging Face transformers saves them (extra `export`)."""
 
-import json
 import re
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
 
 import numpy as np
 from etils import epath
 
-from transformer.config import FORM, ConfigError
-from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
+from transformer.config import ConfigError
+from transformer.data.codec import Codec, Labels
 from transformer.export import layout
 from transformer.export.arrays import read_safetensors, read_torch
-from transformer.export.foreign import NEVER, Foreign, learned_positions, reordered, smoothing
-from transformer.export.hugging_face import early_tokenizers, names
+from transformer.export.foreign import (
+    NEVER,
+    Foreign,
+    all_rows,
+    positions,
+    reordered,
+    smoothing,
+    word_tables,
+)
+from transformer.export.hugging_face import bert, gpt2, marian, tokenizer_files, vit
+from transformer.export.hugging_face.kind import CONFIG, FILE, PIXELS, Kind
 from transformer.export.layout import Arrays
-from transformer.tokens import EOS, PAD, UNK
+from transformer.tokens import START
 
-FILE, TORCH_FILE = 'model.safetensors', 'pytorch_model.bin'
+TORCH_FILE = 'pytorch_model.bin'
 SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
-CONFIG, TOKENIZER = 'config.json', 'tokenizer.json'
-
-
-class _Kind(NamedTuple):
-    """How one kind of model is read.
-
-    Attributes:
-      options: the changes of our default config, from the content of config.json.
-      required: settings of config.json with the only values that we can compute.
-      table: their arrays and our parameters, by the number of layers.
-      words: the name of the table of words.
-      bias: the name of the softmax's bias; None if the model has none.
-      head: how the names of a head begin, and the arrays of its width that stand for a head if there is none.
-      special: the tokens that stand for PAD, EOS and UNK; None for those that the model lacks.
-    """
-
-    options: Callable[[Mapping], dict[str, object]]
-    required: Mapping[str, tuple]
-    table: Callable[[int], list[layout.Entry]]
-    words: str
-    bias: str | None
-    head: tuple[str, Callable[[int], Arrays]] | None
-    special: tuple[str | None, str, str | None]
+# A setting by which a config.json without model_type, of an early version, is known.
+_EARLY = {'type_vocab_size': 'bert', 'n_embd': 'gpt2'}
+KINDS = {'bert': bert.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 'vit': vit.KIND}
+# What a config.json can leave out.
+_DEFAULTS = {'id2label': {'0': 'LABEL_0', '1': 'LABEL_1'}, 'tie_word_embeddings': True}
 
 
 def read(folder: epath.Path) -> Foreign:
@@ -53,64 +42,42 @@ def read(folder: epath.Path) -> Foreign:
 
 
 def _read(folder: epath.Path) -> Foreign:
-    settings = _json(folder / CONFIG)
-    kind = settings.get('model_type') or _kind_of_early(settings)
-    if kind not in _KINDS:
-        raise ConfigError(f'{CONFIG}: model_type={kind}: known are {", ".join(_KINDS)}')
-    how = _KINDS[kind]
-    for name, possible in how.required.items():
-        if name in settings and settings[name] not in possible:
-            raise ConfigError(f'{CONFIG}: {name}={settings[name]}: no model here has it')
+    settings = _DEFAULTS | tokenizer_files.json_of(folder / CONFIG)
+    early = next((kind for setting, kind in _EARLY.items() if settings.get(setting)), None)
+    name = settings.get('model_type') or early
+    if name not in KINDS:
+        raise ConfigError(f'{CONFIG}: model_type={name}: known are {", ".join(KINDS)}')
+    kind = KINDS[name]
+    for setting, possible in kind.fixed.items():
+        if setting in settings and settings[setting] not in possible:
+            raise ConfigError(f'{CONFIG}: {setting}={settings[setting]}: no model here has it')
+    arrays, ignored = _named(kind, _arrays(folder))
+    kind.to_matrices(arrays)
     try:
-        options = how.options(settings)
+        options = {ours: settings[theirs] for theirs, ours in kind.settings.items()}
+        options |= kind.options | kind.read(settings)
+        if kind.words is None:
+            _check_pixels(folder)
+            further, params, codec = {}, {}, _labels(settings)
+        elif kind.form == 'pair':
+            further, params, codec = _pair_words(folder, kind, settings, arrays)
+        else:
+            further, params, codec = _text_words(folder, kind, settings, arrays)
     except KeyError as error:
         raise ConfigError(f'{CONFIG}: lacks {error}') from None
-    arrays = {name.removeprefix(names.PREFIXES[kind]): array for name, array in _arrays(folder).items()}
-    ignored = tuple(filter(re.compile('|'.join(names.IGNORED[kind])).fullmatch, arrays))
-    arrays = {name: array for name, array in arrays.items() if name not in ignored}
-    if how.words not in arrays:
-        raise ConfigError(f'{how.words}: missing')
-    words = arrays.pop(how.words)
-    codec = _tokenizer(folder, how.special)
-    if max(codec.order) >= len(words):
-        raise ConfigError(f'{TOKENIZER}: has a piece {max(codec.order)}, the model only {len(words)}')
-    # Rows beyond the tokenizer's pieces follow.
-    order = [*codec.order, *sorted(set(range(len(words))) - set(codec.order))]
-    bias = np.where(np.array(order) < 0, NEVER, 0.0).astype(np.float32)
-    if how.bias in arrays:
-        bias += reordered(arrays.pop(how.bias), order)
-    if how.head and not any(name.startswith(how.head[0]) for name in arrays):
-        arrays |= how.head[1](words.shape[1])
-    changes = {
-        **options,
-        'model.vocab_size': len(order),
-        'model.softmax_bias': True,
-        'model.scale_embeddings': False,
-        'data.pieces': codec.size,
-        **smoothing(bias),
-    }
-    given = {'embedding/table': reordered(words, order), 'softmax_bias': bias}
+    changes = options | further
     shapes = layout.parameter_shapes(changes).items()
-    rest = {path: shape for path, shape in shapes if path not in given}
-    params = given | layout.to_ours(how.table(options['model.N']), arrays, rest)
+    rest = {path: shape for path, shape in shapes if path not in params}
+    params |= layout.to_ours(kind.table(changes), arrays, rest)
     return Foreign(changes, params, codec, ignored)
 
 
-def _kind_of_early(settings: Mapping) -> str | None:
-    """The kind of a model whose config.json, of an early version, does not name it."""
-    return next((kind for setting, kind in names.EARLY.items() if settings.get(setting)), None)
-
-
-def _json(file: epath.Path) -> dict:
-    try:
-        content = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f'{file.name}: missing') from None
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise ConfigError(f'{file.name}: damaged')
-    return content
+def _named(kind: Kind, arrays: Arrays) -> tuple[Arrays, tuple[str, ...]]:
+    """The arrays of the model by their names in the file of a whole model, and the names of all others."""
+    alone = not any(name.startswith(kind.prefix) for name in arrays)
+    arrays = {kind.prefix + name if alone else name: array for name, array in arrays.items()}
+    ignored = tuple(name for name in arrays if any(re.fullmatch(one, name) for one in kind.ignored))
+    return {name: array for name, array in arrays.items() if name not in ignored}, ignored
 
 
 def _arrays(folder: epath.Path) -> Arrays:
@@ -122,93 +89,99 @@ def _arrays(folder: epath.Path) -> Arrays:
     raise ConfigError(f'{FILE} or {TORCH_FILE}: missing')
 
 
-def _tokenizer(folder: epath.Path, special: tuple[str | None, str, str | None]) -> HuggingFaceTokenizer:
-    file = folder / TOKENIZER
-    content = file.read_text(encoding='utf-8') if file.exists() else early_tokenizers.read(folder)
-    return HuggingFaceTokenizer.from_file(content, dict(zip((PAD, EOS, UNK), special, strict=True)))
+def _pop(arrays: Arrays, name: str) -> np.ndarray:
+    if name not in arrays:
+        raise ConfigError(f'{name}: missing')
+    return arrays.pop(name)
 
 
-def _identity_head(width: int) -> Arrays:
-    """A head of BERT whose matrix is the identity."""
-    linear, norm = 'cls.predictions.transform.dense', 'cls.predictions.transform.LayerNorm'
-    zeros, ones = np.zeros(width, np.float32), np.ones(width, np.float32)
-    return {
-        f'{linear}.weight': np.diag(ones),
-        f'{linear}.bias': zeros,
-        f'{norm}.weight': ones,
-        f'{norm}.bias': zeros,
+def _check_pixels(folder: epath.Path) -> None:
+    """Raises ConfigError if pixels are not read from -1 to 1, as here."""
+    file = folder / PIXELS
+    settings = tokenizer_files.json_of(file) if file.exists() else {}
+    for name in ('image_mean', 'image_std'):
+        if name in settings and set(settings[name]) != {0.5}:
+            raise ConfigError(f'{PIXELS}: {name}={settings[name]}: pixels here are from -1 to 1')
+
+
+def _labels(settings: Mapping) -> Labels:
+    names = settings['id2label']
+    return Labels(tuple(names[str(number)] for number in range(len(names))))
+
+
+def _text_words(
+    folder: epath.Path, kind: Kind, settings: Mapping, arrays: Arrays
+) -> tuple[dict[str, object], Arrays, Codec]:
+    """The options and parameters of words, for a model of single texts, and its tokenizer."""
+    words = _pop(arrays, kind.words.source)
+    softmax = arrays.pop(kind.words.softmax, None)
+    codec = tokenizer_files.read(folder, kind)
+    if max(codec.order) >= len(words):
+        file = tokenizer_files.TOKENIZER
+        raise ConfigError(f'{file}: has a piece {max(codec.order)}, the model only {len(words)}')
+    order = all_rows(codec.order, len(words))
+    bias = np.where(np.array(order) < 0, NEVER, 0.0).astype(np.float32)
+    if kind.words.bias in arrays:
+        bias += reordered(arrays.pop(kind.words.bias), order)
+    params = {'embedding/table': reordered(words, order), 'softmax_bias': bias}
+    if not settings['tie_word_embeddings']:
+        if softmax is None:
+            raise ConfigError(f'{kind.words.softmax}: missing')
+        params['softmax/table'] = reordered(softmax, order)
+    changes = {
+        'model.vocab_size': len(order),
+        'model.tie_embeddings': 'all' if settings['tie_word_embeddings'] else 'none',
+        'model.softmax_bias': True,
+        'model.scale_embeddings': False,
+        'data.pieces': codec.size,
+        **smoothing(bias),
     }
+    return changes, params, codec
 
 
-def _first_task(form: str) -> str:
-    return next(task for task, its_form in FORM.items() if its_form == form)
+def _pair_words(
+    folder: epath.Path, kind: Kind, settings: Mapping, arrays: Arrays
+) -> tuple[dict[str, object], Arrays, Codec]:
+    """The options and parameters of words and positions, for an encoder-decoder, and its tokenizers."""
+    shared = arrays.pop(marian.SHARED, None)
+    names = kind.words
+    source, target = (
+        _pop(arrays, name) if shared is None or name in arrays else shared
+        for name in (names.source, names.target)
+    )
+    softmax = arrays.pop(names.softmax, None)
+    if settings['tie_word_embeddings']:
+        softmax = target
+    elif softmax is None:
+        raise ConfigError(f'{names.softmax}: missing')
+    codec, orders, joint = tokenizer_files.read_pair(folder, settings)
+    for table, order, file in zip((source, target), orders, tokenizer_files.vocabularies(joint), strict=True):
+        if max(order) >= len(table):
+            raise ConfigError(f'{file}: has a piece {max(order)}, the model only {len(table)}')
+    orders = [all_rows(order, len(table)) for order, table in zip(orders, (source, target), strict=True)]
+    bias = arrays.pop(names.bias, np.zeros(len(softmax), np.float32)).reshape(-1)
+    tables = [
+        reordered(table, order)
+        for table, order in zip((source, target, softmax), (orders[0], orders[1], orders[1]), strict=True)
+    ]
+    zeros = not tables[1][START].any()
+    if zeros:
+        # The softmax has a row for the start all the same, and a tied table holds it.
+        for table in tables[:2]:
+            if not table[START].any():
+                table[START] = tables[2][START]
+    words, params = word_tables(tables, reordered(bias, orders[1]), joint=joint)
+    start = {'model.start': 'zeros' if zeros else 'learned'}
+    return _pair_positions(arrays) | words | start | {'data.pieces': codec.size}, params, codec
 
 
-def _activation(settings: Mapping, name: str) -> str:
-    if settings[name] not in names.ACTIVATIONS:
-        raise ConfigError(f'{CONFIG}: {name}={settings[name]}: no model here has it')
-    return names.ACTIVATIONS[settings[name]]
-
-
-def _bert(settings: Mapping) -> dict[str, object]:
-    positions = learned_positions(settings['max_position_embeddings'])
-    return {
-        # It writes no text.
-        **{key: value for key, value in positions.items() if not key.startswith('decode.')},
-        'train.task': _first_task('encoder'),
-        'model.N': settings['num_hidden_layers'],
-        'model.d_model': settings['hidden_size'],
-        'model.d_ff': settings['intermediate_size'],
-        'model.h': settings['num_attention_heads'],
-        'model.activation': _activation(settings, 'hidden_act'),
-        'model.norm_epsilon': settings['layer_norm_eps'],
-        'model.norm_embedding': True,
-        'model.token_types': settings['type_vocab_size'],
-        'model.P_drop': settings['hidden_dropout_prob'],
-        'model.P_drop_attention': settings['attention_probs_dropout_prob'],
-    }
-
-
-def _gpt2(settings: Mapping) -> dict[str, object]:
-    return {
-        **learned_positions(settings['n_positions']),
-        'train.task': _first_task('text'),
-        'model.N': settings['n_layer'],
-        'model.d_model': settings['n_embd'],
-        'model.d_ff': settings.get('n_inner') or 4 * settings['n_embd'],
-        'model.h': settings['n_head'],
-        'model.activation': _activation(settings, 'activation_function'),
-        'model.norm': 'pre',
-        'model.norm_epsilon': settings['layer_norm_epsilon'],
-        'model.P_drop': settings['resid_pdrop'],
-        'model.P_drop_embedding': settings['embd_pdrop'],
-        'model.P_drop_attention': settings['attn_pdrop'],
-    }
-
-
-_KINDS = {
-    'bert': _Kind(
-        _bert,
-        {'position_embedding_type': ('absolute',), 'is_decoder': (False,), 'tie_word_embeddings': (True,)},
-        names.bert,
-        'embeddings.word_embeddings.weight',
-        'cls.predictions.bias',
-        ('cls.predictions.transform.', _identity_head),
-        # What replaces a hidden piece here is UNK.
-        ('[PAD]', '[SEP]', '[MASK]'),
-    ),
-    'gpt2': _Kind(
-        _gpt2,
-        {
-            'scale_attn_weights': (True,),
-            'scale_attn_by_inverse_layer_idx': (False,),
-            'add_cross_attention': (False,),
-            'tie_word_embeddings': (True,),
-        },
-        names.gpt2,
-        'wte.weight',
-        None,
-        None,
-        (None, '<|endoftext|>', None),
-    ),
-}
+def _pair_positions(arrays: Arrays) -> dict[str, object]:
+    """The options of positions; removes the tables if they are sinusoids."""
+    tables = [arrays[name] for name in marian.POSITIONS if name in arrays]
+    if not tables:
+        return {'model.positions': 'sinusoidal', 'model.sinusoid': 'halves', 'model.first_position': 0}
+    options = [positions(table) for table in tables]
+    if options[0]['model.positions'] == 'sinusoidal' and all(one == options[0] for one in options):
+        for name in marian.POSITIONS:
+            arrays.pop(name, None)
+    return options[0]

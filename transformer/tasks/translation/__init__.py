@@ -11,7 +11,9 @@ COMMANDS = {
         examples=(
             'echo "A dog runs." | {} translate --workdir=FOLDER',
             '{} translate --workdir=FOLDER --nbest=3 --scores < FILE',
+            '{} translate --workdir=FOLDER --engine=ctranslate2 < FILE',
         ),
+        engines=True,
         note=ENSEMBLE,
     )
 }

@@ -41,7 +41,7 @@ def hypotheses(
     settings = generate.settings_of(trained.config, options)
     generate.check_counts(settings, best, samples, seed)
     results = [[Hypothesis('', 0.0)] * max(best, samples) for _ in sentences]
-    tokens = _encode(trained, sentences, settings.max_source_len, first, on_cut or warn_of_cut)
+    tokens = encode(trained, sentences, settings.max_source_len, first, on_cut or warn_of_cut)
     places = [(i, k) for i, pieces in enumerate(tokens) if pieces for k in range(samples)]
     rows = generate.search(
         trained,
@@ -59,9 +59,15 @@ def hypotheses(
     return results
 
 
-def _encode(
+def encode(
     trained: Trained, sentences: list[str], longest: int, first: int, on_cut: Callable[[int, int], None]
 ) -> list[list[int]]:
+    """The pieces of each sentence, cut to at most `longest`; [] for an empty one.
+
+    Args:
+      first: the number of the first sentence.
+      on_cut: receives the number and length of each sentence that is cut.
+    """
     # A sentence of blanks counts as empty.
     texts = [sentence if sentence.strip() else '' for sentence in sentences]
     encoded = trained.codec.of('source').encode_batch(texts)

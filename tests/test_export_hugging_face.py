@@ -1,0 +1,226 @@
+"""Our models become Hugging Face's, with our numbers and pieces; what has no place there is refused.
+
+That transformers itself reads them is tested where it is installed; here they are read back.
+"""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from transformer.config import Config, ConfigError, config_dict, resolve
+from transformer.data import tokenizer, vocabulary
+from transformer.data.codec import Labels
+from transformer.data.sources.grammar import sentences
+from transformer.export import layout
+from transformer.export.hugging_face import reading, sentencepiece_json, writing
+from transformer.nn import models
+from transformer.runs.restore import Trained
+from transformer.tasks import task_of
+
+safetensors = pytest.importorskip('safetensors.numpy')
+
+SMALL = {
+    'model.N': 2,
+    'model.d_model': 16,
+    'model.d_ff': 24,
+    'model.h': 2,
+    'model.vocab_size': 400,
+    'data.pieces': 400,
+    'data.max_len': 40,
+    'data.row_len': 40,
+    'data.batch_tokens': 640,
+}
+# What images have no use for.
+OF_TEXTS = ('model.vocab_size', 'data.pieces', 'data.max_len', 'data.row_len')
+PAIR = {
+    'model.N_decoder': 1,
+    'decode.max_source_len': 100,
+    'decode.extra_len': 100,
+    'model.norm_epsilon': 1e-5,
+}
+LEARNED = {'model.positions': 'learned', 'model.max_len': 310}
+PAIRS = {
+    'base': {'model.vocab_size': 410},
+    'marian': {'model.sinusoid': 'halves', 'model.activation': 'swish', 'model.softmax_bias': True},
+    'learned': LEARNED | {'model.start': 'learned', 'model.activation': 'gelu_tanh'},
+    'separate': {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none'},
+    'decoder': {'data.vocabulary': 'separate', 'model.tie_embeddings': 'decoder'},
+    'released code': {
+        'model.tie_embeddings': 'none',
+        'model.sinusoid': 't2t',
+        'model.first_position': 1,
+        'model.scale_embeddings': False,
+    },
+}
+BERT = LEARNED | {'train.task': 'masked', 'model.norm_embedding': True}
+GPT2 = LEARNED | {'train.task': 'language', 'model.norm': 'pre', 'model.activation': 'gelu_tanh'}
+VIT = LEARNED | {
+    'train.task': 'images',
+    'data.source': 'pictures',
+    'model.norm': 'pre',
+    'images.size': 8,
+    'images.pixels': 'grey',
+}
+TEXTS = {
+    'bert': BERT,
+    'bert with all': BERT
+    | {
+        'model.token_types': 2,
+        'model.softmax_bias': True,
+        'model.tie_embeddings': 'none',
+        'model.scale_embeddings': False,
+    },
+    'bert tied': BERT | {'model.scale_embeddings': False, 'model.activation': 'gelu'},
+    'gpt2': GPT2,
+}
+ODD = [
+    '',
+    ' ',
+    '  two  blanks ',
+    'Ünï 漢字 🙂',
+    '\t\n',
+    'e\u0301',
+    'x' * 200,
+    '0.5 %',
+    'ab\0c',
+    'aaaaaaa',
+    '[MASK',
+]
+
+
+@pytest.fixture(scope='module')
+def sides() -> list[tokenizer.Tokenizer]:
+    texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
+    return [tokenizer.Tokenizer(vocabulary.train(text, 400)) for text in texts]
+
+
+def config_of(changes: dict[str, object]) -> Config:
+    values = {key: value for key, value in (SMALL | changes).items() if value is not None}
+    return resolve(config_dict(layout.TEXT | values))
+
+
+def random_model(config: Config, sides: list[tokenizer.Tokenizer]) -> Trained:
+    """A model whose every parameter is random, also biases and norms."""
+    leaves, tree = jax.tree.flatten(models.initialize(config, jax.random.key(0)))
+    rng = np.random.default_rng(0)
+    leaves = [np.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), np.float32) for leaf in leaves]
+    separate = tokenizer.SeparateTokenizers(dict(zip(('source', 'target'), sides, strict=True)))
+    codec = separate if config.data.vocabulary == 'separate' else sides[0]
+    return Trained(config, jax.tree.unflatten(tree, leaves), codec)
+
+
+def there_and_back(trained: Trained, folder, changes: dict[str, object]) -> Trained:
+    writing.write(trained.config, trained.params, trained.codec, folder)
+    foreign = reading.read(folder)
+    config = resolve(config_dict(layout.TEXT | foreign.changes | changes))
+    return Trained(config, layout.tree(config, foreign.params), foreign.codec)
+
+
+def equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5 * np.abs(other).max())
+
+
+@pytest.mark.parametrize('changes', PAIRS.values(), ids=PAIRS)
+def test_encoder_decoders(tmp_path, sides, changes):
+    trained = random_model(config_of(PAIR | changes), sides)
+    back = there_and_back(trained, tmp_path, {})
+    texts = sentences.sentence_pairs('dev')[:8]
+    logp = [
+        [one.logp for one in task_of(each.config).verbs['likelihoods'](each, texts)]
+        for each in (trained, back)
+    ]
+    equal(logp[1], logp[0])
+    assert back.codec.content == trained.codec.content
+    assert back.config.model.tie_embeddings == trained.config.model.tie_embeddings
+    settings = json.loads((tmp_path / 'config.json').read_text())
+    search = json.loads((tmp_path / 'generation_config.json').read_text())
+    assert settings['decoder_start_token_id'] == search['decoder_start_token_id'] == 0
+    assert settings['forced_eos_token_id'] == search['eos_token_id'] == 1
+    assert search['bad_words_ids'] == [[0], [2]] and search['num_beams'] == 4 and search['max_length'] == 200
+    # A tied row of the start, which is trained as a piece, is no input.
+    arrays = safetensors.load_file(tmp_path / 'model.safetensors')
+    if trained.config.model.start == 'zeros':
+        assert not arrays['model.decoder.embed_tokens.weight'][0].any() and arrays['lm_head.weight'][0].any()
+
+
+@pytest.mark.parametrize('changes', TEXTS.values(), ids=TEXTS)
+def test_models_of_single_texts(tmp_path, sides, changes):
+    trained = random_model(config_of(changes), sides)
+    rows = {key: SMALL[key] for key in ('data.max_len', 'data.row_len')}
+    back = there_and_back(trained, tmp_path, rows)
+    texts = [text for text, _ in sentences.sentence_pairs('dev')[:20]] + ODD
+    assert back.codec.encode_batch(texts) == trained.codec.encode_batch(texts)
+    assert [back.codec.decode(back.codec.encode(text)) for text in texts] == texts
+    logits = []
+    for each in (trained, back):
+        verbs = task_of(each.config).verbs
+        if 'likelihoods' in verbs:
+            logits.append([one.logp for one in verbs['likelihoods'](each, [(text,) for text in texts[:8]])])
+        else:
+            gap = 'The [MASK] sees the man.'
+            logits.append([*verbs['embed'](each, texts[:8])])
+            words = [[(one.text, round(one.score, 5)) for one in verbs['fill'](each, [gap], best=5)[0]]]
+            logits[-1].append(np.array([score for _, score in words[0]]))
+    equal(logits[1], logits[0])
+
+
+def test_vision_transformers(tmp_path, sides):
+    trained = random_model(config_of(dict.fromkeys(OF_TEXTS) | VIT), sides)
+    labels = Labels(tuple(f'class {n}' for n in range(24)))
+    back = there_and_back(trained._replace(codec=labels), tmp_path, {})
+    images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
+    pixels = {'image': jnp.array(images)}
+    logits = [
+        np.asarray(
+            models.build(each.config).apply(
+                {'params': jax.tree.map(jnp.asarray, each.params)}, pixels, train=False
+            )
+        )
+        for each in (trained, back)
+    ]
+    equal([logits[1]], [logits[0]])
+    assert back.codec.names == labels.names
+    assert json.loads((tmp_path / 'preprocessor_config.json').read_text())['image_mean'] == [0.5]
+
+
+REFUSED = [
+    (PAIR, 'model.norm', 'pre'),
+    (PAIR, 'model.positions', 'rotary'),
+    (PAIR, 'model.activation', 'swiglu'),
+    (PAIR, 'model.norm_type', 'rmsnorm'),
+    (PAIR, 'model.norm_embedding', True),
+    (PAIR, 'model.biases', 'ffn'),
+    (PAIR, 'model.d_k', 6),
+    (PAIR, 'model.attention', 'local'),
+    (BERT, 'model.norm_embedding', False),
+    (BERT, 'model.norm', 'pre'),
+    (GPT2, 'model.positions', 'rotary'),
+    (GPT2, 'model.norm', 'post'),
+    (GPT2, 'model.norm_final', False),
+]
+
+
+@pytest.mark.parametrize(('base', 'option', 'value'), REFUSED)
+def test_what_has_no_place_is_refused_by_name(base, option, value):
+    more = {'model.max_len': None} if value == 'rotary' else {}
+    with pytest.raises(ConfigError, match=f'^{option}={value}: '):
+        writing.check(config_of(base | more | {option: value}))
+
+
+def test_a_softmax_bias_of_gpt2_is_refused(tmp_path, sides):
+    trained = random_model(config_of(GPT2 | {'model.softmax_bias': True}), sides)
+    with pytest.raises(ConfigError, match=r'^model\.softmax_bias=True'):
+        writing.write(trained.config, trained.params, trained.codec, tmp_path)
+
+
+def test_tokenizers_without_a_file_are_refused(tmp_path, sides):
+    trained = random_model(config_of(GPT2), sides)
+    with pytest.raises(ConfigError, match=r'^data\.tokenizer='):
+        writing.write(trained.config, trained.params, tokenizer.ByteTokenizer(), tmp_path)
+    with_words = vocabulary.train(['the dog sees'] * 9, 270, words=['(NP'])
+    with pytest.raises(ConfigError, match=r'^data\.tokenizer_model: '):
+        sentencepiece_json.convert(with_words, ['<pad>', '</s>', '<unk>'], begins=True)

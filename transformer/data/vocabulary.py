@@ -1,0 +1,84 @@
+"""Learns a vocabulary of pieces from text with SentencePiece (§5.1)."""
+
+import io
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+import sentencepiece
+
+from transformer.config import ConfigError
+from transformer.tokens import EOS, PAD, UNK
+
+_BLANK = '\u2581'  # how SentencePiece writes a blank
+_TYPES = {'bpe': 'bpe', 'characters': 'char'}  # by the values of data.tokenizer
+_OPTIONS = {
+    'normalization_rule_name': 'identity',
+    'remove_extra_whitespaces': False,
+    'add_dummy_prefix': True,
+    'byte_fallback': True,
+    'character_coverage': 1.0,
+    'hard_vocab_limit': True,
+    'pad_id': PAD,
+    'eos_id': EOS,
+    'unk_id': UNK,
+    'bos_id': -1,
+    # One thread and no shuffling: the same sentences give the same bytes.
+    'num_threads': 1,
+    'shuffle_input_sentence': False,
+    'max_sentence_length': 1 << 20,
+    'minloglevel': 2,
+}
+
+
+def train(
+    sentences: Iterable[str],
+    pieces: int,
+    kind: Literal['bpe', 'characters'] = 'bpe',
+    words: Sequence[str] = (),
+) -> bytes:
+    """Learns a vocabulary of exactly `pieces` pieces and returns its model file.
+
+    With BPE, every character of the sentences is a piece. Otherwise the pieces are the most frequent
+    characters. All other characters become their UTF-8 bytes, so that no text is unknown. `words` are pieces
+    too, each with the blank before it.
+
+    Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
+    tokenised words, so that no detokeniser is needed.
+    """
+    model = io.BytesIO()
+    try:
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(sentences),
+            model_writer=model,
+            vocab_size=pieces,
+            model_type=_TYPES[kind],
+            user_defined_symbols=[_BLANK + word for word in words],
+            **_OPTIONS,
+        )
+    except RuntimeError as error:
+        raise ConfigError(f'data.pieces={pieces}: {_cause(str(error))}') from None
+    if kind == 'characters':
+        _check_characters(model.getvalue(), pieces)
+    return model.getvalue()
+
+
+def _check_characters(model: bytes, pieces: int) -> None:
+    """Rejects too many or too few pieces, which SentencePiece accepts for characters."""
+    processor = sentencepiece.SentencePieceProcessor(model_proto=model)
+    if processor.get_piece_size() < pieces:
+        raise ConfigError(
+            f'data.pieces={pieces}: the training text allows {processor.get_piece_size()} at most'
+        )
+    if processor.piece_to_id(_BLANK) == UNK:
+        raise ConfigError(f'data.pieces={pieces}: too few; the blank between words is not among them')
+
+
+def _cause(message: str) -> str:
+    if high := re.search(r'too high.*<= (\d+)', message):
+        return f'the training text allows {high[1]} at most'
+    if low := re.search(r'required_chars\. \d+ vs (\d+)', message):
+        return f'the characters of the training text need {low[1]} at least'
+    if '!sentences_.empty()' in message:
+        return 'the training text is empty'
+    return ' '.join(message.split())

@@ -1,0 +1,116 @@
+"""Runs models that `writing` wrote in Hugging Face transformers (extra `torch`)."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float, Int
+
+from transformer.config import FORM, ConfigError
+from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
+from transformer.export.foreign import all_rows
+from transformer.runs.restore import Trained
+from transformer.tokens import EOS, PAD, START, UNK
+
+BATCH = 32  # sentences
+
+
+class Model:
+    """An encoder-decoder or a language model of transformers, for texts that our tokenizer cuts."""
+
+    def __init__(self, trained: Trained, folder: epath.PathLike):
+        try:
+            import torch
+            import transformers
+        except ModuleNotFoundError as error:
+            raise ConfigError(f"--check needs {error.name}: pip install '.[torch]'") from None
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self._torch, self._trained = torch, trained
+        self._pair = FORM[trained.config.train.task] == 'pair'
+        kind = transformers.AutoModelForSeq2SeqLM if self._pair else transformers.AutoModelForCausalLM
+        self._model = kind.from_pretrained(str(folder)).eval()
+        self._order = np.arange(trained.config.model.vocab_size)
+        if isinstance(trained.codec, HuggingFaceTokenizer):
+            own = trained.codec.order
+            self._order = np.array(all_rows(own, len(self._order) - own.count(-1)))
+
+    @property
+    def dtype(self) -> str:
+        """The type of its computations."""
+        return str(self._model.dtype).removeprefix('torch.')
+
+    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
+        """The translation or continuation of each text with the largest log p that a search finds.
+
+        Args:
+          method: greedy, or beam with the config's beam.
+        """
+        decode, codec = self._trained.config.decode, self._trained.codec
+        rows = codec.of('source').encode_batch(texts)
+        if not self._pair:
+            rows = [[EOS, *row[:-1]] for row in rows]
+        results = []
+        for batch in _batches(rows):
+            longest = max(map(len, batch)) if self._pair else 0
+            outputs = self._model.generate(
+                **self._inputs(batch, left=not self._pair),
+                num_beams=decode.beam if method == 'beam' else 1,
+                do_sample=False,
+                length_penalty=0.0,
+                max_length=None,
+                max_new_tokens=longest + decode.extra_len,
+                bad_words_ids=[[self._there(piece)] for piece in (PAD, UNK) if self._there(piece) >= 0],
+            )
+            begin = 1 if self._pair else max(map(len, batch))
+            for row, output in zip(batch, outputs.numpy()[:, begin:], strict=True):
+                written = self._here(output)
+                prompt = [] if self._pair else row[1:]
+                text = codec.of('target').decode([*prompt, *written], one_line=self._pair)
+                results.append(text)
+        return results
+
+    def log_probabilities(self, texts: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, ' pieces']]:
+        """log p of every piece of each target, given its source if there is one."""
+        codec = self._trained.codec
+        sides = list(zip(*texts, strict=True))
+        targets = codec.of('target').encode_batch(sides[-1])
+        sources = codec.of('source').encode_batch(sides[0]) if self._pair else [None] * len(targets)
+        results = []
+        for start in range(0, len(targets), BATCH):
+            part = targets[start : start + BATCH]
+            # The first input of a decoder is START; a language model begins as if after another text.
+            shifted = [[START if self._pair else EOS, *target[:-1]] for target in part]
+            if self._pair:
+                inputs = self._inputs(sources[start : start + BATCH])
+                inputs['decoder_input_ids'] = self._inputs(shifted)['input_ids']
+            else:
+                inputs = self._inputs(shifted)
+            with self._torch.no_grad():
+                logp = self._model(**inputs).logits.log_softmax(-1).numpy()
+            for row, target in zip(logp, part, strict=True):
+                results.append(row[np.arange(len(target)), self._order[target]])
+        return results
+
+    def _inputs(self, rows: Sequence[list[int]], *, left: bool = False) -> dict[str, object]:
+        """Rows of our pieces, padded on the right or left, in their order."""
+        width = max(map(len, rows))
+        ids = np.full((len(rows), width), self._there(EOS), np.int64)
+        mask = np.zeros_like(ids)
+        for i, row in enumerate(rows):
+            place = slice(width - len(row), width) if left else slice(0, len(row))
+            ids[i, place], mask[i, place] = self._order[row], 1
+        tensor = self._torch.from_numpy
+        return {'input_ids': tensor(ids), 'attention_mask': tensor(mask)}
+
+    def _there(self, piece: int) -> int:
+        return int(self._order[piece])
+
+    def _here(self, ids: Int[np.ndarray, ' pieces']) -> list[int]:
+        ours = {theirs: piece for piece, theirs in enumerate(self._order)}
+        return [ours[token] for token in ids]
+
+
+def _batches(rows: Sequence[list[int]]) -> Iterator[Sequence[list[int]]]:
+    for start in range(0, len(rows), BATCH):
+        yield rows[start : start + BATCH]

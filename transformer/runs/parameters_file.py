@@ -1,0 +1,85 @@
+"""A model's parameters alone, in one file of safetensors by their paths (extra `export`)."""
+
+import json
+from collections.abc import Mapping
+
+import jax
+import numpy as np
+from etils import epath
+
+from transformer import files
+from transformer.config import ConfigError
+from transformer.nn import models
+from transformer.runs.checkpoint import Saved
+from transformer.runs.hashes import fingerprint, named_leaves
+
+FILE = 'parameters.safetensors'
+
+
+def _safetensors():
+    try:
+        import safetensors.numpy
+    except ModuleNotFoundError:
+        raise ConfigError("this needs safetensors: pip install '.[export]'") from None
+    return safetensors
+
+
+def write(folder: epath.Path, step: int, params: models.Params, meta: Mapping[str, object]) -> None:
+    """Writes parameters and their step; `meta` must be JSON."""
+    arrays = {path: np.asarray(leaf) for path, leaf in named_leaves(params).items()}
+    described = {**meta, 'step': step, 'params_sha256': fingerprint(params)}
+    content = _safetensors().numpy.save(arrays, {'checkpoint': json.dumps(described)})
+    files.write_bytes(folder / FILE, content)
+
+
+class ParametersFile:
+    """The one checkpoint of a folder with `FILE`; reads as `Checkpoints` do."""
+
+    def __init__(self, folder: epath.Path):
+        self._file = folder / FILE
+        self._arrays, self._meta = _read(self._file)
+        self._step = self._meta['step']
+
+    def steps(self) -> list[int]:
+        """Its step alone."""
+        return [self._step]
+
+    def latest(self) -> int:
+        """Its step."""
+        return self._step
+
+    def best(self) -> int:
+        """Its step."""
+        return self._step
+
+    def content(self, step: int) -> dict[str, object]:
+        """Its meta data and the hash of its parameters, which can be a moving average."""
+        del step
+        sha256 = self._meta['params_sha256']
+        return {'meta': self._meta, 'params': sha256, 'ema': sha256}
+
+    def restore(self, step: int, like: Mapping[str, models.Params]) -> Saved:
+        """Its parameters as the wanted item; ConfigError if they are not those that were written."""
+        [(item, shapes)] = like.items()
+        if named_leaves(shapes).keys() != self._arrays.keys():
+            raise ConfigError(f'{self._file}: has other parameters than the model of config.json')
+        params = jax.tree.unflatten(
+            jax.tree.structure(shapes), [self._arrays[path] for path in named_leaves(shapes)]
+        )
+        if fingerprint(params) != self._meta['params_sha256']:
+            raise ConfigError(f'{self._file}: damaged: its parameters do not match their hash')
+        return Saved(step, self._meta)._replace(**{item: params})
+
+    def close(self) -> None:
+        """Does nothing: the file was read at once."""
+
+
+def _read(file: epath.Path) -> tuple[dict[str, np.ndarray], dict]:
+    library = _safetensors()
+    try:
+        content = file.read_bytes()
+        size = int.from_bytes(content[:8], 'little')
+        meta = json.loads(json.loads(content[8 : 8 + size])['__metadata__']['checkpoint'])
+        return library.numpy.load(content), meta
+    except (library.SafetensorError, KeyError, ValueError):
+        raise ConfigError(f'{file}: damaged') from None
