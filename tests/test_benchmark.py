@@ -279,17 +279,23 @@ def test_train_skips_a_model_without_its_corpus(corpus, capsys):
     assert re.fullmatch('multi30k: skipped.*--data.*\n', capsys.readouterr().out)
 
 
-def test_decode(monkeypatch, tmp_path, capsys, peer):
-    for library in ('ctranslate2', 'transformers') if peer else ():
+@pytest.mark.parametrize(
+    'installed', [(), ('ctranslate2',), ('ctranslate2', 'torch', 'transformers')], ids=len
+)
+def test_decode(monkeypatch, tmp_path, capsys, installed):
+    """With and without other libraries."""
+    for library in installed:
         pytest.importorskip(library)
+    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: name in installed or None)
     small = {**SMALL, 'model.N': 2, 'model.h': 2, 'model.d_ff': 16, 'data.row_len': 20, 'data.max_len': 20}
     monkeypatch.setattr(benchmark, 'SIZES', {**benchmark.SIZES, **small, 'data.batch_tokens': 640})
     file = tmp_path / 'decode.json'
     assert benchmark.main(['benchmark', 'decode', '--rounds=2', f'--output={file}']) == 0
     shown, found = capsys.readouterr().out, json.loads(file.read_text())
     assert '32 sentences of 20 pieces' in found['what']
-    assert ("pip install '.[bench]'" in shown) != peer
-    others = ['CTranslate2, float32', 'CTranslate2, int8', 'Hugging Face'] if peer else []
+    assert ("pip install '.[bench]'" in shown) == (len(installed) < 3)
+    of_ctranslate2 = ['CTranslate2, float32', 'CTranslate2, int8', 'translate --engine=ctranslate2']
+    others = [*(of_ctranslate2 if installed else ()), *(['Hugging Face'] if 'torch' in installed else ())]
     assert list(found['sentences_per_second']) == ['ours', *others]
     assert list(found['ratios']) == list(found['same']) == others
     # The same weights give the same outputs; int8 rounds them.

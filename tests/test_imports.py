@@ -57,7 +57,7 @@ FENCES = {
         'transformer/runs/parameters_file.py',
     },
     'ctranslate2': {
-        'experiments/speed/translators.py',
+        'experiments/speed/ctranslate2_search.py',
         'transformer/export/ctranslate2/engine.py',
         'transformer/export/ctranslate2/writing.py',
     },

@@ -17,13 +17,19 @@ from transformer.cli import lines as texts
 from transformer.config import Config, ConfigError
 from transformer.inference import generate
 from transformer.runs.restore import Trained
-from transformer.tokens import EOS, PAD
+from transformer.tokens import EOS, PAD, UNK
 from transformer.training.step import initial_state
 
 # Maps rows of pieces to their best outputs, without the end symbol.
 Search = Callable[[Sequence[list[int]]], list[list[int]]]
-LIBRARIES = ('torch', 'transformers', 'ctranslate2')
-OTHERS = ('CTranslate2, float32', 'CTranslate2, int8', 'Hugging Face')
+ENGINE = 'translate --engine=ctranslate2'
+# The other searches, and the libraries that each needs.
+OTHERS = {
+    'CTranslate2, float32': ('ctranslate2',),
+    'CTranslate2, int8': ('ctranslate2',),
+    ENGINE: ('ctranslate2',),
+    'Hugging Face': ('torch', 'transformers'),
+}
 
 
 def untrained(config: Config) -> Trained:
@@ -52,28 +58,37 @@ def ours(trained: Trained) -> Search:
 
 @contextlib.contextmanager
 def others(trained: Trained) -> Iterator[dict[str, Search]]:
-    """Yields the searches of other libraries, by name; if a library is missing, prints a line and yields {}.
+    """Yields the searches of other libraries, by name; prints a line if a library is missing.
 
     Each runs in its own process, because two CTranslate2 models in one process take twice as long.
     """
-    if missing := [name for name in LIBRARIES if not importlib.util.find_spec(name)]:
-        names = ', '.join(missing)
-        print(f"Hugging Face, CTranslate2: skipped, not installed ({names}): pip install '.[bench]'")
-        yield {}
-        return
+    installed = [name for name, needed in OTHERS.items() if all(map(importlib.util.find_spec, needed))]
+    if missing := [name for name in OTHERS if name not in installed]:
+        print(f"{'; '.join(missing)}: skipped, not installed: pip install '.[bench]'")
     model = trained.config, jax.device_get(trained.params)
     with contextlib.ExitStack() as stack:
         folder = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        yield {name: subprocesses.start(stack, _make_search, name, *model, folder / name) for name in OTHERS}
+        yield {
+            name: subprocesses.start(stack, _make_search, name, *model, folder / str(number))
+            for number, name in enumerate(installed)
+        }
 
 
 def _make_search(name: str, config: Config, params: Mapping, folder: pathlib.Path) -> Search:
-    from experiments.speed import translators
+    if name == 'Hugging Face':
+        from experiments.speed import translators
 
-    library, _, dtype = name.partition(', ')
-    if library == 'CTranslate2':
-        return translators.ctranslate2_search(config, params, folder, dtype)
-    return translators.hugging_face_search(config, params)
+        return translators.hugging_face_search(config, params)
+    from experiments.speed import ctranslate2_search
+
+    if name == ENGINE:
+        return ctranslate2_search.of_engine(config, params, folder)
+    return ctranslate2_search.of_library(config, params, folder, name.partition(', ')[2])
+
+
+def never_written(config: Config) -> list[int]:
+    """The pieces that may not occur in outputs."""
+    return [PAD, UNK, *range(config.data.pieces, config.model.vocab_size)]
 
 
 def read_rows(trained: Trained, file: str) -> list[list[int]]:

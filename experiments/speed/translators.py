@@ -1,31 +1,23 @@
-"""Loads our Transformer's weights into Hugging Face and CTranslate2, to compare the search (extra `bench`).
+"""Loads our Transformer's weights into Hugging Face, to compare the search (extra `bench`).
 
-The model must be the paper's: post-norm, ReLU, sinusoids, one embedding. These libraries divide log p by
+The model must be the paper's: post-norm, ReLU, sinusoids, one embedding. Hugging Face divides log p by
 n^alpha, the paper by ((5 + n)/6)^alpha.
 """
 
-import dataclasses
-import functools
 import itertools
 import os
-import pathlib
 from collections.abc import Mapping, Sequence
 
-import ctranslate2
 import numpy as np
 import torch
-from etils import epath
 from jaxtyping import Float
 from transformers import MarianConfig, MarianMTModel
 
-from experiments.speed.search import Search
+from experiments.speed.search import Search, never_written
 from transformer.config import Config, ConfigError, Model
-from transformer.data.tokenizer import PiecesTokenizer
-from transformer.export.ctranslate2 import writing
 from transformer.export.ctranslate2.writing import LONGEST
-from transformer.export.foreign import NEVER
 from transformer.nn.positions import sinusoid
-from transformer.tokens import EOS, PAD, START, UNK
+from transformer.tokens import EOS, PAD, START
 
 PAPER_OPTIONS = {
     'kind': 'transformer',
@@ -75,11 +67,6 @@ class Weights:
         for name in path.split('/'):
             params = params[name]
         return params
-
-
-def never_written(config: Config) -> list[int]:
-    """The pieces that may not occur in outputs."""
-    return [PAD, UNK, *range(config.data.pieces, config.model.vocab_size)]
 
 
 def hugging_face_search(config: Config, params: Mapping) -> Search:
@@ -164,37 +151,3 @@ def _copy_marian_layer(weights: Weights, path: str, layer: torch.nn.Module) -> N
 def _copy(parameters: Sequence[torch.nn.Parameter], arrays: Sequence[np.ndarray]) -> None:
     for parameter, array in zip(parameters, arrays, strict=True):
         parameter.data.copy_(torch.tensor(array))
-
-
-def ctranslate2_search(
-    config: Config, params: Mapping, folder: pathlib.Path, dtype: str = 'float32'
-) -> Search:
-    """Returns the search of CTranslate2's Translator, in float32 or int8; `folder` receives the model."""
-    bias = np.zeros(config.model.vocab_size, np.float32)
-    bias[never_written(config)] = NEVER
-    biased = dataclasses.replace(config, model=dataclasses.replace(config.model, softmax_bias=True))
-    # CTranslate2 reads words; we use the numbers of pieces as words.
-    words = [*writing.PIECES.values(), *map(str, range(UNK + 1, config.data.pieces))]
-    numbers = {word: piece for piece, word in enumerate(words)}
-    tokenizer = PiecesTokenizer.from_pieces(words, ' ', end=False)
-    folder.mkdir()
-    writing.write(biased, {**params, 'softmax_bias': bias}, tokenizer, epath.Path(folder))
-
-    @functools.cache
-    def translator(at_once: int) -> ctranslate2.Translator:
-        threads = {'inter_threads': at_once, 'intra_threads': os.cpu_count() // at_once}
-        return ctranslate2.Translator(str(folder), device='cpu', compute_type=dtype, **threads)
-
-    def translate(rows: Sequence[list[int]]) -> list[list[int]]:
-        # Batches at the same time, each on one core, are faster than batches one after the other.
-        at_once = 1 if len(rows) <= BATCH else os.cpu_count()
-        outputs = translator(at_once).translate_batch(
-            [[words[piece] for piece in row] for row in rows],
-            max_batch_size=BATCH,
-            beam_size=config.decode.beam,
-            length_penalty=config.decode.alpha,
-            max_decoding_length=max(map(len, rows)) + config.decode.extra_len,
-        )
-        return [[numbers[word] for word in output.hypotheses[0]] for output in outputs]
-
-    return translate

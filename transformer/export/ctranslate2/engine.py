@@ -26,11 +26,11 @@ BATCH = 64  # sentences
 PATIENCE = 2
 
 
-class _Output(NamedTuple):
-    """An output of a search and its log p; `pieces` ends with EOS unless the search reached its limit."""
+class Output(NamedTuple):
+    """An output of a search; `pieces` ends with EOS unless the search reached its limit."""
 
     pieces: list[int]
-    logp: float
+    score: float
 
 
 def library():
@@ -107,16 +107,9 @@ class Translator:
         rows = translator.encode(self._trained, texts, settings.max_source_len, first, on_cut)
         results = [[Hypothesis('', 0.0)] * best for _ in texts]
         places = [i for i, row in enumerate(rows) if row]
-        found = self._search([rows[i] for i in places], settings, on_done)
         decode = self._trained.codec.of('target').decode
-        alpha = settings.alpha if settings.method == 'beam' else 0.0
-        lengths = {len(output.pieces) for outputs in found for output in outputs}
-        penalties = {length: float(length_penalty(length, alpha)) for length in lengths}
-        for i, outputs in zip(places, found, strict=True):
-            scored = [(output, output.logp / penalties[len(output.pieces)]) for output in outputs]
-            # Complete outputs are first, as in our own search.
-            scored.sort(key=lambda pair: (pair[0].pieces[-1] == EOS, pair[1]), reverse=True)
-            results[i] = [Hypothesis(decode(o.pieces, one_line=True), score) for o, score in scored[:best]]
+        for i, outputs in zip(places, self.search([rows[i] for i in places], settings, on_done), strict=True):
+            results[i] = [Hypothesis(decode(o.pieces, one_line=True), o.score) for o in outputs[:best]]
         return results
 
     def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
@@ -134,30 +127,39 @@ class Translator:
         targets = [[token for token in row if token != EOS] for row in rows[1]]
         return self._score(rows[0], targets)
 
-    def _search(
-        self, rows: Sequence[list[int]], settings: Decode, on_done: generate.OnDone
-    ) -> list[list[_Output]]:
-        """The outputs that the search of each row finds, in any order."""
+    def search(
+        self,
+        rows: Sequence[list[int]],
+        settings: Decode,
+        on_done: generate.OnDone = lambda rows: None,
+    ) -> list[list[Output]]:
+        """The outputs that the search of each row of pieces finds, in our own search's order and scores."""
         found = self._outputs(rows, settings, (), on_done)
         # Pieces that may not be written are hardly ever found. To suppress them always would change log p.
         again = [i for i, outputs in enumerate(found) if any(self._never & {*o.pieces} for o in outputs)]
         others = self._outputs([rows[i] for i in again], settings, self._never, lambda rows: None)
-        pairs = [
-            (rows[i], output.pieces) for i, outputs in zip(again, others, strict=True) for output in outputs
-        ]
+        pairs = [(rows[i], o.pieces) for i, outputs in zip(again, others, strict=True) for o in outputs]
         bodies = [[token for token in pieces if token != EOS] for _, pieces in pairs]
         logp = iter(self._score([row for row, _ in pairs], bodies))
         for i, outputs in zip(again, others, strict=True):
-            found[i] = [o._replace(logp=float(next(logp)[: len(o.pieces)].sum())) for o in outputs]
-        return found
+            found[i] = [o._replace(score=float(next(logp)[: len(o.pieces)].sum())) for o in outputs]
+        alpha = settings.alpha if settings.method == 'beam' else 0.0
+        lengths = {len(output.pieces) for outputs in found for output in outputs}
+        penalties = {length: float(length_penalty(length, alpha)) for length in lengths}
+        # Complete outputs are first.
+        rank = lambda output: (output.pieces[-1] == EOS, output.score)
+        scored = (
+            [o._replace(score=o.score / penalties[len(o.pieces)]) for o in outputs] for outputs in found
+        )
+        return [sorted(outputs, key=rank, reverse=True) for outputs in scored]
 
     def _outputs(
         self, rows: Sequence[list[int]], settings: Decode, never: Collection[int], on_done: generate.OnDone
-    ) -> list[list[_Output]]:
-        """The outputs of one search, in which the pieces `never` have no probability."""
+    ) -> list[list[Output]]:
+        """The outputs of one search with log p; the pieces `never` have no probability in it."""
         beam = settings.beam if settings.method == 'beam' else 1
         patience = PATIENCE if beam > 1 else 1
-        found: list[list[_Output]] = [[] for _ in rows]
+        found: list[list[Output]] = [[] for _ in rows]
         waiting = []
         for batch in _batches(rows):
             results = self._translator.translate_batch(
@@ -180,7 +182,7 @@ class Translator:
             for i, result in zip(batch, results, strict=True):
                 one = result.result()
                 pieces = ([self._ids[name] for name in hypothesis] for hypothesis in one.hypotheses)
-                found[i] = list(map(_Output, pieces, one.scores))
+                found[i] = list(map(Output, pieces, one.scores))
             on_done(len(batch))
         return found
 

@@ -1,0 +1,74 @@
+"""Searches with our models in CTranslate2, its own and that of `run.py translate` (extra `export`).
+
+CTranslate2 divides log p by n^alpha, the paper by ((5 + n)/6)^alpha.
+"""
+
+import dataclasses
+import functools
+import os
+import pathlib
+from collections.abc import Mapping, Sequence
+
+import ctranslate2
+import numpy as np
+from etils import epath
+
+from experiments.speed.search import Search, never_written
+from transformer.config import Config
+from transformer.data.tokenizer import PiecesTokenizer
+from transformer.export.ctranslate2 import engine, writing
+from transformer.export.foreign import NEVER
+from transformer.runs.restore import Trained
+from transformer.tokens import EOS, UNK
+
+BATCH = 64  # sentences
+
+
+def of_library(config: Config, params: Mapping, folder: pathlib.Path, dtype: str = 'float32') -> Search:
+    """Returns the search of CTranslate2's Translator, in float32 or int8; `folder` receives the model."""
+    bias = np.zeros(config.model.vocab_size, np.float32)
+    bias[never_written(config)] = NEVER
+    biased = dataclasses.replace(config, model=dataclasses.replace(config.model, softmax_bias=True))
+    words = _words(config)
+    numbers = {word: piece for piece, word in enumerate(words)}
+    folder.mkdir()
+    tokenizer = PiecesTokenizer.from_pieces(words, ' ', end=False)
+    writing.write(biased, {**params, 'softmax_bias': bias}, tokenizer, epath.Path(folder))
+
+    @functools.cache
+    def translator(at_once: int) -> ctranslate2.Translator:
+        threads = {'inter_threads': at_once, 'intra_threads': os.cpu_count() // at_once}
+        return ctranslate2.Translator(str(folder), device='cpu', compute_type=dtype, **threads)
+
+    def translate(rows: Sequence[list[int]]) -> list[list[int]]:
+        # Batches at the same time, each on one core, are faster than batches one after the other.
+        at_once = 1 if len(rows) <= BATCH else os.cpu_count()
+        outputs = translator(at_once).translate_batch(
+            [[words[piece] for piece in row] for row in rows],
+            max_batch_size=BATCH,
+            beam_size=config.decode.beam,
+            length_penalty=config.decode.alpha,
+            max_decoding_length=max(map(len, rows)) + config.decode.extra_len,
+        )
+        return [[numbers[word] for word in output.hypotheses[0]] for output in outputs]
+
+    return translate
+
+
+def of_engine(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
+    """Returns the search of `run.py translate --engine=ctranslate2`; `folder` receives the model."""
+    tokenizer = PiecesTokenizer.from_pieces(_words(config), ' ', end=False)
+    folder.mkdir()
+    writing.write(config, params, tokenizer, epath.Path(folder))
+    translator = engine.Translator(Trained(config, None, tokenizer), epath.Path(folder))
+
+    def translate(rows: Sequence[list[int]]) -> list[list[int]]:
+        found = translator.search(rows, config.decode)
+        return [[piece for piece in outputs[0].pieces if piece != EOS] for outputs in found]
+
+    return translate
+
+
+def _words(config: Config) -> list[str]:
+    """The pieces' numbers, as words: CTranslate2 reads words."""
+    return [*writing.PIECES.values(), *map(str, range(UNK + 1, config.data.pieces))]
