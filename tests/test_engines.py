@@ -22,7 +22,7 @@ from transformer.export.ctranslate2 import engine, writing
 from transformer.runs import restore, workdir
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
-from transformer.tokens import EOS, PAD, UNK
+from transformer.tokens import PAD, UNK
 
 pytest.importorskip('ctranslate2')
 FOLDER = pathlib.Path(__file__).parent / 'aren_transliteration'
@@ -227,4 +227,3 @@ def test_only_commands_of_hypotheses_have_engines():
     takers = {name for name, command in commands.COMMANDS.items() if 'engine' in command.flags}
     assert takers == {'translate'}
     assert commands.FLAGS['engine'].choices == engines.ENGINES
-    assert EOS not in (PAD, UNK)

@@ -243,7 +243,7 @@ COMMANDS = {
         (),
         (
             '{} export --workdir=FOLDER --format=ctranslate2 --output=FOLDER',
-            '{} export --format=huggingface --output=FOLDER --check=FILE --reference=FILE',
+            '{} export --format=huggingface --output=FOLDER --check=FILE',
         ),
     ),
     'config': Command(
