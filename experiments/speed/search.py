@@ -78,7 +78,7 @@ def _make_search(name: str, config: Config, params: Mapping, folder: pathlib.Pat
     if name == 'Hugging Face':
         from experiments.speed import translators
 
-        return translators.hugging_face_search(config, params)
+        return translators.hugging_face_search(config, params, folder)
     from experiments.speed import ctranslate2_search
 
     if name == ENGINE:
