@@ -461,3 +461,15 @@ def test_what_an_imported_model_lacks_is_said_with_its_own_flags(workdirs, capsy
         assert {flag for flag in ('--source', '--reference', '--text') if flag in line} == set(flags)
     assert main.main(['run.py', 'average', f'--workdir={workdirs["marian"]}', '--last=2']) == 2
     assert 'one checkpoint, 0' in capsys.readouterr().err
+
+
+def test_a_comparison_without_torch_is_refused_before_any_file_is_written(
+    workdirs, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, 'torch', None)
+    (tmp_path / 'lines').write_text('a\n')
+    call = ['run.py', 'export', f'--workdir={workdirs["gpt2"]}', '--format=huggingface']
+    assert main.main([*call, f'--check={tmp_path / "lines"}', f'--output={tmp_path / "out"}']) == 2
+    assert "pip install '.[torch]'" in capsys.readouterr().err and not (tmp_path / 'out').exists()
+    assert main.main(['run.py', 'import', str(workdirs['gpt2']), f'--output={tmp_path / "out"}']) == 2
+    assert '--workdir' in capsys.readouterr().err and not (tmp_path / 'out').exists()

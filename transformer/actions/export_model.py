@@ -29,12 +29,14 @@ class Format(NamedTuple):
       write: `(run, trained, origin, folder, quantization)`; writes the model into an existing folder.
       differences: `(config) -> lines`: what the other program computes in another way.
       engine: `(trained, folder)`: the other program, with `likeliest`, `log_probabilities` and `dtype`.
+      libraries: imports what `engine` needs; raises ConfigError if it is not installed.
     """
 
     check: Callable[[Config, str | None], None]
     write: Callable[[Run, Trained, Origin, epath.Path, str | None], None]
     differences: Callable[[Config], list[str]] = lambda config: []
     engine: Callable | None = None
+    libraries: Callable | None = None
 
 
 def _write_ctranslate2(
@@ -68,9 +70,18 @@ def _write_safetensors(
 
 
 FORMATS = {
-    'ctranslate2': Format(ctranslate2.check, _write_ctranslate2, engine=ctranslate2_engine.Translator),
+    'ctranslate2': Format(
+        ctranslate2.check,
+        _write_ctranslate2,
+        engine=ctranslate2_engine.Translator,
+        libraries=ctranslate2_engine.library,
+    ),
     'huggingface': Format(
-        hugging_face.check, _write_huggingface, hugging_face.differences, hugging_face_engine.Model
+        hugging_face.check,
+        _write_huggingface,
+        hugging_face.differences,
+        hugging_face_engine.Model,
+        hugging_face_engine.libraries,
     ),
     'safetensors': Format(_check_safetensors, _write_safetensors),
 }
@@ -127,6 +138,7 @@ def read_check(config: Config, kind: str | None, file: str | None, references: s
         raise ConfigError(
             f'--check={file}: not possible with --format={kind}, train.task={config.train.task}'
         )
+    FORMATS[kind].libraries()
     if references is not None and FORM[config.train.task] != 'pair':
         raise ConfigError(f'--reference={references}: not with train.task={config.train.task}')
     lines = list(text.lines(epath.Path(file)))

@@ -121,6 +121,8 @@ def _read(
 
 def _format(path: epath.Path) -> str:
     found = [name for name, (its, _) in FORMATS.items() if any((path / file).exists() for file in its)]
+    if (path / 'data.lock.json').exists():
+        raise ConfigError(f'{path}: is a work directory already; name it with --workdir')
     if not found:
         wanted = ', '.join(file for its, _ in FORMATS.values() for file in its)
         raise ConfigError(f'{path}: no model that is known here; looked for {wanted}')

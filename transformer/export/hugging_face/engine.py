@@ -15,15 +15,21 @@ from transformer.tokens import EOS, PAD, START, UNK
 BATCH = 32  # sentences
 
 
+def libraries():
+    """The modules of PyTorch and of transformers; ConfigError if one is not installed."""
+    try:
+        import torch
+        import transformers
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--check needs {error.name}: pip install '.[torch]'") from None
+    return torch, transformers
+
+
 class Model:
     """An encoder-decoder or a language model of transformers, for texts that our tokenizer cuts."""
 
     def __init__(self, trained: Trained, folder: epath.PathLike):
-        try:
-            import torch
-            import transformers
-        except ModuleNotFoundError as error:
-            raise ConfigError(f"--check needs {error.name}: pip install '.[torch]'") from None
+        torch, transformers = libraries()
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         self._torch, self._trained = torch, trained
