@@ -75,9 +75,9 @@ def _read(folder: epath.Path) -> Foreign:
 def _named(kind: Kind, arrays: Arrays) -> tuple[Arrays, tuple[str, ...]]:
     """The arrays of the model by their names in the file of a whole model, and the names of all others."""
     alone = not any(name.startswith(kind.prefix) for name in arrays)
-    arrays = {kind.prefix + name if alone else name: array for name, array in arrays.items()}
-    ignored = tuple(name for name in arrays if any(re.fullmatch(one, name) for one in kind.ignored))
-    return {name: array for name, array in arrays.items() if name not in ignored}, ignored
+    names = {name: kind.prefix + name if alone else name for name in arrays}
+    ignored = tuple(n for n, whole in names.items() if any(re.fullmatch(one, whole) for one in kind.ignored))
+    return {whole: arrays[n] for n, whole in names.items() if n not in ignored}, ignored
 
 
 def _arrays(folder: epath.Path) -> Arrays:
