@@ -9,6 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import random_models
+from random_models import SMALL, random_model
 
 from transformer.config import Config, ConfigError, config_dict, resolve
 from transformer.data import tokenizer, vocabulary
@@ -22,25 +24,9 @@ from transformer.tasks import task_of
 
 safetensors = pytest.importorskip('safetensors.numpy')
 
-SMALL = {
-    'model.N': 2,
-    'model.d_model': 16,
-    'model.d_ff': 24,
-    'model.h': 2,
-    'model.vocab_size': 400,
-    'data.pieces': 400,
-    'data.max_len': 40,
-    'data.row_len': 40,
-    'data.batch_tokens': 640,
-}
 # What images have no use for.
 OF_TEXTS = ('model.vocab_size', 'data.pieces', 'data.max_len', 'data.row_len')
-PAIR = {
-    'model.N_decoder': 1,
-    'decode.max_source_len': 100,
-    'decode.extra_len': 100,
-    'model.norm_epsilon': 1e-5,
-}
+PAIR = random_models.PAIR | {'model.norm_epsilon': 1e-5}
 LEARNED = {'model.positions': 'learned', 'model.max_len': 310}
 PAIRS = {
     'base': {'model.vocab_size': 410},
@@ -91,25 +77,9 @@ ODD = [
 ]
 
 
-@pytest.fixture(scope='module')
-def sides() -> list[tokenizer.Tokenizer]:
-    texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
-    return [tokenizer.Tokenizer(vocabulary.train(text, 400)) for text in texts]
-
-
 def config_of(changes: dict[str, object]) -> Config:
     values = {key: value for key, value in (SMALL | changes).items() if value is not None}
     return resolve(config_dict(layout.TEXT | values))
-
-
-def random_model(config: Config, sides: list[tokenizer.Tokenizer]) -> Trained:
-    """A model whose every parameter is random, also biases and norms."""
-    leaves, tree = jax.tree.flatten(models.initialize(config, jax.random.key(0)))
-    rng = np.random.default_rng(0)
-    leaves = [np.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), np.float32) for leaf in leaves]
-    separate = tokenizer.SeparateTokenizers(dict(zip(('source', 'target'), sides, strict=True)))
-    codec = separate if config.data.vocabulary == 'separate' else sides[0]
-    return Trained(config, jax.tree.unflatten(tree, leaves), codec)
 
 
 def there_and_back(trained: Trained, folder, changes: dict[str, object]) -> Trained:
@@ -125,8 +95,8 @@ def equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
 
 
 @pytest.mark.parametrize('changes', PAIRS.values(), ids=PAIRS)
-def test_encoder_decoders(tmp_path, sides, changes):
-    trained = random_model(config_of(PAIR | changes), sides)
+def test_encoder_decoders(tmp_path, changes):
+    trained = random_model(config_of(PAIR | changes))
     back = there_and_back(trained, tmp_path, {})
     texts = sentences.sentence_pairs('dev')[:8]
     logp = [
@@ -148,8 +118,8 @@ def test_encoder_decoders(tmp_path, sides, changes):
 
 
 @pytest.mark.parametrize('changes', TEXTS.values(), ids=TEXTS)
-def test_models_of_single_texts(tmp_path, sides, changes):
-    trained = random_model(config_of(changes), sides)
+def test_models_of_single_texts(tmp_path, changes):
+    trained = random_model(config_of(changes))
     rows = {key: SMALL[key] for key in ('data.max_len', 'data.row_len')}
     back = there_and_back(trained, tmp_path, rows)
     texts = [text for text, _ in sentences.sentence_pairs('dev')[:20]] + ODD
@@ -168,8 +138,8 @@ def test_models_of_single_texts(tmp_path, sides, changes):
     equal(logits[1], logits[0])
 
 
-def test_vision_transformers(tmp_path, sides):
-    trained = random_model(config_of(dict.fromkeys(OF_TEXTS) | VIT), sides)
+def test_vision_transformers(tmp_path):
+    trained = random_model(config_of(dict.fromkeys(OF_TEXTS) | VIT))
     labels = Labels(tuple(f'class {n}' for n in range(24)))
     back = there_and_back(trained._replace(codec=labels), tmp_path, {})
     images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
@@ -211,14 +181,14 @@ def test_what_has_no_place_is_refused_by_name(base, option, value):
         writing.check(config_of(base | more | {option: value}))
 
 
-def test_a_softmax_bias_of_gpt2_is_refused(tmp_path, sides):
-    trained = random_model(config_of(GPT2 | {'model.softmax_bias': True}), sides)
+def test_a_softmax_bias_of_gpt2_is_refused(tmp_path):
+    trained = random_model(config_of(GPT2 | {'model.softmax_bias': True}))
     with pytest.raises(ConfigError, match=r'^model\.softmax_bias=True'):
         writing.write(trained.config, trained.params, trained.codec, tmp_path)
 
 
-def test_tokenizers_without_a_file_are_refused(tmp_path, sides):
-    trained = random_model(config_of(GPT2), sides)
+def test_tokenizers_without_a_file_are_refused(tmp_path):
+    trained = random_model(config_of(GPT2))
     with pytest.raises(ConfigError, match=r'^data\.tokenizer='):
         writing.write(trained.config, trained.params, tokenizer.ByteTokenizer(), tmp_path)
     with_words = vocabulary.train(['the dog sees'] * 9, 270, words=['(NP'])

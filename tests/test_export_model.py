@@ -4,42 +4,27 @@ import dataclasses
 import json
 import pathlib
 
-import jax
 import numpy as np
 import pytest
+import random_models
 from etils import epath
+from random_models import random_model
 
 import transformer
 from transformer.actions import export_model as exporting
 from transformer.actions import import_model as importing
 from transformer.cli import main
-from transformer.config import Config, ConfigError, config_dict, resolve
-from transformer.data import tokenizer, vocabulary
+from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.sources.grammar import sentences
 from transformer.export import layout
 from transformer.export.ctranslate2 import engine, reading, writing
-from transformer.nn import models
 from transformer.runs import workdir
-from transformer.runs.restore import Trained
 from transformer.tasks import task_of
 
 ctranslate2 = pytest.importorskip('ctranslate2')
 safetensors = pytest.importorskip('safetensors.numpy')
 
-SMALL = {
-    'model.N': 2,
-    'model.N_decoder': 1,
-    'model.d_model': 16,
-    'model.d_ff': 24,
-    'model.h': 2,
-    'model.vocab_size': 400,
-    'data.pieces': 400,
-    'data.max_len': 40,
-    'data.row_len': 40,
-    'data.batch_tokens': 640,
-    'decode.max_source_len': 100,
-    'decode.extra_len': 100,
-}
+SMALL = random_models.SMALL | random_models.PAIR
 SEPARATE = {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none'}
 VARIANTS = {
     'base': {'model.vocab_size': 410},
@@ -65,27 +50,10 @@ VARIANTS = {
 PAIRS = sentences.sentence_pairs('dev')[:12]
 
 
-@pytest.fixture(scope='module')
-def sides() -> list[tokenizer.Tokenizer]:
-    texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
-    return [tokenizer.Tokenizer(vocabulary.train(text, 400)) for text in texts]
-
-
-def random_model(config: Config, sides: list[tokenizer.Tokenizer]) -> Trained:
-    """A model whose every parameter is random, also biases and norms."""
-    params = models.initialize(config, jax.random.key(0))
-    leaves, tree = jax.tree.flatten(params)
-    rng = np.random.default_rng(0)
-    leaves = [np.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), np.float32) for leaf in leaves]
-    separate = tokenizer.SeparateTokenizers(dict(zip(('source', 'target'), sides, strict=True)))
-    codec = separate if config.data.vocabulary == 'separate' else sides[0]
-    return Trained(config, jax.tree.unflatten(tree, leaves), codec)
-
-
 @pytest.mark.parametrize('changes', VARIANTS.values(), ids=VARIANTS)
-def test_a_model_leaves_and_comes_back(tmp_path, sides, changes):
+def test_a_model_leaves_and_comes_back(tmp_path, changes):
     config = resolve(config_dict(SMALL | changes))
-    trained = random_model(config, sides)
+    trained = random_model(config)
     writing.write(config, trained.params, trained.codec, tmp_path)
     # There: the same log p.
     ours = [found.logp for found in task_of(config).verbs['likelihoods'](trained, PAIRS)]
@@ -109,9 +77,9 @@ def test_a_model_leaves_and_comes_back(tmp_path, sides, changes):
 
 
 @pytest.mark.parametrize('quantization', writing.QUANTIZATIONS)
-def test_kernels_of_few_bits(tmp_path, sides, quantization):
+def test_kernels_of_few_bits(tmp_path, quantization):
     config = resolve(config_dict(SMALL))
-    trained = random_model(config, sides)
+    trained = random_model(config)
     writing.write(config, trained.params, trained.codec, tmp_path, quantization)
     found, expected = reading.read(tmp_path).params, layout.named(trained.params)
     for path, array in expected.items():
@@ -121,10 +89,10 @@ def test_kernels_of_few_bits(tmp_path, sides, quantization):
 
 
 @pytest.mark.parametrize('tags', [False, True])
-def test_a_parser_comes_back_with_the_codec_of_trees(tmp_path, sides, tags):
+def test_a_parser_comes_back_with_the_codec_of_trees(tmp_path, tags):
     parsing = {'train.task': 'parsing', 'data.tags': tags}
     config = resolve(config_dict(SMALL | parsing))
-    trained = random_model(config, sides)
+    trained = random_model(config)
     codec = task_of(config).codec(config.data, trained.codec)
     (tmp_path / 'there').mkdir()
     writing.write(config, trained.params, codec, tmp_path / 'there')

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from etils import epath
+from random_models import tokens_of
 
 import transformer
 from transformer.actions import export_model as exporting
@@ -24,17 +25,21 @@ from transformer.cli import main
 from transformer.config import ConfigError
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.export import arrays
+from transformer.export.foreign import NEVER
 from transformer.export.hugging_face import early_tokenizers
 from transformer.nn import models
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
-from transformer.tokens import EOS, PAD, UNK, Tokens
+from transformer.tokens import EOS, PAD, UNK
 
 safetensors = pytest.importorskip('safetensors.numpy')
 
 FOLDER = pathlib.Path(__file__).parent / 'hugging_face'
 EXPECTED = json.loads((FOLDER / 'expected.json').read_text())
 KINDS = ('bert', 'gpt2', 'marian', 'vit')
+WORDS = 'bert.embeddings.word_embeddings.weight'
+PLACES, VIT_PLACES = 'model.encoder.embed_positions.weight', 'vit.embeddings.position_embeddings'
+UNTIED = {'settings': {'tie_word_embeddings': False}}
 
 
 @pytest.fixture(scope='module')
@@ -53,14 +58,6 @@ def bert(workdirs):
 @pytest.fixture(scope='module')
 def gpt2(workdirs):
     return transformer.load(workdirs['gpt2'])
-
-
-def tokens_of(rows: list[list[int]]) -> Tokens:
-    width = max(map(len, rows)) + 2
-    padded = lambda row, fill: [*row, *[fill] * (width - len(row))]
-    tokens = jnp.array([padded(row, 0) for row in rows])
-    segments = jnp.array([padded([1] * len(row), 0) for row in rows])
-    return Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(width), tokens.shape))
 
 
 def test_logits_and_hidden_states_of_bert(bert):
@@ -133,6 +130,24 @@ def test_logits_of_marian(workdirs):
         expected = np.array(one['logits'])
         found = logits[: len(expected)]
         np.testing.assert_allclose(found, expected[:, order], atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_decoder_that_starts_with_the_end(tmp_path):
+    """Its start is no piece of its own, so that the end has its probability once."""
+    folder = broken(tmp_path / 'in', 'marian', settings={'decoder_start_token_id': 0})
+    trained = transformer.load(importing.import_model(folder, tmp_path / 'out', {}).folder).trained
+    bias = np.asarray(trained.params['softmax_bias'])
+    assert bias[0] <= NEVER + 10 and (bias[1:] > -100).all() and len(bias) == 45
+    table = np.asarray(trained.params['embedding']['table'])
+    np.testing.assert_array_equal(table[0], table[EOS])
+
+
+def test_pieces_of_one_number_are_refused(tmp_path):
+    folder = broken(tmp_path / 'in', 'marian')
+    vocabulary = json.loads((folder / 'vocab.json').read_text())
+    (folder / 'vocab.json').write_text(json.dumps(vocabulary | {'more': 3}))
+    with pytest.raises(ConfigError, match='vocab.json: has two pieces'):
+        importing.import_model(folder, tmp_path / 'out', {})
 
 
 def test_texts_of_marian(workdirs):
@@ -239,6 +254,30 @@ def broken(
         ('marian', {'settings': {'tie_word_embeddings': False}}, 'lm_head.weight: missing'),
         ('marian', {'cut': 'vocab.json'}, 'vocab.json: damaged'),
         ('marian', {'cut': 'source.spm'}, 'source.spm: damaged'),
+        ('bert', {'arrays': {WORDS: np.zeros(124, 'f')}}, f'{WORDS}: has shape (124,)'),
+        ('bert', {'arrays': {WORDS: np.zeros((124, 20), 'f')}}, 'embedding/table: has shape (124, 20)'),
+        ('bert', {'arrays': {'cls.predictions.bias': np.zeros(125, 'f')}}, 'cls.predictions.bias: has shape'),
+        ('bert', {'settings': {'max_position_embeddings': 'x'}}, 'max_position_embeddings=x'),
+        (
+            'gpt2',
+            UNTIED | {'arrays': {'lm_head.weight': np.zeros((5, 16), 'f')}},
+            'lm_head.weight: has shape',
+        ),
+        ('marian', {'settings': {'eos_token_id': [0]}}, 'eos_token_id=[0]'),
+        ('marian', {'arrays': {'model.shared.weight': np.zeros(44, 'f')}}, 'has shape (44,)'),
+        ('marian', {'arrays': {'final_logits_bias': np.zeros((1, 45), 'f')}}, 'final_logits_bias: has shape'),
+        (
+            'marian',
+            UNTIED | {'arrays': {'lm_head.weight': np.zeros((45, 16), 'f')}},
+            'lm_head.weight: has shape',
+        ),
+        ('marian', {'arrays': {PLACES: np.zeros(64, 'f')}}, f'{PLACES}: has shape (64,)'),
+        ('vit', {'arrays': {VIT_PLACES: np.zeros((10, 16), 'f')[None, None]}}, f'{VIT_PLACES}: has shape'),
+        ('vit', {'arrays': {VIT_PLACES: np.zeros((2, 10, 16), 'f')}}, f'{VIT_PLACES}: has shape'),
+        ('vit', {'arrays': {VIT_PLACES: np.zeros(16, 'f')}}, f'{VIT_PLACES}: has shape'),
+        ('vit', {'settings': {'id2label': ['a']}}, 'id2label'),
+        ('vit', {'settings': {'id2label': {'0': 'a', '2': 'b'}}}, 'id2label'),
+        ('vit', {'settings': {'image_size': [12, 12]}}, 'image_size=[12, 12]'),
         ('vit', {'settings': {'num_channels': 4}}, 'num_channels=4'),
         ('vit', {'settings': {'qkv_bias': False}}, 'qkv_bias=False'),
         ('vit', {'settings': {'patch_size': 5}}, 'patch'),
@@ -405,7 +444,7 @@ def test_types_of_torch(tmp_path):
 
 
 class Code:
-    """What runs code when it is read."""
+    """Reading such a file runs code."""
 
     def __reduce__(self):
         return print, ('code of a pickle ran',)

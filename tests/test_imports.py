@@ -46,19 +46,14 @@ FENCES = {
     'tensorflow': set(),
     'torch': {
         'experiments/speed/torch_models.py',
-        'experiments/speed/translators.py',
+        'experiments/speed/hugging_face_search.py',
         'transformer/export/arrays.py',
         'transformer/export/hugging_face/engine.py',
     },
-    'transformers': {'experiments/speed/translators.py', 'transformer/export/hugging_face/engine.py'},
-    'safetensors': {
-        'transformer/export/arrays.py',
-        'transformer/export/hugging_face/writing.py',
-        'transformer/runs/parameters_file.py',
-    },
+    'transformers': {'experiments/speed/hugging_face_search.py', 'transformer/export/hugging_face/engine.py'},
+    'safetensors': {'transformer/runs/parameters_file.py'},
     'ctranslate2': {
         'experiments/speed/ctranslate2_search.py',
-        'transformer/export/ctranslate2/engine.py',
         'transformer/export/ctranslate2/writing.py',
     },
 }

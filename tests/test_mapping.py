@@ -9,11 +9,11 @@ import copy
 import json
 import pathlib
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import sentencepiece
 from etils import epath
+from random_models import tokens_of
 
 import transformer
 from transformer.actions import export_model as exporting
@@ -24,7 +24,7 @@ from transformer.data.tokenizer import PiecesTokenizer, Tokenizer
 from transformer.export import arrays, layout, mapping
 from transformer.export.foreign import NEVER, learned_positions
 from transformer.nn import models
-from transformer.tokens import EOS, START, UNK, Tokens
+from transformer.tokens import EOS, START, UNK
 
 safetensors = pytest.importorskip('safetensors.numpy')
 
@@ -55,14 +55,6 @@ def write(folder: pathlib.Path, plan: object, *, array_changes=None) -> tuple[pa
     found = safetensors.load_file(FILE) | (array_changes or {})
     safetensors.save_file({n: a for n, a in found.items() if a is not None}, folder / 'net.safetensors')
     return folder / 'net.safetensors', folder / 'mapping.json'
-
-
-def tokens_of(rows: list[list[int]]) -> Tokens:
-    width = max(map(len, rows)) + 2
-    padded = lambda row, fill: [*row, *[fill] * (width - len(row))]
-    tokens = jnp.array([padded(row, 0) for row in rows])
-    segments = jnp.array([padded([1] * len(row), 0) for row in rows])
-    return Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(width), tokens.shape))
 
 
 def logits_of(trained, pairs: list[tuple[str, str]]) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Searches with our models in CTranslate2, its own and that of `run.py translate` (extra `export`).
+"""Searches with our models in CTranslate2, as its users do and as `run.py translate` does (extra `export`).
 
 CTranslate2 divides log p by n^alpha, the paper by ((5 + n)/6)^alpha.
 """

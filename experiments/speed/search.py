@@ -76,9 +76,9 @@ def others(trained: Trained) -> Iterator[dict[str, Search]]:
 
 def _make_search(name: str, config: Config, params: Mapping, folder: pathlib.Path) -> Search:
     if name == 'Hugging Face':
-        from experiments.speed import translators
+        from experiments.speed import hugging_face_search
 
-        return translators.hugging_face_search(config, params, folder)
+        return hugging_face_search.of_library(config, params, folder)
     from experiments.speed import ctranslate2_search
 
     if name == ENGINE:

@@ -27,7 +27,7 @@ class Format(NamedTuple):
     Attributes:
       check: `(config, quantization)`; raises ConfigError if the format has no such model.
       write: `(run, trained, origin, folder, quantization)`; writes the model into an existing folder.
-      differences: `(config) -> lines`: what the other program computes in another way.
+      differences: `(config) -> lines`: how the other program's computation differs.
       engine: `(trained, folder)`: the other program, with `likeliest`, `log_probabilities` and `dtype`.
       libraries: imports what `engine` needs; raises ConfigError if it is not installed.
     """
@@ -74,7 +74,7 @@ FORMATS = {
         ctranslate2.check,
         _write_ctranslate2,
         engine=ctranslate2_engine.Translator,
-        libraries=ctranslate2_engine.library,
+        libraries=ctranslate2.library,
     ),
     'huggingface': Format(
         hugging_face.check,

@@ -7,6 +7,7 @@ from etils import epath
 
 from transformer.config import ConfigError
 from transformer.export.layout import Arrays
+from transformer.runs import parameters_file
 
 TORCH_ENDS = '.bin', '.pt', '.pth', '.ckpt'
 # Types of safetensors that numpy has; bfloat16 is the upper half of float32.
@@ -27,10 +28,7 @@ def read_safetensors(file: epath.Path) -> Arrays:
     Raises:
       ConfigError: the file is missing, damaged or of an unknown type, or the library is not installed.
     """
-    try:
-        import safetensors
-    except ModuleNotFoundError:
-        raise ConfigError("this needs safetensors: pip install '.[export]'") from None
+    safetensors = parameters_file.library()
     content = _content(file)
     try:
         found = safetensors.deserialize(content)

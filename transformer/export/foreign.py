@@ -1,18 +1,30 @@
 """A model of another program in our terms."""
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+from etils import epath
 
-from transformer.config import ConfigError, Model
+from transformer.config import Config, ConfigError, Model
 from transformer.data.codec import Codec
 from transformer.data.tokenizer import PiecesTokenizer, SeparateTokenizers
 from transformer.export.layout import Arrays
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
+# The only values of these options that models of other programs have here; kernels that compute the same are
+# equal.
+HELD = {
+    'model.kind': ('transformer',),
+    'model.norm_type': ('layernorm',),
+    'model.positions': ('sinusoidal', 'learned'),
+    'model.activation': ('relu', 'gelu', 'gelu_tanh', 'swish'),
+    'model.attention': ('full', 'chunked', 'flash'),
+    'model.biases': ('all',),
+}
 # The texts of a pair.
 FIELDS = 'source', 'target'
 
@@ -36,6 +48,38 @@ class Foreign(NamedTuple):
     ignored: tuple[str, ...] = ()
 
 
+def json_object(file: epath.Path, default: dict | None = None) -> dict:
+    """The object in a file of JSON; `default` if there is no such file."""
+    try:
+        content = json.loads(file.read_text(encoding='utf-8'))
+    except FileNotFoundError:
+        content = default
+        if default is None:
+            raise ConfigError(f'{file.name}: missing') from None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise ConfigError(f'{file.name}: damaged')
+    return content
+
+
+def check_options(config: Config, fixed: Mapping[str, object], owner: str) -> None:
+    """Raises ConfigError, which names the option, if another program has no such model.
+
+    Args:
+      fixed: options of which the other program has only one value, beside those in `HELD`.
+      owner: the other program, or its class of models.
+    """
+    m = config.model
+    for key, possible in (HELD | {key: (value,) for key, value in fixed.items()}).items():
+        value = getattr(m, key.removeprefix('model.'))
+        if value not in possible:
+            raise ConfigError(f'{key}={value}: {owner} has {" or ".join(map(str, possible))}')
+    for name in ('d_k', 'd_v'):
+        if getattr(m, name) * m.h != m.d_model:
+            raise ConfigError(f'model.{name}={getattr(m, name)}: {owner} has model.d_model/model.h')
+
+
 def learned_positions(length: int) -> dict[str, object]:
     """The options of a table of positions, and of texts that fit into it."""
     more = min(50, length // 2)
@@ -48,9 +92,16 @@ def learned_positions(length: int) -> dict[str, object]:
     }
 
 
-def positions(table: np.ndarray) -> dict[str, object]:
+def check_axes(name: str, array: np.ndarray, axes: int) -> np.ndarray:
+    """Returns the array; ConfigError if it has another number of axes."""
+    if array.ndim != axes:
+        raise ConfigError(f'{name}: has shape {array.shape}, expected {axes} axes')
+    return array
+
+
+def positions(name: str, table: np.ndarray) -> dict[str, object]:
     """The options of a table of positions: sinusoids if it holds them, else learned positions."""
-    length, width = table.shape
+    length, width = check_axes(name, table, 2).shape
     for kind in ('paper', 'halves', 't2t'):
         for first in (0, 1):
             if np.allclose(table, sinusoid(first + length, width, kind)[first:], atol=1e-3):
@@ -118,12 +169,26 @@ def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndar
     return params[f'{source}/table'], params[f'{target}/table'], params[f'{softmax}/table']
 
 
-def reordered(table: np.ndarray, order: Sequence[int]) -> np.ndarray:
-    """The rows of a table in an order; -1 stands for a row of zeros."""
+def reordered(name: str, table: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """The rows of a table in an order; -1 stands for a row of zeros.
+
+    Raises:
+      ConfigError: the table has other rows than the order, or values that are not finite.
+    """
+    rows = len(set(order) - {-1})
+    if table.shape[:1] != (rows,):
+        raise ConfigError(f'{name}: has shape {table.shape}, expected {rows} rows, one for each piece')
     if not np.isfinite(table).all():
-        raise ConfigError('an embedding has values that are not finite')
-    rows = np.concatenate([table, np.zeros_like(table[:1])]).astype(np.float32)
-    return rows[list(order)]
+        raise ConfigError(f'{name}: has values that are not finite')
+    return np.concatenate([table, np.zeros_like(table[:1])]).astype(np.float32)[list(order)]
+
+
+def never_written(order: Sequence[int]) -> np.ndarray:
+    """The bias of rows in an order: NEVER where there is no piece, or a start that is another row's piece."""
+    bias = np.where(np.array(order) < 0, NEVER, 0.0).astype(np.float32)
+    if order[START] in order[START + 1 :]:
+        bias[START] = NEVER
+    return bias
 
 
 def order_of(tokens: Sequence[str], special: Mapping[int, str | None]) -> list[int]:

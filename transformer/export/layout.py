@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 import jax
@@ -62,17 +63,25 @@ def tree(config: Config, ours: Mapping[str, np.ndarray]) -> models.Params:
     return jax.tree.unflatten(jax.tree.structure(like), [ours[path] for path in named_leaves(like)])
 
 
-def to_ours(table: Iterable[Entry], theirs: Mapping[str, np.ndarray], shapes: Mapping[str, tuple]) -> Arrays:
+def to_ours(
+    table: Iterable[Entry],
+    theirs: Mapping[str, np.ndarray],
+    shapes: Mapping[str, tuple],
+    known: Mapping[str, np.ndarray] = MappingProxyType({}),
+) -> Arrays:
     """Returns our parameters.
 
     Args:
       shapes: the shape of each of our parameters, by path.
+      known: the parameters that are not in the table, such as those with a row for each piece.
 
     Raises:
       ConfigError: an array is missing or has another shape, or a parameter or an array is left over.
     """
-    ours = {}
-    left = set(theirs)
+    for path, array in known.items():
+        if array.shape != shapes[path]:
+            raise ConfigError(f'{path}: has shape {array.shape}, expected {shapes[path]}')
+    ours, left = dict(known), set(theirs)
     for entry in table:
         if entry.theirs not in theirs:
             raise ConfigError(f'{entry.theirs}: missing')

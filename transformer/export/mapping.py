@@ -16,10 +16,10 @@ from transformer.data.tokenizer import AnyTokenizer, SeparateTokenizers, Tokeniz
 from transformer.export import arrays, layout
 from transformer.export.foreign import (
     FIELDS,
-    NEVER,
     Foreign,
     learned_positions,
     list_tokenizers,
+    never_written,
     order_of,
     reordered,
     smoothing,
@@ -88,9 +88,8 @@ def read(file: epath.Path, mapping: epath.Path) -> Foreign:
         theirs |= _in_our_order(table, theirs, pieces, len(never))
         # A model without a bias has one here, for the pieces that it lacks.
         mapped = any('softmax_bias' in entry.ours for entry in table)
-        given = {} if mapped else {'softmax_bias': np.zeros_like(never)}
-        rest = {path: shape for path, shape in shapes.items() if path not in given}
-        params = given | layout.to_ours(table, theirs, rest)
+        known = {} if mapped else {'softmax_bias': np.zeros_like(never)}
+        params = layout.to_ours(table, theirs, shapes, known)
         _check_equal(table, theirs)
     except ConfigError as error:
         raise ConfigError(f'{file}: {error}') from None
@@ -200,13 +199,10 @@ def _codec(settings: Mapping, pieces: Mapping[str, _Pieces]) -> AnyTokenizer:
 
 
 def _never(pieces: Mapping[str, _Pieces]) -> np.ndarray:
-    """The bias of the rows that are no pieces of the target, or that are another row's piece; else zero."""
+    """The bias of the rows that are no pieces of the target; else zero."""
     order = pieces['target'].order
-    bias = np.full(max(len(one.order) for one in pieces.values()), NEVER, np.float32)
-    bias[: len(order)] = np.where(np.array(order) < 0, NEVER, 0.0)
-    if order[START] in order[START + 1 :]:
-        bias[START] = NEVER
-    return bias
+    lacking = max(len(one.order) for one in pieces.values()) - len(order)
+    return never_written([*order, *[-1] * lacking])
 
 
 def _changes(options: Mapping, pieces: Mapping[str, _Pieces], codec: AnyTokenizer) -> dict[str, object]:
@@ -264,9 +260,7 @@ def _in_our_order(table: list[Entry], theirs: Arrays, pieces: Mapping[str, _Piec
         if entry.ours[0] not in _TABLES or entry.theirs not in theirs:
             continue
         array, its = theirs[entry.theirs], pieces[_TABLES[entry.ours[0]]]
-        if array.shape[:1] != (len(its.names),):
-            raise ConfigError(f'{entry.theirs}: has shape {array.shape}, expected {len(its.names)} rows')
-        rows = reordered(array, its.order)
+        rows = reordered(entry.theirs, array, its.order)
         changed[entry.theirs] = np.pad(rows, [(0, size - len(rows)), *[(0, 0)] * (rows.ndim - 1)])
     return changed
 

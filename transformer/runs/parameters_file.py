@@ -16,7 +16,8 @@ from transformer.runs.hashes import fingerprint, named_leaves
 FILE = 'parameters.safetensors'
 
 
-def _safetensors():
+def library():
+    """The module of safetensors; ConfigError if it is not installed."""
     try:
         import safetensors.numpy
     except ModuleNotFoundError:
@@ -28,7 +29,7 @@ def write(folder: epath.Path, step: int, params: models.Params, meta: Mapping[st
     """Writes parameters and their step; `meta` must be JSON."""
     arrays = {path: np.asarray(leaf) for path, leaf in named_leaves(params).items()}
     described = {**meta, 'step': step, 'params_sha256': fingerprint(params)}
-    content = _safetensors().numpy.save(arrays, {'checkpoint': json.dumps(described)})
+    content = library().numpy.save(arrays, {'checkpoint': json.dumps(described)})
     files.write_bytes(folder / FILE, content)
 
 
@@ -70,16 +71,13 @@ class ParametersFile:
             raise ConfigError(f'{self._file}: damaged: its parameters do not match their hash')
         return Saved(step, self._meta)._replace(**{item: params})
 
-    def close(self) -> None:
-        """Does nothing: the file was read at once."""
-
 
 def _read(file: epath.Path) -> tuple[dict[str, np.ndarray], dict]:
-    library = _safetensors()
+    safetensors = library()
     try:
-        content = file.read_bytes()
-        size = int.from_bytes(content[:8], 'little')
-        meta = json.loads(json.loads(content[8 : 8 + size])['__metadata__']['checkpoint'])
-        return library.numpy.load(content), meta
-    except (library.SafetensorError, KeyError, ValueError):
+        with safetensors.safe_open(str(file), framework='np') as opened:
+            meta = json.loads(opened.metadata()['checkpoint'])
+            paths = opened.keys()
+            return {path: opened.get_tensor(path) for path in paths}, meta
+    except (safetensors.SafetensorError, KeyError, TypeError, ValueError):
         raise ConfigError(f'{file}: damaged') from None

@@ -33,18 +33,9 @@ class Output(NamedTuple):
     score: float
 
 
-def library():
-    """The module of CTranslate2; ConfigError if it is not installed."""
-    try:
-        import ctranslate2
-    except ModuleNotFoundError:
-        raise ConfigError("CTranslate2 is not installed: pip install '.[export]'") from None
-    return ctranslate2
-
-
 def check(config: Config, quantization: str | None = None) -> None:
     """Raises ConfigError, which names the option, if CTranslate2 cannot search as a config says."""
-    library()
+    writing.library()
     writing.check(config, quantization)
     decode = config.decode
     if decode.method == 'sample':
@@ -65,7 +56,7 @@ class Translator:
     """
 
     def __init__(self, trained: Trained, folder: epath.PathLike):
-        ctranslate2 = library()
+        ctranslate2 = writing.library()
         self._trained = trained
         vocab_size = trained.config.model.vocab_size
         self._names = [writing.tokens(trained.codec.of(field), vocab_size) for field in FIELDS]
@@ -98,7 +89,7 @@ class Translator:
     ) -> list[list[Hypothesis]]:
         """The `best` best translations of each text, with our own search's scores; '' for an empty text.
 
-        The arguments are those of `tasks.translation.translator.hypotheses`.
+        Arguments as for `tasks.translation.translator.hypotheses`.
         """
         texts = generate.as_texts(texts, 'sentences')
         settings = generate.settings_of(self._trained.config, options)

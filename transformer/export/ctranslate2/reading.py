@@ -14,9 +14,11 @@ from transformer.export import layout
 from transformer.export.ctranslate2 import names
 from transformer.export.foreign import (
     FIELDS,
-    NEVER,
     Foreign,
+    check_axes,
+    json_object,
     list_tokenizers,
+    never_written,
     order_of,
     positions,
     reordered,
@@ -129,14 +131,7 @@ def read(folder: epath.Path) -> Foreign:
 
 
 def _settings(folder: epath.Path) -> dict[str, object]:
-    file = folder / 'config.json'
-    try:
-        settings = json.loads(file.read_text()) if file.exists() else {}
-    except ValueError:
-        settings = None
-    if not isinstance(settings, dict):
-        raise ConfigError('config.json: damaged')
-    settings = _DEFAULTS | settings
+    settings = _DEFAULTS | json_object(folder / 'config.json', {})
     for name, value in settings.items():
         if name.endswith('_token') and not isinstance(value, str):
             raise ConfigError(f'config.json: {name}={value}: not a token')
@@ -164,17 +159,16 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
         if order[START] < 0 and its:
             raise ConfigError(f'decoder_start_token={start}: the {field} vocabulary lacks it')
     tables = [
-        _reordered(_pop(arrays, side, name), order)
+        reordered(f'{side}/{name}', check_axes(f'{side}/{name}', _pop(arrays, side, name), 2), order)
         for arrays, side, name, order in (
             (encoder, 'encoder', 'embeddings/weight', orders[0]),
             (decoder, 'decoder', 'embeddings/weight', orders[1]),
             (decoder, 'decoder', 'projection/weight', orders[1]),
         )
     ]
-    bias = decoder.pop('projection/bias', np.zeros(len(tables[2]), np.float32))
-    bias = _reordered(bias, orders[1])
-    if settings['decoder_start_token'] == settings['eos_token']:
-        bias[START] = NEVER  # The end has its logit already.
+    bias = never_written(orders[1])
+    if 'projection/bias' in decoder:
+        bias += reordered('decoder/projection/bias', decoder.pop('projection/bias'), orders[1])
     words, given = word_tables(tables, bias, joint=vocabularies[0] == vocabularies[1])
     changes = {
         **options,
@@ -191,9 +185,7 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
         for side, own in zip(names.SIDES, (encoder, decoder), strict=True)
         for name, array in own.items()
     }
-    shapes = layout.parameter_shapes(changes).items()
-    rest = {path: shape for path, shape in shapes if path not in given}
-    params = given | layout.to_ours(names.table(changes), theirs, rest)
+    params = layout.to_ours(names.table(changes), theirs, layout.parameter_shapes(changes), given)
     return Foreign(changes, params, _codec(folder, vocabularies, orders, settings))
 
 
@@ -247,7 +239,7 @@ def _positions(arrays: Arrays) -> dict[str, object]:
     name = 'position_encodings/encodings'
     if name not in arrays:
         return {'model.positions': 'sinusoidal', 'model.sinusoid': 't2t', 'model.first_position': 1}
-    options = positions(arrays[name])
+    options = positions(name, arrays[name])
     if options['model.positions'] == 'sinusoidal':
         del arrays[name]
     return options
@@ -285,16 +277,6 @@ def _order(field: str, tokens: list[str], settings: Mapping) -> list[int]:
     if end not in tokens:
         raise ConfigError(f'eos_token={end}: the {field} vocabulary lacks it')
     return order_of(tokens, {START: start, EOS: end, UNK: unknown})
-
-
-def _reordered(table: np.ndarray, order: list[int]) -> np.ndarray:
-    known = len(set(order) - {-1})
-    if len(table) != known:
-        raise ConfigError(
-            f'{names.FILE}: an embedding has {len(table)} rows, its vocabulary {known} tokens with the '
-            'unknown one'
-        )
-    return reordered(table, order)
 
 
 def _sentencepiece(file: epath.Path) -> Tokenizer:

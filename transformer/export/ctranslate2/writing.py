@@ -11,42 +11,34 @@ from transformer.config import FORM, Config, ConfigError
 from transformer.data.codec import Codec
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
-from transformer.export.foreign import FIELDS, pair_tables
+from transformer.export.foreign import FIELDS, check_options, pair_tables
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
 QUANTIZATIONS = 'int8', 'int16', 'float16'
 LONGEST = 2048  # pieces of a sentence
 PIECES = {START: '<pad>', EOS: '</s>', UNK: '<unk>'}
-# The only values of these options that a model there can have; kernels that compute the same are equal.
-_ONLY = {
-    'kind': ('transformer',),
-    'norm_type': ('layernorm',),
-    'positions': ('sinusoidal', 'learned'),
-    'activation': tuple(names.ACTIVATIONS.values()),
-    'attention': ('full', 'chunked', 'flash'),
-    'biases': ('all',),
-}
+
+
+def library():
+    """The module of CTranslate2 with its specs; ConfigError if it is not installed."""
+    try:
+        import ctranslate2
+        import ctranslate2.specs
+    except ModuleNotFoundError:
+        raise ConfigError("CTranslate2 is not installed: pip install '.[export]'") from None
+    return ctranslate2
 
 
 def check(config: Config, quantization: str | None = None) -> None:
     """Raises ConfigError, which names the option, if CTranslate2 has no such model or type of kernels."""
     if quantization not in (None, *QUANTIZATIONS):
         raise ConfigError(f'--quantization={quantization}: choose one of {", ".join(QUANTIZATIONS)}')
-    m = config.model
-    refuse = lambda option, value: ConfigError(f'model.{option}={value}: CTranslate2 has no such model')
     if FORM[config.train.task] != 'pair':
         raise ConfigError(
             f'train.task={config.train.task}: only encoder-decoders are written for CTranslate2'
         )
-    for name, possible in _ONLY.items():
-        if getattr(m, name) not in possible:
-            raise refuse(name, getattr(m, name))
-    for name in ('d_k', 'd_v'):
-        if getattr(m, name) * m.h != m.d_model:
-            raise refuse(name, getattr(m, name))
-    if m.norm == 'post' and m.norm_final:
-        raise refuse('norm_final', 'True with model.norm=post')
+    check_options(config, {'model.norm_final': False} if config.model.norm == 'post' else {}, 'CTranslate2')
 
 
 def write(
@@ -61,19 +53,14 @@ def write(
       ConfigError: CTranslate2 has no such model, or is not installed.
     """
     check(config, quantization)
-    try:
-        from ctranslate2.specs import TransformerSpec
-        from ctranslate2.specs.common_spec import Activation
-    except ModuleNotFoundError:
-        raise ConfigError("a model of CTranslate2 needs ctranslate2: pip install '.[export]'") from None
-    m, ours = config.model, layout.named(params)
+    specs, m, ours = library().specs, config.model, layout.named(params)
     numbers = {name: number for number, name in names.ACTIVATIONS.items()}
-    spec = TransformerSpec.from_config(
+    spec = specs.TransformerSpec.from_config(
         (m.N, m.N_decoder),
         m.h,
         pre_norm=m.norm == 'pre',
         no_final_norm=not m.norm_final,
-        activation=Activation(numbers[m.activation]),
+        activation=specs.common_spec.Activation(numbers[m.activation]),
         layernorm_embedding=m.norm_embedding,
     )
     options = {f'model.{name}': value for name, value in vars(m).items()}

@@ -7,7 +7,15 @@ import numpy as np
 from transformer.config import Config
 from transformer.export import layout
 from transformer.export.foreign import learned_positions
-from transformer.export.hugging_face.kind import Kind, Words, activation, first_task, pair, their_activation
+from transformer.export.hugging_face.kind import (
+    Kind,
+    Words,
+    activation,
+    first_task,
+    number,
+    pair,
+    their_activation,
+)
 from transformer.export.layout import Arrays, Entry
 from transformer.tokens import PAD
 
@@ -43,7 +51,7 @@ def _table(options: Mapping[str, object]) -> list[Entry]:
 
 
 def _read(settings: Mapping) -> dict[str, object]:
-    positions = learned_positions(settings['max_position_embeddings'])
+    positions = learned_positions(number(settings, 'max_position_embeddings'))
     # It writes no text.
     positions = {key: value for key, value in positions.items() if not key.startswith('decode.')}
     return {

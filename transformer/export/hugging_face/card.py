@@ -33,7 +33,7 @@ def text(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> st
     """The card, in Markdown.
 
     Args:
-      differences: what the other program computes in another way.
+      differences: how the other program's computation differs.
     """
     return '\n'.join([*_head(run), *_model(run, origin, kind, differences), *_data(run), *_scores(run), ''])
 

@@ -1,11 +1,11 @@
 """Builds the tokenizer.json of a folder that has vocab.txt, or vocab.json and merges.txt (extra `export`)."""
 
-import json
 from collections.abc import Iterator, Mapping
 
 from etils import epath
 
 from transformer.config import ConfigError
+from transformer.export.foreign import json_object
 
 WORDS, PIECES, MERGES = 'vocab.txt', 'vocab.json', 'merges.txt'
 _CONFIG, _SETTINGS, _SPECIAL = 'config.json', 'tokenizer_config.json', 'special_tokens_map.json'
@@ -62,16 +62,6 @@ def read(folder: epath.Path) -> str:
     return tokenizer.to_str()
 
 
-def _json(file: epath.Path) -> dict:
-    try:
-        content = json.loads(file.read_text(encoding='utf-8')) if file.exists() else {}
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise ConfigError(f'{file.name}: damaged')
-    return content
-
-
 def _settings(
     folder: epath.Path,
     special: Mapping[str, str],
@@ -85,14 +75,14 @@ def _settings(
       possible: other settings with their only values.
       flags: what a special token must not have, because it changes the text around it.
     """
-    files = [_json(folder / name) for name in (_CONFIG, _SETTINGS, _SPECIAL)]
+    files = [json_object(folder / name, {}) for name in (_CONFIG, _SETTINGS, _SPECIAL)]
     # Of config.json, tokenizers read this alone.
     settings = {name: value for name, value in files[0].items() if name == 'tokenizer_class'}
     settings |= files[1] | files[2]
     for name, values in possible.items():
         if name in settings and settings[name] not in values:
             raise ConfigError(f'{name}={settings[name]}: {_REMEDY}')
-    for name, token in _tokens(settings, _json(folder / _ADDED)):
+    for name, token in _tokens(settings, json_object(folder / _ADDED, {})):
         text = token['content'] if isinstance(token, dict) else token
         known = [special[name]] if name in special else special.values()
         if text not in known or isinstance(token, dict) and any(token.get(flag) for flag in flags):
@@ -142,7 +132,7 @@ def _wordpiece(folder: epath.Path, settings: Mapping):
 def _byte_level(folder: epath.Path, settings: Mapping):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    vocabulary = _json(folder / PIECES)
+    vocabulary = json_object(folder / PIECES)
     if _END not in vocabulary:
         raise ConfigError(f'{PIECES}: has no piece {_END}')
     merges = [tuple(line.split(' ')) for line in _lines(folder / MERGES) if not line.startswith('#version')]

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 from etils import epath
-from jaxtyping import Float, Int
+from jaxtyping import Float
 
 from transformer.config import FORM, ConfigError
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
@@ -40,6 +40,7 @@ class Model:
         if isinstance(trained.codec, HuggingFaceTokenizer):
             own = trained.codec.order
             self._order = np.array(all_rows(own, len(self._order) - own.count(-1)))
+        self._ours = {theirs: piece for piece, theirs in enumerate(self._order.tolist())}
 
     @property
     def dtype(self) -> str:
@@ -66,11 +67,11 @@ class Model:
                 length_penalty=0.0,
                 max_length=None,
                 max_new_tokens=longest + decode.extra_len,
-                bad_words_ids=[[self._there(piece)] for piece in (PAD, UNK) if self._there(piece) >= 0],
+                bad_words_ids=[[piece] for piece in self._order[[PAD, UNK]].tolist() if piece >= 0],
             )
             begin = 1 if self._pair else max(map(len, batch))
             for row, output in zip(batch, outputs.numpy()[:, begin:], strict=True):
-                written = self._here(output)
+                written = [self._ours[piece] for piece in output.tolist()]
                 prompt = [] if self._pair else row[1:]
                 text = codec.of('target').decode([*prompt, *written], one_line=self._pair)
                 results.append(text)
@@ -81,14 +82,14 @@ class Model:
         codec = self._trained.codec
         sides = list(zip(*texts, strict=True))
         targets = codec.of('target').encode_batch(sides[-1])
-        sources = codec.of('source').encode_batch(sides[0]) if self._pair else [None] * len(targets)
+        # A language model has no sources, but as many batches.
+        sources = codec.of('source').encode_batch(sides[0]) if self._pair else targets
         results = []
-        for start in range(0, len(targets), BATCH):
-            part = targets[start : start + BATCH]
+        for source, part in zip(_batches(sources), _batches(targets), strict=True):
             # The first input of a decoder is START; a language model begins as if after another text.
             shifted = [[START if self._pair else EOS, *target[:-1]] for target in part]
             if self._pair:
-                inputs = self._inputs(sources[start : start + BATCH])
+                inputs = self._inputs(source)
                 inputs['decoder_input_ids'] = self._inputs(shifted)['input_ids']
             else:
                 inputs = self._inputs(shifted)
@@ -101,20 +102,13 @@ class Model:
     def _inputs(self, rows: Sequence[list[int]], *, left: bool = False) -> dict[str, object]:
         """Rows of our pieces, padded on the right or left, in their order."""
         width = max(map(len, rows))
-        ids = np.full((len(rows), width), self._there(EOS), np.int64)
+        ids = np.full((len(rows), width), self._order[EOS], np.int64)
         mask = np.zeros_like(ids)
         for i, row in enumerate(rows):
             place = slice(width - len(row), width) if left else slice(0, len(row))
             ids[i, place], mask[i, place] = self._order[row], 1
         tensor = self._torch.from_numpy
         return {'input_ids': tensor(ids), 'attention_mask': tensor(mask)}
-
-    def _there(self, piece: int) -> int:
-        return int(self._order[piece])
-
-    def _here(self, ids: Int[np.ndarray, ' pieces']) -> list[int]:
-        ours = {theirs: piece for piece, theirs in enumerate(self._order)}
-        return [ours[token] for token in ids]
 
 
 def _batches(rows: Sequence[list[int]]) -> Iterator[Sequence[list[int]]]:

@@ -5,7 +5,15 @@ from collections.abc import Mapping
 from transformer.config import Config
 from transformer.export import layout
 from transformer.export.foreign import learned_positions
-from transformer.export.hugging_face.kind import Kind, Words, activation, first_task, pair, their_activation
+from transformer.export.hugging_face.kind import (
+    Kind,
+    Words,
+    activation,
+    first_task,
+    number,
+    pair,
+    their_activation,
+)
 from transformer.export.layout import Entry
 from transformer.tokens import EOS
 
@@ -31,10 +39,10 @@ def _table(options: Mapping[str, object]) -> list[Entry]:
 
 def _read(settings: Mapping) -> dict[str, object]:
     return {
-        **learned_positions(settings['n_positions']),
+        **learned_positions(number(settings, 'n_positions')),
         **activation(settings, 'activation_function'),
         'train.task': first_task('text'),
-        'model.d_ff': settings.get('n_inner') or 4 * settings['n_embd'],
+        'model.d_ff': settings.get('n_inner') or 4 * number(settings, 'n_embd'),
     }
 
 

@@ -1,4 +1,4 @@
-"""What describes a kind of model of Hugging Face transformers, for both directions."""
+"""Describes a kind of model of Hugging Face transformers, for both directions."""
 
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
@@ -15,15 +15,6 @@ ACTIVATIONS = {
     'gelu_pytorch_tanh': 'gelu_tanh',
     'silu': 'swish',
     'swish': 'swish',
-}
-# The only values of our options that any of their models has.
-_ONLY = {
-    'model.kind': ('transformer',),
-    'model.norm_type': ('layernorm',),
-    'model.positions': ('sinusoidal', 'learned'),
-    'model.activation': tuple(ACTIVATIONS.values()),
-    'model.attention': ('full', 'chunked', 'flash'),
-    'model.biases': ('all',),
 }
 
 
@@ -74,6 +65,14 @@ def pair(name: str) -> tuple[str, str]:
     return f'{name}.weight', f'{name}.bias'
 
 
+def number(settings: Mapping, name: str, least: int = 1) -> int:
+    """A whole number in config.json."""
+    value = settings[name]
+    if not isinstance(value, int) or value < least:
+        raise ConfigError(f'{CONFIG}: {name}={value}: expected a whole number, at least {least}')
+    return value
+
+
 def activation(settings: Mapping, name: str) -> dict[str, object]:
     """Our option for an activation."""
     if settings[name] not in ACTIVATIONS:
@@ -89,20 +88,3 @@ def their_activation(config: Config) -> str:
 def first_task(form: str) -> str:
     """The first task whose models have a form."""
     return next(task for task, its_form in FORM.items() if its_form == form)
-
-
-def check_options(kind: Kind, config: Config) -> None:
-    """Raises ConfigError, which names the option, if no model of this kind computes the same."""
-    m = config.model
-    values = {f'model.{name}': value for name, value in vars(m).items()}
-    wanted = _ONLY | {key: (value,) for key, value in kind.options.items()}
-    for key, possible in wanted.items():
-        if values[key] not in possible:
-            raise ConfigError(
-                f'{key}={values[key]}: {kind.architecture} has {" or ".join(map(str, possible))}'
-            )
-    for name in ('d_k', 'd_v'):
-        if getattr(m, name) * m.h != m.d_model:
-            raise ConfigError(
-                f'model.{name}={getattr(m, name)}: {kind.architecture} has model.d_model/model.h'
-            )

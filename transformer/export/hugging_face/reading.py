@@ -11,9 +11,11 @@ from transformer.data.codec import Codec, Labels
 from transformer.export import layout
 from transformer.export.arrays import read_safetensors, read_torch
 from transformer.export.foreign import (
-    NEVER,
     Foreign,
     all_rows,
+    check_axes,
+    json_object,
+    never_written,
     positions,
     reordered,
     smoothing,
@@ -42,7 +44,7 @@ def read(folder: epath.Path) -> Foreign:
 
 
 def _read(folder: epath.Path) -> Foreign:
-    settings = _DEFAULTS | tokenizer_files.json_of(folder / CONFIG)
+    settings = _DEFAULTS | json_object(folder / CONFIG)
     early = next((kind for setting, kind in _EARLY.items() if settings.get(setting)), None)
     name = settings.get('model_type') or early
     if name not in KINDS:
@@ -58,7 +60,7 @@ def _read(folder: epath.Path) -> Foreign:
         options |= kind.options | kind.read(settings)
         if kind.words is None:
             _check_pixels(folder)
-            further, params, codec = {}, {}, _labels(settings)
+            further, params, codec = _classes(settings)
         elif kind.form == 'pair':
             further, params, codec = _pair_words(folder, kind, settings, arrays)
         else:
@@ -66,9 +68,8 @@ def _read(folder: epath.Path) -> Foreign:
     except KeyError as error:
         raise ConfigError(f'{CONFIG}: lacks {error}') from None
     changes = options | further
-    shapes = layout.parameter_shapes(changes).items()
-    rest = {path: shape for path, shape in shapes if path not in params}
-    params |= layout.to_ours(kind.table(changes), arrays, rest)
+    shapes = layout.parameter_shapes(changes)
+    params = layout.to_ours(kind.table(changes), arrays, shapes, params)
     return Foreign(changes, params, codec, ignored)
 
 
@@ -89,45 +90,48 @@ def _arrays(folder: epath.Path) -> Arrays:
     raise ConfigError(f'{FILE} or {TORCH_FILE}: missing')
 
 
-def _pop(arrays: Arrays, name: str) -> np.ndarray:
+def _pop_table(arrays: Arrays, name: str) -> np.ndarray:
     if name not in arrays:
         raise ConfigError(f'{name}: missing')
-    return arrays.pop(name)
+    return check_axes(name, arrays.pop(name), 2)
 
 
 def _check_pixels(folder: epath.Path) -> None:
     """Raises ConfigError if pixels are not read from -1 to 1, as here."""
-    file = folder / PIXELS
-    settings = tokenizer_files.json_of(file) if file.exists() else {}
+    settings = json_object(folder / PIXELS, {})
     for name in ('image_mean', 'image_std'):
         if name in settings and set(settings[name]) != {0.5}:
             raise ConfigError(f'{PIXELS}: {name}={settings[name]}: pixels here are from -1 to 1')
 
 
-def _labels(settings: Mapping) -> Labels:
+def _classes(settings: Mapping) -> tuple[dict[str, object], Arrays, Codec]:
+    """The options and parameters of classes, of which there are none, and their names."""
     names = settings['id2label']
-    return Labels(tuple(names[str(number)] for number in range(len(names))))
+    if not isinstance(names, dict) or names.keys() != {str(number) for number in range(len(names))}:
+        raise ConfigError(f'{CONFIG}: id2label: expected the names of the classes 0, 1, 2, ...')
+    labels = Labels(tuple(names[str(number)] for number in range(len(names))))
+    return {'images.classes': labels.size}, {}, labels
 
 
 def _text_words(
     folder: epath.Path, kind: Kind, settings: Mapping, arrays: Arrays
 ) -> tuple[dict[str, object], Arrays, Codec]:
     """The options and parameters of words, for a model of single texts, and its tokenizer."""
-    words = _pop(arrays, kind.words.source)
-    softmax = arrays.pop(kind.words.softmax, None)
+    names = kind.words
+    words, softmax = _pop_table(arrays, names.source), arrays.pop(names.softmax, None)
     codec = tokenizer_files.read(folder, kind)
     if max(codec.order) >= len(words):
         file = tokenizer_files.TOKENIZER
         raise ConfigError(f'{file}: has a piece {max(codec.order)}, the model only {len(words)}')
     order = all_rows(codec.order, len(words))
-    bias = np.where(np.array(order) < 0, NEVER, 0.0).astype(np.float32)
-    if kind.words.bias in arrays:
-        bias += reordered(arrays.pop(kind.words.bias), order)
-    params = {'embedding/table': reordered(words, order), 'softmax_bias': bias}
+    bias = never_written(order)
+    if names.bias in arrays:
+        bias += reordered(names.bias, arrays.pop(names.bias), order)
+    params = {'embedding/table': reordered(names.source, words, order), 'softmax_bias': bias}
     if not settings['tie_word_embeddings']:
         if softmax is None:
-            raise ConfigError(f'{kind.words.softmax}: missing')
-        params['softmax/table'] = reordered(softmax, order)
+            raise ConfigError(f'{names.softmax}: missing')
+        params['softmax/table'] = reordered(names.softmax, softmax, order)
     changes = {
         'model.vocab_size': len(order),
         'model.tie_embeddings': 'all' if settings['tie_word_embeddings'] else 'none',
@@ -143,44 +147,45 @@ def _pair_words(
     folder: epath.Path, kind: Kind, settings: Mapping, arrays: Arrays
 ) -> tuple[dict[str, object], Arrays, Codec]:
     """The options and parameters of words and positions, for an encoder-decoder, and its tokenizers."""
-    shared = arrays.pop(marian.SHARED, None)
-    names = kind.words
-    source, target = (
-        _pop(arrays, name) if shared is None or name in arrays else shared
-        for name in (names.source, names.target)
-    )
-    softmax = arrays.pop(names.softmax, None)
+    names, shared = kind.words, arrays.pop(marian.SHARED, None)
+    if shared is not None:
+        # A file can also have the two that are this one.
+        arrays.update({name: shared for name in (names.source, names.target) if name not in arrays})
+    source, target = _pop_table(arrays, names.source), _pop_table(arrays, names.target)
     if settings['tie_word_embeddings']:
+        # A file can have it all the same.
+        arrays.pop(names.softmax, None)
         softmax = target
-    elif softmax is None:
-        raise ConfigError(f'{names.softmax}: missing')
+    else:
+        softmax = _pop_table(arrays, names.softmax)
     codec, orders, joint = tokenizer_files.read_pair(folder, settings)
     for table, order, file in zip((source, target), orders, tokenizer_files.vocabularies(joint), strict=True):
         if max(order) >= len(table):
             raise ConfigError(f'{file}: has a piece {max(order)}, the model only {len(table)}')
     orders = [all_rows(order, len(table)) for order, table in zip(orders, (source, target), strict=True)]
-    bias = arrays.pop(names.bias, np.zeros(len(softmax), np.float32)).reshape(-1)
     tables = [
-        reordered(table, order)
-        for table, order in zip((source, target, softmax), (orders[0], orders[1], orders[1]), strict=True)
+        reordered(name, table, order)
+        for name, table, order in zip(names[:3], (source, target, softmax), (*orders, orders[1]), strict=True)
     ]
+    bias = never_written(orders[1])
+    if names.bias in arrays:
+        bias += reordered(names.bias, arrays.pop(names.bias).reshape(-1), orders[1])
     zeros = not tables[1][START].any()
     if zeros:
         # The softmax has a row for the start all the same, and a tied table holds it.
         for table in tables[:2]:
             if not table[START].any():
                 table[START] = tables[2][START]
-    words, params = word_tables(tables, reordered(bias, orders[1]), joint=joint)
+    words, params = word_tables(tables, bias, joint=joint)
     start = {'model.start': 'zeros' if zeros else 'learned'}
     return _pair_positions(arrays) | words | start | {'data.pieces': codec.size}, params, codec
 
 
 def _pair_positions(arrays: Arrays) -> dict[str, object]:
     """The options of positions; removes the tables if they are sinusoids."""
-    tables = [arrays[name] for name in marian.POSITIONS if name in arrays]
-    if not tables:
+    options = [positions(name, arrays[name]) for name in marian.POSITIONS if name in arrays]
+    if not options:
         return {'model.positions': 'sinusoidal', 'model.sinusoid': 'halves', 'model.first_position': 0}
-    options = [positions(table) for table in tables]
     if options[0]['model.positions'] == 'sinusoidal' and all(one == options[0] for one in options):
         for name in marian.POSITIONS:
             arrays.pop(name, None)

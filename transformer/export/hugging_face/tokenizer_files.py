@@ -1,6 +1,5 @@
 """Reads and writes the tokenizer files of Hugging Face transformers (extra `export`)."""
 
-import json
 from collections.abc import Mapping
 
 from etils import epath
@@ -17,9 +16,9 @@ from transformer.data.tokenizer import (
     SeparateTokenizers,
     Tokenizer,
 )
-from transformer.export.foreign import FIELDS
+from transformer.export.foreign import FIELDS, json_object
 from transformer.export.hugging_face import early_tokenizers, sentencepiece_json
-from transformer.export.hugging_face.kind import Kind
+from transformer.export.hugging_face.kind import Kind, number
 from transformer.tokens import EOS, PAD, START, UNK
 
 TOKENIZER, SETTINGS = 'tokenizer.json', 'tokenizer_config.json'
@@ -29,23 +28,6 @@ _SPECIAL = {
     'encoder': {EOS: ('sep_token', '[SEP]'), PAD: ('pad_token', '[PAD]'), UNK: ('mask_token', '[MASK]')},
     'text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
 }
-
-
-def json_of(file: epath.Path) -> dict:
-    """The object in a file of JSON."""
-    try:
-        content = json.loads(file.read_text())
-    except FileNotFoundError:
-        raise ConfigError(f'{file.name}: missing') from None
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise ConfigError(f'{file.name}: damaged')
-    return content
-
-
-def _settings(folder: epath.Path) -> dict:
-    return json_of(folder / SETTINGS) if (folder / SETTINGS).exists() else {}
 
 
 def _token(settings: Mapping, name: str, default: str | None) -> str | None:
@@ -58,7 +40,7 @@ def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
     """The tokenizer of a model of single texts."""
     file = folder / TOKENIZER
     content = file.read_text(encoding='utf-8') if file.exists() else early_tokenizers.read(folder)
-    settings, special = _settings(folder), {}
+    settings, special = json_object(folder / SETTINGS, {}), {}
     for ours, (name, default) in _SPECIAL[kind.form].items():
         token = _token(settings, name, default)
         # One token can have several roles there, such as GPT-2's.
@@ -87,20 +69,23 @@ def read_pair(folder: epath.Path, model: Mapping) -> tuple[AnyTokenizer, list[li
       The tokenizers; for source and target, the number there of each of our pieces; and whether both have the
       same pieces.
     """
-    settings = _settings(folder)
+    settings = json_object(folder / SETTINGS, {})
     joint = not settings.get('separate_vocabs', False)
     unknown = _token(settings, 'unk_token', '<unk>')
     tokenizers, orders = {}, []
     for field, name in zip(FIELDS, vocabularies(joint), strict=True):
-        vocabulary = json_of(folder / name)
+        vocabulary = json_object(folder / name)
         if not all(isinstance(n, int) and n >= 0 for n in vocabulary.values()):
             raise ConfigError(f'{name}: damaged')
         if unknown not in vocabulary:
             raise ConfigError(f'{name}: has no piece {unknown}')
-        names = {number: piece for piece, number in vocabulary.items()}
-        first = {START: model['decoder_start_token_id'], EOS: model['eos_token_id'], UNK: vocabulary[unknown]}
+        names = {n: piece for piece, n in vocabulary.items()}
+        if len(names) < len(vocabulary):
+            raise ConfigError(f'{name}: has two pieces of one number')
+        start, end = (number(model, f'{setting}_token_id', 0) for setting in ('decoder_start', 'eos'))
+        first = {START: start, EOS: end, UNK: vocabulary[unknown]}
         order = [*first.values(), *sorted(names.keys() - set(first.values()))]
-        if lacking := [number for number in order[: UNK + 1] if number not in names]:
+        if lacking := [n for n in order[: UNK + 1] if n not in names]:
             raise ConfigError(f'{name}: has no piece {lacking[0]}')
         tokenizers[field] = _sentencepiece(folder / _SPIECE[field], [names[n] for n in order])
         orders.append(order)
@@ -162,7 +147,7 @@ def write_pair(folder: epath.Path, codec: Codec, config: Config) -> None:
     pieces = [tokenizer.pieces(range(tokenizer.size)) for tokenizer in tokenizers]
     joint = pieces[0] == pieces[1]
     for name, own in zip(vocabularies(joint), pieces, strict=True):
-        files.write_json(folder / name, {piece: number for number, piece in enumerate(own)})
+        files.write_json(folder / name, {piece: n for n, piece in enumerate(own)})
     first = dict(zip(('pad_token', 'eos_token', 'unk_token'), pieces[1], strict=False))
     languages = {'source_lang': data.source_language, 'target_lang': data.target_language}
     files.write_json(

@@ -4,7 +4,15 @@ from collections.abc import Mapping
 
 from transformer.config import Config, ConfigError
 from transformer.export import layout
-from transformer.export.hugging_face.kind import CONFIG, Kind, activation, first_task, pair, their_activation
+from transformer.export.hugging_face.kind import (
+    CONFIG,
+    Kind,
+    activation,
+    first_task,
+    number,
+    pair,
+    their_activation,
+)
 from transformer.export.layout import Arrays, Entry
 
 _PATCH, _CLASS, _POSITIONS = (
@@ -42,9 +50,8 @@ def _read(settings: Mapping) -> dict[str, object]:
         **activation(settings, 'hidden_act'),
         'train.task': first_task('image'),
         'data.source': 'folders',
-        'model.max_len': (settings['image_size'] // settings['patch_size']) ** 2 + 1,
+        'model.max_len': (number(settings, 'image_size') // number(settings, 'patch_size')) ** 2 + 1,
         'images.pixels': _PIXELS[settings['num_channels']],
-        'images.classes': len(settings['id2label']),
     }
 
 
@@ -54,11 +61,12 @@ def _write(config: Config) -> dict[str, object]:
 
 def _to_matrices(arrays: Arrays) -> None:
     """Our patches are rows of pixels of channels; theirs channels of rows of pixels."""
+    for name, leading in ((_CLASS, (1, 1)), (_POSITIONS, (1,))):
+        # Arrays of other shapes are refused with the others.
+        if name in arrays and arrays[name].shape[:-1][: len(leading)] == leading:
+            arrays[name] = arrays[name].reshape(arrays[name].shape[len(leading) :])
     if _PATCH in arrays and arrays[_PATCH].ndim == 4:
         arrays[_PATCH] = arrays[_PATCH].transpose(0, 2, 3, 1).reshape(len(arrays[_PATCH]), -1)
-    for name in (_CLASS, _POSITIONS):
-        if name in arrays:
-            arrays[name] = arrays[name].reshape(arrays[name].shape[1:] if name == _POSITIONS else -1)
 
 
 def _from_matrices(arrays: Arrays, config: Config) -> None:

@@ -10,11 +10,12 @@ from transformer.config import FORM, Config, ConfigError
 from transformer.data.codec import Codec
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.export import layout
-from transformer.export.foreign import all_rows, pair_tables
+from transformer.export.foreign import all_rows, check_options, pair_tables
 from transformer.export.hugging_face import card, marian, tokenizer_files
-from transformer.export.hugging_face.kind import CONFIG, FILE, PIXELS, Kind, check_options
+from transformer.export.hugging_face.kind import CONFIG, FILE, PIXELS, Kind
 from transformer.export.hugging_face.reading import KINDS
 from transformer.export.layout import Arrays
+from transformer.runs import parameters_file
 from transformer.runs.restore import Origin
 from transformer.runs.workdir import Run
 from transformer.tokens import EOS, START, UNK
@@ -26,11 +27,12 @@ def check(config: Config, quantization: str | None = None) -> None:
     """Raises ConfigError, which names the option, if no model there computes the same."""
     if quantization is not None:
         raise ConfigError(f'--quantization={quantization}: models of huggingface are written in float32')
-    check_options(KINDS[_name(config)], config)
+    kind = KINDS[_name(config)]
+    check_options(config, kind.options, kind.architecture)
 
 
 def differences(config: Config) -> list[str]:
-    """What their program computes in another way."""
+    """Describes how their computation differs."""
     lines = []
     if FORM[config.train.task] == 'pair':
         if (own := config.model.norm_epsilon) != marian.EPSILON:
@@ -56,10 +58,6 @@ def write(
       ConfigError: no model there computes the same, or its tokenizer has no file there.
     """
     check(config, quantization)
-    try:
-        import safetensors.numpy
-    except ModuleNotFoundError:
-        raise ConfigError("this needs safetensors: pip install '.[export]'") from None
     name = _name(config)
     kind, ours = KINDS[name], layout.named(params)
     options = {f'model.{key}': value for key, value in vars(config.model).items()}
@@ -88,7 +86,7 @@ def write(
     kind.from_matrices(arrays, config)
     arrays = {key: np.ascontiguousarray(array) for key, array in sorted(arrays.items())}
     files.write_json(folder / CONFIG, settings)
-    files.write_bytes(folder / FILE, safetensors.numpy.save(arrays, {'format': 'pt'}))
+    files.write_bytes(folder / FILE, parameters_file.library().numpy.save(arrays, {'format': 'pt'}))
 
 
 def write_card(run: Run, origin: Origin, folder: epath.Path) -> None:

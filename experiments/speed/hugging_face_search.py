@@ -21,7 +21,7 @@ from transformer.tokens import EOS, PAD, START
 BATCH = 64  # sentences
 
 
-def hugging_face_search(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
+def of_library(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
     """Returns the search of MarianMTModel, in batches of similar lengths; `folder` receives the model."""
     torch.set_num_threads(os.cpu_count())
     folder.mkdir()

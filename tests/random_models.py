@@ -1,0 +1,55 @@
+"""Random models, and rows of a batch, for the tests of imports and exports."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from transformer.config import Config
+from transformer.data import vocabulary
+from transformer.data.sources.grammar import sentences
+from transformer.data.tokenizer import SeparateTokenizers, Tokenizer
+from transformer.nn import models
+from transformer.runs.restore import Trained
+from transformer.tokens import Tokens
+
+SMALL = {
+    'model.N': 2,
+    'model.d_model': 16,
+    'model.d_ff': 24,
+    'model.h': 2,
+    'model.vocab_size': 400,
+    'data.pieces': 400,
+    'data.max_len': 40,
+    'data.row_len': 40,
+    'data.batch_tokens': 640,
+}
+PAIR = {'model.N_decoder': 1, 'decode.max_source_len': 100, 'decode.extra_len': 100}
+
+
+@functools.cache
+def tokenizers() -> tuple[Tokenizer, Tokenizer]:
+    """Of the grammar's English and German."""
+    texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
+    source, target = (Tokenizer(vocabulary.train(text, 400)) for text in texts)
+    return source, target
+
+
+def random_model(config: Config) -> Trained:
+    """A model whose every parameter is random, also biases and norms."""
+    leaves, tree = jax.tree.flatten(models.initialize(config, jax.random.key(0)))
+    rng = np.random.default_rng(0)
+    leaves = [np.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), np.float32) for leaf in leaves]
+    separate = SeparateTokenizers(dict(zip(('source', 'target'), tokenizers(), strict=True)))
+    codec = separate if config.data.vocabulary == 'separate' else tokenizers()[0]
+    return Trained(config, jax.tree.unflatten(tree, leaves), codec)
+
+
+def tokens_of(rows: list[list[int]]) -> Tokens:
+    """Rows of pieces, with two places of padding after the longest."""
+    width = max(map(len, rows)) + 2
+    padded = lambda row, fill: [*row, *[fill] * (width - len(row))]
+    tokens = jnp.array([padded(row, 0) for row in rows])
+    segments = jnp.array([padded([1] * len(row), 0) for row in rows])
+    return Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(width), tokens.shape))
