@@ -24,7 +24,7 @@ from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 from transformer.tokens import PAD, UNK
 
-pytest.importorskip('ctranslate2')
+ctranslate2 = pytest.importorskip('ctranslate2')
 FOLDER = pathlib.Path(__file__).parent / 'aren_transliteration'
 NAMES = [one['source'] for one in json.loads((FOLDER / 'ctranslate2.json').read_text())][:12]
 OPTIONS = {'train.task': 'transliteration', 'decode.alpha': 0.0, 'decode.extra_len': 32}
@@ -175,7 +175,9 @@ def test_the_copy_is_written_once_and_again_if_it_is_damaged(translate, folder, 
 
 
 def test_types_of_kernels(translate):
-    for quantization, dtype in (('int8', 'int8'), ('int16', 'int16'), ('float16', 'float32')):
+    # Not every processor computes in int16.
+    int16 = 'int16' if 'int16' in ctranslate2.get_supported_compute_types('cpu') else 'int8'
+    for quantization, dtype in (('int8', 'int8'), ('int16', int16), ('float16', 'float32')):
         status, lines, errors = translate(NAMES, '--engine=ctranslate2', f'--quantization={quantization}')
         assert status == 0 and len(lines) == len(NAMES) and dtype in errors[-1]
 

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -25,6 +26,13 @@ ctranslate2 = pytest.importorskip('ctranslate2')
 safetensors = pytest.importorskip('safetensors.numpy')
 
 SMALL = random_models.SMALL | random_models.PAIR
+LANGUAGE = random_models.SMALL | {
+    'train.task': 'language',
+    'data.source': 'text',
+    'data.name': None,
+    'data.row_len': 80,
+    'decode.extra_len': 12,
+}
 SEPARATE = {'data.vocabulary': 'separate', 'model.tie_embeddings': 'none'}
 VARIANTS = {
     'base': {'model.vocab_size': 410},
@@ -46,6 +54,20 @@ VARIANTS = {
     'separate': SEPARATE | {'model.norm': 'pre', 'model.norm_final': False, 'model.activation': 'gelu_tanh'},
     'decoder': {'data.vocabulary': 'separate', 'model.tie_embeddings': 'decoder'},
     'joint': {'model.tie_embeddings': 'none'},
+    'rotary': {'model.positions': 'rotary', 'model.norm': 'pre', 'model.activation': 'swiglu'},
+}
+TEXT_VARIANTS = {
+    'base': {'model.vocab_size': 410, 'model.norm_embedding': True},
+    'gpt2': {
+        'model.norm': 'pre',
+        'model.positions': 'learned',
+        'model.max_len': 300,
+        'model.activation': 'gelu_tanh',
+        'model.scale_embeddings': False,
+    },
+    'rotary': {'model.positions': 'rotary', 'model.activation': 'swish', 'model.tie_embeddings': 'none'},
+    'gated': {'model.positions': 'rotary', 'model.activation': 'swiglu', 'model.norm': 'pre'},
+    'bias': {'model.sinusoid': 'halves', 'model.softmax_bias': True, 'model.norm_epsilon': 1e-5},
 }
 PAIRS = sentences.sentence_pairs('dev')[:12]
 
@@ -57,11 +79,31 @@ def test_a_model_leaves_and_comes_back(tmp_path, changes):
     writing.write(config, trained.params, trained.codec, tmp_path)
     # There: the same log p.
     ours = [found.logp for found in task_of(config).verbs['likelihoods'](trained, PAIRS)]
-    theirs = engine.Translator(trained, tmp_path).log_probabilities(PAIRS)
+    theirs = engine.model(trained, tmp_path).log_probabilities(PAIRS)
     for own, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(own, other, atol=1e-5 * np.abs(own).max())
-    # Back: the same parameters and, if there was none, a bias of zeros.
-    foreign = reading.read(tmp_path)
+    _check_return(trained, tmp_path)
+
+
+@pytest.mark.parametrize('changes', TEXT_VARIANTS.values(), ids=TEXT_VARIANTS)
+def test_a_language_model_leaves_and_comes_back(tmp_path, changes):
+    config = resolve(config_dict(LANGUAGE | changes))
+    trained, verbs = random_model(config), task_of(config).verbs
+    writing.write(config, trained.params, trained.codec, tmp_path)
+    other, texts = engine.model(trained, tmp_path), [source for source, _ in PAIRS]
+    ours = [found.logp for found in verbs['likelihoods'](trained, [(text,) for text in texts])]
+    for own, their in zip(ours, other.log_probabilities([(text,) for text in texts]), strict=True):
+        np.testing.assert_allclose(own, their, atol=1e-5 * np.abs(own).max())
+    prompts = ['', *texts]
+    greedy = [best[0].text for best in verbs['hypotheses'](trained, prompts, method='greedy')]
+    assert other.likeliest(prompts, 'greedy') == greedy
+    _check_return(trained, tmp_path)
+
+
+def _check_return(trained, folder):
+    """What comes back is the same model, and leaves again as the same file."""
+    # The same parameters and, if there was none, a bias of zeros.
+    foreign = reading.read(folder)
     expected = layout.named(trained.params)
     for path, array in foreign.params.items():
         if path == 'softmax_bias' and path not in expected:
@@ -69,11 +111,11 @@ def test_a_model_leaves_and_comes_back(tmp_path, changes):
         else:
             np.testing.assert_array_equal(array, expected[path])
     assert foreign.codec.content == trained.codec.content
-    again = tmp_path / 'again'
+    again = folder / 'again'
     again.mkdir()
-    returned = resolve(config_dict(foreign.changes))
+    returned = resolve(config_dict(layout.TEXT | foreign.changes))
     writing.write(returned, layout.tree(returned, foreign.params), foreign.codec, again)
-    assert (again / 'model.bin').read_bytes() == (tmp_path / 'model.bin').read_bytes()
+    assert (again / 'model.bin').read_bytes() == (folder / 'model.bin').read_bytes()
 
 
 @pytest.mark.parametrize('quantization', writing.QUANTIZATIONS)
@@ -104,9 +146,7 @@ def test_a_parser_comes_back_with_the_codec_of_trees(tmp_path, tags):
 
 
 REFUSED = [
-    {'model.positions': 'rotary'},
     {'model.positions': 'relative'},
-    {'model.activation': 'swiglu'},
     {'model.norm_type': 'rmsnorm'},
     {'model.attention': 'local'},
     {'model.biases': 'ffn'},
@@ -124,6 +164,48 @@ def test_what_the_format_lacks_is_refused_by_name(changes):
     [name] = changes
     with pytest.raises(ConfigError, match=f'^{name}='):
         writing.check(resolve(config_dict(small | changes)))
+
+
+def test_a_model_that_writes_no_text_is_refused():
+    config = resolve(config_dict(layout.TEXT | random_models.SMALL | {'train.task': 'masked'}))
+    with pytest.raises(ConfigError, match='^train.task=masked'):
+        writing.check(config)
+
+
+def test_a_language_model_with_the_tokenizer_of_a_library(tmp_path, capsys):
+    """Its pieces keep their order and names there; the tokenizer goes with them, and comes back."""
+    pytest.importorskip('tokenizers')
+    model = pathlib.Path(__file__).parent / 'hugging_face/gpt2'
+    run = importing.import_model(model, tmp_path / 'run', {})
+    (tmp_path / 'texts').write_text('the dog sees a cat\nan old man\n')
+    out, call = tmp_path / 'out', ['run.py', 'export', f'--workdir={run.folder}', '--format=ctranslate2']
+    assert main.main([*call, f'--output={out}', f'--check={tmp_path / "texts"}']) == 0
+    assert ': 2 of 2' in capsys.readouterr().out
+    vocabulary = json.loads((model / 'tokenizer.json').read_text())['model']['vocab']
+    tokens = json.loads((out / 'vocabulary.json').read_text())
+    assert {token: tokens[number] for token, number in vocabulary.items()} == {t: t for t in vocabulary}
+    back = importing.import_model(out, tmp_path / 'back', {})
+    assert back.codec.content == run.codec.content
+    expected, found = (layout.named(transformer.load(one.folder).trained.params) for one in (run, back))
+    for path, array in expected.items():
+        np.testing.assert_array_equal(found[path], array)
+    _check_refusals(out, tmp_path / 'x')
+
+
+def _check_refusals(out, folder):
+    settings = json.loads((out / 'config.json').read_text())
+    for name, content, part in (
+        ('config.json', settings | {'bos_token': 'the'}, 'bos_token=the'),
+        ('config.json', settings | {'eos_token': 'x y', 'bos_token': 'x y'}, 'eos_token=x y'),
+        ('tokenizer.json', {}, 'tokenizer.json: damaged'),
+        ('vocabulary.json', ['<|endoftext|>', 'a'], 'tokenizer.json: has a piece'),
+    ):
+        kept = (out / name).read_text()
+        (out / name).write_text(json.dumps(content))
+        with pytest.raises(ConfigError, match=re.escape(part)):
+            importing.import_model(out, folder, {})
+        (out / name).write_text(kept)
+    assert not folder.exists()
 
 
 def test_the_command(tmp_path, capsys):

@@ -253,7 +253,7 @@ def test_broken_files(arrays, tmp_path):
 
 def test_a_table_of_names_serves_both_directions(arrays):
     foreign = reading.read(FOLDER)
-    back = layout.to_theirs(names.table(foreign.changes), foreign.params)
+    back = layout.to_theirs(names.table(foreign.changes, 'pair'), foreign.params)
     assert len(back) == 200 - 4
     for name, array in back.items():
         np.testing.assert_array_equal(array, arrays[name])

@@ -73,7 +73,7 @@ FORMATS = {
     'ctranslate2': Format(
         ctranslate2.check,
         _write_ctranslate2,
-        engine=ctranslate2_engine.Translator,
+        engine=ctranslate2_engine.model,
         libraries=ctranslate2.library,
     ),
     'huggingface': Format(

@@ -1,15 +1,17 @@
 """A model of another program in our terms."""
 
+import itertools
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from etils import epath
 
-from transformer.config import Config, ConfigError, Model
+from transformer.config import FORM, Config, ConfigError, Model
 from transformer.data.codec import Codec
+from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.data.tokenizer import PiecesTokenizer, SeparateTokenizers
 from transformer.export.layout import Arrays
 from transformer.nn.positions import sinusoid
@@ -48,6 +50,11 @@ class Foreign(NamedTuple):
     ignored: tuple[str, ...] = ()
 
 
+def first_task(form: str) -> str:
+    """The first task whose models have a form."""
+    return next(task for task, its_form in FORM.items() if its_form == form)
+
+
 def json_object(file: epath.Path, default: dict | None = None) -> dict:
     """The object in a file of JSON; `default` if there is no such file."""
     try:
@@ -63,15 +70,15 @@ def json_object(file: epath.Path, default: dict | None = None) -> dict:
     return content
 
 
-def check_options(config: Config, fixed: Mapping[str, object], owner: str) -> None:
+def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None:
     """Raises ConfigError, which names the option, if another program has no such model.
 
     Args:
-      fixed: options of which the other program has only one value, beside those in `HELD`.
+      held: the values of options that it has; of options not named here, those in `HELD`.
       owner: the other program, or its class of models.
     """
     m = config.model
-    for key, possible in (HELD | {key: (value,) for key, value in fixed.items()}).items():
+    for key, possible in {**HELD, **held}.items():
         value = getattr(m, key.removeprefix('model.'))
         if value not in possible:
             raise ConfigError(f'{key}={value}: {owner} has {" or ".join(map(str, possible))}')
@@ -148,6 +155,25 @@ def word_tables(
     return changes, {**params, 'softmax_bias': bias}
 
 
+def one_text_tables(
+    codec: Codec, words: np.ndarray, softmax: np.ndarray | None, bias: np.ndarray
+) -> tuple[dict[str, object], Arrays]:
+    """The options and the parameters of the tables of words of a model of single texts.
+
+    Args:
+      softmax: the softmax's matrix; None if it is `words`.
+    """
+    params = {'embedding/table': words, 'softmax_bias': bias}
+    changes = {
+        'model.vocab_size': len(words),
+        'model.tie_embeddings': 'all' if softmax is None else 'none',
+        'model.softmax_bias': True,
+        'data.pieces': codec.size,
+        **smoothing(bias),
+    }
+    return changes, params if softmax is None else params | {'softmax/table': softmax}
+
+
 def smoothing(bias: np.ndarray) -> dict[str, object]:
     """No label smoothing for a model with pieces that it never writes: they would get a share of it."""
     return {'train.eps_ls': 0.0} if (bias <= NEVER).any() else {}
@@ -156,6 +182,21 @@ def smoothing(bias: np.ndarray) -> dict[str, object]:
 def all_rows(order: Sequence[int], rows: int) -> list[int]:
     """An order of a table's first rows, followed by its other rows; -1 is no row."""
     return [*order, *sorted(set(range(rows)) - set(order))]
+
+
+def their_order(codec: Codec, rows: int) -> np.ndarray:
+    """The number there of each row of a table, or -1; only a library's tokenizer has its own order."""
+    if not isinstance(codec, HuggingFaceTokenizer):
+        return np.arange(rows)
+    return np.array(all_rows(codec.order, rows - codec.order.count(-1)))
+
+
+def in_their_order(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """The rows of a table of ours in the order of `their_order`, without those that are not there."""
+    there = order >= 0
+    theirs = np.zeros((there.sum(), *rows.shape[1:]), np.float32)
+    theirs[order[there]] = rows[there]
+    return theirs
 
 
 def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -214,15 +255,26 @@ def list_tokenizers(
       begin: whether a source begins with START.
       end: whether a source ends with EOS.
     """
-    ordered = [
-        [tokens[n] if n >= 0 else '<pad>' for n in order]
-        for tokens, order in zip(vocabularies, orders, strict=True)
-    ]
-    others = [token for tokens in ordered for token in tokens[UNK + 1 :]]
-    characters = all(len(token) == 1 for token in others if not re.fullmatch('<.*>', token))
-    joiner = '' if characters else ' '
+    ordered = [_in_order(*both) for both in zip(vocabularies, orders, strict=True)]
+    joiner = _joiner(itertools.chain(*ordered))
     source, target = (
         PiecesTokenizer.from_pieces(tokens, joiner, begin=begins, end=ends)
         for tokens, begins, ends in zip(ordered, (begin, False), (end, True), strict=True)
     )
     return SeparateTokenizers(dict(zip(FIELDS, (source, target), strict=True)))
+
+
+def list_tokenizer(tokens: Sequence[str], order: Sequence[int]) -> PiecesTokenizer:
+    """The same of single texts, each followed by EOS."""
+    ordered = _in_order(tokens, order)
+    return PiecesTokenizer.from_pieces(ordered, _joiner(ordered), end=True)
+
+
+def _in_order(tokens: Sequence[str], order: Sequence[int]) -> list[str]:
+    return [tokens[n] if n >= 0 else '<pad>' for n in order]
+
+
+def _joiner(pieces: Iterable[str]) -> str:
+    """Nothing, between pieces that are single characters (those in angle brackets apart); else a blank."""
+    characters = all(len(piece) == 1 for piece in pieces if not re.fullmatch('<.*>', piece))
+    return '' if characters else ' '

@@ -1,4 +1,4 @@
-"""Translates with CTranslate2, by a model that `writing` wrote (extra `export`)."""
+"""Searches with CTranslate2, by a model that `writing` wrote (extra `export`)."""
 
 import itertools
 import logging
@@ -10,9 +10,9 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float
 
-from transformer.config import Config, ConfigError, Decode
+from transformer.config import FORM, Config, ConfigError, Decode
 from transformer.export.ctranslate2 import writing
-from transformer.export.foreign import FIELDS
+from transformer.export.foreign import FIELDS, their_order
 from transformer.inference import generate
 from transformer.inference.search import length_penalty
 from transformer.runs.restore import Trained
@@ -56,7 +56,6 @@ class Translator:
     """
 
     def __init__(self, trained: Trained, folder: epath.PathLike):
-        ctranslate2 = writing.library()
         self._trained = trained
         vocab_size = trained.config.model.vocab_size
         self._names = [writing.tokens(trained.codec.of(field), vocab_size) for field in FIELDS]
@@ -64,11 +63,7 @@ class Translator:
         # As in our own search.
         self._never = {PAD, UNK, *range(trained.codec.size, vocab_size)}
         self._around = set(trained.codec.of(FIELDS[0]).encode(''))
-        # It warns of types that this processor lacks; `dtype` says which it computes in.
-        ctranslate2.set_log_level(logging.ERROR)
-        # Batches at the same time, each on one core, are faster than one after the other.
-        threads = {'inter_threads': os.cpu_count() or 1, 'intra_threads': 1}
-        self._translator = ctranslate2.Translator(str(folder), device='cpu', **threads)
+        self._translator = _load('Translator', folder)
 
     @property
     def dtype(self) -> str:
@@ -191,8 +186,76 @@ class Translator:
         return [self._names[0][token] for token in row if token not in self._around]
 
 
+class Generator:
+    """CTranslate2's Generator, for the same texts as a language model here; arguments as for `Translator`."""
+
+    def __init__(self, trained: Trained, folder: epath.PathLike):
+        self._config, self._codec = trained.config, trained.codec
+        size = trained.config.model.vocab_size
+        self._names = writing.tokens(trained.codec, size)
+        self._ids = {name: number for number, name in enumerate(self._names)}
+        there = their_order(trained.codec, size) >= 0
+        never = [PAD, UNK, *range(trained.codec.size, size)]
+        self._never = [[self._names[token]] for token in never if there[token]]
+        self._generator = _load('Generator', folder)
+
+    @property
+    def dtype(self) -> str:
+        """The type of its computations."""
+        return self._generator.compute_type
+
+    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
+        """The continuation of each text with the largest log p that a search finds.
+
+        Args:
+          method: greedy, or beam with the config's beam.
+        """
+        decode = self._config.decode
+        prompts = [row[:-1] for row in self._codec.encode_batch(texts)]
+        results = [''] * len(prompts)
+        for batch in _batches(prompts):
+            found = self._generator.generate_batch(
+                [[self._names[token] for token in (EOS, *prompts[i])] for i in batch],
+                beam_size=decode.beam if method == 'beam' else 1,
+                max_length=decode.extra_len,
+                length_penalty=0.0,
+                suppress_sequences=self._never or None,
+                include_prompt_in_result=False,
+            )
+            for i, one in zip(batch, found, strict=True):
+                written = [self._ids[name] for name in one.sequences[0]]
+                results[i] = self._codec.decode([*prompts[i], *written])
+        return results
+
+    def log_probabilities(self, texts: Sequence[tuple[str]]) -> list[Float[np.ndarray, ' pieces']]:
+        """log p of every piece of each text."""
+        rows = self._codec.encode_batch([text for (text,) in texts])
+        named = [[self._names[token] for token in (EOS, *row)] for row in rows]
+        return [np.array(one.log_probs) for one in self._generator.score_batch(named, max_batch_size=BATCH)]
+
+
+def model(trained: Trained, folder: epath.PathLike) -> Translator | Generator:
+    """The model in a folder, as CTranslate2 runs it."""
+    kind = Translator if FORM[trained.config.train.task] == 'pair' else Generator
+    return kind(trained, folder)
+
+
+def _load(kind: str, folder: epath.PathLike):
+    """CTranslate2's class for a kind of models, with the model in a folder."""
+    ctranslate2 = writing.library()
+    # It warns of types that this processor lacks; `dtype` says which it computes in.
+    ctranslate2.set_log_level(logging.ERROR)
+    # Batches at the same time, each on one core, are faster than one after the other.
+    threads = {'inter_threads': os.cpu_count() or 1, 'intra_threads': 1}
+    return getattr(ctranslate2, kind)(str(folder), device='cpu', **threads)
+
+
 def _batches(rows: Sequence[list[int]]) -> Iterator[list[int]]:
-    """Yields the indexes of rows of one length, the longest first: a batch has one limit for its outputs."""
+    """Yields the indexes of rows of one length, the longest first.
+
+    A batch has one limit for its outputs; of the pieces by which a prompt is longer than another one of its
+    batch, each would count as written.
+    """
     longest_first = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     for _, same in itertools.groupby(longest_first, key=lambda i: len(rows[i])):
         indexes = list(same)

@@ -1,24 +1,29 @@
-"""Reads CTranslate2's models of an encoder and a decoder: model.bin, vocabularies and config.json."""
+"""Reads CTranslate2's models that write texts: model.bin, vocabularies and config.json."""
 
 import json
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from etils import epath
 
 from transformer.config import ConfigError
 from transformer.data import foreign_tokenizers
+from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.data.tokenizer import AnyTokenizer, SeparateTokenizers, Tokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
 from transformer.export.foreign import (
     FIELDS,
     Foreign,
+    all_rows,
     check_axes,
+    first_task,
     json_object,
+    list_tokenizer,
     list_tokenizers,
     never_written,
+    one_text_tables,
     order_of,
     positions,
     reordered,
@@ -31,17 +36,21 @@ VERSIONS = range(2, 7)
 _TYPES = ('float32', 'int8', 'int16', 'int32', 'float16', 'bfloat16')  # since version 4
 _BY_SIZE = {4: 'float32', 2: 'int16', 1: 'int8'}  # until version 3
 # Models of early versions do not say how many heads they have.
-_HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None}
+_HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None, 'TransformerDecoderSpec': None}
+_ALONE = 'TransformerDecoderSpec'  # a decoder without an encoder
 _SCALE_OF_INT16 = 1000.0  # where the file has none
 _DEFAULTS = {
     'unk_token': '<unk>', 'bos_token': '<s>', 'eos_token': '</s>', 'decoder_start_token': '<s>',
     'add_source_bos': False, 'add_source_eos': False, 'layer_norm_epsilon': None,
 }  # fmt: skip
 _EPSILON = 1e-5
+# The names that the file of each vocabulary of a pair can have.
+_VOCABULARIES = [(f'{field}_vocabulary', 'shared_vocabulary') for field in FIELDS]
 # Numbers beside the arrays, with the only values of them that the model can have here.
 _FLAGS = {
-    'embeddings_merge': (0,), 'alignment_layer': None, 'alignment_heads': None, 'scale_outputs': (0,),
-    'alibi': (0,), 'alibi_use_positive_positions': None, 'scale_alibi': (0,), 'multi_query_attention': (0,),
+    'start_from_zero_embedding': (0,), 'embeddings_merge': (0,), 'alignment_layer': None,
+    'alignment_heads': None, 'scale_outputs': (0,), 'multi_query_attention': (0,),
+    'alibi': (0,), 'alibi_use_positive_positions': None, 'scale_alibi': (0,),
 }  # fmt: skip
 
 
@@ -141,6 +150,8 @@ def _settings(folder: epath.Path) -> dict[str, object]:
 def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> Foreign:
     if kind not in _HEADS:
         raise ConfigError(f'{names.FILE}: holds a {kind}; known are {", ".join(_HEADS)}')
+    if kind == _ALONE:
+        return _decoder_alone(folder, _side(arrays, 'decoder'), settings)
     begin, start = settings['bos_token'], settings['decoder_start_token']
     if settings['add_source_bos'] and begin != start:
         raise ConfigError(
@@ -152,7 +163,7 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
     if different := [key for key in options if options[key] != others[key]]:
         key = different[0]
         raise ConfigError(f'{key}: {options[key]} in the encoder, {others[key]} in the decoder')
-    vocabularies = _read_vocabularies(folder, settings)
+    vocabularies = _read_vocabularies(folder, settings, _VOCABULARIES)
     orders = [_order(*side, settings) for side in zip(FIELDS, vocabularies, strict=True)]
     begins = settings['add_source_bos'], not starts_blank
     for field, order, its in zip(FIELDS, orders, begins, strict=True):
@@ -170,23 +181,75 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
     if 'projection/bias' in decoder:
         bias += reordered('decoder/projection/bias', decoder.pop('projection/bias'), orders[1])
     words, given = word_tables(tables, bias, joint=vocabularies[0] == vocabularies[1])
+    start = {'model.start': 'zeros' if starts_blank else 'learned'}
+    changes = {**options, **words, **start, 'data.pieces': words['model.vocab_size']}
+    sides = dict(zip(names.SIDES, (encoder, decoder), strict=True))
+    codec = _codec(folder, vocabularies, orders, settings)
+    return _with_layers('pair', changes, sides, given, codec, settings)
+
+
+def _decoder_alone(folder: epath.Path, decoder: Arrays, settings: Mapping) -> Foreign:
+    """A model whose texts begin as if after another text, as a language model's here."""
+    end, begin = settings['eos_token'], settings['bos_token']
+    if begin != end:
+        raise ConfigError(f'config.json: bos_token={begin}: a text begins here with eos_token={end} alone')
+    options = _options(decoder, None)
+    [tokens] = _read_vocabularies(folder, settings, [('vocabulary',)])
+    codec, order = _codec_alone(folder, tokens, settings)
+    words, softmax = (
+        reordered(f'decoder/{name}', check_axes(f'decoder/{name}', _pop(decoder, 'decoder', name), 2), order)
+        for name in ('embeddings/weight', 'projection/weight')
+    )
+    bias = never_written(order)
+    if 'projection/bias' in decoder:
+        bias += reordered('decoder/projection/bias', decoder.pop('projection/bias'), order)
+    own, given = one_text_tables(codec, words, None if np.array_equal(words, softmax) else softmax, bias)
+    changes = {**options, **own, 'train.task': first_task('text'), 'model.d_model': words.shape[1]}
+    return _with_layers('text', changes, {'decoder': decoder}, given, codec, settings)
+
+
+def _codec_alone(folder: epath.Path, tokens: list[str], settings: Mapping) -> tuple[AnyTokenizer, list[int]]:
+    """The tokenizer of single texts, and the places of its pieces in our order."""
+    padding, end, unknown = names.PIECES[START], settings['eos_token'], settings['unk_token']
+    special = {
+        START: padding if padding in tokens else None,
+        EOS: end,
+        # One token can have both roles, such as GPT-2's.
+        UNK: None if unknown == end else unknown,
+    }
+    if end not in tokens:
+        raise ConfigError(f'eos_token={end}: the vocabulary lacks it')
+    if (file := folder / names.TOKENIZER).exists():
+        codec = HuggingFaceTokenizer.from_file(file.read_text(encoding='utf-8'), special)
+        own, place = [*map(codec.name, range(codec.size))], {name: n for n, name in enumerate(tokens)}
+        if lacking := [name for name in own if name is not None and name not in place]:
+            raise ConfigError(f'{file.name}: has a piece {lacking[0]}, which the vocabulary lacks')
+        return codec, all_rows([place.get(name, -1) for name in own], len(tokens))
+    order = order_of(tokens, special)
+    if (file := folder / names.TOKENIZERS[0]).exists():
+        return _sentencepiece(file, tokens, order), order
+    return list_tokenizer(tokens, order), order
+
+
+def _with_layers(
+    form: str,
+    changes: Mapping[str, object],
+    sides: Mapping[str, Arrays],
+    given: Arrays,
+    codec: AnyTokenizer,
+    settings: Mapping,
+) -> Foreign:
+    """Adds the layers of each side to the options and parameters of the words."""
+    first, arrays = next(iter(sides.items()))
     changes = {
-        **options,
-        **words,
-        'model.N': _layers(encoder),
-        'model.N_decoder': _layers(decoder),
-        'model.d_ff': len(_get(encoder, 'encoder', 'layer_0/ffn/linear_0/bias')),
+        **changes,
+        **dict(zip(('model.N', 'model.N_decoder'), map(_layers, sides.values()), strict=False)),
+        'model.d_ff': len(_get(arrays, first, 'layer_0/ffn/linear_0/bias')),
         'model.norm_epsilon': settings['layer_norm_epsilon'] or _EPSILON,
-        'model.start': 'zeros' if starts_blank else 'learned',
-        'data.pieces': words['model.vocab_size'],
     }
-    theirs = {
-        f'{side}/{name}': array
-        for side, own in zip(names.SIDES, (encoder, decoder), strict=True)
-        for name, array in own.items()
-    }
-    params = layout.to_ours(names.table(changes), theirs, layout.parameter_shapes(changes), given)
-    return Foreign(changes, params, _codec(folder, vocabularies, orders, settings))
+    theirs = {f'{side}/{name}': array for side, own in sides.items() for name, array in own.items()}
+    params = layout.to_ours(names.table(changes, form), theirs, layout.parameter_shapes(changes), given)
+    return Foreign(changes, params, codec)
 
 
 def _side(arrays: Arrays, side: str) -> Arrays:
@@ -219,6 +282,11 @@ def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:
     activation = number('activation', 0)
     if activation not in names.ACTIVATIONS:
         raise ConfigError(f'{names.FILE}: activation={activation}: no model here has it')
+    activation = names.ACTIVATIONS[activation]
+    if f'layer_0/ffn/linear_{names.GATE}/weight' in arrays:
+        if activation != 'swish':
+            raise ConfigError(f'{names.FILE}: a gate with {activation}: no model here has it')
+        activation = 'swiglu'
     heads = number('num_heads', heads or 0)
     if not heads:
         raise ConfigError(f'{names.FILE}: num_heads: missing')
@@ -228,10 +296,22 @@ def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:
         'model.norm': 'pre' if number('pre_norm', 1) else 'post',
         'model.norm_final': 'layer_norm/gamma' in arrays,
         'model.norm_embedding': 'layernorm_embedding/gamma' in arrays,
-        'model.activation': names.ACTIVATIONS[activation],
+        'model.activation': activation,
         'model.scale_embeddings': bool(scaled),
     }
-    return options | _positions(arrays)
+    return options | (_rotary(arrays, heads) or _positions(arrays))
+
+
+def _rotary(arrays: Arrays, heads: int) -> dict[str, object]:
+    """The option of rotary positions, without their numbers in the layers; empty if there are none."""
+    numbers = [name for name in arrays if '/self_attention/rotary_' in name]
+    whole = arrays['embeddings/weight'].shape[-1] // heads
+    possible = {'rotary_dim': (0, whole), 'rotary_interleave': (0,), 'rotary_base': (10000,)}
+    for name in numbers:
+        value, kind = arrays.pop(name), name.split('/')[-1]
+        if value.size != 1 or value.item() not in possible.get(kind, ()):
+            raise ConfigError(f'{names.FILE}: {name}={value.tolist()}: no model here has it')
+    return {'model.positions': 'rotary'} if numbers else {}
 
 
 def _positions(arrays: Arrays) -> dict[str, object]:
@@ -249,11 +329,16 @@ def _layers(arrays: Arrays) -> int:
     return len({name.split('/')[0] for name in arrays if name.startswith('layer_') and name[6].isdigit()})
 
 
-def _read_vocabularies(folder: epath.Path, settings: Mapping) -> list[list[str]]:
-    """The tokens of the source and the target; the unknown one is the last if the files lack it."""
+def _read_vocabularies(
+    folder: epath.Path, settings: Mapping, files: Sequence[tuple[str, ...]]
+) -> list[list[str]]:
+    """The tokens of each vocabulary, whose file has one of several names.
+
+    The unknown token is the last if the file lacks it.
+    """
     vocabularies = []
-    for side in FIELDS:
-        possible = [f'{kind}_vocabulary.{end}' for kind in (side, 'shared') for end in ('json', 'txt')]
+    for kinds in files:
+        possible = [f'{kind}.{end}' for kind in kinds for end in ('json', 'txt')]
         file = next((folder / name for name in possible if (folder / name).exists()), None)
         if file is None:
             raise ConfigError(f'{" or ".join(possible)}: missing')
@@ -279,11 +364,15 @@ def _order(field: str, tokens: list[str], settings: Mapping) -> list[int]:
     return order_of(tokens, {START: start, EOS: end, UNK: unknown})
 
 
-def _sentencepiece(file: epath.Path) -> Tokenizer:
+def _sentencepiece(file: epath.Path, tokens: list[str], order: list[int]) -> Tokenizer:
     try:
-        return foreign_tokenizers.read_foreign(file)
+        tokenizer = foreign_tokenizers.read_foreign(file)
     except ConfigError:
         raise ConfigError(f'{file.name}: damaged') from None
+    pieces = tokenizer.pieces(range(UNK + 1, tokenizer.size))
+    if pieces != [tokens[n] for n in order[UNK + 1 : tokenizer.size]]:
+        raise ConfigError(f'{file.name}: has other pieces than the vocabulary')
+    return tokenizer
 
 
 def _codec(
@@ -294,10 +383,7 @@ def _codec(
         if settings['add_source_bos']:
             raise ConfigError(f'config.json: add_source_bos: not possible here with {models[0].name}')
         models = [model if model.exists() else models[0] for model in models]
-        tokenizers = [_sentencepiece(model) for model in models]
-        for model, one, tokens, order in zip(models, tokenizers, vocabularies, orders, strict=True):
-            if one.pieces(range(UNK + 1, one.size)) != [tokens[n] for n in order[UNK + 1 : one.size]]:
-                raise ConfigError(f'{model.name}: has other pieces than the vocabulary')
+        tokenizers = [_sentencepiece(*its) for its in zip(models, vocabularies, orders, strict=True)]
         same = tokenizers[0].content == tokenizers[1].content
         return tokenizers[0] if same else SeparateTokenizers(dict(zip(FIELDS, tokenizers, strict=True)))
     return list_tokenizers(

@@ -1,4 +1,4 @@
-"""Writes an encoder and a decoder as a model of CTranslate2 (extra `export`)."""
+"""Writes an encoder and a decoder, or a decoder alone, as a model of CTranslate2 (extra `export`)."""
 
 import functools
 import re
@@ -7,17 +7,23 @@ from collections.abc import Mapping
 import numpy as np
 from etils import epath
 
+from transformer import files
 from transformer.config import FORM, Config, ConfigError
 from transformer.data.codec import Codec
+from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
-from transformer.export.foreign import FIELDS, check_options, pair_tables
+from transformer.export.foreign import FIELDS, check_options, in_their_order, pair_tables, their_order
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
 QUANTIZATIONS = 'int8', 'int16', 'float16'
-LONGEST = 2048  # pieces of a sentence
-PIECES = {START: '<pad>', EOS: '</s>', UNK: '<unk>'}
+LONGEST = 2048  # pieces of a sentence of a pair
+# The values of options that models of CTranslate2 have, beyond those of every other program.
+HELD = {
+    'model.positions': ('sinusoidal', 'learned', 'rotary'),
+    'model.activation': (*names.ACTIVATIONS.values(), 'swiglu'),
+}
 
 
 def library():
@@ -34,11 +40,12 @@ def check(config: Config, quantization: str | None = None) -> None:
     """Raises ConfigError, which names the option, if CTranslate2 has no such model or type of kernels."""
     if quantization not in (None, *QUANTIZATIONS):
         raise ConfigError(f'--quantization={quantization}: choose one of {", ".join(QUANTIZATIONS)}')
-    if FORM[config.train.task] != 'pair':
+    if FORM[config.train.task] not in ('pair', 'text'):
         raise ConfigError(
-            f'train.task={config.train.task}: only encoder-decoders are written for CTranslate2'
+            f'train.task={config.train.task}: only models that write texts are written for CTranslate2'
         )
-    check_options(config, {'model.norm_final': False} if config.model.norm == 'post' else {}, 'CTranslate2')
+    final = {'model.norm_final': (False,)} if config.model.norm == 'post' else {}
+    check_options(config, HELD | final, 'CTranslate2')
 
 
 def write(
@@ -53,47 +60,95 @@ def write(
       ConfigError: CTranslate2 has no such model, or is not installed.
     """
     check(config, quantization)
-    specs, m, ours = library().specs, config.model, layout.named(params)
-    numbers = {name: number for number, name in names.ACTIVATIONS.items()}
-    spec = specs.TransformerSpec.from_config(
-        (m.N, m.N_decoder),
-        m.h,
-        pre_norm=m.norm == 'pre',
-        no_final_norm=not m.norm_final,
-        activation=specs.common_spec.Activation(numbers[m.activation]),
-        layernorm_embedding=m.norm_embedding,
-    )
+    m, ours, form = config.model, layout.named(params), FORM[config.train.task]
+    spec = _spec(config, form)
     options = {f'model.{name}': value for name, value in vars(m).items()}
-    for path, array in layout.to_theirs(names.table(options), ours).items():
+    for path, array in layout.to_theirs(names.table(options, form), ours).items():
         _set(spec, path, array)
-    for side in (spec.encoder, spec.decoder):
+    if form == 'pair':
+        _add_pair(spec, config, ours, codec)
+        _write_tokenizers([codec.of(field) for field in FIELDS], folder)
+    else:
+        _add_text(spec, config, ours, codec)
+        _write_tokenizers([codec], folder)
+    spec.config.layer_norm_epsilon = m.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
+
+
+def _spec(config: Config, form: str):
+    """A model of theirs with the arrays of positions, and without all others."""
+    specs, m = library().specs, config.model
+    numbers = {name: number for number, name in names.ACTIVATIONS.items()}
+    gated = m.activation == 'swiglu'
+    options = {
+        'pre_norm': m.norm == 'pre',
+        'no_final_norm': not m.norm_final,
+        'activation': specs.common_spec.Activation(numbers['swish' if gated else m.activation]),
+        'ffn_glu': gated,
+        'layernorm_embedding': m.norm_embedding,
+        # 0 stands for the whole of each head.
+        'rotary_dim': 0 if m.positions == 'rotary' else None,
+        'rotary_interleave': False,
+    }
+    decoder_spec = functools.partial(specs.transformer_spec.TransformerDecoderSpec, num_heads=m.h, **options)
+    if form == 'pair':
+        decoder = decoder_spec(m.N_decoder)
+        encoder = specs.transformer_spec.TransformerEncoderSpec(m.N, m.h, **options)
+        spec, sides, length = specs.TransformerSpec(encoder, decoder), (encoder, decoder), LONGEST
+    else:
+        decoder = decoder_spec(m.N, with_encoder_attention=False)
+        spec, sides = specs.TransformerDecoderModelSpec(decoder), (decoder,)
+        length = max(LONGEST, config.data.row_len)
+    for side in sides:
         side.scale_embeddings = m.scale_embeddings
         if m.positions == 'sinusoidal':
-            waves = sinusoid(m.first_position + LONGEST, m.d_model, m.sinusoid)[m.first_position :]
+            waves = sinusoid(m.first_position + length, m.d_model, m.sinusoid)[m.first_position :]
             side.position_encodings.encodings = waves
+    return spec
+
+
+def _add_pair(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
+    """Adds the tables of words of an encoder-decoder, their names and the settings about them."""
+    m = config.model
     source, target, softmax = pair_tables(m, ours)
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
     spec.decoder.start_from_zero_embedding = m.start == 'zeros'
     spec.decoder.projection.weight = softmax
     spec.decoder.projection.bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
-    tokenizers = [codec.of(field) for field in FIELDS]
-    spec.register_source_vocabulary(tokens(tokenizers[0], m.vocab_size))
-    spec.register_target_vocabulary(tokens(tokenizers[1], m.vocab_size))
-    spec.config.bos_token = spec.config.decoder_start_token = PIECES[START]
-    spec.config.eos_token, spec.config.unk_token = PIECES[EOS], PIECES[UNK]
-    around = tokenizers[0].encode('')
+    spec.register_source_vocabulary(tokens(codec.of('source'), m.vocab_size))
+    spec.register_target_vocabulary(tokens(codec.of('target'), m.vocab_size))
+    spec.config.bos_token = spec.config.decoder_start_token = names.PIECES[START]
+    spec.config.eos_token, spec.config.unk_token = names.PIECES[EOS], names.PIECES[UNK]
+    around = codec.of('source').encode('')
     spec.config.add_source_bos, spec.config.add_source_eos = START in around, EOS in around
-    spec.config.layer_norm_epsilon = m.norm_epsilon
-    spec.validate()
-    spec.optimize(quantization=quantization)
-    spec.save(str(folder))
-    _write_tokenizers(tokenizers, folder)
+
+
+def _add_text(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
+    """The same of a decoder alone, whose texts begin as if after another text."""
+    m = config.model
+    order, names_of_rows = their_order(codec, m.vocab_size), tokens(codec, m.vocab_size)
+    table = ours['embedding/table']
+    softmax = ours['softmax/table'] if m.tie_embeddings == 'none' else table
+    bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
+    spec.decoder.embeddings.weight = in_their_order(table, order)
+    spec.decoder.projection.weight = in_their_order(softmax, order)
+    spec.decoder.projection.bias = in_their_order(bias, order)
+    by_place = sorted((place, name) for place, name in zip(order, names_of_rows, strict=True) if place >= 0)
+    spec.register_vocabulary([name for _, name in by_place])
+    spec.config.bos_token = spec.config.eos_token = names_of_rows[EOS]
+    # A library's tokenizer can have no unknown piece.
+    spec.config.unk_token = names_of_rows[UNK if order[UNK] >= 0 else EOS]
 
 
 def tokens(tokenizer, size: int) -> list[str]:
     """A name for each row of the embedding; a second piece of the same name gets its number."""
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        own = [tokenizer.name(token) or f'<none {token}>' for token in range(tokenizer.size)]
+        return [*own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
     own = tokenizer.pieces(range(UNK + 1, tokenizer.size))
-    names_of_rows = [*PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
+    names_of_rows = [*names.PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
     first = {}
     for number, name in enumerate(names_of_rows):
         first.setdefault(name, number)
@@ -116,8 +171,10 @@ def _set(spec, path: str, array: np.ndarray) -> None:
 
 
 def _write_tokenizers(tokenizers: list, folder: epath.Path) -> None:
-    """Writes SentencePiece models; other tokenizers have no file that CTranslate2's users could read."""
+    """Writes the files that users of CTranslate2 can read: SentencePiece models, or a library's."""
     contents = dict.fromkeys(one.content for one in tokenizers)
+    if len(contents) == 1 and isinstance(tokenizers[0], HuggingFaceTokenizer):
+        files.write_json(folder / names.TOKENIZER, tokenizers[0].model)
     # The content of our own kinds of tokenizers is JSON.
     if not any(content.startswith((b'{', b'#')) for content in contents):
         for name, content in zip(names.TOKENIZERS, contents, strict=False):

@@ -6,12 +6,11 @@ import numpy as np
 
 from transformer.config import Config
 from transformer.export import layout
-from transformer.export.foreign import learned_positions
+from transformer.export.foreign import first_task, learned_positions
 from transformer.export.hugging_face.kind import (
     Kind,
     Words,
     activation,
-    first_task,
     number,
     pair,
     their_activation,

@@ -7,8 +7,7 @@ from etils import epath
 from jaxtyping import Float
 
 from transformer.config import FORM, ConfigError
-from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
-from transformer.export.foreign import all_rows
+from transformer.export.foreign import their_order
 from transformer.runs.restore import Trained
 from transformer.tokens import EOS, PAD, START, UNK
 
@@ -36,10 +35,7 @@ class Model:
         self._pair = FORM[trained.config.train.task] == 'pair'
         kind = transformers.AutoModelForSeq2SeqLM if self._pair else transformers.AutoModelForCausalLM
         self._model = kind.from_pretrained(str(folder)).eval()
-        self._order = np.arange(trained.config.model.vocab_size)
-        if isinstance(trained.codec, HuggingFaceTokenizer):
-            own = trained.codec.order
-            self._order = np.array(all_rows(own, len(self._order) - own.count(-1)))
+        self._order = their_order(trained.codec, trained.config.model.vocab_size)
         self._ours = {theirs: piece for piece, theirs in enumerate(self._order.tolist())}
 
     @property

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from transformer.config import FORM, Config, ConfigError
+from transformer.config import Config, ConfigError
 from transformer.export.layout import Arrays, Entry
 
 FILE, CONFIG, PIXELS = 'model.safetensors', 'config.json', 'preprocessor_config.json'
@@ -83,8 +83,3 @@ def activation(settings: Mapping, name: str) -> dict[str, object]:
 def their_activation(config: Config) -> str:
     """Their name of the activation."""
     return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.model.activation)
-
-
-def first_task(form: str) -> str:
-    """The first task whose models have a form."""
-    return next(task for task, its_form in FORM.items() if its_form == form)

@@ -6,12 +6,12 @@ import numpy as np
 
 from transformer.config import Config, ConfigError, Model
 from transformer.export import layout
+from transformer.export.foreign import first_task
 from transformer.export.hugging_face.kind import (
     CONFIG,
     Kind,
     Words,
     activation,
-    first_task,
     pair,
     their_activation,
 )

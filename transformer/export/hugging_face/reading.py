@@ -16,9 +16,9 @@ from transformer.export.foreign import (
     check_axes,
     json_object,
     never_written,
+    one_text_tables,
     positions,
     reordered,
-    smoothing,
     word_tables,
 )
 from transformer.export.hugging_face import bert, gpt2, marian, tokenizer_files, vit
@@ -127,20 +127,15 @@ def _text_words(
     bias = never_written(order)
     if names.bias in arrays:
         bias += reordered(names.bias, arrays.pop(names.bias), order)
-    params = {'embedding/table': reordered(names.source, words, order), 'softmax_bias': bias}
-    if not settings['tie_word_embeddings']:
-        if softmax is None:
-            raise ConfigError(f'{names.softmax}: missing')
-        params['softmax/table'] = reordered(names.softmax, softmax, order)
-    changes = {
-        'model.vocab_size': len(order),
-        'model.tie_embeddings': 'all' if settings['tie_word_embeddings'] else 'none',
-        'model.softmax_bias': True,
-        'model.scale_embeddings': False,
-        'data.pieces': codec.size,
-        **smoothing(bias),
-    }
-    return changes, params, codec
+    table = reordered(names.source, words, order)
+    if settings['tie_word_embeddings']:
+        softmax = None
+    elif softmax is None:
+        raise ConfigError(f'{names.softmax}: missing')
+    else:
+        softmax = reordered(names.softmax, softmax, order)
+    changes, params = one_text_tables(codec, table, softmax, bias)
+    return changes | {'model.scale_embeddings': False}, params, codec
 
 
 def _pair_words(

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from transformer.config import Config, ConfigError
 from transformer.export import layout
+from transformer.export.foreign import first_task
 from transformer.export.hugging_face.kind import (
     CONFIG,
     Kind,
     activation,
-    first_task,
     number,
     pair,
     their_activation,

@@ -8,9 +8,8 @@ from etils import epath
 from transformer import files
 from transformer.config import FORM, Config, ConfigError
 from transformer.data.codec import Codec
-from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.export import layout
-from transformer.export.foreign import all_rows, check_options, pair_tables
+from transformer.export.foreign import check_options, in_their_order, pair_tables, their_order
 from transformer.export.hugging_face import card, marian, tokenizer_files
 from transformer.export.hugging_face.kind import CONFIG, FILE, PIXELS, Kind
 from transformer.export.hugging_face.reading import KINDS
@@ -28,7 +27,8 @@ def check(config: Config, quantization: str | None = None) -> None:
     if quantization is not None:
         raise ConfigError(f'--quantization={quantization}: models of huggingface are written in float32')
     kind = KINDS[_name(config)]
-    check_options(config, kind.options, kind.architecture)
+    held = {key: (value,) for key, value in kind.options.items()}
+    check_options(config, held, kind.architecture)
 
 
 def differences(config: Config) -> list[str]:
@@ -101,25 +101,16 @@ def _text_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: 
     softmax = ours['softmax/table'] if m.tie_embeddings == 'none' else table
     bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
     scaled = table * np.float32(m.d_model**0.5) if m.scale_embeddings else table
-    # A tokenizer of theirs has its own order, without the pieces of ours alone.
-    own = codec.order if isinstance(codec, HuggingFaceTokenizer) else list(range(codec.size))
-    order = np.array(all_rows(own, m.vocab_size - own.count(-1)))
-    there = order >= 0
-
-    def in_their_order(rows: np.ndarray) -> np.ndarray:
-        theirs = np.zeros((there.sum(), *rows.shape[1:]), np.float32)
-        theirs[order[there]] = rows[there]
-        return theirs
-
-    arrays[kind.words.source] = in_their_order(scaled)
+    order = their_order(codec, m.vocab_size)
+    arrays[kind.words.source] = in_their_order(scaled, order)
     tied = np.array_equal(scaled, softmax)
     if not tied:
-        arrays[kind.words.softmax] = in_their_order(softmax)
+        arrays[kind.words.softmax] = in_their_order(softmax, order)
     if kind.words.bias:
-        arrays[kind.words.bias] = in_their_order(bias)
-    elif bias[there].any():
+        arrays[kind.words.bias] = in_their_order(bias, order)
+    elif bias[order >= 0].any():
         raise ConfigError(f'model.softmax_bias=True: {kind.architecture} has no bias')
-    return {'vocab_size': int(there.sum()), 'tie_word_embeddings': tied}
+    return {'vocab_size': int((order >= 0).sum()), 'tie_word_embeddings': tied}
 
 
 def _pair_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: Arrays) -> dict[str, object]:
