@@ -652,6 +652,10 @@ def test_columns_of_one_heading_are_chosen_together():
 def test_chosen_columns(workdir, capsys):
     chosen = cells(shown(workdir, capsys, '--format=markdown', '--columns=BLEU ours,PPL'))
     assert list(chosen['base']) == ['row', 'BLEU ours', 'PPL']
+    # The caption names the measures that are shown.
+    for heading, said in (('BLEU ours', False), ('ΔPPL 95%', True)):
+        out = shown(workdir, capsys, '--format=markdown', f'--columns={heading}')
+        assert ('perplexity' in out) is said
     for argv in (['--columns=PLP'], ['--columns=PPL', '--format=csv']):
         assert report.main(['report', f'--workdir={workdir}', *argv]) == 2
         assert argv[-1] in capsys.readouterr().err

@@ -1,6 +1,7 @@
 """Writes the notes below a report's table: what its numbers mean, and what is missing or not comparable."""
 
 import json
+import re
 from collections.abc import Iterator, Sequence
 
 from experiments.rendering.formats import Column
@@ -45,8 +46,10 @@ def _caption(comparison: Comparison, shown: Sequence[Column]) -> Iterator[str]:
     """Yields what the columns mean, and what the scale is."""
     table, base = comparison.table, comparison.base
     text = ' '.join(part for column in shown for part in (column.heading, *column.texts))
-    meanings = ', '.join(score.measure.meaning for score in comparison.scores)
-    parts = [f'{comparison.title}: {meanings} on {table.split}.']
+    # A table can have measures that only other tasks have.
+    measured = {re.sub('^Δ| ours$| 95%$', '', column.heading) for column in shown}
+    meanings = [s.measure.meaning for s in comparison.scores if s.measure.heading in measured]
+    parts = [f'{comparison.title}: {", ".join(meanings)} on {table.split}.']
     parts += [meaning.format(base=base) for sign, meaning in LEGEND.items() if sign in text]
     if table.citation and any(row.row.paper for row in comparison.rows):
         parts.append(f'Numbers that are not ours: {table.citation}.')

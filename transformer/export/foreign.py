@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -230,6 +230,17 @@ def never_written(order: Sequence[int]) -> np.ndarray:
     if order[START] in order[START + 1 :]:
         bias[START] = NEVER
     return bias
+
+
+def of_one_length(rows: Sequence[list[int]], most: int) -> Iterator[list[int]]:
+    """Yields the indexes of at most `most` rows of one length, the longest first.
+
+    A batch has one limit for its outputs there; here the limit depends on the length of the row.
+    """
+    longest_first = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    for _, same in itertools.groupby(longest_first, key=lambda i: len(rows[i])):
+        indexes = list(same)
+        yield from (indexes[start : start + most] for start in range(0, len(indexes), most))
 
 
 def order_of(tokens: Sequence[str], special: Mapping[int, str | None]) -> list[int]:

@@ -1,9 +1,8 @@
 """Searches with CTranslate2, by a model that `writing` wrote (extra `export`)."""
 
-import itertools
 import logging
 import os
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -12,7 +11,7 @@ from jaxtyping import Float
 
 from transformer.config import FORM, Config, ConfigError, Decode
 from transformer.export.ctranslate2 import writing
-from transformer.export.foreign import FIELDS, their_order
+from transformer.export.foreign import FIELDS, of_one_length, their_order
 from transformer.inference import generate
 from transformer.inference.search import length_penalty
 from transformer.runs.restore import Trained
@@ -147,7 +146,7 @@ class Translator:
         patience = PATIENCE if beam > 1 else 1
         found: list[list[Output]] = [[] for _ in rows]
         waiting = []
-        for batch in _batches(rows):
+        for batch in of_one_length(rows, BATCH):
             results = self._translator.translate_batch(
                 [self._source(rows[i]) for i in batch],
                 asynchronous=True,
@@ -213,7 +212,8 @@ class Generator:
         decode = self._config.decode
         prompts = [row[:-1] for row in self._codec.encode_batch(texts)]
         results = [''] * len(prompts)
-        for batch in _batches(prompts):
+        # It would count the pieces by which a prompt is longer than another in its batch as written.
+        for batch in of_one_length(prompts, BATCH):
             found = self._generator.generate_batch(
                 [[self._names[token] for token in (EOS, *prompts[i])] for i in batch],
                 beam_size=decode.beam if method == 'beam' else 1,
@@ -248,15 +248,3 @@ def _load(kind: str, folder: epath.PathLike):
     # Batches at the same time, each on one core, are faster than one after the other.
     threads = {'inter_threads': os.cpu_count() or 1, 'intra_threads': 1}
     return getattr(ctranslate2, kind)(str(folder), device='cpu', **threads)
-
-
-def _batches(rows: Sequence[list[int]]) -> Iterator[list[int]]:
-    """Yields the indexes of rows of one length, the longest first.
-
-    A batch has one limit for its outputs; of the pieces by which a prompt is longer than another one of its
-    batch, each would count as written.
-    """
-    longest_first = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
-    for _, same in itertools.groupby(longest_first, key=lambda i: len(rows[i])):
-        indexes = list(same)
-        yield from (indexes[start : start + BATCH] for start in range(0, len(indexes), BATCH))

@@ -7,7 +7,7 @@ from etils import epath
 from jaxtyping import Float
 
 from transformer.config import FORM, ConfigError
-from transformer.export.foreign import their_order
+from transformer.export.foreign import of_one_length, their_order
 from transformer.runs.restore import Trained
 from transformer.tokens import EOS, PAD, START, UNK
 
@@ -53,24 +53,22 @@ class Model:
         rows = codec.of('source').encode_batch(texts)
         if not self._pair:
             rows = [[EOS, *row[:-1]] for row in rows]
-        results = []
-        for batch in _batches(rows):
-            longest = max(map(len, batch)) if self._pair else 0
+        results = [''] * len(rows)
+        for batch in of_one_length(rows, BATCH):
+            length = len(rows[batch[0]])
             outputs = self._model.generate(
-                **self._inputs(batch, left=not self._pair),
+                **self._inputs([rows[i] for i in batch]),
                 num_beams=decode.beam if method == 'beam' else 1,
                 do_sample=False,
                 length_penalty=0.0,
                 max_length=None,
-                max_new_tokens=longest + decode.extra_len,
+                max_new_tokens=(length if self._pair else 0) + decode.extra_len,
                 bad_words_ids=[[piece] for piece in self._order[[PAD, UNK]].tolist() if piece >= 0],
             )
-            begin = 1 if self._pair else max(map(len, batch))
-            for row, output in zip(batch, outputs.numpy()[:, begin:], strict=True):
+            for i, output in zip(batch, outputs.numpy()[:, 1 if self._pair else length :], strict=True):
                 written = [self._ours[piece] for piece in output.tolist()]
-                prompt = [] if self._pair else row[1:]
-                text = codec.of('target').decode([*prompt, *written], one_line=self._pair)
-                results.append(text)
+                prompt = [] if self._pair else rows[i][1:]
+                results[i] = codec.of('target').decode([*prompt, *written], one_line=self._pair)
         return results
 
     def log_probabilities(self, texts: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, ' pieces']]:
@@ -95,14 +93,13 @@ class Model:
                 results.append(row[np.arange(len(target)), self._order[target]])
         return results
 
-    def _inputs(self, rows: Sequence[list[int]], *, left: bool = False) -> dict[str, object]:
-        """Rows of our pieces, padded on the right or left, in their order."""
+    def _inputs(self, rows: Sequence[list[int]]) -> dict[str, object]:
+        """Rows of our pieces, padded, in their order."""
         width = max(map(len, rows))
         ids = np.full((len(rows), width), self._order[EOS], np.int64)
         mask = np.zeros_like(ids)
         for i, row in enumerate(rows):
-            place = slice(width - len(row), width) if left else slice(0, len(row))
-            ids[i, place], mask[i, place] = self._order[row], 1
+            ids[i, : len(row)], mask[i, : len(row)] = self._order[row], 1
         tensor = self._torch.from_numpy
         return {'input_ids': tensor(ids), 'attention_mask': tensor(mask)}
 
