@@ -2,7 +2,7 @@
 
 import logging
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from transformer.config import FORM, Config, ConfigError, Decode
 from transformer.export.ctranslate2 import writing
 from transformer.export.foreign import FIELDS, of_one_length, their_order
 from transformer.inference import generate
-from transformer.inference.search import length_penalty
+from transformer.inference.search import Hypotheses, length_penalty
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
 from transformer.tasks.translation import translator
@@ -69,33 +69,22 @@ class Translator:
         """The type of its computations."""
         return self._translator.compute_type
 
-    def hypotheses(
-        self,
-        texts: Sequence[str],
-        *,
-        best: int = 1,
-        samples: int = 1,
-        first: int = 0,
-        seed: int | None = None,
-        on_cut: Callable[[int, int], None] | None = None,
-        on_done: generate.OnDone = lambda sentences: None,
-        **options,
-    ) -> list[list[Hypothesis]]:
-        """The `best` best translations of each text, with our own search's scores; '' for an empty text.
+    def hypotheses(self, texts: Sequence[str], **options) -> list[list[Hypothesis]]:
+        """As `tasks.translation.translator.hypotheses`, with our own search's scores."""
 
-        Arguments as for `tasks.translation.translator.hypotheses`.
-        """
-        texts = generate.as_texts(texts, 'sentences')
-        settings = generate.settings_of(self._trained.config, options)
-        generate.check_counts(settings, best, samples, seed)
-        on_cut = on_cut or translator.warn_of_cut
-        rows = translator.encode(self._trained, texts, settings.max_source_len, first, on_cut)
-        results = [[Hypothesis('', 0.0)] * best for _ in texts]
-        places = [i for i, row in enumerate(rows) if row]
-        decode = self._trained.codec.of('target').decode
-        for i, outputs in zip(places, self.search([rows[i] for i in places], settings, on_done), strict=True):
-            results[i] = [Hypothesis(decode(o.pieces, one_line=True), o.score) for o in outputs[:best]]
-        return results
+        def search(trained, asked, rows, numbers, key, on_done) -> list[Hypotheses]:
+            del trained, numbers, key
+            found = (outputs[: asked.best] for outputs in self.search(rows, asked.settings, on_done))
+            return [
+                Hypotheses(
+                    [np.array(output.pieces) for output in outputs],
+                    np.array([output.score for output in outputs]),
+                    np.array([output.pieces[-1] == EOS for output in outputs]),
+                )
+                for outputs in found
+            ]
+
+        return translator.hypotheses(self._trained, texts, search=search, **options)
 
     def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
         """The translation of each text with the largest log p that a search finds.

@@ -25,6 +25,7 @@ def hypotheses(
     seed: int | None = None,
     on_cut: Callable[[int, int], None] | None = None,
     on_done: generate.OnDone = lambda sentences: None,
+    search: Callable = generate.search,
     **options,
 ) -> list[list[Hypothesis]]:
     """The `best` best translations of each sentence, or `samples` samples; '' for an empty sentence.
@@ -35,6 +36,7 @@ def hypotheses(
       on_cut: receives the number and length of each sentence longer than `decode.max_source_len`;
         `warn_of_cut` if None.
       on_done: receives the number of further sentences that are translated.
+      search: finds outputs as `inference.generate.search` does, which it replaces.
       options: options of `Decode`, such as beam=1.
     """
     sentences = generate.as_texts(sentences, 'sentences')
@@ -43,7 +45,7 @@ def hypotheses(
     results = [[Hypothesis('', 0.0)] * max(best, samples) for _ in sentences]
     tokens = encode(trained, sentences, settings.max_source_len, first, on_cut or warn_of_cut)
     places = [(i, k) for i, pieces in enumerate(tokens) if pieces for k in range(samples)]
-    rows = generate.search(
+    rows = search(
         trained,
         generate.Asked(settings, best, extend=False),
         [tokens[i] for i, _ in places],
