@@ -405,6 +405,29 @@ def test_settings_that_change_nothing(tmp_path):
         early_tokenizers.read(epath.Path(tmp_path / 'b'))
 
 
+@pytest.mark.parametrize(
+    ('setting', 'value'),
+    [
+        ('image_mean', [0.485, 0.456, 0.406]),
+        ('image_std', [0.229, 0.224, 0.225]),
+        ('do_normalize', False),
+        ('do_rescale', False),
+        ('rescale_factor', 1 / 127.5),
+        ('image_mean', 'half'),
+    ],
+)
+def test_pixels_that_are_not_from_minus_one_to_one_are_refused(tmp_path, setting, value):
+    folder = broken(tmp_path / 'in', 'vit')
+    file = folder / 'preprocessor_config.json'
+    usual = {'do_rescale': True, 'rescale_factor': 0.00392156862745098, 'do_normalize': True}
+    file.write_text(json.dumps({**usual, 'image_mean': [0.5] * 3, 'image_std': [0.5] * 3}))
+    importing.import_model(folder, tmp_path / 'right', {})
+    file.write_text(json.dumps({setting: value}))
+    with pytest.raises(ConfigError, match=f'{file.name}: {setting}='):
+        importing.import_model(folder, tmp_path / 'out', {})
+    assert not (tmp_path / 'out').exists()
+
+
 def test_arrays_in_several_files_are_refused(tmp_path):
     folder = broken(tmp_path / 'in', 'bert', lost='model.safetensors')
     (folder / 'pytorch_model.bin.index.json').write_text('{}')

@@ -12,6 +12,7 @@ ACTIVATIONS = {
     'relu': 'relu',
     'gelu': 'gelu',
     'gelu_new': 'gelu_tanh',
+    'gelu_fast': 'gelu_tanh',
     'gelu_pytorch_tanh': 'gelu_tanh',
     'silu': 'swish',
     'swish': 'swish',

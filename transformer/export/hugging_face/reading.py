@@ -31,6 +31,10 @@ SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
 # A setting by which a config.json without model_type, of an early version, is known.
 _EARLY = {'type_vocab_size': 'bert', 'n_embd': 'gpt2'}
 KINDS = {'bert': bert.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 'vit': vit.KIND}
+# The settings by which pixels are from -1 to 1.
+_PIXELS = {
+    'do_rescale': True, 'rescale_factor': 1 / 255, 'do_normalize': True, 'image_mean': 0.5, 'image_std': 0.5,
+}  # fmt: skip
 # What a config.json can leave out.
 _DEFAULTS = {'id2label': {'0': 'LABEL_0', '1': 'LABEL_1'}, 'tie_word_embeddings': True}
 
@@ -99,8 +103,9 @@ def _pop_table(arrays: Arrays, name: str) -> np.ndarray:
 def _check_pixels(folder: epath.Path) -> None:
     """Raises ConfigError if pixels are not read from -1 to 1, as here."""
     settings = json_object(folder / PIXELS, {})
-    for name in ('image_mean', 'image_std'):
-        if name in settings and set(settings[name]) != {0.5}:
+    for name, expected in _PIXELS.items():
+        value = np.array(settings.get(name, expected))
+        if value.dtype.kind not in 'bif' or not np.allclose(value, expected, rtol=1e-4, atol=0.0):
             raise ConfigError(f'{PIXELS}: {name}={settings[name]}: pixels here are from -1 to 1')
 
 
