@@ -11,14 +11,15 @@ import struct
 
 import numpy as np
 import pytest
+import random_models
 
 import transformer
 from transformer.actions import import_model as importing
 from transformer.cli import main
-from transformer.config import ConfigError
+from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.tokenizer import PiecesTokenizer
 from transformer.export import layout
-from transformer.export.ctranslate2 import names, reading
+from transformer.export.ctranslate2 import names, reading, writing
 from transformer.export.foreign import NEVER
 from transformer.files import new_folder
 from transformer.tokens import EOS, UNK
@@ -249,6 +250,37 @@ def test_broken_files(arrays, tmp_path):
     (tmp_path / '0' / 'model.bin').write_bytes(content)
     with pytest.raises(ConfigError, match='target_vocabulary.json'):
         importing.import_model(tmp_path / '0', tmp_path / 'out', OPTIONS)
+
+
+def test_other_rotary_positions_and_gates_are_refused(tmp_path):
+    pytest.importorskip('ctranslate2')
+    rotary = {'model.positions': 'rotary', 'model.activation': 'swiglu', 'train.task': 'language'}
+    config = resolve(config_dict(layout.TEXT | random_models.SMALL | rotary))
+    trained = random_models.random_model(config)
+    writing.write(config, trained.params, trained.codec, tmp_path)
+    kind, arrays = reading.read_arrays((tmp_path / 'model.bin').read_bytes())
+    number = 'decoder/layer_{}/self_attention/rotary_{}'.format
+    for changes, part in (
+        ({}, None),
+        # The whole of a head.
+        ({number(i, 'dim'): np.array(8, np.int32) for i in range(2)}, None),
+        ({number(1, 'dim'): np.array(4, np.int32)}, 'layer_1/self_attention/rotary_dim=4'),
+        ({number(0, 'interleave'): np.array(1, np.int8)}, 'rotary_interleave=1'),
+        ({number(i, 'interleave'): None for i in range(2)}, 'rotary_interleave: missing'),
+        ({number(0, 'base'): np.array(500, np.float32)}, 'rotary_base=500'),
+        ({number(0, 'scaling_type'): np.array(0, np.int8)}, 'rotary_scaling_type=0'),
+        ({'decoder/activation': np.array(0, np.int8)}, 'gate with relu'),
+        ({'decoder/start_from_zero_embedding': np.array(1, np.int8)}, 'start_from_zero_embedding=1'),
+        ({'decoder/embeddings/weight': None}, 'decoder/embeddings/weight: missing'),
+        ({'decoder/layer_0/self_attention/layer_norm/gamma': None}, 'layer_norm/gamma: missing'),
+    ):
+        changed = {name: array for name, array in (arrays | changes).items() if array is not None}
+        (tmp_path / 'model.bin').write_bytes(binary(kind, 6, changed))
+        if part is None:
+            assert reading.read(tmp_path).changes['model.activation'] == 'swiglu'
+        else:
+            with pytest.raises(ConfigError, match=part):
+                reading.read(tmp_path)
 
 
 def test_a_table_of_names_serves_both_directions(arrays):

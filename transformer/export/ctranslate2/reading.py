@@ -305,7 +305,9 @@ def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:
 def _rotary(arrays: Arrays, heads: int) -> dict[str, object]:
     """The option of rotary positions, without their numbers in the layers; empty if there are none."""
     numbers = [name for name in arrays if '/self_attention/rotary_' in name]
-    whole = arrays['embeddings/weight'].shape[-1] // heads
+    if numbers and not any(name.endswith('rotary_interleave') for name in numbers):
+        raise ConfigError(f'{names.FILE}: rotary_interleave: missing')
+    whole = len(arrays.get('layer_0/self_attention/layer_norm/gamma', ())) // heads
     possible = {'rotary_dim': (0, whole), 'rotary_interleave': (0,), 'rotary_base': (10000,)}
     for name in numbers:
         value, kind = arrays.pop(name), name.split('/')[-1]
