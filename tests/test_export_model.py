@@ -192,6 +192,38 @@ def test_a_language_model_with_the_tokenizer_of_a_library(tmp_path, capsys):
     _check_refusals(out, tmp_path / 'x')
 
 
+def test_pieces_that_a_list_numbers_leave_and_come_back(tmp_path):
+    """Marian's two SentencePiece models, of which the vocabulary lacks some pieces."""
+    model = pathlib.Path(__file__).parent / 'hugging_face/marian'
+    run = importing.import_model(model, tmp_path / 'run', {})
+    exporting.export_model(run, 'scored', tmp_path / 'out', 'ctranslate2')
+    back = importing.import_model(tmp_path / 'out', tmp_path / 'back', {})
+    assert back.codec.content == run.codec.content and back.config.data.pieces == run.codec.size
+    (tmp_path / 'out/target.spm').unlink()
+    with pytest.raises(ConfigError, match='target.spm: missing'):
+        importing.import_model(tmp_path / 'out', tmp_path / 'x', {})
+
+
+def test_a_language_model_by_way_of_hugging_face(tmp_path):
+    """The names of the pieces that are no text stay the same on each way."""
+    pytest.importorskip('tokenizers')
+    (tmp_path / 'german').write_text('Der Mann sieht den Hund.\n' * 300)
+    options = {
+        **LANGUAGE, 'data.dir': str(tmp_path), 'data.train': 'german', 'data.dev': 'german',
+        'data.test': 'german', 'data.pieces': 300, 'model.vocab_size': 300, 'model.norm': 'pre',
+        'model.positions': 'learned', 'model.max_len': 300,
+        'train.steps': 1, 'train.warmup_steps': 1,
+    }  # fmt: skip
+    transformer.train(config_dict(options), tmp_path / 'run')
+    run = workdir.Run.open(tmp_path / 'run')
+    for number, kind in enumerate(('huggingface', 'ctranslate2', 'huggingface')):
+        exporting.export_model(run, 'scored', tmp_path / f'out{number}', kind)
+        run = importing.import_model(tmp_path / f'out{number}', tmp_path / f'run{number}', {})
+    first, last = (tmp_path / f'out{number}' for number in (0, 2))
+    for name in ('model.safetensors', 'tokenizer.json', 'tokenizer_config.json'):
+        assert (first / name).read_bytes() == (last / name).read_bytes(), name
+
+
 def _check_refusals(out, folder):
     settings = json.loads((out / 'config.json').read_text())
     for name, content, part in (
@@ -237,7 +269,12 @@ def test_the_command(tmp_path, capsys):
     assert {path.name for path in tmp_path.iterdir()} == {'run', 'names', 'out', 'empty'}
     parser = dataclasses.replace(run.config.train, task='parsing')
     with pytest.raises(ConfigError, match='--check=x: .*task=parsing'):
-        exporting.read_check(dataclasses.replace(run.config, train=parser), 'ctranslate2', 'x', None)
+        exporting.read_check(
+            dataclasses.replace(run, config=dataclasses.replace(run.config, train=parser)),
+            'ctranslate2',
+            'x',
+            None,
+        )
     with pytest.raises(ConfigError, match='--format: missing'):
         exporting.export_model(run, 'scored', tmp_path / 'x', None)
 

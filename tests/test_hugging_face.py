@@ -183,6 +183,11 @@ def test_a_model_leaves_and_comes_back(workdirs, tmp_path, kind):
         assert theirs.keys() == again.keys()
         for name, array in theirs.items():
             np.testing.assert_array_equal(again[name], array, err_msg=name)
+    if kind in ('gpt2', 'bert'):
+        # As in the tokenizer there, whose order is not ours.
+        files = ('config.json', 'generation_config.json') if kind == 'gpt2' else ('config.json',)
+        for settings in (json.loads((tmp_path / 'out' / name).read_text()) for name in files):
+            assert settings['pad_token_id'] == 0 and settings.get('eos_token_id', 0) == 0
     back = importing.import_model(tmp_path / 'out', tmp_path / 'back', {})
     assert back.config == run.config and back.codec.content == run.codec.content
     sums = [transformer.load(folder).trained.params for folder in (run.folder, back.folder)]
@@ -426,6 +431,18 @@ def test_pixels_that_are_not_from_minus_one_to_one_are_refused(tmp_path, setting
     with pytest.raises(ConfigError, match=f'{file.name}: {setting}='):
         importing.import_model(folder, tmp_path / 'out', {})
     assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize(
+    'settings', [{'eos_token_id': 9}, {'bos_token_id': 72}, {'vocab_size': 200}], ids=str
+)
+def test_a_config_that_contradicts_the_files_beside_it_is_refused(tmp_path, settings):
+    [(setting, value)] = settings.items()
+    with pytest.raises(ConfigError, match=f'config.json: {setting}={value}'):
+        importing.import_model(broken(tmp_path / 'in', 'gpt2', settings=settings), tmp_path / 'out', {})
+    # GPT-2's own end, which a small model can keep in its config.
+    kept = broken(tmp_path / 'kept', 'gpt2', settings={'eos_token_id': 50256})
+    importing.import_model(kept, tmp_path / 'out', {})
 
 
 def test_arrays_in_several_files_are_refused(tmp_path):

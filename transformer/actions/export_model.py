@@ -1,5 +1,6 @@
 """Writes a trained model as another program's, and compares what both compute."""
 
+import dataclasses
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import FORM, Config, ConfigError
+from transformer.config import FORM, Config, ConfigError, Decode
 from transformer.data.sources import text
 from transformer.export.ctranslate2 import engine as ctranslate2_engine
 from transformer.export.ctranslate2 import writing as ctranslate2
@@ -120,15 +121,22 @@ class Check(NamedTuple):
 
     Attributes:
       texts: sentences to translate, or texts to continue.
+      lines: the numbers of their lines in the file.
       references: their translations, for BLEU; none if empty.
+      decode: the options of the search.
+      left_out: a line that says which lines of the file are not among the texts; empty if all are.
     """
 
     texts: list[str]
+    lines: list[int]
     references: list[str]
+    decode: Decode
+    left_out: str
 
 
-def read_check(config: Config, kind: str | None, file: str | None, references: str | None) -> Check | None:
+def read_check(run: Run, kind: str | None, file: str | None, references: str | None) -> Check | None:
     """Reads the texts of a comparison; ConfigError if there are none, or the model has no comparison."""
+    config = run.config
     if file is None:
         if references is not None:
             raise ConfigError(f'--reference={references}: needs --check')
@@ -141,15 +149,31 @@ def read_check(config: Config, kind: str | None, file: str | None, references: s
     FORMATS[kind].libraries()
     if references is not None and FORM[config.train.task] != 'pair':
         raise ConfigError(f'--reference={references}: not with train.task={config.train.task}')
-    lines = list(text.lines(epath.Path(file)))
-    others = list(text.lines(epath.Path(references))) if references else [''] * len(lines)
-    if len(lines) != len(others):
-        raise ConfigError(f'--reference={references}: has {len(others)} lines, {file} has {len(lines)}')
-    pairs = [pair for pair in zip(lines, others, strict=True) if pair[0].strip()]
-    if not pairs:
-        raise ConfigError(f'--check={file}: has no sentences')
-    texts, others = map(list, zip(*pairs, strict=True))
-    return Check(texts, others if references else [])
+    texts = list(text.lines(epath.Path(file)))
+    others = list(text.lines(epath.Path(references))) if references else [''] * len(texts)
+    if len(texts) != len(others):
+        raise ConfigError(f'--reference={references}: has {len(others)} lines, {file} has {len(texts)}')
+    decode = config.decode
+    longest = decode.max_source_len
+    if FORM[config.train.task] != 'pair':
+        # A text and what is written after it fit into a row.
+        decode = dataclasses.replace(decode, extra_len=min(decode.extra_len, config.data.row_len // 2))
+        longest = min(longest, config.data.row_len - decode.extra_len)
+    filled = [i for i, line in enumerate(texts) if line.strip()]
+    lengths = map(len, run.codec.of('source').encode_batch([texts[i] for i in filled]))
+    # A longer one is cut here alone.
+    chosen = [i for i, length in zip(filled, lengths, strict=True) if length <= longest]
+    if not chosen:
+        raise ConfigError(f'--check={file}: has no line of at most {longest} pieces')
+    counts = {'empty': len(texts) - len(filled), f'of more than {longest} pieces': len(filled) - len(chosen)}
+    left_out = ', '.join(f'{count} {which}' for which, count in counts.items() if count)
+    return Check(
+        [texts[i] for i in chosen],
+        [i + 1 for i in chosen],
+        [others[i] for i in chosen] if references else [],
+        decode,
+        f'lines left out: {left_out}' if left_out else '',
+    )
 
 
 def compare(trained: Trained, kind: str, folder: epath.PathLike, check: Check) -> Iterator[str]:
@@ -158,33 +182,26 @@ def compare(trained: Trained, kind: str, folder: epath.PathLike, check: Check) -
     Encoder-decoders search with the beam of their config and score a hypothesis by its log p alone, because
     other penalties of its length are not the same there; language models continue texts greedily.
     """
-    config, codec, verbs = trained.config, trained.codec, task_of(trained.config).verbs
+    config, sources = dataclasses.replace(trained.config, decode=check.decode), check.texts
+    trained, verbs = trained._replace(config=config), task_of(config).verbs
     is_pair = FORM[config.train.task] == 'pair'
-    decode, longest = config.decode, config.decode.max_source_len
-    if not is_pair:
-        longest = min(longest, config.data.row_len - decode.extra_len)
-    encoded = codec.of('source').encode_batch(check.texts)
-    # A longer one is cut here alone.
-    short = [i for i, row in enumerate(encoded) if len(row) <= longest]
-    if long := len(encoded) - len(short):
-        yield f'left out, because they have more than {longest} pieces: {long}'
-    if not short:
-        return
-    sources, other = [check.texts[i] for i in short], FORMATS[kind].engine(trained, folder)
+    other = FORMATS[kind].engine(trained, folder)
+    if check.left_out:
+        yield check.left_out
     how = {'method': 'beam' if is_pair else 'greedy', 'alpha': 0.0}
     texts = [best[0].text for best in verbs['hypotheses'](trained, sources, **how)]
     their_texts = other.likeliest(sources, how['method'])
     equal = sum(map(str.__eq__, texts, their_texts))
     yield f'{kind} computes in {other.dtype}'
-    search = f'beam {decode.beam}, alpha 0' if is_pair else 'greedy search'
+    search = f'beam {config.decode.beam}, alpha 0' if is_pair else 'greedy search'
     yield f'equal outputs of {search}: {equal} of {len(sources)}'
-    for number, (own, their) in enumerate(zip(texts, their_texts, strict=True), 1):
+    for line, own, their in zip(check.lines, texts, their_texts, strict=True):
         if own != their:
-            yield f'the first that differs, sentence {number}: here "{own}", there "{their}"'
+            yield f'the first that differs, line {line}: here "{own}", there "{their}"'
             break
     if check.references:
-        references, language = [check.references[i] for i in short], config.data.target_language
-        scores = [bleu.sacre_bleu(lines, references, language) for lines in (texts, their_texts)]
+        language = config.data.target_language
+        scores = [bleu.sacre_bleu(lines, check.references, language) for lines in (texts, their_texts)]
         yield f'sacreBLEU: here {scores[0]:.2f}, there {scores[1]:.2f}'
     pairs = list(zip(sources, texts, strict=True)) if is_pair else [(text,) for text in sources]
     logp = [likelihood.logp for likelihood in verbs['likelihoods'](trained, pairs)]

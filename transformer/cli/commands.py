@@ -73,7 +73,7 @@ FLAGS = {
     'quantization': Flag(
         str,
         None,
-        'type of the kernels in CTranslate2: int8, int16 or float16 (default: float32)',
+        'type of the kernels in CTranslate2: int8, int16 or float16 (default: they stay float32)',
         'TYPE',
     ),
     'mapping': Flag(

@@ -244,7 +244,7 @@ def export_model(call: Call) -> None:
     values, run = call.flags, open_run(call)
     if not values.output:
         raise ConfigError('--output: missing; export needs a folder for the model')
-    check = exporting.read_check(run.config, values.format, values.check, values.reference)
+    check = exporting.read_check(run, values.format, values.check, values.reference)
     trained = exporting.export_model(
         run, values.checkpoint, values.output, values.format, values.quantization
     )

@@ -50,8 +50,10 @@ class HuggingFaceTokenizer(ForAllFields):
         self._tokenizer.no_truncation()
         self._ours = {theirs: ours for ours, theirs in enumerate(self.order) if theirs >= 0}
         added = self._tokenizer.get_added_tokens_decoder()
+        # The library's `id_to_token` gives an added token as its normaliser changes it.
+        self._added = {number: token.content for number, token in added.items()}
         self._special = {number for number, token in added.items() if token.special}
-        self.special = frozenset(added[number].content for number in self._special)
+        self.special = frozenset(self._added[number] for number in self._special)
         self.size = len(self.order)
         # A language model here begins every text as if after another one, so its tokenizer need not.
         first, *rest = self._tokenizer.encode('a').ids
@@ -108,12 +110,13 @@ class HuggingFaceTokenizer(ForAllFields):
 
     def name(self, token: int) -> str | None:
         """The library's name of a piece; None if it does not have it."""
-        return None if self.order[token] < 0 else self._tokenizer.id_to_token(self.order[token])
+        theirs = self.order[token]
+        return None if theirs < 0 else self._added.get(theirs) or self._tokenizer.id_to_token(theirs)
 
     def _piece(self, token: int) -> str:
         theirs = self.order[token] if token < self.size else -1
         if theirs < 0 or token <= UNK or theirs in self._special:
-            return f'<{token}>' if theirs < 0 else f'<{self._tokenizer.id_to_token(theirs).strip("<|>[]")}>'
+            return f'<{token}>' if theirs < 0 else f'<{self.name(token).strip("<|>[]")}>'
         piece = self._tokenizer.id_to_token(theirs)
         if piece.startswith(_BLANKS):
             return _BLANKS[1] + piece[1:]

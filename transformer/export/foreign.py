@@ -10,9 +10,10 @@ import numpy as np
 from etils import epath
 
 from transformer.config import FORM, Config, ConfigError, Model
+from transformer.data import foreign_tokenizers
 from transformer.data.codec import Codec
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
-from transformer.data.tokenizer import PiecesTokenizer, SeparateTokenizers
+from transformer.data.tokenizer import NumberedTokenizer, PiecesTokenizer, SeparateTokenizers, Tokenizer
 from transformer.export.layout import Arrays
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
@@ -27,8 +28,9 @@ HELD = {
     'model.attention': ('full', 'chunked', 'flash'),
     'model.biases': ('all',),
 }
-# The texts of a pair.
+# The texts of a pair, and SentencePiece models whose pieces a list numbers, as Marian has them.
 FIELDS = 'source', 'target'
+NUMBERED = {'source': 'source.spm', 'target': 'target.spm'}
 
 # Added to the logits of pieces that the other program does not have; float16 has no smaller numbers.
 NEVER = -6e4
@@ -250,6 +252,22 @@ def order_of(tokens: Sequence[str], special: Mapping[int, str | None]) -> list[i
     return [*first, *(number for number in range(len(tokens)) if number not in first)]
 
 
+def numbered_tokenizer(file: epath.Path, pieces: Sequence[str]) -> Tokenizer | NumberedTokenizer:
+    """A SentencePiece model whose pieces a list numbers, which can lack some of them."""
+    if not file.exists():
+        raise ConfigError(f'{file.name}: missing')
+    try:
+        tokenizer = foreign_tokenizers.read_foreign(file)
+        if (
+            isinstance(tokenizer, Tokenizer)
+            and tokenizer.pieces(range(UNK + 1, tokenizer.size)) == pieces[UNK + 1 :]
+        ):
+            return tokenizer
+        return NumberedTokenizer.from_pieces(pieces, file.read_bytes())
+    except (ConfigError, RuntimeError):
+        raise ConfigError(f'{file.name}: damaged') from None
+
+
 def list_tokenizers(
     vocabularies: Sequence[Sequence[str]],
     orders: Sequence[Sequence[int]],
@@ -266,7 +284,7 @@ def list_tokenizers(
       begin: whether a source begins with START.
       end: whether a source ends with EOS.
     """
-    ordered = [_in_order(*both) for both in zip(vocabularies, orders, strict=True)]
+    ordered = [in_order(*both) for both in zip(vocabularies, orders, strict=True)]
     joiner = _joiner(itertools.chain(*ordered))
     source, target = (
         PiecesTokenizer.from_pieces(tokens, joiner, begin=begins, end=ends)
@@ -277,11 +295,12 @@ def list_tokenizers(
 
 def list_tokenizer(tokens: Sequence[str], order: Sequence[int]) -> PiecesTokenizer:
     """The same of single texts, each followed by EOS."""
-    ordered = _in_order(tokens, order)
+    ordered = in_order(tokens, order)
     return PiecesTokenizer.from_pieces(ordered, _joiner(ordered), end=True)
 
 
-def _in_order(tokens: Sequence[str], order: Sequence[int]) -> list[str]:
+def in_order(tokens: Sequence[str], order: Sequence[int]) -> list[str]:
+    """The tokens of the rows in an order."""
     return [tokens[n] if n >= 0 else '<pad>' for n in order]
 
 

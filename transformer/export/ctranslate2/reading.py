@@ -1,6 +1,7 @@
 """Reads CTranslate2's models that write texts: model.bin, vocabularies and config.json."""
 
 import json
+import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,14 +16,17 @@ from transformer.export import layout
 from transformer.export.ctranslate2 import names
 from transformer.export.foreign import (
     FIELDS,
+    NUMBERED,
     Foreign,
     all_rows,
     check_axes,
     first_task,
+    in_order,
     json_object,
     list_tokenizer,
     list_tokenizers,
     never_written,
+    numbered_tokenizer,
     one_text_tables,
     order_of,
     positions,
@@ -182,9 +186,9 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
         bias += reordered('decoder/projection/bias', decoder.pop('projection/bias'), orders[1])
     words, given = word_tables(tables, bias, joint=vocabularies[0] == vocabularies[1])
     start = {'model.start': 'zeros' if starts_blank else 'learned'}
-    changes = {**options, **words, **start, 'data.pieces': words['model.vocab_size']}
-    sides = dict(zip(names.SIDES, (encoder, decoder), strict=True))
     codec = _codec(folder, vocabularies, orders, settings)
+    changes = {**options, **words, **start, 'data.pieces': codec.size}
+    sides = dict(zip(names.SIDES, (encoder, decoder), strict=True))
     return _with_layers('pair', changes, sides, given, codec, settings)
 
 
@@ -193,6 +197,8 @@ def _decoder_alone(folder: epath.Path, decoder: Arrays, settings: Mapping) -> Fo
     end, begin = settings['eos_token'], settings['bos_token']
     if begin != end:
         raise ConfigError(f'config.json: bos_token={begin}: a text begins here with eos_token={end} alone')
+    if not (folder / 'config.json').exists():
+        raise ConfigError('config.json: missing')
     options = _options(decoder, None)
     [tokens] = _read_vocabularies(folder, settings, [('vocabulary',)])
     codec, order = _codec_alone(folder, tokens, settings)
@@ -380,14 +386,26 @@ def _sentencepiece(file: epath.Path, tokens: list[str], order: list[int]) -> Tok
 def _codec(
     folder: epath.Path, vocabularies: list[list[str]], orders: list[list[int]], settings: Mapping
 ) -> AnyTokenizer:
-    models = [folder / name for name in names.TOKENIZERS]
+    begin, end = settings['add_source_bos'], settings['add_source_eos']
+    models, numbered = ([folder / name for name in some] for some in (names.TOKENIZERS, NUMBERED.values()))
+    both = zip(vocabularies, orders, strict=True)
     if models[0].exists():
-        if settings['add_source_bos']:
-            raise ConfigError(f'config.json: add_source_bos: not possible here with {models[0].name}')
         models = [model if model.exists() else models[0] for model in models]
-        tokenizers = [_sentencepiece(*its) for its in zip(models, vocabularies, orders, strict=True)]
-        same = tokenizers[0].content == tokenizers[1].content
-        return tokenizers[0] if same else SeparateTokenizers(dict(zip(FIELDS, tokenizers, strict=True)))
-    return list_tokenizers(
-        vocabularies, orders, begin=settings['add_source_bos'], end=settings['add_source_eos']
-    )
+        tokenizers = [_sentencepiece(model, *its) for model, its in zip(models, both, strict=True)]
+    elif numbered[0].exists():
+        pieces = [_without_unused(in_order(*its)) for its in both]
+        tokenizers = [numbered_tokenizer(*its) for its in zip(numbered, pieces, strict=True)]
+    else:
+        return list_tokenizers(vocabularies, orders, begin=begin, end=end)
+    if begin:
+        raise ConfigError('config.json: add_source_bos: not possible here with SentencePiece')
+    same = tokenizers[0].content == tokenizers[1].content
+    return tokenizers[0] if same else SeparateTokenizers(dict(zip(FIELDS, tokenizers, strict=True)))
+
+
+def _without_unused(pieces: list[str]) -> list[str]:
+    """Removes what `writing.tokens` names rows at the end that no piece has."""
+    end = len(pieces)
+    while re.fullmatch(r'<unused \d+>', pieces[end - 1]):
+        end -= 1
+    return pieces[:end]

@@ -9,11 +9,20 @@ from etils import epath
 
 from transformer import files
 from transformer.config import FORM, Config, ConfigError
+from transformer.data import tokenizer
 from transformer.data.codec import Codec
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
+from transformer.data.tokenizer import ForAllFields, NumberedTokenizer, Tokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
-from transformer.export.foreign import FIELDS, check_options, in_their_order, pair_tables, their_order
+from transformer.export.foreign import (
+    FIELDS,
+    NUMBERED,
+    check_options,
+    in_their_order,
+    pair_tables,
+    their_order,
+)
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
@@ -142,19 +151,24 @@ def _add_text(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
     spec.config.unk_token = names_of_rows[UNK if order[UNK] >= 0 else EOS]
 
 
-def tokens(tokenizer, size: int) -> list[str]:
+def tokens(codec: ForAllFields, size: int) -> list[str]:
     """A name for each row of the embedding; a second piece of the same name gets its number."""
-    if isinstance(tokenizer, HuggingFaceTokenizer):
-        own = [tokenizer.name(token) or f'<none {token}>' for token in range(tokenizer.size)]
-        return [*own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
-    own = tokenizer.pieces(range(UNK + 1, tokenizer.size))
-    names_of_rows = [*names.PIECES.values(), *own, *(f'<unused {n}>' for n in range(tokenizer.size, size))]
+    if isinstance(codec, HuggingFaceTokenizer):
+        own = [codec.name(token) or f'<none {token}>' for token in range(codec.size)]
+        return [*own, *_unused(codec.size, size)]
+    own = codec.pieces(range(UNK + 1, codec.size))
+    names_of_rows = [*names.PIECES.values(), *own, *_unused(codec.size, size)]
     first = {}
     for number, name in enumerate(names_of_rows):
         first.setdefault(name, number)
     return [
         name if first[name] == number else f'{name} <{number}>' for number, name in enumerate(names_of_rows)
     ]
+
+
+def _unused(first: int, end: int) -> list[str]:
+    """The names of rows that no piece of the tokenizer has."""
+    return [f'<unused {number}>' for number in range(first, end)]
 
 
 def _set(spec, path: str, array: np.ndarray) -> None:
@@ -172,10 +186,16 @@ def _set(spec, path: str, array: np.ndarray) -> None:
 
 def _write_tokenizers(tokenizers: list, folder: epath.Path) -> None:
     """Writes the files that users of CTranslate2 can read: SentencePiece models, or a library's."""
-    contents = dict.fromkeys(one.content for one in tokenizers)
-    if len(contents) == 1 and isinstance(tokenizers[0], HuggingFaceTokenizer):
+    if isinstance(tokenizers[0], HuggingFaceTokenizer):
         files.write_json(folder / names.TOKENIZER, tokenizers[0].model)
-    # The content of our own kinds of tokenizers is JSON.
-    if not any(content.startswith((b'{', b'#')) for content in contents):
-        for name, content in zip(names.TOKENIZERS, contents, strict=False):
-            (folder / name).write_bytes(content)
+        return
+    # Of trees, what cuts their written form.
+    plain = [tokenizer.read(one.content) for one in tokenizers]
+    kinds = set(map(type, plain))
+    if kinds == {Tokenizer}:
+        models = dict.fromkeys(one.model for one in plain)
+        for name, model in zip(names.TOKENIZERS, models, strict=False):
+            files.write_bytes(folder / name, model)
+    elif kinds <= {Tokenizer, NumberedTokenizer}:
+        for field, one in zip(FIELDS, plain, strict=True):
+            files.write_bytes(folder / NUMBERED[field], one.model)

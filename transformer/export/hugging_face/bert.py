@@ -16,7 +16,6 @@ from transformer.export.hugging_face.kind import (
     their_activation,
 )
 from transformer.export.layout import Arrays, Entry
-from transformer.tokens import PAD
 
 _HEAD, _HEAD_NORM = 'cls.predictions.transform.dense', 'cls.predictions.transform.LayerNorm'
 _BIAS, _DECODER = 'cls.predictions.bias', 'cls.predictions.decoder.weight'
@@ -66,7 +65,6 @@ def _write(config: Config) -> dict[str, object]:
         'max_position_embeddings': config.model.max_len,
         'hidden_act': their_activation(config),
         'type_vocab_size': config.model.token_types or 1,
-        'pad_token_id': PAD,
     }
 
 

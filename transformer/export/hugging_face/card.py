@@ -41,7 +41,8 @@ def text(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> st
 def _head(run: Run) -> Iterator[str]:
     """The part that model hubs read; the licence is the user's to state."""
     data = run.config.data
-    languages = [data.source_language, data.target_language, data.language]
+    pair = configs.FORM[run.config.train.task] == 'pair'
+    languages = [data.source_language, data.target_language] if pair else [data.language]
     yield '---'
     yield 'library_name: transformers'
     yield 'license:'

@@ -54,6 +54,7 @@ class Model:
         if not self._pair:
             rows = [[EOS, *row[:-1]] for row in rows]
         results = [''] * len(rows)
+        never = [[piece] for piece in self._order[[PAD, UNK]].tolist() if piece >= 0]
         for batch in of_one_length(rows, BATCH):
             length = len(rows[batch[0]])
             outputs = self._model.generate(
@@ -63,7 +64,7 @@ class Model:
                 length_penalty=0.0,
                 max_length=None,
                 max_new_tokens=(length if self._pair else 0) + decode.extra_len,
-                bad_words_ids=[[piece] for piece in self._order[[PAD, UNK]].tolist() if piece >= 0],
+                bad_words_ids=never or None,
             )
             for i, output in zip(batch, outputs.numpy()[:, 1 if self._pair else length :], strict=True):
                 written = [self._ours[piece] for piece in output.tolist()]

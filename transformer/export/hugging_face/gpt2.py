@@ -14,7 +14,6 @@ from transformer.export.hugging_face.kind import (
     their_activation,
 )
 from transformer.export.layout import Entry
-from transformer.tokens import EOS
 
 
 def _table(options: Mapping[str, object]) -> list[Entry]:
@@ -50,9 +49,6 @@ def _write(config: Config) -> dict[str, object]:
         'n_positions': config.model.max_len,
         'n_inner': config.model.d_ff,
         'activation_function': their_activation(config),
-        # A text begins as if after another text.
-        'bos_token_id': EOS,
-        'eos_token_id': EOS,
     }
 
 

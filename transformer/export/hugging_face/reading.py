@@ -24,7 +24,7 @@ from transformer.export.foreign import (
 from transformer.export.hugging_face import bert, gpt2, marian, tokenizer_files, vit
 from transformer.export.hugging_face.kind import CONFIG, FILE, PIXELS, Kind
 from transformer.export.layout import Arrays
-from transformer.tokens import START
+from transformer.tokens import EOS, START
 
 TORCH_FILE = 'pytorch_model.bin'
 SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
@@ -128,6 +128,15 @@ def _text_words(
     if max(codec.order) >= len(words):
         file = tokenizer_files.TOKENIZER
         raise ConfigError(f'{file}: has a piece {max(codec.order)}, the model only {len(words)}')
+    expected = {'vocab_size': len(words)}
+    if kind.form == 'text':
+        expected |= dict.fromkeys(('bos_token_id', 'eos_token_id'), codec.order[EOS])
+    for setting, there in expected.items():
+        value = settings.get(setting)
+        # A small model can keep GPT-2's own ids, which none of its pieces has.
+        beyond = setting != 'vocab_size' and isinstance(value, int) and value >= len(words)
+        if value not in (None, there) and not beyond:
+            raise ConfigError(f'{CONFIG}: {setting}={value}: the files beside it have {there}')
     order = all_rows(codec.order, len(words))
     bias = never_written(order)
     if names.bias in arrays:

@@ -6,7 +6,6 @@ from etils import epath
 
 from transformer import files
 from transformer.config import Config, ConfigError
-from transformer.data import foreign_tokenizers
 from transformer.data.codec import Codec
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.data.tokenizer import (
@@ -16,13 +15,12 @@ from transformer.data.tokenizer import (
     SeparateTokenizers,
     Tokenizer,
 )
-from transformer.export.foreign import FIELDS, json_object
+from transformer.export.foreign import FIELDS, NUMBERED, json_object, numbered_tokenizer
 from transformer.export.hugging_face import early_tokenizers, sentencepiece_json
 from transformer.export.hugging_face.kind import Kind, number
 from transformer.tokens import EOS, PAD, START, UNK
 
 TOKENIZER, SETTINGS = 'tokenizer.json', 'tokenizer_config.json'
-_SPIECE = {'source': 'source.spm', 'target': 'target.spm'}
 # By form: the settings that name the tokens of our pieces, and their defaults.
 _SPECIAL = {
     'encoder': {EOS: ('sep_token', '[SEP]'), PAD: ('pad_token', '[PAD]'), UNK: ('mask_token', '[MASK]')},
@@ -87,25 +85,10 @@ def read_pair(folder: epath.Path, model: Mapping) -> tuple[AnyTokenizer, list[li
         order = [*first.values(), *sorted(names.keys() - set(first.values()))]
         if lacking := [n for n in order[: UNK + 1] if n not in names]:
             raise ConfigError(f'{name}: has no piece {lacking[0]}')
-        tokenizers[field] = _sentencepiece(folder / _SPIECE[field], [names[n] for n in order])
+        tokenizers[field] = numbered_tokenizer(folder / NUMBERED[field], [names[n] for n in order])
         orders.append(order)
     same = joint and tokenizers['source'].content == tokenizers['target'].content
     return tokenizers['source'] if same else SeparateTokenizers(tokenizers), orders, joint
-
-
-def _sentencepiece(file: epath.Path, pieces: list[str]) -> Tokenizer | NumberedTokenizer:
-    if not file.exists():
-        raise ConfigError(f'{file.name}: missing')
-    try:
-        tokenizer = foreign_tokenizers.read_foreign(file)
-        if (
-            isinstance(tokenizer, Tokenizer)
-            and tokenizer.pieces(range(UNK + 1, tokenizer.size)) == pieces[UNK + 1 :]
-        ):
-            return tokenizer
-        return NumberedTokenizer.from_pieces(pieces, file.read_bytes())
-    except (ConfigError, RuntimeError):
-        raise ConfigError(f'{file.name}: damaged') from None
 
 
 def write(folder: epath.Path, codec: Codec, kind: Kind, config: Config) -> None:
@@ -143,7 +126,7 @@ def write_pair(folder: epath.Path, codec: Codec, config: Config) -> None:
                 f'train.task={config.train.task}, data.tokenizer={data.tokenizer}: huggingface has no file '
                 f"for the {field}'s tokenizer"
             )
-        files.write_bytes(folder / _SPIECE[field], tokenizer.model)
+        files.write_bytes(folder / NUMBERED[field], tokenizer.model)
     pieces = [tokenizer.pieces(range(tokenizer.size)) for tokenizer in tokenizers]
     joint = pieces[0] == pieces[1]
     for name, own in zip(vocabularies(joint), pieces, strict=True):

@@ -17,7 +17,7 @@ from transformer.export.layout import Arrays
 from transformer.runs import parameters_file
 from transformer.runs.restore import Origin
 from transformer.runs.workdir import Run
-from transformer.tokens import EOS, START, UNK
+from transformer.tokens import EOS, PAD, START, UNK
 
 GENERATION = 'generation_config.json'
 
@@ -82,7 +82,7 @@ def write(
         settings |= _text_words(config, ours, codec, kind, arrays)
         tokenizer_files.write(folder, codec, kind, config)
         if kind.form == 'text':
-            files.write_json(folder / GENERATION, _sampling(config))
+            files.write_json(folder / GENERATION, _sampling(config) | _tokens(kind, codec))
     kind.from_matrices(arrays, config)
     arrays = {key: np.ascontiguousarray(array) for key, array in sorted(arrays.items())}
     files.write_json(folder / CONFIG, settings)
@@ -110,7 +110,16 @@ def _text_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: 
         arrays[kind.words.bias] = in_their_order(bias, order)
     elif bias[order >= 0].any():
         raise ConfigError(f'model.softmax_bias=True: {kind.architecture} has no bias')
-    return {'vocab_size': int((order >= 0).sum()), 'tie_word_embeddings': tied}
+    return {'vocab_size': int((order >= 0).sum()), 'tie_word_embeddings': tied, **_tokens(kind, codec)}
+
+
+def _tokens(kind: Kind, codec: Codec) -> dict[str, int]:
+    """The numbers there of the pieces that are no part of a text of a model of single texts."""
+    pad, end = their_order(codec, codec.size)[[PAD, EOS]].tolist()
+    if kind.form != 'text':
+        return {'pad_token_id': pad}
+    # A text begins as if after another text.
+    return dict.fromkeys(('bos_token_id', 'eos_token_id', 'pad_token_id'), end)
 
 
 def _pair_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: Arrays) -> dict[str, object]:
@@ -160,9 +169,6 @@ def _search(config: Config) -> dict[str, object]:
 def _sampling(config: Config) -> dict[str, object]:
     decode = config.decode
     return {
-        'bos_token_id': EOS,
-        'eos_token_id': EOS,
-        'pad_token_id': EOS,
         'do_sample': decode.method == 'sample',
         'temperature': decode.temperature,
         'top_k': decode.top_k,
