@@ -274,6 +274,27 @@ def test_the_kernel_of_tpus_computes_full_attention(length, width, causal):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_the_kernel_of_tpus_can_be_computed_again():
+    """As `model.remat` does, inside the loop over microbatches."""
+    rng = np.random.default_rng(0)
+    inputs = [jnp.asarray(rng.normal(size=(1, 128, 2, 8)), jnp.float32) for _ in range(3)]
+    segments = jnp.asarray(np.repeat([[1, 2]], 64, axis=1))
+
+    def score(attend, *inputs):
+        again = jax.checkpoint(lambda *x: attend(Rows(*x, segments, segments), causal=True))
+        total, _ = jax.lax.scan(
+            lambda total, _: (total + jnp.sum(jnp.sin(again(*inputs))), None), 0.0, None, 2
+        )
+        return total
+
+    expected, found = (
+        jax.jit(jax.grad(functools.partial(score, attend), (0, 1, 2)))(*inputs)
+        for attend in (full.attend, functools.partial(flash.splash, interpret=True))
+    )
+    for ours, theirs in zip(expected, found, strict=True):
+        np.testing.assert_allclose(theirs, ours, rtol=1e-5, atol=1e-5)
+
+
 def test_the_table_has_every_choice():
     choices = declare.choices(configs.OPTIONS['model.attention'])
     assert set(KERNELS) == set(choices)

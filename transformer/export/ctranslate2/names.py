@@ -11,7 +11,7 @@ FILE = 'model.bin'
 TOKENIZERS = 'sentencepiece.model', 'target_sentencepiece.model'
 SIDES = 'encoder', 'decoder'
 TOKENIZER = 'tokenizer.json'  # of a library
-# Our pieces that are no part of a text.
+# The names there of our pieces that are no part of a text.
 PIECES = {START: '<pad>', EOS: '</s>', UNK: '<unk>'}
 ACTIVATIONS = {0: 'relu', 1: 'gelu_tanh', 2: 'swish', 3: 'gelu'}
 GATE = '0_noact'  # the number of swiglu's second input layer, beside the activation swish

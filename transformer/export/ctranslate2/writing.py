@@ -135,7 +135,7 @@ def _add_pair(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
 
 
 def _add_text(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
-    """The same of a decoder alone, whose texts begin as if after another text."""
+    """Adds the same for a decoder alone, whose texts begin as if after another text."""
     m = config.model
     order, names_of_rows = their_order(codec, m.vocab_size), tokens(codec, m.vocab_size)
     table = ours['embedding/table']

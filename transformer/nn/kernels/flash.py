@@ -1,5 +1,6 @@
 """Full attention by the device's fused kernel: cuDNN's on a GPU, Pallas's on a TPU."""
 
+import functools
 from collections.abc import Callable
 
 import jax
@@ -60,44 +61,48 @@ def splash(rows: Rows, *, causal: bool, interpret: bool = False) -> Float[Array,
     heads_first = lambda x: x.swapaxes(1, 2)
     inputs = map(heads_first, (query * width**-0.5, key, value))
     segments = pallas.SegmentIds(query_segments, key_segments)
-    attend = _without_padding(lambda *inputs: jax.vmap(kernel)(*inputs, segment_ids=segments))
-    return attend(*inputs)[:, : rows.query.shape[1]]
+    return _without_padding(kernel, segments, *inputs)[:, : rows.query.shape[1]]
 
 
-def _without_padding(attend: Callable) -> Callable:
-    """The same function, with heads after positions in its outputs, which keeps less for the backward pass.
+@jax.custom_vjp
+def _without_padding(kernel: Callable, segments, *inputs: Float[Array, 'B H T C']) -> Float[Array, 'B T H C']:
+    """The kernel's outputs; keeps less for the backward pass than the kernel itself.
 
-    The kernel writes outputs of 64 features and each query's sum of exponentials in 128 lanes, and the
-    compiler would keep both so. Barriers make it keep copies.
+    It writes outputs of 64 features and each query's sum of exponentials in 128 lanes, and the compiler would
+    keep both so. Barriers make it keep copies.
     """
-    heads_last = lambda x: x.swapaxes(1, 2)
-    function = jax.custom_vjp(lambda *inputs: heads_last(attend(*inputs)))
+    return _run(kernel, segments, *inputs).swapaxes(1, 2)
 
-    def forward(*inputs):
-        outputs, pullback = jax.vjp(attend, *inputs)
-        kept, tree = jax.tree.flatten(pullback)
-        batch, heads, length, width = outputs.shape
-        flat = heads_last(outputs).reshape(batch, length, heads * width)
-        sums = {i: x.reshape(batch, -1) for i, x in enumerate(kept) if x.shape == outputs.shape[:3]}
-        # One barrier, so that the sums are copied before the outputs are used.
-        flat, sums = jax.lax.optimization_barrier((flat, sums))
-        copies = sums | {i: flat for i, x in enumerate(kept) if x is outputs}
 
-        def pull(kept, copies, gradient):
-            whole = {
-                i: x.reshape(batch, heads, length)
-                if i in sums
-                else heads_last(x.reshape(batch, length, heads, width))
-                for i, x in jax.lax.optimization_barrier(copies).items()
-            }
-            leaves = [whole.get(i, x) for i, x in enumerate(kept)]
-            return jax.tree.unflatten(tree, leaves)(heads_last(gradient))
+def _run(kernel, segments, *inputs):
+    return jax.vmap(kernel)(*inputs, segment_ids=segments)
 
-        others = [None if i in copies else x for i, x in enumerate(kept)]
-        return flat.reshape(batch, length, heads, width), jax.tree_util.Partial(pull, others, copies)
 
-    function.defvjp(forward, lambda saved, gradient: saved(gradient))
-    return function
+def _forward(kernel, segments, *inputs):
+    outputs, pullback = jax.vjp(functools.partial(_run, kernel, segments), *inputs)
+    kept, tree = jax.tree.flatten(pullback)
+    batch, heads, length, width = outputs.shape
+    flat = outputs.swapaxes(1, 2).reshape(batch, length, heads * width)
+    sums = {i: x.reshape(batch, -1) for i, x in enumerate(kept) if x.shape == outputs.shape[:3]}
+    # One barrier, so that the sums are copied before the outputs are used.
+    flat, sums = jax.lax.optimization_barrier((flat, sums))
+    copies = sums | {i: flat for i, x in enumerate(kept) if x is outputs}
+
+    def pull(kept, copies, gradient):
+        whole = {
+            i: x.reshape(batch, heads, length)
+            if i in sums
+            else x.reshape(batch, length, heads, width).swapaxes(1, 2)
+            for i, x in jax.lax.optimization_barrier(copies).items()
+        }
+        leaves = [whole.get(i, x) for i, x in enumerate(kept)]
+        return jax.tree.unflatten(tree, leaves)(gradient.swapaxes(1, 2))
+
+    others = [None if i in copies else x for i, x in enumerate(kept)]
+    return flat.reshape(batch, length, heads, width), jax.tree_util.Partial(pull, others, copies)
+
+
+_without_padding.defvjp(_forward, lambda saved, gradient: (None, None, *saved(gradient)))
 
 
 FLASH = full.FULL._replace(attend=attend)
