@@ -20,7 +20,7 @@ from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.tokenizer import PiecesTokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names, reading, writing
-from transformer.export.foreign import NEVER
+from transformer.export.foreign import NEVER, list_tokenizer
 from transformer.files import new_folder
 from transformer.tokens import EOS, UNK
 
@@ -300,6 +300,13 @@ def test_a_list_of_pieces():
     assert PiecesTokenizer(words.content).encode('ab') == [3, EOS]
     with pytest.raises(RuntimeError):
         PiecesTokenizer(words.content[:-4])
+
+
+def test_only_pieces_of_texts_decide_how_a_list_cuts():
+    for special in (['<pad>', '</s>', '<unk>'], ['BEGIN', 'END', 'UNKNOWN']):
+        characters = list_tokenizer([*special, 'a', 'b'], range(5))
+        words = list_tokenizer([*special, 'a', 'bc'], range(5))
+        assert characters.encode('ba') == [4, 3, EOS] and words.encode('bc a') == [4, 3, EOS]
 
 
 def test_what_fails_half_way_leaves_no_folder(tmp_path):

@@ -3,7 +3,7 @@
 import itertools
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -285,7 +285,7 @@ def list_tokenizers(
       end: whether a source ends with EOS.
     """
     ordered = [in_order(*both) for both in zip(vocabularies, orders, strict=True)]
-    joiner = _joiner(itertools.chain(*ordered))
+    joiner = _joiner(ordered)
     source, target = (
         PiecesTokenizer.from_pieces(tokens, joiner, begin=begins, end=ends)
         for tokens, begins, ends in zip(ordered, (begin, False), (end, True), strict=True)
@@ -296,7 +296,7 @@ def list_tokenizers(
 def list_tokenizer(tokens: Sequence[str], order: Sequence[int]) -> PiecesTokenizer:
     """The same of single texts, each followed by EOS."""
     ordered = in_order(tokens, order)
-    return PiecesTokenizer.from_pieces(ordered, _joiner(ordered), end=True)
+    return PiecesTokenizer.from_pieces(ordered, _joiner([ordered]), end=True)
 
 
 def in_order(tokens: Sequence[str], order: Sequence[int]) -> list[str]:
@@ -304,7 +304,8 @@ def in_order(tokens: Sequence[str], order: Sequence[int]) -> list[str]:
     return [tokens[n] if n >= 0 else '<pad>' for n in order]
 
 
-def _joiner(pieces: Iterable[str]) -> str:
+def _joiner(lists: Sequence[Sequence[str]]) -> str:
     """Nothing, between pieces that are single characters (those in angle brackets apart); else a blank."""
-    characters = all(len(piece) == 1 for piece in pieces if not re.fullmatch('<.*>', piece))
+    others = [piece for pieces in lists for piece in pieces[UNK + 1 :]]
+    characters = all(len(piece) == 1 for piece in others if not re.fullmatch('<.*>', piece))
     return '' if characters else ' '
