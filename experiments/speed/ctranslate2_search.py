@@ -16,7 +16,7 @@ from etils import epath
 from experiments.speed.search import Search, never_written
 from transformer.config import Config
 from transformer.data.tokenizer import PiecesTokenizer
-from transformer.export.ctranslate2 import engine, writing
+from transformer.export.ctranslate2 import engine, names, writing
 from transformer.export.foreign import NEVER
 from transformer.runs.restore import Trained
 from transformer.tokens import EOS, UNK
@@ -71,4 +71,4 @@ def of_engine(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
 
 def _words(config: Config) -> list[str]:
     """The pieces' numbers, as words: CTranslate2 reads words."""
-    return [*writing.PIECES.values(), *map(str, range(UNK + 1, config.data.pieces))]
+    return [*names.PIECES.values(), *map(str, range(UNK + 1, config.data.pieces))]
