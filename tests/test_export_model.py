@@ -101,7 +101,7 @@ def test_a_language_model_leaves_and_comes_back(tmp_path, changes):
 
 
 def _check_return(trained, folder):
-    """What comes back is the same model, and leaves again as the same file."""
+    """The imported model is the same, and its export is the same file."""
     # The same parameters and, if there was none, a bias of zeros.
     foreign = reading.read(folder)
     expected = layout.named(trained.params)
@@ -181,6 +181,17 @@ def test_a_language_model_with_the_tokenizer_of_a_library(tmp_path, capsys):
     out, call = tmp_path / 'out', ['run.py', 'export', f'--workdir={run.folder}', '--format=ctranslate2']
     assert main.main([*call, f'--output={out}', f'--check={tmp_path / "texts"}']) == 0
     assert ': 2 of 2' in capsys.readouterr().out
+    # A text and what is written after it, 24 pieces here, fit into a row of 48.
+    (tmp_path / 'texts').write_text(f'\nan old man\n{"a dog " * 30}\n')
+    check = exporting.read_check(run, 'ctranslate2', str(tmp_path / 'texts'), None)
+    assert (check.texts, check.lines, check.decode.extra_len) == (['an old man'], [2], 24)
+    assert '1 empty' in check.left_out and '1 of more than 24 pieces' in check.left_out
+    decode = dataclasses.replace(run.config.decode, extra_len=500)
+    longer = dataclasses.replace(run, config=dataclasses.replace(run.config, decode=decode))
+    assert exporting.read_check(longer, 'ctranslate2', str(tmp_path / 'texts'), None).decode.extra_len == 24
+    (tmp_path / 'texts').write_text('a dog ' * 30)
+    with pytest.raises(ConfigError, match='--check=.* 24 pieces'):
+        exporting.read_check(run, 'ctranslate2', str(tmp_path / 'texts'), None)
     vocabulary = json.loads((model / 'tokenizer.json').read_text())['model']['vocab']
     tokens = json.loads((out / 'vocabulary.json').read_text())
     assert {token: tokens[number] for token, number in vocabulary.items()} == {t: t for t in vocabulary}
@@ -230,13 +241,17 @@ def _check_refusals(out, folder):
         ('config.json', settings | {'bos_token': 'the'}, 'bos_token=the'),
         ('config.json', settings | {'eos_token': 'x y', 'bos_token': 'x y'}, 'eos_token=x y'),
         ('tokenizer.json', {}, 'tokenizer.json: damaged'),
+        ('tokenizer.json', b'\xff', 'tokenizer.json: damaged'),
         ('vocabulary.json', ['<|endoftext|>', 'a'], 'tokenizer.json: has a piece'),
+        ('config.json', None, 'config.json: missing'),
     ):
-        kept = (out / name).read_text()
-        (out / name).write_text(json.dumps(content))
+        kept = (out / name).read_bytes()
+        (out / name).write_bytes(content if isinstance(content, bytes) else json.dumps(content).encode())
+        if content is None:
+            (out / name).unlink()
         with pytest.raises(ConfigError, match=re.escape(part)):
             importing.import_model(out, folder, {})
-        (out / name).write_text(kept)
+        (out / name).write_bytes(kept)
     assert not folder.exists()
 
 

@@ -19,7 +19,7 @@ from transformer.cli import main
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.tokenizer import PiecesTokenizer
 from transformer.export import layout
-from transformer.export.ctranslate2 import names, reading, writing
+from transformer.export.ctranslate2 import binary, names, reading, writing
 from transformer.export.foreign import NEVER, list_tokenizer
 from transformer.files import new_folder
 from transformer.tokens import EOS, UNK
@@ -117,7 +117,7 @@ def test_the_command_and_an_evaluation(tmp_path, capsys):
     assert not (tmp_path / 'x').exists() and {p.name for p in tmp_path.iterdir()} == {'runs', 'a.ar', 'a.tsv'}
 
 
-def binary(kind: str, version: int, arrays: dict[str, np.ndarray], aliases=()) -> bytes:
+def packed(kind: str, version: int, arrays: dict[str, np.ndarray], aliases=()) -> bytes:
     """A model.bin of any version."""
     string = lambda text: struct.pack('<H', len(text.encode()) + 1) + text.encode() + b'\0'
     types = ['float32', 'int8', 'int16', 'int32', 'float16']
@@ -134,7 +134,7 @@ def binary(kind: str, version: int, arrays: dict[str, np.ndarray], aliases=()) -
 
 @pytest.fixture(scope='module')
 def arrays() -> dict[str, np.ndarray]:
-    kind, found = reading.read_arrays((FOLDER / 'model.bin').read_bytes())
+    kind, found = binary.read_arrays((FOLDER / 'model.bin').read_bytes())
     assert kind == 'TransformerBase' and len(found) == 200
     return found
 
@@ -148,7 +148,7 @@ def write(folder: pathlib.Path, content: bytes) -> pathlib.Path:
     return folder
 
 
-@pytest.mark.parametrize('version', reading.VERSIONS)
+@pytest.mark.parametrize('version', binary.VERSIONS)
 def test_every_version_of_the_file(arrays, tmp_path, version):
     expected = reading.read(FOLDER)
     flags = {'encoder/num_heads': np.int16(8), 'decoder/num_heads': np.int16(8)} if version >= 4 else {}
@@ -159,7 +159,7 @@ def test_every_version_of_the_file(arrays, tmp_path, version):
         # As since revision 5: several embeddings are possible.
         new = lambda name: name.replace('encoder/embeddings/', 'encoder/embeddings_0/')
         renamed = {new(name): array for name, array in arrays.items()}
-    found = reading.read(write(tmp_path / 'model', binary(kind, version, renamed | flags)))
+    found = reading.read(write(tmp_path / 'model', packed(kind, version, renamed | flags)))
     assert found.changes == expected.changes
     assert found.codec.content == expected.codec.content
     for name, array in expected.params.items():
@@ -182,9 +182,9 @@ def test_numbers_of_few_bits(arrays, tmp_path, dtype):
     found = reading.read(
         write(
             tmp_path / 'model',
-            binary('TransformerBase', 3, coarse)
+            packed('TransformerBase', 3, coarse)
             if dtype != 'float16'
-            else binary('TransformerBase', 4, coarse),
+            else packed('TransformerBase', 4, coarse),
         )
     )
     assert found.changes == expected.changes
@@ -198,7 +198,7 @@ def test_numbers_of_few_bits(arrays, tmp_path, dtype):
 def test_an_alias_is_the_same_array(arrays):
     without = {name: a for name, a in arrays.items() if name != 'decoder/projection/weight'}
     aliases = [('decoder/projection/weight', 'decoder/embeddings/weight')]
-    _, found = reading.read_arrays(binary('TransformerBase', 3, without, aliases))
+    _, found = binary.read_arrays(packed('TransformerBase', 3, without, aliases))
     np.testing.assert_array_equal(found['decoder/projection/weight'], arrays['decoder/embeddings/weight'])
 
 
@@ -209,18 +209,18 @@ def test_broken_files(arrays, tmp_path):
         'cut early': content[:30],
         'empty': b'',
         'version': struct.pack('<I', 9) + content[4:],
-        'kind': binary('WhisperSpec', 3, arrays),
-        'name': binary('TransformerBase', 3, {**arrays, 'encoder/extra/weight': np.zeros((2, 2), 'f')}),
-        'shape': binary('TransformerBase', 3, {**arrays, 'encoder/layer_norm/gamma': np.zeros(31, 'f')}),
-        'missing': binary(
+        'kind': packed('WhisperSpec', 3, arrays),
+        'name': packed('TransformerBase', 3, {**arrays, 'encoder/extra/weight': np.zeros((2, 2), 'f')}),
+        'shape': packed('TransformerBase', 3, {**arrays, 'encoder/layer_norm/gamma': np.zeros(31, 'f')}),
+        'missing': packed(
             'TransformerBase',
             3,
             {n: a for n, a in arrays.items() if n != 'decoder/layer_2/ffn/linear_0/bias'},
         ),
-        'rows': binary('TransformerBase', 3, {**arrays, 'encoder/embeddings/weight': np.zeros((9, 32), 'f')}),
+        'rows': packed('TransformerBase', 3, {**arrays, 'encoder/embeddings/weight': np.zeros((9, 32), 'f')}),
         'more': content + b'1',
-        'nan': binary('TransformerBase', 3, {**arrays, 'encoder/layer_norm/gamma': np.full(32, np.nan, 'f')}),
-        'alibi': binary('TransformerBase', 3, {**arrays, 'decoder/alibi': np.ones((), np.int8)}),
+        'nan': packed('TransformerBase', 3, {**arrays, 'encoder/layer_norm/gamma': np.full(32, np.nan, 'f')}),
+        'alibi': packed('TransformerBase', 3, {**arrays, 'decoder/alibi': np.ones((), np.int8)}),
     }
     for i, (name, damaged) in enumerate(broken.items()):
         folder = write(tmp_path / str(i), damaged)
@@ -258,7 +258,7 @@ def test_other_rotary_positions_and_gates_are_refused(tmp_path):
     config = resolve(config_dict(layout.TEXT | random_models.SMALL | rotary))
     trained = random_models.random_model(config)
     writing.write(config, trained.params, trained.codec, tmp_path)
-    kind, arrays = reading.read_arrays((tmp_path / 'model.bin').read_bytes())
+    kind, arrays = binary.read_arrays((tmp_path / 'model.bin').read_bytes())
     number = 'decoder/layer_{}/self_attention/rotary_{}'.format
     for changes, part in (
         ({}, None),
@@ -275,7 +275,7 @@ def test_other_rotary_positions_and_gates_are_refused(tmp_path):
         ({'decoder/layer_0/self_attention/layer_norm/gamma': None}, 'layer_norm/gamma: missing'),
     ):
         changed = {name: array for name, array in (arrays | changes).items() if array is not None}
-        (tmp_path / 'model.bin').write_bytes(binary(kind, 6, changed))
+        (tmp_path / 'model.bin').write_bytes(packed(kind, 6, changed))
         if part is None:
             assert reading.read(tmp_path).changes['model.activation'] == 'swiglu'
         else:

@@ -75,7 +75,7 @@ FORMATS = {
         ctranslate2.check,
         _write_ctranslate2,
         engine=ctranslate2_engine.model,
-        libraries=ctranslate2.library,
+        libraries=ctranslate2.load_library,
     ),
     'huggingface': Format(
         hugging_face.check,

@@ -60,7 +60,7 @@ class HuggingFaceTokenizer(ForAllFields):
         self._begins_with_end = bool(rest) and self._ours.get(first) == EOS
 
     @classmethod
-    def from_file(cls, content: str, special: Mapping[int, str | None]) -> 'HuggingFaceTokenizer':
+    def from_file(cls, content: str | bytes, special: Mapping[int, str | None]) -> 'HuggingFaceTokenizer':
         """Reads a tokenizer.json; `special` names the token that stands for each of our first pieces.
 
         Raises:

@@ -28,7 +28,7 @@ def read_safetensors(file: epath.Path) -> Arrays:
     Raises:
       ConfigError: the file is missing, damaged or of an unknown type, or the library is not installed.
     """
-    safetensors = parameters_file.library()
+    safetensors = parameters_file.load_library()
     content = _content(file)
     try:
         found = safetensors.deserialize(content)

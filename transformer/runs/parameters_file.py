@@ -16,7 +16,7 @@ from transformer.runs.hashes import fingerprint, named_leaves
 FILE = 'parameters.safetensors'
 
 
-def library():
+def load_library():
     """The module of safetensors; ConfigError if it is not installed."""
     try:
         import safetensors.numpy
@@ -29,7 +29,7 @@ def write(folder: epath.Path, step: int, params: models.Params, meta: Mapping[st
     """Writes parameters and their step; `meta` must be JSON."""
     arrays = {path: np.asarray(leaf) for path, leaf in named_leaves(params).items()}
     described = {**meta, 'step': step, 'params_sha256': fingerprint(params)}
-    content = library().numpy.save(arrays, {'checkpoint': json.dumps(described)})
+    content = load_library().numpy.save(arrays, {'checkpoint': json.dumps(described)})
     files.write_bytes(folder / FILE, content)
 
 
@@ -73,11 +73,12 @@ class ParametersFile:
 
 
 def _read(file: epath.Path) -> tuple[dict[str, np.ndarray], dict]:
-    safetensors = library()
+    safetensors = load_library()
     try:
-        with safetensors.safe_open(str(file), framework='np') as opened:
-            meta = json.loads(opened.metadata()['checkpoint'])
-            paths = opened.keys()
-            return {path: opened.get_tensor(path) for path in paths}, meta
+        # The library reads a description of local files alone.
+        content = file.read_bytes()
+        size = int.from_bytes(content[:8], 'little')
+        meta = json.loads(json.loads(content[8 : 8 + size])['__metadata__']['checkpoint'])
+        return safetensors.numpy.load(content), meta
     except (safetensors.SafetensorError, KeyError, TypeError, ValueError):
         raise ConfigError(f'{file}: damaged') from None

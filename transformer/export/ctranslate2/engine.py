@@ -34,7 +34,7 @@ class Output(NamedTuple):
 
 def check(config: Config, quantization: str | None = None) -> None:
     """Raises ConfigError, which names the option, if CTranslate2 cannot search as a config says."""
-    writing.library()
+    writing.load_library()
     writing.check(config, quantization)
     decode = config.decode
     if decode.method == 'sample':
@@ -231,7 +231,7 @@ def model(trained: Trained, folder: epath.PathLike) -> Translator | Generator:
 
 def _load(kind: str, folder: epath.PathLike):
     """CTranslate2's class for a kind of models, with the model in a folder."""
-    ctranslate2 = writing.library()
+    ctranslate2 = writing.load_library()
     # It warns of types that this processor lacks; `dtype` says which it computes in.
     ctranslate2.set_log_level(logging.ERROR)
     # Batches at the same time, each on one core, are faster than one after the other.

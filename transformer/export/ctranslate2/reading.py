@@ -2,8 +2,7 @@
 
 import json
 import re
-import struct
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 from etils import epath
@@ -13,7 +12,7 @@ from transformer.data import foreign_tokenizers
 from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
 from transformer.data.tokenizer import AnyTokenizer, SeparateTokenizers, Tokenizer
 from transformer.export import layout
-from transformer.export.ctranslate2 import names
+from transformer.export.ctranslate2 import binary, names
 from transformer.export.foreign import (
     FIELDS,
     NUMBERED,
@@ -36,13 +35,9 @@ from transformer.export.foreign import (
 from transformer.export.layout import Arrays
 from transformer.tokens import EOS, START, UNK
 
-VERSIONS = range(2, 7)
-_TYPES = ('float32', 'int8', 'int16', 'int32', 'float16', 'bfloat16')  # since version 4
-_BY_SIZE = {4: 'float32', 2: 'int16', 1: 'int8'}  # until version 3
-# Models of early versions do not say how many heads they have.
-_HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None, 'TransformerDecoderSpec': None}
 _ALONE = 'TransformerDecoderSpec'  # a decoder without an encoder
-_SCALE_OF_INT16 = 1000.0  # where the file has none
+# Models of early versions do not say how many heads they have.
+_HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None, _ALONE: None}
 _DEFAULTS = {
     'unk_token': '<unk>', 'bos_token': '<s>', 'eos_token': '</s>', 'decoder_start_token': '<s>',
     'add_source_bos': False, 'add_source_eos': False, 'layer_norm_epsilon': None,
@@ -58,86 +53,10 @@ _FLAGS = {
 }  # fmt: skip
 
 
-class _Binary:
-    """The values of a binary file, read one after the other; ConfigError where it ends too early."""
-
-    def __init__(self, content: bytes):
-        self._content, self._place = content, 0
-
-    def bytes(self, size: int) -> bytes:
-        part = self._content[self._place : self._place + size]
-        if len(part) < size:
-            raise ConfigError(f'{names.FILE}: ends in the middle of a value, at byte {len(self._content)}')
-        self._place += size
-        return part
-
-    def left(self) -> int:
-        return len(self._content) - self._place
-
-    def number(self, form: str) -> int:
-        return struct.unpack(f'<{form}', self.bytes(struct.calcsize(form)))[0]
-
-    def string(self) -> str:
-        try:
-            return self.bytes(self.number('H'))[:-1].decode()
-        except UnicodeDecodeError:
-            raise ConfigError(f'{names.FILE}: damaged before byte {self._place}') from None
-
-
-def read_arrays(content: bytes) -> tuple[str, Arrays]:
-    """Reads a model.bin: the name of its kind of model, and its arrays, int8 and int16 as float32."""
-    binary = _Binary(content)
-    version = binary.number('I')
-    if version not in VERSIONS:
-        raise ConfigError(f'{names.FILE}: version {version}; known are {VERSIONS[0]} to {VERSIONS[-1]}')
-    kind, _ = binary.string(), binary.number('I')
-    arrays = {}
-    for _ in range(binary.number('I')):
-        name = binary.string()
-        shape = [binary.number('I') for _ in range(binary.number('B'))]
-        kind_of_number, count = binary.number('B'), binary.number('I')
-        size = count if version >= 4 else count * kind_of_number
-        arrays[name] = _array(name, version, kind_of_number, shape, binary.bytes(size))
-    if version >= 3:
-        for _ in range(binary.number('I')):
-            alias, name = binary.string(), binary.string()
-            # The scale of an array that has an alias has one too.
-            for end in ('', '_scale'):
-                if name + end in arrays:
-                    arrays[alias + end] = arrays[name + end]
-    if rest := binary.left():
-        raise ConfigError(f'{names.FILE}: has {rest} bytes after its end')
-    return kind, dict(_dequantized(arrays))
-
-
-def _array(name: str, version: int, number: int, shape: list[int], content: bytes) -> np.ndarray:
-    try:
-        dtype = _TYPES[number] if version >= 4 else _BY_SIZE[number]
-        if dtype == 'bfloat16':
-            wide = np.frombuffer(content, '<u2').astype(np.uint32) << 16
-            return wide.view(np.float32).reshape(shape)
-        return np.frombuffer(content, np.dtype(dtype).newbyteorder('<')).reshape(shape)
-    except (IndexError, KeyError, ValueError):
-        raise ConfigError(f'{names.FILE}: {name}: damaged') from None
-
-
-def _dequantized(arrays: Arrays) -> Iterator[tuple[str, np.ndarray]]:
-    for name, array in arrays.items():
-        scale = arrays.get(f'{name}_scale')
-        if name.removesuffix('_scale') in arrays and name.endswith('_scale'):
-            continue
-        if array.ndim == 2 and array.dtype in (np.int8, np.int16):
-            if scale is None and array.dtype == np.int8:
-                raise ConfigError(f'{names.FILE}: {name}: has no {name}_scale')
-            scale = np.float32(_SCALE_OF_INT16) if scale is None else scale
-            array = array.astype(np.float32) / (scale[:, None] if scale.ndim else scale)
-        yield name, array
-
-
 def read(folder: epath.Path) -> Foreign:
     """Reads the model in a folder; ConfigError says what is damaged, or unknown here."""
     try:
-        kind, arrays = read_arrays((folder / names.FILE).read_bytes())
+        kind, arrays = binary.read_arrays((folder / names.FILE).read_bytes())
         return _model(folder, kind, arrays, _settings(folder))
     except ConfigError as error:
         raise ConfigError(f'{folder}: {error}') from None
@@ -173,17 +92,8 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
     for field, order, its in zip(FIELDS, orders, begins, strict=True):
         if order[START] < 0 and its:
             raise ConfigError(f'decoder_start_token={start}: the {field} vocabulary lacks it')
-    tables = [
-        reordered(f'{side}/{name}', check_axes(f'{side}/{name}', _pop(arrays, side, name), 2), order)
-        for arrays, side, name, order in (
-            (encoder, 'encoder', 'embeddings/weight', orders[0]),
-            (decoder, 'decoder', 'embeddings/weight', orders[1]),
-            (decoder, 'decoder', 'projection/weight', orders[1]),
-        )
-    ]
-    bias = never_written(orders[1])
-    if 'projection/bias' in decoder:
-        bias += reordered('decoder/projection/bias', decoder.pop('projection/bias'), orders[1])
+    source = _table(encoder, 'encoder', 'embeddings/weight', orders[0])
+    tables, bias = [source, *_written_tables(decoder, orders[1])], _bias(decoder, orders[1])
     words, given = word_tables(tables, bias, joint=vocabularies[0] == vocabularies[1])
     start = {'model.start': 'zeros' if starts_blank else 'learned'}
     codec = _codec(folder, vocabularies, orders, settings)
@@ -194,21 +104,15 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
 
 def _decoder_alone(folder: epath.Path, decoder: Arrays, settings: Mapping) -> Foreign:
     """A model whose texts begin as if after another text, as a language model's here."""
+    if not (folder / 'config.json').exists():
+        raise ConfigError('config.json: missing')
     end, begin = settings['eos_token'], settings['bos_token']
     if begin != end:
         raise ConfigError(f'config.json: bos_token={begin}: a text begins here with eos_token={end} alone')
-    if not (folder / 'config.json').exists():
-        raise ConfigError('config.json: missing')
     options = _options(decoder, None)
     [tokens] = _read_vocabularies(folder, settings, [('vocabulary',)])
     codec, order = _codec_alone(folder, tokens, settings)
-    words, softmax = (
-        reordered(f'decoder/{name}', check_axes(f'decoder/{name}', _pop(decoder, 'decoder', name), 2), order)
-        for name in ('embeddings/weight', 'projection/weight')
-    )
-    bias = never_written(order)
-    if 'projection/bias' in decoder:
-        bias += reordered('decoder/projection/bias', decoder.pop('projection/bias'), order)
+    (words, softmax), bias = _written_tables(decoder, order), _bias(decoder, order)
     own, given = one_text_tables(codec, words, None if np.array_equal(words, softmax) else softmax, bias)
     changes = {**options, **own, 'train.task': first_task('text'), 'model.d_model': words.shape[1]}
     return _with_layers('text', changes, {'decoder': decoder}, given, codec, settings)
@@ -226,7 +130,7 @@ def _codec_alone(folder: epath.Path, tokens: list[str], settings: Mapping) -> tu
     if end not in tokens:
         raise ConfigError(f'eos_token={end}: the vocabulary lacks it')
     if (file := folder / names.TOKENIZER).exists():
-        codec = HuggingFaceTokenizer.from_file(file.read_text(encoding='utf-8'), special)
+        codec = HuggingFaceTokenizer.from_file(file.read_bytes(), special)
         own, place = [*map(codec.name, range(codec.size))], {name: n for n, name in enumerate(tokens)}
         if lacking := [name for name in own if name is not None and name not in place]:
             raise ConfigError(f'{file.name}: has a piece {lacking[0]}, which the vocabulary lacks')
@@ -276,6 +180,25 @@ def _pop(arrays: Arrays, side: str, name: str) -> np.ndarray:
     array = _get(arrays, side, name)
     del arrays[name]
     return array
+
+
+def _table(arrays: Arrays, side: str, name: str, order: list[int]) -> np.ndarray:
+    """Removes a table of words and returns it in our order."""
+    path = f'{side}/{name}'
+    return reordered(path, check_axes(path, _pop(arrays, side, name), 2), order)
+
+
+def _written_tables(decoder: Arrays, order: list[int]) -> list[np.ndarray]:
+    """The embeddings and the softmax's matrix of the words that a decoder writes."""
+    return [_table(decoder, 'decoder', name, order) for name in ('embeddings/weight', 'projection/weight')]
+
+
+def _bias(decoder: Arrays, order: list[int]) -> np.ndarray:
+    """The softmax's bias, by which pieces that are not there are never written."""
+    bias = never_written(order)
+    if 'projection/bias' in decoder:
+        bias += reordered('decoder/projection/bias', decoder.pop('projection/bias'), order)
+    return bias
 
 
 def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:

@@ -28,14 +28,14 @@ from transformer.tokens import EOS, START, UNK
 
 QUANTIZATIONS = 'int8', 'int16', 'float16'
 LONGEST = 2048  # pieces of a sentence of a pair
-# The values of options that models of CTranslate2 have, beyond those of every other program.
+# Values of options that models of other programs do not all have, in addition to `foreign.HELD`.
 HELD = {
     'model.positions': ('sinusoidal', 'learned', 'rotary'),
     'model.activation': (*names.ACTIVATIONS.values(), 'swiglu'),
 }
 
 
-def library():
+def load_library():
     """The module of CTranslate2 with its specs; ConfigError if it is not installed."""
     try:
         import ctranslate2
@@ -88,7 +88,7 @@ def write(
 
 def _spec(config: Config, form: str):
     """A model of theirs with the arrays of positions, and without all others."""
-    specs, m = library().specs, config.model
+    specs, m = load_library().specs, config.model
     numbers = {name: number for number, name in names.ACTIVATIONS.items()}
     gated = m.activation == 'swiglu'
     options = {

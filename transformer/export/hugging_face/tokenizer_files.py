@@ -37,7 +37,7 @@ def _token(settings: Mapping, name: str, default: str | None) -> str | None:
 def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
     """The tokenizer of a model of single texts."""
     file = folder / TOKENIZER
-    content = file.read_text(encoding='utf-8') if file.exists() else early_tokenizers.read(folder)
+    content = file.read_bytes() if file.exists() else early_tokenizers.read(folder)
     settings, special = json_object(folder / SETTINGS, {}), {}
     for ours, (name, default) in _SPECIAL[kind.form].items():
         token = _token(settings, name, default)

@@ -86,7 +86,7 @@ def write(
     kind.from_matrices(arrays, config)
     arrays = {key: np.ascontiguousarray(array) for key, array in sorted(arrays.items())}
     files.write_json(folder / CONFIG, settings)
-    files.write_bytes(folder / FILE, parameters_file.library().numpy.save(arrays, {'format': 'pt'}))
+    files.write_bytes(folder / FILE, parameters_file.load_library().numpy.save(arrays, {'format': 'pt'}))
 
 
 def write_card(run: Run, origin: Origin, folder: epath.Path) -> None:
