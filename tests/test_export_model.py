@@ -21,6 +21,7 @@ from transformer.export import layout
 from transformer.export.ctranslate2 import engine, reading, writing
 from transformer.runs import workdir
 from transformer.tasks import task_of
+from transformer.tokens import UNK
 
 ctranslate2 = pytest.importorskip('ctranslate2')
 safetensors = pytest.importorskip('safetensors.numpy')
@@ -98,6 +99,19 @@ def test_a_language_model_leaves_and_comes_back(tmp_path, changes):
     greedy = [best[0].text for best in verbs['hypotheses'](trained, prompts, method='greedy')]
     assert other.likeliest(prompts, 'greedy') == greedy
     _check_return(trained, tmp_path)
+
+
+def test_a_language_model_there_never_writes_what_ours_never_writes(tmp_path):
+    config = resolve(config_dict(LANGUAGE | TEXT_VARIANTS['bias']))
+    trained = random_model(config)
+    bias = trained.params['softmax_bias'].copy()
+    bias[UNK] = 50.0  # the likeliest piece by far
+    trained = trained._replace(params={**trained.params, 'softmax_bias': bias})
+    writing.write(config, trained.params, trained.codec, tmp_path)
+    prompts = [source for source, _ in PAIRS]
+    greedy = task_of(config).verbs['hypotheses'](trained, prompts, method='greedy')
+    found = engine.model(trained, tmp_path).likeliest(prompts, 'greedy')
+    assert found == [best[0].text for best in greedy]
 
 
 def _check_return(trained, folder):
