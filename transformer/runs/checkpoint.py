@@ -84,7 +84,6 @@ class Checkpoints:
         options = ocp.CheckpointManagerOptions(
             create=False,
             read_only=not self._writes,
-            cleanup_tmp_directories=self._writes,
             # Deletion is not atomic: steps are renamed first, so that a kill leaves no incomplete step.
             todelete_subdir='deleted' if self._writes else None,
             # Our own thread does the whole save, including the hashes.
