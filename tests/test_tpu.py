@@ -86,8 +86,10 @@ PROGRAM = """HloModule jit_f
   ROOT %plus = f32[] add(%p, %q)
 }
 
-ENTRY %main (y: f32[8]) -> f32[8] {
+ENTRY %main (y: f32[8], q: bf16[2,3,8,16], k: bf16[2,3,8,32]) -> f32[8] {
   %y = f32[8] parameter(0)
+  %q = bf16[2,3,8,16] parameter(1)
+  %k = bf16[2,3,8,32] parameter(2)
   %zero = s32[] constant(0)
   %start = (s32[], f32[8]) tuple(%zero, %y)
   %loop = (s32[], f32[8]) while(%start), condition=%condition, body=%body
@@ -95,7 +97,9 @@ ENTRY %main (y: f32[8]) -> f32[8] {
   %sum = f32[8] all-reduce(%last), to_apply=%add, backend_config={"estimated_cycles":"50"}
   %begun = (f32[8], f32[8], u32[]) copy-start(%sum)
   %copied = f32[8] copy-done(%begun)
-  ROOT %kernel = f32[8] custom-call(%copied), custom_call_target="tpu_custom_call"
+  ROOT %splash_mha_fwd.1 = f32[8] custom-call(%copied, %q, %k), \
+custom_call_target="tpu_custom_call", operand_layout_constraints={f32[8]{0}, \
+bf16[2,3,8,16]{3,2,1,0}, bf16[2,3,8,32]{3,2,1,0}}
 }
 """
 
@@ -117,6 +121,8 @@ def test_the_cost_counts_the_trips_of_loops():
     assert tpu.needed(cost) == 32 + 8 + 2
     assert cost.not_estimated == {'asynchronous copy': 1, 'kernel': 1}
     assert cost.largest == [(32, 'f32[8]', 3), (4, 's32[]', 1)]
+    # Logits, and sums by weights.
+    assert cost.kernel_flops == 2 * (2 * 2 * 3 * 16 * 32 * 8)
 
 
 def test_the_roofline():

@@ -571,6 +571,26 @@ def test_the_loss_is_on_the_scale_of_devs_and_the_smoothed_one_has_another_name(
     assert losses.training_means(other) == {'loss': 1.5, 'objective': 1.5, 'own': 0.2}
 
 
+def test_the_type_in_which_gradients_are_summed(use_devices):
+    use_devices(4)
+
+    def summed(dtype: str) -> np.ndarray:
+        config = configs.replace(config_of(), {'train.gradient_dtype': dtype})
+        state = parallel.replicate(initial_state(config)._replace(step=jnp.int32(7)))
+        state, sums = mapped_update(config)(state, parallel.to_devices(batch_of(7), 8))
+        # Adam's first mean is the gradient times 1 - beta1.
+        scale = sums['weight'] / (1 - config.train.beta1)
+        means = jax.tree.leaves(optax.tree.get(state.optimizer, 'mu'))
+        return np.concatenate([np.ravel(mean * scale) for mean in means])
+
+    exact, rounded = summed('float32'), summed('bfloat16')
+    on_one = jax.tree.leaves(gradients_on_one_device('transformer', 'threefry')[0])
+    np.testing.assert_allclose(exact, np.concatenate([np.ravel(g) for g in on_one]), rtol=1e-4, atol=1e-5)
+    in_bfloat16 = lambda x: np.isclose(x, np.asarray(jnp.bfloat16(x), np.float32), rtol=1e-5, atol=0)
+    assert in_bfloat16(rounded).all() and not in_bfloat16(exact).all()
+    assert np.linalg.norm(rounded - exact) < 2**-8 * np.linalg.norm(exact)
+
+
 def test_an_update_is_adam_on_the_mean_gradient(use_devices):
     use_devices(1)
     config = config_of()

@@ -30,6 +30,11 @@ _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _COLLECTIVE = re.compile(r'(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(-start)?')
 # With collectives, the operations that take time; others without an estimate are free, or scalars.
 _LONG = ('fusion', 'copy', 'convolution', 'scatter', 'sort', 'conditional', 'rng-bit-generator')
+# The products in each kernel of splash attention, and its operands: of four axes, first queries, then keys,
+# both with positions last.
+_PRODUCTS = {'splash_mha_fwd': 2, 'splash_mha_dkv': 4, 'splash_mha_dq': 3}
+_OPERANDS = re.compile(r'operand_layout_constraints=\{(.*?\})\}')
+_FOUR_AXES = re.compile(r'\w+\[(\d+),(\d+),(\d+),(\d+)\]')
 _ARRAY = re.compile(r'[a-z]+(\d*)\[([\d,]*)\]')
 SHOWN = 10  # how many of the costliest instructions are printed
 LARGEST = 4  # how many shapes of the largest arrays are printed
@@ -56,6 +61,7 @@ class Cost(NamedTuple):
     costliest: list[tuple[float, str, str]]  # the instructions with the most cycles: share, name, source
     not_estimated: dict[str, int]  # the instructions by kind that take time, but have no estimate
     largest: list[tuple[int, str, int]]  # the largest arrays made: bytes without padding, shape, number
+    kernel_flops: float = 0.0  # of attention's kernels as if nothing were masked, by formula
 
 
 def prepare() -> None:
@@ -145,6 +151,7 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
     cycles = sum(count for count, _, _ in by_cycles)
     kinds = ('argument', 'output', 'alias', 'temp', 'generated_code')
     executed = [instruction for _, instruction, _ in _executed(parsed, name)]
+    kernels = sum(times * _kernel_flops(label, each) for label, each, times in _executed(parsed, name))
     operations = (_COLLECTIVE.fullmatch(instruction.operation) for instruction in executed)
     silent = (_kind(i) for i in executed if not _CYCLES.search(i.text))
     return Cost(
@@ -156,6 +163,7 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
         [(count / cycles, label, source) for count, label, source in by_cycles[:SHOWN] if count],
         dict(collections.Counter(filter(None, silent))),
         _largest(executed),
+        kernels,
     )
 
 
@@ -183,6 +191,15 @@ def _kind(instruction: hlo.Instruction) -> str | None:
         return f'asynchronous {instruction.operation.removesuffix("-start")}'
     takes_time = instruction.operation in _LONG or _COLLECTIVE.fullmatch(instruction.operation)
     return instruction.operation if takes_time else None
+
+
+def _kernel_flops(name: str, instruction: hlo.Instruction) -> float:
+    """The operations of a kernel of splash attention as if nothing were masked; 0 of others."""
+    products = next((count for kernel, count in _PRODUCTS.items() if name.startswith(kernel)), 0)
+    if not products:
+        return 0.0
+    query, key = _FOUR_AXES.findall(_OPERANDS.search(instruction.text)[1])[:2]
+    return 2.0 * products * math.prod(map(int, query)) * int(key[-1])
 
 
 def _executed(
@@ -261,6 +278,10 @@ def lines(
     yield f'not estimated   {silent or "nothing"}'
     share = f'; {cost.flops / formula:.3f} of the formula' if formula else ''
     yield f'FLOPs           {cost.flops:.3e}  {1000 * times["products"]:.3g} ms at the peak{share}'
+    if cost.kernel_flops:
+        share = f'; {cost.kernel_flops / formula:.3f} of the formula' if formula else ''
+        seconds = 1000 * cost.kernel_flops / chip.flops
+        yield f'of kernels      {cost.kernel_flops:.3e}  {seconds:.3g} ms at the peak{share}; nothing masked'
     yield f'bytes accessed  {cost.bytes_accessed:.3e}  {1000 * times["bytes"]:.3g} ms at the peak'
     if parameters:
         once = parameters / chip.bandwidth

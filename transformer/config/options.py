@@ -368,6 +368,9 @@ class Train:
     average_every: int | None = option(
         None, 'updates between averaged checkpoints, if not checkpoint_every', '§6.1', minimum=1, free=True
     )
+    gradient_dtype: Literal['float32', 'bfloat16'] = option(
+        'float32', 'type in which gradients are summed over devices'
+    )
     prng: Literal['threefry', 'rbg'] = option('threefry', 'random generator of dropout masks')
     matmul_precision: Literal['default', 'high', 'highest'] = option(
         'default', 'precision of float32 matrix products: by default bf16 on TPU and TF32 on GPU'

@@ -92,9 +92,10 @@ def train_step(config: Config, sums: Sums, state: TrainState, batch: Batch) -> t
     Returns the new state, and the sums over all devices with the norm of the mean loss's gradient.
     """
     gradient, total = gradients(config, sums, state.params, batch, state.step)
-    gradient, total = parallel.sum_over_devices((gradient, total))
+    sent = jax.tree.map(lambda g: g.astype(config.train.gradient_dtype), gradient)
+    sent, total = parallel.sum_over_devices((sent, total))
     # A batch of only empty rows has no weight.
-    gradient = jax.tree.map(lambda g: g / jnp.maximum(total['weight'], 1.0), gradient)
+    gradient = jax.tree.map(lambda g: g.astype(jnp.float32) / jnp.maximum(total['weight'], 1.0), sent)
     updates, optimizer = optim.adam(config).update(gradient, state.optimizer, state.params)
     params = optax.apply_updates(state.params, updates)
     total = {**total, 'gradient_norm': optax.tree.norm(gradient)}
