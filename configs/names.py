@@ -4,8 +4,8 @@
 
 dev.references.tsv, if it is there, has every right spelling of each name.
 
-Reached in 1,600 updates on two CPU cores, in 29 minutes while other work shared the cores (on dev, which is
-also the test here): 34.8 % right, one of three right 52.8 %, character error rate 19.7 %
+Reached in 1,600 updates on two idle CPU cores, in 9 minutes (on dev, which is also the test here): 35.2 %
+right, one of three right 53.8 %, character error rate 19.5 %
 (experiments/results/names).
 """
 
