@@ -9,7 +9,8 @@ import numpy as np
 from transformer.config import Config
 from transformer.data import vocabulary
 from transformer.data.sources.grammar import sentences
-from transformer.data.tokenizer import SeparateTokenizers, Tokenizer
+from transformer.data.tokenizers.kinds import SeparateTokenizers
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tokens import Tokens
@@ -29,10 +30,10 @@ PAIR = {'model.N_decoder': 1, 'decode.max_source_len': 100, 'decode.extra_len': 
 
 
 @functools.cache
-def tokenizers() -> tuple[Tokenizer, Tokenizer]:
+def tokenizers() -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
     """Of the grammar's English and German."""
     texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
-    source, target = (Tokenizer(vocabulary.train(text, 400)) for text in texts)
+    source, target = (SentencePieceTokenizer(vocabulary.train(text, 400)) for text in texts)
     return source, target
 
 

@@ -17,7 +17,7 @@ from transformer.data.batches import Running, TextBatches, Windows, fill
 from transformer.data.dataset import Dataset, Ragged, Split
 from transformer.data.prefetch import prefetch
 from transformer.data.rows import BUCKETS, bucket_widths, patterns, rows_per_batch
-from transformer.data.tokenizer import ByteTokenizer
+from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.tasks import task_of
 
 # 10,000 training pairs of WMT 2014.

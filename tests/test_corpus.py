@@ -17,10 +17,13 @@ import numpy as np
 import pytest
 
 from transformer.config import ConfigError, Data
-from transformer.data import build, foreign_tokenizers, tokenizer, vocabulary
+from transformer.data import build, vocabulary
 from transformer.data import cache as corpus_cache
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
+from transformer.data.tokenizers import foreign, kinds, sentence_piece
+from transformer.data.tokenizers.byte import ByteTokenizer
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 
 ENGLISH = [f'{who} sees {what}.' for who in ('He', 'A cat', 'Nobody') for what in ('it', 'a dog')]
 GERMAN = [f'{who} sieht {what}.' for who in ('Er', 'Das Kätzchen', 'Ob') for what in ('es', 'x')]
@@ -220,7 +223,7 @@ def test_small_chunks_give_the_same_files(data, tmp_path, monkeypatch):
 
 
 def test_large_vocabularies_take_four_bytes(data, tmp_path, monkeypatch):
-    class Large(tokenizer.Tokenizer):
+    class Large(SentencePieceTokenizer):
         def __init__(self, model):
             super().__init__(model)
             self.size = 70_000
@@ -228,7 +231,7 @@ def test_large_vocabularies_take_four_bytes(data, tmp_path, monkeypatch):
         def encode_batch(self, texts):
             return [[69_999, 1] for _ in texts]
 
-    monkeypatch.setattr(tokenizer, 'Tokenizer', Large)
+    monkeypatch.setattr(sentence_piece, 'SentencePieceTokenizer', Large)
     train = prepare(data, tmp_path / 'cache').splits['train']
     assert train.fields['source'].tokens.dtype == np.int32
     assert train.example(5)['source'].tolist() == [69_999, 1]
@@ -348,7 +351,7 @@ def test_an_edited_lock_file_is_damage(data, tmp_path):
 def test_after_an_accident_it_goes_on(data, tmp_path, monkeypatch, error):
     whole = content(prepare(data, tmp_path / 'other').folder)
     cache = tmp_path / 'cache'
-    encode = tokenizer.Tokenizer.encode_batch
+    encode = SentencePieceTokenizer.encode_batch
 
     def fails(self, texts):
         if 'leer' in texts:
@@ -356,7 +359,7 @@ def test_after_an_accident_it_goes_on(data, tmp_path, monkeypatch, error):
         return encode(self, texts)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tokenizer.Tokenizer, 'encode_batch', fails)
+        patch.setattr(SentencePieceTokenizer, 'encode_batch', fails)
         with pytest.raises(error if isinstance(error, type) else OSError) as caught:
             prepare(data, cache)
     if isinstance(error, OSError):
@@ -607,7 +610,7 @@ def test_a_file_is_a_document(text, tmp_path, caplog):
 def test_chunks_of_files_give_the_same_folder(text, tmp_path, monkeypatch):
     whole = content(prepare_text(text, tmp_path / 'cache').folder)
     monkeypatch.setattr(build, '_FILES', 1)
-    encode = tokenizer.ByteTokenizer.encode_document
+    encode = ByteTokenizer.encode_document
     calls = []
 
     def interrupted(self, document):
@@ -617,7 +620,7 @@ def test_chunks_of_files_give_the_same_folder(text, tmp_path, monkeypatch):
         return encode(self, document)
 
     with monkeypatch.context() as patch:
-        patch.setattr(tokenizer.ByteTokenizer, 'encode_document', interrupted)
+        patch.setattr(ByteTokenizer, 'encode_document', interrupted)
         with pytest.raises(KeyboardInterrupt):
             prepare_text(text, tmp_path / 'other')
     assert content(prepare_text(text, tmp_path / 'other').folder) == whole
@@ -758,7 +761,7 @@ def test_a_tokenizer_that_is_given(data, tmp_path, monkeypatch):
     (tmp_path / 'own.model').write_bytes(learned.codec.content)
     from_file = changed(data, tokenizer_model=str(tmp_path / 'own.model'))
     again = prepare(from_file, tmp_path / 'given')
-    same = foreign_tokenizers.with_symbols_first(learned.codec.content)
+    same = foreign.with_symbols_first(learned.codec.content)
     assert again.codec.content == same
     assert prepare(from_file, tmp_path / 'given').folder == again.folder
     with pytest.raises(ConfigError, match='data.pieces=290: data.tokenizer_model=.*own.model has 300 pieces'):
@@ -796,11 +799,11 @@ def test_separate_vocabularies_are_learned_each_from_its_side(data, tmp_path):
         assert made.codec.of(field).content == vocabulary.train(texts, 290)
         example = made.splits['test'].example(1)[field]
         assert made.codec.of(field).decode(example) == (ENGLISH, GERMAN)[side][1]
-    again = tokenizer.read(made.codec.content)
+    again = kinds.read(made.codec.content)
     assert again.sha256 == made.manifest['tokenizer_sha256'] and again.size == 290
     assert again.of('source').sha256 != again.of('target').sha256
     with pytest.raises(RuntimeError):
-        tokenizer.read(made.codec.content[:-9])
+        kinds.read(made.codec.content[:-9])
     # The same from two files, without learning.
     for field in ('source', 'target'):
         (tmp_path / field).write_bytes(made.codec.of(field).content)

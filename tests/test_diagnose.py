@@ -12,7 +12,8 @@ from experiments.tables import scales
 from transformer import config as configs
 from transformer.actions import learning_curve
 from transformer.config import Config
-from transformer.data import tokenizer, vocabulary
+from transformer.data import vocabulary
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.runs import checkpoint
 from transformer.runs.workdir import Run
 from transformer.tasks.translation.diagnose import Evidence, findings
@@ -53,7 +54,7 @@ def healthy() -> Evidence:
     """The paper's base model on the whole newstest2014, averaged."""
     sources, references = text(ENGLISH), text(GERMAN)
     config = configs.replace(configs.resolve(wmt14_en_de.get_config()), {'data.pieces': 360})
-    pieces = tokenizer.Tokenizer(vocabulary.train([*sources, *references], 360))
+    pieces = SentencePieceTokenizer(vocabulary.train([*sources, *references], 360))
     translations = [line.replace('Hund', 'Kerl') for line in references]
     return Evidence(config, 'test', scores_of(config), sources, references, translations, pieces)
 

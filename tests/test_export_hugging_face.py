@@ -13,9 +13,10 @@ import random_models
 from random_models import SMALL, random_model
 
 from transformer.config import Config, ConfigError, config_dict, resolve
-from transformer.data import tokenizer, vocabulary
+from transformer.data import vocabulary
 from transformer.data.codec import Labels
 from transformer.data.sources.grammar import sentences
+from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.export import layout
 from transformer.export.hugging_face import reading, sentencepiece_json, writing
 from transformer.nn import models
@@ -190,7 +191,7 @@ def test_a_softmax_bias_of_gpt2_is_refused(tmp_path):
 def test_tokenizers_without_a_file_are_refused(tmp_path):
     trained = random_model(config_of(GPT2))
     with pytest.raises(ConfigError, match=r'^data\.tokenizer='):
-        writing.write(trained.config, trained.params, tokenizer.ByteTokenizer(), tmp_path)
+        writing.write(trained.config, trained.params, ByteTokenizer(), tmp_path)
     with_words = vocabulary.train(['the dog sees'] * 9, 270, words=['(NP'])
     with pytest.raises(ConfigError, match=r'^data\.tokenizer_model: '):
         sentencepiece_json.convert(with_words, ['<pad>', '</s>', '<unk>'], begins=True)

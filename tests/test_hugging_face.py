@@ -23,7 +23,7 @@ from transformer.actions import export_model as exporting
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
-from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
 from transformer.export import arrays
 from transformer.export.foreign import NEVER
 from transformer.export.hugging_face import early_tokenizers

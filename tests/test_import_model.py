@@ -17,7 +17,7 @@ import transformer
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError, config_dict, resolve
-from transformer.data.tokenizer import PiecesTokenizer
+from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import binary, names, reading, writing
 from transformer.export.foreign import NEVER, list_tokenizer

@@ -20,7 +20,8 @@ from transformer.actions import export_model as exporting
 from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
-from transformer.data.tokenizer import PiecesTokenizer, Tokenizer
+from transformer.data.tokenizers.listed import PiecesTokenizer
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.export import arrays, layout, mapping
 from transformer.export.foreign import NEVER, learned_positions
 from transformer.nn import models
@@ -162,7 +163,7 @@ def test_a_sentencepiece_model(tmp_path):
     own = {'pieces': 'spm.model', 'start': '<s>', 'end': '</s>', 'source_start': False}
     file, plan = write(tmp_path, changed(tokenizer=own), array_changes=tables)
     found = mapping.read(epath.Path(file), epath.Path(plan))
-    assert isinstance(found.codec, Tokenizer) and found.changes['data.vocabulary'] == 'joint'
+    assert isinstance(found.codec, SentencePieceTokenizer) and found.changes['data.vocabulary'] == 'joint'
     # Rows 0 to 2 are <s>, </s>, <unk>; <pad>, which our tokenizer lacks, is the last one.
     assert found.changes['model.vocab_size'] == 20 and found.changes['data.pieces'] == found.codec.size == 19
     order = found.params['softmax_bias'].astype(int).tolist()

@@ -19,7 +19,8 @@ from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.fields import Gap
 from transformer.data.sources.grammar.articles import article_gaps
-from transformer.data.tokenizer import ByteTokenizer, PiecesTokenizer
+from transformer.data.tokenizers.byte import ByteTokenizer
+from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.nn import models
 from transformer.runs import restore
 from transformer.runs.workdir import Run

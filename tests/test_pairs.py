@@ -16,7 +16,7 @@ from transformer import parallel
 from transformer.cli import lines as texts
 from transformer.cli import score_pairs
 from transformer.config import ConfigError
-from transformer.data import tokenizer
+from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tasks import sums_of, verb_of
@@ -40,7 +40,7 @@ def fresh(changes: dict[str, object], *seeds: int) -> Trained:
     # Larger than initialised: a model that is sure of something.
     made = [jax.tree.map(lambda x: 4 * x, initialize(jax.random.key(seed))) for seed in seeds]
     params = tuple(made) if len(made) > 1 else made[0]
-    return Trained(config, parallel.replicate(params), tokenizer.ByteTokenizer())
+    return Trained(config, parallel.replicate(params), ByteTokenizer())
 
 
 @pytest.fixture(scope='module')

@@ -8,8 +8,11 @@ import pytest
 import sentencepiece
 
 from transformer.config import ConfigError, Data
-from transformer.data import foreign_tokenizers, tokenizer, vocabulary
-from transformer.data.tokenizer import ByteTokenizer, SeparateTokenizers, Tokenizer
+from transformer.data import vocabulary
+from transformer.data.tokenizers import foreign, kinds, sentence_piece
+from transformer.data.tokenizers.byte import ByteTokenizer
+from transformer.data.tokenizers.kinds import SeparateTokenizers
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.tokens import EOS, PAD, UNK
 
 SENTENCES = [
@@ -28,7 +31,7 @@ def model():
 
 @pytest.fixture(scope='module')
 def pieces(model):
-    return Tokenizer(model)
+    return SentencePieceTokenizer(model)
 
 
 def test_special_pieces_and_size(pieces):
@@ -42,7 +45,7 @@ def test_special_pieces_and_size(pieces):
 @pytest.fixture(scope='module', params=['bpe', 'characters', 'bytes'])
 def either(request, pieces):
     if request.param == 'characters':
-        return Tokenizer(vocabulary.train(SENTENCES, 280, 'characters'))
+        return SentencePieceTokenizer(vocabulary.train(SENTENCES, 280, 'characters'))
     return pieces if request.param == 'bpe' else ByteTokenizer()
 
 
@@ -78,7 +81,7 @@ def test_decoding_undoes_encoding_of_random_text(either):
 @pytest.mark.parametrize('block', [1, 7, 50])
 def test_documents_are_encoded_in_blocks(either, monkeypatch, block):
     """Blocks end after newlines, which no piece holds: the pieces are those of the whole text."""
-    monkeypatch.setattr(tokenizer, '_BLOCK', block)
+    monkeypatch.setattr(sentence_piece, '_BLOCK', block)
     for text in random_texts(300, 100):
         ids = either.encode_document(text)
         assert ids.dtype == np.int32
@@ -152,20 +155,21 @@ def test_bytes_that_are_no_text_read_as_replacement_characters():
 
 def test_model_files_tell_the_kind(model, pieces):
     for made in (pieces, ByteTokenizer()):
-        again = tokenizer.read(made.content)
+        again = kinds.read(made.content)
         assert type(again) is type(made)
         assert (again.content, again.sha256, again.size) == (made.content, made.sha256, made.size)
         assert again.decode(again.encode('ein Bär')) == 'ein Bär'
         for damaged in (made.content[:-3], b'x', made.content[1:]):
             with pytest.raises(RuntimeError):
-                tokenizer.read(damaged)
+                kinds.read(damaged)
 
 
 def test_training_is_reproducible(model):
     again = vocabulary.train(iter(SENTENCES), 400)
     assert again == model
-    assert Tokenizer(again).sha256 == Tokenizer(model).sha256
-    assert Tokenizer(vocabulary.train(SENTENCES, 401)).sha256 != Tokenizer(model).sha256
+    learned = SentencePieceTokenizer(model)
+    assert SentencePieceTokenizer(again).sha256 == learned.sha256
+    assert SentencePieceTokenizer(vocabulary.train(SENTENCES, 401)).sha256 != learned.sha256
 
 
 @pytest.mark.parametrize(
@@ -188,10 +192,10 @@ def test_impossible_sizes(sentences, size, expected, capfd):
 def test_characters():
     # 3 special pieces, 256 bytes, and by frequency c, the blank, b, a.
     text = ['a bb ccc', 'cc b']
-    made = Tokenizer(vocabulary.train(text, 263, 'characters'))
+    made = SentencePieceTokenizer(vocabulary.train(text, 263, 'characters'))
     assert made.pieces(range(259, 263)) == ['c', '▁', 'b', 'a']
     assert made.pieces(made.encode('ab c')) == ['▁', 'a', 'b', '▁', 'c', '</s>']
-    fewer = Tokenizer(vocabulary.train(text, 261, 'characters'))
+    fewer = SentencePieceTokenizer(vocabulary.train(text, 261, 'characters'))
     assert fewer.pieces(fewer.encode('bc a')) == ['▁', '<0x62>', 'c', '▁', '<0x61>', '</s>']
     assert fewer.decode(fewer.encode('bc a')) == 'bc a'
     for size, told in ((264, 'the training text allows 263 at most'), (260, 'too few')):
@@ -229,7 +233,7 @@ se es</w>
 def codes(tmp_path):
     pytest.importorskip('tokenizers')
     (tmp_path / 'codes').write_text(CODES)
-    return foreign_tokenizers.read_foreign(tmp_path / 'codes')
+    return foreign.read_foreign(tmp_path / 'codes')
 
 
 @pytest.mark.parametrize(
@@ -262,19 +266,17 @@ def test_codes(codes):
     assert codes.decode([*codes.encode('the')[:-1], UNK, 4000]) == 'the \ufffd\ufffd'
     assert codes.decode(codes.encode('a\nb'), one_line=True) == 'a b'
     assert codes.encode_document('the\nB').tolist() == codes.encode('the\nB')
-    again = tokenizer.read(codes.content)
+    again = kinds.read(codes.content)
     assert again.sha256 == codes.sha256 and again.encode('the old') == codes.encode('the old')
     both = SeparateTokenizers({'source': codes, 'target': ByteTokenizer()})
-    assert tokenizer.read(both.content).of('source').encode('the old') == codes.encode('the old')
+    assert kinds.read(both.content).of('source').encode('the old') == codes.encode('the old')
 
 
 @pytest.mark.parametrize('names', ['', 'a,'])
 def test_empty_names_are_refused(names):
     vocabulary = 'separate' if names else 'joint'
     with pytest.raises(ConfigError, match=f'data.tokenizer_model={names}: an empty name'):
-        foreign_tokenizers.read_given(
-            Data(tokenizer_model=names, vocabulary=vocabulary), ('source', 'target')
-        )
+        foreign.read_given(Data(tokenizer_model=names, vocabulary=vocabulary), ('source', 'target'))
 
 
 def test_damaged_codes_are_refused(tmp_path):
@@ -285,7 +287,7 @@ def test_damaged_codes_are_refused(tmp_path):
     ):
         (tmp_path / 'codes').write_text(content)
         with pytest.raises(ConfigError, match=f'data.tokenizer_model={tmp_path}/codes: {told}'):
-            foreign_tokenizers.read_foreign(tmp_path / 'codes')
+            foreign.read_foreign(tmp_path / 'codes')
 
 
 def plain(kind, **options) -> bytes:
@@ -312,7 +314,7 @@ def test_a_model_made_elsewhere_keeps_its_pieces(tmp_path, kind, options, size):
     model = plain(kind, **options)
     (tmp_path / 'own.model').write_bytes(model)
     theirs = sentencepiece.SentencePieceProcessor(model_proto=model)
-    ours = foreign_tokenizers.read_foreign(tmp_path / 'own.model')
+    ours = foreign.read_foreign(tmp_path / 'own.model')
     assert ours.size == (theirs.get_piece_size() if size is None else size)
     assert ours.pieces(range(3)) == ['<pad>', '</s>', '<unk>']
     texts = [*SENTENCES, 'unbekanntes Größeres <x> 漢', '  two  blanks ', '', 'a ▁ b', 'a\0b']
@@ -327,16 +329,16 @@ def test_a_model_made_elsewhere_keeps_its_pieces(tmp_path, kind, options, size):
             '<unk>' if theirs.is_unknown(i) else theirs.id_to_piece(i) for i in theirs.encode(text)
         ]
         assert ours.encode_document(text).tolist() == ids
-    again = tokenizer.read(ours.content)
+    again = kinds.read(ours.content)
     assert again.sha256 == ours.sha256 and again.encode_batch(texts) == ours.encode_batch(texts)
     # It is in order already, so nothing changes.
-    assert foreign_tokenizers.with_symbols_first(ours.content) == ours.content
+    assert foreign.with_symbols_first(ours.content) == ours.content
 
 
 def test_a_model_of_ours_is_used_as_it_is(model):
-    again = Tokenizer(foreign_tokenizers.with_symbols_first(model))
+    again = SentencePieceTokenizer(foreign.with_symbols_first(model))
     texts = [*SENTENCES, 'x▁y \0 😀']
-    assert again.encode_batch(texts) == Tokenizer(model).encode_batch(texts)
+    assert again.encode_batch(texts) == SentencePieceTokenizer(model).encode_batch(texts)
 
 
 def test_what_is_no_model_is_refused(tmp_path):
@@ -344,4 +346,4 @@ def test_what_is_no_model_is_refused(tmp_path):
     (tmp_path / 'empty').write_bytes(b'')
     for name, told in (('text', 'neither a S'), ('empty', 'neither a S'), ('no', 'No such file')):
         with pytest.raises(ConfigError, match=f'data.tokenizer_model={tmp_path / name}: {told}'):
-            foreign_tokenizers.read_foreign(tmp_path / name)
+            foreign.read_foreign(tmp_path / name)

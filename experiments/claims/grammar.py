@@ -21,7 +21,7 @@ from transformer.data.sources.grammar.inflection import IT
 from transformer.data.sources.grammar.scenes import minimal_pair
 from transformer.data.sources.grammar.sentences import sentence_pairs
 from transformer.data.sources.grammar.syntax import Sentence, german
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizers.base import Tokenizer
 from transformer.inference import batch_shapes
 from transformer.inference.attention import places
 from transformer.nn import models

@@ -15,7 +15,7 @@ from etils import epath
 
 from experiments.speed.search import Search, never_written
 from transformer.config import Config
-from transformer.data.tokenizer import PiecesTokenizer
+from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.export.ctranslate2 import engine, names, writing
 from transformer.export.foreign import NEVER
 from transformer.runs.restore import Trained

@@ -14,7 +14,7 @@ from transformers import GenerationConfig, MarianMTModel
 
 from experiments.speed.search import Search, never_written
 from transformer.config import Config
-from transformer.data.tokenizer import ByteTokenizer
+from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.export.hugging_face import writing as hugging_face
 from transformer.tokens import EOS, PAD, START
 

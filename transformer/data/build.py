@@ -14,14 +14,17 @@ from jaxtyping import Shaped
 from transformer import files
 from transformer.config import ConfigError, Data
 from transformer.data import codec as codecs
-from transformer.data import languages, tokenizer, trees, vocabulary
+from transformer.data import languages, trees, vocabulary
 from transformer.data import manifest as manifests
 from transformer.data.codec import Codec, Labels, NoCodec
 from transformer.data.dataset import Ids, ragged
 from transformer.data.fields import Reading, Row, Spellings, Tree
 from transformer.data.sources import reader
 from transformer.data.target_codec import TargetCodec
-from transformer.data.tokenizer import ForAllFields
+from transformer.data.tokenizers import kinds
+from transformer.data.tokenizers.base import ForAllFields
+from transformer.data.tokenizers.byte import BYTES
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 
 log = logging.getLogger(__name__)
 DROPS = 'drops.tsv'
@@ -156,12 +159,12 @@ def _make_codec(data: Data, reading: Reading, identity: dict, progress: Progress
         if isinstance(reading.fields[name], Tree):
             found = (trees.one(row[name], f'data.train: {name}') for row in _sentences(data, reading))
             words = trees.symbols(found, tags=data.tags)
-            codec = tokenizer.read(learn([other for other in names if other != name], words=words))
+            codec = kinds.read(learn([other for other in names if other != name], words=words))
             return with_form(codec, reading, data)
     if data.vocabulary == 'joint':
-        codec = tokenizer.read(learn(names))
+        codec = kinds.read(learn(names))
     else:
-        codec = tokenizer.SeparateTokenizers({name: tokenizer.Tokenizer(learn([name])) for name in names})
+        codec = kinds.SeparateTokenizers({name: SentencePieceTokenizer(learn([name])) for name in names})
     return with_form(codec, reading, data)
 
 
@@ -189,7 +192,7 @@ def _learn_model(
     1.6 GiB, and 2.9 GiB if five million words are distinct.
     """
     if data.tokenizer == 'bytes':
-        return tokenizer.BYTES
+        return BYTES
     lines = [origin['lines'] for origin in origins]
     if data.documents == 'files':
         number = sum(lines[: data.train_pairs])

@@ -15,7 +15,7 @@ import sentencepiece
 
 from transformer import files, locks
 from transformer.config import ConfigError, Data
-from transformer.data import build, foreign_tokenizers
+from transformer.data import build
 from transformer.data import codec as codecs
 from transformer.data import manifest as manifests
 from transformer.data.build import Progress
@@ -24,6 +24,7 @@ from transformer.data.dataset import Dataset, read_split
 from transformer.data.fields import Label, Reading, Spellings, Tree
 from transformer.data.sources import reader
 from transformer.data.target_codec import TargetCodec
+from transformer.data.tokenizers.foreign import read_given
 
 FORMAT = 2  # the version of the layout of folders and of the code that fills them
 
@@ -69,7 +70,7 @@ def prepare(
     if not reading.texts():
         given = None
     elif given is None and data.tokenizer_model is not None:
-        given = foreign_tokenizers.read_given(data, [*reading.texts()])
+        given = read_given(data, [*reading.texts()])
     _check_codec(data, reading, given)
     identity = _identity(data, reading, given)
     folder = pathlib.Path(cache) / files.json_sha256(identity)[:32]

@@ -4,10 +4,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 
-from transformer.data import hugging_face_tokenizer, target_codec, tokenizer
-from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
+from transformer.data import target_codec
 from transformer.data.target_codec import TargetCodec
-from transformer.data.tokenizer import AnyTokenizer, ForAllFields
+from transformer.data.tokenizers import base, kinds
+from transformer.data.tokenizers.base import ForAllFields
+from transformer.data.tokenizers.kinds import AnyTokenizer
 from transformer.files import Path
 
 
@@ -40,10 +41,10 @@ class NoCodec(ForAllFields):
     size = 0
 
 
-Codec = AnyTokenizer | HuggingFaceTokenizer | TargetCodec | Labels | NoCodec
+Codec = AnyTokenizer | TargetCodec | Labels | NoCodec
 
 # The names that a codec's file can have.
-FILES = (tokenizer.FILE, Labels.file)
+FILES = (base.FILE, Labels.file)
 
 
 def read_from(folder: Path, manifest: Mapping) -> Codec:
@@ -65,9 +66,7 @@ def read_from(folder: Path, manifest: Mapping) -> Codec:
 def read(file: str, content: bytes) -> Codec:
     """Builds the codec that a file's name and content describe; RuntimeError if it is damaged."""
     if file != Labels.file:
-        if content.startswith(hugging_face_tokenizer.BEGIN):
-            return HuggingFaceTokenizer(content)
-        return (target_codec if content.startswith(target_codec.BEGIN) else tokenizer).read(content)
+        return (target_codec if content.startswith(target_codec.BEGIN) else kinds).read(content)
     try:
         return Labels(tuple(json.loads(content)))
     except (ValueError, TypeError) as error:

@@ -6,11 +6,9 @@ import hashlib
 import json
 from collections.abc import Callable, Sequence
 
-import numpy as np
-from jaxtyping import Int
-
-from transformer.data import tokenizer, trees
-from transformer.data.tokenizer import ForAllFields
+from transformer.data import trees
+from transformer.data.tokenizers import kinds
+from transformer.data.tokenizers.base import FILE, Tokenizer
 
 BEGIN = b'{"tokenizer": "of_pairs", "target": '
 
@@ -34,44 +32,34 @@ FORMS: dict[str, Callable[[str, str], str]] = {
 }
 
 
-class TargetTokenizer(ForAllFields):
+class TargetTokenizer(Tokenizer):
     """Cuts what a model writes of a target's text into pieces; pieces become what it wrote."""
 
-    file = tokenizer.FILE
-
-    def __init__(self, pieces: ForAllFields, form: str):
+    def __init__(self, pieces: Tokenizer, form: str):
+        super().__init__(pieces.content)
         self._pieces, self._form = pieces, FORMS[form]
-        self.content, self.sha256, self.size = pieces.content, pieces.sha256, pieces.size
-        self.decode, self.pieces = pieces.decode, pieces.pieces
-
-    def encode(self, text: str) -> list[int]:
-        """The pieces of one target, with EOS."""
-        return self.encode_batch([text], threads=1)[0]
+        self.size, self.decode, self.pieces = pieces.size, pieces.decode, pieces.pieces
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """The pieces of each target, with EOS; ConfigError if one does not have the form."""
         written = [self._form(text, f'target {number}') for number, text in enumerate(texts, 1)]
         return self._pieces.encode_batch(written, threads=threads)
 
-    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
-        """The pieces of a target of any length, with EOS."""
-        return np.array(self.encode(text), np.int32)
-
 
 class TargetCodec:
     """The tokenizers of a pair's fields; `form` names the target's entry in `FORMS`."""
 
-    file = tokenizer.FILE
+    file = FILE
 
     def __init__(self, model: bytes, form: str):
         values = json.dumps(base64.b64encode(model).decode())
         self.content = BEGIN + f'{json.dumps(form)}, "model": {values}}}\n'.encode()
         self.sha256 = hashlib.sha256(self.content).hexdigest()
-        codec = tokenizer.read(model)
+        codec = kinds.read(model)
         self._source, self._target = codec.of('source'), TargetTokenizer(codec.of('target'), form)
         self.size = codec.size
 
-    def of(self, field: str) -> ForAllFields:
+    def of(self, field: str) -> Tokenizer:
         """The tokenizer of a field."""
         return self._target if field == 'target' else self._source
 

@@ -10,10 +10,12 @@ import numpy as np
 from etils import epath
 
 from transformer.config import FORM, Config, ConfigError, Model
-from transformer.data import foreign_tokenizers
 from transformer.data.codec import Codec
-from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
-from transformer.data.tokenizer import NumberedTokenizer, PiecesTokenizer, SeparateTokenizers, Tokenizer
+from transformer.data.tokenizers.foreign import read_foreign
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
+from transformer.data.tokenizers.kinds import SeparateTokenizers
+from transformer.data.tokenizers.listed import PiecesTokenizer
+from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
 from transformer.export.layout import Arrays
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
@@ -252,14 +254,14 @@ def order_of(tokens: Sequence[str], special: Mapping[int, str | None]) -> list[i
     return [*first, *(number for number in range(len(tokens)) if number not in first)]
 
 
-def numbered_tokenizer(file: epath.Path, pieces: Sequence[str]) -> Tokenizer | NumberedTokenizer:
+def numbered_tokenizer(file: epath.Path, pieces: Sequence[str]) -> SentencePieceTokenizer | NumberedTokenizer:
     """A SentencePiece model whose pieces a list numbers, which can lack some of them."""
     if not file.exists():
         raise ConfigError(f'{file.name}: missing')
     try:
-        tokenizer = foreign_tokenizers.read_foreign(file)
+        tokenizer = read_foreign(file)
         if (
-            isinstance(tokenizer, Tokenizer)
+            isinstance(tokenizer, SentencePieceTokenizer)
             and tokenizer.pieces(range(UNK + 1, tokenizer.size)) == pieces[UNK + 1 :]
         ):
             return tokenizer

@@ -11,8 +11,9 @@ import numpy as np
 from etils import epath
 
 from transformer.config import FORM, OPTIONS, ConfigError, declare
-from transformer.data import foreign_tokenizers
-from transformer.data.tokenizer import AnyTokenizer, SeparateTokenizers, Tokenizer
+from transformer.data.tokenizers.foreign import names_of, read_foreign
+from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.export import arrays, layout
 from transformer.export.foreign import (
     FIELDS,
@@ -57,7 +58,7 @@ class _Pieces(NamedTuple):
 
     names: list[str]
     order: list[int]
-    model: Tokenizer | None
+    model: SentencePieceTokenizer | None
 
 
 def read(file: epath.Path, mapping: epath.Path) -> Foreign:
@@ -164,14 +165,14 @@ def _pieces(folder: epath.Path, value: object, settings: Mapping) -> _Pieces:
     return _Pieces(names, order, model)
 
 
-def _read_model(file: epath.Path) -> tuple[list[str], Tokenizer]:
+def _read_model(file: epath.Path) -> tuple[list[str], SentencePieceTokenizer]:
     try:
-        model = foreign_tokenizers.read_foreign(file)
+        model = read_foreign(file)
     except ConfigError:
         model = None
-    if not isinstance(model, Tokenizer):
+    if not isinstance(model, SentencePieceTokenizer):
         raise ConfigError(f'tokenizer: pieces: {file.name}: no SentencePiece model')
-    return foreign_tokenizers.names_of(file), model
+    return names_of(file), model
 
 
 def _read_list(file: epath.Path) -> object:

@@ -9,8 +9,9 @@ from etils import epath
 
 from transformer import config as configs
 from transformer.config import Config, ConfigError
-from transformer.data import foreign_tokenizers, tokenizer
 from transformer.data.codec import Codec
+from transformer.data.tokenizers.base import FILE
+from transformer.data.tokenizers.foreign import read_given
 from transformer.nn import models
 from transformer.runs import restore, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
@@ -112,7 +113,7 @@ def _read(config: Config, init_from: str) -> Start:
         raise ConfigError(
             f'--init_from={init_from}: shares no parameter with the new model; first: {name}: {reason}'
         )
-    if codec.file == tokenizer.FILE:
+    if codec.file == FILE:
         _check_tokenizer(config, run, init_from)
     params, origin = restore.restore_params(run.config, run.folder, choice or 'scored')
     record = {
@@ -140,5 +141,5 @@ def _check_tokenizer(config: Config, run: Run, init_from: str) -> None:
                 f'{option}={ours!r}: --init_from={init_from} brings its tokenizer, which has {theirs!r}'
             )
     file = data.tokenizer_model
-    if file and foreign_tokenizers.read_given(data, ('source', 'target')).sha256 != codec.sha256:
+    if file and read_given(data, ('source', 'target')).sha256 != codec.sha256:
         raise ConfigError(f'data.tokenizer_model={file}: --init_from={init_from} brings another tokenizer')

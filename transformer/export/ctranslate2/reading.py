@@ -8,9 +8,11 @@ import numpy as np
 from etils import epath
 
 from transformer.config import ConfigError
-from transformer.data import foreign_tokenizers
-from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
-from transformer.data.tokenizer import AnyTokenizer, SeparateTokenizers, Tokenizer
+from transformer.data.tokenizers.base import Tokenizer
+from transformer.data.tokenizers.foreign import read_foreign
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
+from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import binary, names
 from transformer.export.foreign import (
@@ -118,7 +120,7 @@ def _decoder_alone(folder: epath.Path, decoder: Arrays, settings: Mapping) -> Fo
     return _with_layers('text', changes, {'decoder': decoder}, given, codec, settings)
 
 
-def _codec_alone(folder: epath.Path, tokens: list[str], settings: Mapping) -> tuple[AnyTokenizer, list[int]]:
+def _codec_alone(folder: epath.Path, tokens: list[str], settings: Mapping) -> tuple[Tokenizer, list[int]]:
     """The tokenizer of single texts, and the places of its pieces in our order."""
     padding, end, unknown = names.PIECES[START], settings['eos_token'], settings['unk_token']
     special = {
@@ -295,9 +297,9 @@ def _order(field: str, tokens: list[str], settings: Mapping) -> list[int]:
     return order_of(tokens, {START: start, EOS: end, UNK: unknown})
 
 
-def _sentencepiece(file: epath.Path, tokens: list[str], order: list[int]) -> Tokenizer:
+def _sentencepiece(file: epath.Path, tokens: list[str], order: list[int]) -> SentencePieceTokenizer:
     try:
-        tokenizer = foreign_tokenizers.read_foreign(file)
+        tokenizer = read_foreign(file)
     except ConfigError:
         raise ConfigError(f'{file.name}: damaged') from None
     pieces = tokenizer.pieces(range(UNK + 1, tokenizer.size))

@@ -9,10 +9,11 @@ from etils import epath
 
 from transformer import files
 from transformer.config import FORM, Config, ConfigError
-from transformer.data import tokenizer
 from transformer.data.codec import Codec
-from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
-from transformer.data.tokenizer import ForAllFields, NumberedTokenizer, Tokenizer
+from transformer.data.tokenizers import kinds
+from transformer.data.tokenizers.base import ForAllFields
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
+from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
 from transformer.export import layout
 from transformer.export.ctranslate2 import names
 from transformer.export.foreign import (
@@ -190,12 +191,12 @@ def _write_tokenizers(tokenizers: list, folder: epath.Path) -> None:
         files.write_json(folder / names.TOKENIZER, tokenizers[0].model)
         return
     # Of trees, what cuts their written form.
-    plain = [tokenizer.read(one.content) for one in tokenizers]
-    kinds = set(map(type, plain))
-    if kinds == {Tokenizer}:
+    plain = [kinds.read(one.content) for one in tokenizers]
+    classes = set(map(type, plain))
+    if classes == {SentencePieceTokenizer}:
         models = dict.fromkeys(one.model for one in plain)
         for name, model in zip(names.TOKENIZERS, models, strict=False):
             files.write_bytes(folder / name, model)
-    elif kinds <= {Tokenizer, NumberedTokenizer}:
+    elif classes <= {SentencePieceTokenizer, NumberedTokenizer}:
         for field, one in zip(FIELDS, plain, strict=True):
             files.write_bytes(folder / NUMBERED[field], one.model)

@@ -7,14 +7,10 @@ from etils import epath
 from transformer import files
 from transformer.config import Config, ConfigError
 from transformer.data.codec import Codec
-from transformer.data.hugging_face_tokenizer import HuggingFaceTokenizer
-from transformer.data.tokenizer import (
-    AnyTokenizer,
-    ByteTokenizer,
-    NumberedTokenizer,
-    SeparateTokenizers,
-    Tokenizer,
-)
+from transformer.data.tokenizers.byte import ByteTokenizer
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
+from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
+from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
 from transformer.export.foreign import FIELDS, NUMBERED, json_object, numbered_tokenizer
 from transformer.export.hugging_face import early_tokenizers, sentencepiece_json
 from transformer.export.hugging_face.kind import Kind, number
@@ -96,7 +92,7 @@ def write(folder: epath.Path, codec: Codec, kind: Kind, config: Config) -> None:
     if isinstance(codec, HuggingFaceTokenizer):
         content = codec.model
         names = [codec.name(piece) for piece in (PAD, EOS, UNK)]
-    elif isinstance(codec, Tokenizer):
+    elif isinstance(codec, SentencePieceTokenizer):
         names = ['<pad>', '</s>', '[MASK]' if kind.form == 'encoder' else '<unk>']
         content = sentencepiece_json.convert(codec.content, names, begins=kind.form == 'text')
     else:
@@ -121,7 +117,7 @@ def write_pair(folder: epath.Path, codec: Codec, config: Config) -> None:
         return
     tokenizers = [codec.of(field) for field in FIELDS]
     for field, tokenizer in zip(FIELDS, tokenizers, strict=True):
-        if not isinstance(tokenizer, Tokenizer | NumberedTokenizer):
+        if not isinstance(tokenizer, SentencePieceTokenizer | NumberedTokenizer):
             raise ConfigError(
                 f'train.task={config.train.task}, data.tokenizer={data.tokenizer}: huggingface has no file '
                 f"for the {field}'s tokenizer"

@@ -7,7 +7,9 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from transformer.config import ConfigError, Data
-from transformer.data.tokenizer import CODES, AnyTokenizer, CodesTokenizer, SeparateTokenizers, Tokenizer
+from transformer.data.tokenizers.codes import CODES, CodesTokenizer
+from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.tokens import EOS, PAD, UNK
 
 
@@ -29,7 +31,7 @@ def read_given(data: Data, fields: Sequence[str]) -> AnyTokenizer:
     return SeparateTokenizers(dict(zip(fields, models, strict=True))) if separate else models[0]
 
 
-def read_foreign(file: epath.PathLike) -> Tokenizer | CodesTokenizer:
+def read_foreign(file: epath.PathLike) -> SentencePieceTokenizer | CodesTokenizer:
     """Reads a SentencePiece model of any type, or codes of subword-nmt, that another program made.
 
     The pieces of a model are reordered: padding, the end, the unknown piece, then all others as they were.
@@ -40,7 +42,7 @@ def read_foreign(file: epath.PathLike) -> Tokenizer | CodesTokenizer:
         content = epath.Path(file).read_bytes()
         if content.startswith(CODES):
             return CodesTokenizer(content)
-        return Tokenizer(with_symbols_first(content))
+        return SentencePieceTokenizer(with_symbols_first(content))
     except OSError as error:
         raise ConfigError(f'data.tokenizer_model={file}: {error.strerror or error}') from None
     except ConfigError as error:

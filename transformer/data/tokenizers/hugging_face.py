@@ -1,15 +1,10 @@
 """Tokenizers that Hugging Face's library `tokenizers` reads: WordPiece, byte-level BPE and others."""
 
-import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
 
-import numpy as np
-from jaxtyping import Int
-
 from transformer.config import ConfigError
-from transformer.data import tokenizer
-from transformer.data.tokenizer import ForAllFields
+from transformer.data.tokenizers.base import Tokenizer, utf8
 from transformer.tokens import EOS, UNK
 
 BEGIN = b'{"tokenizer": "hugging_face", "order": '
@@ -17,7 +12,7 @@ BEGIN = b'{"tokenizer": "hugging_face", "order": '
 _INSIDE, _BLANKS = '##', ('\u0120', '\u2581')
 
 
-class HuggingFaceTokenizer(ForAllFields):
+class HuggingFaceTokenizer(Tokenizer):
     """A tokenizer of the library, with its pieces in our order.
 
     Args:
@@ -29,15 +24,12 @@ class HuggingFaceTokenizer(ForAllFields):
       ConfigError: the library is not installed.
     """
 
-    file = tokenizer.FILE
-
     def __init__(self, content: bytes):
+        super().__init__(content)
         try:
             import tokenizers
         except ModuleNotFoundError:
             raise ConfigError("this tokenizer needs tokenizers: pip install '.[export]'") from None
-        self.content = content
-        self.sha256 = hashlib.sha256(content).hexdigest()
         try:
             values = json.loads(content)
             self.order: list[int] = values['order']
@@ -77,32 +69,18 @@ class HuggingFaceTokenizer(ForAllFields):
         others = sorted(set(vocabulary.values()) - set(first))
         return cls(_content([*first, *others], model))
 
-    def encode(self, text: str) -> list[int]:
-        """The pieces of one text, with EOS."""
-        return self.encode_batch([text])[0]
-
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """The pieces of each text and what the tokenizer puts around them, with EOS; ignores `threads`."""
         del threads
-        safe = [text.encode('utf-8', 'replace').decode() for text in texts]
+        safe = [utf8(text).decode() for text in texts]
         skipped = int(self._begins_with_end)
         rows = [[self._ours[n] for n in one.ids[skipped:]] for one in self._tokenizer.encode_batch(safe)]
         return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
 
-    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
-        """The pieces of a text of any length, with EOS."""
-        return np.array(self.encode(text), np.int32)
-
-    def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
-        """The text up to the first EOS, without special pieces."""
-        known = []
-        for token in map(int, ids):
-            if token == EOS:
-                break
-            if token < self.size and self.order[token] >= 0:
-                known.append(self.order[token])
-        text = self._tokenizer.decode(known)
-        return text.replace('\n', ' ') if one_line else text
+    def _text(self, ids: list[int]) -> str:
+        # Without special pieces, which the library leaves out.
+        theirs = [self.order[token] for token in ids if token < self.size]
+        return self._tokenizer.decode([number for number in theirs if number >= 0])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
         """The pieces, with "\u2581" where a word begins; special ones as they are, as <...>."""

@@ -1,0 +1,1 @@
+"""Tokenizers, which turn text into pieces and back."""

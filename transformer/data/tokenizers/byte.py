@@ -1,0 +1,49 @@
+"""Bytes of UTF-8 as pieces."""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+from jaxtyping import Int
+
+from transformer.data.tokenizers.base import SYMBOLS, Tokenizer, utf8
+from transformer.tokens import EOS, PAD, UNK
+
+BYTES = b'{"tokenizer": "bytes"}\n'  # the content; no SentencePiece model begins with it
+
+
+class ByteTokenizer(Tokenizer):
+    """Turns text into its UTF-8 bytes and back; a byte's piece is its value + 3."""
+
+    size = 256 + len(SYMBOLS)
+
+    def __init__(self):
+        super().__init__(BYTES)
+
+    def encode(self, text: str) -> list[int]:
+        """The pieces of one text, with EOS."""
+        return self.encode_document(text).tolist()
+
+    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+        """The pieces of each text, with EOS; `threads` has no effect."""
+        del threads
+        return [self.encode(text) for text in texts]
+
+    def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
+        """The pieces of a text of any length, with EOS."""
+        content = np.frombuffer(utf8(text), np.uint8).astype(np.int32) + len(SYMBOLS)
+        return np.concatenate([content, np.array([EOS], np.int32)])
+
+    def _text(self, ids: list[int]) -> str:
+        # UTF-8 never contains the byte 255.
+        values = (token - len(SYMBOLS) if UNK < token < self.size else 255 for token in ids if token != PAD)
+        return bytes(values).decode(errors='replace')
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces in readable form: a blank as "▁", printable ASCII as it is, other bytes as <0x0A>."""
+        return [SYMBOLS.get(int(token)) or _format_byte(int(token) - len(SYMBOLS)) for token in ids]
+
+
+def _format_byte(byte: int) -> str:
+    if byte == ord(' '):
+        return '▁'
+    return chr(byte) if 32 < byte < 127 else f'<0x{byte:02X}>'

@@ -1,0 +1,58 @@
+"""Lists of pieces: characters, or what stands between blanks."""
+
+import json
+from collections.abc import Iterable, Sequence
+
+from transformer.data.tokenizers.base import Tokenizer
+from transformer.tokens import EOS, PAD, START, UNK
+
+PIECES = b'{"tokenizer": "pieces", '  # the beginning of the content
+
+
+class PiecesTokenizer(Tokenizer):
+    """Cuts text into the pieces of a list: its characters, or what stands between blanks.
+
+    Args:
+      content: JSON with `pieces`, in the order of `tokens`; `joiner`, which stands between pieces in a text;
+        and `begin` and `end`, whether the pieces of a text follow START, and EOS follows them.
+    """
+
+    def __init__(self, content: bytes):
+        super().__init__(content)
+        try:
+            values = json.loads(content)
+            self._pieces, self._joiner, self._end = (values[name] for name in ('pieces', 'joiner', 'end'))
+        except (ValueError, KeyError) as error:
+            raise RuntimeError(f'damaged: {error}') from None
+        # Earlier files have no `begin`.
+        self._begin = values.get('begin', False)
+        self._ids = {piece: number for number, piece in enumerate(self._pieces) if number > UNK}
+        self.size = len(self._pieces)
+
+    @classmethod
+    def from_pieces(
+        cls, pieces: Sequence[str], joiner: str, *, end: bool, begin: bool = False
+    ) -> 'PiecesTokenizer':
+        """Makes one of a list of pieces."""
+        values = {'joiner': joiner, 'begin': begin, 'end': end, 'pieces': pieces}
+        values = json.dumps(values, ensure_ascii=False)
+        return cls(PIECES + values[1:].encode() + b'\n')
+
+    def encode(self, text: str) -> list[int]:
+        """The pieces of one text; UNK for those that are not in the list."""
+        parts = filter(None, text.split(self._joiner)) if self._joiner else text
+        ids = [self._ids.get(part, UNK) for part in parts]
+        return [*[START] * self._begin, *ids, *[EOS] * self._end]
+
+    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
+        """The pieces of each text; `threads` has no effect."""
+        del threads
+        return list(map(self.encode, texts))
+
+    def _text(self, ids: list[int]) -> str:
+        known = (token for token in ids if token != PAD)
+        return self._joiner.join(self._pieces[t] if UNK < t < self.size else '\ufffd' for t in known)
+
+    def pieces(self, ids: Iterable[int]) -> list[str]:
+        """The pieces as the list writes them."""
+        return [self._pieces[int(token)] for token in ids]
