@@ -198,7 +198,7 @@ def test_rematerialisation_needs_less_memory():
 def test_rows_that_do_not_fit_are_refused(capsys):
     pytest.importorskip('libtpu')
     call = ['sweep', 'plan', '--scale=grammar', '--rows=C6', '--topology=v5e:1x1']
-    assert sweep.main([*call, '--set=data.batch_tokens=4000000']) == 2
+    assert sweep.main([*call, '--set=data.batch_tokens=4000000', '--set=train.accumulate=1']) == 2
     assert 'C6: an update with train.accumulate=1' in capsys.readouterr().err
 
 
