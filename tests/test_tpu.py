@@ -128,7 +128,7 @@ def test_the_cost_counts_the_trips_of_loops():
 def test_the_roofline():
     # 50 cycles a second.
     chip = tpu.Chip('a chip', flops=100.0, bandwidth=10.0, memory=1.0, flops_per_cycle=2.0)
-    cost = tpu.Cost(200.0, 80.0, 400.0, {}, {}, [], {}, [])
+    cost = tpu.Cost(200.0, 80.0, 400.0, {}, {}, [], {}, [], 0.0)
     assert tpu.roofline(cost, chip) == {'products': 2.0, 'bytes': 8.0, 'cycles': 8.0, 'utilisation': 0.25}
     assert tpu.roofline(cost._replace(cycles=100.0), chip)['utilisation'] == 1.0
 
@@ -143,7 +143,7 @@ def test_the_fastest_accumulation_is_estimated(monkeypatch):
     def cost(config):
         chunks = configs.with_accumulation(config, 'tpu', 1).train.accumulate
         cycles = 1 + abs(8 - config.data.batch_tokens / 1000 / chunks)
-        return tpu.Cost(1.0, 1.0, 50 * cycles, {'temp': 2**30, 'alias': 0}, {}, [], {}, [])
+        return tpu.Cost(1.0, 1.0, 50 * cycles, {'temp': 2**30, 'alias': 0}, {}, [], {}, [], 0.0)
 
     monkeypatch.setattr(tpu, 'cost', cost)
     config = configs.resolve(configs.config_dict({'data.batch_tokens': 16_000}))

@@ -61,7 +61,7 @@ class Cost(NamedTuple):
     costliest: list[tuple[float, str, str]]  # the instructions with the most cycles: share, name, source
     not_estimated: dict[str, int]  # the instructions by kind that take time, but have no estimate
     largest: list[tuple[int, str, int]]  # the largest arrays made: bytes without padding, shape, number
-    kernel_flops: float = 0.0  # of attention's kernels as if nothing were masked, by formula
+    kernel_flops: float  # attention kernels' FLOPs by formula, without regard to masks
 
 
 def prepare() -> None:
@@ -194,7 +194,7 @@ def _kind(instruction: hlo.Instruction) -> str | None:
 
 
 def _kernel_flops(name: str, instruction: hlo.Instruction) -> float:
-    """The operations of a kernel of splash attention as if nothing were masked; 0 of others."""
+    """A splash attention kernel's FLOPs, without regard to its mask; 0 for any other instruction."""
     products = next((count for kernel, count in _PRODUCTS.items() if name.startswith(kernel)), 0)
     if not products:
         return 0.0
@@ -276,12 +276,10 @@ def lines(
     )
     silent = ', '.join(f'{count} {kind}' for kind, count in cost.not_estimated.items())
     yield f'not estimated   {silent or "nothing"}'
-    share = f'; {cost.flops / formula:.3f} of the formula' if formula else ''
-    yield f'FLOPs           {cost.flops:.3e}  {1000 * times["products"]:.3g} ms at the peak{share}'
-    if cost.kernel_flops:
-        share = f'; {cost.kernel_flops / formula:.3f} of the formula' if formula else ''
-        seconds = 1000 * cost.kernel_flops / chip.flops
-        yield f'of kernels      {cost.kernel_flops:.3e}  {seconds:.3g} ms at the peak{share}; nothing masked'
+    for label, flops in {'FLOPs': cost.flops, "kernels' FLOPs": cost.kernel_flops}.items():
+        share = f'; {flops / formula:.3f} of the formula' if formula else ''
+        if flops:
+            yield f'{label:14}  {flops:.3e}  {1000 * flops / chip.flops:.3g} ms at the peak{share}'
     yield f'bytes accessed  {cost.bytes_accessed:.3e}  {1000 * times["bytes"]:.3g} ms at the peak'
     if parameters:
         once = parameters / chip.bandwidth

@@ -1,4 +1,4 @@
-"""What all tokenizers share."""
+"""Tokenizer: the base class of all tokenizers."""
 
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
@@ -60,8 +60,8 @@ class Tokenizer(ForAllFields):
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
         """The text up to the first EOS, without PAD; with `one_line`, newlines become blanks.
 
-        What has no text, such as UNK, ids beyond the pieces and bytes that are not UTF-8, becomes U+FFFD or,
-        by SentencePiece, a double question mark.
+        UNK, ids beyond the pieces and bytes that are not UTF-8 become U+FFFD or, with SentencePiece, a double
+        question mark.
         """
         text = self._text(list(_before_end(ids)))
         return text.replace('\n', ' ') if one_line else text

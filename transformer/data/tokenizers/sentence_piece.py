@@ -1,4 +1,4 @@
-"""SentencePiece models (§5.1), with their own pieces or with those of a list."""
+"""SentencePiece tokenizers (§5.1), including Marian's, where a vocabulary file numbers the pieces."""
 
 import base64
 import functools

@@ -1,4 +1,4 @@
-"""Reads a model.bin of CTranslate2: its arrays by name, those of few bits as float32."""
+"""Reads CTranslate2's model.bin: the arrays by name, int8 and int16 dequantised to float32."""
 
 import struct
 from collections.abc import Iterator
