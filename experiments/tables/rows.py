@@ -238,12 +238,18 @@ _VINYALS = {
     'model.kind': 'recurrent', 'model.cell': 'lstm', 'model.N': 3, 'model.d_model': 256, **_REVERSED,
     **_REGULARIZED,
 }  # fmt: skip
+# On two cores 16,000 updates of the LSTM with attention take as long as the Transformer's 30,000. In packed
+# rows, where sentences follow one another, its updates would take twice as long.
+_AT_GENIA = {'genia': {'data.batching': 'bucketed', 'train.steps': 16_000}}
 TABLE_4 = (
     Row('transformer', {}, {'F1': 91.3}, 'Table 4, WSJ only', 'wsj'),
     # These sizes hold at every scale.
-    Row('lstm-attention', _VINYALS | {'model.alignment': 'additive'}, {'F1': 88.3}, 'Vinyals et al. 2015'),
-    Row('lstm', _VINYALS, source='Sutskever et al. 2014'),
-)
+    Row(
+        'lstm-attention', _VINYALS | {'model.alignment': 'additive'}, {'F1': 88.3}, 'Vinyals et al. 2015',
+        at_scale=_AT_GENIA,
+    ),
+    Row('lstm', _VINYALS, source='Sutskever et al. 2014', at_scale=_AT_GENIA),
+)  # fmt: skip
 
 # For Table 2, which prints a BLEU other than Table 3's.
 _PAPERS_BLEU = Measure(
