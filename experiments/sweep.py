@@ -22,11 +22,13 @@ from experiments.compiled import tpu
 from experiments.sweeps import cost, launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
+from transformer import config as configs
 from transformer import locks
 from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_numbers, parse_pairs
 from transformer.cli.main import run_program
 from transformer.config import ConfigError
 from transformer.runs.progress import Heartbeat
+from transformer.tasks import task_of
 
 
 def print_plan(call: Call) -> None:
@@ -134,7 +136,18 @@ def _table(values: flags.FlagValues) -> str:
 
 
 def _scale(values: flags.FlagValues) -> str:
-    return user_files.stored_name(values.scale) if values.scale else scales.default_scale(_table(values))
+    """The scale; ConfigError if its task has none of the table's scores."""
+    scale = user_files.stored_name(values.scale) if values.scale else scales.default_scale(_table(values))
+    wanted = tables.table(_table(values)).measures
+
+    def has_scores(name: str) -> bool:
+        names = {measure.name for measure in task_of(configs.resolve(scales.scale_config(name))).measures}
+        return not wanted or any(not isinstance(measure, str) or measure in names for measure in wanted)
+
+    if not has_scores(scale):
+        choice = ', '.join(filter(has_scores, scales.SCALES))
+        raise ConfigError(f"--scale={scale}: its task has none of the table's scores; choose one of {choice}")
+    return scale
 
 
 def _workdir(values: flags.FlagValues) -> pathlib.Path:

@@ -629,6 +629,7 @@ def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
         (['run', '--set=train.stepz=1'], "did you mean 'train.steps'"),
         (['run', '--set=model.d_model=7'], 'row base: model.h=8: d_model=7'),
         (['run', '--rows=A1,Z'], '--rows=Z'),
+        (['plan', '--table=4', '--scale=grammar'], 'wsj, craft, genia, grammar-trees'),
         (['run', '--launcher=cloud'], 'launcher'),
         (['run', '--launcher=slurm', '--rows=base', f'--workdir={tmp_path}'], '--launcher=slurm: '),
     ):
