@@ -6,7 +6,7 @@ FOLDER holds genia.train.clean and genia.dev.clean, one bracketed tree a line. C
 last 5 % of the training trees; GENIA's dev is the test.
 
 Reached in 30,000 updates on two CPU cores, in 161 minutes, partly beside other work: F1 75.74
-[74.13, 77.29] of 1,352 trees (experiments/results/genia_parsing). An earlier run without
+[74.13, 77.29] of 1,352 trees (experiments/results/table4-genia). An earlier run without
 tags in the output (20,000 updates) reached 65.3 and needed repairs in 32 % of the outputs, not 21.5 %.
 """
 

@@ -144,23 +144,26 @@ def test_over_sentences(comparison: Comparison) -> SentenceTests:
     measure = next((score.measure for score in comparison.scores if score.measure.significance), None)
     if not base or not measure or not base.scores(split, measure):
         return {}
-    texts = read_texts(base.counted[0].folder, split)
-    count = len(next(iter(texts.values())))
+    texts: dict[str, list[str]] = {}
     tests: dict[str, list[tuple[float, float]]] = {}
     for run in base.counted:
         others = {
-            row.row.name: _output(other, split)
+            row.row.name: other
             for row, _ in pairs(comparison)
             for other in row.counted
             if other.pair == run.pair and not other.unlike
         }
-        for name, lines in others.items():
+        if not others:
+            continue
+        texts = texts or read_texts(base.counted[0].folder, split)
+        count = len(next(iter(texts.values())))
+        outputs = {name: _output(other, split) for name, other in others.items()}
+        for name, lines in outputs.items():
             if len(lines) != count:
                 raise ConfigError(f'{name}: {len(lines)} lines of output for {count} sentences')
-        if others:
-            results = measure.significance(base.config, texts, _output(run, split), list(others.values()))
-            for name, test in zip(others, results, strict=True):
-                tests.setdefault(name, []).append(test)
+        results = measure.significance(base.config, texts, _output(run, split), list(outputs.values()))
+        for name, test in zip(outputs, results, strict=True):
+            tests.setdefault(name, []).append(test)
     return tests
 
 
