@@ -22,7 +22,6 @@ from experiments.compiled import tpu
 from experiments.sweeps import cost, launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales, user_files
-from transformer import config as configs
 from transformer import locks
 from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_numbers, parse_pairs
 from transformer.cli.main import run_program
@@ -48,7 +47,7 @@ def print_plan(call: Call) -> None:
         tpu.prepare()
     speed = values.tflops or cost.PAPER_DEVICES * cost.P100
     cost.print_plan(
-        tables.rows(_table(values), values.rows),
+        _rows(values),
         _scale(values),
         _different(values),
         tflops=None if values.time else speed,
@@ -63,7 +62,7 @@ def run_rows(call: Call) -> int:
     values = call.flags
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
         raise ConfigError(f'--{ignored[0]}: for SLURM only; needs --launcher=slurm')
-    rows = tables.rows(_table(values), values.rows)
+    rows = _rows(values)
     chosen = tuple(itertools.product([row.name for row in rows], _seeds(values.seeds)))
     workdir = _workdir(values)
     new = runs.Sweep(_table(values), _scale(values), _different(values), chosen)
@@ -135,19 +134,20 @@ def _table(values: flags.FlagValues) -> str:
     return ' '.join(values.grid) if values.grid else user_files.stored_name(values.table)
 
 
+def _rows(values: flags.FlagValues) -> tuple[tables.Row, ...]:
+    """The chosen rows; ConfigError if their task has none of the table's scores at this scale."""
+    rows, table = tables.rows(_table(values), values.rows), tables.table(_table(values))
+    config = scales.config(rows[0], _scale(values), _different(values))
+    if not tables.scores(table, task_of(config)):
+        raise ConfigError(
+            f"--scale={_scale(values)}: trains {config.train.task}, which has none of this table's scores "
+            f'({", ".join(table.measures)}); choose a scale of another task'
+        )
+    return rows
+
+
 def _scale(values: flags.FlagValues) -> str:
-    """The scale; ConfigError if its task has none of the table's scores."""
-    scale = user_files.stored_name(values.scale) if values.scale else scales.default_scale(_table(values))
-    wanted = tables.table(_table(values)).measures
-
-    def has_scores(name: str) -> bool:
-        names = {measure.name for measure in task_of(configs.resolve(scales.scale_config(name))).measures}
-        return not wanted or any(not isinstance(measure, str) or measure in names for measure in wanted)
-
-    if not has_scores(scale):
-        choice = ', '.join(filter(has_scores, scales.SCALES))
-        raise ConfigError(f"--scale={scale}: its task has none of the table's scores; choose one of {choice}")
-    return scale
+    return user_files.stored_name(values.scale) if values.scale else scales.default_scale(_table(values))
 
 
 def _workdir(values: flags.FlagValues) -> pathlib.Path:

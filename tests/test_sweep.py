@@ -629,7 +629,9 @@ def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
         (['run', '--set=train.stepz=1'], "did you mean 'train.steps'"),
         (['run', '--set=model.d_model=7'], 'row base: model.h=8: d_model=7'),
         (['run', '--rows=A1,Z'], '--rows=Z'),
-        (['plan', '--table=4', '--scale=grammar'], 'wsj, craft, genia, grammar-trees'),
+        (['plan', '--table=4', '--scale=grammar'], '--scale=grammar: '),
+        (['run', '--table=4', '--scale=grammar'], 'f1, complete, exact, repaired'),
+        (['plan', '--table=2', '--rows=base-en-de', '--scale=grammar-trees'], 'BLEU: '),
         (['run', '--launcher=cloud'], 'launcher'),
         (['run', '--launcher=slurm', '--rows=base', f'--workdir={tmp_path}'], '--launcher=slurm: '),
     ):
