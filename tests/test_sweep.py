@@ -615,6 +615,12 @@ def test_a_sweep_goes_on_as_it_began(tmp_path, capsys):
         assert 'sweep.json: damaged' in launched()
 
 
+def test_the_task_that_rows_will_have_decides(capsys):
+    call = ['sweep', 'plan', '--table=4', '--scale=grammar', '--rows=transformer', '--tflops=1']
+    assert sweep.main([*call, '--set=train.task=parsing']) == 0
+    assert sweep.main(call) == 2
+
+
 def test_mistakes_are_one_line(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(shutil, 'which', lambda name: None)
     for argv, part in (

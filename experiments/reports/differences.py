@@ -144,26 +144,26 @@ def test_over_sentences(comparison: Comparison) -> SentenceTests:
     measure = next((score.measure for score in comparison.scores if score.measure.significance), None)
     if not base or not measure or not base.scores(split, measure):
         return {}
-    texts: dict[str, list[str]] = {}
+    seeds = {run.pair for run in base.counted}
+    if not any(run.pair in seeds for row, _ in pairs(comparison) for run in row.counted):
+        return {}
+    texts = read_texts(base.counted[0].folder, split)
+    count = len(next(iter(texts.values())))
     tests: dict[str, list[tuple[float, float]]] = {}
     for run in base.counted:
         others = {
-            row.row.name: other
+            row.row.name: _output(other, split)
             for row, _ in pairs(comparison)
             for other in row.counted
             if other.pair == run.pair and not other.unlike
         }
-        if not others:
-            continue
-        texts = texts or read_texts(base.counted[0].folder, split)
-        count = len(next(iter(texts.values())))
-        outputs = {name: _output(other, split) for name, other in others.items()}
-        for name, lines in outputs.items():
+        for name, lines in others.items():
             if len(lines) != count:
                 raise ConfigError(f'{name}: {len(lines)} lines of output for {count} sentences')
-        results = measure.significance(base.config, texts, _output(run, split), list(outputs.values()))
-        for name, test in zip(outputs, results, strict=True):
-            tests.setdefault(name, []).append(test)
+        if others:
+            results = measure.significance(base.config, texts, _output(run, split), list(others.values()))
+            for name, test in zip(others, results, strict=True):
+                tests.setdefault(name, []).append(test)
     return tests
 
 
