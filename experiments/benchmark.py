@@ -28,8 +28,7 @@ from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, p
 from transformer.cli.main import run_program
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError
-from transformer.nn import cost as accounting
-from transformer.nn import models
+from transformer.nn import cost, models
 from transformer.runs import restore
 from transformer.runs.workdir import Run
 
@@ -163,13 +162,13 @@ def benchmark_tpu(call: Call) -> None:
     m, (rows, length) = config.model, next(iter(updates.full_batch(config).values())).tokens.shape
     what = f'{file}, an update of {rows} x {length} tokens a side, {m.vocab_size:,} pieces, {m.dtype}'
     names = [name.strip() for name in call.flags.topology.split(',')]
-    parameters = 4.0 * accounting.parameters(models.parameter_shapes(config))
+    parameters = 4.0 * cost.parameters(models.parameter_shapes(config))
     # All names are checked before minutes of compilation.
     topologies = {name: tpu.devices_of(name) for name in names}
     chips = {name: tpu.chip_of(name, devices[0]) for name, devices in topologies.items()}
     report = {}
     for topology, devices in topologies.items():
-        chip, formula = chips[topology], accounting.update_flops(config) / len(devices)
+        chip, formula = chips[topology], cost.update_flops(config) / len(devices)
         where = f'{len(devices)} x {chip.kind} ({topology}), each:'
         print(fold(f'{what}; {where}'), flush=True)
         update = tpu.cost(tpu.compile_update(config, devices))

@@ -26,7 +26,7 @@ from transformer import locks
 from transformer.cli.flags import Call, Command, Flag, Program, parse_changes, parse_numbers, parse_pairs
 from transformer.cli.main import run_program
 from transformer.config import ConfigError
-from transformer.runs.progress import Heartbeat
+from transformer.progress import Heartbeat
 from transformer.tasks import task_of
 
 

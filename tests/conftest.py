@@ -18,7 +18,7 @@ os.environ['XLA_FLAGS'] = ' '.join([os.environ.get('XLA_FLAGS', ''), *FLAGS])
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from transformer.runs import progress  # noqa: E402
+from transformer import progress  # noqa: E402
 
 jax.config.update('jax_numpy_rank_promotion', 'raise')
 # Some tests send Ctrl-C, which a shell makes all ignore that it starts in the background.

@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer.config import Config
 from transformer.data import vocabulary
-from transformer.data.sources.grammar import sentences
+from transformer.data.generated.grammar import sentences
 from transformer.data.tokenizers.kinds import SeparateTokenizers
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.nn import models

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from transformer import config as configs
-from transformer.actions import data as corpora
+from transformer.actions import data as run_data
 from transformer.config import Data
 from transformer.data.batches import Running, TextBatches, Windows, fill
 from transformer.data.dataset import Dataset, Ragged, Split
@@ -338,7 +338,7 @@ def test_the_papers_batch_on_wmt_2014(tmp_path, monkeypatch):
     files = dict.fromkeys(('data.train', 'data.dev', 'data.test'), 'onmt10k')
     text = {'data.source': 'text', 'data.name': None, 'data.dir': str(WMT), **files}
     config = configs.resolve(configs.config_dict(text))
-    found, pairs = tokens_an_update(corpora.of_config(config).splits['train'], config)
+    found, pairs = tokens_an_update(run_data.of_config(config).splits['train'], config)
     assert sum(found.values()) / 2 == pytest.approx(25_000, rel=0.03)
     # The pieces of the German text alone, and with the end symbol of each sentence.
     assert found['target'] - pairs == pytest.approx(25_000, rel=0.03)

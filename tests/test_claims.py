@@ -42,8 +42,8 @@ from experiments.claims import (
 from experiments.claims.claim import OVER_PAIRS, Verdict, config_of, interval, spread, train
 from experiments.rendering import formats
 from transformer import config as configs
-from transformer.data.sources.grammar.inflection import IT, NOUNS
-from transformer.data.sources.grammar.sentences import sentence_pairs
+from transformer.data.generated.grammar.inflection import IT, NOUNS
+from transformer.data.generated.grammar.sentences import sentence_pairs
 from transformer.nn import models
 from transformer.nn.kernels.table import KERNELS
 from transformer.nn.layers import Sublayer

@@ -17,8 +17,7 @@ import numpy as np
 import pytest
 
 from transformer.config import ConfigError, Data
-from transformer.data import build, vocabulary
-from transformer.data import cache as corpus_cache
+from transformer.data import build, cache, vocabulary
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
 from transformer.data.tokenizers import foreign, kinds, sentence_piece
@@ -44,20 +43,20 @@ SEPARATE = (*PAIRS, 'vocabulary')
 TEXT = ('source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_pairs')
 
 
-def prepare(data, cache, **keywords):
+def prepare(data, folder, **keywords):
     """The corpus of sentence pairs."""
     fields = {
         'source': Text(data.source_language, 'data.source_language'),
         'target': Text(data.target_language, 'data.target_language'),
     }
     options = PAIRS if data.vocabulary == 'joint' else SEPARATE
-    return corpus_cache.prepare(data, Reading(fields, options), cache, **keywords)
+    return cache.prepare(data, Reading(fields, options), folder, **keywords)
 
 
-def prepare_text(data, cache, **keywords):
+def prepare_text(data, folder, **keywords):
     """The corpus of one text."""
     reading = Reading({'text': Text(data.language, 'data.language')}, TEXT)
-    return corpus_cache.prepare(data, reading, cache, **keywords)
+    return cache.prepare(data, reading, folder, **keywords)
 
 
 @pytest.fixture
@@ -184,7 +183,7 @@ def test_a_sentence_of_max_len_is_kept(data, tmp_path):
 )
 def test_caches_of_sentence_pairs_are_found_again(data, tmp_path, monkeypatch, options, name):
     """The names that folders had when a corpus was known by its sides, not by named fields."""
-    monkeypatch.setattr(corpus_cache.sentencepiece, '__version__', '0.2.3')
+    monkeypatch.setattr(cache.sentencepiece, '__version__', '0.2.3')
     monkeypatch.setattr(reader.sentences, 'VERSION', 2)
     english_german = list(zip(ENGLISH, GERMAN, strict=True))
     monkeypatch.setattr(reader.sentences, 'sentence_pairs', lambda split: english_german)
@@ -267,7 +266,7 @@ def test_the_first_training_pairs(data, tmp_path):
 def test_second_time_only_reads(data, tmp_path, monkeypatch):
     first = prepare(data, tmp_path / 'cache')
     for name in ('_build', 'locks'):
-        monkeypatch.setattr(corpus_cache, name, None)
+        monkeypatch.setattr(cache, name, None)
     second = prepare(data, tmp_path / 'cache')
     assert second.manifest == first.manifest
     assert second.splits['dev'].example(1)['source'].tolist() == (
@@ -350,7 +349,7 @@ def test_an_edited_lock_file_is_damage(data, tmp_path):
 )
 def test_after_an_accident_it_goes_on(data, tmp_path, monkeypatch, error):
     whole = content(prepare(data, tmp_path / 'other').folder)
-    cache = tmp_path / 'cache'
+    folder = tmp_path / 'cache'
     encode = SentencePieceTokenizer.encode_batch
 
     def fails(self, texts):
@@ -361,16 +360,16 @@ def test_after_an_accident_it_goes_on(data, tmp_path, monkeypatch, error):
     with monkeypatch.context() as patch:
         patch.setattr(SentencePieceTokenizer, 'encode_batch', fails)
         with pytest.raises(error if isinstance(error, type) else OSError) as caught:
-            prepare(data, cache)
+            prepare(data, folder)
     if isinstance(error, OSError):
-        named = {errno.ENOSPC: str(cache), errno.EIO: 'some file'}
+        named = {errno.ENOSPC: str(folder), errno.EIO: 'some file'}
         assert caught.value.filename == named[error.errno]
-    (unfinished,) = cache.iterdir()
+    (unfinished,) = folder.iterdir()
     assert unfinished.name.startswith('.')
     monkeypatch.setattr(build.vocabulary, 'train', None)
-    dataset = prepare(data, cache)
+    dataset = prepare(data, folder)
     assert content(dataset.folder) == whole
-    assert list(cache.iterdir()) == [dataset.folder]
+    assert list(folder.iterdir()) == [dataset.folder]
 
 
 @pytest.mark.parametrize('name', ['tokenizer.model', 'dev.source.txt'])
@@ -392,10 +391,10 @@ def test_a_damaged_beginning_is_made_again(data, tmp_path, monkeypatch, name, da
 KILLED = """
 import os, signal, sys
 from transformer.config import Data
-from transformer.data import build, cache as corpus_cache
+from transformer.data import build, cache
 from transformer.data.fields import Reading, Text
 
-folder, cache, moment, done = sys.argv[1:]
+folder, place, moment, done = sys.argv[1:]
 build._CHUNK = 4
 data = Data(source='text', dir=folder, dev='dev', pieces=300, max_len=30)
 
@@ -405,7 +404,7 @@ def progress(stage, units, total):
 
 options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
 fields = {'source': Text('en', ''), 'target': Text('de', '')}
-corpus_cache.prepare(data, Reading(fields, options), cache, progress=progress)
+cache.prepare(data, Reading(fields, options), place, progress=progress)
 """
 
 
@@ -451,17 +450,17 @@ def test_threads_change_nothing(data, tmp_path, monkeypatch):
 
 
 def test_unfinished_folders_do_not_gather(data, tmp_path):
-    cache = tmp_path / 'cache'
+    folder = tmp_path / 'cache'
     names = ('.0123.host', '.0123.host.89ab', '.0123.host.damaged', '.4567.host')
     for name in names:
-        (cache / name).mkdir(parents=True)
-        (cache / name / 'train.source.bin').write_bytes(b'x')
+        (folder / name).mkdir(parents=True)
+        (folder / name / 'train.source.bin').write_bytes(b'x')
     week = 7 * 24 * 3600
     for name in names[:3]:
-        os.utime(cache / name, (0, time.time() - week - 60))
-    os.utime(cache / names[3], (0, time.time() - week + 60))
-    dataset = prepare(data, cache)
-    assert {path.name for path in cache.iterdir()} == {dataset.folder.name, names[3]}
+        os.utime(folder / name, (0, time.time() - week - 60))
+    os.utime(folder / names[3], (0, time.time() - week + 60))
+    dataset = prepare(data, folder)
+    assert {path.name for path in folder.iterdir()} == {dataset.folder.name, names[3]}
 
 
 def test_a_cache_that_cannot_be_a_folder(data, tmp_path):
@@ -497,7 +496,7 @@ def test_without_locks_both_end_well(data, tmp_path, monkeypatch):
 
     write = build.write
     meet = threading.Barrier(2)
-    monkeypatch.setattr(corpus_cache.locks.fcntl, 'flock', refuses)
+    monkeypatch.setattr(cache.locks.fcntl, 'flock', refuses)
     monkeypatch.setattr(build, 'write', lambda *args: (write(*args), meet.wait(20)))
     first, second = prepare_twice_at_once(data, tmp_path / 'cache')
     assert first.manifest == second.manifest
@@ -511,7 +510,7 @@ def test_without_locks_an_accident_leaves_nothing(data, tmp_path, monkeypatch):
     def stop(stage, done, total):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(corpus_cache.locks.fcntl, 'flock', refuses)
+    monkeypatch.setattr(cache.locks.fcntl, 'flock', refuses)
     with pytest.raises(KeyboardInterrupt):
         prepare(data, tmp_path / 'cache', progress=stop)
     assert list((tmp_path / 'cache').iterdir()) == []

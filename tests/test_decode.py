@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from transformer.config import config_dict, resolve
-from transformer.inference import search as decode
+from transformer.inference.search import (
+    Hypotheses,
+    Room,
+    beam_search,
+    drawn,
+    filter_logits,
+    length_penalty,
+    likeliest,
+    sample,
+    top_k,
+)
 from transformer.nn import models
 from transformer.tokens import EOS, Tokens
 
@@ -41,16 +51,16 @@ def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, dept
             'length': jnp.zeros(rows, jnp.int32),
             'prefix': jnp.zeros((rows, room), jnp.int32),
         }
-        return [decode.Room(room, None, state(room)) for room in sizes or [depth - 1]]
+        return [Room(room, None, state(room)) for room in sizes or [depth - 1]]
 
     return step, rooms
 
 
-def search(lattice, *, size=5, limit=4, sentences=1, sizes=(), **options) -> decode.Hypotheses:
+def search(lattice, *, size=5, limit=4, sentences=1, sizes=(), **options) -> Hypotheses:
     step, rooms = lattice_step(lattice, size, limit + 1)
     limits = jnp.full(sentences, limit)
     allowed = jnp.ones(size, bool)
-    run = functools.partial(decode.beam_search, step, limits=limits, allowed=allowed, **options)
+    run = functools.partial(beam_search, step, limits=limits, allowed=allowed, **options)
     return jax.jit(lambda: run(rooms(sentences, *sizes)))()
 
 
@@ -84,7 +94,7 @@ def test_length_penalty():
     assert plain.tokens[0, 0].tolist() == [2, 1, 0, 0]
     assert normed.tokens[0, 0].tolist() == [3, 3, 3, 1]
     assert float(normed.scores[0, 0]) == pytest.approx(np.log(0.28) / ((5 + 4) / 6) ** 0.6, rel=1e-5)
-    assert float(decode.length_penalty(1, 0.6)) == pytest.approx(1.0)
+    assert float(length_penalty(1, 0.6)) == pytest.approx(1.0)
 
 
 def test_stops_as_soon_as_nothing_can_win():
@@ -97,9 +107,7 @@ def test_stops_as_soon_as_nothing_can_win():
         jax.debug.callback(lambda: steps.append(1))
         return step(constants, model, tokens)
 
-    found = decode.beam_search(
-        counting, rooms(1, 10, 40), jnp.array([40]), jnp.ones(5, bool), beam=2, alpha=0.6
-    )
+    found = beam_search(counting, rooms(1, 10, 40), jnp.array([40]), jnp.ones(5, bool), beam=2, alpha=0.6)
     jax.block_until_ready(found)
     assert found.tokens[0, 0, :3].tolist() == [2, 1, 0]
     assert len(steps) == 2
@@ -148,9 +156,7 @@ def test_a_search_moves_to_rooms_for_longer_outputs(sizes, seed):
     np.testing.assert_array_equal(moved.tokens, whole.tokens)
     np.testing.assert_allclose(moved.scores, whole.scores, rtol=1e-6)
     step, rooms = lattice_step(lattice, 5, 5)
-    draw = lambda *sizes: decode.sample(
-        step, rooms(2, *sizes), jnp.array([4, 3]), jnp.ones(5, bool), decode.likeliest
-    )
+    draw = lambda *sizes: sample(step, rooms(2, *sizes), jnp.array([4, 3]), jnp.ones(5, bool), likeliest)
     np.testing.assert_array_equal(draw(*sizes).tokens, draw(4).tokens)
 
 
@@ -174,19 +180,19 @@ def test_few_living_sentences_go_on_without_the_others(lengths):
     def found(search, *options):
         seen.clear()
         state = {'place': jnp.zeros(sentences, int), 'output': jnp.array(wanted)}
-        rooms = [decode.Room(size, jnp.array(wanted), state) for size in sizes]
+        rooms = [Room(size, jnp.array(wanted), state) for size in sizes]
         limits, allowed = jnp.where(ends == 7, 7, 8), jnp.arange(6) > 0
         tokens = jax.jit(lambda: search(step, rooms, limits, allowed, *options).tokens)()
         jax.effects_barrier()
         return np.asarray(tokens[:, 0]), {rows for length, rows in seen if length >= sizes[0]}
 
     few = 4 if len(lengths) <= 4 else 16
-    beams = functools.partial(decode.beam_search, beam=2, alpha=0.6)
+    beams = functools.partial(beam_search, beam=2, alpha=0.6)
     by_keys = lambda logp, place, keys: keys[:, place]
     tokens, rows = found(beams)
     np.testing.assert_array_equal(tokens, expected)
     assert rows == {2 * few}
-    tokens, rows = found(decode.sample, by_keys, jnp.array(wanted))
+    tokens, rows = found(sample, by_keys, jnp.array(wanted))
     np.testing.assert_array_equal(tokens, expected)
     assert rows == {few}
 
@@ -225,15 +231,15 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
 
     def searched(step, rooms):
         limits, allowed = jnp.asarray(np.minimum(2 * lengths, 10)), jnp.arange(600) > 0
-        return decode.beam_search(step, rooms, limits, allowed, beam=4, alpha=0.6, best=4)
+        return beam_search(step, rooms, limits, allowed, beam=4, alpha=0.6, best=4)
 
     @jax.jit
     def both():
         memory = model.apply(variables, source, method='encode')
-        rooms = [decode.Room(n, *model.apply(variables, memory, n, method='start')) for n in sizes]
+        rooms = [Room(n, *model.apply(variables, memory, n, method='start')) for n in sizes]
         plain = lambda n: {'length': jnp.zeros(sentences, int), 'output': jnp.zeros((sentences, n), int)}
         step = functools.partial(model.apply, variables, method='step')
-        return searched(step, rooms), searched(whole, [decode.Room(10, None, plain(10))])
+        return searched(step, rooms), searched(whole, [Room(10, None, plain(10))])
 
     found, expected = both()
     np.testing.assert_allclose(found.scores, expected.scores, rtol=1e-4)
@@ -258,9 +264,7 @@ def test_sentences_of_a_batch_do_not_touch_each_other():
     step, rooms = lattice_step(lattice, 5, 5)
     options = {'beam': 3, 'alpha': 0.6, 'best': 3}
     run = jax.jit(
-        lambda limits: decode.beam_search(
-            step, rooms(limits.shape[0], 2, 4), limits, jnp.ones(5, bool), **options
-        )
+        lambda limits: beam_search(step, rooms(limits.shape[0], 2, 4), limits, jnp.ones(5, bool), **options)
     )
     together = run(jnp.array([2, 4, 3]))
     for i, limit in enumerate((2, 4, 3)):
@@ -274,7 +278,7 @@ def test_what_is_not_allowed_is_never_written():
     lattice = {(): {2: 0.9, 3: 0.1}, (3,): {EOS: 1.0}}
     step, rooms = lattice_step(lattice, 5, 5)
     allowed = jnp.array([False, True, False, True, True])
-    found = decode.beam_search(step, rooms(1), jnp.array([4]), allowed, beam=2, alpha=0.0)
+    found = beam_search(step, rooms(1), jnp.array([4]), allowed, beam=2, alpha=0.0)
     assert found.tokens[0, 0].tolist() == [3, 1, 0, 0]
     # The score stays the model's own.
     assert float(found.scores[0, 0]) == pytest.approx(np.log(0.1), rel=1e-5)
@@ -283,7 +287,7 @@ def test_what_is_not_allowed_is_never_written():
 def test_greedy_takes_the_likeliest():
     lattice = random_lattice(5, 4, 3)
     step, rooms = lattice_step(lattice, 5, 5)
-    found = decode.sample(step, rooms(1), jnp.array([4]), jnp.ones(5, bool), decode.likeliest)
+    found = sample(step, rooms(1), jnp.array([4]), jnp.ones(5, bool), likeliest)
     expected, score = [], 0.0
     while len(expected) < 4 and EOS not in expected:
         token, probability = max(lattice[tuple(expected)].items(), key=lambda pair: pair[1])
@@ -302,13 +306,13 @@ def test_top_k_of_long_rows(width, values):
     x[0, : width // 2] = -np.inf
     x[1, rng.permutation(width)[3:]] = -np.inf
     k = min(8, width)
-    for found, expected in zip(decode.top_k(jnp.asarray(x), k), jax.lax.top_k(x, k), strict=True):
+    for found, expected in zip(top_k(jnp.asarray(x), k), jax.lax.top_k(x, k), strict=True):
         np.testing.assert_array_equal(found, expected)
 
 
 def test_filter_by_top_k_and_top_p():
     logits = jnp.log(jnp.array([[0.1, 0.4, 0.3, 0.2]]))
-    kept = lambda *options: np.isfinite(np.asarray(decode.filter_logits(logits, *options)))[0].tolist()
+    kept = lambda *options: np.isfinite(np.asarray(filter_logits(logits, *options)))[0].tolist()
     assert kept(1.0, 0, 1.0) == [True, True, True, True]
     assert kept(1.0, 2, 1.0) == [False, True, True, False]
     assert kept(1.0, 0, 0.65) == [False, True, True, False]
@@ -324,9 +328,9 @@ def test_samples_follow_the_distribution_and_their_own_keys():
 
     @functools.partial(jax.jit, static_argnums=1)
     def draw(keys, rows):
-        choose = decode.drawn(1.0, 0, 1.0)
+        choose = drawn(1.0, 0, 1.0)
         limits = jnp.full(rows, 4)
-        return decode.sample(step, rooms(rows), limits, jnp.ones(5, bool), choose, keys).tokens[:, 0]
+        return sample(step, rooms(rows), limits, jnp.ones(5, bool), choose, keys).tokens[:, 0]
 
     keys = jax.random.split(jax.random.key(0), 4000)
     tokens = draw(keys, 4000)

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 import transformer
-from transformer.actions import engines
-from transformer.actions import import_model as importing
 from transformer.cli import commands, main
 from transformer.config import ConfigError
-from transformer.export.ctranslate2 import engine, writing
+from transformer.interop import engines
+from transformer.interop import import_model as importing
+from transformer.interop.ctranslate2 import engine, writing
 from transformer.runs import restore, workdir
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of

@@ -15,10 +15,10 @@ from random_models import SMALL, random_model
 from transformer.config import Config, ConfigError, config_dict, resolve
 from transformer.data import vocabulary
 from transformer.data.codec import Labels
-from transformer.data.sources.grammar import sentences
+from transformer.data.generated.grammar import sentences
 from transformer.data.tokenizers.byte import ByteTokenizer
-from transformer.export import layout
-from transformer.export.hugging_face import reading, sentencepiece_json, writing
+from transformer.interop import layout
+from transformer.interop.hugging_face import reading, sentencepiece_json, writing
 from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tasks import task_of

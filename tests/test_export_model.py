@@ -12,13 +12,13 @@ from etils import epath
 from random_models import random_model
 
 import transformer
-from transformer.actions import export_model as exporting
-from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError, config_dict, resolve
-from transformer.data.sources.grammar import sentences
-from transformer.export import layout
-from transformer.export.ctranslate2 import engine, reading, writing
+from transformer.data.generated.grammar import sentences
+from transformer.interop import export_model as exporting
+from transformer.interop import import_model as importing
+from transformer.interop import layout
+from transformer.interop.ctranslate2 import engine, reading, writing
 from transformer.runs import workdir
 from transformer.tasks import task_of
 from transformer.tokens import UNK

@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
-from transformer.data.sources.grammar import inflection, sentences
-from transformer.data.sources.grammar.english import english
-from transformer.data.sources.grammar.inflection import ADJECTIVES, IT, NOUNS, PRONOUNS, VERBS
-from transformer.data.sources.grammar.reader import is_grammatical, read
-from transformer.data.sources.grammar.scenes import SCENES
-from transformer.data.sources.grammar.sentences import has_pronoun, pronoun_items, sentence_pairs
-from transformer.data.sources.grammar.syntax import Clause, NounPhrase, Relative, Sentence, german
+from transformer.data.generated.grammar import inflection, sentences
+from transformer.data.generated.grammar.english import english
+from transformer.data.generated.grammar.inflection import ADJECTIVES, IT, NOUNS, PRONOUNS, VERBS
+from transformer.data.generated.grammar.reader import is_grammatical, read
+from transformer.data.generated.grammar.scenes import SCENES
+from transformer.data.generated.grammar.sentences import has_pronoun, pronoun_items, sentence_pairs
+from transformer.data.generated.grammar.syntax import Clause, NounPhrase, Relative, Sentence, german
 
 CASES = ('nominative', 'accusative', 'dative', 'genitive')
 SPLITS = {'train': 20_000, 'dev': 1_000, 'test': 1_000, 'pronoun': 1_000}

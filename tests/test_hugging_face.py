@@ -19,14 +19,14 @@ from etils import epath
 from random_models import tokens_of
 
 import transformer
-from transformer.actions import export_model as exporting
-from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
-from transformer.export import arrays
-from transformer.export.foreign import NEVER
-from transformer.export.hugging_face import early_tokenizers
+from transformer.interop import arrays
+from transformer.interop import export_model as exporting
+from transformer.interop import import_model as importing
+from transformer.interop.foreign import NEVER
+from transformer.interop.hugging_face import early_tokenizers
 from transformer.nn import models
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run

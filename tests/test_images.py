@@ -13,12 +13,13 @@ from etils import epath
 
 import transformer
 from transformer import config as configs
-from transformer import parallel
+from transformer import parallel, tasks
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.fields import Image
-from transformer.data.sources import images, pictures
+from transformer.data.generated import pictures
+from transformer.data.sources import images
 from transformer.nn import models, vision
 from transformer.tasks import sums_of, task_of
 from transformer.training.step import gradients, initial_state
@@ -85,7 +86,7 @@ def trained(config, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope='module')
 def dataset(config, tmp_path_factory):
-    return task_of(config).prepare(config, epath.Path(tmp_path_factory.mktemp('cache')), lambda *_: None)
+    return tasks.prepare(config, tmp_path_factory.mktemp('cache'))
 
 
 def test_patches_are_squares_row_by_row():
@@ -246,13 +247,13 @@ def test_folders_are_classes(tmp_path):
                 PIL.Image.fromarray(pixels).save(tmp_path / split / name / f'{i}.{"png" if i % 2 else "jpg"}')
     changes = {'data.source': 'folders', 'data.dir': str(tmp_path), 'data.dev': 'dev', 'data.test': 'test'}
     config = resolve(config_dict(OPTIONS | COLOUR | changes | {'images.classes': 2}))
-    dataset = task_of(config).prepare(config, epath.Path(tmp_path / 'cache'), lambda *_: None)
+    dataset = tasks.prepare(config, tmp_path / 'cache')
     assert dataset.codec.names == ('cat', 'dog')
     assert dataset.splits['train'].fields['image'].values.shape == (40, 8, 8, 3)
     assert sorted(values_of(dataset, 'dev').tolist()) == [0] * 4 + [1] * 4
     with pytest.raises(ConfigError, match=r'images\.classes=3'):
         three = resolve(config_dict(OPTIONS | COLOUR | changes))
-        task_of(three).prepare(three, epath.Path(tmp_path / 'cache'), lambda *_: None)
+        task_of(three).batches(three, tasks.prepare(three, tmp_path / 'cache'), 'train')
 
 
 def test_generated_pictures_are_what_their_facts_say():

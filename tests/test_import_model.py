@@ -14,14 +14,14 @@ import pytest
 import random_models
 
 import transformer
-from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.tokenizers.listed import PiecesTokenizer
-from transformer.export import layout
-from transformer.export.ctranslate2 import binary, names, reading, writing
-from transformer.export.foreign import NEVER, list_tokenizer
 from transformer.files import new_folder
+from transformer.interop import import_model as importing
+from transformer.interop import layout
+from transformer.interop.ctranslate2 import binary, names, reading, writing
+from transformer.interop.foreign import NEVER, list_tokenizer
 from transformer.tokens import EOS, UNK
 
 FOLDER = pathlib.Path(__file__).parent / 'aren_transliteration'

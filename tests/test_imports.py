@@ -15,6 +15,7 @@ ORDER = (
     'tokens',
     'files',
     'locks',
+    'progress',
     'config',
     'nn',
     'data',
@@ -23,8 +24,8 @@ ORDER = (
     'training',
     'inference',
     'tasks',
-    'export',
     'actions',
+    'interop',
     'cli',
     '__init__',
     '__main__',
@@ -33,9 +34,10 @@ ORDER = (
 ONLY = {
     'files': set(),
     'locks': {'files'},
+    'progress': set(),
     'config': set(),
     'nn': {'tokens', 'config'},
-    'data': {'tokens', 'files', 'locks', 'config'},
+    'data': {'tokens', 'files', 'locks', 'progress', 'config'},
     'parallel': {'tokens', 'config'},
     '__init__': {'actions'},
     '__main__': {'cli'},
@@ -47,14 +49,17 @@ FENCES = {
     'torch': {
         'experiments/speed/torch_models.py',
         'experiments/speed/hugging_face_search.py',
-        'transformer/export/arrays.py',
-        'transformer/export/hugging_face/engine.py',
+        'transformer/interop/arrays.py',
+        'transformer/interop/hugging_face/engine.py',
     },
-    'transformers': {'experiments/speed/hugging_face_search.py', 'transformer/export/hugging_face/engine.py'},
+    'transformers': {
+        'experiments/speed/hugging_face_search.py',
+        'transformer/interop/hugging_face/engine.py',
+    },
     'safetensors': {'transformer/runs/parameters_file.py'},
     'ctranslate2': {
         'experiments/speed/ctranslate2_search.py',
-        'transformer/export/ctranslate2/writing.py',
+        'transformer/interop/ctranslate2/writing.py',
     },
 }
 COLLECTIVES = {'pmap', 'psum', 'pmean', 'all_gather', 'axis_index', 'distributed', 'shard_map'}
@@ -138,7 +143,7 @@ def test_fenced_libraries(library):
 
 
 def test_what_takes_long_to_import_waits_until_it_is_used():
-    slow = "'torch', 'tensorboardX', 'sacrebleu', 'sacremoses', 'transformer.data.sources.grammar.reader'"
+    slow = "'torch', 'tensorboardX', 'sacrebleu', 'sacremoses', 'transformer.data.generated.grammar.reader'"
     program = f'import sys; import transformer.actions.train; print({{{slow}}} & set(sys.modules))'
     call = [sys.executable, '-c', program]
     found = subprocess.run(call, cwd=ROOT, capture_output=True, text=True, check=True)
@@ -164,7 +169,9 @@ def test_no_task_is_named_outside_its_room():
         ROOT / 'experiments' / 'tables',
     )
     for path in files('transformer', 'experiments'):
-        if any(place in (path, *path.parents) for place in allowed) or 'sources' in path.parts:
+        if any(place in (path, *path.parents) for place in allowed) or {'sources', 'generated'} & set(
+            path.parts
+        ):
             continue
         strings = {
             node.value

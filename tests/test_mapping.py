@@ -16,14 +16,14 @@ from etils import epath
 from random_models import tokens_of
 
 import transformer
-from transformer.actions import export_model as exporting
-from transformer.actions import import_model as importing
 from transformer.cli import main
 from transformer.config import ConfigError
 from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
-from transformer.export import arrays, layout, mapping
-from transformer.export.foreign import NEVER, learned_positions
+from transformer.interop import arrays, layout, mapping
+from transformer.interop import export_model as exporting
+from transformer.interop import import_model as importing
+from transformer.interop.foreign import NEVER, learned_positions
 from transformer.nn import models
 from transformer.tokens import EOS, START, UNK
 
@@ -103,7 +103,7 @@ def test_a_source_begins_and_ends_as_the_mapping_says(tmp_path):
 def test_it_leaves_for_ctranslate2_and_comes_back(tmp_path):
     """A source that begins with the start, and a piece <pad>, whose name our start has there."""
     pytest.importorskip('ctranslate2')
-    from transformer.export.ctranslate2 import engine, reading
+    from transformer.interop.ctranslate2 import engine, reading
 
     file, plan = write(tmp_path, changed(options=PRE))
     run = importing.import_model(file, tmp_path / 'run', {}, mapping_file=plan)

@@ -18,7 +18,7 @@ from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.fields import Gap
-from transformer.data.sources.grammar.articles import article_gaps
+from transformer.data.generated.grammar.articles import article_gaps
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.nn import models

@@ -13,8 +13,7 @@ from test_texts import ODD, READ
 
 from transformer import config as configs
 from transformer import parallel
-from transformer.cli import lines as texts
-from transformer.cli import score_pairs
+from transformer.cli import score_pairs, streams
 from transformer.config import ConfigError
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.nn import models
@@ -90,7 +89,7 @@ def expected(trained: Trained, *sides: str) -> np.ndarray:
 def written(trained: Trained, lines: list[str], **options) -> tuple[list[str], score_pairs.Tally | None]:
     output = io.BytesIO()
     tally = score_pairs.write(
-        trained, [lines] if lines else [], output, texts.Progress(quiet=True), **options
+        trained, [lines] if lines else [], output, streams.Progress(quiet=True), **options
     )
     return output.getvalue().decode().split('\n')[:-1], tally
 
@@ -216,7 +215,7 @@ def test_contrasts_count_the_lines_whose_first_text_is_likeliest(first, caplog):
 def test_lines_with_other_columns(first, lines, options, expected):
     output = io.BytesIO()
     with pytest.raises(ConfigError) as raised:
-        score_pairs.write(first, [lines], output, texts.Progress(quiet=True), **options)
+        score_pairs.write(first, [lines], output, streams.Progress(quiet=True), **options)
     assert all(part in str(raised.value) for part in (f'line {len(lines)}', *expected))
     # The lines before the wrong one are answered, and no other.
     assert output.getvalue().count(b'\n') == len(lines) - 1 - lines[0].startswith('kind')
@@ -235,7 +234,7 @@ def test_a_text_that_is_too_long_is_named_and_not_scored(first, caplog):
 
 def test_every_line_has_a_score_whatever_it_holds(first):
     given = [line.rstrip(b'\r\n') + b'\tx\r\n' for line in ODD]
-    chunks = list(texts.Lines(io.BytesIO(b''.join(given))))
+    chunks = list(streams.Lines(io.BytesIO(b''.join(given))))
     assert len(chunks[0]) == len(READ)
     found, _ = written(first, chunks[0])
     assert len(found) == len(READ) and 'nan' not in found

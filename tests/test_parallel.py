@@ -32,7 +32,7 @@ from transformer.training import split_sums, step
 
 prepared_config = config.resolve(tiny.get_config())
 of = tasks.task_of(prepared_config)
-dataset = of.prepare(prepared_config, process.cache_folder() / 'corpora', lambda *_: None)
+dataset = tasks.prepare(prepared_config, process.cache_folder() / 'corpora')
 dev = of.batches(prepared_config, dataset, 'dev')
 params = parallel.replicate(step.initial_state(prepared_config).params)
 sums = tasks.sums_of(prepared_config)

@@ -12,12 +12,13 @@ import pytest
 from etils import epath
 
 import transformer
-from transformer.actions import data as corpora
+from transformer.actions import data as run_data
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
-from transformer.data import target_codec, trees, vocabulary
-from transformer.data.sources.grammar import sentences
+from transformer.data import codec as codecs
+from transformer.data import trees, vocabulary
+from transformer.data.generated.grammar import sentences
 from transformer.data.trees import Repairs, Tree
 from transformer.runs.workdir import Run
 from transformer.tasks.parsing import draw, evalb, parser
@@ -334,7 +335,7 @@ def test_the_pieces_of_trees(trained):
         assert source.decode(source.encode(sentence)) == sentence
     # A label that the training trees lack is spelled out.
     assert target.decode(target.encode('(TOP (FRAG (NN dog)))')) == '(FRAG XX )FRAG'
-    again = target_codec.read(codec.content)
+    again = codecs.read(codec.file, codec.content)
     assert again.sha256 == codec.sha256 and again.of('target').encode(DOG) == target.encode(DOG)
     with pytest.raises(ConfigError, match='target 2: '):
         target.encode_batch([DOG, '(S (NP'])
@@ -342,7 +343,7 @@ def test_the_pieces_of_trees(trained):
 
 def test_a_treebank_is_read_and_scored(trained):
     folder, finished = trained
-    dataset = corpora.of_run(Run.open(str(folder)))
+    dataset = run_data.of_run(Run.open(str(folder)))
     texts = dataset.texts('dev')
     assert len(texts['source']) == 16
     assert texts['source'][1:4] == ['A cat saw mice', '-LRB- cats -RRB-', 'He said , it was']

@@ -9,11 +9,12 @@ from etils import epath
 
 from transformer.config import ConfigError, Data
 from transformer.data import cache, codec
-from transformer.data.batches import Batches
+from transformer.data.batches import Batches, DenseBatches
 from transformer.data.dataset import Dense, Split
-from transformer.data.dense_batches import DenseBatches, row_generator
 from transformer.data.fields import Image, Label, Reading
-from transformer.data.sources import images, pictures, reader
+from transformer.data.generated import pictures
+from transformer.data.rows import row_generator
+from transformer.data.sources import images, reader
 
 READING = Reading({'image': Image(4, 4, 1), 'label': Label()}, ('source', 'train_pairs'))
 

@@ -210,7 +210,7 @@ def test_the_first_page_is_short():
 
 
 def test_every_room_is_listed_in_the_order_of_imports():
-    section = text('transformer/README.md').partition('## Rooms')[2].partition('\n## ')[0]
+    section = text('transformer/README.md').partition('## Layout')[2].partition('\n## ')[0]
     rows = re.findall(r'^\| `([^`]+)` \|.*\| ([^|]*)\|$', section, re.MULTILINE)
     assert [name.rstrip('/').removesuffix('.py') for name, _ in rows] == list(ORDER)
     for name, imports in rows:

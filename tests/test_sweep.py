@@ -23,9 +23,8 @@ from experiments.sweeps import launch, runs
 from experiments.tables import rows as tables
 from experiments.tables import scales
 from transformer import config as configs
-from transformer import locks
+from transformer import locks, progress
 from transformer.config import ConfigError
-from transformer.runs import progress
 
 PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog', 'ein Hund')]
 

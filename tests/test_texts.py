@@ -11,10 +11,10 @@ import time
 
 import pytest
 
-from transformer.cli import lines as texts
+from transformer import progress
+from transformer.cli import streams
 from transformer.config import ConfigError
 from transformer.inference import batch_shapes
-from transformer.runs import progress
 from transformer.tasks.contract import Hypothesis
 
 ODD = [
@@ -44,21 +44,21 @@ def piped():
     """Lines that come through a pipe, and the end that writes it."""
     read, write = os.pipe()
     with os.fdopen(read, 'rb') as stream, os.fdopen(write, 'wb', buffering=0) as pipe:
-        yield texts.Lines(stream), pipe
+        yield streams.Lines(stream), pipe
         pipe.close()
 
 
 @pytest.mark.parametrize('end', [b'', b'\n'])
 @pytest.mark.parametrize('chunk', [3, 10_000])
 def test_only_a_newline_ends_a_line(monkeypatch, tmp_path, piped, end, chunk):
-    monkeypatch.setattr(texts, 'CHUNK', chunk)
+    monkeypatch.setattr(streams, 'CHUNK', chunk)
     content = b''.join(ODD) + end
     (tmp_path / 'odd').write_bytes(content)
     with (tmp_path / 'odd').open('rb') as file:
-        in_file = texts.Lines(file)
+        in_file = streams.Lines(file)
         assert in_file.total == len(READ)
         chunks = list(in_file)
-    in_memory = texts.Lines(io.BytesIO(content))
+    in_memory = streams.Lines(io.BytesIO(content))
     assert in_memory.total is None
     for found in (chunks, list(in_memory)):
         assert [text for part in found for text in part] == READ
@@ -73,8 +73,8 @@ def test_only_a_newline_ends_a_line(monkeypatch, tmp_path, piped, end, chunk):
 
 def test_lines_are_numbered_through_however_many_go_together():
     """What is sampled depends on the number of a line: with one that comes again, so would the draws."""
-    count, answer = 2 * texts.CHUNK + 5, Shouts()
-    texts.write(answer, texts.Lines(io.BytesIO(b'a\n' * count)), io.BytesIO())
+    count, answer = 2 * streams.CHUNK + 5, Shouts()
+    streams.write(answer, streams.Lines(io.BytesIO(b'a\n' * count)), io.BytesIO())
     asked = [(first, len(given)) for first, given in answer.asked]
     assert len(asked) >= 3
     assert [first + i for first, lines in asked for i in range(lines)] == list(range(count))
@@ -84,7 +84,7 @@ def test_lines_are_numbered_through_however_many_go_together():
 def test_the_number_of_lines(tmp_path, content):
     (tmp_path / 'file').write_bytes(content)
     with (tmp_path / 'file').open('rb') as file:
-        lines = texts.Lines(file)
+        lines = streams.Lines(file)
         found = [text for part in lines for text in part]
     assert len(found) == content.count(b'\n') + (content[-1:] not in (b'', b'\n'))
     assert lines.total == len(found)
@@ -94,7 +94,7 @@ def test_each_line_is_answered_before_the_next_comes(piped):
     lines, pipe = piped
     read, write = os.pipe()
     with os.fdopen(read, 'rb') as answers, os.fdopen(write, 'wb') as output:
-        thread = threading.Thread(target=texts.write, args=(Shouts(), lines, output), daemon=True)
+        thread = threading.Thread(target=streams.write, args=(Shouts(), lines, output), daemon=True)
         thread.start()
         for number, line in enumerate((b'one\n', b'two\nthr', b'ee\n', b'')):
             pipe.write(line)
@@ -107,7 +107,7 @@ def test_each_line_is_answered_before_the_next_comes(piped):
 
 
 def test_what_comes_while_one_line_is_answered_is_taken_together(monkeypatch, piped):
-    monkeypatch.setattr(texts, 'CHUNK', 4)
+    monkeypatch.setattr(streams, 'CHUNK', 4)
     lines, pipe = piped
     pipe.write(b'1\n')
     chunks = iter(lines)
@@ -124,7 +124,7 @@ def test_what_comes_while_one_line_is_answered_is_taken_together(monkeypatch, pi
 def test_what_answers_a_short_text_is_made_ready_only_while_none_comes():
     for comes, ready in ((True, []), (False, [['.']])):
         answer, output = Shouts(), io.BytesIO()
-        texts.write(answer, [['a'], ['b']], output, arrives=lambda seconds, comes=comes: comes)
+        streams.write(answer, [['a'], ['b']], output, arrives=lambda seconds, comes=comes: comes)
         assert [given for _, given in answer.asked] == [*ready, ['a'], ['b']]
         assert output.getvalue() == b'0 A\n1 B\n'
 
@@ -165,7 +165,7 @@ def said(monkeypatch):
         lines.append(line)
         new.set()
 
-    monkeypatch.setattr(texts, 'print_line', say)
+    monkeypatch.setattr(streams, 'print_line', say)
     monkeypatch.setattr(progress, 'PATIENCE', 0.01)
     monkeypatch.setattr(progress, 'EVERY', 0.01)
     return lines, new
@@ -188,31 +188,31 @@ def test_lines_of_progress_while_a_model_computes_and_not_while_input_is_waited_
         assert new.wait(60) and counts(lines[-1]) == [first + 1, 5]
         return Shouts()(chunk)
 
-    texts.write(answer, slow(), io.BytesIO(), progress=texts.Progress(5))
+    streams.write(answer, slow(), io.BytesIO(), progress=streams.Progress(5))
 
 
 def test_no_progress_of_a_quick_answer_or_of_typed_lines(capfd, monkeypatch):
-    texts.write(Shouts(), [['a'] * 3], io.BytesIO(), progress=texts.Progress(3))
+    streams.write(Shouts(), [['a'] * 3], io.BytesIO(), progress=streams.Progress(3))
     monkeypatch.setattr(progress, 'PATIENCE', 0.01)
 
     def slow(chunk, first=0, on_done=None):
         time.sleep(0.1)
         return Shouts()(chunk)
 
-    texts.write(slow, [['a'] * 3], io.BytesIO(), progress=texts.Progress(quiet=True))
+    streams.write(slow, [['a'] * 3], io.BytesIO(), progress=streams.Progress(quiet=True))
     assert capfd.readouterr().err == ''
 
 
 def test_standard_input_that_is_closed_or_a_folder(monkeypatch, tmp_path):
     monkeypatch.setattr(sys, 'stdin', None)
     monkeypatch.setattr(sys, 'stdout', None)
-    for opened in (texts.open_output, texts.read_lines):
+    for opened in (streams.open_output, streams.read_lines):
         with pytest.raises(ConfigError), opened(None):
             pass
     folder = os.open(tmp_path, os.O_RDONLY)
     with os.fdopen(os.dup(1), 'rb') as stream, pytest.raises(IsADirectoryError):
         os.dup2(folder, stream.fileno())
-        list(texts.Lines(stream))
+        list(streams.Lines(stream))
 
 
 @pytest.fixture
@@ -242,7 +242,7 @@ def test_a_terminal_is_prompted(monkeypatch, terminal, both):
     monkeypatch.setattr(sys, 'stdin', stdin)
     # Where standard error is a file, a prompt would be no help.
     monkeypatch.setattr(sys, 'stderr', stderr if both else io.StringIO())
-    with texts.read_lines(None) as read:
+    with streams.read_lines(None) as read:
         lines = iter(read)
     with concurrent.futures.ThreadPoolExecutor(1) as reader:
         for typed, expected in ((b'one\n', ['one']), (b'two\n', ['two']), (b'\x04', None)):
@@ -260,7 +260,7 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch, terminal):
     screen, _, stderr = terminal
     monkeypatch.setattr(sys, 'stderr', stderr)
     monkeypatch.setattr(progress, 'PATIENCE', 0.01)
-    with texts.Progress(5) as bar:
+    with streams.Progress(5) as bar:
         bar.resume()
         bar.add(3)
         assert_shown(screen, b'3/5')

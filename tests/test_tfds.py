@@ -18,8 +18,8 @@ import pytest
 import run
 from transformer.config import Data
 from transformer.data.fields import Reading, Text
+from transformer.data.generated.grammar import sentences
 from transformer.data.sources import reader
-from transformer.data.sources.grammar import sentences
 
 ROOT = pathlib.Path(__file__).parent.parent
 CONFIG = 'configs/wmt14_en_de.py'

@@ -17,14 +17,14 @@ from etils import epath
 
 from experiments.compiled import lower
 from transformer import config as configs
-from transformer import parallel
+from transformer import parallel, progress
 from transformer.actions import train as actions
 from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.config.declare import has_meaning
 from transformer.data.codec import NoCodec
 from transformer.data.dataset import Dataset
 from transformer.nn import models
-from transformer.runs import progress, restore
+from transformer.runs import restore
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
 from transformer.runs.metrics import Metrics
@@ -168,6 +168,22 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(use_devices, kind, 
     assert_same(found, gradients_on_one_device(kind, prng))
 
 
+def shard_update(step, devices):
+    """Builds the program of `parallel.map_update` from `jax.jit` and `jax.shard_map`."""
+    mesh = jax.sharding.Mesh(np.array(devices), (parallel.AXIS,))
+    everywhere, by_device = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(parallel.AXIS)
+
+    def on_one_device(state, batch):
+        # A shard keeps the axis of the devices.
+        return step(state, jax.tree.map(lambda x: x[0], batch))
+
+    # With the check, gradients of replicated parameters would already be sums over the devices.
+    sharded = jax.shard_map(
+        on_one_device, mesh=mesh, in_specs=(everywhere, by_device), out_specs=everywhere, check_vma=False
+    )
+    return jax.jit(sharded, donate_argnums=0)
+
+
 @pytest.mark.parametrize('devices', [1, 8])
 def test_an_update_by_shard_map_is_the_same(use_devices, devices):
     use_devices(devices)
@@ -180,7 +196,7 @@ def test_an_update_by_shard_map_is_the_same(use_devices, devices):
             state, sums = update(state, parallel.to_devices(batch_of(number, config), 8))
         return jax.device_get((state.params, state.optimizer, sums))
 
-    found = updated(parallel.shard_update(step, parallel.devices()))
+    found = updated(shard_update(step, parallel.devices()))
     jax.tree.map(np.testing.assert_array_equal, found, updated(parallel.map_update(step)))
 
 

@@ -6,11 +6,11 @@ import pytest
 from etils import epath
 
 import transformer
-from transformer.actions import data as corpora
+from transformer.actions import data as run_data
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import config_dict, resolve
-from transformer.data.target_codec import spellings
+from transformer.data.codec import spellings
 from transformer.runs.workdir import Run
 from transformer.tasks.transliteration import task
 
@@ -64,7 +64,7 @@ def test_spellings_follow_the_source():
 def test_every_spelling_is_read_and_the_first_is_learned(trained):
     folder, _ = trained
     run_ = Run.open(str(folder / 'run'))
-    dataset = corpora.of_run(run_)
+    dataset = run_data.of_run(run_)
     assert dataset.texts('dev')['target'][1] == 'سالم\tsalem\tsalim\tsaleem'
     assert dataset.texts('test')['target'] == ['selma']
     target = run_.codec.of('target')

@@ -111,25 +111,6 @@ def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat:
     return _Bounded(mapped, lambda outputs: outputs[1], BARRIERS_STAY if keep_barriers else None)
 
 
-def shard_update(step: Callable, on: Sequence[jax.Device]) -> Callable:
-    """Builds the program of `map_update` from `jax.jit` and `jax.shard_map`.
-
-    It is not in use. Since jax 0.8, pmap is made of these two, and a test compares them bit for bit; if a
-    later jax drops pmap, this replaces it.
-    """
-    mesh, everywhere, by_device = jax.sharding.Mesh(np.array(on), (AXIS,)), P(), P(AXIS)
-
-    def on_one_device(state, batch):
-        # A shard keeps the axis of the devices.
-        return step(state, jax.tree.map(lambda x: x[0], batch))
-
-    # With the check, gradients of replicated parameters would already be sums over the devices.
-    sharded = jax.shard_map(
-        on_one_device, mesh=mesh, in_specs=(everywhere, by_device), out_specs=everywhere, check_vma=False
-    )
-    return jax.jit(sharded, donate_argnums=0)
-
-
 def map_sums(step: Callable) -> '_Bounded':
     """Maps `step(params, batch) -> sums` over all devices."""
     mapped = jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, devices=devices())

@@ -57,7 +57,7 @@ def config_of(changes: Mapping[str, object]) -> Config:
 @functools.cache
 def prepared(config: Config) -> Dataset:
     """The data of a config, prepared in the user's cache."""
-    return task_of(config).prepare(config, process.cache_folder() / 'corpora', lambda *_: None)
+    return prepare(config, process.cache_folder() / 'corpora')
 
 
 def train(config: Config, batches: Iterable[Batch], seed: int) -> models.Params:

@@ -16,13 +16,12 @@ from configs import tiny
 from experiments.claims.claim import prepared, train_on
 from transformer import config as configs
 from transformer.config import Config
-from transformer.data.sources.grammar.english import english
-from transformer.data.sources.grammar.inflection import IT
-from transformer.data.sources.grammar.scenes import minimal_pair
-from transformer.data.sources.grammar.sentences import sentence_pairs
-from transformer.data.sources.grammar.syntax import Sentence, german
+from transformer.data.generated.grammar.english import english
+from transformer.data.generated.grammar.inflection import IT
+from transformer.data.generated.grammar.scenes import minimal_pair
+from transformer.data.generated.grammar.sentences import sentence_pairs
+from transformer.data.generated.grammar.syntax import Sentence, german
 from transformer.data.tokenizers.base import Tokenizer
-from transformer.inference import batch_shapes
 from transformer.inference.attention import places
 from transformer.nn import models
 from transformer.runs.restore import Trained
@@ -46,8 +45,7 @@ def trained(seed: int) -> Trained:
 
 
 def _tokens(tokenizer: Tokenizer, texts: list[str]) -> Tokens:
-    positions = np.tile(np.arange(ROOM, dtype=np.int32), (len(texts), 1))
-    return Tokens(*batch_shapes.padded(tokenizer.encode_batch(texts), (len(texts), ROOM)), positions)
+    return padded(tokenizer.encode_batch(texts), (len(texts), ROOM))
 
 
 def _pairs() -> list[tuple[Sentence, Sentence]]:

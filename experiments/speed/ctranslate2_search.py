@@ -13,11 +13,11 @@ import ctranslate2
 import numpy as np
 from etils import epath
 
-from experiments.speed.search import Search, never_written
+from experiments.speed.searched import Search, never_written
 from transformer.config import Config
 from transformer.data.tokenizers.listed import PiecesTokenizer
-from transformer.export.ctranslate2 import engine, names, writing
-from transformer.export.foreign import NEVER
+from transformer.interop.ctranslate2 import engine, names, writing
+from transformer.interop.foreign import NEVER
 from transformer.runs.restore import Trained
 from transformer.tokens import EOS, UNK
 

@@ -14,12 +14,12 @@ import numpy as np
 
 from experiments.speed.interleaved import print_number
 from transformer import config as configs
+from transformer import tasks
 from transformer.config import Config, Data
 from transformer.data.batches import TextBatches, fill
 from transformer.data.dataset import Dataset, Split
 from transformer.data.prefetch import prefetch
-from transformer.runs.progress import Stages
-from transformer.tasks.translation import task as translation
+from transformer.progress import Stages
 
 PAIRS = 4_500_000  # in WMT 2014 English-German
 STEPS = 1000  # the most batches to time
@@ -83,7 +83,7 @@ def prepare(data: Data, cache: pathlib.Path) -> Dataset:
             began.setdefault(stage, ended[stage])
             stages(stage, done, total)
 
-        dataset = translation.prepare(Config(data=data), cache, progress)
+        dataset = tasks.prepare(Config(data=data), cache, progress)
         finished = time.perf_counter()
     train, seconds = dataset.splits['train'], ended['train'] - began['train']
     tokens = sum(len(field.tokens) for field in train.fields.values())

@@ -12,10 +12,10 @@ import torch
 from etils import epath
 from transformers import GenerationConfig, MarianMTModel
 
-from experiments.speed.search import Search, never_written
+from experiments.speed.searched import Search, never_written
 from transformer.config import Config
 from transformer.data.tokenizers.byte import ByteTokenizer
-from transformer.export.hugging_face import writing as hugging_face
+from transformer.interop.hugging_face import writing as hugging_face
 from transformer.tokens import EOS, PAD, START
 
 BATCH = 64  # sentences

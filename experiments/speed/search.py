@@ -7,21 +7,20 @@ import os
 import pathlib
 import tempfile
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import jax
 
 from experiments.speed import subprocesses
+from experiments.speed.searched import Search
 from transformer import parallel
-from transformer.cli import lines as texts
+from transformer.cli import streams
 from transformer.config import Config, ConfigError
 from transformer.inference import generate
 from transformer.runs.restore import Trained
-from transformer.tokens import EOS, PAD, UNK
+from transformer.tokens import EOS, PAD
 from transformer.training.step import initial_state
 
-# Maps rows of pieces to their best outputs, without the end symbol.
-Search = Callable[[Sequence[list[int]]], list[list[int]]]
 ENGINE = 'translate --engine=ctranslate2'
 # The other searches, and the libraries that each needs.
 OTHERS = {
@@ -86,17 +85,12 @@ def _make_search(name: str, config: Config, params: Mapping, folder: pathlib.Pat
     return ctranslate2_search.of_library(config, params, folder, name.partition(', ')[2])
 
 
-def never_written(config: Config) -> list[int]:
-    """The pieces that may not occur in outputs."""
-    return [PAD, UNK, *range(config.data.pieces, config.model.vocab_size)]
-
-
 def read_rows(trained: Trained, file: str) -> list[list[int]]:
     """Reads the sentences of a file as rows of pieces; skips blank lines."""
     if not os.path.isfile(file):
         raise ConfigError(f'--input={file}: no such file')
     with open(file, 'rb') as stream:
-        sentences = [line for lines in texts.Lines(stream) for line in lines if line.strip()]
+        sentences = [line for lines in streams.Lines(stream) for line in lines if line.strip()]
     if not sentences:
         raise ConfigError(f'--input={file}: has no sentences')
     return trained.codec.of('source').encode_batch(sentences)

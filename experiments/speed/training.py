@@ -12,12 +12,12 @@ import numpy as np
 
 from experiments.speed import interleaved, matrix_products, subprocesses, updates
 from transformer import parallel
-from transformer.actions import data as corpora
+from transformer.actions import data as run_data
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError
 from transformer.data.batches import TextBatches
 from transformer.data.dataset import Ragged, Split
-from transformer.inference import batch_shapes
+from transformer.data.rows import padded
 from transformer.tokens import Batch, Tokens
 
 PAIRS = 4000  # pairs of a corpus that both sides read in each pass
@@ -44,7 +44,7 @@ def full_rows(config: Config) -> Work:
 
 def corpus(config: Config) -> Work:
     """Returns the first pairs of a corpus, for us in batches as in training, for PyTorch padded."""
-    fields = corpora.of_config(config).splits['train'].fields
+    fields = run_data.of_config(config).splits['train'].fields
     pairs = Split({name: Ragged(field.tokens, field.offsets[: PAIRS + 1]) for name, field in fields.items()})
     order = TextBatches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
     ours = list(map(order.batch, range(order.steps_per_epoch)))
@@ -66,9 +66,7 @@ def pad(pairs: Split, positions: int) -> list[Batch]:
 
 
 def _rows(pieces: list[list[int]]) -> Tokens:
-    tokens, segments = batch_shapes.padded(pieces, (len(pieces), max(map(len, pieces))))
-    positions = np.broadcast_to(np.arange(tokens.shape[1], dtype=np.int32), tokens.shape)
-    return Tokens(tokens, segments, positions)
+    return padded(pieces, (len(pieces), max(map(len, pieces))))
 
 
 def measure(

@@ -9,17 +9,17 @@ from transformer.config import FORM, Config, ConfigError
 from transformer.data import manifest
 from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
+from transformer.progress import Stages
 from transformer.runs import process, restore, workdir
-from transformer.runs.progress import Stages
 from transformer.runs.workdir import Run
-from transformer.tasks import task_of
+from transformer.tasks import prepare as prepare_splits
 
 
 def of_config(config: Config, *, download: bool = False, given: Codec | None = None) -> Dataset:
     """Prepares the data of a config, unless it is cached; the first process shows the progress."""
     with Stages('preparing', quiet=not parallel.is_primary()) as stages:
         cache = process.cache_folder() / 'corpora'
-        return task_of(config).prepare(config, cache, stages, download=download, given=given)
+        return prepare_splits(config, cache, stages, download=download, given=given)
 
 
 def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:

@@ -9,8 +9,8 @@ from transformer.config import Config, ConfigError
 from transformer.data import text_input
 from transformer.data.dataset import Dataset
 from transformer.nn import models
+from transformer.progress import Stages
 from transformer.runs import process, restore, workdir
-from transformer.runs.progress import Stages
 from transformer.runs.restore import Origin, Trained
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of

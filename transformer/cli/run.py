@@ -26,15 +26,13 @@ with epy.lazy_imports():
     from transformer import parallel
     from transformer.actions import compare as comparison
     from transformer.actions import data as run_data
-    from transformer.actions import engines, learning_curve
     from transformer.actions import evaluate as evaluation
-    from transformer.actions import export_model as exporting
-    from transformer.actions import import_model as importing
     from transformer.actions import train as training
-    from transformer.cli import lines as texts
-    from transformer.cli import score_pairs as pairs
-    from transformer.cli import wandb_metrics
+    from transformer.cli import score_pairs, streams, wandb_metrics
     from transformer.data.sources import text
+    from transformer.interop import engines, learning_curve
+    from transformer.interop import export_model as exporting
+    from transformer.interop import import_model as importing
     from transformer.runs import owner, process, restore, workdir
     from transformer.tasks import contract
     from transformer.tasks.translation import bleu
@@ -178,10 +176,10 @@ def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
         if one_text is not None and values.input is not None:
             raise ConfigError(f'--input={values.input}: not together with --{declared.text}')
         given = list(call.words) if declared.reads == 'files' else None if one_text is None else [one_text]
-        read = texts.read_lines(values.input) if given is None else contextlib.nullcontext()
-        with read as lines, texts.open_output(values.output) as output:
+        read = streams.read_lines(values.input) if given is None else contextlib.nullcontext()
+        with read as lines, streams.open_output(values.output) as output:
             answer = engines.load(verb, run, *engine)
-            texts.write(
+            streams.write(
                 lambda chunk, **more: answer(chunk, **options, **more),
                 lines or [given],
                 output,
@@ -210,7 +208,7 @@ def call_tool(declared: Tool) -> Callable[[Call], int | None]:
 
 def progress_of(call: Call, total: int | None, *, typed: bool = True):
     """The progress of a command over `total` lines; none is shown of lines that may be `typed`."""
-    return texts.Progress(total, quiet=typed and call.flags.input is None and sys.stdin.isatty())
+    return streams.Progress(total, quiet=typed and call.flags.input is None and sys.stdin.isatty())
 
 
 def score_pairs(call: Call) -> None:
@@ -220,7 +218,7 @@ def score_pairs(call: Call) -> None:
     verb_of(run.config, 'likelihoods', 'score-pairs')
     restore.changed(run.config, call.changes)
     how = {'contrast': values.contrast, 'pieces': values.pieces, 'as_json': values.json}
-    with texts.read_lines(values.input) as lines, texts.open_output(values.output) as output:
+    with streams.read_lines(values.input) as lines, streams.open_output(values.output) as output:
         trained, _ = restore.load_and_report(run, values.checkpoint, call.changes)
         tally = pairs.write(trained, lines, output, progress_of(call, lines.total), **how)
         if tally and values.json:

@@ -12,9 +12,9 @@ from typing import BinaryIO, NamedTuple
 from absl import logging
 
 from transformer import files
-from transformer.cli.lines import Progress
+from transformer.cli.streams import Progress
 from transformer.config import ConfigError
-from transformer.inference import likelihood
+from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tasks import verb_of
 from transformer.tasks.contract import Likelihood
@@ -132,7 +132,7 @@ def write(
     tally, done, format_line = Tally(), 0, _json if as_json else _tabs
     likelihoods = verb_of(trained.config, 'likelihoods')
     with progress:
-        for chunk in items(chunks, likelihood.fields(trained.config), contrast=contrast):
+        for chunk in items(chunks, models.fields(trained.config), contrast=contrast):
             progress.resume()
             examples = [(*item.context, text) for item in chunk for text in item.texts]
             numbers = [item.number for item in chunk for _ in item.texts]

@@ -7,10 +7,10 @@ resume, and every process of a run can build its own part of it.
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Integer
+from jaxtyping import Bool, Float, Int, Integer, Shaped
 
 from transformer.config import Data
-from transformer.data.dataset import Ragged, Split
+from transformer.data.dataset import Dense, Ragged, Split
 from transformer.data.rows import Rows, bucketed, packed, permutation, random_bits, rows_per_batch, spans
 from transformer.tokens import Batch, Tokens
 
@@ -220,6 +220,32 @@ class Windows(Ordered):
         first, last = self._unscored, self._lengths - 1
         scored = last + 1 - first
         return self._least, float(((first + last) * scored).sum() / 2 / scored.sum())
+
+
+class DenseBatches(Ordered):
+    """The batches of a split's dense fields, by step.
+
+    A training epoch is a permutation by (seed, epoch). Without `train` there is one epoch, in order. The
+    last batch of an epoch is filled with empty rows; the field `weight` is 1 for an example, else 0.
+
+    Args:
+      per_batch: rows of a batch, a multiple of the microbatches.
+    """
+
+    def __init__(self, split: Split, per_batch: int, microbatches: int, seed: int, train: bool):
+        if per_batch % microbatches:
+            raise ValueError(f'{per_batch} rows are not a multiple of {microbatches} microbatches')
+        self._fields = {name: field for name, field in split.fields.items() if isinstance(field, Dense)}
+        super().__init__([(len(split), per_batch)], microbatches, seed, train)
+
+    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Shaped[np.ndarray, 'R ...']]:
+        """The rows of every field, and `weight`."""
+        _, _, present, exists = self.place(step, part)
+        batch = {}
+        for name, field in self._fields.items():
+            batch[name] = np.zeros((len(exists), *field.values.shape[1:]), field.values.dtype)
+            batch[name][exists] = field.values[present]
+        return {**batch, 'weight': exists.astype(np.float32)}
 
 
 def fill(batches: TextBatches) -> float:

@@ -6,7 +6,7 @@ import itertools
 import json
 import logging
 import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from jaxtyping import Shaped
@@ -16,15 +16,15 @@ from transformer.config import ConfigError, Data
 from transformer.data import codec as codecs
 from transformer.data import languages, trees, vocabulary
 from transformer.data import manifest as manifests
-from transformer.data.codec import Codec, Labels, NoCodec
+from transformer.data.codec import Codec, Labels, NoCodec, TargetCodec
 from transformer.data.dataset import Ids, ragged
 from transformer.data.fields import Reading, Row, Spellings, Tree
 from transformer.data.sources import reader
-from transformer.data.target_codec import TargetCodec
 from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import ForAllFields
 from transformer.data.tokenizers.byte import BYTES
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
+from transformer.progress import Progress
 
 log = logging.getLogger(__name__)
 DROPS = 'drops.tsv'
@@ -32,26 +32,6 @@ DROPS = 'drops.tsv'
 _CHUNK, _FILES, _DENSE = 20_000, 16, 500
 _REPORTED = 10_000  # rows between two reports of the tokenizer's progress
 _TRAINED_ON = 4_000_000  # the most sentences that the tokenizer learns from
-
-# Gets a stage, the units done and their total; a total of 0 means an unknown one.
-Progress = Callable[[str, int, int], None]
-
-
-def no_progress(stage: str, done: int, total: int) -> None:
-    """Shows nothing."""
-
-
-def counting(progress: Progress, stage: str, total: int) -> Callable[[float], None]:
-    """Begins a stage; returns a function that adds units, or fractions of them, to those done."""
-    done = 0.0
-
-    def add(units: float | int) -> None:
-        nonlocal done
-        done += units
-        progress(stage, round(done), total)
-
-    add(0)
-    return add
 
 
 def write(

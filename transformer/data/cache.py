@@ -18,13 +18,12 @@ from transformer.config import ConfigError, Data
 from transformer.data import build
 from transformer.data import codec as codecs
 from transformer.data import manifest as manifests
-from transformer.data.build import Progress
-from transformer.data.codec import Codec
+from transformer.data.codec import Codec, TargetCodec
 from transformer.data.dataset import Dataset, read_split
 from transformer.data.fields import Label, Reading, Spellings, Tree
 from transformer.data.sources import reader
-from transformer.data.target_codec import TargetCodec
 from transformer.data.tokenizers.foreign import read_given
+from transformer.progress import Progress, no_progress
 
 FORMAT = 2  # the version of the layout of folders and of the code that fills them
 
@@ -40,7 +39,7 @@ def prepare(
     data: Data,
     reading: Reading,
     cache: str | os.PathLike,
-    progress: Progress = build.no_progress,
+    progress: Progress = no_progress,
     *,
     download: bool = False,
     given: Codec | None = None,

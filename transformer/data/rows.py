@@ -1,12 +1,14 @@
 """Lays out examples in rows: packed several to a row, or one per row, bucketed by length."""
 
 import dataclasses
+import hashlib
 
 import numpy as np
 from jaxtyping import Float, Int, UInt64
 
 from transformer.config import Data
 from transformer.data.dataset import Split
+from transformer.tokens import Tokens
 
 BUCKETS = (8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
@@ -42,10 +44,32 @@ def random_bits(n: int, seed: int, *key: int) -> UInt64[np.ndarray, ' n']:
     return np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)).random_raw(n)
 
 
+def row_generator(seed: int, where: int | str, row: int) -> np.random.Generator:
+    """One row's random generator, which does not depend on devices, accumulation or processes.
+
+    Args:
+      where: the step in training; else the split's name, so that a split always gets the same noise.
+      row: the row's place in the whole batch in training; else its place in the split.
+    """
+    split = isinstance(where, str)
+    number = int.from_bytes(hashlib.sha256(where.encode()).digest()[:8], 'little') if split else where
+    sequence = np.random.SeedSequence(seed, spawn_key=(int(split), number, row))
+    return np.random.Generator(np.random.Philox(sequence))
+
+
 def spans(starts: Int[np.ndarray, ' n'], lengths: Int[np.ndarray, ' n']) -> Int[np.ndarray, ' m']:
     """The numbers start, start + 1, ... of each span, one span after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
+
+
+def padded(rows: list[list[int]], shape: tuple[int, int]) -> Tokens:
+    """Pads rows of one text each to a batch of this shape, with empty rows at the end."""
+    tokens, segments = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
+    for place, pieces in enumerate(rows):
+        tokens[place, : len(pieces)] = pieces
+        segments[place, : len(pieces)] = 1
+    return Tokens(tokens, segments, np.broadcast_to(np.arange(shape[1], dtype=np.int32), shape).copy())
 
 
 def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:

@@ -6,13 +6,9 @@ import math
 from collections.abc import Callable
 
 import jax
-import jax.numpy as jnp
-import numpy as np
-from jaxtyping import Array, Int
 
 from transformer import parallel
 from transformer.config import Config
-from transformer.tokens import Tokens
 
 # Positions of one device's batch; at beam 4, a base model's caches then take about 1 GB. On CPUs, two batches
 # are in progress at a time.
@@ -95,22 +91,6 @@ def run(
                 results[i] = finish(i, jax.tree.map(lambda x, row=row: x[row], batch))
             on_done(len(indexes))
     return results
-
-
-def padded(
-    rows: list[list[int]], shape: tuple[int, int]
-) -> tuple[Int[np.ndarray, 'B S'], Int[np.ndarray, 'B S']]:
-    """Pads rows to a batch of this shape, with empty rows at the end; returns its tokens and segments."""
-    tokens, segments = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
-    for place, pieces in enumerate(rows):
-        tokens[place, : len(pieces)] = pieces
-        segments[place, : len(pieces)] = 1
-    return tokens, segments
-
-
-def text_of(tokens: Int[Array, 'R S'], segments: Int[Array, 'R S']) -> Tokens:
-    """Makes `Tokens` of rows with one text each, also under jit."""
-    return Tokens(tokens, segments, jnp.broadcast_to(jnp.arange(tokens.shape[1]), tokens.shape))
 
 
 def _width(length: int) -> int:

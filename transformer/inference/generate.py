@@ -13,11 +13,12 @@ import numpy as np
 from jaxtyping import Array, Int
 
 from transformer.config import Config, ConfigError, Decode, replace
+from transformer.data.rows import padded
 from transformer.inference import batch_shapes
-from transformer.inference import search as decode
+from transformer.inference.search import Hypotheses, Room, beam_search, drawn, likeliest, sample
 from transformer.nn import ensemble
 from transformer.runs.restore import Trained
-from transformer.tokens import PAD, UNK
+from transformer.tokens import PAD, UNK, Tokens
 
 # The most samples and the largest seed.
 MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
@@ -108,17 +109,16 @@ def search(
     numbers: Sequence[int],
     key: Array,
     on_done: OnDone = lambda rows: None,
-) -> list[decode.Hypotheses]:
+) -> list[Hypotheses]:
     """Searches the outputs of each row of pieces; returns each row's hypotheses.
 
     A row's samples depend on the key and the row's number, not on other rows. `on_done` is called with the
     number of rows of each finished batch.
     """
 
-    def build(indexes: list[int], shape: tuple[int, int]) -> dict[str, np.ndarray]:
-        tokens, segments = batch_shapes.padded([rows[i] for i in indexes], shape)
+    def build(indexes: list[int], shape: tuple[int, int]) -> tuple[Tokens, Int[np.ndarray, ' B']]:
         number = np.array([numbers[i] for i in indexes] + [-1] * (shape[0] - len(indexes)), np.int32)
-        return {'tokens': tokens, 'segments': segments, 'number': number}
+        return padded([rows[i] for i in indexes], shape), number
 
     program = batch_shapes.program(search_rows, trained.config, asked, trained.codec.size)
     return batch_shapes.run(program, (trained.params, key), [*map(len, rows)], build, on_done)
@@ -130,34 +130,34 @@ def search_rows(
     pieces: int,
     params: ensemble.Params,
     key: Array,
-    rows: dict[str, Int[Array, 'B ...']],
-) -> decode.Hypotheses:
-    """Searches one device's rows: `tokens` and `segments` [B S], `number` [B], -1 for empty rows.
+    rows: tuple[Tokens, Int[Array, 'B']],
+) -> Hypotheses:
+    """Searches one device's rows and their numbers, -1 for empty rows.
 
     Embedding rows beyond the tokenizer's `pieces` are never written. The key and a row's number give the
     row's own key.
     """
-    settings, width = asked.settings, rows['tokens'].shape[1]
-    lengths = jnp.sum(rows['segments'], axis=1)
+    settings, (source, number) = asked.settings, rows
+    width, lengths = source.tokens.shape[1], jnp.sum(source.segments, axis=1)
     counted = jnp.zeros_like(lengths) if asked.extend else lengths
     max_len = settings.extra_len + (0 if asked.extend else width)
     # An empty row is done after one step.
-    limits = jnp.where(rows['number'] >= 0, counted + settings.extra_len, 1)
-    memory = ensemble.encode(config, params, batch_shapes.text_of(rows['tokens'], rows['segments']))
+    limits = jnp.where(number >= 0, counted + settings.extra_len, 1)
+    memory = ensemble.encode(config, params, source)
     # In a smaller room, early steps attend to fewer places. But for a single line, compiling a second room
     # takes longer than it saves.
     alone = lengths.shape[0] <= batch_shapes.SMALL and width <= batch_shapes.NARROW * batch_shapes.WIDER
     parts = ROOMS[-1:] if alone else ROOMS
     sizes = sorted({math.ceil(max_len / part) for part in parts})
-    rooms = [decode.Room(size, *ensemble.start(config, params, memory, size)) for size in sizes]
+    rooms = [Room(size, *ensemble.start(config, params, memory, size)) for size in sizes]
     step = functools.partial(ensemble.step, config, params)
     vocabulary = jnp.arange(config.model.vocab_size)
     allowed = (vocabulary < pieces) & (vocabulary != PAD) & (vocabulary != UNK)
     common = (step, rooms, limits, allowed)
     if settings.method == 'beam':
-        return decode.beam_search(*common, beam=settings.beam, alpha=settings.alpha, best=asked.best)
+        return beam_search(*common, beam=settings.beam, alpha=settings.alpha, best=asked.best)
     if settings.method == 'greedy':
-        return decode.sample(*common, decode.likeliest)
-    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, rows['number'])
-    choose = decode.drawn(settings.temperature, settings.top_k, settings.top_p)
-    return decode.sample(*common, choose, keys)
+        return sample(*common, likeliest)
+    keys = jax.vmap(jax.random.fold_in, (None, 0))(key, number)
+    choose = drawn(settings.temperature, settings.top_k, settings.top_p)
+    return sample(*common, choose, keys)

@@ -105,6 +105,11 @@ def build(config: Config) -> nn.Module:
     return _class_of(config).of(config)
 
 
+def fields(config: Config) -> tuple[str, ...]:
+    """The fields that a config's model reads; it predicts the last one."""
+    return _class_of(config).FIELDS
+
+
 def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
     """Returns a batch of the fields that the model reads, without content."""
     return _class_of(config).blank(config, rows, length)

@@ -13,8 +13,8 @@ from transformer import files, parallel
 from transformer.config import Config, ConfigError
 from transformer.data import manifest
 from transformer.nn import cost, models
+from transformer.progress import Heartbeat, make_bar, print_line
 from transformer.runs import metrics_file
-from transformer.runs.progress import Heartbeat, make_bar, print_line
 
 # tensorboardX imports PyTorch if that is installed, which takes a second; so the first write imports it.
 with epy.lazy_imports():

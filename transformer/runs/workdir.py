@@ -13,9 +13,8 @@ from etils import epath
 from transformer import config as configs
 from transformer import files, locks
 from transformer.config import Config, ConfigError
-from transformer.data import cache as corpus_cache
+from transformer.data import cache, text_input
 from transformer.data import codec as codecs
-from transformer.data import text_input
 from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
 from transformer.runs import parameters_file, process
@@ -65,7 +64,7 @@ class Run:
 
     def given_codec(self) -> Codec | None:
         """The tokenizer, if it was not learned from the data."""
-        return self.codec if corpus_cache.GIVEN in self.manifest else None
+        return self.codec if cache.GIVEN in self.manifest else None
 
     def copied_data(self) -> Dataset | None:
         """The work directory's own copy of every split but train; None if it is missing or damaged."""

@@ -4,7 +4,12 @@ import importlib
 from collections.abc import Callable
 from types import ModuleType
 
+from etils import epath
+
 from transformer.config import Config, ConfigError
+from transformer.data import cache
+from transformer.data.dataset import Dataset
+from transformer.progress import Progress, no_progress
 from transformer.tasks.commands import Command, Tool
 from transformer.tasks.contract import Task, bound_sums
 
@@ -23,6 +28,11 @@ TASKS = {
 def task_of(config: Config) -> Task:
     """The task that a config names."""
     return importlib.import_module(TASKS[config.train.task]).TASK
+
+
+def prepare(config: Config, folder: epath.PathLike, progress: Progress = no_progress, **how) -> Dataset:
+    """Reads the splits of a config's task, or opens them; arguments as for `data.cache.prepare`."""
+    return cache.prepare(config.data, task_of(config).reading(config), folder, progress, **how)
 
 
 def sums_of(config: Config) -> Callable:

@@ -118,30 +118,29 @@ class Task(NamedTuple):
     """What a model is trained to do. All functions but `sums` run on the host.
 
     Attributes:
-      prepare: `(config, cache, progress, **how) -> Dataset`: the splits, their manifest and the codec. The
-        keywords are those of `data.cache.prepare`.
+      reading: `(config) -> Reading`: the type of each field, and the data options that decide the splits.
       batches: `(config, dataset, split) -> Batches`: random access to the batch of any step.
       sums: `(config, params, batch, key) -> sums`, traced. The batch is [M, rows, ...] for the M microbatches
         that share a program. The sums are `loss`, `weight` (which divides all the others) and any further
         totals. A loss may couple only rows of one microbatch; a loss that couples no rows can join the
         microbatches by `losses.all_rows`. A key means training (dropout, label smoothing).
-      evaluate: `(trained, dataset, split, progress) -> Scored`; reports stages to `progress` like `prepare`.
+      evaluate: `(trained, dataset, split, progress) -> Scored`; reports stages to `progress`.
       measures: the scores of an evaluation; `train.best_by` names the one that chooses the best checkpoint.
       watch: `(trained, dataset) -> numbers`: scores on dev during a training, beside the means of `sums`.
       show: `(trained, dataset) -> Shown` after a training.
-      codec: `(data, codec) -> codec`: the codec of the task's fields, from one for plain texts.
+      codec: `(config, codec) -> codec`: the codec of the task's fields, from one for plain texts.
       verbs: what a trained model can do, by name: `(trained, ...) -> ...`. They are the methods of what
         `transformer.load` returns, and commands of run.py.
     """
 
-    prepare: Callable
+    reading: Callable
     batches: Callable
     sums: Callable
     evaluate: Callable
     measures: tuple[Measure, ...]
     watch: Callable | None = None
     show: Callable | None = None
-    codec: Callable = lambda data, codec: codec
+    codec: Callable = lambda config, codec: codec
     verbs: Mapping[str, Callable] = MappingProxyType({})
 
 

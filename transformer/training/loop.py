@@ -17,9 +17,9 @@ from transformer.config import Config
 from transformer.data.batches import Batches
 from transformer.data.prefetch import prefetch
 from transformer.nn import models
+from transformer.progress import Heartbeat, make_bar, print_line
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.metrics import Metrics, OnMetrics
-from transformer.runs.progress import Heartbeat, make_bar, print_line
 from transformer.tokens import Batch
 from transformer.training import losses, optim
 from transformer.training.step import Sums, TrainState, initial_state, started_state, train_step

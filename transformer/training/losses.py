@@ -8,7 +8,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.nn import matmul
+from transformer.config import Config
+from transformer.nn import ensemble, matmul, models
+from transformer.tokens import Batch
 
 Sums = dict[str, Float[Array, '']]
 NAMES = ('loss', 'nll', 'correct', 'weight')
@@ -181,6 +183,24 @@ def _is_gold(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> Bool[Arr
     """True for every target token's logit, which a sum finds in the pass that other sums need anyway."""
     pieces = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
     return pieces == target[..., None]
+
+
+def predicted_sums(
+    config: Config, params: ensemble.Params, batch: Batch, key: Array | None, weights: Float[Array, 'M B T']
+) -> Sums:
+    """The loss sums over the tokens that a model predicts; with a key, under dropout and label smoothing."""
+    batch, weights = all_rows((batch, weights))
+    return model_sums(config, params, batch, key, batch[models.fields(config)[-1]].tokens, weights)
+
+
+def model_sums(
+    config: Config, params: ensemble.Params, batch: Batch, key: Array | None, target: Array, weights: Array
+) -> Sums:
+    """A model's or ensemble's loss sums over rows; with a key, under dropout and label smoothing."""
+    labels = target, weights, config.train.eps_ls if key is not None else 0.0
+    if isinstance(params, tuple):
+        return cross_entropy_sums(ensemble.logits(config, params, batch, key), *labels)
+    return cross_entropy_sums_of_product(*ensemble.factors(config, params, batch, key), *labels)
 
 
 def all_rows(tree):

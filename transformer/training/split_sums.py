@@ -8,9 +8,9 @@ import jax.numpy as jnp
 
 from transformer import parallel
 from transformer.data.batches import Batches
-from transformer.data.build import Progress, counting, no_progress
 from transformer.data.prefetch import prefetch
 from transformer.nn.ensemble import Params
+from transformer.progress import Progress, counting, no_progress
 from transformer.tokens import Batch
 from transformer.training import losses
 

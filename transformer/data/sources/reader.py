@@ -8,8 +8,10 @@ from typing import NamedTuple
 
 from transformer.config import ConfigError, Data
 from transformer.data.fields import SPLITS, Gap, Image, Label, Reading, Row, Spellings, Text, Tree
-from transformer.data.sources import generated, images, pictures, text, tfds, trees
-from transformer.data.sources.grammar import sentences
+from transformer.data.generated import pictures
+from transformer.data.generated import sources as generated
+from transformer.data.generated.grammar import sentences
+from transformer.data.sources import images, text, tfds, trees
 from transformer.data.sources.text import Origin
 
 _SHOWN = 20  # places that a report lists per rule

@@ -8,16 +8,15 @@ from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Config, ConfigError
-from transformer.data import cache as data_cache
-from transformer.data.build import Progress, counting, no_progress
+from transformer.data.batches import DenseBatches
 from transformer.data.dataset import Dataset
-from transformer.data.dense_batches import DenseBatches
 from transformer.data.fields import Image, Label, Reading
 from transformer.data.rows import rows_per_batch
 from transformer.data.sources import images
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone
 from transformer.nn import ensemble
+from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
 from transformer.tokens import Batch
@@ -29,19 +28,17 @@ def image_type(config: Config) -> Image:
     return Image(config.images.size, config.images.size, config.images.channels)
 
 
-def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
-    """Reads the images and classes of every split, and checks the number of classes."""
-    reading = Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_pairs'))
-    dataset = data_cache.prepare(config.data, reading, cache, progress, **how)
-    if dataset.codec.size != config.images.classes:
-        raise ConfigError(
-            f'images.classes={config.images.classes}: the data has {dataset.codec.size} classes'
-        )
-    return dataset
+def reading(config: Config) -> Reading:
+    """The images and their classes."""
+    return Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_pairs'))
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> DenseBatches:
     """Whole microbatches of at most `data.batch_tokens` positions (patches and class tokens) in total."""
+    if dataset.codec.size != config.images.classes:
+        raise ConfigError(
+            f'images.classes={config.images.classes}: the data has {dataset.codec.size} classes'
+        )
     rows = rows_per_batch(config.data, config.images.positions, config.train.microbatches)
     return DenseBatches(
         dataset.splits[split], rows, config.train.microbatches, config.train.seed, split == 'train'
@@ -111,7 +108,7 @@ def _log_p(
 
 
 TASK = Task(
-    prepare=prepare,
+    reading=reading,
     batches=batches,
     sums=sums,
     evaluate=evaluate,

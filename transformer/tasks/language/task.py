@@ -7,14 +7,11 @@ from collections.abc import Iterable, Sequence
 import jax.numpy as jnp
 import numpy as np
 from absl import logging
-from etils import epath
 from jaxtyping import Array
 
-from transformer.config import Config, ConfigError, Data
-from transformer.data import cache as corpus_cache
+from transformer.config import Config, ConfigError
 from transformer.data import text_input
 from transformer.data.batches import Batches, Running, TextBatches, Windows
-from transformer.data.build import Progress, counting, no_progress
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
@@ -30,6 +27,7 @@ from transformer.inference.attention import (
 )
 from transformer.inference.generate import OnDone
 from transformer.nn import ensemble
+from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.language.generator import generate, hypotheses
@@ -41,17 +39,12 @@ JUDGED, SHOWN = 1000, 10
 SAMPLING = {'method': 'sample'}  # regardless of `decode.method`
 
 
-def reading(data: Data) -> Reading:
+def reading(config: Config) -> Reading:
     """One text field, in one language or none."""
     options = (
         'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_pairs',
     )  # fmt: skip
-    return Reading({'text': Text(data.language, 'data.language')}, options)
-
-
-def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
-    """Reads the documents of every split."""
-    return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
+    return Reading({'text': Text(config.data.language, 'data.language')}, options)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
@@ -74,7 +67,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Cross-entropy of every piece, weighted by the batch's `weight` if it has one."""
     weights = batch['weight'] if 'weight' in batch else (batch['text'].segments > 0).astype(jnp.float32)
-    return likelihood.sums(config, params, batch, key, weights)
+    return losses.predicted_sums(config, params, batch, key, weights)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -93,7 +86,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     # Counted per document, so that words on both sides of a boundary stay apart.
     words, size = sum(len(text.split()) for text in dataset.texts(split)['text']), len(raw)
     least, mean = windows.context()
-    judge = reader.READERS[data.source].judge(reading(data))
+    judge = reader.READERS[data.source].judge(reading(config))
     samples = _samples(trained, JUDGED if judge else SHOWN, progress)
     scores = {
         **losses.means(total),
@@ -180,7 +173,7 @@ def attention(
 
 
 TASK = Task(
-    prepare=prepare,
+    reading=reading,
     batches=batches,
     sums=sums,
     evaluate=evaluate,

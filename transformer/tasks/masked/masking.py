@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Shaped, UInt64
 
 from transformer.data.batches import TextBatches
-from transformer.data.dense_batches import row_generator
+from transformer.data.rows import row_generator
 from transformer.tokens import EOS, UNK, Tokens
 
 # The piece that replaces a hidden one. No text contains it, because every byte is a piece.

@@ -9,12 +9,14 @@ from absl import logging
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Config, ConfigError
+from transformer.data.rows import padded
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
 from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
 from transformer.tasks.masked.masking import MASK
+from transformer.tokens import Tokens
 
 GAP = '[MASK]'
 _NUL = '\0'  # replaces the gap for the tokenizer: never part of a longer piece
@@ -112,10 +114,9 @@ def _run(
     """Computes `_output` for each row; warnings name a row by its number."""
     rows = [_shorten(trained.config, row, number) for row, number in zip(rows, numbers, strict=True)]
 
-    def build(indexes: list[int], shape: tuple[int, int]) -> dict[str, Int[np.ndarray, 'R ...']]:
-        tokens, segments = batch_shapes.padded([rows[i] for i in indexes], shape)
-        place = np.argmax(tokens == MASK, axis=1).astype(np.int32)
-        return {'tokens': tokens, 'segments': segments, 'place': place}
+    def build(indexes: list[int], shape: tuple[int, int]) -> tuple[Tokens, Int[np.ndarray, ' R']]:
+        text = padded([rows[i] for i in indexes], shape)
+        return text, np.argmax(text.tokens == MASK, axis=1).astype(np.int32)
 
     program = batch_shapes.program(_output, trained.config, output)
     return batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done, **more)
@@ -133,16 +134,16 @@ def _shorten(config: Config, row: list[int], number: int) -> list[int]:
 
 
 def _output(
-    config: Config, output: str, params: ensemble.Params, key: None, rows: dict[str, Int[Array, 'R ...']]
+    config: Config, output: str, params: ensemble.Params, key: None, rows: tuple[Tokens, Int[Array, 'R']]
 ) -> Float[Array, 'R V']:
     """log p of every piece at each row's MASK, or the mean or the first of the encoder's outputs."""
-    text = batch_shapes.text_of(rows['tokens'], rows['segments'])
+    text, place = rows
     if output == 'log_p':
-        logits = ensemble.logits(config, params, {'text': text, 'places': rows['place'][:, None]}, key)
+        logits = ensemble.logits(config, params, {'text': text, 'places': place[:, None]}, key)
         return jax.nn.log_softmax(logits[:, 0], axis=-1)
     vectors = models.build(config).apply({'params': params}, {'text': text}, method='outputs')
     vectors = vectors.astype(jnp.float32)
     if output == 'first':
         return vectors[:, 0]
-    real = (rows['segments'] > 0).astype(jnp.float32)[..., None]
+    real = (text.segments > 0).astype(jnp.float32)[..., None]
     return jnp.sum(vectors * real, axis=1) / jnp.maximum(jnp.sum(real, axis=1), 1.0)

@@ -3,19 +3,16 @@
 import functools
 import itertools
 
-from etils import epath
 from jaxtyping import Array
 
-from transformer.config import Config, Data
-from transformer.data import cache as data_cache
+from transformer.config import Config
 from transformer.data import text_input
 from transformer.data.batches import TextBatches
-from transformer.data.build import Progress, counting, no_progress
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
 from transformer.data.sources import reader
-from transformer.inference import likelihood
 from transformer.nn import ensemble
+from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.masked.masking import MaskedBatches
@@ -27,15 +24,10 @@ from transformer.training import losses, split_sums
 MOST_GAPS, SHOWN = 1000, 4
 
 
-def reading(data: Data) -> Reading:
+def reading(config: Config) -> Reading:
     """One text field, in one language or none."""
     options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_pairs')
-    return Reading({'text': Text(data.language, 'data.language')}, options)
-
-
-def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
-    """Reads the texts of every split."""
-    return data_cache.prepare(config.data, reading(config.data), cache, progress, **how)
+    return Reading({'text': Text(config.data.language, 'data.language')}, options)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
@@ -51,7 +43,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Cross-entropy of the hidden pieces, with label smoothing in training."""
     batch = losses.all_rows(batch)
-    return likelihood.cross_entropy_sums(config, params, batch, key, batch['target'], batch['weight'])
+    return losses.model_sums(config, params, batch, key, batch['target'], batch['weight'])
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -73,8 +65,7 @@ def fill_gaps(
 
     Forms of several pieces are ignored, and so are gaps whose right form has several pieces.
     """
-    data = trained.config.data
-    find = reader.READERS[data.source].gaps(reading(data))
+    find = reader.READERS[trained.config.data.source].gaps(reading(trained.config))
     if find is None:
         return []
     # A form is a whole word, so it has the same pieces alone as in the text.
@@ -101,7 +92,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 
 TASK = Task(
-    prepare=prepare,
+    reading=reading,
     batches=batches,
     sums=sums,
     evaluate=evaluate,

@@ -7,14 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from etils import epath
 
-from transformer.config import Config, Data
-from transformer.data import cache as corpus_cache
+from transformer.config import Config
 from transformer.data import trees
-from transformer.data.build import Progress, counting, no_progress, with_form
+from transformer.data.build import with_form
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text, Tree
+from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Measure, Scored, Shown, bound_sums
 from transformer.tasks.parsing import evalb
@@ -24,16 +23,11 @@ from transformer.tasks.translation import translator
 from transformer.training import split_sums
 
 
-def reading(data: Data) -> Reading:
+def reading(config: Config) -> Reading:
     """A sentence's words, and its tree."""
-    del data
+    del config
     options = ('source', 'tokenizer', 'tags', 'pieces', 'max_len', 'train_pairs')
     return Reading({'source': Text(None, ''), 'target': Tree()}, options)
-
-
-def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
-    """Reads the sentences and trees of every split."""
-    return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -139,7 +133,7 @@ def _evalb(name: str, meaning: str, better: str = 'higher', **options) -> Measur
 
 
 TASK = translation.TASK._replace(
-    prepare=prepare,
+    reading=reading,
     evaluate=evaluate,
     measures=(
         Measure('loss', 'loss', ('loss',), heading=None),
@@ -158,6 +152,6 @@ TASK = translation.TASK._replace(
     ),
     watch=watch,
     show=show,
-    codec=lambda data, codec: with_form(codec, reading(data), data),
+    codec=lambda config, codec: with_form(codec, reading(config), config.data),
     verbs={'parse': parse},
 )

@@ -7,19 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 import jax.numpy as jnp
 import numpy as np
 from absl import logging
-from etils import epath, epy
+from etils import epy
 from jaxtyping import Array
 
-from transformer.config import Config, Data
-from transformer.data import cache as corpus_cache
+from transformer.config import Config
 from transformer.data import text_input
 from transformer.data.batches import Batches, TextBatches
-from transformer.data.build import Progress, counting, no_progress
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
-from transformer.data.sources.grammar import sentences as grammar
+from transformer.data.generated.grammar import sentences as grammar
 from transformer.inference import generate, likelihood
 from transformer.nn import ensemble
+from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Likelihood, Measure, Scored, Shown, Task, bound_sums
 from transformer.tasks.translation import bleu, diagnose
@@ -37,8 +36,9 @@ with epy.lazy_imports():
 LONGEST = 1024
 
 
-def reading(data: Data) -> Reading:
+def reading(config: Config) -> Reading:
     """Two text fields, each in its language."""
+    data = config.data
     options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
     if data.tokenizer != 'bpe':
         options += ('tokenizer',)
@@ -49,11 +49,6 @@ def reading(data: Data) -> Reading:
         'target': Text(data.target_language, 'data.target_language'),
     }
     return Reading(fields, options)
-
-
-def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
-    """Reads the sentence pairs of every split."""
-    return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
@@ -67,7 +62,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
     """Cross-entropy of the target's tokens and ends, with label smoothing in training."""
     weights = (batch['target'].segments > 0).astype(jnp.float32)
-    return likelihood.sums(config, params, batch, key, weights)
+    return losses.predicted_sums(config, params, batch, key, weights)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -186,7 +181,7 @@ def _bleu(score: str, name: str | None = None, **options) -> Measure:
 
 
 TASK = Task(
-    prepare=prepare,
+    reading=reading,
     batches=batches,
     sums=sums,
     evaluate=evaluate,

@@ -4,14 +4,12 @@ import dataclasses
 import functools
 from collections.abc import Mapping, Sequence
 
-from etils import epath
-
-from transformer.config import Config, Data
-from transformer.data import cache as corpus_cache
-from transformer.data.build import Progress, counting, no_progress, with_form
+from transformer.config import Config
+from transformer.data.build import with_form
+from transformer.data.codec import spellings
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Spellings
-from transformer.data.target_codec import spellings
+from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Measure, Scored, bound_sums
 from transformer.tasks.translation import task as translation
@@ -21,17 +19,12 @@ from transformer.training import split_sums
 BEST = 3  # hypotheses of which one must be right
 
 
-def reading(data: Data) -> Reading:
+def reading(config: Config) -> Reading:
     """A text in one script, and its spellings in another."""
-    pair = translation.reading(data)
+    pair = translation.reading(config)
     return pair._replace(
-        fields=pair.fields | {'target': Spellings(data.target_language, 'data.target_language')}
+        fields=pair.fields | {'target': Spellings(config.data.target_language, 'data.target_language')}
     )
-
-
-def prepare(config: Config, cache: epath.PathLike, progress: Progress, **how) -> Dataset:
-    """Reads the pairs of every split."""
-    return corpus_cache.prepare(config.data, reading(config.data), cache, progress, **how)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -90,7 +83,7 @@ def _errors_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -
 
 
 TASK = translation.TASK._replace(
-    prepare=prepare,
+    reading=reading,
     evaluate=evaluate,
     measures=(
         Measure('loss', 'loss', ('loss',), heading=None),
@@ -108,6 +101,6 @@ TASK = translation.TASK._replace(
         ),
     ),
     watch=watch,
-    codec=lambda data, codec: with_form(codec, reading(data), data),
+    codec=lambda config, codec: with_form(codec, reading(config), config.data),
     verbs={name: translation.TASK.verbs[name] for name in ('translate', 'hypotheses', 'likelihoods')},
 )

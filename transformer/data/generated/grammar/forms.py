@@ -1,0 +1,129 @@
+"""Tables from German word forms to their possible readings, built by inflecting the lexicon."""
+
+from transformer.data.generated.grammar import lexicon
+from transformer.data.generated.grammar.inflection import (
+    ADJECTIVES,
+    DETERMINERS,
+    GENDERS,
+    IT,
+    MODALS,
+    NOUNS,
+    PRONOUNS,
+    TIMES,
+    VERBS,
+    Adjective,
+    Noun,
+    Pronoun,
+    Verb,
+    german_adjective,
+    german_determiner,
+    german_noun,
+    german_verb,
+)
+
+CASES = ('nominative', 'accusative', 'dative', 'genitive')
+TENSES = ('past', 'present')
+
+
+def _nouns() -> dict[tuple[str, str], list[tuple[Noun, bool]]]:
+    readings = {}
+    for noun in NOUNS.values():
+        for plural in (False, True) if noun.plural != '-' else (False,):
+            for case in CASES:
+                readings.setdefault((german_noun(noun, case, plural), case), []).append((noun, plural))
+    return readings
+
+
+def _determiners() -> dict[tuple[str, str, str], str]:
+    return {
+        (german_determiner(determiner, case, gender), case, gender): determiner
+        for determiner in DETERMINERS
+        for case in CASES
+        for gender in GENDERS
+        if gender != 'p' or determiner not in ('a', 'every')
+    }
+
+
+def _adjectives() -> dict[str, Adjective]:
+    return {
+        german_adjective(adjective, determiner, case, gender): adjective
+        for adjective in ADJECTIVES.values()
+        for determiner in ('', *DETERMINERS)
+        for case in CASES
+        for gender in GENDERS
+    }
+
+
+def _subject_pronouns() -> dict[str, list[Pronoun]]:
+    readings = {}
+    for pronoun in (*PRONOUNS.values(), *IT.values()):
+        readings.setdefault(pronoun.nominative, []).append(pronoun)
+    return readings
+
+
+def _object_pronouns() -> dict[tuple[str, str], Pronoun]:
+    return {
+        (getattr(pronoun, case), case): pronoun
+        for pronoun in (*PRONOUNS.values(), *IT.values())
+        for case in ('accusative', 'dative')
+    }
+
+
+def _finite_forms(infinitive: str) -> set[tuple[str, str]]:
+    """The finite forms of a verb without its prefix, each with its tense."""
+    return {
+        (german_verb(infinitive, tense, person, plural), tense)
+        for tense in TENSES
+        for person in (1, 2, 3)
+        for plural in (False, True)
+    }
+
+
+def _finite_verbs(joined: bool) -> dict[tuple[str, str], list[Verb]]:
+    readings = {}
+    for verb in VERBS.values():
+        prefix = verb.german.rpartition('+')[0] if joined else ''
+        for form, tense in _finite_forms(verb.german):
+            readings.setdefault((prefix + form, tense), []).append(verb)
+    return readings
+
+
+def _infinitives() -> dict[str, list[Verb]]:
+    readings = {}
+    for verb in VERBS.values():
+        readings.setdefault(verb.german.replace('+', ''), []).append(verb)
+    return readings
+
+
+# Nouns by form and case, each with whether it is a plural; determiners by form, case and gender.
+NOUN_FORMS = _nouns()
+DETERMINER_FORMS = _determiners()
+ADJECTIVE_FORMS = _adjectives()
+PREDICATIVES = {adjective.german: adjective for adjective in ADJECTIVES.values()}
+DEGREES = {word: degree for degree, word in lexicon.DEGREES.items() if word}
+# Pronouns by nominative, which has several readings ('sie'), and by form and case. Pronouns with the same
+# object form are worded alike, so one of them is enough.
+SUBJECT_PRONOUNS = _subject_pronouns()
+OBJECT_PRONOUNS = _object_pronouns()
+# Verbs by finite form and tense: without their prefixes ('steht ... auf') and with them ('aufsteht').
+FINITE_FORMS = _finite_verbs(joined=False)
+JOINED_FORMS = _finite_verbs(joined=True)
+MODAL_FORMS = {form: modal for modal in MODALS for form in _finite_forms(MODALS[modal][0])}
+INFINITIVES = _infinitives()
+TIME_WORDS = [(words.split(), time, tenses) for time, (words, tenses) in TIMES.items()]
+# The preposition and the article in 'im'; the English conjunction and the word order, by German and tense.
+CONTRACTED = {short: tuple(long.split()) for long, short in lexicon.CONTRACTIONS.items()}
+CONJUNCTIONS = {
+    (word, tense): (conjunction, order)
+    for conjunction, (*words, order) in lexicon.CONJUNCTIONS.items()
+    for word, tense in zip(words, TENSES, strict=True)
+}
+
+
+def english_determiner(word: str, case: str, noun: Noun, plural: bool) -> str | None:
+    """The English of a German determiner ('' for none) before a noun; None if it cannot precede the noun."""
+    mass = 'mass' in noun.classes
+    if not word:
+        return 'a' if plural else '' if mass else None
+    determiner = DETERMINER_FORMS.get((word, case, 'p' if plural else noun.gender))
+    return None if mass and determiner in ('a', 'every') else determiner

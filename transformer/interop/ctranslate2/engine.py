@@ -1,0 +1,239 @@
+"""Searches with CTranslate2, by a model that `writing` wrote (extra `export`)."""
+
+import logging
+import os
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float
+
+from transformer.config import FORM, Config, ConfigError, Decode
+from transformer.inference import generate
+from transformer.inference.search import Hypotheses, length_penalty
+from transformer.interop.ctranslate2 import writing
+from transformer.interop.foreign import FIELDS, of_one_length, their_order
+from transformer.runs.restore import Trained
+from transformer.tasks.contract import Hypothesis
+from transformer.tasks.translation import translator
+from transformer.tokens import EOS, PAD, UNK
+
+BATCH = 64  # sentences
+# A beam search ends once PATIENCE * beam hypotheses have ended; all of them are ranked by our scores. With 1,
+# more outputs differ from our own search's.
+PATIENCE = 2
+
+
+class Output(NamedTuple):
+    """An output of a search; `pieces` ends with EOS unless the search reached its limit."""
+
+    pieces: list[int]
+    score: float
+
+
+def check(config: Config, quantization: str | None = None) -> None:
+    """Raises ConfigError, which names the option, if CTranslate2 cannot search as a config says."""
+    writing.load_library()
+    writing.check(config, quantization)
+    decode = config.decode
+    if decode.method == 'sample':
+        raise ConfigError('decode.method=sample: CTranslate2 is used for beam and greedy search alone')
+    longest = decode.max_source_len + decode.extra_len
+    if config.model.positions == 'sinusoidal' and longest > writing.LONGEST:
+        raise ConfigError(
+            f'decode.max_source_len={decode.max_source_len}: with decode.extra_len={decode.extra_len} it '
+            f'exceeds the {writing.LONGEST} positions of a model of CTranslate2'
+        )
+
+
+class Translator:
+    """CTranslate2's Translator, for texts cut by our model's tokenizer.
+
+    Args:
+      trained: the model in `folder`; its parameters are not used.
+    """
+
+    def __init__(self, trained: Trained, folder: epath.PathLike):
+        self._trained = trained
+        vocab_size = trained.config.model.vocab_size
+        self._names = [writing.tokens(trained.codec.of(field), vocab_size) for field in FIELDS]
+        self._ids = {name: number for number, name in enumerate(self._names[1])}
+        # As in our own search.
+        self._never = {PAD, UNK, *range(trained.codec.size, vocab_size)}
+        self._around = set(trained.codec.of(FIELDS[0]).encode(''))
+        self._translator = _load('Translator', folder)
+
+    @property
+    def dtype(self) -> str:
+        """The type of its computations."""
+        return self._translator.compute_type
+
+    def hypotheses(self, texts: Sequence[str], **options) -> list[list[Hypothesis]]:
+        """As `tasks.translation.translator.hypotheses`, with our own search's scores."""
+
+        def search(trained, asked, rows, numbers, key, on_done) -> list[Hypotheses]:
+            del trained, numbers, key
+            found = (outputs[: asked.best] for outputs in self.search(rows, asked.settings, on_done))
+            return [
+                Hypotheses(
+                    [np.array(output.pieces) for output in outputs],
+                    np.array([output.score for output in outputs]),
+                    np.array([output.pieces[-1] == EOS for output in outputs]),
+                )
+                for outputs in found
+            ]
+
+        return translator.hypotheses(self._trained, texts, search=search, **options)
+
+    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
+        """The translation of each text with the largest log p that a search finds.
+
+        Args:
+          method: greedy, or beam with the config's beam.
+        """
+        return [best[0].text for best in self.hypotheses(texts, method=method, alpha=0.0)]
+
+    def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[Float[np.ndarray, ' pieces']]:
+        """log p of every piece of each pair's target."""
+        sides = zip(FIELDS, zip(*pairs, strict=True), strict=True)
+        rows = [self._trained.codec.of(field).encode_batch(texts) for field, texts in sides]
+        targets = [[token for token in row if token != EOS] for row in rows[1]]
+        return self._score(rows[0], targets)
+
+    def search(
+        self,
+        rows: Sequence[list[int]],
+        settings: Decode,
+        on_done: generate.OnDone = lambda rows: None,
+    ) -> list[list[Output]]:
+        """The outputs that the search of each row of pieces finds, in our own search's order and scores."""
+        found = self._outputs(rows, settings, (), on_done)
+        # Pieces that may not be written are hardly ever found. To suppress them always would change log p.
+        again = [i for i, outputs in enumerate(found) if any(self._never & {*o.pieces} for o in outputs)]
+        others = self._outputs([rows[i] for i in again], settings, self._never, lambda rows: None)
+        pairs = [(rows[i], o.pieces) for i, outputs in zip(again, others, strict=True) for o in outputs]
+        bodies = [[token for token in pieces if token != EOS] for _, pieces in pairs]
+        logp = iter(self._score([row for row, _ in pairs], bodies))
+        for i, outputs in zip(again, others, strict=True):
+            found[i] = [o._replace(score=float(next(logp)[: len(o.pieces)].sum())) for o in outputs]
+        alpha = settings.alpha if settings.method == 'beam' else 0.0
+        lengths = {len(output.pieces) for outputs in found for output in outputs}
+        penalties = {length: float(length_penalty(length, alpha)) for length in lengths}
+        # Complete outputs are first.
+        rank = lambda output: (output.pieces[-1] == EOS, output.score)
+        scored = (
+            [o._replace(score=o.score / penalties[len(o.pieces)]) for o in outputs] for outputs in found
+        )
+        return [sorted(outputs, key=rank, reverse=True) for outputs in scored]
+
+    def _outputs(
+        self, rows: Sequence[list[int]], settings: Decode, never: Collection[int], on_done: generate.OnDone
+    ) -> list[list[Output]]:
+        """The outputs of one search with log p; the pieces `never` have no probability in it."""
+        beam = settings.beam if settings.method == 'beam' else 1
+        patience = PATIENCE if beam > 1 else 1
+        found: list[list[Output]] = [[] for _ in rows]
+        waiting = []
+        for batch in of_one_length(rows, BATCH):
+            results = self._translator.translate_batch(
+                [self._source(rows[i]) for i in batch],
+                asynchronous=True,
+                max_input_length=0,
+                min_decoding_length=0,
+                max_decoding_length=len(rows[batch[0]]) + settings.extra_len,
+                beam_size=beam,
+                patience=patience,
+                num_hypotheses=patience * beam,
+                # Scores are log p, but with exactly 0 a search may end before it has found the best.
+                length_penalty=1e-9,
+                suppress_sequences=[[self._names[1][token]] for token in sorted(never)] or None,
+                return_scores=True,
+                return_end_token=True,
+            )
+            waiting.append((batch, results))
+        for batch, results in waiting:
+            for i, result in zip(batch, results, strict=True):
+                one = result.result()
+                pieces = ([self._ids[name] for name in hypothesis] for hypothesis in one.hypotheses)
+                found[i] = list(map(Output, pieces, one.scores))
+            on_done(len(batch))
+        return found
+
+    def _score(
+        self, rows: Sequence[list[int]], targets: Sequence[list[int]]
+    ) -> list[Float[np.ndarray, ' pieces']]:
+        """log p of every piece of each target, and of the end after it."""
+        sources = [self._source(row) for row in rows]
+        written = [[self._names[1][token] for token in target] for target in targets]
+        scores = self._translator.score_batch(sources, written, max_batch_size=BATCH, max_input_length=0)
+        return [np.array(one.log_probs) for one in scores]
+
+    def _source(self, row: list[int]) -> list[str]:
+        """The names of a source's pieces, without a start and an end, which CTranslate2 adds."""
+        return [self._names[0][token] for token in row if token not in self._around]
+
+
+class Generator:
+    """CTranslate2's Generator, for the same texts as a language model here; arguments as for `Translator`."""
+
+    def __init__(self, trained: Trained, folder: epath.PathLike):
+        self._config, self._codec = trained.config, trained.codec
+        size = trained.config.model.vocab_size
+        self._names = writing.tokens(trained.codec, size)
+        self._ids = {name: number for number, name in enumerate(self._names)}
+        there = their_order(trained.codec, size) >= 0
+        never = [PAD, UNK, *range(trained.codec.size, size)]
+        self._never = [[self._names[token]] for token in never if there[token]]
+        self._generator = _load('Generator', folder)
+
+    @property
+    def dtype(self) -> str:
+        """The type of its computations."""
+        return self._generator.compute_type
+
+    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
+        """The continuation of each text with the largest log p that a search finds.
+
+        Args:
+          method: greedy, or beam with the config's beam.
+        """
+        decode = self._config.decode
+        prompts = [row[:-1] for row in self._codec.encode_batch(texts)]
+        results = [''] * len(prompts)
+        # It would count the pieces by which a prompt is longer than another in its batch as written.
+        for batch in of_one_length(prompts, BATCH):
+            found = self._generator.generate_batch(
+                [[self._names[token] for token in (EOS, *prompts[i])] for i in batch],
+                beam_size=decode.beam if method == 'beam' else 1,
+                max_length=decode.extra_len,
+                length_penalty=0.0,
+                suppress_sequences=self._never or None,
+                include_prompt_in_result=False,
+            )
+            for i, one in zip(batch, found, strict=True):
+                written = [self._ids[name] for name in one.sequences[0]]
+                results[i] = self._codec.decode([*prompts[i], *written])
+        return results
+
+    def log_probabilities(self, texts: Sequence[tuple[str]]) -> list[Float[np.ndarray, ' pieces']]:
+        """log p of every piece of each text."""
+        rows = self._codec.encode_batch([text for (text,) in texts])
+        named = [[self._names[token] for token in (EOS, *row)] for row in rows]
+        return [np.array(one.log_probs) for one in self._generator.score_batch(named, max_batch_size=BATCH)]
+
+
+def model(trained: Trained, folder: epath.PathLike) -> Translator | Generator:
+    """The model in a folder, as CTranslate2 runs it."""
+    kind = Translator if FORM[trained.config.train.task] == 'pair' else Generator
+    return kind(trained, folder)
+
+
+def _load(kind: str, folder: epath.PathLike):
+    """CTranslate2's class for a kind of models, with the model in a folder."""
+    ctranslate2 = writing.load_library()
+    # It warns of types that this processor lacks; `dtype` says which it computes in.
+    ctranslate2.set_log_level(logging.ERROR)
+    # Batches at the same time, each on one core, are faster than one after the other.
+    threads = {'inter_threads': os.cpu_count() or 1, 'intra_threads': 1}
+    return getattr(ctranslate2, kind)(str(folder), device='cpu', **threads)

@@ -1,0 +1,202 @@
+"""Writes an encoder and a decoder, or a decoder alone, as a model of CTranslate2 (extra `export`)."""
+
+import functools
+import re
+from collections.abc import Mapping
+
+import numpy as np
+from etils import epath
+
+from transformer import files
+from transformer.config import FORM, Config, ConfigError
+from transformer.data.codec import Codec
+from transformer.data.tokenizers import kinds
+from transformer.data.tokenizers.base import ForAllFields
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
+from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
+from transformer.interop import layout
+from transformer.interop.ctranslate2 import names
+from transformer.interop.foreign import (
+    FIELDS,
+    NUMBERED,
+    check_options,
+    in_their_order,
+    pair_tables,
+    their_order,
+)
+from transformer.nn.positions import sinusoid
+from transformer.tokens import EOS, START, UNK
+
+QUANTIZATIONS = 'int8', 'int16', 'float16'
+LONGEST = 2048  # pieces of a sentence of a pair
+# Values of options that models of other programs do not all have, in addition to `foreign.HELD`.
+HELD = {
+    'model.positions': ('sinusoidal', 'learned', 'rotary'),
+    'model.activation': (*names.ACTIVATIONS.values(), 'swiglu'),
+}
+
+
+def load_library():
+    """The module of CTranslate2 with its specs; ConfigError if it is not installed."""
+    try:
+        import ctranslate2
+        import ctranslate2.specs
+    except ModuleNotFoundError:
+        raise ConfigError("CTranslate2 is not installed: pip install '.[export]'") from None
+    return ctranslate2
+
+
+def check(config: Config, quantization: str | None = None) -> None:
+    """Raises ConfigError, which names the option, if CTranslate2 has no such model or type of kernels."""
+    if quantization not in (None, *QUANTIZATIONS):
+        raise ConfigError(f'--quantization={quantization}: choose one of {", ".join(QUANTIZATIONS)}')
+    if FORM[config.train.task] not in ('pair', 'text'):
+        raise ConfigError(
+            f'train.task={config.train.task}: only models that write texts are written for CTranslate2'
+        )
+    final = {'model.norm_final': (False,)} if config.model.norm == 'post' else {}
+    check_options(config, HELD | final, 'CTranslate2')
+
+
+def write(
+    config: Config, params: Mapping, codec: Codec, folder: epath.Path, quantization: str | None = None
+) -> None:
+    """Writes a model into an existing folder, with its vocabularies and SentencePiece models.
+
+    Args:
+      quantization: the type of the kernels, a value of `QUANTIZATIONS`; float32 if None.
+
+    Raises:
+      ConfigError: CTranslate2 has no such model, or is not installed.
+    """
+    check(config, quantization)
+    m, ours, form = config.model, layout.named(params), FORM[config.train.task]
+    spec = _spec(config, form)
+    options = {f'model.{name}': value for name, value in vars(m).items()}
+    for path, array in layout.to_theirs(names.table(options, form), ours).items():
+        _set(spec, path, array)
+    if form == 'pair':
+        _add_pair(spec, config, ours, codec)
+        _write_tokenizers([codec.of(field) for field in FIELDS], folder)
+    else:
+        _add_text(spec, config, ours, codec)
+        _write_tokenizers([codec], folder)
+    spec.config.layer_norm_epsilon = m.norm_epsilon
+    spec.validate()
+    spec.optimize(quantization=quantization)
+    spec.save(str(folder))
+
+
+def _spec(config: Config, form: str):
+    """A model of theirs with the arrays of positions, and without all others."""
+    specs, m = load_library().specs, config.model
+    numbers = {name: number for number, name in names.ACTIVATIONS.items()}
+    gated = m.activation == 'swiglu'
+    options = {
+        'pre_norm': m.norm == 'pre',
+        'no_final_norm': not m.norm_final,
+        'activation': specs.common_spec.Activation(numbers['swish' if gated else m.activation]),
+        'ffn_glu': gated,
+        'layernorm_embedding': m.norm_embedding,
+        # 0 stands for the whole of each head.
+        'rotary_dim': 0 if m.positions == 'rotary' else None,
+        'rotary_interleave': False,
+    }
+    decoder_spec = functools.partial(specs.transformer_spec.TransformerDecoderSpec, num_heads=m.h, **options)
+    if form == 'pair':
+        decoder = decoder_spec(m.N_decoder)
+        encoder = specs.transformer_spec.TransformerEncoderSpec(m.N, m.h, **options)
+        spec, sides, length = specs.TransformerSpec(encoder, decoder), (encoder, decoder), LONGEST
+    else:
+        decoder = decoder_spec(m.N, with_encoder_attention=False)
+        spec, sides = specs.TransformerDecoderModelSpec(decoder), (decoder,)
+        length = max(LONGEST, config.data.row_len)
+    for side in sides:
+        side.scale_embeddings = m.scale_embeddings
+        if m.positions == 'sinusoidal':
+            waves = sinusoid(m.first_position + length, m.d_model, m.sinusoid)[m.first_position :]
+            side.position_encodings.encodings = waves
+    return spec
+
+
+def _add_pair(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
+    """Adds the tables of words of an encoder-decoder, their names and the settings about them."""
+    m = config.model
+    source, target, softmax = pair_tables(m, ours)
+    spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
+    spec.decoder.start_from_zero_embedding = m.start == 'zeros'
+    spec.decoder.projection.weight = softmax
+    spec.decoder.projection.bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
+    spec.register_source_vocabulary(tokens(codec.of('source'), m.vocab_size))
+    spec.register_target_vocabulary(tokens(codec.of('target'), m.vocab_size))
+    spec.config.bos_token = spec.config.decoder_start_token = names.PIECES[START]
+    spec.config.eos_token, spec.config.unk_token = names.PIECES[EOS], names.PIECES[UNK]
+    around = codec.of('source').encode('')
+    spec.config.add_source_bos, spec.config.add_source_eos = START in around, EOS in around
+
+
+def _add_text(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
+    """Adds the same for a decoder alone, whose texts begin as if after another text."""
+    m = config.model
+    order, names_of_rows = their_order(codec, m.vocab_size), tokens(codec, m.vocab_size)
+    table = ours['embedding/table']
+    softmax = ours['softmax/table'] if m.tie_embeddings == 'none' else table
+    bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
+    spec.decoder.embeddings.weight = in_their_order(table, order)
+    spec.decoder.projection.weight = in_their_order(softmax, order)
+    spec.decoder.projection.bias = in_their_order(bias, order)
+    by_place = sorted((place, name) for place, name in zip(order, names_of_rows, strict=True) if place >= 0)
+    spec.register_vocabulary([name for _, name in by_place])
+    spec.config.bos_token = spec.config.eos_token = names_of_rows[EOS]
+    # A library's tokenizer can have no unknown piece.
+    spec.config.unk_token = names_of_rows[UNK if order[UNK] >= 0 else EOS]
+
+
+def tokens(codec: ForAllFields, size: int) -> list[str]:
+    """A name for each row of the embedding; a second piece of the same name gets its number."""
+    if isinstance(codec, HuggingFaceTokenizer):
+        own = [codec.name(token) or f'<none {token}>' for token in range(codec.size)]
+        return [*own, *_unused(codec.size, size)]
+    own = codec.pieces(range(UNK + 1, codec.size))
+    names_of_rows = [*names.PIECES.values(), *own, *_unused(codec.size, size)]
+    first = {}
+    for number, name in enumerate(names_of_rows):
+        first.setdefault(name, number)
+    return [
+        name if first[name] == number else f'{name} <{number}>' for number, name in enumerate(names_of_rows)
+    ]
+
+
+def _unused(first: int, end: int) -> list[str]:
+    """The names of rows that no piece of the tokenizer has."""
+    return [f'<unused {number}>' for number in range(first, end)]
+
+
+def _set(spec, path: str, array: np.ndarray) -> None:
+    """Sets the array with a path such as encoder/layer_0/ffn/linear_1/bias; some parts are in lists."""
+
+    def inside(part, name: str):
+        numbered = re.fullmatch(r'(\w+)_(\d+)', name)
+        if numbered and isinstance(getattr(part, numbered[1], None), list):
+            return getattr(part, numbered[1])[int(numbered[2])]
+        return getattr(part, name)
+
+    *parts, last = path.split('/')
+    setattr(functools.reduce(inside, parts, spec), last, array)
+
+
+def _write_tokenizers(tokenizers: list, folder: epath.Path) -> None:
+    """Writes the files that users of CTranslate2 can read: SentencePiece models, or a library's."""
+    if isinstance(tokenizers[0], HuggingFaceTokenizer):
+        files.write_json(folder / names.TOKENIZER, tokenizers[0].model)
+        return
+    # Of trees, what cuts their written form.
+    plain = [kinds.read(one.content) for one in tokenizers]
+    classes = set(map(type, plain))
+    if classes == {SentencePieceTokenizer}:
+        models = dict.fromkeys(one.model for one in plain)
+        for name, model in zip(names.TOKENIZERS, models, strict=False):
+            files.write_bytes(folder / name, model)
+    elif classes <= {SentencePieceTokenizer, NumberedTokenizer}:
+        for field, one in zip(FIELDS, plain, strict=True):
+            files.write_bytes(folder / NUMBERED[field], one.model)

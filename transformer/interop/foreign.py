@@ -1,0 +1,313 @@
+"""A model of another program in our terms."""
+
+import itertools
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from etils import epath
+
+from transformer.config import FORM, Config, ConfigError, Model
+from transformer.data.codec import Codec
+from transformer.data.tokenizers.foreign import read_foreign
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
+from transformer.data.tokenizers.kinds import SeparateTokenizers
+from transformer.data.tokenizers.listed import PiecesTokenizer
+from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
+from transformer.interop.layout import Arrays
+from transformer.nn.positions import sinusoid
+from transformer.tokens import EOS, START, UNK
+
+# The only values of these options that models of other programs have here; kernels that compute the same are
+# equal.
+HELD = {
+    'model.kind': ('transformer',),
+    'model.norm_type': ('layernorm',),
+    'model.positions': ('sinusoidal', 'learned'),
+    'model.activation': ('relu', 'gelu', 'gelu_tanh', 'swish'),
+    'model.attention': ('full', 'chunked', 'flash'),
+    'model.biases': ('all',),
+}
+# The texts of a pair, and SentencePiece models whose pieces a list numbers, as Marian has them.
+FIELDS = 'source', 'target'
+NUMBERED = {'source': 'source.spm', 'target': 'target.spm'}
+
+# Added to the logits of pieces that the other program does not have; float16 has no smaller numbers.
+NEVER = -6e4
+
+
+class Foreign(NamedTuple):
+    """A model of another program.
+
+    Attributes:
+      changes: the options in which it differs from the default config.
+      params: its parameters, by path.
+      codec: its tokenizer.
+      ignored: the names of its arrays that are not imported, because no model here has such a part.
+    """
+
+    changes: dict[str, object]
+    params: Arrays
+    codec: Codec
+    ignored: tuple[str, ...] = ()
+
+
+def first_task(form: str) -> str:
+    """The first task whose models have a form."""
+    return next(task for task, its_form in FORM.items() if its_form == form)
+
+
+def json_object(file: epath.Path, default: dict | None = None) -> dict:
+    """The object in a file of JSON; `default` if there is no such file."""
+    try:
+        content = json.loads(file.read_text(encoding='utf-8'))
+    except FileNotFoundError:
+        content = default
+        if default is None:
+            raise ConfigError(f'{file.name}: missing') from None
+    except ValueError:
+        content = None
+    if not isinstance(content, dict):
+        raise ConfigError(f'{file.name}: damaged')
+    return content
+
+
+def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None:
+    """Raises ConfigError, which names the option, if another program has no such model.
+
+    Args:
+      held: the values of options that it has; of options not named here, those in `HELD`.
+      owner: the other program, or its class of models.
+    """
+    m = config.model
+    for key, possible in {**HELD, **held}.items():
+        value = getattr(m, key.removeprefix('model.'))
+        if value not in possible:
+            raise ConfigError(f'{key}={value}: {owner} has {" or ".join(map(str, possible))}')
+    for name in ('d_k', 'd_v'):
+        if getattr(m, name) * m.h != m.d_model:
+            raise ConfigError(f'model.{name}={getattr(m, name)}: {owner} has model.d_model/model.h')
+
+
+def learned_positions(length: int) -> dict[str, object]:
+    """The options of a table of positions, and of texts that fit into it."""
+    more = min(50, length // 2)
+    return {
+        'model.positions': 'learned',
+        'model.max_len': length,
+        'data.max_len': min(256, length),
+        'decode.extra_len': more,
+        'decode.max_source_len': min(256, length - more),
+    }
+
+
+def check_axes(name: str, array: np.ndarray, axes: int) -> np.ndarray:
+    """Returns the array; ConfigError if it has another number of axes."""
+    if array.ndim != axes:
+        raise ConfigError(f'{name}: has shape {array.shape}, expected {axes} axes')
+    return array
+
+
+def positions(name: str, table: np.ndarray) -> dict[str, object]:
+    """The options of a table of positions: sinusoids if it holds them, else learned positions."""
+    length, width = check_axes(name, table, 2).shape
+    for kind in ('paper', 'halves', 't2t'):
+        for first in (0, 1):
+            if np.allclose(table, sinusoid(first + length, width, kind)[first:], atol=1e-3):
+                return {
+                    'model.positions': 'sinusoidal',
+                    'model.sinusoid': kind,
+                    'model.first_position': first,
+                }
+    return learned_positions(length)
+
+
+def word_tables(
+    tables: Sequence[np.ndarray], bias: np.ndarray, *, joint: bool
+) -> tuple[dict[str, object], Arrays]:
+    """The options and the parameters of an encoder-decoder's tables of words.
+
+    Args:
+      tables: the embeddings of the source and of the target, and the softmax's matrix.
+      bias: the softmax's bias.
+      joint: whether source and target have the same pieces.
+    """
+    size = max(map(len, tables))
+    source, target, softmax = (np.pad(table, [(0, size - len(table)), (0, 0)]) for table in tables)
+    bias = np.pad(bias, (0, size - len(bias)), constant_values=NEVER)
+    if not np.array_equal(target, softmax):
+        tie = 'none'
+        params = {
+            'source_embedding/table': source,
+            'target_embedding/table': target,
+            'softmax/table': softmax,
+        }
+    elif joint and np.array_equal(source, target):
+        tie, params = 'all', {'embedding/table': target}
+    else:
+        tie, params = 'decoder', {'source_embedding/table': source, 'target_embedding/table': target}
+    changes = {
+        'model.d_model': source.shape[1],
+        'model.vocab_size': size,
+        'model.tie_embeddings': tie,
+        'model.softmax_bias': True,
+        'data.vocabulary': 'joint' if joint else 'separate',
+        **smoothing(bias),
+    }
+    return changes, {**params, 'softmax_bias': bias}
+
+
+def one_text_tables(
+    codec: Codec, words: np.ndarray, softmax: np.ndarray | None, bias: np.ndarray
+) -> tuple[dict[str, object], Arrays]:
+    """The options and the parameters of the tables of words of a model of single texts.
+
+    Args:
+      softmax: the softmax's matrix; None if it is `words`.
+    """
+    params = {'embedding/table': words, 'softmax_bias': bias}
+    changes = {
+        'model.vocab_size': len(words),
+        'model.tie_embeddings': 'all' if softmax is None else 'none',
+        'model.softmax_bias': True,
+        'data.pieces': codec.size,
+        **smoothing(bias),
+    }
+    return changes, params if softmax is None else params | {'softmax/table': softmax}
+
+
+def smoothing(bias: np.ndarray) -> dict[str, object]:
+    """No label smoothing for a model with pieces that it never writes: they would get a share of it."""
+    return {'train.eps_ls': 0.0} if (bias <= NEVER).any() else {}
+
+
+def all_rows(order: Sequence[int], rows: int) -> list[int]:
+    """An order of a table's first rows, followed by its other rows; -1 is no row."""
+    return [*order, *sorted(set(range(rows)) - set(order))]
+
+
+def their_order(codec: Codec, rows: int) -> np.ndarray:
+    """The number there of each row of a table, or -1; only a library's tokenizer has its own order."""
+    if not isinstance(codec, HuggingFaceTokenizer):
+        return np.arange(rows)
+    return np.array(all_rows(codec.order, rows - codec.order.count(-1)))
+
+
+def in_their_order(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
+    """The rows of a table of ours in the order of `their_order`, without those that are not there."""
+    there = order >= 0
+    theirs = np.zeros((there.sum(), *rows.shape[1:]), np.float32)
+    theirs[order[there]] = rows[there]
+    return theirs
+
+
+def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The tables of the source, the target and the softmax of an encoder-decoder."""
+    names = {
+        'all': ('embedding', 'embedding', 'embedding'),
+        'decoder': ('source_embedding', 'target_embedding', 'target_embedding'),
+        'none': ('source_embedding', 'target_embedding', 'softmax'),
+    }
+    source, target, softmax = names[model.tie_embeddings]
+    return params[f'{source}/table'], params[f'{target}/table'], params[f'{softmax}/table']
+
+
+def reordered(name: str, table: np.ndarray, order: Sequence[int]) -> np.ndarray:
+    """The rows of a table in an order; -1 stands for a row of zeros.
+
+    Raises:
+      ConfigError: the table has other rows than the order, or values that are not finite.
+    """
+    rows = len(set(order) - {-1})
+    if table.shape[:1] != (rows,):
+        raise ConfigError(f'{name}: has shape {table.shape}, expected {rows} rows, one for each piece')
+    if not np.isfinite(table).all():
+        raise ConfigError(f'{name}: has values that are not finite')
+    return np.concatenate([table, np.zeros_like(table[:1])]).astype(np.float32)[list(order)]
+
+
+def never_written(order: Sequence[int]) -> np.ndarray:
+    """The bias of rows in an order: NEVER where there is no piece, or a start that is another row's piece."""
+    bias = np.where(np.array(order) < 0, NEVER, 0.0).astype(np.float32)
+    if order[START] in order[START + 1 :]:
+        bias[START] = NEVER
+    return bias
+
+
+def of_one_length(rows: Sequence[list[int]], most: int) -> Iterator[list[int]]:
+    """Yields the indexes of at most `most` rows of one length, the longest first.
+
+    A batch has one limit for its outputs there; here the limit depends on the length of the row.
+    """
+    longest_first = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
+    for _, same in itertools.groupby(longest_first, key=lambda i: len(rows[i])):
+        indexes = list(same)
+        yield from (indexes[start : start + most] for start in range(0, len(indexes), most))
+
+
+def order_of(tokens: Sequence[str], special: Mapping[int, str | None]) -> list[int]:
+    """The places of tokens in our order: START, EOS, UNK (-1 for those that are missing), all others."""
+    place = {token: number for number, token in enumerate(tokens)}
+    first = [place.get(special[piece], -1) for piece in (START, EOS, UNK)]
+    return [*first, *(number for number in range(len(tokens)) if number not in first)]
+
+
+def numbered_tokenizer(file: epath.Path, pieces: Sequence[str]) -> SentencePieceTokenizer | NumberedTokenizer:
+    """A SentencePiece model whose pieces a list numbers, which can lack some of them."""
+    if not file.exists():
+        raise ConfigError(f'{file.name}: missing')
+    try:
+        tokenizer = read_foreign(file)
+        if (
+            isinstance(tokenizer, SentencePieceTokenizer)
+            and tokenizer.pieces(range(UNK + 1, tokenizer.size)) == pieces[UNK + 1 :]
+        ):
+            return tokenizer
+        return NumberedTokenizer.from_pieces(pieces, file.read_bytes())
+    except (ConfigError, RuntimeError):
+        raise ConfigError(f'{file.name}: damaged') from None
+
+
+def list_tokenizers(
+    vocabularies: Sequence[Sequence[str]],
+    orders: Sequence[Sequence[int]],
+    *,
+    begin: bool,
+    end: bool,
+) -> SeparateTokenizers:
+    """The tokenizers of a source and a target that are lists of pieces.
+
+    They cut a text into characters if all pieces are single characters; else at its blanks.
+
+    Args:
+      orders: the places of the pieces in our order.
+      begin: whether a source begins with START.
+      end: whether a source ends with EOS.
+    """
+    ordered = [in_order(*both) for both in zip(vocabularies, orders, strict=True)]
+    joiner = _joiner(ordered)
+    source, target = (
+        PiecesTokenizer.from_pieces(tokens, joiner, begin=begins, end=ends)
+        for tokens, begins, ends in zip(ordered, (begin, False), (end, True), strict=True)
+    )
+    return SeparateTokenizers(dict(zip(FIELDS, (source, target), strict=True)))
+
+
+def list_tokenizer(tokens: Sequence[str], order: Sequence[int]) -> PiecesTokenizer:
+    """The same of single texts, each followed by EOS."""
+    ordered = in_order(tokens, order)
+    return PiecesTokenizer.from_pieces(ordered, _joiner([ordered]), end=True)
+
+
+def in_order(tokens: Sequence[str], order: Sequence[int]) -> list[str]:
+    """The tokens of the rows in an order."""
+    return [tokens[n] if n >= 0 else '<pad>' for n in order]
+
+
+def _joiner(lists: Sequence[Sequence[str]]) -> str:
+    """Nothing, between pieces that are single characters (those in angle brackets apart); else a blank."""
+    others = [piece for pieces in lists for piece in pieces[UNK + 1 :]]
+    characters = all(len(piece) == 1 for piece in others if not re.fullmatch('<.*>', piece))
+    return '' if characters else ' '

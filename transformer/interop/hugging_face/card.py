@@ -1,0 +1,118 @@
+"""The model card of an exported model: what it is, its data, its scores, and how to run it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from transformer import config as configs
+from transformer.interop.hugging_face.kind import Kind
+from transformer.runs.restore import Origin
+from transformer.runs.workdir import Run
+from transformer.tasks import task_of
+from transformer.tasks.contract import describe
+
+_LOAD = 'from transformers import {model}, AutoTokenizer\n\ntokenizer = AutoTokenizer.from_pretrained(FOLDER)'
+# By form.
+_USE = {
+    'pair': f"""{_LOAD}
+model = {{model}}.from_pretrained(FOLDER)
+batch = tokenizer(['...'], return_tensors='pt', padding=True)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))""",
+    'text': f"""{_LOAD}
+model = {{model}}.from_pretrained(FOLDER)
+batch = tokenizer(['...'], return_tensors='pt', return_token_type_ids=False)
+print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))""",
+    'encoder': """from transformers import pipeline
+
+print(pipeline('fill-mask', model=FOLDER)('... [MASK] ...'))""",
+    'image': """from transformers import pipeline
+
+print(pipeline('image-classification', model=FOLDER)('picture.png'))""",
+}
+
+
+def text(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> str:
+    """The card, in Markdown.
+
+    Args:
+      differences: how the other program's computation differs.
+    """
+    return '\n'.join([*_head(run), *_model(run, origin, kind, differences), *_data(run), *_scores(run), ''])
+
+
+def _head(run: Run) -> Iterator[str]:
+    """The part that model hubs read; the licence is the user's to state."""
+    data = run.config.data
+    pair = configs.FORM[run.config.train.task] == 'pair'
+    languages = [data.source_language, data.target_language] if pair else [data.language]
+    yield '---'
+    yield 'library_name: transformers'
+    yield 'license:'
+    if known := [language for language in languages if language]:
+        yield f'language: [{", ".join(known)}]'
+    yield '---'
+
+
+def _model(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> Iterator[str]:
+    yield f'# {run.folder.name}'
+    yield ''
+    yield f'A {kind.architecture} for `train.task={run.config.train.task}`: {origin} of a training by'
+    yield ''
+    yield f'    {" ".join(["run.py", *_options(run)])}'
+    yield ''
+    yield '```python'
+    yield _USE[kind.form].format(model=kind.architecture)
+    yield '```'
+    if differences:
+        yield ''
+        yield 'Where transformers and the program that trained it differ:'
+        yield ''
+        yield from (f'- {line}' for line in differences)
+
+
+def _options(run: Run) -> list[str]:
+    """The options that differ from the defaults, but for the folders of one machine."""
+    values = configs.differences(configs.resolve(configs.config_dict()), run.config)
+    return [
+        f'--config.{key}={value}'
+        for key, (_, value) in values.items()
+        if key != 'data.dir' and value is not None
+    ]
+
+
+def _data(run: Run) -> Iterator[str]:
+    manifest = run.manifest
+    yield ''
+    yield '## Data'
+    yield ''
+    if not manifest['files']:
+        yield f'Unknown here: the model came from another program ({manifest["imported"]["format"]}).'
+        return
+    yield '| split | file | lines | SHA-256 |'
+    yield '|---|---|---|---|'
+    for split, entries in manifest['files'].items():
+        for entry in entries:
+            yield f'| {split} | {entry["name"]} | {entry.get("lines", "")} | {entry["sha256"]} |'
+
+
+def _scores(run: Run) -> Iterator[str]:
+    scores = run.result().get('scores', {})
+    if not scores:
+        return
+    yield ''
+    yield '## Scores'
+    for split, entry in scores.items():
+        yield ''
+        yield f'{split}, checkpoint {entry["checkpoint"]}:'
+        yield ''
+        yield from (f'    {line}' for line in describe(task_of(run.config).measures, entry))
+        if signatures := list(_signatures(entry)):
+            yield ''
+            yield from (f'- {name}: `{signature}`' for name, signature in signatures)
+
+
+def _signatures(entry: Mapping, name: str = '') -> Iterator[tuple[str, str]]:
+    """The signatures of an entry's scores, which say how they were computed."""
+    for key, value in entry.items():
+        if key == 'signature':
+            yield name, value
+        elif isinstance(value, Mapping):
+            yield from _signatures(value, key)

@@ -1,0 +1,110 @@
+"""Runs models that `writing` wrote in Hugging Face transformers (extra `torch`)."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from etils import epath
+from jaxtyping import Float
+
+from transformer.config import FORM, ConfigError
+from transformer.interop.foreign import of_one_length, their_order
+from transformer.runs.restore import Trained
+from transformer.tokens import EOS, PAD, START, UNK
+
+BATCH = 32  # sentences
+
+
+def libraries():
+    """The modules of PyTorch and of transformers; ConfigError if one is not installed."""
+    try:
+        import torch
+        import transformers
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"--check needs {error.name}: pip install '.[torch]'") from None
+    return torch, transformers
+
+
+class Model:
+    """An encoder-decoder or a language model of transformers, for texts that our tokenizer cuts."""
+
+    def __init__(self, trained: Trained, folder: epath.PathLike):
+        torch, transformers = libraries()
+        transformers.logging.set_verbosity_error()
+        transformers.logging.disable_progress_bar()
+        self._torch, self._trained = torch, trained
+        self._pair = FORM[trained.config.train.task] == 'pair'
+        kind = transformers.AutoModelForSeq2SeqLM if self._pair else transformers.AutoModelForCausalLM
+        self._model = kind.from_pretrained(str(folder)).eval()
+        self._order = their_order(trained.codec, trained.config.model.vocab_size)
+        self._ours = {theirs: piece for piece, theirs in enumerate(self._order.tolist())}
+
+    @property
+    def dtype(self) -> str:
+        """The type of its computations."""
+        return str(self._model.dtype).removeprefix('torch.')
+
+    def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
+        """The translation or continuation of each text with the largest log p that a search finds.
+
+        Args:
+          method: greedy, or beam with the config's beam.
+        """
+        decode, codec = self._trained.config.decode, self._trained.codec
+        rows = codec.of('source').encode_batch(texts)
+        if not self._pair:
+            rows = [[EOS, *row[:-1]] for row in rows]
+        results = [''] * len(rows)
+        never = [[piece] for piece in self._order[[PAD, UNK]].tolist() if piece >= 0]
+        for batch in of_one_length(rows, BATCH):
+            length = len(rows[batch[0]])
+            outputs = self._model.generate(
+                **self._inputs([rows[i] for i in batch]),
+                num_beams=decode.beam if method == 'beam' else 1,
+                do_sample=False,
+                length_penalty=0.0,
+                max_length=None,
+                max_new_tokens=(length if self._pair else 0) + decode.extra_len,
+                bad_words_ids=never or None,
+            )
+            for i, output in zip(batch, outputs.numpy()[:, 1 if self._pair else length :], strict=True):
+                written = [self._ours[piece] for piece in output.tolist()]
+                prompt = [] if self._pair else rows[i][1:]
+                results[i] = codec.of('target').decode([*prompt, *written], one_line=self._pair)
+        return results
+
+    def log_probabilities(self, texts: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, ' pieces']]:
+        """log p of every piece of each target, given its source if there is one."""
+        codec = self._trained.codec
+        sides = list(zip(*texts, strict=True))
+        targets = codec.of('target').encode_batch(sides[-1])
+        # A language model has no sources, but as many batches.
+        sources = codec.of('source').encode_batch(sides[0]) if self._pair else targets
+        results = []
+        for source, part in zip(_batches(sources), _batches(targets), strict=True):
+            # The first input of a decoder is START; a language model begins as if after another text.
+            shifted = [[START if self._pair else EOS, *target[:-1]] for target in part]
+            if self._pair:
+                inputs = self._inputs(source)
+                inputs['decoder_input_ids'] = self._inputs(shifted)['input_ids']
+            else:
+                inputs = self._inputs(shifted)
+            with self._torch.no_grad():
+                logp = self._model(**inputs).logits.log_softmax(-1).numpy()
+            for row, target in zip(logp, part, strict=True):
+                results.append(row[np.arange(len(target)), self._order[target]])
+        return results
+
+    def _inputs(self, rows: Sequence[list[int]]) -> dict[str, object]:
+        """Rows of our pieces, padded, in their order."""
+        width = max(map(len, rows))
+        ids = np.full((len(rows), width), self._order[EOS], np.int64)
+        mask = np.zeros_like(ids)
+        for i, row in enumerate(rows):
+            ids[i, : len(row)], mask[i, : len(row)] = self._order[row], 1
+        tensor = self._torch.from_numpy
+        return {'input_ids': tensor(ids), 'attention_mask': tensor(mask)}
+
+
+def _batches(rows: Sequence[list[int]]) -> Iterator[Sequence[list[int]]]:
+    for start in range(0, len(rows), BATCH):
+        yield rows[start : start + BATCH]

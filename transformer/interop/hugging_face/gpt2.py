@@ -1,0 +1,84 @@
+"""GPT-2, a decoder that continues texts (Radford et al. 2019)."""
+
+from collections.abc import Mapping
+
+from transformer.config import Config
+from transformer.interop import layout
+from transformer.interop.foreign import first_task, learned_positions
+from transformer.interop.hugging_face.kind import (
+    Kind,
+    Words,
+    activation,
+    number,
+    pair,
+    their_activation,
+)
+from transformer.interop.layout import Entry
+
+
+def _table(options: Mapping[str, object]) -> list[Entry]:
+    """Its matrices are [inputs, outputs], as ours."""
+    linear = lambda name, *ours: layout.linear(pair(name), *ours, transposed=False)
+    entries = [
+        Entry('transformer.wpe.weight', ('positions/table',)),
+        *layout.norm(pair('transformer.ln_f'), 'decoder/final'),
+    ]
+    for i in range(options['model.N']):
+        theirs, ours = f'transformer.h.{i}', f'decoder/layer_{i}'
+        inputs = [f'{ours}/self_attention/{name}' for name in ('query', 'key', 'value')]
+        entries += linear(f'{theirs}.attn.c_attn', *inputs)
+        entries += linear(f'{theirs}.attn.c_proj', f'{ours}/self_attention/output')
+        entries += layout.norm(pair(f'{theirs}.ln_1'), f'{ours}/self_attention_sublayer')
+        entries += linear(f'{theirs}.mlp.c_fc', f'{ours}/feed_forward/inner')
+        entries += linear(f'{theirs}.mlp.c_proj', f'{ours}/feed_forward/outer')
+        entries += layout.norm(pair(f'{theirs}.ln_2'), f'{ours}/feed_forward_sublayer')
+    return entries
+
+
+def _read(settings: Mapping) -> dict[str, object]:
+    return {
+        **learned_positions(number(settings, 'n_positions')),
+        **activation(settings, 'activation_function'),
+        'train.task': first_task('text'),
+        'model.d_ff': settings.get('n_inner') or 4 * number(settings, 'n_embd'),
+    }
+
+
+def _write(config: Config) -> dict[str, object]:
+    return {
+        'n_positions': config.model.max_len,
+        'n_inner': config.model.d_ff,
+        'activation_function': their_activation(config),
+    }
+
+
+KIND = Kind(
+    architecture='GPT2LMHeadModel',
+    form='text',
+    prefix='transformer.',
+    settings={
+        'n_layer': 'model.N',
+        'n_embd': 'model.d_model',
+        'n_head': 'model.h',
+        'layer_norm_epsilon': 'model.norm_epsilon',
+        'resid_pdrop': 'model.P_drop',
+        'embd_pdrop': 'model.P_drop_embedding',
+        'attn_pdrop': 'model.P_drop_attention',
+    },
+    fixed={
+        'scale_attn_weights': (True,),
+        'scale_attn_by_inverse_layer_idx': (False,),
+        'add_cross_attention': (False,),
+    },
+    options={
+        'model.positions': 'learned',
+        'model.norm': 'pre',
+        'model.norm_final': True,
+        'model.norm_embedding': False,
+    },
+    table=_table,
+    words=Words('transformer.wte.weight', 'transformer.wte.weight', 'lm_head.weight', None),
+    ignored=(r'transformer\.h\.\d+\.attn\.(masked_)?bias',),
+    read=_read,
+    write=_write,
+)

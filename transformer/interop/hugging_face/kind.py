@@ -1,0 +1,86 @@
+"""Describes a kind of model of Hugging Face transformers, for both directions."""
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from transformer.config import Config, ConfigError
+from transformer.interop.layout import Arrays, Entry
+
+FILE, CONFIG, PIXELS = 'model.safetensors', 'config.json', 'preprocessor_config.json'
+# Theirs and ours; the first of ours is written.
+ACTIVATIONS = {
+    'relu': 'relu',
+    'gelu': 'gelu',
+    'gelu_new': 'gelu_tanh',
+    'gelu_fast': 'gelu_tanh',
+    'gelu_pytorch_tanh': 'gelu_tanh',
+    'silu': 'swish',
+    'swish': 'swish',
+}
+
+
+class Words(NamedTuple):
+    """The names of the tables of words; None for what a kind lacks."""
+
+    source: str
+    target: str
+    softmax: str
+    bias: str | None
+
+
+class Kind(NamedTuple):
+    """A kind of model, as it is saved.
+
+    Attributes:
+      architecture: the class of transformers that loads all of it.
+      form: the form of our model.
+      prefix: how most names begin in the file of a whole model; the file of a stack alone has them without.
+      settings: names in config.json with our options of the same value.
+      fixed: names in config.json with the values that we can compute; the first is written.
+      options: our options that all models of this kind have.
+      table: their arrays and our parameters but for tables of words, from our options.
+      words: the names of these tables; None if the kind has none.
+      ignored: arrays in a file that are no part of the model that we compute: buffers, heads for other tasks.
+      read: `(settings) -> options`, for options that follow from several settings.
+      write: `(config) -> settings`, for settings that follow from several options.
+      to_matrices: changes arrays of another shape than our parameters in place; `from_matrices` undoes it.
+    """
+
+    architecture: str
+    form: str
+    prefix: str
+    settings: Mapping[str, str]
+    fixed: Mapping[str, tuple]
+    options: Mapping[str, object]
+    table: Callable[[Mapping[str, object]], list[Entry]]
+    words: Words | None
+    ignored: tuple[str, ...] = ()
+    read: Callable[[Mapping], dict[str, object]] = lambda settings: {}
+    write: Callable[[Config], dict[str, object]] = lambda config: {}
+    to_matrices: Callable[[Arrays], None] = lambda arrays: None
+    from_matrices: Callable[[Arrays, Config], None] = lambda arrays, config: None
+
+
+def pair(name: str) -> tuple[str, str]:
+    """The names of a layer's weight and bias."""
+    return f'{name}.weight', f'{name}.bias'
+
+
+def number(settings: Mapping, name: str, least: int = 1) -> int:
+    """A whole number in config.json."""
+    value = settings[name]
+    if not isinstance(value, int) or value < least:
+        raise ConfigError(f'{CONFIG}: {name}={value}: expected a whole number, at least {least}')
+    return value
+
+
+def activation(settings: Mapping, name: str) -> dict[str, object]:
+    """Our option for an activation."""
+    if settings[name] not in ACTIVATIONS:
+        raise ConfigError(f'{CONFIG}: {name}={settings[name]}: no model here has it')
+    return {'model.activation': ACTIVATIONS[settings[name]]}
+
+
+def their_activation(config: Config) -> str:
+    """Their name of the activation."""
+    return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.model.activation)

@@ -1,0 +1,141 @@
+"""Reads and writes the tokenizer files of Hugging Face transformers (extra `export`)."""
+
+from collections.abc import Mapping
+
+from etils import epath
+
+from transformer import files
+from transformer.config import Config, ConfigError
+from transformer.data.codec import Codec
+from transformer.data.tokenizers.byte import ByteTokenizer
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
+from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
+from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
+from transformer.interop.foreign import FIELDS, NUMBERED, json_object, numbered_tokenizer
+from transformer.interop.hugging_face import early_tokenizers, sentencepiece_json
+from transformer.interop.hugging_face.kind import Kind, number
+from transformer.tokens import EOS, PAD, START, UNK
+
+TOKENIZER, SETTINGS = 'tokenizer.json', 'tokenizer_config.json'
+# By form: the settings that name the tokens of our pieces, and their defaults.
+_SPECIAL = {
+    'encoder': {EOS: ('sep_token', '[SEP]'), PAD: ('pad_token', '[PAD]'), UNK: ('mask_token', '[MASK]')},
+    'text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
+}
+
+
+def _token(settings: Mapping, name: str, default: str | None) -> str | None:
+    """A token in the settings, which can be an object with its content."""
+    value = settings.get(name, default)
+    return value['content'] if isinstance(value, dict) else value
+
+
+def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
+    """The tokenizer of a model of single texts."""
+    file = folder / TOKENIZER
+    content = file.read_bytes() if file.exists() else early_tokenizers.read(folder)
+    settings, special = json_object(folder / SETTINGS, {}), {}
+    for ours, (name, default) in _SPECIAL[kind.form].items():
+        token = _token(settings, name, default)
+        # One token can have several roles there, such as GPT-2's.
+        special[ours] = None if token in special.values() else token
+    return HuggingFaceTokenizer.from_file(content, special)
+
+
+def _limits(config: Config) -> dict[str, object]:
+    """A tokenizer there cuts texts if it is asked to, and can tidy up blanks when it joins pieces."""
+    longest = config.model.max_len if config.model.positions == 'learned' else config.decode.max_source_len
+    return {'model_max_length': longest, 'clean_up_tokenization_spaces': False}
+
+
+def vocabularies(joint: bool) -> tuple[str, str]:
+    """The files with the numbers of the pieces of source and target."""
+    return 'vocab.json', 'vocab.json' if joint else 'target_vocab.json'
+
+
+def read_pair(folder: epath.Path, model: Mapping) -> tuple[AnyTokenizer, list[list[int]], bool]:
+    """Reads the tokenizers of an encoder-decoder.
+
+    Args:
+      model: the content of config.json.
+
+    Returns:
+      The tokenizers; for source and target, the number there of each of our pieces; and whether both have the
+      same pieces.
+    """
+    settings = json_object(folder / SETTINGS, {})
+    joint = not settings.get('separate_vocabs', False)
+    unknown = _token(settings, 'unk_token', '<unk>')
+    tokenizers, orders = {}, []
+    for field, name in zip(FIELDS, vocabularies(joint), strict=True):
+        vocabulary = json_object(folder / name)
+        if not all(isinstance(n, int) and n >= 0 for n in vocabulary.values()):
+            raise ConfigError(f'{name}: damaged')
+        if unknown not in vocabulary:
+            raise ConfigError(f'{name}: has no piece {unknown}')
+        names = {n: piece for piece, n in vocabulary.items()}
+        if len(names) < len(vocabulary):
+            raise ConfigError(f'{name}: has two pieces of one number')
+        start, end = (number(model, f'{setting}_token_id', 0) for setting in ('decoder_start', 'eos'))
+        first = {START: start, EOS: end, UNK: vocabulary[unknown]}
+        order = [*first.values(), *sorted(names.keys() - set(first.values()))]
+        if lacking := [n for n in order[: UNK + 1] if n not in names]:
+            raise ConfigError(f'{name}: has no piece {lacking[0]}')
+        tokenizers[field] = numbered_tokenizer(folder / NUMBERED[field], [names[n] for n in order])
+        orders.append(order)
+    same = joint and tokenizers['source'].content == tokenizers['target'].content
+    return tokenizers['source'] if same else SeparateTokenizers(tokenizers), orders, joint
+
+
+def write(folder: epath.Path, codec: Codec, kind: Kind, config: Config) -> None:
+    """Writes the tokenizer of a model of single texts."""
+    if isinstance(codec, HuggingFaceTokenizer):
+        content = codec.model
+        names = [codec.name(piece) for piece in (PAD, EOS, UNK)]
+    elif isinstance(codec, SentencePieceTokenizer):
+        names = ['<pad>', '</s>', '[MASK]' if kind.form == 'encoder' else '<unk>']
+        content = sentencepiece_json.convert(codec.content, names, begins=kind.form == 'text')
+    else:
+        raise ConfigError(f'data.tokenizer={config.data.tokenizer}: huggingface has no file for it')
+    files.write_json(folder / TOKENIZER, content)
+    special = {setting: names[piece] for piece, (setting, _) in _SPECIAL[kind.form].items() if names[piece]}
+    end = names[EOS]
+    roles = {'bos_token': end} if kind.form == 'text' else {'eos_token': end}
+    files.write_json(
+        folder / SETTINGS,
+        {'tokenizer_class': 'PreTrainedTokenizerFast', **_limits(config), **special, **roles},
+    )
+
+
+def write_pair(folder: epath.Path, codec: Codec, config: Config) -> None:
+    """Writes the tokenizers of an encoder-decoder."""
+    data = config.data
+    if isinstance(codec, ByteTokenizer):
+        # The same numbers.
+        settings = {'tokenizer_class': 'ByT5Tokenizer', 'extra_ids': 0}
+        files.write_json(folder / SETTINGS, settings | _limits(config))
+        return
+    tokenizers = [codec.of(field) for field in FIELDS]
+    for field, tokenizer in zip(FIELDS, tokenizers, strict=True):
+        if not isinstance(tokenizer, SentencePieceTokenizer | NumberedTokenizer):
+            raise ConfigError(
+                f'train.task={config.train.task}, data.tokenizer={data.tokenizer}: huggingface has no file '
+                f"for the {field}'s tokenizer"
+            )
+        files.write_bytes(folder / NUMBERED[field], tokenizer.model)
+    pieces = [tokenizer.pieces(range(tokenizer.size)) for tokenizer in tokenizers]
+    joint = pieces[0] == pieces[1]
+    for name, own in zip(vocabularies(joint), pieces, strict=True):
+        files.write_json(folder / name, {piece: n for n, piece in enumerate(own)})
+    first = dict(zip(('pad_token', 'eos_token', 'unk_token'), pieces[1], strict=False))
+    languages = {'source_lang': data.source_language, 'target_lang': data.target_language}
+    files.write_json(
+        folder / SETTINGS,
+        {
+            'tokenizer_class': 'MarianTokenizer',
+            'separate_vocabs': not joint,
+            **_limits(config),
+            **first,
+            **languages,
+        },
+    )

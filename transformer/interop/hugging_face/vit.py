@@ -1,0 +1,104 @@
+"""The Vision Transformer, an encoder that classifies images (Dosovitskiy et al. 2021)."""
+
+from collections.abc import Mapping
+
+from transformer.config import Config, ConfigError
+from transformer.interop import layout
+from transformer.interop.foreign import first_task
+from transformer.interop.hugging_face.kind import (
+    CONFIG,
+    Kind,
+    activation,
+    number,
+    pair,
+    their_activation,
+)
+from transformer.interop.layout import Arrays, Entry
+
+_PATCH, _CLASS, _POSITIONS = (
+    f'vit.embeddings.{name}'
+    for name in ('patch_embeddings.projection.weight', 'cls_token', 'position_embeddings')
+)
+_PIXELS = {3: 'rgb', 1: 'grey'}  # by channels
+
+
+def _table(options: Mapping[str, object]) -> list[Entry]:
+    entries = [
+        *layout.linear((_PATCH, _PATCH.replace('weight', 'bias')), 'patch'),
+        Entry(_CLASS, ('class_token',)),
+        Entry(_POSITIONS, ('positions/table',)),
+        *layout.norm(pair('vit.layernorm'), 'encoder/final'),
+        *layout.linear(pair('classifier'), 'head'),
+    ]
+    for i in range(options['model.N']):
+        theirs, ours = f'vit.encoder.layer.{i}', f'encoder/layer_{i}'
+        for name in ('query', 'key', 'value'):
+            there = f'{theirs}.attention.attention.{name}'
+            entries += layout.linear(pair(there), f'{ours}/self_attention/{name}')
+        entries += layout.linear(pair(f'{theirs}.attention.output.dense'), f'{ours}/self_attention/output')
+        entries += layout.norm(pair(f'{theirs}.layernorm_before'), f'{ours}/self_attention_sublayer')
+        entries += layout.linear(pair(f'{theirs}.intermediate.dense'), f'{ours}/feed_forward/inner')
+        entries += layout.linear(pair(f'{theirs}.output.dense'), f'{ours}/feed_forward/outer')
+        entries += layout.norm(pair(f'{theirs}.layernorm_after'), f'{ours}/feed_forward_sublayer')
+    return entries
+
+
+def _read(settings: Mapping) -> dict[str, object]:
+    if settings['num_channels'] not in _PIXELS:
+        raise ConfigError(f'{CONFIG}: num_channels={settings["num_channels"]}: no model here has it')
+    return {
+        **activation(settings, 'hidden_act'),
+        'train.task': first_task('image'),
+        'data.source': 'folders',
+        'model.max_len': (number(settings, 'image_size') // number(settings, 'patch_size')) ** 2 + 1,
+        'images.pixels': _PIXELS[settings['num_channels']],
+    }
+
+
+def _write(config: Config) -> dict[str, object]:
+    return {'hidden_act': their_activation(config), 'num_channels': config.images.channels}
+
+
+def _to_matrices(arrays: Arrays) -> None:
+    """Our patches are rows of pixels of channels; theirs channels of rows of pixels."""
+    for name, leading in ((_CLASS, (1, 1)), (_POSITIONS, (1,))):
+        # Arrays of other shapes are refused with the others.
+        if name in arrays and arrays[name].shape[:-1][: len(leading)] == leading:
+            arrays[name] = arrays[name].reshape(arrays[name].shape[len(leading) :])
+    if _PATCH in arrays and arrays[_PATCH].ndim == 4:
+        arrays[_PATCH] = arrays[_PATCH].transpose(0, 2, 3, 1).reshape(len(arrays[_PATCH]), -1)
+
+
+def _from_matrices(arrays: Arrays, config: Config) -> None:
+    width, size, channels = config.model.d_model, config.images.patch, config.images.channels
+    arrays[_PATCH] = arrays[_PATCH].reshape(width, size, size, channels).transpose(0, 3, 1, 2)
+    arrays[_CLASS] = arrays[_CLASS][None, None]
+    # Theirs has no rows for further patches.
+    arrays[_POSITIONS] = arrays[_POSITIONS][None, : config.images.positions]
+
+
+KIND = Kind(
+    architecture='ViTForImageClassification',
+    form='image',
+    prefix='vit.',
+    settings={
+        'num_hidden_layers': 'model.N',
+        'hidden_size': 'model.d_model',
+        'intermediate_size': 'model.d_ff',
+        'num_attention_heads': 'model.h',
+        'layer_norm_eps': 'model.norm_epsilon',
+        'hidden_dropout_prob': 'model.P_drop',
+        'attention_probs_dropout_prob': 'model.P_drop_attention',
+        'image_size': 'images.size',
+        'patch_size': 'images.patch',
+    },
+    fixed={'qkv_bias': (True,)},
+    options={'model.positions': 'learned', 'model.norm': 'pre', 'model.norm_final': True},
+    table=_table,
+    words=None,
+    ignored=(r'vit\.pooler\..*',),
+    read=_read,
+    write=_write,
+    to_matrices=_to_matrices,
+    from_matrices=_from_matrices,
+)

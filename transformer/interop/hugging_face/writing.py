@@ -1,0 +1,201 @@
+"""Writes models as Hugging Face transformers saves them; needs safetensors, not torch (extra `export`)."""
+
+from collections.abc import Mapping
+
+import numpy as np
+from etils import epath
+
+from transformer import files
+from transformer.config import FORM, Config, ConfigError
+from transformer.data.codec import Codec
+from transformer.interop import layout
+from transformer.interop.foreign import check_options, in_their_order, pair_tables, their_order
+from transformer.interop.hugging_face import card, marian, tokenizer_files
+from transformer.interop.hugging_face.kind import CONFIG, FILE, PIXELS, Kind
+from transformer.interop.hugging_face.reading import KINDS
+from transformer.interop.layout import Arrays
+from transformer.runs import parameters_file
+from transformer.runs.restore import Origin
+from transformer.runs.workdir import Run
+from transformer.tokens import EOS, PAD, START, UNK
+
+GENERATION = 'generation_config.json'
+
+
+def check(config: Config, quantization: str | None = None) -> None:
+    """Raises ConfigError, which names the option, if no model there computes the same."""
+    if quantization is not None:
+        raise ConfigError(f'--quantization={quantization}: models of huggingface are written in float32')
+    kind = KINDS[_name(config)]
+    held = {key: (value,) for key, value in kind.options.items()}
+    check_options(config, held, kind.architecture)
+
+
+def differences(config: Config) -> list[str]:
+    """Describes how their computation differs."""
+    lines = []
+    if FORM[config.train.task] == 'pair':
+        if (own := config.model.norm_epsilon) != marian.EPSILON:
+            lines.append(f'LayerNorm: epsilon is {marian.EPSILON} there, {own} here (model.norm_epsilon)')
+        if alpha := config.decode.alpha:
+            lines.append(
+                f'a hypothesis of n pieces is divided by n^{alpha} there, by ((5 + n)/6)^{alpha} here'
+            )
+    return lines
+
+
+def _name(config: Config) -> str:
+    form = FORM[config.train.task]
+    return next(name for name, kind in KINDS.items() if kind.form == form)
+
+
+def write(
+    config: Config, params: Mapping, codec: Codec, folder: epath.Path, quantization: str | None = None
+) -> None:
+    """Writes a model into an existing folder, with its config, tokenizer and search.
+
+    Raises:
+      ConfigError: no model there computes the same, or its tokenizer has no file there.
+    """
+    check(config, quantization)
+    name = _name(config)
+    kind, ours = KINDS[name], layout.named(params)
+    options = {f'model.{key}': value for key, value in vars(config.model).items()}
+    arrays = layout.to_theirs(kind.table(options), ours)
+    values = options | {f'images.{key}': value for key, value in vars(config.images).items()}
+    settings = {
+        'model_type': name,
+        'architectures': [kind.architecture],
+        'dtype': 'float32',
+        **{setting: allowed[0] for setting, allowed in kind.fixed.items()},
+        **{setting: values[key] for setting, key in kind.settings.items()},
+        **kind.write(config),
+    }
+    if kind.words is None:
+        settings |= _labels(codec)
+        files.write_json(folder / PIXELS, _pixels(config))
+    elif kind.form == 'pair':
+        settings |= _pair_words(config, ours, codec, kind, arrays)
+        tokenizer_files.write_pair(folder, codec, config)
+        files.write_json(folder / GENERATION, _search(config))
+    else:
+        settings |= _text_words(config, ours, codec, kind, arrays)
+        tokenizer_files.write(folder, codec, kind, config)
+        if kind.form == 'text':
+            files.write_json(folder / GENERATION, _sampling(config) | _tokens(kind, codec))
+    kind.from_matrices(arrays, config)
+    arrays = {key: np.ascontiguousarray(array) for key, array in sorted(arrays.items())}
+    files.write_json(folder / CONFIG, settings)
+    files.write_bytes(folder / FILE, parameters_file.load_library().numpy.save(arrays, {'format': 'pt'}))
+
+
+def write_card(run: Run, origin: Origin, folder: epath.Path) -> None:
+    """Writes the model card beside a model."""
+    kind = KINDS[_name(run.config)]
+    files.write_text(folder / 'README.md', card.text(run, origin, kind, differences(run.config)))
+
+
+def _text_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: Arrays) -> dict[str, object]:
+    """Adds the tables of words of a model of single texts; returns the settings that follow."""
+    m, table = config.model, ours['embedding/table']
+    softmax = ours['softmax/table'] if m.tie_embeddings == 'none' else table
+    bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
+    scaled = table * np.float32(m.d_model**0.5) if m.scale_embeddings else table
+    order = their_order(codec, m.vocab_size)
+    arrays[kind.words.source] = in_their_order(scaled, order)
+    tied = np.array_equal(scaled, softmax)
+    if not tied:
+        arrays[kind.words.softmax] = in_their_order(softmax, order)
+    if kind.words.bias:
+        arrays[kind.words.bias] = in_their_order(bias, order)
+    elif bias[order >= 0].any():
+        raise ConfigError(f'model.softmax_bias=True: {kind.architecture} has no bias')
+    return {'vocab_size': int((order >= 0).sum()), 'tie_word_embeddings': tied, **_tokens(kind, codec)}
+
+
+def _tokens(kind: Kind, codec: Codec) -> dict[str, int]:
+    """The numbers there of the pieces that are no part of a text of a model of single texts."""
+    pad, end = their_order(codec, codec.size)[[PAD, EOS]].tolist()
+    if kind.form != 'text':
+        return {'pad_token_id': pad}
+    # A text begins as if after another text.
+    return dict.fromkeys(('bos_token_id', 'eos_token_id', 'pad_token_id'), end)
+
+
+def _pair_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: Arrays) -> dict[str, object]:
+    """Adds the tables of words and positions of an encoder-decoder; returns the settings that follow."""
+    m = config.model
+    source, target, softmax = (table.copy() for table in pair_tables(m, ours))
+    shared = np.array_equal(source, target)
+    if m.start == 'zeros':
+        target[START] = 0.0
+        if shared:
+            source[START] = 0.0
+    tied = np.array_equal(target, softmax)
+    if shared:
+        arrays[marian.SHARED] = target
+    if not (shared and tied):
+        arrays[kind.words.source], arrays[kind.words.target] = source, target
+    if not tied:
+        arrays[kind.words.softmax] = softmax
+    arrays[kind.words.bias] = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))[None]
+    if m.positions == 'sinusoidal' and (m.sinusoid, m.first_position) != ('halves', 0):
+        length = kind.write(config)['max_position_embeddings']
+        for name in marian.POSITIONS:
+            arrays[name] = marian.positions(m, length)
+    return {
+        'vocab_size': m.vocab_size,
+        'decoder_vocab_size': m.vocab_size,
+        'share_encoder_decoder_embeddings': shared,
+        'tie_word_embeddings': tied,
+    }
+
+
+def _search(config: Config) -> dict[str, object]:
+    decode = config.decode
+    return {
+        'decoder_start_token_id': START,
+        'pad_token_id': START,
+        'eos_token_id': EOS,
+        'forced_eos_token_id': EOS,
+        'bad_words_ids': [[START], [UNK]],
+        'num_beams': decode.beam if decode.method == 'beam' else 1,
+        'do_sample': decode.method == 'sample',
+        'length_penalty': decode.alpha,
+        'max_length': decode.max_source_len + decode.extra_len,
+    }
+
+
+def _sampling(config: Config) -> dict[str, object]:
+    decode = config.decode
+    return {
+        'do_sample': decode.method == 'sample',
+        'temperature': decode.temperature,
+        'top_k': decode.top_k,
+        'top_p': decode.top_p,
+        'max_new_tokens': decode.extra_len,
+    }
+
+
+def _labels(codec: Codec) -> dict[str, object]:
+    names = codec.of('label').names
+    return {
+        'id2label': {str(number): name for number, name in enumerate(names)},
+        'label2id': {name: number for number, name in enumerate(names)},
+    }
+
+
+def _pixels(config: Config) -> dict[str, object]:
+    """Pixels from -1 to 1."""
+    size, channels = config.images.size, config.images.channels
+    return {
+        'image_processor_type': 'ViTImageProcessor',
+        'do_resize': True,
+        'size': {'height': size, 'width': size},
+        'resample': 2,
+        'do_rescale': True,
+        'rescale_factor': 1 / 255,
+        'do_normalize': True,
+        'image_mean': [0.5] * channels,
+        'image_std': [0.5] * channels,
+    }

@@ -1,0 +1,129 @@
+"""Makes a work directory of a model that another program trained."""
+
+import importlib.metadata
+from collections.abc import Iterator, Mapping
+
+from etils import epath
+
+from transformer import config as configs
+from transformer import files
+from transformer.config import FORM, ConfigError
+from transformer.data import build
+from transformer.interop import layout, mapping
+from transformer.interop.ctranslate2 import names, reading
+from transformer.interop.foreign import Foreign
+from transformer.interop.hugging_face import reading as hugging_face
+from transformer.nn import cost, models
+from transformer.runs import workdir
+from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.hashes import fingerprint
+from transformer.runs.workdir import Run
+from transformer.tasks import task_of
+
+MOST_NAMES = 8  # that a list shows
+# The files by which each format is known, and its reader.
+FORMATS = {
+    'ctranslate2': ((names.FILE,), reading.read),
+    'huggingface': ((hugging_face.FILE, hugging_face.TORCH_FILE, *hugging_face.SHARDED), hugging_face.read),
+}
+
+
+def import_model(
+    path: epath.PathLike,
+    folder: epath.PathLike,
+    changes: Mapping[str, object],
+    kind: str | None = None,
+    mapping_file: epath.PathLike | None = None,
+) -> Run:
+    """Makes a work directory of another program's model; its one checkpoint is step 0.
+
+    Args:
+      path: the folder of the model; with a mapping, the file of its arrays.
+      changes: options that the model's files do not set, such as the task, languages or a search.
+      kind: a name in `FORMATS`; if None, the model's files say which.
+      mapping_file: a mapping file, which describes a model of no known format.
+
+    Raises:
+      ConfigError: the model is damaged, or has what no model here has.
+      FileExistsError: `folder` is not empty.
+    """
+    path, folder = epath.Path(path), files.check_new(epath.Path(folder))
+    kind, foreign, sources = _read(path, kind, mapping_file)
+    fixed = ('model.', 'data.pieces', 'data.vocabulary')
+    if set_there := [key for key in changes if key in foreign.changes and key.startswith(fixed)]:
+        key = set_there[0]
+        raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')
+    own = foreign.changes.get('train.task', configs.OPTIONS['train.task'].default)
+    if FORM[changes.get('train.task', own)] != FORM[own]:
+        possible = ', '.join(task for task, form in FORM.items() if form == FORM[own])
+        raise ConfigError(f'train.task={changes["train.task"]}: this model can be one of {possible}')
+    config = configs.resolve(configs.config_dict(layout.TEXT | foreign.changes | dict(changes)))
+    codec = task_of(config).codec(config, foreign.codec)
+    params = layout.tree(config, foreign.params)
+    manifest = {
+        'imported': {
+            'format': kind,
+            'files': {file.name: files.sha256(file) for file in sources},
+            'ignored': sorted(foreign.ignored),
+        },
+        'splits': {},
+        'files': {},
+        'versions': {name: importlib.metadata.version(name) for name in ('numpy', 'sentencepiece')},
+        'checksums': {codec.file: codec.sha256},
+        'tokenizer_sha256': codec.sha256,
+        'pieces': codec.size,
+        'dtype': build.dtype_of(codec).str,
+    }
+    with files.new_folder(folder) as unfinished:
+        workdir.claim(unfinished, config, codec, manifest)
+        checkpoints = Checkpoints(unfinished / 'checkpoints', 1)
+        try:
+            checkpoints.save(0, params, None, {'tokens': 0, 'params_sha256': fingerprint(params)})
+        finally:
+            checkpoints.close()
+    return Run.open(folder)
+
+
+def describe(run: Run) -> Iterator[str]:
+    """Yields lines that describe an imported model."""
+    count = cost.parameters(models.parameter_shapes(run.config))
+    form, pieces = run.manifest['imported']['format'], run.codec.size
+    yield f'{run.folder}: a model of {form}, {count:,} parameters, {pieces:,} pieces'
+    base = configs.resolve(configs.config_dict())
+    different = configs.differences(base, run.config)
+    yield f'  train.task = {run.config.train.task}'
+    for key, (_, value) in different.items():
+        if key.startswith(('model.', 'data.', 'decode.', 'images.')) and value is not None:
+            yield f'  {key} = {value}'
+    if ignored := run.manifest['imported']['ignored']:
+        more = f', and {len(ignored) - MOST_NAMES} more' if len(ignored) > MOST_NAMES else ''
+        yield f'  without (buffers, copies, heads for other tasks): {", ".join(ignored[:MOST_NAMES])}{more}'
+
+
+def _read(
+    path: epath.Path, kind: str | None, mapping_file: epath.PathLike | None
+) -> tuple[str, Foreign, list[epath.Path]]:
+    """Reads a model; returns also the name of its format, and its files."""
+    if mapping_file is not None:
+        if kind is not None:
+            raise ConfigError(f'--format={kind}: not together with --mapping, which describes the format')
+        if not path.is_file():
+            raise ConfigError(f'{path}: no file; with --mapping, import takes a file of arrays')
+        mapping_file = epath.Path(mapping_file)
+        return 'pytorch', mapping.read(path, mapping_file), [path, mapping_file]
+    if not path.is_dir():
+        raise ConfigError(f'{path}: no folder; import takes a folder or, with --mapping, a file of arrays')
+    kind = _format(path) if kind is None else kind
+    if kind not in FORMATS:
+        raise ConfigError(f'--format={kind}: choose one of {", ".join(FORMATS)}')
+    return kind, FORMATS[kind][1](path), [file for file in sorted(path.iterdir()) if file.is_file()]
+
+
+def _format(path: epath.Path) -> str:
+    found = [name for name, (its, _) in FORMATS.items() if any((path / file).exists() for file in its)]
+    if (path / 'data.lock.json').exists():
+        raise ConfigError(f'{path}: is a work directory already; name it with --workdir')
+    if not found:
+        wanted = ', '.join(file for its, _ in FORMATS.values() for file in its)
+        raise ConfigError(f'{path}: no model that is known here; looked for {wanted}')
+    return found[0]
