@@ -19,7 +19,6 @@ def get_config():
             'model.max_len': 50,
             'images.size': 28,
             'images.pixels': 'grey',
-            'images.classes': 10,
             'data.source': 'idx',
             'data.train': 'train[:90%]',
             'data.dev': 'train[90%:]',

@@ -26,7 +26,6 @@ def get_config():
             'train.task': 'images',
             'images.size': 32,
             'images.patch': 4,
-            'images.classes': 24,
             'data.source': 'pictures',
             'data.name': None,
             'data.dev': 'dev',

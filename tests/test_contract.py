@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.config import FORM, KINDS, OPTIONS, Config, ConfigError, config_dict, declare, resolve
+from transformer.config import FORMS, OPTIONS, TASKS, Config, ConfigError, config_dict, declare, resolve
 from transformer.config.declare import choices, has_meaning
 from transformer.nn import cache, models, text_models
 from transformer.tokens import Batch, Tokens
@@ -47,7 +47,7 @@ AXES = {
 }
 LANGUAGE = {'train.task': 'language', 'data.source': 'text'}
 # The Transformer's two forms.
-FORMS = {'pair': {}, 'text': LANGUAGE}
+TRANSFORMERS = {'pair': {}, 'text': LANGUAGE}
 # Sizes, none of which equals another, and probabilities: each needs no model of its own.
 MIXED = [
     {
@@ -104,7 +104,7 @@ def settings(key: str, value: object) -> list[dict[str, object]]:
 
 VARIANTS = [
     form | setting
-    for name, form in FORMS.items()
+    for name, form in TRANSFORMERS.items()
     for key, values in AXES.items()
     for value in values
     if (key, value) not in REFUSED[name]
@@ -112,7 +112,7 @@ VARIANTS = [
 ]
 VARIANTS += [
     form | {key: value for key, value in mixed.items() if name == 'pair' or key not in ONLY_PAIR}
-    for name, form in FORMS.items()
+    for name, form in TRANSFORMERS.items()
     for mixed in MIXED
 ]
 VARIANTS += [
@@ -361,8 +361,9 @@ def test_every_axis_of_the_model_is_here():
 
 
 def test_every_kind_of_every_form_has_a_module():
-    assert set(models.MODELS) == {(kind, form) for form, kinds in KINDS.items() for kind in kinds}
-    assert set(KINDS) == set(FORM.values()) and set(FORM) == set(choices(OPTIONS['train.task']))
+    assert set(models.MODELS) == {(kind, form) for form in FORMS for kind in FORMS[form].kinds}
+    assert set(FORMS) == {spec.form for spec in TASKS.values()}
+    assert set(TASKS) == set(choices(OPTIONS['train.task']))
 
 
 def test_a_decoder_alone_was_a_kind_of_its_own():
@@ -375,7 +376,7 @@ def test_a_decoder_alone_was_a_kind_of_its_own():
 @pytest.mark.parametrize(('form', 'option'), [(k, o) for k, found in REFUSED.items() for o in found])
 def test_what_means_nothing_for_a_form_is_refused(form, option):
     with pytest.raises(ConfigError, match=option[0]):
-        resolve(config_dict({**SMALL, **FORMS[form], option[0]: option[1]}))
+        resolve(config_dict({**SMALL, **TRANSFORMERS[form], option[0]: option[1]}))
 
 
 MEANINGLESS = [

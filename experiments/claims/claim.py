@@ -10,7 +10,7 @@ import numpy as np
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config
-from transformer.config.options import tasks_of
+from transformer.config.tasks import tasks_with
 from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import process
@@ -35,7 +35,7 @@ class Verdict(NamedTuple):
 
 
 # The task whose models predict a text.
-[_LANGUAGE] = tasks_of('text')
+[_LANGUAGE] = tasks_with('continues')
 LANGUAGE_MODEL = {'train.task': _LANGUAGE, 'data.source': 'text'}
 GRAMMAR = {'data.source': 'grammar', 'data.name': None}
 GRAMMAR |= {'data.batching': 'packed', 'data.row_len': 32, 'data.max_len': 32}

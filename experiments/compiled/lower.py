@@ -8,7 +8,7 @@ from jax.stages import Lowered
 from experiments.speed import updates
 from transformer import config as configs
 from transformer import parallel
-from transformer.config import FORM, Config
+from transformer.config import Config, has
 from transformer.inference import generate
 from transformer.nn import cost, models
 from transformer.tokens import Batch
@@ -31,7 +31,7 @@ def update(config: Config, devices: list[jax.Device], batch: Batch | None = None
 
 def search(config: Config, rows: int, devices: list[jax.Device]) -> Lowered:
     """Lowers a search; each device gets `rows` sentences of a full training row's length."""
-    settings = generate.Asked(config.decode, 1, FORM[config.train.task] == 'text')
+    settings = generate.Asked(config.decode, 1, has(config, 'continues'))
     function = functools.partial(generate.search_rows, config, settings, config.data.pieces)
     mapped = parallel.rows_program(function, devices)
     tokens, segments, _ = models.blank(config, rows, cost.row_length(config)).popitem()[1]

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from transformer import config as configs
 from transformer import parallel
-from transformer.config import FORM, Config, ConfigError
+from transformer.config import Config, ConfigError
 from transformer.data import manifest
 from transformer.data.codec import Codec
 from transformer.data.dataset import Dataset
@@ -36,9 +36,9 @@ def check_split(run: Run, split: str) -> None:
     """Raises ConfigError if a work directory has no such split to evaluate; reads no data."""
     scored = [name for name in run.manifest['splits'] if name != 'train']
     if not scored:
-        flags = {'pair': '--source and --reference', 'text': '--text', 'encoder': '--text'}
-        form = FORM[run.config.train.task]
-        advice = f'; give {flags[form]}' if form in flags else ''
+        flags = {'pair': '--source and --reference', 'one_text': '--text'}
+        asked = [names for part, names in flags.items() if configs.has(run.config, part)]
+        advice = f'; give {asked[0]}' if asked else ''
         raise ConfigError(f'{run.folder}: has no data of its own{advice}')
     if split not in scored:
         raise ConfigError(f'--split={split}: choose among {", ".join(scored)}')

@@ -83,6 +83,8 @@ def run_training(
     if expected is not None and parallel.is_primary():
         for difference in manifest.differences(dataset.manifest, expected, lock_file):
             logging.warning('%s', difference)
+    if configs.has(config, 'classes'):
+        config = configs.with_classes(config, dataset.codec.size)
     # Built before the work directory is written, so that bad data changes nothing.
     task = task_of(config)
     batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}

@@ -1,21 +1,17 @@
 """Configs: all options, config files, and the frozen `Config` that the rest of the package reads.
 
 A config file imports `config_dict` from here, or `config_beside` to start from another file. declare.py is
-the machinery of options and options.py lists them; resolve.py derives and checks values, files.py reads and
-writes config files, and flag.py describes flags of the command line.
+the machinery of options; options.py lists the shared options, tasks.py the tasks with their own; resolve.py
+derives and checks values, files.py reads and writes config files, flag.py describes command-line flags.
 """
 
 from transformer.config.declare import ConfigError
 from transformer.config.files import config_beside, from_json, to_json
 from transformer.config.options import (
-    FORM,
-    KINDS,
     OPTIONS,
     Config,
     Data,
     Decode,
-    Images,
-    Masked,
     Model,
     Train,
 )
@@ -27,6 +23,8 @@ from transformer.config.resolve import (
     differences,
     evaluation_options,
     flatten,
+    form_of,
+    has,
     portable,
     present_values,
     replace,
@@ -34,12 +32,15 @@ from transformer.config.resolve import (
     row_positions,
     set_option,
     with_accumulation,
+    with_classes,
     with_steps,
 )
+from transformer.config.tasks import FORMS, TASKS, tasks_with
 
 __all__ = [
-    'Config', 'ConfigError', 'Data', 'Decode', 'FORM', 'Images', 'KINDS', 'Masked', 'Model', 'OPTIONS',
-    'PAPER_TOKENS', 'Train', 'check_devices', 'check_platform', 'config_beside', 'config_dict', 'differences',
-    'evaluation_options', 'flatten', 'from_json', 'portable', 'present_values', 'replace', 'resolve',
-    'row_positions', 'set_option', 'to_json', 'with_accumulation', 'with_steps',
+    'check_devices', 'check_platform', 'Config', 'config_beside', 'config_dict', 'ConfigError', 'Data',
+    'Decode', 'differences', 'evaluation_options', 'flatten', 'form_of', 'FORMS', 'from_json', 'has',
+    'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values', 'replace', 'resolve', 'row_positions',
+    'set_option', 'TASKS', 'tasks_with', 'to_json', 'Train', 'with_accumulation', 'with_classes',
+    'with_steps',
 ]  # fmt: skip

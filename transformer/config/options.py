@@ -5,39 +5,14 @@ from typing import Literal
 
 from transformer.config import declare
 from transformer.config.declare import option
+from transformer.config.tasks import KINDS, TASKS, TaskOptions, models_with
 
-# What models of each task read and write: a source and a target, a text, a text with gaps, an image.
-FORM = {
-    'translation': 'pair',
-    'parsing': 'pair',
-    'transliteration': 'pair',
-    'language': 'text',
-    'masked': 'encoder',
-    'images': 'image',
-}
-# The kinds of models for each form; `nn.models.MODELS` lists their modules.
-KINDS = {
-    'pair': ('transformer', 'recurrent', 'convolutional'),
-    'text': ('transformer', 'recurrent', 'convolutional'),
-    'encoder': ('transformer',),
-    'image': ('transformer',),
-}
-
-
-def tasks_of(*forms: str) -> tuple[str, ...]:
-    """Lists the tasks whose models have one of these forms."""
-    return tuple(task for task, form in FORM.items() if form in forms)
-
-
-# Conditions of options: first tasks by name, then tasks by form.
+# Conditions of options: first tasks by name, then by what their models have.
 TRANSLATION = ('train.task', ('translation',))
 LANGUAGES = ('train.task', ('translation', 'transliteration'))
 PARSING = ('train.task', ('parsing',))
-LANGUAGE = ('train.task', ('language',))
-PAIR = ('train.task', tasks_of('pair'))
-ONE_TEXT = ('train.task', tasks_of('text', 'encoder'))
-TEXTS = ('train.task', tasks_of('pair', 'text', 'encoder'))
-WRITES = ('train.task', tasks_of('pair', 'text'))
+LANGUAGE = models_with('continues')
+PAIR, ONE_TEXT, TEXTS, WRITES = map(models_with, ('pair', 'one_text', 'texts', 'writes'))
 # Kinds of models by their layers. Recurrent layers need no encoding of positions.
 LAYERED = ('model.kind', ('transformer',))
 POSITIONED = ('model.kind', ('transformer', 'convolutional'))
@@ -50,13 +25,13 @@ RECURRENT_PAIR = (*RECURRENT, *PAIR)
 class Model:
     """The network; the names are the paper's symbols."""
 
-    kind: Literal['transformer', 'recurrent', 'convolutional'] = option(
+    kind: Literal[KINDS] = option(
         'transformer',
         'layers of attention, recurrent or convolutional: an encoder and a decoder for translation, only a '
         'decoder for language models, only an encoder for other tasks',
         '§3',
         # A Transformer's decoder alone was a kind of its own.
-        old_values={'decoder': ('transformer', ('train.task', tasks_of('text')))},
+        old_values={'decoder': ('transformer', LANGUAGE)},
     )
     N: int = option(6, 'layers in the encoder and in the decoder', '§3.1', minimum=1)
     N_decoder: int | None = option(None, 'layers in the decoder, if not N', '§3.1', minimum=1, only=PAIR)
@@ -103,7 +78,7 @@ class Model:
         0,
         "rows of a table of token types, of which every piece gets the first (BERT's for one text)",
         minimum=0,
-        only=(*LAYERED, 'train.task', tasks_of('encoder')),
+        only=(*LAYERED, *models_with('pieces')),
     )
     norm: Literal['post', 'pre'] = option(
         'post', 'normalise after or before a sub-layer', '§3.1', only=LAYERED
@@ -277,7 +252,7 @@ class Data:
 class Train:
     """The task, its optimisation, numerics and bookkeeping."""
 
-    task: Literal['translation', 'parsing', 'transliteration', 'language', 'masked', 'images'] = option(
+    task: Literal[tuple(TASKS)] = option(
         'translation',
         'translate, parse or transliterate, predict the next piece or hidden pieces of a text, or classify '
         'images',
@@ -401,42 +376,18 @@ class Decode:
 
 
 @dataclasses.dataclass(frozen=True)
-class Masked:
-    """Hidden pieces of a text (Devlin et al. 2019)."""
-
-    rate: float = option(0.15, 'share of the pieces that are hidden', minimum=0.01, maximum=0.9)
-
-
-@dataclasses.dataclass(frozen=True)
-class Images:
-    """Images and their classes (Dosovitskiy et al. 2021)."""
-
-    size: int = option(32, 'width and height of an image in pixels', minimum=1)
-    pixels: Literal['rgb', 'grey'] = option('rgb', 'three colour channels, or one grey channel')
-    patch: int = option(4, 'width and height of a patch in pixels; must divide images.size', minimum=1)
-    classes: int = option(24, 'number of classes', minimum=2)
-
-    @property
-    def channels(self) -> int:
-        """Channels of a pixel."""
-        return {'rgb': 3, 'grey': 1}[self.pixels]
-
-    @property
-    def positions(self) -> int:
-        """Patches of an image and the class token."""
-        return (self.size // self.patch) ** 2 + 1
-
-
-@dataclasses.dataclass(frozen=True)
-class Config:
-    """All options of one experiment, resolved."""
+class _SharedOptions:
+    """The groups of options that all tasks share."""
 
     model: Model = Model()
     data: Data = Data()
     train: Train = Train()
     decode: Decode = declare.group(Decode, free='evaluation', only=WRITES)
-    masked: Masked = declare.group(Masked, only=('train.task', ('masked',)))
-    images: Images = declare.group(Images, only=('train.task', ('images',)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Config(TaskOptions, _SharedOptions):
+    """All options of one experiment, resolved: the shared groups, then each task's own."""
 
 
 OPTIONS = declare.declared(Config)

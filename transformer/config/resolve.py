@@ -13,7 +13,8 @@ from ml_collections import config_dict as mlc
 
 from transformer.config import declare
 from transformer.config.declare import ConfigError, check_meaning, check_name, check_value, has_meaning
-from transformer.config.options import FORM, KINDS, OPTIONS, Config, Data, Model, Train, tasks_of
+from transformer.config.options import OPTIONS, Config, Data, Model, Train
+from transformer.config.tasks import FORMS, TASKS, tasks_with
 
 # Platforms with a fused attention kernel.
 FLASH = ('gpu', 'tpu')
@@ -31,6 +32,16 @@ TPU_POSITIONS = 6144
 def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
     """Returns the value of every option by its dotted name, in the order of declaration."""
     return {key: getattr(getattr(config, key.split('.')[0]), key.split('.')[1]) for key in OPTIONS}
+
+
+def form_of(config: Config) -> str:
+    """Returns the form of a config's models, a name in `FORMS`."""
+    return TASKS[config.train.task].form
+
+
+def has(config: Config, part: str) -> bool:
+    """Whether a config's models have a part, as listed in `tasks.Form`."""
+    return part in FORMS[form_of(config)].has
 
 
 def config_dict(changes: dict[str, object] | None = None) -> ml_collections.ConfigDict:
@@ -145,11 +156,11 @@ def _derive_train(config: Config) -> Train:
 
 def _check_combinations(config: Config) -> None:
     model, train, decode = config.model, config.train, config.decode
-    form, values = FORM[train.task], flatten(config)
-    if model.kind not in KINDS[form]:
-        kinds = ', '.join(KINDS[form])
+    values, kinds = flatten(config), FORMS[form_of(config)].kinds
+    if model.kind not in kinds:
+        kinds = ', '.join(kinds)
         raise ConfigError(f'train.task={train.task!r}: needs model.kind={kinds}, not {model.kind!r}')
-    if form != 'pair' and model.tie_embeddings == 'decoder':
+    if not has(config, 'pair') and model.tie_embeddings == 'decoder':
         raise ConfigError(
             f"model.tie_embeddings='decoder': with train.task={train.task} a model has one embedding to tie "
             'to the softmax; choose all or none'
@@ -236,8 +247,8 @@ def _check_text(config: Config) -> None:
         raise ConfigError("data.vocabulary='separate': data.tokenizer='bytes' is the same for both sides")
     if data.tokenizer == 'bytes' and data.pieces != BYTE_PIECES:
         raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer=bytes has {BYTE_PIECES}')
-    if data.batching == 'running' and FORM[train.task] != 'text':
-        tasks = ' or '.join(tasks_of('text'))
+    if data.batching == 'running' and not has(config, 'continues'):
+        tasks = ' or '.join(tasks_with('continues'))
         raise ConfigError(f'data.batching=running: needs train.task={tasks}, not {train.task!r}')
     for key, needed in {'data.batching': 'running', 'data.source': 'text'}.items():
         if data.documents == 'files' and values[key] != needed:
@@ -358,6 +369,16 @@ def with_steps(config: Config, steps_per_epoch: int) -> Config:
     unresolved = derivable(config)
     unresolved.train.steps, unresolved.train.epochs = steps, None
     return resolve(unresolved)
+
+
+def with_classes(config: Config, classes: int) -> Config:
+    """Returns the config with the number of classes that the data has; ConfigError if it sets another."""
+    group = TASKS[config.train.task].group
+    key = f'{group}.classes'
+    asked = getattr(config, group).classes
+    if asked not in (None, classes):
+        raise ConfigError(f'{key}={asked}: the data has {classes} classes')
+    return replace(config, {key: classes})
 
 
 def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tuple[object, object]]:

@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import FORM, Config, ConfigError, Decode
+from transformer.config import Config, ConfigError, Decode, has
 from transformer.data.sources import text
 from transformer.interop.ctranslate2 import engine as ctranslate2_engine
 from transformer.interop.ctranslate2 import writing as ctranslate2
@@ -147,7 +147,7 @@ def read_check(run: Run, kind: str | None, file: str | None, references: str | N
             f'--check={file}: not possible with --format={kind}, train.task={config.train.task}'
         )
     FORMATS[kind].libraries()
-    if references is not None and FORM[config.train.task] != 'pair':
+    if references is not None and not has(config, 'pair'):
         raise ConfigError(f'--reference={references}: not with train.task={config.train.task}')
     texts = list(text.lines(epath.Path(file)))
     others = list(text.lines(epath.Path(references))) if references else [''] * len(texts)
@@ -155,7 +155,7 @@ def read_check(run: Run, kind: str | None, file: str | None, references: str | N
         raise ConfigError(f'--reference={references}: has {len(others)} lines, {file} has {len(texts)}')
     decode = config.decode
     longest = decode.max_source_len
-    if FORM[config.train.task] != 'pair':
+    if not has(config, 'pair'):
         # A text and what is written after it fit into a row.
         decode = dataclasses.replace(decode, extra_len=min(decode.extra_len, config.data.row_len // 2))
         longest = min(longest, config.data.row_len - decode.extra_len)
@@ -184,7 +184,7 @@ def compare(trained: Trained, kind: str, folder: epath.PathLike, check: Check) -
     """
     config, sources = dataclasses.replace(trained.config, decode=check.decode), check.texts
     trained, verbs = trained._replace(config=config), task_of(config).verbs
-    is_pair = FORM[config.train.task] == 'pair'
+    is_pair = has(config, 'pair')
     other = FORMATS[kind].engine(trained, folder)
     if check.left_out:
         yield check.left_out

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
-from transformer.config import FORM, Config, ConfigError, Model
+from transformer.config import TASKS, Config, ConfigError, Model
 from transformer.data.codec import Codec
 from transformer.data.tokenizers.foreign import read_foreign
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
@@ -56,7 +56,7 @@ class Foreign(NamedTuple):
 
 def first_task(form: str) -> str:
     """The first task whose models have a form."""
-    return next(task for task, its_form in FORM.items() if its_form == form)
+    return next(task for task, spec in TASKS.items() if spec.form == form)
 
 
 def json_object(file: epath.Path, default: dict | None = None) -> dict:

@@ -7,7 +7,7 @@ from etils import epath
 
 from transformer import config as configs
 from transformer import files
-from transformer.config import FORM, ConfigError
+from transformer.config import TASKS, ConfigError
 from transformer.data import build
 from transformer.interop import layout, mapping
 from transformer.interop.ctranslate2 import names, reading
@@ -54,9 +54,11 @@ def import_model(
         key = set_there[0]
         raise ConfigError(f'{key}: the model has {foreign.changes[key]!r}')
     own = foreign.changes.get('train.task', configs.OPTIONS['train.task'].default)
-    if FORM[changes.get('train.task', own)] != FORM[own]:
-        possible = ', '.join(task for task, form in FORM.items() if form == FORM[own])
-        raise ConfigError(f'train.task={changes["train.task"]}: this model can be one of {possible}')
+    possible = [task for task, spec in TASKS.items() if spec.form == TASKS[own].form]
+    if changes.get('train.task', own) not in possible:
+        raise ConfigError(
+            f'train.task={changes["train.task"]}: this model can be one of {", ".join(possible)}'
+        )
     config = configs.resolve(configs.config_dict(layout.TEXT | foreign.changes | dict(changes)))
     codec = task_of(config).codec(config, foreign.codec)
     params = layout.tree(config, foreign.params)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
-from transformer.config import FORM, OPTIONS, ConfigError, declare
+from transformer.config import OPTIONS, TASKS, ConfigError, declare
 from transformer.data.tokenizers.foreign import names_of, read_foreign
 from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
@@ -222,7 +222,7 @@ def _changes(options: Mapping, pieces: Mapping[str, _Pieces], codec: AnyTokenize
     if both := [name for name in derived if name in options]:
         raise ConfigError(f'options: {both[0]}: follows from the tokenizer; leave it out')
     task = options.get('train.task', OPTIONS['train.task'].default)
-    if FORM[task] != 'pair':
+    if TASKS[task].form != 'pair':
         raise ConfigError(f'options: train.task={task}: a mapping describes an encoder and a decoder')
     length = options.get('model.max_len', OPTIONS['model.max_len'].default)
     positions = learned_positions(length) if options['model.positions'] == 'learned' else {}

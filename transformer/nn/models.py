@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
-from transformer.config import FORM, Config
+from transformer.config import Config, form_of
 from transformer.nn.cache import DecoderState
 from transformer.nn.convolutional import ConvolutionalEncoderDecoder, ConvolutionalLanguageModel
 from transformer.nn.encoder_only import EncoderOnly
@@ -83,7 +83,7 @@ class DecoderOnly(TransformerSteps, TextPieces):
         self.dropout = Dropout(m.P_drop_embedding)
 
 
-# The module of each kind and form (config/options.py lists each task's form and each form's kinds).
+# The module of each kind and form (config/tasks.py lists them).
 MODELS = {
     ('transformer', 'pair'): EncoderDecoder,
     ('transformer', 'text'): DecoderOnly,
@@ -91,13 +91,13 @@ MODELS = {
     ('recurrent', 'text'): RecurrentLanguageModel,
     ('convolutional', 'pair'): ConvolutionalEncoderDecoder,
     ('convolutional', 'text'): ConvolutionalLanguageModel,
-    ('transformer', 'encoder'): EncoderOnly,
-    ('transformer', 'image'): VisionTransformer,
+    ('transformer', 'pieces'): EncoderOnly,
+    ('transformer', 'image_classes'): VisionTransformer,
 }
 
 
 def _class_of(config: Config) -> type[nn.Module]:
-    return MODELS[config.model.kind, FORM[config.train.task]]
+    return MODELS[config.model.kind, form_of(config)]
 
 
 def build(config: Config) -> nn.Module:

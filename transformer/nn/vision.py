@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, UInt8
 
-from transformer.config import Config, Images, Model
+from transformer.config import Config, ConfigError, Model
+from transformer.config.tasks import Images
 from transformer.nn.layers import Dropout, linear
 from transformer.nn.positions import InputPositions
 from transformer.nn.stacks import Stack
@@ -28,7 +29,9 @@ class VisionTransformer(nn.Module):
 
     @classmethod
     def of(cls, config: Config) -> 'VisionTransformer':
-        """Returns the model that a config describes."""
+        """Returns the model that a config describes; ConfigError if its number of classes is unknown."""
+        if config.images.classes is None:
+            raise ConfigError('images.classes: missing; it is known once the data is read')
         return cls(config.model, config.images)
 
     @classmethod

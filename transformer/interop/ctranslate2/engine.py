@@ -9,7 +9,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float
 
-from transformer.config import FORM, Config, ConfigError, Decode
+from transformer.config import Config, ConfigError, Decode, has
 from transformer.inference import generate
 from transformer.inference.search import Hypotheses, length_penalty
 from transformer.interop.ctranslate2 import writing
@@ -225,7 +225,7 @@ class Generator:
 
 def model(trained: Trained, folder: epath.PathLike) -> Translator | Generator:
     """The model in a folder, as CTranslate2 runs it."""
-    kind = Translator if FORM[trained.config.train.task] == 'pair' else Generator
+    kind = Translator if has(trained.config, 'pair') else Generator
     return kind(trained, folder)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import FORM, Config, ConfigError
+from transformer.config import Config, ConfigError, form_of, has
 from transformer.data.codec import Codec
 from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import ForAllFields
@@ -50,7 +50,7 @@ def check(config: Config, quantization: str | None = None) -> None:
     """Raises ConfigError, which names the option, if CTranslate2 has no such model or type of kernels."""
     if quantization not in (None, *QUANTIZATIONS):
         raise ConfigError(f'--quantization={quantization}: choose one of {", ".join(QUANTIZATIONS)}')
-    if FORM[config.train.task] not in ('pair', 'text'):
+    if not has(config, 'writes'):
         raise ConfigError(
             f'train.task={config.train.task}: only models that write texts are written for CTranslate2'
         )
@@ -70,12 +70,12 @@ def write(
       ConfigError: CTranslate2 has no such model, or is not installed.
     """
     check(config, quantization)
-    m, ours, form = config.model, layout.named(params), FORM[config.train.task]
+    m, ours, form = config.model, layout.named(params), form_of(config)
     spec = _spec(config, form)
     options = {f'model.{name}': value for name, value in vars(m).items()}
     for path, array in layout.to_theirs(names.table(options, form), ours).items():
         _set(spec, path, array)
-    if form == 'pair':
+    if has(config, 'pair'):
         _add_pair(spec, config, ours, codec)
         _write_tokenizers([codec.of(field) for field in FIELDS], folder)
     else:

@@ -55,7 +55,7 @@ def _read(settings: Mapping) -> dict[str, object]:
     return {
         **positions,
         **activation(settings, 'hidden_act'),
-        'train.task': first_task('encoder'),
+        'train.task': first_task('pieces'),
         'model.token_types': settings['type_vocab_size'],
     }
 
@@ -90,7 +90,7 @@ def _complete(arrays: Arrays, config: Config) -> None:
 
 KIND = Kind(
     architecture='BertForMaskedLM',
-    form='encoder',
+    form='pieces',
     prefix='bert.',
     settings={
         'num_hidden_layers': 'model.N',

@@ -20,10 +20,10 @@ print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))
 model = {{model}}.from_pretrained(FOLDER)
 batch = tokenizer(['...'], return_tensors='pt', return_token_type_ids=False)
 print(tokenizer.batch_decode(model.generate(**batch), skip_special_tokens=True))""",
-    'encoder': """from transformers import pipeline
+    'pieces': """from transformers import pipeline
 
 print(pipeline('fill-mask', model=FOLDER)('... [MASK] ...'))""",
-    'image': """from transformers import pipeline
+    'image_classes': """from transformers import pipeline
 
 print(pipeline('image-classification', model=FOLDER)('picture.png'))""",
 }
@@ -41,7 +41,7 @@ def text(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> st
 def _head(run: Run) -> Iterator[str]:
     """The part that model hubs read; the licence is the user's to state."""
     data = run.config.data
-    pair = configs.FORM[run.config.train.task] == 'pair'
+    pair = configs.has(run.config, 'pair')
     languages = [data.source_language, data.target_language] if pair else [data.language]
     yield '---'
     yield 'library_name: transformers'

@@ -6,7 +6,7 @@ import numpy as np
 from etils import epath
 from jaxtyping import Float
 
-from transformer.config import FORM, ConfigError
+from transformer.config import ConfigError, has
 from transformer.interop.foreign import of_one_length, their_order
 from transformer.runs.restore import Trained
 from transformer.tokens import EOS, PAD, START, UNK
@@ -32,7 +32,7 @@ class Model:
         transformers.logging.set_verbosity_error()
         transformers.logging.disable_progress_bar()
         self._torch, self._trained = torch, trained
-        self._pair = FORM[trained.config.train.task] == 'pair'
+        self._pair = has(trained.config, 'pair')
         kind = transformers.AutoModelForSeq2SeqLM if self._pair else transformers.AutoModelForCausalLM
         self._model = kind.from_pretrained(str(folder)).eval()
         self._order = their_order(trained.codec, trained.config.model.vocab_size)

@@ -19,7 +19,7 @@ from transformer.tokens import EOS, PAD, START, UNK
 TOKENIZER, SETTINGS = 'tokenizer.json', 'tokenizer_config.json'
 # By form: the settings that name the tokens of our pieces, and their defaults.
 _SPECIAL = {
-    'encoder': {EOS: ('sep_token', '[SEP]'), PAD: ('pad_token', '[PAD]'), UNK: ('mask_token', '[MASK]')},
+    'pieces': {EOS: ('sep_token', '[SEP]'), PAD: ('pad_token', '[PAD]'), UNK: ('mask_token', '[MASK]')},
     'text': {EOS: ('eos_token', '<|endoftext|>'), PAD: ('pad_token', None), UNK: ('unk_token', None)},
 }
 
@@ -93,7 +93,7 @@ def write(folder: epath.Path, codec: Codec, kind: Kind, config: Config) -> None:
         content = codec.model
         names = [codec.name(piece) for piece in (PAD, EOS, UNK)]
     elif isinstance(codec, SentencePieceTokenizer):
-        names = ['<pad>', '</s>', '[MASK]' if kind.form == 'encoder' else '<unk>']
+        names = ['<pad>', '</s>', '[MASK]' if kind.form == 'pieces' else '<unk>']
         content = sentencepiece_json.convert(codec.content, names, begins=kind.form == 'text')
     else:
         raise ConfigError(f'data.tokenizer={config.data.tokenizer}: huggingface has no file for it')

@@ -48,7 +48,7 @@ def _read(settings: Mapping) -> dict[str, object]:
         raise ConfigError(f'{CONFIG}: num_channels={settings["num_channels"]}: no model here has it')
     return {
         **activation(settings, 'hidden_act'),
-        'train.task': first_task('image'),
+        'train.task': first_task('image_classes'),
         'data.source': 'folders',
         'model.max_len': (number(settings, 'image_size') // number(settings, 'patch_size')) ** 2 + 1,
         'images.pixels': _PIXELS[settings['num_channels']],
@@ -79,7 +79,7 @@ def _from_matrices(arrays: Arrays, config: Config) -> None:
 
 KIND = Kind(
     architecture='ViTForImageClassification',
-    form='image',
+    form='image_classes',
     prefix='vit.',
     settings={
         'num_hidden_layers': 'model.N',

@@ -6,7 +6,7 @@ import numpy as np
 from etils import epath
 
 from transformer import files
-from transformer.config import FORM, Config, ConfigError
+from transformer.config import Config, ConfigError, form_of, has
 from transformer.data.codec import Codec
 from transformer.interop import layout
 from transformer.interop.foreign import check_options, in_their_order, pair_tables, their_order
@@ -34,7 +34,7 @@ def check(config: Config, quantization: str | None = None) -> None:
 def differences(config: Config) -> list[str]:
     """Describes how their computation differs."""
     lines = []
-    if FORM[config.train.task] == 'pair':
+    if has(config, 'pair'):
         if (own := config.model.norm_epsilon) != marian.EPSILON:
             lines.append(f'LayerNorm: epsilon is {marian.EPSILON} there, {own} here (model.norm_epsilon)')
         if alpha := config.decode.alpha:
@@ -45,7 +45,7 @@ def differences(config: Config) -> list[str]:
 
 
 def _name(config: Config) -> str:
-    form = FORM[config.train.task]
+    form = form_of(config)
     return next(name for name, kind in KINDS.items() if kind.form == form)
 
 

@@ -35,10 +35,6 @@ def reading(config: Config) -> Reading:
 
 def batches(config: Config, dataset: Dataset, split: str) -> DenseBatches:
     """Whole microbatches of at most `data.batch_tokens` positions (patches and class tokens) in total."""
-    if dataset.codec.size != config.images.classes:
-        raise ConfigError(
-            f'images.classes={config.images.classes}: the data has {dataset.codec.size} classes'
-        )
     rows = rows_per_batch(config.data, config.images.positions, config.train.microbatches)
     return DenseBatches(
         dataset.splits[split], rows, config.train.microbatches, config.train.seed, split == 'train'

@@ -1,0 +1,105 @@
+"""The table of tasks: what a task's models read and write, the kinds that it has, and its own options."""
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+from transformer.config import declare
+from transformer.config.declare import Conditions, option
+
+KINDS = ('transformer', 'recurrent', 'convolutional')
+
+
+class Form(NamedTuple):
+    """What models read and write.
+
+    Attributes:
+      kinds: the kinds of models that have this form.
+      has: what they have: `texts` in pieces; an `image`; a `pair` of texts, source and target; `one_text`;
+        output that they write, piece by piece (`writes`), or that continues the text (`continues`); an
+        `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`.
+    """
+
+    kinds: tuple[str, ...]
+    has: frozenset[str]
+
+
+def _form(has: str, kinds: tuple[str, ...] = KINDS) -> Form:
+    return Form(kinds, frozenset(has.split()))
+
+
+FORMS = {
+    'pair': _form('texts pair writes'),
+    'text': _form('texts one_text writes continues'),
+    'pieces': _form('texts one_text encoder pieces', ('transformer',)),
+    'image_classes': _form('image encoder classes', ('transformer',)),
+}
+
+
+class Spec(NamedTuple):
+    """A task's form, and the group of its own options, if it has one."""
+
+    form: str
+    group: str | None = None
+
+
+TASKS = {
+    'translation': Spec('pair'),
+    'parsing': Spec('pair'),
+    'transliteration': Spec('pair'),
+    'language': Spec('text'),
+    'masked': Spec('pieces', 'masked'),
+    'images': Spec('image_classes', 'images'),
+}
+
+
+def tasks_with(*parts: str) -> tuple[str, ...]:
+    """Lists the tasks whose models have one of these parts."""
+    return tuple(task for task, spec in TASKS.items() if FORMS[spec.form].has & set(parts))
+
+
+def models_with(*parts: str) -> Conditions:
+    """Returns the condition that models have one of these parts."""
+    return 'train.task', tasks_with(*parts)
+
+
+def _group(options: type) -> object:
+    """Declares a group of options that has a meaning with the tasks that name it."""
+    name = options.__name__.lower()
+    return declare.group(
+        options, only=('train.task', tuple(task for task, spec in TASKS.items() if spec.group == name))
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Masked:
+    """Hidden pieces of a text (Devlin et al. 2019)."""
+
+    rate: float = option(0.15, 'share of the pieces that are hidden', minimum=0.01, maximum=0.9)
+
+
+@dataclasses.dataclass(frozen=True)
+class Images:
+    """Images and their classes (Dosovitskiy et al. 2021)."""
+
+    size: int = option(32, 'width and height of an image in pixels', minimum=1)
+    pixels: Literal['rgb', 'grey'] = option('rgb', 'three colour channels, or one grey channel')
+    patch: int = option(4, 'width and height of a patch in pixels; must divide images.size', minimum=1)
+    classes: int | None = option(None, 'number of classes; by default as many as the data has', minimum=2)
+
+    @property
+    def channels(self) -> int:
+        """Channels of a pixel."""
+        return {'rgb': 3, 'grey': 1}[self.pixels]
+
+    @property
+    def positions(self) -> int:
+        """Patches of an image and the class token."""
+        return (self.size // self.patch) ** 2 + 1
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskOptions:
+    """The groups of options that belong to one task each."""
+
+    masked: Masked = _group(Masked)
+    images: Images = _group(Images)
