@@ -9,7 +9,6 @@ import numpy as np
 from transformer.config import Config
 from transformer.data import vocabulary
 from transformer.data.generated.grammar import sentences
-from transformer.data.tokenizers.kinds import SeparateTokenizers
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.nn import models
 from transformer.runs.restore import Trained
@@ -42,9 +41,9 @@ def random_model(config: Config) -> Trained:
     leaves, tree = jax.tree.flatten(models.initialize(config, jax.random.key(0)))
     rng = np.random.default_rng(0)
     leaves = [np.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), np.float32) for leaf in leaves]
-    separate = SeparateTokenizers(dict(zip(('source', 'target'), tokenizers(), strict=True)))
-    codec = separate if config.data.vocabulary == 'separate' else tokenizers()[0]
-    return Trained(config, jax.tree.unflatten(tree, leaves), codec)
+    source, target = tokenizers()
+    codecs = {'source': source, 'target': target if config.data.vocabulary == 'separate' else source}
+    return Trained(config, jax.tree.unflatten(tree, leaves), codecs | {'text': source})
 
 
 def tokens_of(rows: list[list[int]]) -> Tokens:

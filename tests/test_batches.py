@@ -13,8 +13,9 @@ import pytest
 from transformer import config as configs
 from transformer.actions import data as run_data
 from transformer.config import Data
-from transformer.data.batches import Running, TextBatches, Windows, fill
-from transformer.data.dataset import Dataset, Ragged, Split
+from transformer.data.arrays import Ragged
+from transformer.data.batches import RowBatches, Running, Windows, fill
+from transformer.data.dataset import Dataset, Split
 from transformer.data.prefetch import prefetch
 from transformer.data.rows import BUCKETS, bucket_widths, patterns, rows_per_batch
 from transformer.data.tokenizers.byte import ByteTokenizer
@@ -55,7 +56,7 @@ def assert_same(batch, other):
 
 def shapes_of(made):
     """Rows, and the width of each field, of every kind of batch."""
-    if isinstance(made, TextBatches):
+    if isinstance(made, RowBatches):
         return [(rows.per_batch, *rows.widths.values()) for rows in made.groups]
     return [made.batch(0)['text'].tokens.shape]
 
@@ -96,7 +97,7 @@ def pairs_of(batch, corpus):
 def test_packed_rows_by_hand():
     # 6 source tokens on 7 target tokens: a row of 5 target positions has 5 * 6 / 7 source ones.
     corpus = corpus_of([3, 1, 2], [3, 2, 2])
-    made = TextBatches(corpus, data('packed', row_len=5, max_len=5, batch_tokens=20), 4, 0, False)
+    made = RowBatches(corpus, data('packed', row_len=5, max_len=5, batch_tokens=20), 4, 0, False)
     assert shapes_of(made) == [(4, 5, 5)]
     batch = made.batch(0)
     expected = {
@@ -117,7 +118,7 @@ def test_packed_rows_by_hand():
 
 def test_bucketed_rows_by_hand():
     corpus = corpus_of([2, 9, 8, 3], [3, 2, 1, 4])
-    made = TextBatches(corpus, data('bucketed', max_len=10, batch_tokens=24), 2, 0, False)
+    made = RowBatches(corpus, data('bucketed', max_len=10, batch_tokens=24), 2, 0, False)
     assert shapes_of(made) == [(2, 8, 8), (2, 10, 10)]
     assert made.steps_per_epoch == 3
     first, second, third = (made.batch(step) for step in range(3))
@@ -132,7 +133,7 @@ def test_bucketed_rows_by_hand():
 @pytest.mark.parametrize('train', [True, False])
 @pytest.mark.parametrize('mode', MODES)
 def test_every_pair_once_an_epoch(corpus, mode, train):
-    made = TextBatches(corpus, data(mode), 2, 0, train)
+    made = RowBatches(corpus, data(mode), 2, 0, train)
     orders = []
     for epoch in range(3 if train else 1):
         steps = range(epoch * made.steps_per_epoch, (epoch + 1) * made.steps_per_epoch)
@@ -143,7 +144,7 @@ def test_every_pair_once_an_epoch(corpus, mode, train):
 
 @pytest.mark.parametrize('mode', MODES)
 def test_random_access_equals_sequence(corpus, mode):
-    first, second = (TextBatches(corpus, data(mode), 2, 7, True) for _ in range(2))
+    first, second = (RowBatches(corpus, data(mode), 2, 7, True) for _ in range(2))
     steps = 3 * first.steps_per_epoch
     sequence = [first.batch(step) for step in range(steps)]
     for step in np.random.default_rng(0).permutation(steps).tolist():
@@ -152,7 +153,7 @@ def test_random_access_equals_sequence(corpus, mode):
 
 @pytest.mark.parametrize('mode', MODES)
 def test_the_seed_draws_the_order(corpus, mode):
-    made = [TextBatches(corpus, data(mode), 2, seed, True) for seed in (0, 1)]
+    made = [RowBatches(corpus, data(mode), 2, seed, True) for seed in (0, 1)]
     assert made[0].steps_per_epoch == made[1].steps_per_epoch
     firsts = [[pairs_of(m.batch(step), corpus) for step in range(2)] for m in made]
     assert firsts[0] != firsts[1]
@@ -161,32 +162,32 @@ def test_the_seed_draws_the_order(corpus, mode):
 def test_the_seed_draws_who_shares_a_row(corpus):
     rows = []
     for seed in (0, 1):
-        (group,) = TextBatches(corpus, data('packed'), 2, seed, True).groups
+        (group,) = RowBatches(corpus, data('packed'), 2, seed, True).groups
         rows.append({frozenset(row) for row in np.split(group.members, group.offsets[1:-1])})
     assert len(rows[0] & rows[1]) < len(rows[0]) / 2
 
 
 @pytest.mark.parametrize('mode', MODES)
 def test_evaluation_is_in_one_order(corpus, mode):
-    made = [TextBatches(corpus, data(mode), 2, seed, False) for seed in (0, 0)]
+    made = [RowBatches(corpus, data(mode), 2, seed, False) for seed in (0, 0)]
     for step in range(made[0].steps_per_epoch):
         assert_same(made[0].batch(step), made[1].batch(step))
     for step in (-1, made[0].steps_per_epoch):
         with pytest.raises(IndexError):
             made[0].batch(step)
     with pytest.raises(IndexError):
-        TextBatches(corpus, data(mode), 2, 0, True).batch(-1)
+        RowBatches(corpus, data(mode), 2, 0, True).batch(-1)
 
 
 def test_a_bucket_keeps_its_order_in_evaluation(corpus):
-    made = TextBatches(corpus, data('bucketed'), 2, 0, False)
+    made = RowBatches(corpus, data('bucketed'), 2, 0, False)
     for group in made.groups:
         assert group.members.tolist() == sorted(group.members.tolist())
 
 
 @pytest.mark.parametrize('mode', MODES)
 def test_a_part_is_that_slice_of_the_batch(corpus, mode):
-    made = TextBatches(corpus, data(mode), 4, 0, True)
+    made = RowBatches(corpus, data(mode), 4, 0, True)
     for step in range(made.steps_per_epoch):
         whole = made.batch(step)
         assert made.rows(step) == len(whole['source'].tokens)
@@ -198,7 +199,7 @@ def test_a_part_is_that_slice_of_the_batch(corpus, mode):
 @pytest.mark.parametrize('microbatches', [1, 3, 8])
 @pytest.mark.parametrize('mode', MODES)
 def test_rows_are_a_multiple_of_the_microbatches(corpus, mode, microbatches):
-    made = TextBatches(corpus, data(mode), microbatches, 0, True)
+    made = RowBatches(corpus, data(mode), microbatches, 0, True)
     for rows, _, width in shapes_of(made):
         per_part = 640 // width // microbatches
         assert rows == microbatches * max(per_part, 1)
@@ -208,7 +209,7 @@ def test_rows_are_a_multiple_of_the_microbatches(corpus, mode, microbatches):
 
 @pytest.mark.parametrize('mode', MODES)
 def test_empty_rows_come_last(corpus, mode):
-    made = TextBatches(corpus, data(mode), 8, 0, True)
+    made = RowBatches(corpus, data(mode), 8, 0, True)
     for step in range(made.steps_per_epoch):
         real = made.batch(step)['target'].tokens.any(axis=1).tolist()
         assert real == sorted(real, reverse=True)
@@ -233,7 +234,7 @@ def test_bucket_widths():
 
 
 def test_a_bucket_holds_what_fits_no_smaller_one(corpus):
-    made = TextBatches(corpus, data('bucketed'), 1, 0, True)
+    made = RowBatches(corpus, data('bucketed'), 1, 0, True)
     widths = [0, *(width for _, _, width in shapes_of(made))]
     for step in range(made.steps_per_epoch):
         batch = made.batch(step)
@@ -247,7 +248,7 @@ def test_a_bucket_holds_what_fits_no_smaller_one(corpus):
 @pytest.mark.parametrize('mode', MODES)
 def test_evaluation_widens_for_long_pairs(mode):
     corpus = corpus_of([5, 150, 6], [5, 7, 90])
-    made = TextBatches(corpus, data(mode, batch_tokens=128), 2, 0, False)
+    made = RowBatches(corpus, data(mode, batch_tokens=128), 2, 0, False)
     found = [pairs_of(made.batch(step), corpus) for step in range(made.steps_per_epoch)]
     assert sorted(itertools.chain(*found)) == [0, 1, 2]
 
@@ -255,7 +256,7 @@ def test_evaluation_widens_for_long_pairs(mode):
 def test_short_pairs_of_one_token():
     corpus = corpus_of([1, 2, 1], [2, 1, 2])
     for mode in MODES:
-        made = TextBatches(corpus, data(mode, batch_tokens=64), 1, 0, True)
+        made = RowBatches(corpus, data(mode, batch_tokens=64), 1, 0, True)
         found = [pairs_of(made.batch(step), corpus) for step in range(made.steps_per_epoch)]
         assert sorted(itertools.chain(*found)) == [0, 1, 2]
 
@@ -270,7 +271,7 @@ def test_short_pairs_of_one_token():
 )
 def test_packed_rows_are_nearly_full(lengths, row_len):
     corpus = drawn_corpus(20_000, **lengths)
-    made = TextBatches(corpus, data('packed', row_len=row_len, batch_tokens=25_000), 8, 0, True)
+    made = RowBatches(corpus, data('packed', row_len=row_len, batch_tokens=25_000), 8, 0, True)
     real = rows = 0
     for batch in map(made.batch, range(made.steps_per_epoch)):
         real += sum(np.count_nonzero(batch[side].tokens) for side in SIDES)
@@ -310,7 +311,7 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
 
 def tokens_an_update(corpus, config):
     """The tokens of a side, and the pairs, in an update; with so many pairs that all batches are full."""
-    made = TextBatches(corpus, config.data, config.train.microbatches, 0, True)
+    made = RowBatches(corpus, config.data, config.train.microbatches, 0, True)
     updates = sum(len(rows) / rows.per_batch for rows in made.groups)
     tokens = {side: len(corpus.fields[side].tokens) / updates for side in SIDES}
     return tokens, len(corpus.fields['target'].lengths) / updates
@@ -365,7 +366,7 @@ def test_planning_grows_with_the_lengths_not_with_the_pairs():
 
 
 def test_prefetch_gives_what_put_made(corpus):
-    made = TextBatches(corpus, data('packed'), 2, 0, True)
+    made = RowBatches(corpus, data('packed'), 2, 0, True)
     seen = []
 
     def put(batch):
@@ -381,7 +382,7 @@ def test_prefetch_gives_what_put_made(corpus):
 
 @pytest.mark.parametrize('mode', MODES)
 def test_prefetch_shares_the_rows_among_processes(corpus, mode):
-    made = TextBatches(corpus, data(mode), 4, 0, True)
+    made = RowBatches(corpus, data(mode), 4, 0, True)
     parts = [
         list(prefetch(made, 0, 6, lambda batch: batch['source'].tokens, process=(k, 2))) for k in range(2)
     ]
@@ -395,7 +396,7 @@ def prefetching():
 
 
 def test_prefetch_works_ahead_by_its_depth_and_ends_with_its_reader(corpus):
-    made = TextBatches(corpus, data('packed'), 2, 0, True)
+    made = RowBatches(corpus, data('packed'), 2, 0, True)
     calls = []
     ahead = prefetch(made, 0, 100, lambda batch: calls.append(1), depth=3)
     next(ahead)
@@ -416,7 +417,7 @@ def test_prefetch_works_ahead_by_its_depth_and_ends_with_its_reader(corpus):
 
 
 def test_prefetch_raises_what_its_thread_met(corpus):
-    made = TextBatches(corpus, data('packed'), 2, 0, True)
+    made = RowBatches(corpus, data('packed'), 2, 0, True)
     calls = []
 
     def put(batch):
@@ -442,7 +443,7 @@ def text_of(lengths):
 def test_one_field(mode):
     lengths = np.random.default_rng(0).integers(1, 60, 300)
     corpus = text_of(lengths)
-    made = TextBatches(corpus, data(mode), 2, 0, True)
+    made = RowBatches(corpus, data(mode), 2, 0, True)
     assert {len(shape) for shape in shapes_of(made)} == {2}
     found, real, positions = [], 0, 0
     for batch in map(made.batch, range(made.steps_per_epoch)):
@@ -465,7 +466,7 @@ def test_three_fields():
     lengths = draw.integers(1, 30, (3, 200))
     corpus = Split({name: field_of(side) for name, side in zip('abc', lengths, strict=True)})
     for mode in MODES:
-        made = TextBatches(corpus, data(mode), 2, 0, True)
+        made = RowBatches(corpus, data(mode), 2, 0, True)
         found = {name: [] for name in 'abc'}
         for batch in map(made.batch, range(made.steps_per_epoch)):
             for name, rows in batch.items():

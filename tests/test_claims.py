@@ -55,7 +55,7 @@ from transformer.training.step import initial_state
 
 ROOT = pathlib.Path(__file__).parent.parent
 # Shared by the claims about translation.
-SMALL_CORPUS = {'data.train_pairs': 3000}
+SMALL_CORPUS = {'data.train_examples': 3000}
 
 
 def test_norms_of_a_recurrent_layer(monkeypatch):
@@ -521,7 +521,7 @@ def changed_tiny(changes):
 
 def test_questions_come_in_pairs_that_differ_in_what_it_means(translator):
     found = grammar.questions()
-    source, target = (translator.codec.of(side) for side in ('source', 'target'))
+    source, target = (translator.codecs[side] for side in ('source', 'target'))
     text = lambda side, tokens: side.decode([int(token) for token in tokens if token > 1])
     assert len(found.asked) == 10 and len(found.pronouns) <= 3
     seen = {source for source, _ in sentence_pairs('train')}

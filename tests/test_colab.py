@@ -39,7 +39,7 @@ OPTIONS = {
     'model.d_model': 32,
     'model.d_ff': 64,
     'model.h': 2,
-    'data.train_pairs': 2000,
+    'data.train_examples': 2000,
     'data.batch_tokens': 512,
     'decode.method': 'greedy',
     'decode.extra_len': 0,

@@ -567,7 +567,7 @@ def test_figures_of_all_kinds_of_attention(capfd, trained, tmp_path):
     encoder, cross, decoder = kinds
     assert sentence == 'one two three' and encoder.queries == encoder.keys == cross.keys
     assert decoder.queries == cross.queries and decoder.keys == ['·', *cross.queries[:-1]]
-    side = model.codec.of('target')
+    side = model.codecs['target']
     assert cross.queries == side.pieces(side.encode(written))
     for each in kinds:
         assert each.weights.shape == (1, 2, len(each.queries), len(each.keys))

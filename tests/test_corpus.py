@@ -17,10 +17,10 @@ import numpy as np
 import pytest
 
 from transformer.config import ConfigError, Data
-from transformer.data import build, cache, vocabulary
+from transformer.data import build, cache, codec, vocabulary
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
-from transformer.data.tokenizers import foreign, kinds, sentence_piece
+from transformer.data.tokenizers import foreign, sentence_piece
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 
@@ -38,9 +38,9 @@ def write(folder, name, sides):
 
 
 # What a translation reads, and what a language model does.
-PAIRS = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
+PAIRS = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_examples')
 SEPARATE = (*PAIRS, 'vocabulary')
-TEXT = ('source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_pairs')
+TEXT = ('source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_examples')
 
 
 def prepare(data, folder, **keywords):
@@ -55,7 +55,7 @@ def prepare(data, folder, **keywords):
 
 def prepare_text(data, folder, **keywords):
     """The corpus of one text."""
-    reading = Reading({'text': Text(data.language, 'data.language')}, TEXT)
+    reading = Reading({'text': Text(data.language, 'data.language', data.documents == 'files')}, TEXT)
     return cache.prepare(data, reading, folder, **keywords)
 
 
@@ -78,7 +78,8 @@ def content(folder):
 
 def test_arrays_hold_the_pieces_of_every_pair(data, tmp_path):
     dataset = prepare(data, tmp_path / 'cache')
-    pieces = dataset.codec
+    pieces = dataset.codecs['source']
+    assert dataset.codecs['target'] is pieces
     train, dev = dataset.splits['train'], dataset.splits['dev']
     assert len(train) == 6
     for i in range(6):
@@ -145,7 +146,7 @@ def test_lock_file_counts(data, tmp_path, caplog):
     assert lock['splits']['dev']['pairs'] == 3
     assert lock['splits']['dev']['dropped'] == {}
     assert [(f['name'], f['lines']) for f in lock['files']['dev']] == [('dev.en', 3), ('dev.de', 3)]
-    assert lock['tokenizer_sha256'] == dataset.codec.sha256
+    assert lock['tokenizer_sha256'] == dataset.codecs['source'].sha256
     assert set(lock['checksums']) | {'data.lock.json'} == set(content(dataset.folder))
     drops = (dataset.folder / 'drops.tsv').read_text()
     assert sorted(drops.splitlines()) == [
@@ -175,7 +176,7 @@ def test_a_sentence_of_max_len_is_kept(data, tmp_path):
     [
         ({}, 'e251c978ba85f1dcfbcc9d890e86f8b6'),
         (
-            {'train_pairs': 7, 'source_language': 'de', 'target_language': 'en'},
+            {'train_examples': 7, 'source_language': 'de', 'target_language': 'en'},
             'f9195a8022541829539b37908c6c0ad4',
         ),
         ({'source': 'grammar', 'max_len': 256}, 'd3b351245cfe26b97f520b4d81c07574'),
@@ -254,7 +255,7 @@ def test_tokenizer_learns_from_evenly_spaced_pairs(data, tmp_path, monkeypatch):
 def test_the_first_training_pairs(data, tmp_path):
     """So many are read, told as progress, and in the lock file with what is dropped of them."""
     seen = []
-    few = changed(data, train_pairs=7)
+    few = changed(data, train_examples=7)
     dataset = prepare(few, tmp_path / 'cache', progress=lambda *told: seen.append(told))
     made = dataset.manifest['splits']['train']
     assert made['pairs'] + sum(drop['count'] for drop in made['dropped'].values()) == 7
@@ -288,7 +289,7 @@ def test_key_is_what_determines_the_content(data, tmp_path):
         first,
         key(changed(data, pieces=301)),
         key(changed(data, max_len=29)),
-        key(changed(data, train_pairs=8)),
+        key(changed(data, train_examples=8)),
         key(changed(data, source_language='de', target_language='en')),
         key(changed(data, test='dev')),
     }
@@ -402,7 +403,7 @@ def progress(stage, units, total):
     if (stage, units) == (moment, int(done)):
         os.kill(os.getpid(), signal.SIGKILL)
 
-options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
+options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_examples')
 fields = {'source': Text('en', ''), 'target': Text('de', '')}
 cache.prepare(data, Reading(fields, options), place, progress=progress)
 """
@@ -597,7 +598,7 @@ def test_a_file_is_a_document(text, tmp_path, caplog):
     assert dataset.texts('test') == {'text': [half, VERSE[1]]}
     assert dataset.raw('test', 'text') == (half + VERSE[1]).encode()
     assert not list(dataset.folder.glob('train*.txt'))
-    assert dataset.codec.size == 259
+    assert dataset.codecs['text'].size == 259
     assert [(f['name'], f['lines']) for f in dataset.manifest['files']['test']] == [
         ('a.txt[50%:]', 3),
         ('b.txt', 3),
@@ -640,12 +641,12 @@ def test_whole_files_in_learned_pieces(text, tmp_path, monkeypatch):
     assert learned == ['Ein Vögel-\r', '', 'chen 😀', '', '  of two', 'lines']
     assert seen[:3] == [('tokenizer', done, 7) for done in (0, 6, 7)]
     made = dataset.splits['train']
-    assert [dataset.codec.decode(made.example(i)['text']) for i in range(2)] == list(VERSE)
+    assert [dataset.codecs['text'].decode(made.example(i)['text']) for i in range(2)] == list(VERSE)
     assert all(made.example(i)['text'].tolist().count(1) == 1 for i in range(2))
     # So many files, not lines; the first has three.
     learned.clear()
     seen.clear()
-    few = changed(bpe, train_pairs=1, pieces=280)
+    few = changed(bpe, train_examples=1, pieces=280)
     few = prepare_text(few, tmp_path / 'cache', progress=lambda *told: seen.append(told))
     assert len(learned) == 3
     assert seen[:3] == [('tokenizer', done, 4) for done in (0, 3, 4)]
@@ -657,7 +658,7 @@ def test_a_language_model_of_lines(data, tmp_path):
     lines = changed(data, language='de', max_len=30)
     dataset = prepare_text(lines, tmp_path / 'cache')
     train = dataset.splits['train']
-    decoded = [dataset.codec.decode(train.example(i)['text']) for i in range(len(train))]
+    decoded = [dataset.codecs['text'].decode(train.example(i)['text']) for i in range(len(train))]
     assert decoded == [*GERMAN, 'x', 'y']
     assert dataset.manifest['splits']['train']['dropped'] == {
         'empty': {'count': 1, 'first': ['train.de:9']},
@@ -677,15 +678,15 @@ def test_bytes_need_no_learning(data, tmp_path):
     assert {stage for stage, *_ in seen} == {'train', 'dev', 'test'}
     assert dataset.splits['dev'].example(0)['text'].tolist() == [1]
     assert dataset.splits['test'].example(0)['text'].tolist() == bytes_of(ENGLISH[0])
-    assert dataset.manifest['tokenizer_sha256'] == dataset.codec.sha256
+    assert dataset.manifest['tokenizer_sha256'] == dataset.codecs['text'].sha256
     again = prepare_text(options, tmp_path / 'cache', progress=lambda *told: pytest.fail('nothing is made'))
-    assert again.codec.decode(again.splits['test'].example(1)['text']) == ENGLISH[1]
+    assert again.codecs['text'].decode(again.splits['test'].example(1)['text']) == ENGLISH[1]
 
 
 def test_characters_of_the_training_text(data, tmp_path):
     options = changed(data, tokenizer='characters', pieces=270, language='en', max_len=1000)
     dataset = prepare_text(options, tmp_path / 'cache')
-    assert dataset.codec.size == 270
+    assert dataset.codecs['text'].size == 270
     # Each character is at least one piece, as are the blank before the first word and the end.
     assert len(dataset.splits['test'].example(0)['text']) >= len(ENGLISH[0]) + 2
     with pytest.raises(ConfigError, match=r'data.pieces=9999: the training text allows \d+ at most'):
@@ -698,7 +699,9 @@ def test_a_corpus_that_is_named_twice_counts_twice(data, tmp_path):
     thrice = prepare(changed(data, train='train,talks,talks,talks'), tmp_path / 'cache')
     assert len(thrice.splits['train']) == len(once.splits['train']) + 2
     train = thrice.splits['train']
-    assert [thrice.codec.decode(train.example(len(train) - i)['target']) for i in (3, 2, 1)] == ['Hallo.'] * 3
+    assert [thrice.codecs['target'].decode(train.example(len(train) - i)['target']) for i in (3, 2, 1)] == [
+        'Hallo.'
+    ] * 3
     assert thrice.folder != once.folder
 
 
@@ -747,21 +750,21 @@ def test_damage_to_the_offsets_of_files_is_mended(text, tmp_path):
 def test_a_tokenizer_that_is_given(data, tmp_path, monkeypatch):
     learned = prepare(data, tmp_path / 'learned')
     monkeypatch.setattr(build.vocabulary, 'train', None)
-    given = prepare(data, tmp_path / 'given', given=learned.codec)
-    assert (
-        given.manifest['given_tokenizer_sha256'] == given.manifest['tokenizer_sha256'] == learned.codec.sha256
-    )
+    given = prepare(data, tmp_path / 'given', given=learned.codecs)
+    tokenizer = learned.codecs['source']
+    assert given.manifest['given_tokenizer_sha256'] == dict.fromkeys(('source', 'target'), tokenizer.sha256)
+    assert given.manifest['tokenizer_sha256'] == tokenizer.sha256
     assert 'given_tokenizer_sha256' not in learned.manifest
     assert given.folder.name != learned.folder.name
     assert {name: given.manifest['checksums'][name] for name in learned.manifest['checksums']} == (
         learned.manifest['checksums']
     )
     # The same from a file; the folder is found again.
-    (tmp_path / 'own.model').write_bytes(learned.codec.content)
+    (tmp_path / 'own.model').write_bytes(tokenizer.content)
     from_file = changed(data, tokenizer_model=str(tmp_path / 'own.model'))
     again = prepare(from_file, tmp_path / 'given')
-    same = foreign.with_symbols_first(learned.codec.content)
-    assert again.codec.content == same
+    same = foreign.with_symbols_first(tokenizer.content)
+    assert again.codecs['source'].content == same
     assert prepare(from_file, tmp_path / 'given').folder == again.folder
     with pytest.raises(ConfigError, match='data.pieces=290: data.tokenizer_model=.*own.model has 300 pieces'):
         prepare(changed(from_file, pieces=290), tmp_path / 'given')
@@ -795,17 +798,19 @@ def test_separate_vocabularies_are_learned_each_from_its_side(data, tmp_path):
     made = prepare(changed(data, vocabulary='separate', pieces=290), tmp_path / 'cache')
     for field, side in (('source', 0), ('target', 1)):
         texts = [pair[side] for pair in zip(*TRAIN, strict=True) if all(text.strip() for text in pair)]
-        assert made.codec.of(field).content == vocabulary.train(texts, 290)
+        assert made.codecs[field].content == vocabulary.train(texts, 290)
         example = made.splits['test'].example(1)[field]
-        assert made.codec.of(field).decode(example) == (ENGLISH, GERMAN)[side][1]
-    again = kinds.read(made.codec.content)
-    assert again.sha256 == made.manifest['tokenizer_sha256'] and again.size == 290
-    assert again.of('source').sha256 != again.of('target').sha256
+        assert made.codecs[field].decode(example) == (ENGLISH, GERMAN)[side][1]
+    assert made.manifest['codecs'] == {'source': 'tokenizer.model', 'target': 'target.tokenizer.model'}
+    again = codec.read_from(made.folder, made.manifest)
+    assert [one.sha256 for one in again.values()] == [one.sha256 for one in made.codecs.values()]
+    assert again['source'].sha256 != again['target'].sha256
+    broken = made.manifest | {'checksums': made.manifest['checksums'] | {'target.tokenizer.model': ''}}
     with pytest.raises(RuntimeError):
-        kinds.read(made.codec.content[:-9])
+        codec.read_from(made.folder, broken)
     # The same from two files, without learning.
     for field in ('source', 'target'):
-        (tmp_path / field).write_bytes(made.codec.of(field).content)
+        (tmp_path / field).write_bytes(made.codecs[field].content)
     both = f'{tmp_path / "source"},{tmp_path / "target"}'
     given = changed(data, vocabulary='separate', pieces=290, tokenizer_model=both)
     assert prepare(given, tmp_path / 'cache').splits['train'].example(0)['target'].tolist() == (

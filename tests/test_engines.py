@@ -126,7 +126,7 @@ def test_pieces_that_are_never_written(both, tmp_path):
     bias[[PAD, UNK]] = 40.0
     changed = trained._replace(params={**trained.params, 'softmax_bias': bias})
     (tmp_path / 'model').mkdir()
-    writing.write(changed.config, changed.params, changed.codec, tmp_path / 'model')
+    writing.write(changed.config, changed.params, changed.codecs, tmp_path / 'model')
     theirs = engine.Translator(changed, tmp_path / 'model').hypotheses(NAMES, method='greedy')
     ours = task_of(changed.config).verbs['hypotheses'](changed, NAMES, method='greedy')
     assert ours[0][0].score < -10

@@ -13,7 +13,7 @@ import random_models
 from random_models import SMALL, random_model
 
 from transformer.config import Config, ConfigError, config_dict, resolve
-from transformer.data import vocabulary
+from transformer.data import codec, vocabulary
 from transformer.data.codec import Labels
 from transformer.data.generated.grammar import sentences
 from transformer.data.tokenizers.byte import ByteTokenizer
@@ -84,10 +84,10 @@ def config_of(changes: dict[str, object]) -> Config:
 
 
 def there_and_back(trained: Trained, folder, changes: dict[str, object]) -> Trained:
-    writing.write(trained.config, trained.params, trained.codec, folder)
+    writing.write(trained.config, trained.params, trained.codecs, folder)
     foreign = reading.read(folder)
     config = resolve(config_dict(layout.TEXT | foreign.changes | changes))
-    return Trained(config, layout.tree(config, foreign.params), foreign.codec)
+    return Trained(config, layout.tree(config, foreign.params), foreign.codecs)
 
 
 def equal(found: list[np.ndarray], expected: list[np.ndarray]) -> None:
@@ -105,7 +105,7 @@ def test_encoder_decoders(tmp_path, changes):
         for each in (trained, back)
     ]
     equal(logp[1], logp[0])
-    assert back.codec.content == trained.codec.content
+    assert codec.contents(back.codecs) == codec.contents(trained.codecs)
     assert back.config.model.tie_embeddings == trained.config.model.tie_embeddings
     settings = json.loads((tmp_path / 'config.json').read_text())
     search = json.loads((tmp_path / 'generation_config.json').read_text())
@@ -124,8 +124,9 @@ def test_models_of_single_texts(tmp_path, changes):
     rows = {key: SMALL[key] for key in ('data.max_len', 'data.row_len')}
     back = there_and_back(trained, tmp_path, rows)
     texts = [text for text, _ in sentences.sentence_pairs('dev')[:20]] + ODD
-    assert back.codec.encode_batch(texts) == trained.codec.encode_batch(texts)
-    assert [back.codec.decode(back.codec.encode(text)) for text in texts] == texts
+    tokenizer = back.codecs['text']
+    assert tokenizer.encode_batch(texts) == trained.codecs['text'].encode_batch(texts)
+    assert [tokenizer.decode(tokenizer.encode(text)) for text in texts] == texts
     logits = []
     for each in (trained, back):
         verbs = task_of(each.config).verbs
@@ -142,7 +143,7 @@ def test_models_of_single_texts(tmp_path, changes):
 def test_vision_transformers(tmp_path):
     trained = random_model(config_of(dict.fromkeys(OF_TEXTS) | VIT))
     labels = Labels(tuple(f'class {n}' for n in range(24)))
-    back = there_and_back(trained._replace(codec=labels), tmp_path, {})
+    back = there_and_back(trained._replace(codecs={'image': None, 'label': labels}), tmp_path, {})
     images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
     pixels = {'image': jnp.array(images)}
     logits = [
@@ -154,7 +155,7 @@ def test_vision_transformers(tmp_path):
         for each in (trained, back)
     ]
     equal([logits[1]], [logits[0]])
-    assert back.codec.names == labels.names
+    assert back.codecs['label'].names == labels.names
     assert json.loads((tmp_path / 'preprocessor_config.json').read_text())['image_mean'] == [0.5]
 
 
@@ -185,7 +186,7 @@ def test_what_has_no_place_is_refused_by_name(base, option, value):
 def test_a_softmax_bias_of_gpt2_is_refused(tmp_path):
     trained = random_model(config_of(GPT2 | {'model.softmax_bias': True}))
     with pytest.raises(ConfigError, match=r'^model\.softmax_bias=True'):
-        writing.write(trained.config, trained.params, trained.codec, tmp_path)
+        writing.write(trained.config, trained.params, trained.codecs, tmp_path)
 
 
 def test_tokenizers_without_a_file_are_refused(tmp_path):

@@ -14,6 +14,8 @@ from random_models import random_model
 import transformer
 from transformer.cli import main
 from transformer.config import ConfigError, config_dict, resolve
+from transformer.data import codec
+from transformer.data.fields import Row
 from transformer.data.generated.grammar import sentences
 from transformer.interop import export_model as exporting
 from transformer.interop import import_model as importing
@@ -77,7 +79,7 @@ PAIRS = sentences.sentence_pairs('dev')[:12]
 def test_a_model_leaves_and_comes_back(tmp_path, changes):
     config = resolve(config_dict(SMALL | changes))
     trained = random_model(config)
-    writing.write(config, trained.params, trained.codec, tmp_path)
+    writing.write(config, trained.params, trained.codecs, tmp_path)
     # There: the same log p.
     ours = [found.logp for found in task_of(config).verbs['likelihoods'](trained, PAIRS)]
     theirs = engine.model(trained, tmp_path).log_probabilities(PAIRS)
@@ -90,7 +92,7 @@ def test_a_model_leaves_and_comes_back(tmp_path, changes):
 def test_a_language_model_leaves_and_comes_back(tmp_path, changes):
     config = resolve(config_dict(LANGUAGE | changes))
     trained, verbs = random_model(config), task_of(config).verbs
-    writing.write(config, trained.params, trained.codec, tmp_path)
+    writing.write(config, trained.params, trained.codecs, tmp_path)
     other, texts = engine.model(trained, tmp_path), [source for source, _ in PAIRS]
     ours = [found.logp for found in verbs['likelihoods'](trained, [(text,) for text in texts])]
     for own, their in zip(ours, other.log_probabilities([(text,) for text in texts]), strict=True):
@@ -107,7 +109,7 @@ def test_a_language_model_there_never_writes_what_ours_never_writes(tmp_path):
     bias = trained.params['softmax_bias'].copy()
     bias[UNK] = 50.0  # the likeliest piece by far
     trained = trained._replace(params={**trained.params, 'softmax_bias': bias})
-    writing.write(config, trained.params, trained.codec, tmp_path)
+    writing.write(config, trained.params, trained.codecs, tmp_path)
     prompts = [source for source, _ in PAIRS]
     greedy = task_of(config).verbs['hypotheses'](trained, prompts, method='greedy')
     found = engine.model(trained, tmp_path).likeliest(prompts, 'greedy')
@@ -124,11 +126,11 @@ def _check_return(trained, folder):
             assert not array.any()
         else:
             np.testing.assert_array_equal(array, expected[path])
-    assert foreign.codec.content == trained.codec.content
+    assert codec.contents(foreign.codecs) == codec.contents(trained.codecs)
     again = folder / 'again'
     again.mkdir()
     returned = resolve(config_dict(layout.TEXT | foreign.changes))
-    writing.write(returned, layout.tree(returned, foreign.params), foreign.codec, again)
+    writing.write(returned, layout.tree(returned, foreign.params), foreign.codecs, again)
     assert (again / 'model.bin').read_bytes() == (folder / 'model.bin').read_bytes()
 
 
@@ -136,7 +138,7 @@ def _check_return(trained, folder):
 def test_kernels_of_few_bits(tmp_path, quantization):
     config = resolve(config_dict(SMALL))
     trained = random_model(config)
-    writing.write(config, trained.params, trained.codec, tmp_path, quantization)
+    writing.write(config, trained.params, trained.codecs, tmp_path, quantization)
     found, expected = reading.read(tmp_path).params, layout.named(trained.params)
     for path, array in expected.items():
         if path.endswith('kernel'):
@@ -149,14 +151,15 @@ def test_a_parser_comes_back_with_the_codec_of_trees(tmp_path, tags):
     parsing = {'train.task': 'parsing', 'data.tags': tags}
     config = resolve(config_dict(SMALL | parsing))
     trained = random_model(config)
-    codec = task_of(config).codec(config.data, trained.codec)
     (tmp_path / 'there').mkdir()
-    writing.write(config, trained.params, codec, tmp_path / 'there')
+    writing.write(config, trained.params, trained.codecs, tmp_path / 'there')
     run = importing.import_model(tmp_path / 'there', tmp_path / 'back', parsing)
-    assert run.codec.content == codec.content
-    tree = '(TOP (NP (DT the) (NN dog)))'
+    assert codec.contents(run.codecs) == codec.contents(trained.codecs)
+    tree = Row({'target': '(TOP (NP (DT the) (NN dog)))'}, {'target': 'a file'}, 1)
     written = '(NP DT NN )NP' if tags else '(NP XX XX )NP'
-    assert run.codec.of('target').encode(tree) == trained.codec.encode(written)
+    field = task_of(config).reading(run.config).fields['target']
+    pieces = field.encode('target', run.codecs, [tree]).tokens.tolist()
+    assert pieces == trained.codecs['target'].encode(written)
 
 
 REFUSED = [
@@ -210,7 +213,7 @@ def test_a_language_model_with_the_tokenizer_of_a_library(tmp_path, capsys):
     tokens = json.loads((out / 'vocabulary.json').read_text())
     assert {token: tokens[number] for token, number in vocabulary.items()} == {t: t for t in vocabulary}
     back = importing.import_model(out, tmp_path / 'back', {})
-    assert back.codec.content == run.codec.content
+    assert codec.contents(back.codecs) == codec.contents(run.codecs)
     expected, found = (layout.named(transformer.load(one.folder).trained.params) for one in (run, back))
     for path, array in expected.items():
         np.testing.assert_array_equal(found[path], array)
@@ -223,7 +226,8 @@ def test_pieces_that_a_list_numbers_leave_and_come_back(tmp_path):
     run = importing.import_model(model, tmp_path / 'run', {})
     exporting.export_model(run, 'scored', tmp_path / 'out', 'ctranslate2')
     back = importing.import_model(tmp_path / 'out', tmp_path / 'back', {})
-    assert back.codec.content == run.codec.content and back.config.data.pieces == run.codec.size
+    assert codec.contents(back.codecs) == codec.contents(run.codecs)
+    assert back.config.data.pieces == codec.size(run.codecs)
     (tmp_path / 'out/target.spm').unlink()
     with pytest.raises(ConfigError, match='target.spm: missing'):
         importing.import_model(tmp_path / 'out', tmp_path / 'x', {})

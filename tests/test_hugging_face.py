@@ -21,6 +21,7 @@ from random_models import tokens_of
 import transformer
 from transformer.cli import main
 from transformer.config import ConfigError
+from transformer.data import codec as codecs
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
 from transformer.interop import arrays
 from transformer.interop import export_model as exporting
@@ -62,8 +63,8 @@ def gpt2(workdirs):
 
 def test_logits_and_hidden_states_of_bert(bert):
     trained = bert.trained
-    rows = trained.codec.encode_batch([one['text'] for one in EXPECTED['bert']])
-    module, order = models.build(trained.config), np.array(trained.codec.order)
+    rows = trained.codecs['text'].encode_batch([one['text'] for one in EXPECTED['bert']])
+    module, order = models.build(trained.config), np.array(trained.codecs['text'].order)
     params, batch = {'params': trained.params}, {'text': tokens_of(rows)}
     logits = np.asarray(module.apply(params, batch, train=False))
     hidden = np.asarray(module.apply(params, batch, method='outputs'))
@@ -86,7 +87,7 @@ def test_vectors_and_gaps_of_bert(bert):
     np.testing.assert_allclose(bert.embed(texts), means, atol=1e-5)
     gap = EXPECTED['bert'][-1]
     [words] = bert.fill([gap['text']], best=3)
-    codec = bert.trained.codec
+    codec = bert.trained.codecs['text']
     [row] = codec.encode_batch([gap['text']])
     place = row.index(UNK)
     logits = np.array(gap['logits'])[place]
@@ -100,7 +101,7 @@ def test_vectors_and_gaps_of_bert(bert):
 
 
 def test_log_probabilities_of_gpt2(gpt2):
-    codec = gpt2.trained.codec
+    codec = gpt2.trained.codecs['text']
     assert codec.order[:3] == [-1, 0, -1]
     # Two of our pieces are not in the file.
     assert gpt2.trained.config.train.eps_ls == 0 and (gpt2.trained.params['softmax_bias'] < 0).sum() == 2
@@ -117,12 +118,12 @@ def test_logits_of_marian(workdirs):
     trained = transformer.load(workdirs['marian']).trained
     vocabulary = json.loads((FOLDER / 'marian' / 'vocab.json').read_text())
     # Our pieces are theirs in another order, and two rows of the tables have no piece.
-    pieces = trained.codec.of('target').pieces(range(trained.codec.size))
+    pieces = trained.codecs['target'].pieces(range(trained.codec.size))
     assert pieces[:3] == ['<pad>', '</s>', '<unk>'] and sorted(pieces) == sorted(vocabulary)
     order = [vocabulary[piece] for piece in pieces] + [len(vocabulary), len(vocabulary) + 1]
     module = models.build(trained.config)
     for one in EXPECTED['marian']:
-        ids = {field: trained.codec.of(field).encode(one[field]) for field in ('source', 'target')}
+        ids = {field: trained.codecs[field].encode(one[field]) for field in ('source', 'target')}
         for field, row in ids.items():
             assert [order[token] for token in row] == one[f'{field}_ids']
         batch = {field: tokens_of([row]) for field, row in ids.items()}
@@ -151,8 +152,8 @@ def test_pieces_of_one_number_are_refused(tmp_path):
 
 
 def test_texts_of_marian(workdirs):
-    codec = transformer.load(workdirs['marian']).trained.codec
-    source, target = codec.of('source'), codec.of('target')
+    codecs = transformer.load(workdirs['marian']).trained.codecs
+    source, target = codecs['source'], codecs['target']
     # The SentencePiece models lack this piece.
     language, *rest = source.encode('>>de<<the dog')
     assert source.pieces([language]) == ['>>de<<'] and rest == source.encode('the dog')
@@ -169,7 +170,7 @@ def test_logits_of_vit(workdirs):
         {'params': trained.params}, {'image': jnp.array(images)}, train=False
     )
     np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
-    assert trained.codec.names == ('cat', 'dog', 'a tree', 'fox', 'house')
+    assert trained.codecs['label'].names == ('cat', 'dog', 'a tree', 'fox', 'house')
 
 
 @pytest.mark.parametrize('kind', KINDS)
@@ -189,7 +190,7 @@ def test_a_model_leaves_and_comes_back(workdirs, tmp_path, kind):
         for settings in (json.loads((tmp_path / 'out' / name).read_text()) for name in files):
             assert settings['pad_token_id'] == 0 and settings.get('eos_token_id', 0) == 0
     back = importing.import_model(tmp_path / 'out', tmp_path / 'back', {})
-    assert back.config == run.config and back.codec.content == run.codec.content
+    assert back.config == run.config and codecs.contents(back.codecs) == codecs.contents(run.codecs)
     sums = [transformer.load(folder).trained.params for folder in (run.folder, back.folder)]
     assert fingerprint(sums[0]) == fingerprint(sums[1])
 
@@ -202,9 +203,9 @@ def test_gpt2_continues_texts(gpt2):
 def test_the_codec_is_read_back(workdirs, bert):
     content = (workdirs['bert'] / 'tokenizer.model').read_bytes()
     again = HuggingFaceTokenizer(content)
-    assert again.sha256 == bert.trained.codec.sha256
+    assert again.sha256 == bert.trained.codecs['text'].sha256
     odd = ['', ' ', '\0\n', '[MASK][SEP] [PAD]', 'ÀÉÎ' * 50, '\ud800x']
-    assert again.encode_batch(odd) == bert.trained.codec.encode_batch(odd)
+    assert again.encode_batch(odd) == bert.trained.codecs['text'].encode_batch(odd)
     assert all(row[-1] == EOS for row in again.encode_batch(odd))
     with pytest.raises(RuntimeError):
         HuggingFaceTokenizer(content[:-5])
@@ -365,7 +366,7 @@ def test_a_folder_of_an_early_version(tmp_path):
     assert any('classifier.weight' in line for line in importing.describe(run))
     one = EXPECTED['bert'][0]
     model = transformer.load(tmp_path / 'out')
-    codec = model.trained.codec
+    codec = model.trained.codecs['text']
     assert [codec.order[n] for n in codec.encode(one['text'])] == one['ids']
     [vector] = model.embed([one['text']])
     np.testing.assert_allclose(vector, np.mean(one['hidden'], axis=0), atol=1e-5)

@@ -234,7 +234,7 @@ def test_a_config_of_an_earlier_version_has_earlier_defaults_where_they_mean_not
     result = json.loads((ROOT / 'experiments' / 'results' / 'vit_pictures' / 'result.json').read_text())
     assert result['config']['model']['vocab_size'] == 40960 and result['config']['data']['pieces'] == 37000
     config = configs.from_json(json.dumps(result['config']))
-    assert (config.model.vocab_size, config.data.pieces, config.images.classes) == (None, None, None)
+    assert (config.model.vocab_size, config.data.pieces, config.images.classes) == (None, None, 24)
 
 
 def test_folders_are_classes(tmp_path):
@@ -248,7 +248,7 @@ def test_folders_are_classes(tmp_path):
     changes = {'data.source': 'folders', 'data.dir': str(tmp_path), 'data.dev': 'dev', 'data.test': 'test'}
     config = resolve(config_dict(OPTIONS | COLOUR | changes | {'images.classes': 2}))
     dataset = tasks.prepare(config, tmp_path / 'cache')
-    assert dataset.codec.names == ('cat', 'dog')
+    assert dataset.codecs['label'].names == ('cat', 'dog')
     assert dataset.splits['train'].fields['image'].values.shape == (40, 8, 8, 3)
     assert sorted(values_of(dataset, 'dev').tolist()) == [0] * 4 + [1] * 4
     with pytest.raises(ConfigError, match=r'images\.classes=3'):

@@ -16,6 +16,7 @@ import random_models
 import transformer
 from transformer.cli import main
 from transformer.config import ConfigError, config_dict, resolve
+from transformer.data import codec
 from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.files import new_folder
 from transformer.interop import import_model as importing
@@ -161,7 +162,7 @@ def test_every_version_of_the_file(arrays, tmp_path, version):
         renamed = {new(name): array for name, array in arrays.items()}
     found = reading.read(write(tmp_path / 'model', packed(kind, version, renamed | flags)))
     assert found.changes == expected.changes
-    assert found.codec.content == expected.codec.content
+    assert codec.contents(found.codecs) == codec.contents(expected.codecs)
     for name, array in expected.params.items():
         np.testing.assert_array_equal(found.params[name], array)
 
@@ -257,7 +258,7 @@ def test_other_rotary_positions_and_gates_are_refused(tmp_path):
     rotary = {'model.positions': 'rotary', 'model.activation': 'swiglu', 'train.task': 'language'}
     config = resolve(config_dict(layout.TEXT | random_models.SMALL | rotary))
     trained = random_models.random_model(config)
-    writing.write(config, trained.params, trained.codec, tmp_path)
+    writing.write(config, trained.params, trained.codecs, tmp_path)
     kind, arrays = binary.read_arrays((tmp_path / 'model.bin').read_bytes())
     number = 'decoder/layer_{}/self_attention/rotary_{}'.format
     for changes, part in (

@@ -18,6 +18,7 @@ from random_models import tokens_of
 import transformer
 from transformer.cli import main
 from transformer.config import ConfigError
+from transformer.data import codec
 from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.interop import arrays, layout, mapping
@@ -60,7 +61,7 @@ def write(folder: pathlib.Path, plan: object, *, array_changes=None) -> tuple[pa
 
 def logits_of(trained, pairs: list[tuple[str, str]]) -> np.ndarray:
     sides = [
-        trained.codec.of(field).encode_batch(texts)
+        trained.codecs[field].encode_batch(texts)
         for field, texts in zip(('source', 'target'), zip(*pairs, strict=True), strict=True)
     ]
     batch = dict(zip(('source', 'target'), map(tokens_of, sides), strict=True))
@@ -90,14 +91,14 @@ def test_logits_are_those_of_torch(tmp_path, norm):
 def test_a_source_begins_and_ends_as_the_mapping_says(tmp_path):
     for start, end in ((True, True), (False, True), (True, False), (False, False)):
         plan = changed(tokenizer={'source_start': start, 'source_end': end})
-        codec = mapping.read(*map(epath.Path, write(tmp_path, plan))).codec
-        assert codec.of('source').encode('ab?') == [*[START] * start, 3 + 1, 3 + 2, UNK, *[EOS] * end]
-        assert codec.of('target').encode('v') == [4, EOS]
+        codecs = mapping.read(*map(epath.Path, write(tmp_path, plan))).codecs
+        assert codecs['source'].encode('ab?') == [*[START] * start, 3 + 1, 3 + 2, UNK, *[EOS] * end]
+        assert codecs['target'].encode('v') == [4, EOS]
         # <pad> is an ordinary piece.
-        assert codec.of('target').pieces(range(4)) == ['<bos>', '<eos>', '<unk>', '<pad>']
+        assert codecs['target'].pieces(range(4)) == ['<bos>', '<eos>', '<unk>', '<pad>']
     # Files of earlier versions have no `begin`.
-    old = codec.of('target').content.replace(b'"begin": false, ', b'')
-    assert old != codec.of('target').content and PiecesTokenizer(old).encode('v') == [4, EOS]
+    old = codecs['target'].content.replace(b'"begin": false, ', b'')
+    assert old != codecs['target'].content and PiecesTokenizer(old).encode('v') == [4, EOS]
 
 
 def test_it_leaves_for_ctranslate2_and_comes_back(tmp_path):
@@ -114,7 +115,7 @@ def test_it_leaves_for_ctranslate2_and_comes_back(tmp_path):
     for one, logp in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one.logp, logp, atol=1e-5)
     back = reading.read(epath.Path(tmp_path / 'ct2'))
-    assert back.codec.of('source').encode('ab') == trained.codec.of('source').encode('ab') == [0, 4, 5, 1]
+    assert back.codecs['source'].encode('ab') == trained.codecs['source'].encode('ab') == [0, 4, 5, 1]
     for path, array in layout.named(trained.params).items():
         np.testing.assert_array_equal(back.params[path], array)
     settings = json.loads((tmp_path / 'ct2' / 'config.json').read_text())
@@ -131,7 +132,9 @@ def test_the_forms_of_pieces(tmp_path):
     (tmp_path / 'b.txt').write_text('\n'.join(target) + '\n')
     plan = changed(tokenizer={'pieces': {'source': 'a.json', 'target': 'b.txt'}})
     found = mapping.read(*map(epath.Path, write(tmp_path, plan)))
-    assert found.codec.content == expected.codec.content and found.changes == expected.changes
+    assert (
+        codec.contents(found.codecs) == codec.contents(expected.codecs) and found.changes == expected.changes
+    )
     # A model without an unknown piece, whose decoder starts with the end: it has no <bos> of its own.
     words = ['<eos>', '<pad>', 'v', 'w', 'xx', 'y', 'z', 'u', 't']
     few = {'pieces': {'source': source, 'target': words}, 'start': '<eos>', 'unknown': None}
@@ -147,7 +150,7 @@ def test_the_forms_of_pieces(tmp_path):
         *[False] * 8,
         *[True] * 3,
     ]
-    assert found.codec.of('target').encode('xx v') == [6, 4, EOS]
+    assert found.codecs['target'].encode('xx v') == [6, 4, EOS]
 
 
 def test_a_sentencepiece_model(tmp_path):
@@ -163,13 +166,15 @@ def test_a_sentencepiece_model(tmp_path):
     own = {'pieces': 'spm.model', 'start': '<s>', 'end': '</s>', 'source_start': False}
     file, plan = write(tmp_path, changed(tokenizer=own), array_changes=tables)
     found = mapping.read(epath.Path(file), epath.Path(plan))
-    assert isinstance(found.codec, SentencePieceTokenizer) and found.changes['data.vocabulary'] == 'joint'
+    tokenizer = found.codecs['source']
+    assert isinstance(tokenizer, SentencePieceTokenizer) and tokenizer is found.codecs['target']
+    assert found.changes['data.vocabulary'] == 'joint'
     # Rows 0 to 2 are <s>, </s>, <unk>; <pad>, which our tokenizer lacks, is the last one.
-    assert found.changes['model.vocab_size'] == 20 and found.changes['data.pieces'] == found.codec.size == 19
+    assert found.changes['model.vocab_size'] == 20 and found.changes['data.pieces'] == tokenizer.size == 19
     order = found.params['softmax_bias'].astype(int).tolist()
     assert order[:3] == [1, 2, 0] and order[-1] == 3 and sorted(order) == [*range(20)]
     theirs = processor.encode('a dog sees')
-    assert [order[n] for n in found.codec.encode('a dog sees')] == [*theirs, 2]
+    assert [order[n] for n in tokenizer.encode('a dog sees')] == [*theirs, 2]
     np.testing.assert_array_equal(found.params['source_embedding/table'], tables['source.weight'][order])
     wrong = changed(tokenizer=own | {'source_start': True})
     with pytest.raises(ConfigError, match='source_start'):
@@ -191,7 +196,7 @@ def test_the_mapping_of_annalog_names_every_parameter(tmp_path):
     found = mapping.read(epath.Path(tmp_path / 'net.safetensors'), epath.Path(tmp_path / 'mapping.json'))
     # <sos>, <eos>, <unk>, <pad>, c, C
     assert found.params['softmax_bias'].astype(int).tolist()[:6] == [2, 3, 0, 1, 4, 5]
-    assert found.codec.of('source').encode('C [C@H] Cl') == [START, 5, 18, 20, EOS]
+    assert found.codecs['source'].encode('C [C@H] Cl') == [START, 5, 18, 20, EOS]
 
 
 NORM = 'transformer.encoder.norm.bias'

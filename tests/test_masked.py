@@ -43,7 +43,7 @@ OPTIONS = {
     'data.source': 'grammar',
     'data.name': None,
     'data.language': 'de',
-    'data.train_pairs': 200,
+    'data.train_examples': 200,
     'data.pieces': 400,
     'data.batching': 'packed',
     'data.row_len': 40,
@@ -257,13 +257,13 @@ def test_an_unknown_piece_is_no_gap(trained):
     # It cuts [MASK] into letters, so "?" is the only unknown piece of the text.
     letters = PiecesTokenizer.from_pieces(['<pad>', '</s>', '<unk>', 'a', *'[MASK]'], '', end=True)
     with pytest.raises(ConfigError, match='no piece for a gap'):
-        predict.gapped(model._replace(codec=letters), 'a?[MASK]')
+        predict.gapped(model._replace(codecs={'text': letters}), 'a?[MASK]')
 
 
 def test_fill_needs_pieces_that_begin_words(trained):
     model, _ = restore.load(Run.open(trained))
     with pytest.raises(ConfigError, match='fill'):
-        predict.fill(model._replace(codec=ByteTokenizer()), ['Der [MASK].'])
+        predict.fill(model._replace(codecs={'text': ByteTokenizer()}), ['Der [MASK].'])
 
 
 def test_the_commands(trained, monkeypatch, capfd):

@@ -136,7 +136,7 @@ def test_an_ensemble_writes_what_the_mean_probability_finds_likeliest(both):
         total += math.log(mean.max())
         if tokens[-1] == EOS:
             break
-    assert found.text == both.codec.decode(tokens, one_line=True)
+    assert found.text == both.codecs['target'].decode(tokens, one_line=True)
     assert found.score == pytest.approx(total, abs=1e-3)
 
 

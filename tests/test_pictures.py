@@ -9,14 +9,15 @@ from etils import epath
 
 from transformer.config import ConfigError, Data
 from transformer.data import cache, codec
-from transformer.data.batches import Batches, DenseBatches
-from transformer.data.dataset import Dense, Split
+from transformer.data.arrays import Dense
+from transformer.data.batches import Batches, RowBatches
+from transformer.data.dataset import Split
 from transformer.data.fields import Image, Label, Reading
 from transformer.data.generated import pictures
 from transformer.data.rows import row_generator
 from transformer.data.sources import images, reader
 
-READING = Reading({'image': Image(4, 4, 1), 'label': Label()}, ('source', 'train_pairs'))
+READING = Reading({'image': Image(4, 4, 1), 'label': Label()}, ('source', 'train_examples'))
 
 
 def idx(array: np.ndarray) -> bytes:
@@ -39,13 +40,13 @@ def test_idx_in_the_cache(drawn, tmp_path):
     data, shown, labels = drawn
     dataset = cache.prepare(data, READING, tmp_path / 'cache')
     again = cache.prepare(data, READING, tmp_path / 'cache')
-    assert again.folder == dataset.folder and again.codec.names == ('0', '1', '2')
+    assert again.folder == dataset.folder and again.codecs['label'].names == ('0', '1', '2')
     for split, part in (('train', slice(8)), ('dev', slice(8, 10)), ('test', slice(3))):
         fields = again.splits[split].fields
         np.testing.assert_array_equal(fields['image'].values, shown[part, ..., None])
         np.testing.assert_array_equal(fields['label'].values, labels[part])
     assert dataset.manifest['splits']['train'] == {'pairs': 8, 'dropped': {}}
-    assert codec.read('labels.json', dataset.codec.content).sha256 == dataset.codec.sha256
+    assert codec.read('labels.json', dataset.codecs['label'].content).sha256 == dataset.codecs['label'].sha256
     (tmp_path / 'train-images-idx3-ubyte').write_bytes(idx(shown)[:-1])
     with pytest.raises(ConfigError, match='train-images-idx3-ubyte: damaged'):
         list(reader.rows(data, READING, 'train', reader.Report()))
@@ -90,9 +91,10 @@ def test_generated_pictures():
 
 
 @pytest.mark.parametrize('train', [True, False])
-def test_dense_batches(train):
+def test_batches_without_texts(train):
     split = Split({'label': Dense(np.arange(100, 110, dtype=np.int32))})
-    made, again = (DenseBatches(split, 4, 2, 3, train) for _ in range(2))
+    data = Data(source='idx', batch_tokens=4)
+    made, again = (RowBatches(split, data, 2, 3, train) for _ in range(2))
     assert isinstance(made, Batches) and made.steps_per_epoch == 3
     epochs = [[made.batch(step) for step in range(3 * e, 3 * e + 3)] for e in range(2 if train else 1)]
     orders = []

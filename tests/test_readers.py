@@ -214,7 +214,7 @@ def test_the_first_training_pairs(tmp_path):
     for name in ('train', 'dev'):
         for language in ('en', 'de'):
             (tmp_path / f'{name}.{language}').write_text('\n'.join(lines))
-    data = text(tmp_path, dev='dev', train_pairs=3)
+    data = text(tmp_path, dev='dev', train_examples=3)
     assert pairs(data) == [('one', 'one'), ('three', 'three')]
     assert len(pairs(data, 'dev')) == 4
 

@@ -21,7 +21,6 @@ from transformer import parallel, progress
 from transformer.actions import train as actions
 from transformer.config import OPTIONS, Config, config_dict, resolve
 from transformer.config.declare import has_meaning
-from transformer.data.codec import NoCodec
 from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import restore
@@ -572,7 +571,7 @@ def test_batches_that_hold_all_examples(caplog, steps, shapes, count):
     batches, config = NoBatches(), config_of('transformer')
     batches.steps_per_epoch, batches.shapes = steps, shapes
     splits = {'train': {'pairs': 7, 'source_tokens': 9, 'target_tokens': 9, 'dropped': {}}}
-    dataset = Dataset(pathlib.Path(), NoCodec(), {}, {'splits': splits})
+    dataset = Dataset(pathlib.Path(), {}, {}, {'splits': splits})
     actions.warn_of_large_batches(config, dataset, batches)
     warnings = [record.getMessage() for record in caplog.records]
     assert len(warnings) == count and all('data.batch_tokens' in line and '7 ' in line for line in warnings)

@@ -10,7 +10,7 @@ from transformer.actions import data as run_data
 from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import config_dict, resolve
-from transformer.data.codec import spellings
+from transformer.data.fields import spellings
 from transformer.runs.workdir import Run
 from transformer.tasks.transliteration import task
 
@@ -67,7 +67,7 @@ def test_every_spelling_is_read_and_the_first_is_learned(trained):
     dataset = run_data.of_run(run_)
     assert dataset.texts('dev')['target'][1] == 'سالم\tsalem\tsalim\tsaleem'
     assert dataset.texts('test')['target'] == ['selma']
-    target = run_.codec.of('target')
+    target = run_.codecs['target']
     assert target.decode(target.encode('سالم\tsalem\tsalim')) == 'salem'
 
 

@@ -14,6 +14,7 @@ import transformer
 from transformer import config as configs
 from transformer.cli import flags as arguments
 from transformer.cli import main
+from transformer.data import codec
 from transformer.runs import restore, warm_start, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
 from transformer.runs.workdir import Run
@@ -158,7 +159,9 @@ def test_a_warm_start_is_recorded_and_keeps_the_tokenizer(origin, warmed):
     assert record == json.loads((warmed / 'init_from.json').read_text())
     assert (warmed / 'tokenizer.model').read_bytes() == (origin / 'tokenizer.model').read_bytes()
     lock = Run.open(epath.Path(warmed)).manifest
-    assert lock['given_tokenizer_sha256'] == lock['tokenizer_sha256'] == there.codec.sha256
+    digest = there.codecs['source'].sha256
+    assert lock['given_tokenizer_sha256'] == {'source': digest, 'target': digest}
+    assert lock['tokenizer_sha256'] == digest
     assert 'init_from' not in result_of(origin)
 
 
@@ -208,7 +211,7 @@ def test_a_training_that_was_killed_before_its_first_checkpoint_starts_there_aga
 def test_without_a_checkpoint_another_config_begins_anew(origin, tmp_path):
     run, folder = Run.open(epath.Path(origin)), epath.Path(tmp_path / 'run')
     start = warm_start.start(run.config, str(origin), folder)
-    workdir.claim(folder, run.config, run.codec, run.manifest, start.record)
+    workdir.claim(folder, run.config, run.codecs, run.manifest, start.record)
     other = configs.replace(run.config, {'model.d_ff': 48})
     assert warm_start.start(run.config, None, folder).record == start.record
     assert warm_start.start(other, None, folder) is None
@@ -244,9 +247,9 @@ def test_separate_vocabularies_train_translate_and_start_another(texts, tmp_path
     assert train(tmp_path / 'a', texts[0], **SEPARATE, **{'train.steps': 1}) == 0
     assert train(tmp_path / 'b', texts[1], f'--init_from={tmp_path / "a"}', **SEPARATE) == 0
     assert result_of(tmp_path / 'b')['init_from']['left'] == {}
-    there, here = (restore.load(Run.open(tmp_path / name))[0].codec for name in ('a', 'b'))
-    assert there.sha256 == here.sha256
-    assert there.of('source').encode('seven eight') != there.of('target').encode('seven eight')
+    there, here = (restore.load(Run.open(tmp_path / name))[0].codecs for name in ('a', 'b'))
+    assert codec.contents(there) == codec.contents(here) and len(codec.contents(here)) == 2
+    assert there['source'].encode('seven eight') != there['target'].encode('seven eight')
     for command in (['evaluate', '--split=dev'], ['diagnose', '--split=dev']):
         assert run.main(['run.py', *command, f'--workdir={tmp_path / "b"}']) == 0
     (written,) = transformer.load(tmp_path / 'b').translate(['seven eight'])

@@ -42,7 +42,7 @@ def train(config, workdir, on_metrics=None, init_from=None) -> dict:
       on_metrics: called with each step and its numbers when they are written to metrics.jsonl, in the
         process that writes them; use it to feed another logger.
       init_from: another work directory, or `FOLDER:CHECKPOINT`, whose parameters and tokenizer the
-        training starts from.
+        training starts from, or a list of several; `image=FOLDER` takes them for the model's part `image`.
 
     Returns:
       The contents of result.json.
@@ -53,4 +53,5 @@ def train(config, workdir, on_metrics=None, init_from=None) -> dict:
     """
     from transformer.actions.train import train
 
-    return train(config, workdir, on_metrics, init_from)
+    several = [init_from] if isinstance(init_from, str) else init_from or ()
+    return train(config, workdir, on_metrics, several)

@@ -77,7 +77,7 @@ def _update(config: Config) -> Callable:
 def train_on(dataset: Dataset, config: Config, updates: int, seed: int) -> Trained:
     """Trains on a dataset; `seed` draws the initial parameters and the order of the batches."""
     order = task_of(config).batches(configs.replace(config, {'train.seed': seed}), dataset, 'train')
-    return Trained(config, train(config, map(order.batch, range(updates)), seed), dataset.codec)
+    return Trained(config, train(config, map(order.batch, range(updates)), seed), dataset.codecs)
 
 
 def by_name(measurements: Measurements, number: Callable = lambda value: value) -> dict[str, list[float]]:

@@ -86,7 +86,7 @@ class Questions(NamedTuple):
 def questions() -> Questions:
     """The minimal pairs as a batch, with marks on the words in question."""
     # All seeds share the tokenizer.
-    source, target = (trained(1).codec.of(side) for side in ('source', 'target'))
+    source, target = (trained(1).codecs[side] for side in ('source', 'target'))
     sentences = [sentence for pair in _pairs() for sentence in pair]
     batch = {
         'source': _tokens(source, list(map(english, sentences))),

@@ -16,7 +16,7 @@ from experiments.speed.interleaved import print_number
 from transformer import config as configs
 from transformer import tasks
 from transformer.config import Config, Data
-from transformer.data.batches import TextBatches, fill
+from transformer.data.batches import RowBatches, fill
 from transformer.data.dataset import Dataset, Split
 from transformer.data.prefetch import prefetch
 from transformer.progress import Stages
@@ -100,7 +100,7 @@ def prepare(data: Data, cache: pathlib.Path) -> Dataset:
 def plan_and_read(train: Split, data: Data) -> None:
     """Plans an epoch and reads batches as in training, and prints the speed of both."""
     start = time.perf_counter()
-    batches = TextBatches(train, data, 8, 0, True)
+    batches = RowBatches(train, data, 8, 0, True)
     batches.batch(0)
     print_number(f'{data.batching}: planning an epoch', time.perf_counter() - start, 's', most=30)
     share = 100 * fill(batches)

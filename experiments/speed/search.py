@@ -93,4 +93,4 @@ def read_rows(trained: Trained, file: str) -> list[list[int]]:
         sentences = [line for lines in streams.Lines(stream) for line in lines if line.strip()]
     if not sentences:
         raise ConfigError(f'--input={file}: has no sentences')
-    return trained.codec.of('source').encode_batch(sentences)
+    return trained.codecs['source'].encode_batch(sentences)

@@ -15,8 +15,9 @@ from transformer import parallel
 from transformer.actions import data as run_data
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError
-from transformer.data.batches import TextBatches
-from transformer.data.dataset import Ragged, Split
+from transformer.data.arrays import Ragged
+from transformer.data.batches import RowBatches
+from transformer.data.dataset import Split
 from transformer.data.rows import padded
 from transformer.tokens import Batch, Tokens
 
@@ -46,7 +47,7 @@ def corpus(config: Config) -> Work:
     """Returns the first pairs of a corpus, for us in batches as in training, for PyTorch padded."""
     fields = run_data.of_config(config).splits['train'].fields
     pairs = Split({name: Ragged(field.tokens, field.offsets[: PAIRS + 1]) for name, field in fields.items()})
-    order = TextBatches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
+    order = RowBatches(pairs, config.data, config.train.microbatches, config.train.seed, train=True)
     ours = list(map(order.batch, range(order.steps_per_epoch)))
     theirs = pad(pairs, config.data.batch_tokens)
     description = f'the first {len(pairs):,} pairs in {len(ours)} batches (PyTorch: {len(theirs)}, padded)'

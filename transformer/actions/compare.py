@@ -9,7 +9,7 @@ from transformer import config as configs
 from transformer.actions import data as run_data
 from transformer.actions.evaluate import check_evaluation, check_fields, evaluate, evaluate_files
 from transformer.config import ConfigError
-from transformer.data import text_input
+from transformer.data import codec, text_input
 from transformer.runs import restore, workdir
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
@@ -88,7 +88,7 @@ def incomparable(sides: Sequence[Side], evaluations: Sequence[Evaluation]) -> It
         if differ:
             values = ', '.join(f'{name} {first[name]} and {second.get(name)}' for name in differ)
             yield f'the two were evaluated with different options of {key}: {values}'
-    if len({side.run.codec.sha256 for side in sides}) > 1:
+    if not codec.same(*(side.run.codecs for side in sides)):
         yield 'the two have different tokenizers: loss and perplexity per piece cannot be compared'
 
 
@@ -168,7 +168,8 @@ def _texts(
         run_data.check_split(run, what)
         return run_data.of_run(run, changes).texts(what)
     check_fields(run, what)
-    return text_input.read(what, run.config.data, run.codec).texts(text_input.SPLIT)
+    reading = task_of(run.config).reading(run.config)
+    return text_input.read(what, run.config.data, reading, run.codecs).texts(text_input.SPLIT)
 
 
 def _evaluation(side: Side, what: str | dict[str, str], changes: Mapping[str, object] | None) -> Evaluation:

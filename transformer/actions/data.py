@@ -7,7 +7,7 @@ from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError
 from transformer.data import manifest
-from transformer.data.codec import Codec
+from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset
 from transformer.progress import Stages
 from transformer.runs import process, restore, workdir
@@ -15,7 +15,7 @@ from transformer.runs.workdir import Run
 from transformer.tasks import prepare as prepare_splits
 
 
-def of_config(config: Config, *, download: bool = False, given: Codec | None = None) -> Dataset:
+def of_config(config: Config, *, download: bool = False, given: Codecs | None = None) -> Dataset:
     """Prepares the data of a config, unless it is cached; the first process shows the progress."""
     with Stages('preparing', quiet=not parallel.is_primary()) as stages:
         cache = process.cache_folder() / 'corpora'
@@ -27,7 +27,7 @@ def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
     if 'data.dir' not in (changes or {}) and (copy := run.copied_data()):
         return copy
     config = restore.changed(run.config, changes or {})
-    dataset = of_config(config, given=run.given_codec())
+    dataset = of_config(config, given=run.given_codecs())
     workdir.check_same(run, config, dataset.manifest)
     return dataset
 

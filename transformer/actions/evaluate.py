@@ -42,7 +42,8 @@ def evaluate_files(
     config = check_evaluation(run, choice, changes)
     workdir.check_writable(run.folder)
     check_fields(run, paths)
-    dataset, identity = text_input.read(paths, config.data, run.codec), text_input.identity(paths)
+    reading, identity = task_of(config).reading(config), text_input.identity(paths)
+    dataset = text_input.read(paths, config.data, reading, run.codecs)
     model, name = restore.load_and_report(run, choice, changes), text_input.name_of(identity)
     return _record(run, model, dataset, text_input.SPLIT, name, {'files': identity})
 

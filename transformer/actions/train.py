@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import jax
@@ -19,6 +19,7 @@ from transformer.config import Config, ConfigError
 from transformer.config.files import find_config, lock_beside, read_config_file
 from transformer.data import manifest
 from transformer.data.batches import Batches
+from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.nn import cost, models
 from transformer.runs import metrics, owner, process, restore, warm_start, workdir
@@ -43,7 +44,7 @@ def train(
     config: Config | ml_collections.ConfigDict | str | os.PathLike,
     folder: epath.PathLike,
     on_metrics: metrics.OnMetrics | None = None,
-    init_from: str | None = None,
+    init_from: Sequence[str] = (),
 ) -> Result:
     """Implements `transformer.train`; its arguments are explained there."""
     lock_file = ''
@@ -61,7 +62,7 @@ def run_training(
     folder: epath.Path,
     lock_file: str,
     on_metrics: metrics.OnMetrics | None = None,
-    init_from: str | None = None,
+    init_from: Sequence[str] = (),
 ) -> Finished:
     """Trains, or resumes, and evaluates.
 
@@ -78,13 +79,18 @@ def run_training(
     check_best(config)
     owner.check_free(folder)
     expected = manifest.expected(lock_file)
-    start = warm_start.start(config, init_from, folder)
-    dataset = run_data.of_config(config, given=start.codec if start else None)
+    origins = warm_start.origins(init_from)
+    start = None if origins else warm_start.continued(config, folder)
+    inherited = start.codecs if start else warm_start.codecs_of(config, origins)
+    dataset = run_data.of_config(config, given=inherited)
     if expected is not None and parallel.is_primary():
         for difference in manifest.differences(dataset.manifest, expected, lock_file):
             logging.warning('%s', difference)
     if configs.has(config, 'classes'):
-        config = configs.with_classes(config, dataset.codec.size)
+        [labels] = [one for one in dataset.codecs.values() if isinstance(one, Labels)]
+        config = configs.with_classes(config, labels.size)
+    if origins:
+        start = warm_start.start(config, origins, folder)
     # Built before the work directory is written, so that bad data changes nothing.
     task = task_of(config)
     batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
@@ -161,7 +167,7 @@ def _train(
     """Trains and evaluates in a work directory that this process owns."""
     record = start.record if start else None
     if parallel.is_primary():
-        workdir.claim(folder, config, dataset.codec, dataset.manifest, record)
+        workdir.claim(folder, config, dataset.codecs, dataset.manifest, record)
         workdir.copy_data(folder, dataset)
     parallel.wait_for_all()
     averaging = (config.train.average_last, config.train.average_every)
@@ -205,7 +211,7 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores
         return {f'dev_{name}': value for name, value in scores.items()}
 
     def watched(params: models.Params) -> dict[str, float]:
-        scores = task.watch(Trained(config, params, dataset.codec), dataset)
+        scores = task.watch(Trained(config, params, dataset.codecs), dataset)
         return {f'dev_{name}': value for name, value in scores.items()}
 
     functions = {train.eval_every: [means]}

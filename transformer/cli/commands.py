@@ -35,9 +35,11 @@ FLAGS = {
     'workdir': Flag(str, None, 'work directory (default: runs/<config and changes>)', 'FOLDER'),
     'init_from': Flag(
         str,
-        None,
-        'another work directory, whose parameters and tokenizer the training starts from',
-        'FOLDER[:CHECKPOINT]',
+        [],
+        'another work directory, whose parameters and tokenizer the training starts from; PLACE is the part '
+        'of the model that they become; several can be given',
+        '[PLACE=]FOLDER[:CHECKPOINT]',
+        many=True,
     ),
     'wandb': Flag(str, None, 'send metrics to this project of Weights & Biases', 'PROJECT'),
     'checkpoint': Flag(

@@ -198,8 +198,8 @@ def work_directory(call: Call) -> str:
     for key, value in sorted(call.changes.items()):
         if not configs.OPTIONS[key].metadata['free']:
             name += '-' + re.sub(r'[^\w.=+-]', '_', f'{key.split(".")[1]}={value}')
-    if call.flags.init_from is not None:
-        origin = os.path.basename(call.flags.init_from.rstrip('/'))
+    for origin in call.flags.init_from:
+        origin = os.path.basename(origin.rstrip('/'))
         name += '-init=' + re.sub(r'[^\w.=+-]', '_', origin)
     return os.path.join('runs', files.short_name(name))
 

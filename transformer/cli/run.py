@@ -54,7 +54,7 @@ def open_run(call: Call):
 
 def without_params(run, call: Call):
     """The model of a run with the changes of a call; its parameters are not loaded."""
-    return restore.Trained(restore.changed(run.config, call.changes), None, run.codec)
+    return restore.Trained(restore.changed(run.config, call.changes), None, run.codecs)
 
 
 def train(call: Call) -> int:

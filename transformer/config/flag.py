@@ -11,7 +11,7 @@ class Flag(NamedTuple):
     """
 
     kind: type
-    default: str | int | float | bool | None
+    default: str | int | float | bool | list | None
     meaning: str
     value: str = ''
     least: float | None = None

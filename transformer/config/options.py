@@ -176,9 +176,9 @@ class Model:
 class Data:
     """The source of the data, its tokenizer and its batches."""
 
-    source: Literal['tfds', 'text', 'trees', 'grammar', 'pictures', 'folders', 'idx'] = option(
-        'tfds', 'where the data comes from', '§5.1'
-    )
+    source: Literal[
+        'tfds', 'text', 'table', 'conll', 'squad', 'trees', 'grammar', 'pictures', 'folders', 'idx'
+    ] = option('tfds', 'where the data comes from', '§5.1')
     dir: str | None = option(None, 'folder of the data files, or of TFDS', free=True)
     name: str | None = option('wmt14_translate/de-en', 'dataset and config of TFDS', '§5.1')
     train: str = option(
@@ -186,8 +186,17 @@ class Data:
     )
     dev: str = option('validation', 'the same for development', '§6.2')
     test: str = option('test', 'the same for the test', '§6.1')
-    train_pairs: int | None = option(
-        None, 'number of training examples to use, from the first; by default all', minimum=1
+    columns: str | None = option(
+        None,
+        'columns of a table, such as text=sentence,label=stars: by name, or by number without a first line of '
+        'names; several texts are joined by +; by default the names of the fields, or the first and last column',
+        only=('data.source', ('table', 'conll')),
+    )
+    train_examples: int | None = option(
+        None,
+        'number of training examples to use, from the first; by default all',
+        minimum=1,
+        once=('train_pairs',),
     )
     source_language: str = option(
         'en', 'language translated from; suffix of text files', '§5.1', only=LANGUAGES

@@ -10,7 +10,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Integer, Shaped
 
 from transformer.config import Data
-from transformer.data.dataset import Dense, Ragged, Split
+from transformer.data.arrays import Ragged
+from transformer.data.dataset import Split
 from transformer.data.rows import Rows, bucketed, packed, permutation, random_bits, rows_per_batch, spans
 from transformer.tokens import Batch, Tokens
 
@@ -89,39 +90,60 @@ class Ordered:
         return self._orders[epoch]
 
 
-class TextBatches(Ordered):
+class RowBatches(Ordered):
     """The batches of a split's examples, by step.
 
     Every epoch contains every example once, in rows laid out by `data.batching`: *packed*, several examples
-    per row of `data.row_len` positions of the last field, or *bucketed*, examples of similar lengths
+    per row of `data.row_len` positions of the last text, or *bucketed*, examples of similar lengths
     together (§5.1). A batch has rows of one group: the largest multiple of `microbatches` that
-    `data.batch_tokens` positions of the last field allow, but at least `microbatches`. A group's last batch
-    ends in empty rows. Rows are wide enough for the longest example, so that none is left out.
+    `data.batch_tokens` positions of the last text allow, but at least `microbatches`. A group's last batch
+    ends in empty rows. Rows are wide enough for the longest example, so that none is left out. Examples
+    without texts have a row each.
 
     A training epoch permutes the rows of each group, and the batches, by (seed, epoch). Without `train`
     there is one epoch, in a fixed order.
+
+    Args:
+      positions: of a row without texts.
     """
 
-    def __init__(self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool):
+    def __init__(
+        self, corpus: Split, data: Data, microbatches: int, seed: int, train: bool, *, positions: int = 1
+    ):
         self.corpus = corpus
-        self.groups: list[Rows] = (
-            packed(corpus, data, microbatches, seed)
-            if data.batching == 'packed'
-            else bucketed(corpus, data, microbatches)
-        )
+        self._ragged, self._dense = corpus.ragged(), corpus.dense()
+        if not self._ragged:
+            number, per_batch = len(corpus), rows_per_batch(data, positions, microbatches)
+            self.groups = [Rows(np.arange(number), np.arange(number + 1), {}, per_batch)]
+        elif data.batching == 'packed':
+            self.groups = packed(corpus, data, microbatches, seed)
+        else:
+            self.groups = bucketed(corpus, data, microbatches)
         super().__init__([(len(rows), rows.per_batch) for rows in self.groups], microbatches, seed, train)
 
-    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens]:
-        """The rows of every field, int32; segments number the examples of a row."""
+    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Shaped[np.ndarray, 'R ...']]:
+        """The rows of every field.
+
+        Segments number the examples of a row of pieces. A field of one shape has a value for each example of
+        a row, [R E ...], or [R ...] without texts; beside it `weight` is 1 for an example, else 0.
+        """
         _, group, present, exists = self.place(step, part)
         rows = self.groups[group]
         counts = np.zeros(len(exists), np.int64)
         counts[exists] = rows.offsets[present + 1] - rows.offsets[present]
         members = rows.members[spans(rows.offsets[present], counts[exists])]
-        return {
-            name: _lay(field, members, counts, rows.widths[name])
-            for name, field in self.corpus.fields.items()
+        batch = {
+            name: _lay(field, members, counts, rows.widths[name]) for name, field in self._ragged.items()
         }
+        if self._dense:
+            filled = np.arange(max(np.diff(rows.offsets), default=1)) < counts[:, None]
+            for name, field in self._dense.items():
+                values = np.zeros((*filled.shape, *field.values.shape[1:]), field.values.dtype)
+                values[filled] = field.values[members]
+                batch[name] = values if self._ragged else values[:, 0]
+            weight = filled.astype(np.float32)
+            batch['weight'] = weight if self._ragged else weight[:, 0]
+        return batch
 
 
 class Running(Ordered):
@@ -222,35 +244,9 @@ class Windows(Ordered):
         return self._least, float(((first + last) * scored).sum() / 2 / scored.sum())
 
 
-class DenseBatches(Ordered):
-    """The batches of a split's dense fields, by step.
-
-    A training epoch is a permutation by (seed, epoch). Without `train` there is one epoch, in order. The
-    last batch of an epoch is filled with empty rows; the field `weight` is 1 for an example, else 0.
-
-    Args:
-      per_batch: rows of a batch, a multiple of the microbatches.
-    """
-
-    def __init__(self, split: Split, per_batch: int, microbatches: int, seed: int, train: bool):
-        if per_batch % microbatches:
-            raise ValueError(f'{per_batch} rows are not a multiple of {microbatches} microbatches')
-        self._fields = {name: field for name, field in split.fields.items() if isinstance(field, Dense)}
-        super().__init__([(len(split), per_batch)], microbatches, seed, train)
-
-    def batch(self, step: int, part: slice = slice(None)) -> dict[str, Shaped[np.ndarray, 'R ...']]:
-        """The rows of every field, and `weight`."""
-        _, _, present, exists = self.place(step, part)
-        batch = {}
-        for name, field in self._fields.items():
-            batch[name] = np.zeros((len(exists), *field.values.shape[1:]), field.values.dtype)
-            batch[name][exists] = field.values[present]
-        return {**batch, 'weight': exists.astype(np.float32)}
-
-
-def fill(batches: TextBatches) -> float:
+def fill(batches: RowBatches) -> float:
     """The share of real tokens among all positions of rows that are not empty, over all fields."""
-    tokens = sum(len(field.tokens) for field in batches.corpus.fields.values())
+    tokens = sum(len(field.tokens) for field in batches.corpus.ragged().values())
     positions = sum(len(rows) * sum(rows.widths.values()) for rows in batches.groups)
     return tokens / positions
 

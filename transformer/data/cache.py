@@ -9,6 +9,7 @@ import platform
 import shutil
 import time
 import uuid
+from collections.abc import Mapping
 
 import numpy as np
 import sentencepiece
@@ -16,20 +17,24 @@ import sentencepiece
 from transformer import files, locks
 from transformer.config import ConfigError, Data
 from transformer.data import build
-from transformer.data import codec as codecs
+from transformer.data import codec as codec_files
 from transformer.data import manifest as manifests
-from transformer.data.codec import Codec, TargetCodec
+from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset, read_split
-from transformer.data.fields import Label, Reading, Spellings, Tree
+from transformer.data.fields import Reading, Tree
 from transformer.data.sources import reader
+from transformer.data.tokenizers.base import BLANK, Tokenizer
 from transformer.data.tokenizers.foreign import read_given
 from transformer.progress import Progress, no_progress
 
-FORMAT = 2  # the version of the layout of folders and of the code that fills them
+FORMAT = 3  # the version of the layout of folders and of the code that fills them
 
-# The manifest's entry for the hash of a tokenizer that was not learned from the training text.
+# The manifest's entry for the hashes, by field, of tokenizers that were not learned from the training text;
+# in earlier versions the hash of one for all fields.
 GIVEN = 'given_tokenizer_sha256'
 
+# How a tokenizer of trees writes a piece that opens a constituent.
+_BRACKET = f'{BLANK}('
 _STALE = 7 * 24 * 3600.0  # seconds without a change after which an unfinished folder is removed
 
 log = logging.getLogger(__name__)
@@ -42,7 +47,7 @@ def prepare(
     progress: Progress = no_progress,
     *,
     download: bool = False,
-    given: Codec | None = None,
+    given: Codecs | None = None,
 ) -> Dataset:
     """Returns the dataset from the cache, or builds it if it is missing or damaged.
 
@@ -57,7 +62,8 @@ def prepare(
         'tokenizer' and the splits. Units are examples, but lines for a tokenizer of whole files; the
         tokenizer's last unit is the learning.
       download: download a missing dataset first.
-      given: the tokenizer; if None, `data.tokenizer_model`, or one learned from the training text.
+      given: tokenizers by field, of which those of the reading's texts are used; the others are read from
+        `data.tokenizer_model`, or learned from the training text.
 
     Raises:
       ConfigError: bad or too little data.
@@ -66,11 +72,7 @@ def prepare(
     reader.check(data, reading)
     if download:
         reader.READERS[data.source].prepare(data, reading)
-    if not reading.texts():
-        given = None
-    elif given is None and data.tokenizer_model is not None:
-        given = read_given(data, [*reading.texts()])
-    _check_codec(data, reading, given)
+    given = _given(data, reading, given or {})
     identity = _identity(data, reading, given)
     folder = pathlib.Path(cache) / files.json_sha256(identity)[:32]
     dataset = _open(folder, logging.DEBUG)
@@ -83,30 +85,37 @@ def prepare(
         return dataset or _build(data, reading, identity, folder, lock is not None, progress, given)
 
 
-def _check_codec(data: Data, reading: Reading, given: Codec | None) -> None:
-    """Raises ConfigError if trees or several spellings have a tokenizer of plain text."""
-    if any(isinstance(field, (Tree, Spellings)) for field in reading.fields.values()):
-        if data.tokenizer == 'bytes':
-            raise ConfigError("data.tokenizer='bytes': this task learns its pieces; choose bpe or characters")
-        if given is not None and not isinstance(given, TargetCodec):
+def _given(data: Data, reading: Reading, inherited: Codecs) -> dict[str, Tokenizer]:
+    """Finds the tokenizers that need not be learned; ConfigError if a tree cannot use its own."""
+    texts = reading.texts()
+    tokenizers = codec_files.tokenizers(inherited)
+    alone = [*tokenizers.values()][:1] if len({one.sha256 for one in tokenizers.values()}) == 1 else []
+    # A run with one tokenizer brings it for every text.
+    given = {name: one for name in texts for one in ([tokenizers[name]] if name in tokenizers else alone)}
+    if data.tokenizer_model is not None:
+        given = read_given(data, [*texts]) | given
+    for name, field in texts.items():
+        plain = name in given and not any(piece.startswith(_BRACKET) for piece in _pieces(given[name]))
+        if isinstance(field, Tree) and (data.tokenizer == 'bytes' or plain):
             raise ConfigError(
-                'data.tokenizer_model, or the tokenizer of another run: for plain text; this task learns its '
-                'own'
+                'data.tokenizer_model, data.tokenizer=bytes, or the tokenizer of another run: for plain '
+                'text; in trees every bracket is a piece of its own, which the task learns'
             )
+    return given
 
 
-def _identity(data: Data, reading: Reading, given: Codec | None) -> dict[str, object]:
-    source, dense = reader.READERS[data.source], {}
-    for name, field in reading.dense().items():
-        dense[name] = {'dtype': field.dtype.str, 'shape': [*field.shape]}
-        if isinstance(field, Label):
-            dense[name]['names'] = [*(field.names or source.classes(data))]
+def _pieces(tokenizer: Tokenizer) -> list[str]:
+    return tokenizer.pieces(range(tokenizer.size))
+
+
+def _identity(data: Data, reading: Reading, given: Mapping[str, Tokenizer]) -> dict[str, object]:
+    source = reader.READERS[data.source]
     return {
         **{name: getattr(data, name) for name in reading.options},
         'versions': {'format': FORMAT, 'sentencepiece': sentencepiece.__version__, **source.versions()},
         **source.facts(data, reading),
-        **({'fields': dense} if dense else {}),
-        **({GIVEN: given.sha256} if given else {}),
+        'fields': {name: field.identity() for name, field in reading.fields.items()},
+        **({GIVEN: {name: one.sha256 for name, one in given.items()}} if given else {}),
         'files': {
             split: [origin._asdict() for origin in source.origins(data, reading, split)]
             for split in source.splits(reading)
@@ -137,9 +146,9 @@ def _read(folder: pathlib.Path) -> Dataset:
         if files.sha256(folder / name) != digest:
             raise RuntimeError(f'{folder / name} is damaged')
     load = lambda name, dtype: np.memmap(folder / name, dtype, mode='r')
-    codec = codecs.read_from(folder, manifest)
+    codecs = codec_files.read_from(folder, manifest)
     splits = {split: read_split(manifest, split, load) for split in manifest['splits']}
-    return Dataset(folder, codec, splits, manifest)
+    return Dataset(folder, codecs, splits, manifest)
 
 
 def _build(
@@ -149,7 +158,7 @@ def _build(
     folder: pathlib.Path,
     locked: bool,
     progress: Progress,
-    given: Codec | None,
+    given: Codecs,
 ) -> Dataset:
     """Builds a folder under a temporary name and renames it.
 

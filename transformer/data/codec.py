@@ -1,19 +1,20 @@
-"""The codec of a dataset, which turns fields into numbers and back: a tokenizer, class names, or nothing."""
+"""The codecs of a dataset's fields: each turns values into numbers and back."""
 
 import base64
-import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
-from transformer.data import trees
+from transformer import files
 from transformer.data.tokenizers import kinds
-from transformer.data.tokenizers.base import FILE, ForAllFields, Tokenizer
-from transformer.data.tokenizers.kinds import AnyTokenizer
-from transformer.files import Path
+from transformer.data.tokenizers.base import FILE, Tokenizer
+
+# How files of earlier versions begin that hold the tokenizer of pairs whose target is no plain text, and one
+# tokenizer for each field.
+_OF_PAIRS, _SEPARATE = b'{"tokenizer": "of_pairs", ', b'{"tokenizer": "separate", '
 
 
-class Labels(ForAllFields):
+class Labels:
     """The names of classes in order; a class's number is its place."""
 
     file = 'labels.json'
@@ -23,116 +24,110 @@ class Labels(ForAllFields):
         self.content = json.dumps(names, ensure_ascii=False).encode() + b'\n'
         self.sha256 = hashlib.sha256(self.content).hexdigest()
         self.size = len(names)
+        self._numbers = {name: number for number, name in enumerate(names)}
 
     def encode(self, name: str) -> int:
-        """The number of a class; ValueError if there is no such class."""
-        return self.names.index(name)
+        """Returns the number of a class; ValueError if there is no such class."""
+        if name not in self._numbers:
+            raise ValueError(name)
+        return self._numbers[name]
 
     def decode(self, number: int) -> str:
-        """The name of a class."""
+        """Returns the name of a class."""
         return self.names[number]
 
 
-class NoCodec(ForAllFields):
-    """For data whose fields are numbers already; it has no file."""
-
-    file = None
-    content = b''
-    sha256 = hashlib.sha256(content).hexdigest()
-    size = 0
+FieldCodec = Tokenizer | Labels
+# The codec of each field; None for fields whose values are numbers already. Fields may share one.
+Codecs = Mapping[str, FieldCodec | None]
 
 
-# How the file of a `TargetCodec` begins.
-_OF_PAIRS = b'{"tokenizer": "of_pairs", "target": '
+def files_of(codecs: Codecs) -> dict[str, str | None]:
+    """Returns the name of each field's file: one for each different codec, named after its kind and field."""
+    first: dict[str, str] = {}
+    names = {}
+    for field, codec in codecs.items():
+        if codec is not None and codec.sha256 not in first:
+            taken = codec.file in first.values()
+            first[codec.sha256] = f'{field}.{codec.file}' if taken else codec.file
+        names[field] = first[codec.sha256] if codec else None
+    return names
 
 
-def _brackets(text: str, name: str, *, tags: bool) -> str:
-    tree = trees.one(text, name)
-    return trees.linearize(tree, tags=tags) if tree else ''
+def contents(codecs: Codecs) -> dict[str, bytes]:
+    """Returns the content of each file of `files_of`."""
+    return {name: codecs[field].content for field, name in files_of(codecs).items() if name}
 
 
-def spellings(line: str) -> list[str]:
-    """The right spellings in a line: all of it, or what follows the source and a tab, separated by tabs."""
-    first, *rest = line.split('\t')
-    return rest or [first]
+def tokenizers(codecs: Codecs) -> dict[str, Tokenizer]:
+    """Returns the tokenizers among the codecs."""
+    return {field: codec for field, codec in codecs.items() if isinstance(codec, Tokenizer)}
 
 
-# What the model writes of a target's text; the second argument names the text in errors.
-FORMS: dict[str, Callable[[str, str], str]] = {
-    'trees': functools.partial(_brackets, tags=False),
-    'tagged_trees': functools.partial(_brackets, tags=True),
-    'spellings': lambda text, name: spellings(text)[0],
-}
+def size(codecs: Codecs) -> int:
+    """Returns the number of pieces of the largest tokenizer."""
+    return max(one.size for one in tokenizers(codecs).values())
 
 
-class TargetTokenizer(Tokenizer):
-    """Cuts what a model writes of a target's text into pieces; pieces become what it wrote."""
-
-    def __init__(self, pieces: Tokenizer, form: str):
-        super().__init__(pieces.content)
-        self._pieces, self._form = pieces, FORMS[form]
-        self.size, self.decode, self.pieces = pieces.size, pieces.decode, pieces.pieces
-
-    def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """The pieces of each target, with EOS; ConfigError if one does not have the form."""
-        written = [self._form(text, f'target {number}') for number, text in enumerate(texts, 1)]
-        return self._pieces.encode_batch(written, threads=threads)
+def sha256(codecs: Codecs) -> str | None:
+    """Returns the hash of the tokenizer, or of all tokenizers if there are several; None if there is none."""
+    digests = list(dict.fromkeys(one.sha256 for one in tokenizers(codecs).values()))
+    return digests[0] if len(digests) == 1 else files.json_sha256(digests) if digests else None
 
 
-class TargetCodec:
-    """The tokenizers of a pair's fields; `form` names the target's entry in `FORMS`."""
-
-    file = FILE
-
-    def __init__(self, model: bytes, form: str):
-        values = json.dumps(base64.b64encode(model).decode())
-        self.content = _OF_PAIRS + f'{json.dumps(form)}, "model": {values}}}\n'.encode()
-        self.sha256 = hashlib.sha256(self.content).hexdigest()
-        codec = kinds.read(model)
-        self._source, self._target = codec.of('source'), TargetTokenizer(codec.of('target'), form)
-        self.size = codec.size
-
-    def of(self, field: str) -> Tokenizer:
-        """The tokenizer of a field."""
-        return self._target if field == 'target' else self._source
+def same(one: Codecs, other: Codecs) -> bool:
+    """Whether the fields that both have are turned into the same numbers."""
+    digest = lambda codec: codec and codec.sha256
+    return all(digest(one[field]) == digest(other[field]) for field in one.keys() & other.keys())
 
 
-Codec = AnyTokenizer | TargetCodec | Labels | NoCodec
-
-# The names that a codec's file can have.
-FILES = (FILE, Labels.file)
-
-
-def read_from(folder: Path, manifest: Mapping) -> Codec:
-    """Reads the codec of a dataset that a manifest describes.
+def read_from(folder: files.Path, manifest: Mapping) -> Codecs:
+    """Reads the codecs of a dataset that a manifest describes.
 
     Raises:
-      RuntimeError: the codec's file is missing, damaged, or not the manifest's.
+      RuntimeError: a file is missing, damaged, or not the manifest's.
     """
-    file = next((name for name in FILES if name in manifest['checksums']), None)
-    try:
-        codec = read(file, (folder / file).read_bytes()) if file else NoCodec()
-    except (OSError, RuntimeError):
-        raise RuntimeError(f'{file} is missing or damaged') from None
-    if codec.sha256 != manifest['tokenizer_sha256']:
-        raise RuntimeError(f'{file} does not match data.lock.json')
-    return codec
+    names = manifest.get('codecs')
+    if names is None:
+        return _read_earlier(folder, manifest)
+    read_files = {name: _read_file(folder, name, manifest) for name in filter(None, names.values())}
+    return {field: name and read(name, read_files[name]) for field, name in names.items()}
 
 
-def read(file: str, content: bytes) -> Codec:
+def read(file: str, content: bytes) -> FieldCodec:
     """Builds the codec that a file's name and content describe; RuntimeError if it is damaged."""
-    if file != Labels.file:
-        return (_read_target if content.startswith(_OF_PAIRS) else kinds.read)(content)
+    if not file.endswith(Labels.file):
+        return kinds.read(content)
     try:
-        return Labels(tuple(json.loads(content)))
-    except (ValueError, TypeError) as error:
+        names = json.loads(content)
+    except ValueError as error:
         raise RuntimeError(f'damaged: {error}') from None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise RuntimeError('damaged: no list of names')
+    return Labels(tuple(names))
 
 
-def _read_target(content: bytes) -> TargetCodec:
-    """Builds the codec that a file's content describes; RuntimeError if it is damaged."""
+def _read_file(folder: files.Path, name: str, manifest: Mapping) -> bytes:
     try:
-        values = json.loads(content)
-        return TargetCodec(base64.b64decode(values['model']), values['target'])
-    except (ValueError, KeyError, RuntimeError) as error:
-        raise RuntimeError(f'damaged: {error}') from None
+        content = (folder / name).read_bytes()
+    except OSError:
+        raise RuntimeError(f'{name} is missing or damaged') from None
+    if hashlib.sha256(content).hexdigest() != manifest['checksums'].get(name):
+        raise RuntimeError(f'{name} does not match data.lock.json')
+    return content
+
+
+def _read_earlier(folder: files.Path, manifest: Mapping) -> Codecs:
+    """Reads the one codec of an earlier version, which all fields share."""
+    if Labels.file in manifest['checksums']:
+        return {'image': None, 'label': read(Labels.file, _read_file(folder, Labels.file, manifest))}
+    content = _read_file(folder, FILE, manifest)
+    try:
+        if content.startswith(_OF_PAIRS):
+            content = base64.b64decode(json.loads(content)['model'])
+        if content.startswith(_SEPARATE):
+            models = json.loads(content)['models']
+            return {field: kinds.read(base64.b64decode(model)) for field, model in models.items()}
+    except (ValueError, KeyError) as error:
+        raise RuntimeError(f'{FILE} is damaged: {error}') from None
+    return dict.fromkeys(('source', 'target', 'text'), kinds.read(content))

@@ -1,48 +1,359 @@
-"""The field types of a task's data, and the rows that a reader yields."""
+"""The field types of a task's data: each learns its codec, and turns the values of rows into arrays."""
 
-from typing import Any, NamedTuple
+import dataclasses
+import json
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
+
+from transformer.config import ConfigError
+from transformer.data import trees
+from transformer.data.arrays import Dense, Ragged, dtype_of, ragged
+from transformer.data.codec import Codecs, FieldCodec, Labels
+from transformer.data.tokenizers.base import Tokenizer
 
 SPLITS = ('train', 'dev', 'test')
 
 
-class Text(NamedTuple):
+class Row(NamedTuple):
+    """One example of a source.
+
+    Attributes:
+      values: each field's value, as its type says.
+      files: the file that each field's value was read from.
+      line: the line where the texts begin, or the number of the row in its file.
+    """
+
+    values: dict[str, Any]
+    files: dict[str, str]
+    line: int
+
+    def place(self, name: str) -> str:
+        """Names the file and line of a field's value, for errors."""
+        return f'{self.files[name]}: line {self.line}'
+
+
+@runtime_checkable
+class Learner(Protocol):
+    """What fields learn their codecs from: the training rows of a source."""
+
+    def tokenizer(self, name: str, words: Sequence[str] = ()) -> Tokenizer:
+        """Returns the tokenizer of a field, learned at the first call; `words` are pieces of their own."""
+
+    def values(self, name: str) -> Iterator[Any]:
+        """Yields a field's values."""
+
+    def classes(self) -> tuple[str, ...]:
+        """Lists the source's own classes, if it has any."""
+
+
+class Field:
+    """A column of the data.
+
+    Attributes:
+      shape: a value's shape, if it is the same in every row; None if the values are rows of pieces.
+      dtype: the stored type; None if the codec decides it.
+      kept: whether its text is kept outside training, beside the arrays.
+    """
+
+    shape: ClassVar[tuple[int, ...] | None] = ()
+    dtype: ClassVar[np.dtype | None] = None
+    kept: ClassVar[bool] = False
+
+    def codec(self, name: str, learn: Learner) -> FieldCodec | None:
+        """Returns what turns values into numbers and back; None if values are numbers already."""
+        del name, learn
+
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+        """Turns the values of rows into arrays; sees whole rows, so that fields can be aligned."""
+        raise NotImplementedError
+
+    def parse(self, cell: str) -> Any:
+        """Returns the value that a table's cell describes."""
+        return cell
+
+    def blank(self, value: Any) -> bool:
+        """Whether a value is of no use in training."""
+        return not self.raw(value).strip()
+
+    def raw(self, value: Any) -> str:
+        """Returns a value's text: one line, unless it is a whole file."""
+        return str(value)
+
+    def identity(self) -> dict[str, object]:
+        """Describes the field as JSON, as part of the cache's name."""
+        options = {name: value for name, value in dataclasses.asdict(self).items() if name != 'option'}
+        return {'type': type(self).__name__.lower(), **options}
+
+
+@dataclasses.dataclass(frozen=True)
+class Text(Field):
     """A text, stored as pieces and, outside the training split, also as raw text.
 
     Attributes:
       language: the suffix of its text files, or its feature in a TFDS dataset; None if files are named in
         full.
       option: the option that sets the language; errors name it.
+      whole: whether each value is a whole file, not a line.
     """
 
-    language: str | None
-    option: str
+    language: str | None = None
+    option: str = ''
+    whole: bool = False
+
+    shape = None
+    kept = True
+
+    def codec(self, name: str, learn: Learner) -> FieldCodec | None:
+        """Returns the tokenizer."""
+        return learn.tokenizer(name)
+
+    def written(self, value: Any, place: str) -> str:
+        """Returns the text whose pieces are stored; `place` names the value in errors."""
+        del place
+        return value
+
+    def learned(self, value: Any) -> Iterator[str]:
+        """Yields the lines of a value that the tokenizer learns from."""
+        yield from value.removesuffix('\n').split('\n') if self.whole else [value]
+
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+        """Turns each value into pieces, with EOS."""
+        texts = [self.written(row.values[name], row.place(name)) for row in rows]
+        pieces = codecs[name]
+        encoded = [*map(pieces.encode_document, texts)] if self.whole else pieces.encode_batch(texts)
+        return ragged(encoded, dtype_of(pieces.size))
 
 
-class Tree(NamedTuple):
-    """A constituency tree, stored as the pieces of its brackets and, outside training, as bracketed text."""
+@dataclasses.dataclass(frozen=True)
+class Columns(Text):
+    """One text or several, separated by tabs; stored as the pieces of each, with its end, in one sequence."""
 
-    language = None
+    def learned(self, value: str) -> Iterator[str]:
+        """Yields each text."""
+        yield from value.split('\t')
+
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+        """Joins the pieces of each value's texts."""
+        pieces = codecs[name]
+        return ragged(pieces.encode_columns([row.values[name] for row in rows]), dtype_of(pieces.size))
 
 
-class Spellings(NamedTuple):
-    """A text that can be spelled in several right ways, one of which a model learns; fields as of `Text`."""
+@dataclasses.dataclass(frozen=True)
+class Words(Text):
+    """A list of words, stored as the pieces of the words with a blank between them."""
 
-    language: str | None
-    option: str
+    def parse(self, cell: str) -> Any:
+        """Splits a cell at blanks."""
+        return cell.split()
+
+    def written(self, value: Sequence[str], place: str) -> str:
+        """Joins the words."""
+        del place
+        return ' '.join(value)
+
+    def learned(self, value: Sequence[str]) -> Iterator[str]:
+        """Yields the joined words."""
+        yield ' '.join(value)
+
+    def raw(self, value: Sequence[str]) -> str:
+        """Joins the words."""
+        return ' '.join(value)
 
 
-class Label(NamedTuple):
-    """A class, stored as its number; `names` lists the classes in order, None means the source's classes."""
+@dataclasses.dataclass(frozen=True)
+class Tree(Text):
+    """A constituency tree, stored as the pieces of its brackets and, outside training, as bracketed text.
+
+    Attributes:
+      tags: whether each word's tag stands for it, in place of `trees.WORD`.
+    """
+
+    tags: bool = False
+
+    def codec(self, name: str, learn: Learner) -> FieldCodec | None:
+        """Returns a tokenizer in which every bracket is one piece."""
+        found = (trees.one(value, f'data.train: {name}') for value in learn.values(name))
+        return learn.tokenizer(name, trees.symbols(found, tags=self.tags))
+
+    def written(self, value: str, place: str) -> str:
+        """Returns the linearised tree; '' for an empty line. ConfigError if the text is no tree."""
+        tree = trees.one(value, place)
+        return trees.linearize(tree, tags=self.tags) if tree else ''
+
+    def learned(self, value: str) -> Iterator[str]:
+        """Yields nothing: brackets are pieces of their own."""
+        del value
+        return iter(())
+
+
+def spellings(line: str) -> list[str]:
+    """Lists the right spellings in a line: all of it, or what follows the source and a tab, split at tabs."""
+    first, *rest = line.split('\t')
+    return rest or [first]
+
+
+@dataclasses.dataclass(frozen=True)
+class Spellings(Text):
+    """A text that can be spelled in several right ways, of which a model learns the first."""
+
+    def written(self, value: str, place: str) -> str:
+        """Returns the first spelling."""
+        del place
+        return spellings(value)[0]
+
+
+@dataclasses.dataclass(frozen=True)
+class Label(Field):
+    """A class, stored as its number.
+
+    Attributes:
+      names: the classes in order; None means the source's classes or, if it has none, those in the training
+        rows, sorted.
+    """
 
     names: tuple[str, ...] | None = None
 
-    shape = ()
     dtype = np.dtype('<i4')
 
+    def codec(self, name: str, learn: Learner) -> FieldCodec | None:
+        """Returns the names of the classes."""
+        return Labels(self.names or learn.classes() or tuple(sorted(set(learn.values(name)))))
 
-class Image(NamedTuple):
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+        """Returns the number of each row's class."""
+        return Dense(np.array([number_of(codecs[name], row.values[name], row, name) for row in rows], '<i4'))
+
+
+def number_of(labels: Labels, value: str, row: Row, name: str) -> int:
+    """Returns the number of a class; ConfigError, which names the row, if there is no such class."""
+    try:
+        return labels.encode(value)
+    except ValueError:
+        shown = ', '.join(labels.names[:20]) + (', ...' if len(labels.names) > 20 else '')
+        raise ConfigError(f'{row.place(name)}: {value!r} is not among the classes {shown}') from None
+
+
+@dataclasses.dataclass(frozen=True)
+class Number(Field):
+    """A real number."""
+
+    dtype = np.dtype('<f4')
+
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+        """Reads each value; ConfigError, which names the row, if one is not a finite number."""
+        del codecs
+        return Dense(np.array([self._read(row, name) for row in rows], '<f4'))
+
+    def _read(self, row: Row, name: str) -> float:
+        try:
+            value = float(row.values[name])
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value):
+            raise ConfigError(f'{row.place(name)}: {row.values[name]!r} is not a number')
+        return value
+
+
+@dataclasses.dataclass(frozen=True)
+class Tags(Field):
+    """A tag for each word of another field: 1 + its number at the piece that begins the word, else 0.
+
+    Attributes:
+      of: the name of a field of type `Words`.
+    """
+
+    of: str = 'text'
+
+    shape = None
+    dtype = np.dtype('<u2')
+
+    def parse(self, cell: str) -> Any:
+        """Splits a cell at blanks."""
+        return cell.split()
+
+    def codec(self, name: str, learn: Learner) -> FieldCodec | None:
+        """Returns the names of the tags in the training rows, sorted."""
+        return Labels(tuple(sorted({tag for tags in learn.values(name) for tag in tags})))
+
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+        """Aligns tags with pieces; ConfigError if a row has not one tag a word."""
+        aligned = []
+        for row in rows:
+            words, tags = row.values[self.of], row.values[name]
+            if len(words) != len(tags):
+                raise ConfigError(f'{row.place(name)}: {len(words)} words, but {len(tags)} tags')
+            places, length = word_places(codecs[self.of], words)
+            pieces = np.zeros(length, np.int64)
+            pieces[places] = [1 + number_of(codecs[name], tag, row, name) for tag in tags]
+            aligned.append(pieces)
+        return ragged(aligned, self.dtype)
+
+
+def word_places(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[int], int]:
+    """Finds the piece with which each word begins, in the text of words with a blank between them.
+
+    Returns:
+      The places of the pieces, and the number of all pieces.
+    """
+    text, starts, end = ' '.join(words), [], 0
+    for word in words:
+        starts.append(end)
+        end += len(word) + 1
+    offsets = tokenizer.offsets(text)
+    ends = np.array([stop for _, stop in offsets])
+    return np.searchsorted(np.maximum.accumulate(ends), starts, side='right').tolist(), len(offsets)
+
+
+@dataclasses.dataclass(frozen=True)
+class Span(Field):
+    """Answers that are parts of another field's text, stored as the first answer's first and last piece.
+
+    A value is a sequence of answers, each the place of its first character and its text; without answers, the
+    places are -1. Outside training the answers are also kept as a line of JSON.
+
+    Attributes:
+      of: the name of a field of type `Text`.
+      optional: whether training uses questions without an answer.
+    """
+
+    of: str = 'context'
+    optional: bool = False
+
+    shape = (2,)
+    dtype = np.dtype('<i4')
+    kept = True
+
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+        """Finds the pieces of the first answers; ConfigError if an answer is not in its text."""
+        places = np.full((len(rows), 2), -1, '<i4')
+        for number, row in enumerate(rows):
+            text, answers = row.values[self.of], row.values[name]
+            for start, answer in answers:
+                if not answer or text[start : start + len(answer)] != answer:
+                    raise ConfigError(
+                        f'{row.place(name)}: the answer {answer!r} is not at {start} of its text'
+                    )
+            if answers:
+                (start, answer), *_ = answers
+                offsets = np.array(codecs[self.of].offsets(text))
+                inside = (offsets[:, 1] > start) & (offsets[:, 0] < start + len(answer))
+                places[number] = np.flatnonzero(inside)[[0, -1]]
+        return Dense(places)
+
+    def blank(self, value: Any) -> bool:
+        """Whether there is no answer, although one is needed."""
+        return not value and not self.optional
+
+    def raw(self, value: Any) -> str:
+        """Returns the answers as JSON."""
+        return json.dumps([list(answer) for answer in value], ensure_ascii=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Image(Field):
     """An image of a fixed size, stored as bytes. One channel is grey, three are RGB."""
 
     height: int
@@ -51,14 +362,20 @@ class Image(NamedTuple):
 
     dtype = np.dtype('|u1')
 
+    def blank(self, value: Any) -> bool:
+        """Returns False: an image of one colour is an image."""
+        del value
+        return False
+
     @property
     def shape(self) -> tuple[int, ...]:
         """Height, width, channels."""
-        return tuple(self)
+        return self.height, self.width, self.channels
 
-
-Sequence = Text | Tree | Spellings
-Field = Sequence | Label | Image
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+        """Joins the images."""
+        del codecs
+        return Dense(np.array([row.values[name] for row in rows], self.dtype).reshape(-1, *self.shape))
 
 
 class Reading(NamedTuple):
@@ -72,31 +389,13 @@ class Reading(NamedTuple):
     fields: dict[str, Field]
     options: tuple[str, ...]
 
-    def texts(self) -> dict[str, Sequence]:
-        """The fields that are sequences of pieces."""
-        return {name: field for name, field in self.fields.items() if isinstance(field, Sequence)}
-
-    def dense(self) -> dict[str, Label | Image]:
-        """The fields that have the same shape in every row."""
-        return {name: field for name, field in self.fields.items() if not isinstance(field, Sequence)}
+    def texts(self) -> dict[str, Text]:
+        """Returns the fields that are texts in pieces."""
+        return {name: field for name, field in self.fields.items() if isinstance(field, Text)}
 
     def languages(self) -> list[str | None]:
-        """The languages of the text fields, in order."""
+        """Lists the languages of the text fields, in order."""
         return [field.language for field in self.texts().values()]
-
-
-class Row(NamedTuple):
-    """One example of a source.
-
-    Attributes:
-      values: each field's text, class name, or array of pixels.
-      files: the file that each field's value was read from.
-      line: the line where the texts begin, or the number of the row in its file.
-    """
-
-    values: dict[str, Any]
-    files: dict[str, str]
-    line: int
 
 
 class Gap(NamedTuple):

@@ -77,7 +77,7 @@ def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
 
     The longest field of an example decides its bucket; all fields of a bucket have its width.
     """
-    longest = np.max([field.lengths for field in corpus.fields.values()], axis=0)
+    longest = np.max([field.lengths for field in corpus.ragged().values()], axis=0)
     widths = np.array(bucket_widths(data.max_len, int(longest.max())))
     bucket = np.searchsorted(widths, longest)
     groups = []
@@ -85,7 +85,7 @@ def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
         members = np.flatnonzero(bucket == index)
         if len(members):
             per_batch = rows_per_batch(data, width, microbatches)
-            same = dict.fromkeys(corpus.fields, width)
+            same = dict.fromkeys(corpus.ragged(), width)
             groups.append(Rows(members, np.arange(len(members) + 1), same, per_batch))
     return groups
 
@@ -111,7 +111,7 @@ def packed(corpus: Split, data: Data, microbatches: int, seed: int) -> list[Rows
     widths = _packed_widths(corpus, data.row_len)
     # Examples of equal lengths are interchangeable. The key has an example's lengths as digits.
     key = np.zeros(len(corpus), np.int64)
-    for name, field in corpus.fields.items():
+    for name, field in corpus.ragged().items():
         key = key * (widths[name] + 1) + field.lengths
     cells, cell, counts = np.unique(key, return_inverse=True, return_counts=True)
     lengths = []
@@ -135,11 +135,11 @@ def packed(corpus: Split, data: Data, microbatches: int, seed: int) -> list[Rows
 
 
 def _packed_widths(corpus: Split, row_len: int) -> dict[str, int]:
-    *_, last = corpus.fields.values()
+    *_, last = corpus.ragged().values()
     width = max(row_len, int(last.lengths.max()))
     return {
         name: max(-(-width * len(field.tokens) // len(last.tokens)), int(field.lengths.max()))
-        for name, field in corpus.fields.items()
+        for name, field in corpus.ragged().items()
     }
 
 

@@ -9,9 +9,10 @@ from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError, Data
-from transformer.data import build
-from transformer.data.codec import Codec
-from transformer.data.dataset import Dataset, Ragged, Split, ragged, read_split
+from transformer.data.arrays import Ragged
+from transformer.data.codec import Codecs
+from transformer.data.dataset import Dataset, Split, read_split
+from transformer.data.fields import Reading, Row
 from transformer.data.manifest import Manifest
 from transformer.data.rows import spans
 from transformer.data.sources import text
@@ -26,7 +27,7 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Given(Dataset):
-    """Texts from a user's files, as the one split `SPLIT`; `whole` if each text is a file, not a line."""
+    """Rows that are not in the cache, as the split `SPLIT`; `whole` if each text is a file, not a line."""
 
     given: Mapping[str, Sequence[str]]
     whole: bool
@@ -42,33 +43,41 @@ class Given(Dataset):
         return ''.join(text if self.whole else f'{text}\n' for text in self.given[field]).encode()
 
 
-def read(paths: Mapping[str, epath.PathLike], data: Data, codec: Codec) -> Given:
-    """Reads a file for each field; lines with the same number in several files are one example.
+def read(paths: Mapping[str, epath.PathLike], data: Data, reading: Reading, codecs: Codecs) -> Given:
+    """Reads a file for each text; lines with the same number in several files are one example.
 
     Only a newline ends a line. A byte order mark at the beginning and a carriage return before a newline
     are not part of the text.
     """
-    whole, by_field, fields = data.documents == 'files', {}, {}
-    for field, path in paths.items():
+    whole, columns = data.documents == 'files', {}
+    for name, path in paths.items():
         path = epath.Path(path)
-        by_field[field] = [text.whole(path)] if whole else [*text.lines(path)]
-        if not by_field[field] or whole and not by_field[field][0]:
+        columns[name] = [text.whole(path)] if whole else [*text.lines(path)]
+        if not columns[name] or whole and not columns[name][0]:
             raise ConfigError(f'{path}: the file is empty')
-    counts = {str(paths[field]): len(texts) for field, texts in by_field.items()}
+    counts = {str(paths[name]): len(texts) for name, texts in columns.items()}
     if len(set(counts.values())) > 1:
         raise ConfigError(', '.join(f'{path} has {count} lines' for path, count in counts.items()))
-    for field, texts in by_field.items():
-        encoded = build.encode(data, codec.of(field), texts)
-        fields[field] = ragged(encoded, build.dtype_of(codec))
+    names = {name: str(path) for name, path in paths.items()}
+    examples = zip(*columns.values(), strict=True)
+    rows = [Row(dict(zip(columns, one, strict=True)), names, n) for n, one in enumerate(examples, 1)]
     folder = epath.Path(next(iter(paths.values()))).parent
-    return Given(folder, codec, {SPLIT: Split(fields)}, {}, by_field, whole)
+    return of_rows(rows, folder, data, reading, codecs)
+
+
+def of_rows(rows: Sequence[Row], folder: epath.Path, data: Data, reading: Reading, codecs: Codecs) -> Given:
+    """Encodes rows that a reader yields."""
+    split = Split({name: field.encode(name, codecs, rows) for name, field in reading.fields.items()})
+    kept = {name: field for name, field in reading.fields.items() if field.kept}
+    given = {name: [field.raw(row.values[name]) for row in rows] for name, field in kept.items()}
+    return Given(folder, codecs, {SPLIT: split}, {}, given, data.documents == 'files')
 
 
 def cut(split: Split, longest: int) -> tuple[Split, int]:
     """Cuts every text to its first `longest` pieces; also returns how many examples were longer."""
-    fields = {}
+    fields = dict(split.fields)
     long = np.zeros(len(split), bool)
-    for name, field in split.fields.items():
+    for name, field in split.ragged().items():
         long |= field.lengths > longest
         lengths = np.minimum(field.lengths, longest)
         tokens = field.tokens[spans(np.asarray(field.offsets[:-1]), lengths)]
@@ -97,7 +106,7 @@ def keep(folder: epath.Path, dataset: Dataset) -> None:
             files.write_bytes(folder / name, content)
 
 
-def kept(folder: epath.Path, manifest: Manifest, codec: Codec) -> Dataset | None:
+def kept(folder: epath.Path, manifest: Manifest, codecs: Codecs) -> Dataset | None:
     """Opens the copy that `keep` made; None if a file is missing or does not match the manifest."""
     names = _files_to_keep(manifest)
     for name in names:
@@ -110,7 +119,7 @@ def kept(folder: epath.Path, manifest: Manifest, codec: Codec) -> Dataset | None
     load = lambda name, dtype: np.frombuffer((folder / name).read_bytes(), dtype)
     present = {name.partition('.')[0] for name in names}
     splits = {split: read_split(manifest, split, load) for split in manifest['splits'] if split in present}
-    return Dataset(folder, codec, splits, manifest)
+    return Dataset(folder, codecs, splits, manifest)
 
 
 def _files_to_keep(manifest: Manifest) -> list[str]:

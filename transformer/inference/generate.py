@@ -16,7 +16,7 @@ from transformer.config import Config, ConfigError, Decode, replace
 from transformer.data.rows import padded
 from transformer.inference import batch_shapes
 from transformer.inference.search import Hypotheses, Room, beam_search, drawn, likeliest, sample
-from transformer.nn import ensemble
+from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
 from transformer.tokens import PAD, UNK, Tokens
 
@@ -120,7 +120,8 @@ def search(
         number = np.array([numbers[i] for i in indexes] + [-1] * (shape[0] - len(indexes)), np.int32)
         return padded([rows[i] for i in indexes], shape), number
 
-    program = batch_shapes.program(search_rows, trained.config, asked, trained.codec.size)
+    pieces = trained.codecs[models.fields(trained.config)[-1]].size
+    program = batch_shapes.program(search_rows, trained.config, asked, pieces)
     return batch_shapes.run(program, (trained.params, key), [*map(len, rows)], build, on_done)
 
 

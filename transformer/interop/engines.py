@@ -12,6 +12,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import files, locks, parallel
 from transformer.config import ConfigError
+from transformer.data import codec
 from transformer.interop.ctranslate2 import engine as ctranslate2
 from transformer.interop.ctranslate2 import writing
 from transformer.runs import restore, workdir
@@ -65,7 +66,7 @@ def load(
     if engine == OURS:
         return functools.partial(verb, restore.load_and_report(run, choice, changes)[0])
     folder = exported(run, choice, quantization)
-    trained = Trained(restore.changed(run.config, changes), None, run.codec)
+    trained = Trained(restore.changed(run.config, changes), None, run.codecs)
     translator = ctranslate2.Translator(trained, folder)
     if parallel.is_primary():
         origin = restore.origin(run, choice)
@@ -85,7 +86,7 @@ def exported(run: Run, choice: str, quantization: str | None) -> epath.Path:
         'format': FORMAT,
         'params_sha256': params,
         'model_sha256': files.json_sha256(model),
-        'tokenizer_sha256': run.codec.sha256,
+        'tokenizer_sha256': codec.sha256(run.codecs),
         'quantization': quantization,
     }
     folder = run.folder / CTRANSLATE2 / f'{params[:16]}-{quantization or "float32"}'
@@ -103,7 +104,7 @@ def exported(run: Run, choice: str, quantization: str | None) -> epath.Path:
         trained, _ = restore.load(run, choice)
         with files.new_folder(folder) as unfinished:
             params = jax.device_get(trained.params)
-            writing.write(trained.config, params, trained.codec, unfinished, quantization)
+            writing.write(trained.config, params, trained.codecs, unfinished, quantization)
             files.write_json(unfinished / RECORD, made_of | {'files': folder_sha256(unfinished)})
     return folder
 

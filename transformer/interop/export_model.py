@@ -44,13 +44,13 @@ def _write_ctranslate2(
     run: Run, trained: Trained, origin: Origin, folder: epath.Path, quantization: str | None
 ) -> None:
     del run, origin
-    ctranslate2.write(trained.config, trained.params, trained.codec, folder, quantization)
+    ctranslate2.write(trained.config, trained.params, trained.codecs, folder, quantization)
 
 
 def _write_huggingface(
     run: Run, trained: Trained, origin: Origin, folder: epath.Path, quantization: str | None
 ) -> None:
-    hugging_face.write(trained.config, trained.params, trained.codec, folder, quantization)
+    hugging_face.write(trained.config, trained.params, trained.codecs, folder, quantization)
     hugging_face.write_card(run, origin, folder)
 
 
@@ -67,7 +67,7 @@ def _write_safetensors(
     del quantization
     meta = {'checkpoint': origin.name, 'averaged': origin.steps, 'tokens': origin.tokens}
     parameters_file.write(folder, max(origin.steps), trained.params, meta)
-    workdir.write_description(folder, run.config, run.codec, run.manifest)
+    workdir.write_description(folder, run.config, run.codecs, run.manifest)
 
 
 FORMATS = {
@@ -160,7 +160,7 @@ def read_check(run: Run, kind: str | None, file: str | None, references: str | N
         decode = dataclasses.replace(decode, extra_len=min(decode.extra_len, config.data.row_len // 2))
         longest = min(longest, config.data.row_len - decode.extra_len)
     filled = [i for i, line in enumerate(texts) if line.strip()]
-    lengths = map(len, run.codec.of('source').encode_batch([texts[i] for i in filled]))
+    lengths = map(len, run.codecs['source'].encode_batch([texts[i] for i in filled]))
     # A longer one is cut here alone.
     chosen = [i for i, length in zip(filled, lengths, strict=True) if length <= longest]
     if not chosen:

@@ -10,10 +10,10 @@ import numpy as np
 from etils import epath
 
 from transformer.config import TASKS, Config, ConfigError, Model
-from transformer.data.codec import Codec
+from transformer.data.codec import Codecs
+from transformer.data.tokenizers.base import Tokenizer
 from transformer.data.tokenizers.foreign import read_foreign
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
-from transformer.data.tokenizers.kinds import SeparateTokenizers
 from transformer.data.tokenizers.listed import PiecesTokenizer
 from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
 from transformer.interop.layout import Arrays
@@ -44,13 +44,13 @@ class Foreign(NamedTuple):
     Attributes:
       changes: the options in which it differs from the default config.
       params: its parameters, by path.
-      codec: its tokenizer.
+      codecs: its tokenizers, or the names of its classes, by field.
       ignored: the names of its arrays that are not imported, because no model here has such a part.
     """
 
     changes: dict[str, object]
     params: Arrays
-    codec: Codec
+    codecs: Codecs
     ignored: tuple[str, ...] = ()
 
 
@@ -160,7 +160,7 @@ def word_tables(
 
 
 def one_text_tables(
-    codec: Codec, words: np.ndarray, softmax: np.ndarray | None, bias: np.ndarray
+    tokenizer: Tokenizer, words: np.ndarray, softmax: np.ndarray | None, bias: np.ndarray
 ) -> tuple[dict[str, object], Arrays]:
     """The options and the parameters of the tables of words of a model of single texts.
 
@@ -172,7 +172,7 @@ def one_text_tables(
         'model.vocab_size': len(words),
         'model.tie_embeddings': 'all' if softmax is None else 'none',
         'model.softmax_bias': True,
-        'data.pieces': codec.size,
+        'data.pieces': tokenizer.size,
         **smoothing(bias),
     }
     return changes, params if softmax is None else params | {'softmax/table': softmax}
@@ -188,11 +188,11 @@ def all_rows(order: Sequence[int], rows: int) -> list[int]:
     return [*order, *sorted(set(range(rows)) - set(order))]
 
 
-def their_order(codec: Codec, rows: int) -> np.ndarray:
+def their_order(tokenizer: Tokenizer, rows: int) -> np.ndarray:
     """The number there of each row of a table, or -1; only a library's tokenizer has its own order."""
-    if not isinstance(codec, HuggingFaceTokenizer):
+    if not isinstance(tokenizer, HuggingFaceTokenizer):
         return np.arange(rows)
-    return np.array(all_rows(codec.order, rows - codec.order.count(-1)))
+    return np.array(all_rows(tokenizer.order, rows - tokenizer.order.count(-1)))
 
 
 def in_their_order(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
@@ -276,7 +276,7 @@ def list_tokenizers(
     *,
     begin: bool,
     end: bool,
-) -> SeparateTokenizers:
+) -> Codecs:
     """The tokenizers of a source and a target that are lists of pieces.
 
     They cut a text into characters if all pieces are single characters; else at its blanks.
@@ -292,7 +292,7 @@ def list_tokenizers(
         PiecesTokenizer.from_pieces(tokens, joiner, begin=begins, end=ends)
         for tokens, begins, ends in zip(ordered, (begin, False), (end, True), strict=True)
     )
-    return SeparateTokenizers(dict(zip(FIELDS, (source, target), strict=True)))
+    return dict(zip(FIELDS, (source, target), strict=True))
 
 
 def list_tokenizer(tokens: Sequence[str], order: Sequence[int]) -> PiecesTokenizer:

@@ -1,5 +1,6 @@
 """Makes a work directory of a model that another program trained."""
 
+import hashlib
 import importlib.metadata
 from collections.abc import Iterator, Mapping
 
@@ -8,7 +9,7 @@ from etils import epath
 from transformer import config as configs
 from transformer import files
 from transformer.config import TASKS, ConfigError
-from transformer.data import build
+from transformer.data import codec
 from transformer.interop import layout, mapping
 from transformer.interop.ctranslate2 import names, reading
 from transformer.interop.foreign import Foreign
@@ -18,7 +19,6 @@ from transformer.runs import workdir
 from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
-from transformer.tasks import task_of
 
 MOST_NAMES = 8  # that a list shows
 # The files by which each format is known, and its reader.
@@ -60,7 +60,6 @@ def import_model(
             f'train.task={changes["train.task"]}: this model can be one of {", ".join(possible)}'
         )
     config = configs.resolve(configs.config_dict(layout.TEXT | foreign.changes | dict(changes)))
-    codec = task_of(config).codec(config, foreign.codec)
     params = layout.tree(config, foreign.params)
     manifest = {
         'imported': {
@@ -71,13 +70,15 @@ def import_model(
         'splits': {},
         'files': {},
         'versions': {name: importlib.metadata.version(name) for name in ('numpy', 'sentencepiece')},
-        'checksums': {codec.file: codec.sha256},
-        'tokenizer_sha256': codec.sha256,
-        'pieces': codec.size,
-        'dtype': build.dtype_of(codec).str,
+        'codecs': codec.files_of(foreign.codecs),
+        'checksums': {
+            name: hashlib.sha256(content).hexdigest()
+            for name, content in codec.contents(foreign.codecs).items()
+        },
+        **({'tokenizer_sha256': digest} if (digest := codec.sha256(foreign.codecs)) else {}),
     }
     with files.new_folder(folder) as unfinished:
-        workdir.claim(unfinished, config, codec, manifest)
+        workdir.claim(unfinished, config, foreign.codecs, manifest)
         checkpoints = Checkpoints(unfinished / 'checkpoints', 1)
         try:
             checkpoints.save(0, params, None, {'tokens': 0, 'params_sha256': fingerprint(params)})
@@ -89,8 +90,11 @@ def import_model(
 def describe(run: Run) -> Iterator[str]:
     """Yields lines that describe an imported model."""
     count = cost.parameters(models.parameter_shapes(run.config))
-    form, pieces = run.manifest['imported']['format'], run.codec.size
-    yield f'{run.folder}: a model of {form}, {count:,} parameters, {pieces:,} pieces'
+    form = run.manifest['imported']['format']
+    sizes = dict.fromkeys(one.size for one in run.codecs.values() if one)
+    units = 'classes' if configs.has(run.config, 'classes') else 'pieces'
+    known = ' and '.join(f'{size:,}' for size in sizes)
+    yield f'{run.folder}: a model of {form}, {count:,} parameters, {known} {units}'
     base = configs.resolve(configs.config_dict())
     different = configs.differences(base, run.config)
     yield f'  train.task = {run.config.train.task}'

@@ -11,8 +11,9 @@ import numpy as np
 from etils import epath
 
 from transformer.config import OPTIONS, TASKS, ConfigError, declare
+from transformer.data import codec
+from transformer.data.codec import Codecs
 from transformer.data.tokenizers.foreign import names_of, read_foreign
-from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.interop import arrays, layout
 from transformer.interop.foreign import (
@@ -70,9 +71,9 @@ def read(file: epath.Path, mapping: epath.Path) -> Foreign:
     try:
         plan = _plan(mapping)
         pieces = _read_pieces(mapping.parent, plan['tokenizer'])
-        codec = _codec(plan['tokenizer'], pieces)
+        codecs = _codecs(plan['tokenizer'], pieces)
         never = _never(pieces)
-        changes = _changes(plan['options'], pieces, codec) | smoothing(never)
+        changes = _changes(plan['options'], pieces, codecs) | smoothing(never)
         shapes = layout.parameter_shapes(changes)
         table = [*_table(plan['arrays'], shapes, transposed=plan['transposed'])]
     except ConfigError as error:
@@ -94,7 +95,7 @@ def read(file: epath.Path, mapping: epath.Path) -> Foreign:
         _check_equal(table, theirs)
     except ConfigError as error:
         raise ConfigError(f'{file}: {error}') from None
-    return Foreign(changes, params | {'softmax_bias': params['softmax_bias'] + never}, codec, ignored)
+    return Foreign(changes, params | {'softmax_bias': params['softmax_bias'] + never}, codecs, ignored)
 
 
 def _plan(file: epath.Path) -> dict:
@@ -185,14 +186,13 @@ def _read_list(file: epath.Path) -> object:
         raise ConfigError(f'tokenizer: pieces: {file.name}: damaged') from None
 
 
-def _codec(settings: Mapping, pieces: Mapping[str, _Pieces]) -> AnyTokenizer:
+def _codecs(settings: Mapping, pieces: Mapping[str, _Pieces]) -> Codecs:
     models = [pieces[field].model for field in FIELDS]
     begin, end = settings['source_start'], settings['source_end']
     if None not in models:
         if begin or not end:
             raise ConfigError('tokenizer: with SentencePiece, source_start is false and source_end is true')
-        same = models[0].content == models[1].content
-        return models[0] if same else SeparateTokenizers(dict(zip(FIELDS, models, strict=True)))
+        return dict(zip(FIELDS, models, strict=True))
     if models != [None, None]:
         raise ConfigError('tokenizer: pieces: two lists, or two SentencePiece models')
     lists = [[one.names for one in pieces.values()], [one.order for one in pieces.values()]]
@@ -206,7 +206,7 @@ def _never(pieces: Mapping[str, _Pieces]) -> np.ndarray:
     return never_written([*order, *[-1] * lacking])
 
 
-def _changes(options: Mapping, pieces: Mapping[str, _Pieces], codec: AnyTokenizer) -> dict[str, object]:
+def _changes(options: Mapping, pieces: Mapping[str, _Pieces], codecs: Codecs) -> dict[str, object]:
     for name, value in options.items():
         declare.check_value(OPTIONS, declare.check_name(OPTIONS, name), value)
     needed = [*_NEEDED, *(['model.sinusoid'] if options.get('model.positions') == 'sinusoidal' else [])]
@@ -216,7 +216,7 @@ def _changes(options: Mapping, pieces: Mapping[str, _Pieces], codec: AnyTokenize
         'model.vocab_size': max(len(one.order) for one in pieces.values()),
         'model.softmax_bias': True,
         'model.start': 'learned',
-        'data.pieces': codec.size,
+        'data.pieces': codec.size(codecs),
         'data.vocabulary': 'joint' if pieces['source'].names == pieces['target'].names else 'separate',
     }
     if both := [name for name in derived if name in options]:

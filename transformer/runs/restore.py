@@ -13,7 +13,8 @@ from etils import epath
 from transformer import config as configs
 from transformer import parallel
 from transformer.config import Config, ConfigError, declare
-from transformer.data.codec import Codec
+from transformer.data import codec
+from transformer.data.codec import Codecs
 from transformer.nn import ensemble, models
 from transformer.runs import checkpoint, parameters_file
 from transformer.runs.checkpoint import Checkpoints, DamagedCheckpoint, Saved
@@ -30,7 +31,7 @@ class Trained(NamedTuple):
 
     config: Config
     params: ensemble.Params
-    codec: Codec
+    codecs: Codecs
 
 
 class Origin(NamedTuple):
@@ -68,7 +69,7 @@ def load(
     config = configs.portable(changed(run.config, changes or {}), parallel.platform())
     members = [_member(run, config, *member) for member in _members(run, choice)]
     params = tuple(params for params, _ in members) if len(members) > 1 else members[0][0]
-    return Trained(config, params, run.codec), _join_origins([origin for _, origin in members])
+    return Trained(config, params, run.codecs), _join_origins([origin for _, origin in members])
 
 
 def _join_origins(origins: Sequence[Origin]) -> Origin:
@@ -111,7 +112,7 @@ def _member(run: Run, config: Config, other: Run, choice: str) -> tuple[models.P
             raise ConfigError(
                 f'{other.folder}:{choice}: {key} is {theirs!r} there and {ours!r} in {run.folder}'
             )
-    if other.codec.sha256 != run.codec.sha256:
+    if not codec.same(other.codecs, run.codecs):
         raise ConfigError(f'{other.folder}:{choice}: its tokenizer differs from that of {run.folder}')
     # The other config decides which checkpoint is scored, and whether it is a moving average.
     params, origin = restore_params(its_config, other.folder, choice)

@@ -1,69 +1,131 @@
-"""Warm start: begins a training with the parameters and codec of another run."""
+"""Warm start: begins a training with the parameters and tokenizers of other runs."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import jax
 from etils import epath
 
 from transformer import config as configs
+from transformer import files
 from transformer.config import Config, ConfigError
-from transformer.data.codec import Codec
-from transformer.data.tokenizers.base import FILE
+from transformer.data import codec
+from transformer.data.codec import Codecs
 from transformer.data.tokenizers.foreign import read_given
 from transformer.nn import models
 from transformer.runs import restore, workdir
 from transformer.runs.hashes import fingerprint, named_leaves
 from transformer.runs.workdir import Run
 
+# The part of a model that a run's parameters become, before its folder: image=runs/vit.
+_PLACE = re.compile(r'([a-z_]+)=(.+)', re.DOTALL)
+
 
 class Start(NamedTuple):
-    """The run that a training starts from.
+    """The runs that a training starts from.
 
     Attributes:
-      record: the contents of init_from.json, also in result.json: `workdir`, `checkpoint`, `steps`,
+      record: the contents of init_from.json, also in result.json: `workdir`, `checkpoint`, `steps`, `place`,
         `params_sha256`; `taken`, the names of the copied parameters; `left`, for each other parameter of
-        either model, why it is not copied.
-      codec: the run's codec.
+        either model, why it is not copied. Of several runs `starts` has the record of each.
+      codecs: the runs' codecs, by field.
     """
 
     record: dict[str, object]
-    codec: Codec
+    codecs: Codecs
 
 
-def start(config: Config, init_from: str | None, folder: epath.Path) -> Start | None:
-    """Returns the run that a training starts from; None if `train.seed` draws the parameters.
+class Origin(NamedTuple):
+    """A run that a training starts from: its place in the new model ('' for all of it) and its checkpoint."""
 
-    Args:
-      init_from: another work directory, or `WORKDIR:CHECKPOINT`; if None, that of a work directory with
-        this config, if there is one.
+    place: str
+    run: Run
+    choice: str
+    asked: str
+
+
+def origins(words: Sequence[str]) -> list[Origin]:
+    """Parses each `[PLACE=]WORKDIR[:CHECKPOINT]` and opens its work directory."""
+    found = []
+    for word in words:
+        match = None if epath.Path(restore.parse_checkpoint(word)[0]).exists() else _PLACE.fullmatch(word)
+        place, rest = match.groups() if match else ('', word)
+        folder, choice = restore.parse_checkpoint(rest)
+        found.append(Origin(place, Run.open(folder), choice or 'scored', f'--init_from={word}'))
+    return found
+
+
+def codecs_of(config: Config, found: Sequence[Origin]) -> Codecs:
+    """Returns the runs' tokenizers by field; ConfigError if the config asks for others, or two disagree."""
+    codecs: dict[str, object] = {}
+    for origin in found:
+        its = codec.tokenizers(origin.run.codecs)
+        if its and configs.has(config, 'texts'):
+            _check_tokenizers(config, origin, its)
+            for field, tokenizer in its.items():
+                if codecs.setdefault(field, tokenizer).sha256 != tokenizer.sha256:
+                    raise ConfigError(f'{origin.asked}: its tokenizer of {field} is not that of another run')
+    return codecs
+
+
+def continued(config: Config, folder: epath.Path) -> Start | None:
+    """Returns the start of a work directory that is used again; None if `train.seed` drew its parameters."""
+    if not (folder / 'config.json').exists():
+        return None
+    run = Run.open(folder)
+    resumes = workdir.holds_work(folder) or not configs.differences(run.config, config, free=False)
+    record = run.start() if resumes else None
+    return Start(record, run.codecs) if record else None
+
+
+def start(config: Config, found: Sequence[Origin], folder: epath.Path) -> Start:
+    """Reads the runs' parameters and compares them with the new model's, whose config is complete.
+
+    Raises:
+      ConfigError: a run shares no parameter, two runs have the same one, or `folder` began otherwise.
     """
-    run = Run.open(folder) if (folder / 'config.json').exists() else None
-    begun = workdir.holds_work(folder)
-    if init_from is None:
-        resumes = run and (begun or not configs.differences(run.config, config, free=False))
-        record = run.start() if resumes else None
-        return Start(record, run.codec) if record else None
-    new_start = _read(config, init_from)
-    if run and begun:
-        workdir.check_start(run, new_start.record)
-    return new_start
+    records, taken = [], {}
+    for origin in found:
+        records.append(_record(config, origin))
+        for name in records[-1]['taken']:
+            if name in taken:
+                raise ConfigError(f'{origin.asked}: {name} is already from {taken[name]}')
+            taken[name] = origin.asked
+    for record in records:
+        record['left'] = {name: why for name, why in record['left'].items() if name not in taken}
+    record, *others = records
+    if others:
+        digests = [one['params_sha256'] for one in records]
+        folders = ', '.join(one['workdir'] for one in records)
+        record = {'workdir': folders, 'params_sha256': files.json_sha256(digests), 'starts': records}
+    if (folder / 'config.json').exists() and workdir.holds_work(folder):
+        workdir.check_start(Run.open(folder), record)
+    return Start(record, codecs_of(config, found))
 
 
 def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
-    """Returns the parameters before the first update: each the other run's if taken, else `fresh`'s.
+    """Returns the parameters before the first update: each another run's if taken, else `fresh`'s.
 
-    ConfigError if the other run's parameters have changed since the start.
+    Raises:
+      ConfigError: a run's parameters have changed since the start.
     """
-    choice = 'average' if record['checkpoint'] == 'average' else str(*record['steps'])
-    run = Run.open(record['workdir'])
-    other = jax.device_get(restore.restore_params(run.config, run.folder, choice)[0])
-    if fingerprint(other) != record['params_sha256']:
-        raise ConfigError(
-            f'--init_from={record["workdir"]}: its checkpoint {choice} has changed since the start'
-        )
-    return merge(fresh, other, record['taken'])
+    for one in _starts(record):
+        choice = 'average' if one['checkpoint'] == 'average' else str(*one['steps'])
+        run = Run.open(one['workdir'])
+        other = jax.device_get(restore.restore_params(run.config, run.folder, choice)[0])
+        if fingerprint(other) != one['params_sha256']:
+            raise ConfigError(
+                f'--init_from={one["workdir"]}: its checkpoint {choice} has changed since the start'
+            )
+        fresh = merge(fresh, placed(other, one.get('place', '')), one['taken'])
+    return fresh
+
+
+def placed(tree, place: str):
+    """Returns a tree of parameters as the part `place` of a larger one; '' for all of it."""
+    return {place: tree} if place else tree
 
 
 def compare_leaves(own, other) -> tuple[list[str], dict[str, str]]:
@@ -89,57 +151,57 @@ def merge(own, other, taken: list[str]):
 
 def describe(record: dict[str, object]) -> Iterator[str]:
     """Yields lines that describe a warm start; parameters that are left out are grouped by reason."""
-    steps = ', '.join(map(str, record['steps']))
-    yield (
-        f'starts from {record["workdir"]}, checkpoint {record["checkpoint"]} (step {steps}): '
-        f'{len(record["taken"])} arrays taken, {len(record["left"])} left out'
-    )
-    for reason in dict.fromkeys(record['left'].values()):
-        first, *others = [name for name, its_reason in record['left'].items() if its_reason == reason]
-        yield f'  {reason}: {first}' + (f' and {len(others)} more' if others else '')
+    for one in _starts(record):
+        steps = ', '.join(map(str, one['steps']))
+        place = f'{one["place"]}: ' if one.get('place') else ''
+        yield (
+            f'{place}starts from {one["workdir"]}, checkpoint {one["checkpoint"]} (step {steps}): '
+            f'{len(one["taken"])} arrays taken, {len(one["left"])} left out'
+        )
+        for reason in dict.fromkeys(one['left'].values()):
+            first, *others = [name for name, its_reason in one['left'].items() if its_reason == reason]
+            yield f'  {reason}: {first}' + (f' and {len(others)} more' if others else '')
+
+
+def _starts(record: dict[str, object]) -> list[dict[str, object]]:
+    return record.get('starts', [record])
 
 
 def _form(leaf) -> str:
     return f'{leaf.dtype.name} {leaf.shape}'
 
 
-def _read(config: Config, init_from: str) -> Start:
-    folder, choice = restore.parse_checkpoint(init_from)
-    run = Run.open(folder)
-    other, codec = run.config, run.codec
-    taken, left = compare_leaves(models.parameter_shapes(config), models.parameter_shapes(other))
+def _record(config: Config, origin: Origin) -> dict[str, object]:
+    run = origin.run
+    other = placed(models.parameter_shapes(run.config), origin.place)
+    taken, left = compare_leaves(models.parameter_shapes(config), other)
     if not taken:
         name, reason = next(iter(left.items()))
-        raise ConfigError(
-            f'--init_from={init_from}: shares no parameter with the new model; first: {name}: {reason}'
-        )
-    if codec.file == FILE:
-        _check_tokenizer(config, run, init_from)
-    params, origin = restore.restore_params(run.config, run.folder, choice or 'scored')
-    record = {
+        raise ConfigError(f'{origin.asked}: shares no parameter with the new model; first: {name}: {reason}')
+    params, its_origin = restore.restore_params(run.config, run.folder, origin.choice)
+    folder = str(run.folder)
+    return {
         # Absolute, because the training may be resumed from another folder.
         'workdir': folder if '://' in folder else os.path.abspath(folder),
-        'checkpoint': origin.name,
-        'steps': origin.steps,
+        'checkpoint': its_origin.name,
+        'steps': its_origin.steps,
+        **({'place': origin.place} if origin.place else {}),
         'params_sha256': fingerprint(jax.device_get(params)),
         'taken': taken,
         'left': left,
     }
-    return Start(record, codec)
 
 
-def _check_tokenizer(config: Config, run: Run, init_from: str) -> None:
-    """Raises ConfigError if a config asks for a tokenizer other than the run's."""
-    data, other, codec = config.data, run.config.data, run.codec
+def _check_tokenizers(config: Config, origin: Origin, tokenizers: Codecs) -> None:
+    """Raises ConfigError if a config asks for tokenizers other than the run's."""
+    data, other = config.data, origin.run.config.data
     for option, ours, theirs in (
         ('data.tokenizer', data.tokenizer, other.tokenizer),
         ('data.vocabulary', data.vocabulary, other.vocabulary),
-        ('data.pieces', data.pieces, codec.size),
+        ('data.pieces', data.pieces, codec.size(tokenizers)),
     ):
         if ours != theirs:
-            raise ConfigError(
-                f'{option}={ours!r}: --init_from={init_from} brings its tokenizer, which has {theirs!r}'
-            )
+            raise ConfigError(f'{option}={ours!r}: {origin.asked} brings its tokenizer, which has {theirs!r}')
     file = data.tokenizer_model
-    if file and read_given(data, ('source', 'target')).sha256 != codec.sha256:
-        raise ConfigError(f'data.tokenizer_model={file}: --init_from={init_from} brings another tokenizer')
+    if file and not codec.same(read_given(data, [*tokenizers]), tokenizers):
+        raise ConfigError(f'data.tokenizer_model={file}: {origin.asked} brings another tokenizer')

@@ -13,14 +13,15 @@ from etils import epath
 from transformer import config as configs
 from transformer import files, locks
 from transformer.config import Config, ConfigError
-from transformer.data import cache, text_input
-from transformer.data import codec as codecs
-from transformer.data.codec import Codec
+from transformer.data import cache, codec, text_input
+from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset
 from transformer.runs import parameters_file, process
 
 # Files that `claim` writes before config.json; if it is killed, they can exist without config.json.
-_FIRST = (*codecs.FILES, 'data.lock.json', 'environment.json', 'init_from.json')
+_FIRST = re.compile(
+    r'(.+\.)?(tokenizer\.model|labels\.json)|data\.lock\.json|environment\.json|init_from\.json'
+)
 # The folder that holds the text and pieces of dev and test.
 _DATA = 'data'
 SHOWN = 8  # the most differences between two configs that an error lists
@@ -30,7 +31,7 @@ Result = dict[str, object]
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """An open work directory; its config, manifest and codec are read only once."""
+    """An open work directory; its config, manifest and codecs are read only once."""
 
     folder: epath.Path
     config: Config
@@ -55,20 +56,22 @@ class Run:
             raise ConfigError(f'{self.folder}: data.lock.json is missing or damaged') from None
 
     @functools.cached_property
-    def codec(self) -> Codec:
-        """Its codec: the tokenizer or the class names."""
+    def codecs(self) -> Codecs:
+        """Its codecs by field: tokenizers and class names."""
         try:
-            return codecs.read_from(self.folder, self.manifest)
+            return codec.read_from(self.folder, self.manifest)
         except RuntimeError as error:
             raise ConfigError(f'{self.folder}: {error}') from None
 
-    def given_codec(self) -> Codec | None:
-        """The tokenizer, if it was not learned from the data."""
-        return self.codec if cache.GIVEN in self.manifest else None
+    def given_codecs(self) -> Codecs:
+        """The tokenizers that were not learned from the data."""
+        given = self.manifest.get(cache.GIVEN, {})
+        # In earlier versions the hash of a tokenizer that all fields share.
+        return {name: one for name, one in self.codecs.items() if isinstance(given, str) or name in given}
 
     def copied_data(self) -> Dataset | None:
         """The work directory's own copy of every split but train; None if it is missing or damaged."""
-        return text_input.kept(self.folder / _DATA, self.manifest, self.codec)
+        return text_input.kept(self.folder / _DATA, self.manifest, self.codecs)
 
     def start(self) -> dict[str, object] | None:
         """The record of a warm start; None if the seed drew the first parameters."""
@@ -96,7 +99,7 @@ class Run:
 def claim(
     folder: epath.Path,
     config: Config,
-    codec: Codec,
+    codecs: Codecs,
     manifest: Mapping[str, object],
     init_from: dict[str, object] | None = None,
 ) -> Run:
@@ -112,15 +115,15 @@ def claim(
         files.write_json(folder / 'init_from.json', init_from)
     else:
         (folder / 'init_from.json').unlink(missing_ok=True)
-    return write_description(folder, config, codec, manifest)
+    return write_description(folder, config, codecs, manifest)
 
 
 def write_description(
-    folder: epath.Path, config: Config, codec: Codec, manifest: Mapping[str, object]
+    folder: epath.Path, config: Config, codecs: Codecs, manifest: Mapping[str, object]
 ) -> Run:
     """Writes what all users of a model need beside its parameters."""
-    if codec.file:
-        files.write_bytes(folder / codec.file, codec.content)
+    for name, content in codec.contents(codecs).items():
+        files.write_bytes(folder / name, content)
     files.write_json(folder / 'data.lock.json', manifest)
     # Last, so that a folder with a config.json is complete.
     files.write_text(folder / 'config.json', configs.to_json(config))
@@ -143,7 +146,7 @@ def check_claim(
             run = Run.open(folder)
             check_same(run, config, manifest)
             check_start(run, init_from)
-    elif folder.exists() and any(p.name[0] != '.' and p.name not in _FIRST for p in folder.iterdir()):
+    elif folder.exists() and any(p.name[0] != '.' and not _FIRST.fullmatch(p.name) for p in folder.iterdir()):
         raise ConfigError(f'{folder}: not empty and holds no config.json; choose another --workdir')
 
 

@@ -128,7 +128,6 @@ class Task(NamedTuple):
       measures: the scores of an evaluation; `train.best_by` names the one that chooses the best checkpoint.
       watch: `(trained, dataset) -> numbers`: scores on dev during a training, beside the means of `sums`.
       show: `(trained, dataset) -> Shown` after a training.
-      codec: `(config, codec) -> codec`: the codec of the task's fields, from one for plain texts.
       verbs: what a trained model can do, by name: `(trained, ...) -> ...`. They are the methods of what
         `transformer.load` returns, and commands of run.py.
     """
@@ -140,7 +139,6 @@ class Task(NamedTuple):
     measures: tuple[Measure, ...]
     watch: Callable | None = None
     show: Callable | None = None
-    codec: Callable = lambda config, codec: codec
     verbs: Mapping[str, Callable] = MappingProxyType({})
 
 

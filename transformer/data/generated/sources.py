@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from etils import epy
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import SPLITS, Gap, Reading, Row, Tree
+from transformer.data.fields import SPLITS, Gap, Reading, Row, Tags, Tree
 from transformer.data.generated import pictures
 from transformer.data.generated.grammar import sentences
 from transformer.data.sources import images, trees
@@ -23,7 +23,7 @@ LANGUAGES = ('en', 'de')
 def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
     """Yields the grammar's sentences in the languages of the fields, or its English trees."""
     del data
-    if any(isinstance(field, Tree) for field in reading.fields.values()):
+    if any(isinstance(field, Tree | Tags) for field in reading.fields.values()):
         names = dict.fromkeys(reading.fields, f'grammar/{split}')
         for line, tree in enumerate(sentences.sentence_trees(split), 1):
             yield trees.row(reading, tree, names, line)
@@ -39,7 +39,8 @@ def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 def sentence_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
     """Describes the generated sentences."""
     rows = list(sentence_rows(data, reading, split))
-    text = ''.join(f'{text}\n' for row in rows for text in row.values.values())
+    fields = reading.fields
+    text = ''.join(f'{fields[name].raw(v)}\n' for row in rows for name, v in row.values.items())
     return [Origin(f'grammar/{split}', len(rows), hashlib.sha256(text.encode()).hexdigest())]
 
 

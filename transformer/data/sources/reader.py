@@ -7,11 +7,26 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import SPLITS, Gap, Image, Label, Reading, Row, Spellings, Text, Tree
+from transformer.data.fields import (
+    SPLITS,
+    Columns,
+    Gap,
+    Image,
+    Label,
+    Number,
+    Reading,
+    Row,
+    Span,
+    Spellings,
+    Tags,
+    Text,
+    Tree,
+    Words,
+)
 from transformer.data.generated import pictures
 from transformer.data.generated import sources as generated
 from transformer.data.generated.grammar import sentences
-from transformer.data.sources import images, text, tfds, trees
+from transformer.data.sources import conll, images, squad, table, text, tfds, trees
 from transformer.data.sources.text import Origin
 
 _SHOWN = 20  # places that a report lists per rule
@@ -49,9 +64,12 @@ class Reader(NamedTuple):
 
 READERS = {
     'text': Reader((Text, Spellings), text.rows, text.origins, file_per_field=True),
-    'trees': Reader((Text, Tree), trees.rows, trees.origins),
+    'table': Reader((Text, Spellings, Columns, Words, Tags, Label, Number), table.rows, table.origins),
+    'conll': Reader((Words, Tags), conll.rows, conll.origins),
+    'squad': Reader((Text, Span), squad.rows, squad.origins),
+    'trees': Reader((Text, Tree, Words, Tags), trees.rows, trees.origins),
     'grammar': Reader(
-        (Text, Tree),
+        (Text, Tree, Words, Tags),
         generated.sentence_rows,
         generated.sentence_origins,
         splits=generated.sentence_splits,
@@ -113,15 +131,15 @@ def check(data: Data, reading: Reading) -> None:
 def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[Row]:
     """Yields the rows of a split, in order.
 
-    At most `data.train_pairs` rows of the training split are read; a row with a blank text is dropped and
+    At most `data.train_examples` rows of the training split are read; a row with a blank value is dropped and
     reported. The other splits keep every row, because scores are over whole test sets.
     """
-    source_rows, texts = READERS[data.source].rows(data, reading, split), [*reading.texts()]
+    source_rows, fields = READERS[data.source].rows(data, reading, split), reading.fields
     if split != 'train':
         yield from source_rows
         return
-    for row in itertools.islice(source_rows, data.train_pairs):
-        blank = next((name for name in texts if not row.values[name].strip()), None)
+    for row in itertools.islice(source_rows, data.train_examples):
+        blank = next((name for name in fields if fields[name].blank(row.values[name])), None)
         if blank:
             report.drop('empty', row.files[blank], row.line)
         else:
@@ -133,4 +151,4 @@ def count(data: Data, reading: Reading, split: str, lines: Sequence[int]) -> int
     number = len(lines) if data.documents == 'files' else sum(lines)
     if READERS[data.source].file_per_field:
         number //= len(reading.fields)
-    return min(number, data.train_pairs or number) if split == 'train' else number
+    return min(number, data.train_examples or number) if split == 'train' else number

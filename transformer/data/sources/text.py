@@ -10,8 +10,7 @@ from typing import NamedTuple
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data import fields
-from transformer.data.fields import Reading, Row, Spellings
+from transformer.data.fields import Reading, Row, Spellings, Text
 from transformer.data.sources import entries
 from transformer.data.sources.entries import Entry
 
@@ -99,7 +98,7 @@ def _paths(data: Data, reading: Reading, entry: Entry, split: str) -> dict[str, 
     }
 
 
-def _file_name(data: Data, field: fields.Sequence, entry: Entry, split: str) -> str:
+def _file_name(data: Data, field: Text, entry: Entry, split: str) -> str:
     several = f'{entry.name}.{REFERENCES}'
     if isinstance(field, Spellings) and split != 'train' and entries.exists(data, several):
         return several

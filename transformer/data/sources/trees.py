@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from transformer.config import Data
 from transformer.data import trees
-from transformer.data.fields import Reading, Row, Text, Tree
+from transformer.data.fields import Reading, Row, Tags, Text, Tree, Words
 from transformer.data.sources import entries, text
 from transformer.data.sources.text import Origin
 
@@ -22,8 +22,13 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
 
 
 def row(reading: Reading, tree: trees.Tree | None, names: dict[str, str], line: int) -> Row:
-    """A row of a tree's words and of the tree itself; '' without a tree."""
-    forms = {Tree: trees.bracketed, Text: lambda tree: ' '.join(trees.words(tree))}
+    """A row of a tree's words, of their tags, and of the tree itself; '' without a tree."""
+    forms = {
+        Tree: trees.bracketed,
+        Text: lambda tree: ' '.join(trees.words(tree)),
+        Words: trees.words,
+        Tags: lambda tree: [leaf.label for leaf in trees.leaves(tree)],
+    }
     values = {name: forms[type(field)](tree) for name, field in reading.fields.items()}
     return Row(values, names, line)
 

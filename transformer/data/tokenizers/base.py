@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 from jaxtyping import Int
 
+from transformer.config import ConfigError
 from transformer.tokens import EOS, PAD, UNK
 
 FILE = 'tokenizer.model'  # its name in a work directory
@@ -13,22 +14,7 @@ SYMBOLS = {PAD: '<pad>', EOS: '</s>', UNK: '<unk>'}
 BLANK = '\u2581'  # how SentencePiece writes a blank, and so reads this character back as a blank
 
 
-class ForAllFields:
-    """A codec that all fields share.
-
-    Attributes:
-      special: the texts that are single pieces of their own, wherever they stand.
-    """
-
-    special: frozenset[str] = frozenset()
-
-    def of(self, field: str) -> 'ForAllFields':
-        """The codec of a field."""
-        del field
-        return self
-
-
-class Tokenizer(ForAllFields):
+class Tokenizer:
     """Turns text into pieces and back; a kind of tokenizer has `encode_batch`, `pieces` and `_text`.
 
     Args:
@@ -36,10 +22,12 @@ class Tokenizer(ForAllFields):
 
     Attributes:
       size: the number of pieces.
+      special: the texts that are single pieces of their own, wherever they stand.
     """
 
     file = FILE
     size: int
+    special: frozenset[str] = frozenset()
 
     def __init__(self, content: bytes):
         self.content = content
@@ -52,6 +40,22 @@ class Tokenizer(ForAllFields):
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
         """The pieces of each text, with EOS; SentencePiece uses `threads`, by default one per processor."""
         raise NotImplementedError
+
+    def encode_columns(self, lines: Sequence[str]) -> list[list[int]]:
+        """The pieces of each line's texts, which tabs separate; each text ends in EOS."""
+        texts = [line.split('\t') for line in lines]
+        encoded = iter(self.encode_batch([text for of_line in texts for text in of_line]))
+        return [[piece for _ in of_line for piece in next(encoded)] for of_line in texts]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """The first character of each piece of a text, EOS included, and the one after its last.
+
+        A piece that stands for no characters, such as EOS, begins and ends at the same place.
+
+        Raises:
+          ConfigError: this kind of tokenizer does not know the places of its pieces.
+        """
+        raise ConfigError(f'{type(self).__name__}: does not know which characters a piece stands for')
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
         """The pieces of a text of any length, with EOS."""

@@ -33,6 +33,11 @@ class ByteTokenizer(Tokenizer):
         content = np.frombuffer(utf8(text), np.uint8).astype(np.int32) + len(SYMBOLS)
         return np.concatenate([content, np.array([EOS], np.int32)])
 
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """The place of each byte's character."""
+        places = [(i, i + 1) for i, character in enumerate(text) for _ in utf8(character)]
+        return [*places, (len(text), len(text))]
+
     def _text(self, ids: list[int]) -> str:
         # UTF-8 never contains the byte 255.
         values = (token - len(SYMBOLS) if UNK < token < self.size else 255 for token in ids if token != PAD)

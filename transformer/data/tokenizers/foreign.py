@@ -7,14 +7,14 @@ from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
 
 from transformer.config import ConfigError, Data
+from transformer.data.tokenizers.base import Tokenizer
 from transformer.data.tokenizers.codes import CODES, CodesTokenizer
-from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.tokens import EOS, PAD, UNK
 
 
-def read_given(data: Data, fields: Sequence[str]) -> AnyTokenizer:
-    """Reads the tokenizer that `data.tokenizer_model` names: one file for all fields, or one per field."""
+def read_given(data: Data, fields: Sequence[str]) -> dict[str, Tokenizer]:
+    """Reads the tokenizers that `data.tokenizer_model` names, by field: one file for all, or one each."""
     separate = data.vocabulary == 'separate'
     names = data.tokenizer_model.split(',') if separate else [data.tokenizer_model]
     number = len(fields) if separate else 1
@@ -28,7 +28,7 @@ def read_given(data: Data, fields: Sequence[str]) -> AnyTokenizer:
     for name, one in zip(names, models, strict=True):
         if one.size != data.pieces:
             raise ConfigError(f'data.pieces={data.pieces}: data.tokenizer_model={name} has {one.size} pieces')
-    return SeparateTokenizers(dict(zip(fields, models, strict=True))) if separate else models[0]
+    return dict(zip(fields, models if separate else models * len(fields), strict=True))
 
 
 def read_foreign(file: epath.PathLike) -> SentencePieceTokenizer | CodesTokenizer:

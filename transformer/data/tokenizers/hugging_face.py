@@ -77,6 +77,24 @@ class HuggingFaceTokenizer(Tokenizer):
         rows = [[self._ours[n] for n in one.ids[skipped:]] for one in self._tokenizer.encode_batch(safe)]
         return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
 
+    def encode_columns(self, lines: Sequence[str]) -> list[list[int]]:
+        """The pieces of each line's one or two texts, joined as the tokenizer joins pairs; EOS at the end."""
+        texts = [tuple(utf8(text).decode() for text in line.split('\t')) for line in lines]
+        if any(len(columns) > 2 for columns in texts):
+            return super().encode_columns(lines)
+        inputs = [columns if len(columns) == 2 else columns[0] for columns in texts]
+        skipped = int(self._begins_with_end)
+        rows = [[self._ours[n] for n in one.ids[skipped:]] for one in self._tokenizer.encode_batch(inputs)]
+        return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """The places of the pieces; those that the tokenizer puts around a text stand for no characters."""
+        encoded = self._tokenizer.encode(utf8(text).decode())
+        skipped = int(self._begins_with_end)
+        places = list(encoded.offsets[skipped:])
+        ends = bool(encoded.ids) and self._ours[encoded.ids[-1]] == EOS
+        return places if ends else [*places, (len(text), len(text))]
+
     def _text(self, ids: list[int]) -> str:
         # Without special pieces, which the library leaves out.
         theirs = [self.order[token] for token in ids if token < self.size]

@@ -11,6 +11,7 @@ import numpy as np
 import sentencepiece
 from jaxtyping import Int
 
+from transformer.config import ConfigError
 from transformer.data.tokenizers.base import BLANK, Tokenizer, utf8
 from transformer.tokens import EOS, PAD, UNK
 
@@ -41,6 +42,14 @@ class SentencePieceTokenizer(Tokenizer):
                 lists[index] = self._encode_around_blanks(text)
             lists[index].append(EOS)
         return lists
+
+    def offsets(self, text: str) -> list[tuple[int, int]]:
+        """The places of the pieces, of which several may be bytes of one character."""
+        safe = utf8(text).decode()
+        if BLANK in safe and self._keeps_nul:
+            raise ConfigError(f'{text!r}: the places of pieces are unknown in a text with U+2581')
+        pieces = self._processor.encode_as_immutable_proto(safe).pieces
+        return [*((piece.begin, piece.end) for piece in pieces), (len(safe), len(safe))]
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
         """The pieces of a text of any length, with EOS, encoded in blocks of whole lines."""

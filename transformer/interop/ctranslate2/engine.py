@@ -57,11 +57,11 @@ class Translator:
     def __init__(self, trained: Trained, folder: epath.PathLike):
         self._trained = trained
         vocab_size = trained.config.model.vocab_size
-        self._names = [writing.tokens(trained.codec.of(field), vocab_size) for field in FIELDS]
+        self._names = [writing.tokens(trained.codecs[field], vocab_size) for field in FIELDS]
         self._ids = {name: number for number, name in enumerate(self._names[1])}
         # As in our own search.
-        self._never = {PAD, UNK, *range(trained.codec.size, vocab_size)}
-        self._around = set(trained.codec.of(FIELDS[0]).encode(''))
+        self._never = {PAD, UNK, *range(trained.codecs['target'].size, vocab_size)}
+        self._around = set(trained.codecs[FIELDS[0]].encode(''))
         self._translator = _load('Translator', folder)
 
     @property
@@ -97,7 +97,7 @@ class Translator:
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[Float[np.ndarray, ' pieces']]:
         """log p of every piece of each pair's target."""
         sides = zip(FIELDS, zip(*pairs, strict=True), strict=True)
-        rows = [self._trained.codec.of(field).encode_batch(texts) for field, texts in sides]
+        rows = [self._trained.codecs[field].encode_batch(texts) for field, texts in sides]
         targets = [[token for token in row if token != EOS] for row in rows[1]]
         return self._score(rows[0], targets)
 
@@ -178,12 +178,12 @@ class Generator:
     """CTranslate2's Generator, for the same texts as a language model here; arguments as for `Translator`."""
 
     def __init__(self, trained: Trained, folder: epath.PathLike):
-        self._config, self._codec = trained.config, trained.codec
+        self._config, self._tokenizer = trained.config, trained.codecs['text']
         size = trained.config.model.vocab_size
-        self._names = writing.tokens(trained.codec, size)
+        self._names = writing.tokens(self._tokenizer, size)
         self._ids = {name: number for number, name in enumerate(self._names)}
-        there = their_order(trained.codec, size) >= 0
-        never = [PAD, UNK, *range(trained.codec.size, size)]
+        there = their_order(self._tokenizer, size) >= 0
+        never = [PAD, UNK, *range(self._tokenizer.size, size)]
         self._never = [[self._names[token]] for token in never if there[token]]
         self._generator = _load('Generator', folder)
 
@@ -199,7 +199,7 @@ class Generator:
           method: greedy, or beam with the config's beam.
         """
         decode = self._config.decode
-        prompts = [row[:-1] for row in self._codec.encode_batch(texts)]
+        prompts = [row[:-1] for row in self._tokenizer.encode_batch(texts)]
         results = [''] * len(prompts)
         # It would count the pieces by which a prompt is longer than another in its batch as written.
         for batch in of_one_length(prompts, BATCH):
@@ -213,12 +213,12 @@ class Generator:
             )
             for i, one in zip(batch, found, strict=True):
                 written = [self._ids[name] for name in one.sequences[0]]
-                results[i] = self._codec.decode([*prompts[i], *written])
+                results[i] = self._tokenizer.decode([*prompts[i], *written])
         return results
 
     def log_probabilities(self, texts: Sequence[tuple[str]]) -> list[Float[np.ndarray, ' pieces']]:
         """log p of every piece of each text."""
-        rows = self._codec.encode_batch([text for (text,) in texts])
+        rows = self._tokenizer.encode_batch([text for (text,) in texts])
         named = [[self._names[token] for token in (EOS, *row)] for row in rows]
         return [np.array(one.log_probs) for one in self._generator.score_batch(named, max_batch_size=BATCH)]
 

@@ -8,10 +8,11 @@ import numpy as np
 from etils import epath
 
 from transformer.config import ConfigError
+from transformer.data import codec
+from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.data.tokenizers.foreign import read_foreign
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
-from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.interop import layout
 from transformer.interop.ctranslate2 import binary, names
@@ -98,10 +99,10 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
     tables, bias = [source, *_written_tables(decoder, orders[1])], _bias(decoder, orders[1])
     words, given = word_tables(tables, bias, joint=vocabularies[0] == vocabularies[1])
     start = {'model.start': 'zeros' if starts_blank else 'learned'}
-    codec = _codec(folder, vocabularies, orders, settings)
-    changes = {**options, **words, **start, 'data.pieces': codec.size}
+    codecs = _codecs(folder, vocabularies, orders, settings)
+    changes = {**options, **words, **start, 'data.pieces': codec.size(codecs)}
     sides = dict(zip(names.SIDES, (encoder, decoder), strict=True))
-    return _with_layers('pair', changes, sides, given, codec, settings)
+    return _with_layers('pair', changes, sides, given, codecs, settings)
 
 
 def _decoder_alone(folder: epath.Path, decoder: Arrays, settings: Mapping) -> Foreign:
@@ -113,14 +114,14 @@ def _decoder_alone(folder: epath.Path, decoder: Arrays, settings: Mapping) -> Fo
         raise ConfigError(f'config.json: bos_token={begin}: a text begins here with eos_token={end} alone')
     options = _options(decoder, None)
     [tokens] = _read_vocabularies(folder, settings, [('vocabulary',)])
-    codec, order = _codec_alone(folder, tokens, settings)
+    tokenizer, order = _tokenizer(folder, tokens, settings)
     (words, softmax), bias = _written_tables(decoder, order), _bias(decoder, order)
-    own, given = one_text_tables(codec, words, None if np.array_equal(words, softmax) else softmax, bias)
+    own, given = one_text_tables(tokenizer, words, None if np.array_equal(words, softmax) else softmax, bias)
     changes = {**options, **own, 'train.task': first_task('text'), 'model.d_model': words.shape[1]}
-    return _with_layers('text', changes, {'decoder': decoder}, given, codec, settings)
+    return _with_layers('text', changes, {'decoder': decoder}, given, {'text': tokenizer}, settings)
 
 
-def _codec_alone(folder: epath.Path, tokens: list[str], settings: Mapping) -> tuple[Tokenizer, list[int]]:
+def _tokenizer(folder: epath.Path, tokens: list[str], settings: Mapping) -> tuple[Tokenizer, list[int]]:
     """The tokenizer of single texts, and the places of its pieces in our order."""
     padding, end, unknown = names.PIECES[START], settings['eos_token'], settings['unk_token']
     special = {
@@ -132,11 +133,11 @@ def _codec_alone(folder: epath.Path, tokens: list[str], settings: Mapping) -> tu
     if end not in tokens:
         raise ConfigError(f'eos_token={end}: the vocabulary lacks it')
     if (file := folder / names.TOKENIZER).exists():
-        codec = HuggingFaceTokenizer.from_file(file.read_bytes(), special)
-        own, place = [*map(codec.name, range(codec.size))], {name: n for n, name in enumerate(tokens)}
+        tokenizer = HuggingFaceTokenizer.from_file(file.read_bytes(), special)
+        own, place = [*map(tokenizer.name, range(tokenizer.size))], {name: n for n, name in enumerate(tokens)}
         if lacking := [name for name in own if name is not None and name not in place]:
             raise ConfigError(f'{file.name}: has a piece {lacking[0]}, which the vocabulary lacks')
-        return codec, all_rows([place.get(name, -1) for name in own], len(tokens))
+        return tokenizer, all_rows([place.get(name, -1) for name in own], len(tokens))
     order = order_of(tokens, special)
     if (file := folder / names.TOKENIZERS[0]).exists():
         return _sentencepiece(file, tokens, order), order
@@ -148,7 +149,7 @@ def _with_layers(
     changes: Mapping[str, object],
     sides: Mapping[str, Arrays],
     given: Arrays,
-    codec: AnyTokenizer,
+    codecs: Codecs,
     settings: Mapping,
 ) -> Foreign:
     """Adds the layers of each side to the options and parameters of the words."""
@@ -161,7 +162,7 @@ def _with_layers(
     }
     theirs = {f'{side}/{name}': array for side, own in sides.items() for name, array in own.items()}
     params = layout.to_ours(names.table(changes, form), theirs, layout.parameter_shapes(changes), given)
-    return Foreign(changes, params, codec)
+    return Foreign(changes, params, codecs)
 
 
 def _side(arrays: Arrays, side: str) -> Arrays:
@@ -308,9 +309,9 @@ def _sentencepiece(file: epath.Path, tokens: list[str], order: list[int]) -> Sen
     return tokenizer
 
 
-def _codec(
+def _codecs(
     folder: epath.Path, vocabularies: list[list[str]], orders: list[list[int]], settings: Mapping
-) -> AnyTokenizer:
+) -> Codecs:
     begin, end = settings['add_source_bos'], settings['add_source_eos']
     models, numbered = ([folder / name for name in some] for some in (names.TOKENIZERS, NUMBERED.values()))
     both = zip(vocabularies, orders, strict=True)
@@ -324,8 +325,7 @@ def _codec(
         return list_tokenizers(vocabularies, orders, begin=begin, end=end)
     if begin:
         raise ConfigError('config.json: add_source_bos: not possible here with SentencePiece')
-    same = tokenizers[0].content == tokenizers[1].content
-    return tokenizers[0] if same else SeparateTokenizers(dict(zip(FIELDS, tokenizers, strict=True)))
+    return dict(zip(FIELDS, tokenizers, strict=True))
 
 
 def _without_unused(pieces: list[str]) -> list[str]:

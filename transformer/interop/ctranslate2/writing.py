@@ -9,9 +9,9 @@ from etils import epath
 
 from transformer import files
 from transformer.config import Config, ConfigError, form_of, has
-from transformer.data.codec import Codec
+from transformer.data.codec import Codecs
 from transformer.data.tokenizers import kinds
-from transformer.data.tokenizers.base import ForAllFields
+from transformer.data.tokenizers.base import Tokenizer
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
 from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
 from transformer.interop import layout
@@ -59,7 +59,7 @@ def check(config: Config, quantization: str | None = None) -> None:
 
 
 def write(
-    config: Config, params: Mapping, codec: Codec, folder: epath.Path, quantization: str | None = None
+    config: Config, params: Mapping, codecs: Codecs, folder: epath.Path, quantization: str | None = None
 ) -> None:
     """Writes a model into an existing folder, with its vocabularies and SentencePiece models.
 
@@ -76,11 +76,11 @@ def write(
     for path, array in layout.to_theirs(names.table(options, form), ours).items():
         _set(spec, path, array)
     if has(config, 'pair'):
-        _add_pair(spec, config, ours, codec)
-        _write_tokenizers([codec.of(field) for field in FIELDS], folder)
+        _add_pair(spec, config, ours, codecs)
+        _write_tokenizers([codecs[field] for field in FIELDS], folder)
     else:
-        _add_text(spec, config, ours, codec)
-        _write_tokenizers([codec], folder)
+        _add_text(spec, config, ours, codecs['text'])
+        _write_tokenizers([codecs['text']], folder)
     spec.config.layer_norm_epsilon = m.norm_epsilon
     spec.validate()
     spec.optimize(quantization=quantization)
@@ -119,7 +119,7 @@ def _spec(config: Config, form: str):
     return spec
 
 
-def _add_pair(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
+def _add_pair(spec, config: Config, ours: layout.Arrays, codecs: Codecs) -> None:
     """Adds the tables of words of an encoder-decoder, their names and the settings about them."""
     m = config.model
     source, target, softmax = pair_tables(m, ours)
@@ -127,18 +127,18 @@ def _add_pair(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
     spec.decoder.start_from_zero_embedding = m.start == 'zeros'
     spec.decoder.projection.weight = softmax
     spec.decoder.projection.bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
-    spec.register_source_vocabulary(tokens(codec.of('source'), m.vocab_size))
-    spec.register_target_vocabulary(tokens(codec.of('target'), m.vocab_size))
+    spec.register_source_vocabulary(tokens(codecs['source'], m.vocab_size))
+    spec.register_target_vocabulary(tokens(codecs['target'], m.vocab_size))
     spec.config.bos_token = spec.config.decoder_start_token = names.PIECES[START]
     spec.config.eos_token, spec.config.unk_token = names.PIECES[EOS], names.PIECES[UNK]
-    around = codec.of('source').encode('')
+    around = codecs['source'].encode('')
     spec.config.add_source_bos, spec.config.add_source_eos = START in around, EOS in around
 
 
-def _add_text(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
+def _add_text(spec, config: Config, ours: layout.Arrays, tokenizer: Tokenizer) -> None:
     """Adds the same for a decoder alone, whose texts begin as if after another text."""
     m = config.model
-    order, names_of_rows = their_order(codec, m.vocab_size), tokens(codec, m.vocab_size)
+    order, names_of_rows = their_order(tokenizer, m.vocab_size), tokens(tokenizer, m.vocab_size)
     table = ours['embedding/table']
     softmax = ours['softmax/table'] if m.tie_embeddings == 'none' else table
     bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
@@ -152,13 +152,13 @@ def _add_text(spec, config: Config, ours: layout.Arrays, codec: Codec) -> None:
     spec.config.unk_token = names_of_rows[UNK if order[UNK] >= 0 else EOS]
 
 
-def tokens(codec: ForAllFields, size: int) -> list[str]:
+def tokens(tokenizer: Tokenizer, size: int) -> list[str]:
     """A name for each row of the embedding; a second piece of the same name gets its number."""
-    if isinstance(codec, HuggingFaceTokenizer):
-        own = [codec.name(token) or f'<none {token}>' for token in range(codec.size)]
-        return [*own, *_unused(codec.size, size)]
-    own = codec.pieces(range(UNK + 1, codec.size))
-    names_of_rows = [*names.PIECES.values(), *own, *_unused(codec.size, size)]
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        own = [tokenizer.name(token) or f'<none {token}>' for token in range(tokenizer.size)]
+        return [*own, *_unused(tokenizer.size, size)]
+    own = tokenizer.pieces(range(UNK + 1, tokenizer.size))
+    names_of_rows = [*names.PIECES.values(), *own, *_unused(tokenizer.size, size)]
     first = {}
     for number, name in enumerate(names_of_rows):
         first.setdefault(name, number)

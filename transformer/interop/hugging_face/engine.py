@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from transformer.config import ConfigError, has
 from transformer.interop.foreign import of_one_length, their_order
+from transformer.nn import models
 from transformer.runs.restore import Trained
 from transformer.tokens import EOS, PAD, START, UNK
 
@@ -35,7 +36,8 @@ class Model:
         self._pair = has(trained.config, 'pair')
         kind = transformers.AutoModelForSeq2SeqLM if self._pair else transformers.AutoModelForCausalLM
         self._model = kind.from_pretrained(str(folder)).eval()
-        self._order = their_order(trained.codec, trained.config.model.vocab_size)
+        self._sides = models.fields(trained.config)
+        self._order = their_order(trained.codecs[self._sides[-1]], trained.config.model.vocab_size)
         self._ours = {theirs: piece for piece, theirs in enumerate(self._order.tolist())}
 
     @property
@@ -49,8 +51,8 @@ class Model:
         Args:
           method: greedy, or beam with the config's beam.
         """
-        decode, codec = self._trained.config.decode, self._trained.codec
-        rows = codec.of('source').encode_batch(texts)
+        decode, codecs = self._trained.config.decode, self._trained.codecs
+        rows = codecs[self._sides[0]].encode_batch(texts)
         if not self._pair:
             rows = [[EOS, *row[:-1]] for row in rows]
         results = [''] * len(rows)
@@ -69,16 +71,16 @@ class Model:
             for i, output in zip(batch, outputs.numpy()[:, 1 if self._pair else length :], strict=True):
                 written = [self._ours[piece] for piece in output.tolist()]
                 prompt = [] if self._pair else rows[i][1:]
-                results[i] = codec.of('target').decode([*prompt, *written], one_line=self._pair)
+                results[i] = codecs[self._sides[-1]].decode([*prompt, *written], one_line=self._pair)
         return results
 
     def log_probabilities(self, texts: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, ' pieces']]:
         """log p of every piece of each target, given its source if there is one."""
-        codec = self._trained.codec
+        codecs = self._trained.codecs
         sides = list(zip(*texts, strict=True))
-        targets = codec.of('target').encode_batch(sides[-1])
+        targets = codecs[self._sides[-1]].encode_batch(sides[-1])
         # A language model has no sources, but as many batches.
-        sources = codec.of('source').encode_batch(sides[0]) if self._pair else targets
+        sources = codecs[self._sides[0]].encode_batch(sides[0]) if self._pair else targets
         results = []
         for source, part in zip(_batches(sources), _batches(targets), strict=True):
             # The first input of a decoder is START; a language model begins as if after another text.

@@ -7,7 +7,8 @@ import numpy as np
 from etils import epath
 
 from transformer.config import ConfigError
-from transformer.data.codec import Codec, Labels
+from transformer.data import codec
+from transformer.data.codec import Codecs, Labels
 from transformer.interop import layout
 from transformer.interop.arrays import read_safetensors, read_torch
 from transformer.interop.foreign import (
@@ -64,17 +65,17 @@ def _read(folder: epath.Path) -> Foreign:
         options |= kind.options | kind.read(settings)
         if kind.words is None:
             _check_pixels(folder)
-            further, params, codec = _classes(settings)
+            further, params, codecs = _classes(settings)
         elif kind.form == 'pair':
-            further, params, codec = _pair_words(folder, kind, settings, arrays)
+            further, params, codecs = _pair_words(folder, kind, settings, arrays)
         else:
-            further, params, codec = _text_words(folder, kind, settings, arrays)
+            further, params, codecs = _text_words(folder, kind, settings, arrays)
     except KeyError as error:
         raise ConfigError(f'{CONFIG}: lacks {error}') from None
     changes = options | further
     shapes = layout.parameter_shapes(changes)
     params = layout.to_ours(kind.table(changes), arrays, shapes, params)
-    return Foreign(changes, params, codec, ignored)
+    return Foreign(changes, params, codecs, ignored)
 
 
 def _named(kind: Kind, arrays: Arrays) -> tuple[Arrays, tuple[str, ...]]:
@@ -109,35 +110,35 @@ def _check_pixels(folder: epath.Path) -> None:
             raise ConfigError(f'{PIXELS}: {name}={settings[name]}: pixels here are from -1 to 1')
 
 
-def _classes(settings: Mapping) -> tuple[dict[str, object], Arrays, Codec]:
+def _classes(settings: Mapping) -> tuple[dict[str, object], Arrays, Codecs]:
     """The options and parameters of classes, of which there are none, and their names."""
     names = settings['id2label']
     if not isinstance(names, dict) or names.keys() != {str(number) for number in range(len(names))}:
         raise ConfigError(f'{CONFIG}: id2label: expected the names of the classes 0, 1, 2, ...')
     labels = Labels(tuple(names[str(number)] for number in range(len(names))))
-    return {'images.classes': labels.size}, {}, labels
+    return {'images.classes': labels.size}, {}, {'image': None, 'label': labels}
 
 
 def _text_words(
     folder: epath.Path, kind: Kind, settings: Mapping, arrays: Arrays
-) -> tuple[dict[str, object], Arrays, Codec]:
+) -> tuple[dict[str, object], Arrays, Codecs]:
     """The options and parameters of words, for a model of single texts, and its tokenizer."""
     names = kind.words
     words, softmax = _pop_table(arrays, names.source), arrays.pop(names.softmax, None)
-    codec = tokenizer_files.read(folder, kind)
-    if max(codec.order) >= len(words):
+    tokenizer = tokenizer_files.read(folder, kind)
+    if max(tokenizer.order) >= len(words):
         file = tokenizer_files.TOKENIZER
-        raise ConfigError(f'{file}: has a piece {max(codec.order)}, the model only {len(words)}')
+        raise ConfigError(f'{file}: has a piece {max(tokenizer.order)}, the model only {len(words)}')
     expected = {'vocab_size': len(words)}
     if kind.form == 'text':
-        expected |= dict.fromkeys(('bos_token_id', 'eos_token_id'), codec.order[EOS])
+        expected |= dict.fromkeys(('bos_token_id', 'eos_token_id'), tokenizer.order[EOS])
     for setting, there in expected.items():
         value = settings.get(setting)
         # A small model can keep GPT-2's own ids, which none of its pieces has.
         beyond = setting != 'vocab_size' and isinstance(value, int) and value >= len(words)
         if value not in (None, there) and not beyond:
             raise ConfigError(f'{CONFIG}: {setting}={value}: the files beside it have {there}')
-    order = all_rows(codec.order, len(words))
+    order = all_rows(tokenizer.order, len(words))
     bias = never_written(order)
     if names.bias in arrays:
         bias += reordered(names.bias, arrays.pop(names.bias), order)
@@ -148,13 +149,13 @@ def _text_words(
         raise ConfigError(f'{names.softmax}: missing')
     else:
         softmax = reordered(names.softmax, softmax, order)
-    changes, params = one_text_tables(codec, table, softmax, bias)
-    return changes | {'model.scale_embeddings': False}, params, codec
+    changes, params = one_text_tables(tokenizer, table, softmax, bias)
+    return changes | {'model.scale_embeddings': False}, params, {'text': tokenizer}
 
 
 def _pair_words(
     folder: epath.Path, kind: Kind, settings: Mapping, arrays: Arrays
-) -> tuple[dict[str, object], Arrays, Codec]:
+) -> tuple[dict[str, object], Arrays, Codecs]:
     """The options and parameters of words and positions, for an encoder-decoder, and its tokenizers."""
     names, shared = kind.words, arrays.pop(marian.SHARED, None)
     if shared is not None:
@@ -167,7 +168,7 @@ def _pair_words(
         softmax = target
     else:
         softmax = _pop_table(arrays, names.softmax)
-    codec, orders, joint = tokenizer_files.read_pair(folder, settings)
+    codecs, orders, joint = tokenizer_files.read_pair(folder, settings)
     for table, order, file in zip((source, target), orders, tokenizer_files.vocabularies(joint), strict=True):
         if max(order) >= len(table):
             raise ConfigError(f'{file}: has a piece {max(order)}, the model only {len(table)}')
@@ -187,7 +188,7 @@ def _pair_words(
                 table[START] = tables[2][START]
     words, params = word_tables(tables, bias, joint=joint)
     start = {'model.start': 'zeros' if zeros else 'learned'}
-    return _pair_positions(arrays) | words | start | {'data.pieces': codec.size}, params, codec
+    return _pair_positions(arrays) | words | start | {'data.pieces': codec.size(codecs)}, params, codecs
 
 
 def _pair_positions(arrays: Arrays) -> dict[str, object]:

@@ -6,10 +6,10 @@ from etils import epath
 
 from transformer import files
 from transformer.config import Config, ConfigError
-from transformer.data.codec import Codec
+from transformer.data.codec import Codecs
+from transformer.data.tokenizers.base import Tokenizer
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
-from transformer.data.tokenizers.kinds import AnyTokenizer, SeparateTokenizers
 from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
 from transformer.interop.foreign import FIELDS, NUMBERED, json_object, numbered_tokenizer
 from transformer.interop.hugging_face import early_tokenizers, sentencepiece_json
@@ -53,7 +53,7 @@ def vocabularies(joint: bool) -> tuple[str, str]:
     return 'vocab.json', 'vocab.json' if joint else 'target_vocab.json'
 
 
-def read_pair(folder: epath.Path, model: Mapping) -> tuple[AnyTokenizer, list[list[int]], bool]:
+def read_pair(folder: epath.Path, model: Mapping) -> tuple[Codecs, list[list[int]], bool]:
     """Reads the tokenizers of an encoder-decoder.
 
     Args:
@@ -83,18 +83,17 @@ def read_pair(folder: epath.Path, model: Mapping) -> tuple[AnyTokenizer, list[li
             raise ConfigError(f'{name}: has no piece {lacking[0]}')
         tokenizers[field] = numbered_tokenizer(folder / NUMBERED[field], [names[n] for n in order])
         orders.append(order)
-    same = joint and tokenizers['source'].content == tokenizers['target'].content
-    return tokenizers['source'] if same else SeparateTokenizers(tokenizers), orders, joint
+    return tokenizers, orders, joint
 
 
-def write(folder: epath.Path, codec: Codec, kind: Kind, config: Config) -> None:
+def write(folder: epath.Path, tokenizer: Tokenizer, kind: Kind, config: Config) -> None:
     """Writes the tokenizer of a model of single texts."""
-    if isinstance(codec, HuggingFaceTokenizer):
-        content = codec.model
-        names = [codec.name(piece) for piece in (PAD, EOS, UNK)]
-    elif isinstance(codec, SentencePieceTokenizer):
+    if isinstance(tokenizer, HuggingFaceTokenizer):
+        content = tokenizer.model
+        names = [tokenizer.name(piece) for piece in (PAD, EOS, UNK)]
+    elif isinstance(tokenizer, SentencePieceTokenizer):
         names = ['<pad>', '</s>', '[MASK]' if kind.form == 'pieces' else '<unk>']
-        content = sentencepiece_json.convert(codec.content, names, begins=kind.form == 'text')
+        content = sentencepiece_json.convert(tokenizer.content, names, begins=kind.form == 'text')
     else:
         raise ConfigError(f'data.tokenizer={config.data.tokenizer}: huggingface has no file for it')
     files.write_json(folder / TOKENIZER, content)
@@ -107,15 +106,15 @@ def write(folder: epath.Path, codec: Codec, kind: Kind, config: Config) -> None:
     )
 
 
-def write_pair(folder: epath.Path, codec: Codec, config: Config) -> None:
+def write_pair(folder: epath.Path, codecs: Codecs, config: Config) -> None:
     """Writes the tokenizers of an encoder-decoder."""
     data = config.data
-    if isinstance(codec, ByteTokenizer):
+    if isinstance(codecs['source'], ByteTokenizer):
         # The same numbers.
         settings = {'tokenizer_class': 'ByT5Tokenizer', 'extra_ids': 0}
         files.write_json(folder / SETTINGS, settings | _limits(config))
         return
-    tokenizers = [codec.of(field) for field in FIELDS]
+    tokenizers = [codecs[field] for field in FIELDS]
     for field, tokenizer in zip(FIELDS, tokenizers, strict=True):
         if not isinstance(tokenizer, SentencePieceTokenizer | NumberedTokenizer):
             raise ConfigError(

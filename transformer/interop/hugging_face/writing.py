@@ -7,7 +7,8 @@ from etils import epath
 
 from transformer import files
 from transformer.config import Config, ConfigError, form_of, has
-from transformer.data.codec import Codec
+from transformer.data.codec import Codecs
+from transformer.data.tokenizers.base import Tokenizer
 from transformer.interop import layout
 from transformer.interop.foreign import check_options, in_their_order, pair_tables, their_order
 from transformer.interop.hugging_face import card, marian, tokenizer_files
@@ -50,7 +51,7 @@ def _name(config: Config) -> str:
 
 
 def write(
-    config: Config, params: Mapping, codec: Codec, folder: epath.Path, quantization: str | None = None
+    config: Config, params: Mapping, codecs: Codecs, folder: epath.Path, quantization: str | None = None
 ) -> None:
     """Writes a model into an existing folder, with its config, tokenizer and search.
 
@@ -72,17 +73,17 @@ def write(
         **kind.write(config),
     }
     if kind.words is None:
-        settings |= _labels(codec)
+        settings |= _labels(codecs)
         files.write_json(folder / PIXELS, _pixels(config))
     elif kind.form == 'pair':
-        settings |= _pair_words(config, ours, codec, kind, arrays)
-        tokenizer_files.write_pair(folder, codec, config)
+        settings |= _pair_words(config, ours, codecs, kind, arrays)
+        tokenizer_files.write_pair(folder, codecs, config)
         files.write_json(folder / GENERATION, _search(config))
     else:
-        settings |= _text_words(config, ours, codec, kind, arrays)
-        tokenizer_files.write(folder, codec, kind, config)
+        settings |= _text_words(config, ours, codecs['text'], kind, arrays)
+        tokenizer_files.write(folder, codecs['text'], kind, config)
         if kind.form == 'text':
-            files.write_json(folder / GENERATION, _sampling(config) | _tokens(kind, codec))
+            files.write_json(folder / GENERATION, _sampling(config) | _tokens(kind, codecs['text']))
     kind.from_matrices(arrays, config)
     arrays = {key: np.ascontiguousarray(array) for key, array in sorted(arrays.items())}
     files.write_json(folder / CONFIG, settings)
@@ -95,13 +96,15 @@ def write_card(run: Run, origin: Origin, folder: epath.Path) -> None:
     files.write_text(folder / 'README.md', card.text(run, origin, kind, differences(run.config)))
 
 
-def _text_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: Arrays) -> dict[str, object]:
+def _text_words(
+    config: Config, ours: Arrays, tokenizer: Tokenizer, kind: Kind, arrays: Arrays
+) -> dict[str, object]:
     """Adds the tables of words of a model of single texts; returns the settings that follow."""
     m, table = config.model, ours['embedding/table']
     softmax = ours['softmax/table'] if m.tie_embeddings == 'none' else table
     bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
     scaled = table * np.float32(m.d_model**0.5) if m.scale_embeddings else table
-    order = their_order(codec, m.vocab_size)
+    order = their_order(tokenizer, m.vocab_size)
     arrays[kind.words.source] = in_their_order(scaled, order)
     tied = np.array_equal(scaled, softmax)
     if not tied:
@@ -110,19 +113,21 @@ def _text_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: 
         arrays[kind.words.bias] = in_their_order(bias, order)
     elif bias[order >= 0].any():
         raise ConfigError(f'model.softmax_bias=True: {kind.architecture} has no bias')
-    return {'vocab_size': int((order >= 0).sum()), 'tie_word_embeddings': tied, **_tokens(kind, codec)}
+    return {'vocab_size': int((order >= 0).sum()), 'tie_word_embeddings': tied, **_tokens(kind, tokenizer)}
 
 
-def _tokens(kind: Kind, codec: Codec) -> dict[str, int]:
+def _tokens(kind: Kind, tokenizer: Tokenizer) -> dict[str, int]:
     """The numbers there of the pieces that are no part of a text of a model of single texts."""
-    pad, end = their_order(codec, codec.size)[[PAD, EOS]].tolist()
+    pad, end = their_order(tokenizer, tokenizer.size)[[PAD, EOS]].tolist()
     if kind.form != 'text':
         return {'pad_token_id': pad}
     # A text begins as if after another text.
     return dict.fromkeys(('bos_token_id', 'eos_token_id', 'pad_token_id'), end)
 
 
-def _pair_words(config: Config, ours: Arrays, codec: Codec, kind: Kind, arrays: Arrays) -> dict[str, object]:
+def _pair_words(
+    config: Config, ours: Arrays, codecs: Codecs, kind: Kind, arrays: Arrays
+) -> dict[str, object]:
     """Adds the tables of words and positions of an encoder-decoder; returns the settings that follow."""
     m = config.model
     source, target, softmax = (table.copy() for table in pair_tables(m, ours))
@@ -177,8 +182,8 @@ def _sampling(config: Config) -> dict[str, object]:
     }
 
 
-def _labels(codec: Codec) -> dict[str, object]:
-    names = codec.of('label').names
+def _labels(codecs: Codecs) -> dict[str, object]:
+    names = codecs['label'].names
     return {
         'id2label': {str(number): name for number, name in enumerate(names)},
         'label2id': {name: number for number, name in enumerate(names)},

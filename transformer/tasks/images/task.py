@@ -8,10 +8,9 @@ from etils import epath
 from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Config, ConfigError
-from transformer.data.batches import DenseBatches
+from transformer.data.batches import RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Image, Label, Reading
-from transformer.data.rows import rows_per_batch
 from transformer.data.sources import images
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone
@@ -30,14 +29,19 @@ def image_type(config: Config) -> Image:
 
 def reading(config: Config) -> Reading:
     """The images and their classes."""
-    return Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_pairs'))
+    return Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_examples'))
 
 
-def batches(config: Config, dataset: Dataset, split: str) -> DenseBatches:
-    """Whole microbatches of at most `data.batch_tokens` positions (patches and class tokens) in total."""
-    rows = rows_per_batch(config.data, config.images.positions, config.train.microbatches)
-    return DenseBatches(
-        dataset.splits[split], rows, config.train.microbatches, config.train.seed, split == 'train'
+def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
+    """An image a row: whole microbatches of at most `data.batch_tokens` patches and class tokens."""
+    train, images = config.train, dataset.splits[split]
+    return RowBatches(
+        images,
+        config.data,
+        train.microbatches,
+        train.seed,
+        split == 'train',
+        positions=config.images.positions,
     )
 
 
@@ -82,7 +86,7 @@ def likeliest(
     on_done: OnDone = lambda images: None,
 ) -> list[list[Hypothesis]]:
     """The `best` likeliest classes of each image, with their probabilities."""
-    config, labels = trained.config, trained.codec.of('label')
+    config, labels = trained.config, trained.codecs['label']
 
     def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R h w c']:
         rows = np.zeros((shape[0], *image_type(config)), np.uint8)

@@ -60,7 +60,7 @@ def hypotheses(
         written = [[row] for row in _one_by_one(trained, settings, rows, numbers, key, rows_done)]
     texts = [
         # Decoded together: a piece alone may lose the blank before it, or be part of a character.
-        Hypothesis(trained.codec.decode(prompt + tokens), score)
+        Hypothesis(trained.codecs['text'].decode(prompt + tokens), score)
         for prompt, row in zip(rows, written, strict=True)
         for tokens, score in row
     ]
@@ -74,7 +74,7 @@ def _encode(
     """Encodes prompts without the end piece; keeps only the last pieces of a prompt that is too long."""
     encoded = [
         tokens[:-1] if prompt else []
-        for tokens, prompt in zip(trained.codec.encode_batch(prompts), prompts, strict=True)
+        for tokens, prompt in zip(trained.codecs['text'].encode_batch(prompts), prompts, strict=True)
     ]
     blank = [first + i + 1 for i, prompt in enumerate(prompts) if prompt.endswith(' ')]
     if blank and trained.config.data.tokenizer == 'bpe':

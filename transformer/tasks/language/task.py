@@ -11,7 +11,7 @@ from jaxtyping import Array
 
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
-from transformer.data.batches import Batches, Running, TextBatches, Windows
+from transformer.data.batches import Batches, RowBatches, Running, Windows
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.sources import reader
@@ -42,9 +42,11 @@ SAMPLING = {'method': 'sample'}  # regardless of `decode.method`
 def reading(config: Config) -> Reading:
     """One text field, in one language or none."""
     options = (
-        'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_pairs',
+        'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_examples',
     )  # fmt: skip
-    return Reading({'text': Text(config.data.language, 'data.language')}, options)
+    return Reading(
+        {'text': Text(config.data.language, 'data.language', config.data.documents == 'files')}, options
+    )
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
@@ -58,7 +60,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     if data.batching != 'running':
         if config.model.positions == 'learned' and not training:
             documents = text_input.cut_with_warning(documents, config.model.max_len, split)
-        return TextBatches(documents, data, train.microbatches, train.seed, training)
+        return RowBatches(documents, data, train.microbatches, train.seed, training)
     if training:
         return Running(documents, data, train.microbatches, train.seed, training)
     return Windows(documents, data, train.microbatches, data.row_len)
@@ -128,8 +130,8 @@ def likelihoods(
     A window begins every `data.stride` pieces, and scores the pieces that no earlier window contains.
     """
     del numbers  # for warnings, of which there are none
-    data, codec = trained.config.data, trained.codec
-    encoded = codec.encode_batch([text for (text,) in texts])
+    data, tokenizer = trained.config.data, trained.codecs['text']
+    encoded = tokenizer.encode_batch([text for (text,) in texts])
     windows, owners = [], []
     for i, tokens in enumerate(encoded):
         last = max(len(tokens) - data.row_len, 0)
@@ -141,7 +143,7 @@ def likelihoods(
     scored = likelihood.log_likelihoods(trained, windows, lambda count: on_done(count * share))
     for i, row in zip(owners, scored, strict=True):
         logp[i].append(row[data.row_len - data.stride if logp[i] else 0 :])
-    pieces = map(codec.pieces, encoded)
+    pieces = map(tokenizer.pieces, encoded)
     return [Likelihood(*pair) for pair in zip(pieces, map(np.concatenate, logp), strict=True)]
 
 
@@ -158,13 +160,13 @@ def attention(
         raise ConfigError(f'--target_word={target_word}: a language model has no target')
     if sentence is None:
         [sentence] = _samples(trained, 1)
-    tokens = trained.codec.encode(sentence)
+    tokens = trained.codecs['text'].encode(sentence)
     if len(tokens) > config.data.row_len:
         logging.warning(
             'only the first %d of %d pieces are drawn (data.row_len)', config.data.row_len, len(tokens)
         )
     tokens = tokens[: config.data.row_len]
-    pieces = trained.codec.pieces(tokens)
+    pieces = trained.codecs['text'].pieces(tokens)
     [weights] = attention_weights(config, trained.params, {'text': one_row(tokens)}).values()
     # The query at a position has read the piece before that position.
     read = [START_MARK, *pieces[:-1]]

@@ -3,7 +3,7 @@
 import numpy as np
 from jaxtyping import Shaped, UInt64
 
-from transformer.data.batches import TextBatches
+from transformer.data.batches import RowBatches
 from transformer.data.rows import row_generator
 from transformer.tokens import EOS, UNK, Tokens
 
@@ -60,7 +60,7 @@ class MaskedBatches:
     splits it depends on (seed, split, row of the split), so every loss on dev is over the same pieces.
     """
 
-    def __init__(self, batches: TextBatches, rate: float, size: int, seed: int, split: str):
+    def __init__(self, batches: RowBatches, rate: float, size: int, seed: int, split: str):
         self._batches, self._rate, self._size, self._seed, self._split = batches, rate, size, seed, split
         self.microbatches, self.shapes = batches.microbatches, batches.shapes
         self.steps_per_epoch = batches.steps_per_epoch

@@ -43,7 +43,7 @@ def fill(
             with_gap.append(i)
         else:
             logging.warning('line %d: contains %s %d times, not once', first + i + 1, GAP, text.count(GAP))
-    pieces = trained.codec.pieces(range(trained.codec.size))
+    pieces = trained.codecs['text'].pieces(range(trained.codecs['text'].size))
     begins_word = np.array([piece.startswith(_BLANK) and piece != _BLANK for piece in pieces])
     if not begins_word.any():
         raise ConfigError('fill: needs a model whose pieces begin words, such as BPE')
@@ -67,15 +67,15 @@ def fill(
 
 def gapped(trained: Trained, text: str) -> list[int]:
     """Encodes a text, with MASK in place of [MASK]."""
-    if GAP in trained.codec.special:
-        return trained.codec.encode(text)
-    tokens = trained.codec.encode(text.replace(GAP, _NUL))
-    [nul] = trained.codec.encode(_NUL)[-2:-1]
+    if GAP in trained.codecs['text'].special:
+        return trained.codecs['text'].encode(text)
+    tokens = trained.codecs['text'].encode(text.replace(GAP, _NUL))
+    [nul] = trained.codecs['text'].encode(_NUL)[-2:-1]
     if tokens.count(nul) != 1:
         raise ConfigError(f'{text!r}: the tokenizer has no piece for a gap')
     place = tokens.index(nul)
     # MASK may be a piece that begins a word, which includes the blank before it.
-    lone = place > 0 and trained.codec.pieces([tokens[place - 1]]) == [_BLANK]
+    lone = place > 0 and trained.codecs['text'].pieces([tokens[place - 1]]) == [_BLANK]
     return [*tokens[: place - lone], MASK, *tokens[place + 1 :]]
 
 
@@ -103,7 +103,7 @@ def embed(
         raise ConfigError(f'pool={pool!r}: choose mean or first')
     if isinstance(trained.params, tuple):
         raise ConfigError('embed: an ensemble has no common vectors; choose one checkpoint')
-    rows = trained.codec.encode_batch(as_texts(texts, 'texts'))
+    rows = trained.codecs['text'].encode_batch(as_texts(texts, 'texts'))
     vectors = _run(pool, trained, rows, range(first, first + len(rows)), on_done)
     return np.array(vectors, np.float32).reshape(len(rows), trained.config.model.d_model)
 

@@ -7,7 +7,7 @@ from jaxtyping import Array
 
 from transformer.config import Config
 from transformer.data import text_input
-from transformer.data.batches import TextBatches
+from transformer.data.batches import RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Gap, Reading, Text
 from transformer.data.sources import reader
@@ -26,7 +26,7 @@ MOST_GAPS, SHOWN = 1000, 4
 
 def reading(config: Config) -> Reading:
     """One text field, in one language or none."""
-    options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_pairs')
+    options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
     return Reading({'text': Text(config.data.language, 'data.language')}, options)
 
 
@@ -36,8 +36,8 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
     texts = dataset.splits[split]
     if config.model.positions == 'learned' and not training:
         texts = text_input.cut_with_warning(texts, config.model.max_len, split)
-    rows = TextBatches(texts, data, train.microbatches, train.seed, training)
-    return MaskedBatches(rows, config.masked.rate, dataset.codec.size, train.seed, split)
+    rows = RowBatches(texts, data, train.microbatches, train.seed, training)
+    return MaskedBatches(rows, config.masked.rate, dataset.codecs['text'].size, train.seed, split)
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -69,7 +69,7 @@ def fill_gaps(
     if find is None:
         return []
     # A form is a whole word, so it has the same pieces alone as in the text.
-    pieces = functools.cache(lambda form: trained.codec.encode(form)[:-1])
+    pieces = functools.cache(lambda form: trained.codecs['text'].encode(form)[:-1])
     texts = dataset.texts(split)['text']
     usable = (gap for text in texts for gap in find(text, GAP) if len(pieces(gap.right)) == 1)
     gaps = list(itertools.islice(usable, most))

@@ -10,7 +10,6 @@ import numpy as np
 
 from transformer.config import Config
 from transformer.data import trees
-from transformer.data.build import with_form
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text, Tree
 from transformer.progress import Progress, counting, no_progress
@@ -25,9 +24,8 @@ from transformer.training import split_sums
 
 def reading(config: Config) -> Reading:
     """A sentence's words, and its tree."""
-    del config
-    options = ('source', 'tokenizer', 'tags', 'pieces', 'max_len', 'train_pairs')
-    return Reading({'source': Text(None, ''), 'target': Tree()}, options)
+    options = ('source', 'tokenizer', 'tags', 'pieces', 'max_len', 'train_examples')
+    return Reading({'source': Text(None, ''), 'target': Tree(tags=config.data.tags)}, options)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
@@ -152,6 +150,5 @@ TASK = translation.TASK._replace(
     ),
     watch=watch,
     show=show,
-    codec=lambda config, codec: with_form(codec, reading(config), config.data),
     verbs={'parse': parse},
 )

@@ -37,7 +37,7 @@ def attention(
     # Cut as for a search, because learned positions have no rows beyond.
     [translation] = translate(trained, [sentence])
     decode = trained.config.decode
-    source, target = trained.codec.of('source'), trained.codec.of('target')
+    source, target = trained.codecs['source'], trained.codecs['target']
     read = cut(source.encode(sentence), decode.max_source_len)
     written = cut(target.encode(translation), decode.max_source_len + decode.extra_len)
     batch = {'source': one_row(read), 'target': one_row(written)}

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from transformer.config import PAPER_TOKENS, Config
 from transformer.data import languages
-from transformer.data.codec import Codec
+from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Finding
@@ -31,7 +31,7 @@ class Evidence:
     sources: Sequence[str]
     references: Sequence[str]
     translations: Sequence[str]
-    codec: Codec
+    codecs: Codecs
 
     def share(self, wrong: Callable[..., object], *sides: Sequence[object]) -> float:
         """The share of lines for which `wrong` is true, given that line of each side."""
@@ -47,7 +47,7 @@ def diagnose(
     """
     texts = dataset.texts(split)
     sides = (texts['source'], texts['target'], translations)
-    return findings(Evidence(trained.config, split, scores, *sides, trained.codec))
+    return findings(Evidence(trained.config, split, scores, *sides, trained.codecs))
 
 
 def findings(evidence: Evidence) -> list[Finding]:
@@ -166,7 +166,7 @@ def _copies(e: Evidence) -> Iterator[Finding]:
 def _truncation(e: Evidence) -> Iterator[Finding]:
     extra, longest = (e.scores['decode'][name] for name in ('extra_len', 'max_source_len'))
     sides = (('source', e.sources), ('target', e.translations))
-    lengths = [list(map(len, e.codec.of(field).encode_batch(texts))) for field, texts in sides]
+    lengths = [list(map(len, e.codecs[field].encode_batch(texts))) for field, texts in sides]
     # A complete text has an end piece; a hypothesis that was cut has none.
     cut = e.share(lambda s, t: t > min(s, longest) + extra, *lengths)
     if cut > 0.005:

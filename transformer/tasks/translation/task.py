@@ -12,7 +12,7 @@ from jaxtyping import Array
 
 from transformer.config import Config
 from transformer.data import text_input
-from transformer.data.batches import Batches, TextBatches
+from transformer.data.batches import Batches, RowBatches
 from transformer.data.dataset import Dataset
 from transformer.data.fields import Reading, Text
 from transformer.data.generated.grammar import sentences as grammar
@@ -39,7 +39,7 @@ LONGEST = 1024
 def reading(config: Config) -> Reading:
     """Two text fields, each in its language."""
     data = config.data
-    options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_pairs')
+    options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_examples')
     if data.tokenizer != 'bpe':
         options += ('tokenizer',)
     if data.vocabulary != 'joint':
@@ -56,7 +56,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
     train, pairs = config.train, dataset.splits[split]
     if split != 'train':
         pairs = text_input.cut_with_warning(pairs, longest_read(config), split)
-    return TextBatches(pairs, config.data, train.microbatches, train.seed, split == 'train')
+    return RowBatches(pairs, config.data, train.microbatches, train.seed, split == 'train')
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
@@ -74,7 +74,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
     on_done = counting(progress, 'translations', len(texts['source']))
     translations = translate(trained, texts['source'], on_cut=on_cut, on_done=on_done, **decode)
     read, number_cut = text_input.cut(dataset.splits[split], longest_read(config))
-    rows = TextBatches(read, config.data, config.train.microbatches, config.train.seed, False)
+    rows = RowBatches(read, config.data, config.train.microbatches, config.train.seed, False)
     means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
     source_language, target_language = config.data.source_language, config.data.target_language
     progress('BLEU', 0, 0)
@@ -140,10 +140,10 @@ def likelihoods(
     A source is cut as for translation. A target longer than any translation that a search would write is
     not scored: each log p is NaN, and a warning names the line.
     """
-    decode, codec, pairs = trained.config.decode, trained.codec, list(pairs)
+    decode, codecs, pairs = trained.config.decode, trained.codecs, list(pairs)
     numbers = range(len(pairs)) if numbers is None else numbers
-    sources = codec.of('source').encode_batch([source for source, _ in pairs])
-    targets = codec.of('target').encode_batch([target for _, target in pairs])
+    sources = codecs['source'].encode_batch([source for source, _ in pairs])
+    targets = codecs['target'].encode_batch([target for _, target in pairs])
     longest = decode.max_source_len + decode.extra_len
     for number, source in dict(zip(numbers, sources, strict=True)).items():  # once per line
         if len(source) > decode.max_source_len:
@@ -160,7 +160,7 @@ def likelihoods(
     logp = [np.full(len(target), np.nan, np.float32) for target in targets]
     for i, row in zip(scored, likelihood.log_likelihoods(trained, rows, on_done), strict=True):
         logp[i] = row
-    pieces = map(codec.of('target').pieces, targets)
+    pieces = map(codecs['target'].pieces, targets)
     return [Likelihood(*pair) for pair in zip(pieces, logp, strict=True)]
 
 

@@ -53,7 +53,7 @@ def hypotheses(
         generate.sampling_key(trained.config, seed),
         lambda rows: on_done(rows / samples),
     )
-    decode = trained.codec.of('target').decode
+    decode = trained.codecs['target'].decode
     for (i, k), row in zip(places, rows, strict=True):
         texts = [decode(pieces.tolist(), one_line=True) for pieces in row.tokens]
         pairs = zip(texts, row.scores.tolist(), strict=True)
@@ -72,7 +72,7 @@ def encode(
     """
     # A sentence of blanks counts as empty.
     texts = [sentence if sentence.strip() else '' for sentence in sentences]
-    encoded = trained.codec.of('source').encode_batch(texts)
+    encoded = trained.codecs['source'].encode_batch(texts)
     for i, tokens in enumerate(encoded):
         if len(tokens) > longest:
             on_cut(first + i, len(tokens))

@@ -5,10 +5,8 @@ import functools
 from collections.abc import Mapping, Sequence
 
 from transformer.config import Config
-from transformer.data.build import with_form
-from transformer.data.codec import spellings
 from transformer.data.dataset import Dataset
-from transformer.data.fields import Reading, Spellings
+from transformer.data.fields import Reading, Spellings, spellings
 from transformer.progress import Progress, counting, no_progress
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Measure, Scored, bound_sums
@@ -101,6 +99,5 @@ TASK = translation.TASK._replace(
         ),
     ),
     watch=watch,
-    codec=lambda config, codec: with_form(codec, reading(config), config.data),
     verbs={name: translation.TASK.verbs[name] for name in ('translate', 'hypotheses', 'likelihoods')},
 )

@@ -1,0 +1,52 @@
+"""Reads questions whose answers are parts of a paragraph, in the JSON of SQuAD 1.1 and 2.0."""
+
+import json
+from collections.abc import Iterator
+
+from etils import epath
+
+from transformer.config import ConfigError, Data
+from transformer.data.fields import Reading, Row
+from transformer.data.sources import entries, text
+from transformer.data.sources.text import Origin
+
+
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    """Yields the questions of a split as `question`, `context` and `answer`; a row's line is its number."""
+    for entry in entries.parse(data, split):
+        path = entries.find(data, entry.name, split)
+        names = dict.fromkeys(reading.fields, str(path.relative_to(entries.root(data))))
+        questions = list(_questions(path))
+        part = entry.part(len(questions))
+        for number in range(part.start, part.stop):
+            yield Row(questions[number], names, number + 1)
+
+
+def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+    """Describes the files of a split by their numbers of questions."""
+    del reading
+    result = []
+    for entry in entries.parse(data, split):
+        path = entries.find(data, entry.name, split)
+        origin = text.origin(path, str(path.relative_to(entries.root(data))) + entry.suffix)
+        part = entry.part(sum(1 for _ in _questions(path)))
+        result.append(origin._replace(lines=part.stop - part.start))
+    return result
+
+
+def _questions(path: epath.Path) -> Iterator[dict[str, object]]:
+    """Yields each question with its paragraph and its answers' places; newlines become blanks."""
+    line = lambda value: value.replace('\n', ' ').replace('\r', ' ')
+    number = 0
+    try:
+        for article in json.loads(text.whole(path))['data']:
+            for paragraph in article['paragraphs']:
+                context = line(paragraph['context'])
+                for question in paragraph['qas']:
+                    number += 1
+                    missing = question.get('is_impossible', False)
+                    answers = () if missing else question['answers']
+                    places = tuple((int(one['answer_start']), line(one['text'])) for one in answers)
+                    yield {'question': line(question['question']), 'context': context, 'answer': places}
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        raise ConfigError(f'{path}: not the JSON of SQuAD (after question {number})') from None

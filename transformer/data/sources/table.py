@@ -1,0 +1,109 @@
+"""Reads tables with named or numbered columns: TSV, CSV and JSON lines, plain or gzip."""
+
+import csv
+import json
+from collections.abc import Iterator, Mapping
+
+from etils import epath
+
+from transformer.config import ConfigError, Data
+from transformer.data.fields import Columns, Reading, Row
+from transformer.data.sources import entries, text
+from transformer.data.sources.text import Origin
+
+# A cell of a row by the name of its column, or by its number from 1.
+Cells = Mapping[str, str]
+
+
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+    """Yields the rows of a split's tables, with the columns that `data.columns` gives each field.
+
+    Without `data.columns` the columns have the names of the fields. Several columns of a field, joined by +,
+    become one value with tabs between them.
+    """
+    columns = columns_of(data, reading)
+    for entry in entries.parse(data, split):
+        path = entries.find(data, entry.name, split)
+        named = not all(name.isdecimal() for names in columns.values() for name in names)
+        part = entry.part(sum(1 for _ in _read(path, named))) if entry.suffix else slice(0, None)
+        files = dict.fromkeys(columns, str(path.relative_to(entries.root(data))))
+        for number, (line, cells) in enumerate(_read(path, named)):
+            if number >= part.start and (part.stop is None or number < part.stop):
+                values = {
+                    name: reading.fields[name].parse('\t'.join(_cell(path, line, cells, key) for key in keys))
+                    for name, keys in columns.items()
+                }
+                yield Row(values, files, line)
+
+
+def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+    """Describes the tables of a split by their numbers of rows."""
+    columns, result = columns_of(data, reading), []
+    named = not all(name.isdecimal() for names in columns.values() for name in names)
+    for entry in entries.parse(data, split):
+        path = entries.find(data, entry.name, split)
+        origin = text.origin(path, str(path.relative_to(entries.root(data))) + entry.suffix)
+        part = entry.part(sum(1 for _ in _read(path, named)))
+        result.append(origin._replace(lines=part.stop - part.start))
+    return result
+
+
+def columns_of(data: Data, reading: Reading) -> dict[str, list[str]]:
+    """Returns the columns of each field; ConfigError if `data.columns` does not fit the fields."""
+    if data.columns is None:
+        return {name: [name] for name in reading.fields}
+    parts = [part.partition('=') for part in data.columns.split(',')]
+    columns = {name: keys.split('+') for name, _, keys in parts}
+    setting = f'data.columns={data.columns}'
+    for name, keys in columns.items():
+        if name not in reading.fields or not all(keys):
+            fields = ','.join(f'{field}=COLUMN' for field in reading.fields)
+            raise ConfigError(f'{setting}: expected {fields}')
+        if len(keys) > 1 and not isinstance(reading.fields[name], Columns):
+            raise ConfigError(f'{setting}: {name} has one column')
+    if missing := [name for name in reading.fields if name not in columns]:
+        raise ConfigError(f'{setting}: names no column for {missing[0]}')
+    return columns
+
+
+def _cell(path: epath.Path, line: int, cells: Cells, key: str) -> str:
+    if key not in cells:
+        shown = ', '.join(cells) if len(cells) <= 20 else f'{len(cells)} columns'
+        raise ConfigError(f'{path}: line {line} has no column {key!r}, only {shown}; see data.columns')
+    # A tab separates the texts of one value, and a newline ends a stored line.
+    return ' '.join(cells[key].split()) if '\t' in cells[key] or '\n' in cells[key] else cells[key]
+
+
+def _read(path: epath.Path, named: bool) -> Iterator[tuple[int, Cells]]:
+    """Yields each row with its line. The file's end and its first line say how cells are separated."""
+    lines = enumerate(text.lines(path), 1)
+    stem = path.name.removesuffix('.gz')
+    if stem.endswith(('.jsonl', '.json')):
+        yield from ((number, _json(path, number, line)) for number, line in lines if line.strip())
+        return
+    first = next(iter(text.lines(path)), '')
+    if '\t' in first:
+        table = ((number, line.split('\t')) for number, line in lines)
+    elif stem.endswith('.csv'):
+        reader = csv.reader(line + '\n' for _, line in lines)
+        table = ((reader.line_num, cells) for cells in reader)
+    else:
+        # Such as a class, a blank and a text.
+        table = ((number, line.split(' ', 1)) for number, line in lines)
+    numbers = map(str, range(1, 10_000))
+    names = next(table, (0, []))[1] if named else list(numbers)
+    for number, cells in table:
+        if cells and named and len(cells) > len(names):
+            raise ConfigError(f'{path}: line {number} has {len(cells)} columns, the first line {len(names)}')
+        if any(cells):
+            yield number, dict(zip(names, cells, strict=False))
+
+
+def _json(path: epath.Path, number: int, line: str) -> Cells:
+    try:
+        values = json.loads(line)
+    except (ValueError, RecursionError):
+        values = None
+    if not isinstance(values, dict):
+        raise ConfigError(f'{path}: line {number} is no JSON object')
+    return {name: value if isinstance(value, str) else json.dumps(value) for name, value in values.items()}
