@@ -188,8 +188,8 @@ class Data:
     test: str = option('test', 'the same for the test', '§6.1')
     columns: str | None = option(
         None,
-        'columns of a table, such as text=sentence,label=stars: by name, or by number without a first line of '
-        'names; several texts are joined by +; by default the names of the fields, or the first and last column',
+        'column of each field of a table, such as text=sentence,label=stars: by name, or by number if the '
+        'first line has no names; text=a+b joins texts; by default named as the fields (CoNLL: first, last)',
         only=('data.source', ('table', 'conll')),
     )
     train_examples: int | None = option(
