@@ -26,8 +26,7 @@ from transformer.actions.compare import Side
 from transformer.actions.compare import compare as run_comparison
 from transformer.actions.evaluate import evaluate
 from transformer.actions.load import LoadedModel, load
-from transformer.cli import flags, main
-from transformer.cli import lines as texts_of_commands
+from transformer.cli import flags, main, streams
 from transformer.cli.commands import COMMANDS
 from transformer.config import ConfigError, declare
 from transformer.config.foreign_names import OURS
@@ -831,7 +830,7 @@ def test_lines_from_a_file_and_to_a_file(monkeypatch, capfd, trained, tmp_path):
     (tmp_path / 'pairs').unlink()
     # An output that does not end is not there at all; an older one stays.
     (tmp_path / 'b').write_text('old')
-    monkeypatch.setattr(texts_of_commands, 'write', lambda *_, **__: 1 / 0)
+    monkeypatch.setattr(streams, 'write', lambda *_, **__: 1 / 0)
     for output in 'bc':
         with pytest.raises(ZeroDivisionError):
             run.main(['run.py', *call, f'--output={tmp_path / output}'])

@@ -9,10 +9,10 @@ import pytest
 from etils import epath
 
 from transformer import config as configs
-from transformer import files
+from transformer import files, progress
 from transformer.config import ConfigError
 from transformer.nn import cost, models
-from transformer.runs import metrics, progress
+from transformer.runs import metrics
 
 
 def test_json_is_strict(tmp_path):
