@@ -6,7 +6,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 INSTALLED := .venv/installed
 PYTEST := -m pytest -n 2 --dist loadfile --no-loadscope-reorder
-CORE := $(addprefix tests/test_,$(addsuffix .py,training decode checkpoint kernels))
+CORE := $(patsubst %,tests/%.py,training/test_loop inference/test_search runs/test_checkpoint nn/test_kernels)
 
 .PHONY: run test test-colab test-newest
 

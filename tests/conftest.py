@@ -1,6 +1,7 @@
 """Eight fake devices, strict broadcasting, a cache of its own."""
 
 import os
+import pathlib
 import shutil
 import signal
 
@@ -25,15 +26,19 @@ jax.config.update('jax_numpy_rank_promotion', 'raise')
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # The longest files start first, so that two processes end together.
-LONG = [
-    *('contract', 'training', 'command_line', 'colab', 'end_to_end', 'claims', 'language', 'sweep', 'warm'),
-    *('benchmark', 'report', 'masked', 'decode', 'tables', 'kernels', 'paper', 'complexity', 'images'),
-]
+LONG = (
+    'test_contract', 'training/test_loop', 'cli/test_main', 'pages/test_colab', 'test_end_to_end',
+    'experiments/test_claims', 'tasks/language/test_task', 'experiments/test_sweep', 'runs/test_warm_start',
+    'experiments/test_benchmark', 'experiments/test_report', 'tasks/masked/test_task',
+    'inference/test_search', 'experiments/tables/test_rows', 'nn/test_kernels', 'test_paper',
+    'experiments/test_complexity', 'tasks/images/test_task',
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items):
-    place = {f'test_{name}': number for number, name in enumerate(LONG)}
-    items.sort(key=lambda item: place.get(item.path.stem, len(LONG)))
+    folder = pathlib.Path(__file__).parent
+    place = {folder / f'{name}.py': number for number, name in enumerate(LONG)}
+    items.sort(key=lambda item: place.get(item.path, len(LONG)))
 
 
 @pytest.fixture(scope='session', autouse=True)

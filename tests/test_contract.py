@@ -345,7 +345,7 @@ def test_every_axis_of_the_model_is_here():
     values_of = {key: choices(field) for key, field in OPTIONS.items() if key.startswith('model.')}
     others = {key: {v[key] for v in OTHER_KINDS if key in v} for v in OTHER_KINDS for key in v}
     mixed = {key for sizes in MIXED for key in sizes}
-    # test_masked.py has what encoders alone can have.
+    # tasks/masked/test_task.py has what encoders alone can have.
     of_encoders = {'model.token_types'}
     of_kinds = {key for key in others if key.startswith('model.')}
     assert set(AXES) | mixed | of_kinds | of_encoders == set(values_of)
@@ -353,7 +353,7 @@ def test_every_axis_of_the_model_is_here():
     for key in set(values_of) - set(AXES) - mixed - of_encoders - {'model.kind'}:
         some = [True] if declare.plain_type(OPTIONS[key]) is bool else others[key]
         assert others[key] == set(values_of[key] or some)
-    # 'flash' runs on no CPU: test_kernels.py has what can be tested of it.
+    # 'flash' runs on no CPU: nn/test_kernels.py has what can be tested of it.
     values_of['model.attention'] = set(values_of['model.attention']) - {'flash'}
     for key, values in values_of.items():
         tested = {variant[key] for variant in VARIANTS if key in variant}

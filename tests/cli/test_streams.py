@@ -1,0 +1,258 @@
+"""Lines are answered while they come, and their number is kept whatever they hold."""
+
+import concurrent.futures
+import io
+import os
+import re
+import select
+import sys
+import threading
+import time
+
+import pytest
+from odd_lines import ODD, READ
+
+from transformer import progress
+from transformer.cli import streams
+from transformer.config import ConfigError
+from transformer.inference import batch_shapes
+from transformer.tasks.contract import Hypothesis
+
+
+class Shouts:
+    """Answers in capitals, and notes what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+
+    def __call__(self, given, *, first=0, on_done=lambda count: None):
+        self.asked.append((first, list(given)))
+        on_done(len(given))
+        return [[Hypothesis(f'{first + i} {text.upper()}', -1.0)] for i, text in enumerate(given)]
+
+
+@pytest.fixture
+def piped():
+    """Lines that come through a pipe, and the end that writes it."""
+    read, write = os.pipe()
+    with os.fdopen(read, 'rb') as stream, os.fdopen(write, 'wb', buffering=0) as pipe:
+        yield streams.Lines(stream), pipe
+        pipe.close()
+
+
+@pytest.mark.parametrize('end', [b'', b'\n'])
+@pytest.mark.parametrize('chunk', [3, 10_000])
+def test_only_a_newline_ends_a_line(monkeypatch, tmp_path, piped, end, chunk):
+    monkeypatch.setattr(streams, 'CHUNK', chunk)
+    content = b''.join(ODD) + end
+    (tmp_path / 'odd').write_bytes(content)
+    with (tmp_path / 'odd').open('rb') as file:
+        in_file = streams.Lines(file)
+        assert in_file.total == len(READ)
+        chunks = list(in_file)
+    in_memory = streams.Lines(io.BytesIO(content))
+    assert in_memory.total is None
+    for found in (chunks, list(in_memory)):
+        assert [text for part in found for text in part] == READ
+        assert max(map(len, found)) <= chunk
+    lines, pipe = piped
+    for i in range(0, 91, 7):
+        pipe.write(content[i : i + 7])
+    # More than a pipe holds, while the lines are taken.
+    threading.Thread(target=lambda: (pipe.write(content[91:]), pipe.close())).start()
+    assert [text for part in lines for text in part] == READ
+
+
+def test_lines_are_numbered_through_however_many_go_together():
+    """What is sampled depends on the number of a line: with one that comes again, so would the draws."""
+    count, answer = 2 * streams.CHUNK + 5, Shouts()
+    streams.write(answer, streams.Lines(io.BytesIO(b'a\n' * count)), io.BytesIO())
+    asked = [(first, len(given)) for first, given in answer.asked]
+    assert len(asked) >= 3
+    assert [first + i for first, lines in asked for i in range(lines)] == list(range(count))
+
+
+@pytest.mark.parametrize('content', [b'', b'\n', b'\xef\xbb\xbf', b'a\n\n'])
+def test_the_number_of_lines(tmp_path, content):
+    (tmp_path / 'file').write_bytes(content)
+    with (tmp_path / 'file').open('rb') as file:
+        lines = streams.Lines(file)
+        found = [text for part in lines for text in part]
+    assert len(found) == content.count(b'\n') + (content[-1:] not in (b'', b'\n'))
+    assert lines.total == len(found)
+
+
+def test_each_line_is_answered_before_the_next_comes(piped):
+    lines, pipe = piped
+    read, write = os.pipe()
+    with os.fdopen(read, 'rb') as answers, os.fdopen(write, 'wb') as output:
+        thread = threading.Thread(target=streams.write, args=(Shouts(), lines, output), daemon=True)
+        thread.start()
+        for number, line in enumerate((b'one\n', b'two\nthr', b'ee\n', b'')):
+            pipe.write(line)
+            if line.endswith(b'\n') or number == 1:
+                expected = [b'0 ONE\n', b'1 TWO\n', b'2 THREE\n'][number]
+                assert answers.readline() == expected
+        pipe.close()
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_what_comes_while_one_line_is_answered_is_taken_together(monkeypatch, piped):
+    monkeypatch.setattr(streams, 'CHUNK', 4)
+    lines, pipe = piped
+    pipe.write(b'1\n')
+    chunks = iter(lines)
+    assert next(chunks) == ['1']
+    pipe.write(b'2\n3\n4\n')
+    assert next(chunks) == ['2', '3', '4']
+    pipe.write(b'5\n6\n7\n8\n9\n')
+    assert next(chunks) == ['5', '6', '7', '8']
+    pipe.close()
+    assert next(chunks) == ['9']
+    assert next(chunks, None) is None
+
+
+def test_what_answers_a_short_text_is_made_ready_only_while_none_comes():
+    for comes, ready in ((True, []), (False, [['.']])):
+        answer, output = Shouts(), io.BytesIO()
+        streams.write(answer, [['a'], ['b']], output, arrives=lambda seconds, comes=comes: comes)
+        assert [given for _, given in answer.asked] == [*ready, ['a'], ['b']]
+        assert output.getvalue() == b'0 A\n1 B\n'
+
+
+def test_lines_that_come_one_by_one_have_the_same_few_shapes():
+    lengths = [1 + 7 * i % 64 for i in range(batch_shapes.FEW_ROWS)]
+    planned = [batch_shapes.batches(lengths[:count], 1) for count in range(1, len(lengths) + 1)]
+    assert {shape for batches in planned for _, shape in batches} == {(4, 32), (4, 128), (32, 32)}
+    # Many of one length at once do not wait for each other.
+    assert [shape for _, shape in batch_shapes.batches([9] * 32, 1)] == [(32, 32)]
+    for batches in (*planned, batch_shapes.batches(lengths * 101, 1)):
+        found = sorted(i for indexes, _ in batches for i in indexes)
+        assert found == list(range(len(found)))
+        assert all(lengths[i % 32] <= width for indexes, (_, width) in batches for i in indexes)
+        assert all(len(indexes) <= rows for indexes, (rows, _) in batches)
+    # A file has little padding, and one shape for each width but for its last, shortest rows.
+    *most, last = [shape for _, shape in batch_shapes.batches(lengths * 101, 1)]
+    assert len({width for _, width in most}) == len(set(most)) == 7
+    assert last == (32, 8)
+    for width in (90, 150, 300):
+        assert all(
+            rows * width <= batch_shapes.BATCH_POSITIONS
+            for _, (rows, width) in batch_shapes.batches([width] * 99, 1)
+        )
+    # However long a row is, its batch has about as many positions as others, unless it is alone too long.
+    for length in (1, 100, 1000, 10_000):
+        (_, (rows, width)), *_ = batch_shapes.batches([length] * 8, 1)
+        assert rows * width <= batch_shapes.BATCH_POSITIONS or rows == 1
+
+
+@pytest.fixture
+def said(monkeypatch):
+    """The lines of progress, which are due all the time, and an event that tells of a new one."""
+    lines, new = [], threading.Event()
+
+    def say(bar, line):
+        del bar
+        lines.append(line)
+        new.set()
+
+    monkeypatch.setattr(streams, 'print_line', say)
+    monkeypatch.setattr(progress, 'PATIENCE', 0.01)
+    monkeypatch.setattr(progress, 'EVERY', 0.01)
+    return lines, new
+
+
+def test_lines_of_progress_while_a_model_computes_and_not_while_input_is_waited_for(said):
+    lines, new = said
+    counts = lambda line: [int(number) for number in re.findall(r'\d+', line)]
+
+    def slow():
+        for chunk in (['a'] * 3, ['b'] * 2):
+            new.clear()
+            time.sleep(0.1)
+            assert not new.is_set()
+            yield chunk
+
+    def answer(chunk, first=0, on_done=None):
+        on_done(1)
+        new.clear()
+        assert new.wait(60) and counts(lines[-1]) == [first + 1, 5]
+        return Shouts()(chunk)
+
+    streams.write(answer, slow(), io.BytesIO(), progress=streams.Progress(5))
+
+
+def test_no_progress_of_a_quick_answer_or_of_typed_lines(capfd, monkeypatch):
+    streams.write(Shouts(), [['a'] * 3], io.BytesIO(), progress=streams.Progress(3))
+    monkeypatch.setattr(progress, 'PATIENCE', 0.01)
+
+    def slow(chunk, first=0, on_done=None):
+        time.sleep(0.1)
+        return Shouts()(chunk)
+
+    streams.write(slow, [['a'] * 3], io.BytesIO(), progress=streams.Progress(quiet=True))
+    assert capfd.readouterr().err == ''
+
+
+def test_standard_input_that_is_closed_or_a_folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, 'stdin', None)
+    monkeypatch.setattr(sys, 'stdout', None)
+    for opened in (streams.open_output, streams.read_lines):
+        with pytest.raises(ConfigError), opened(None):
+            pass
+    folder = os.open(tmp_path, os.O_RDONLY)
+    with os.fdopen(os.dup(1), 'rb') as stream, pytest.raises(IsADirectoryError):
+        os.dup2(folder, stream.fileno())
+        list(streams.Lines(stream))
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """A terminal: its screen, and standard input and standard error on it."""
+    monkeypatch.setenv('TERM', 'xterm')
+    screen, end = os.openpty()
+    with (
+        os.fdopen(screen, 'rb+', buffering=0) as screen,
+        os.fdopen(os.dup(end), 'w') as write,
+        os.fdopen(end, 'rb') as read,
+    ):
+        yield screen, io.TextIOWrapper(read), write
+
+
+def assert_shown(screen, expected):
+    """What a terminal is sent comes in pieces."""
+    shown = b''
+    while expected not in shown:
+        assert select.select([screen], [], [], 60)[0], shown
+        shown += screen.read(10_000)
+
+
+@pytest.mark.parametrize('both', [True, False])
+def test_a_terminal_is_prompted(monkeypatch, terminal, both):
+    screen, stdin, stderr = terminal
+    monkeypatch.setattr(sys, 'stdin', stdin)
+    # Where standard error is a file, a prompt would be no help.
+    monkeypatch.setattr(sys, 'stderr', stderr if both else io.StringIO())
+    with streams.read_lines(None) as read:
+        lines = iter(read)
+    with concurrent.futures.ThreadPoolExecutor(1) as reader:
+        for typed, expected in ((b'one\n', ['one']), (b'two\n', ['two']), (b'\x04', None)):
+            answer = reader.submit(next, lines, None)
+            if both:
+                # A line that comes before it is asked for needs no prompt.
+                assert_shown(screen, b'> ')
+            screen.write(typed)
+            assert answer.result(60) == expected
+    if not both:
+        assert sys.stderr.getvalue() == ''
+
+
+def test_progress_is_a_bar_on_a_terminal(monkeypatch, terminal):
+    screen, _, stderr = terminal
+    monkeypatch.setattr(sys, 'stderr', stderr)
+    monkeypatch.setattr(progress, 'PATIENCE', 0.01)
+    with streams.Progress(5) as bar:
+        bar.resume()
+        bar.add(3)
+        assert_shown(screen, b'3/5')

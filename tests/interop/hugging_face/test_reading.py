@@ -1,0 +1,555 @@
+"""Models of Hugging Face transformers run here with its numbers, and leave and come back with the same bytes.
+
+bert/, gpt2/, marian/ and vit/ hold small random models as transformers 5.24 saves them, and expected.json
+what it computes with them: BERT's logits and last hidden states, GPT-2's log p of each piece after
+<|endoftext|>, Marian's logits of targets, ViT's logits of random images. early_tokenizers.json has the ids
+that its BertTokenizer and GPT2Tokenizer read from vocab.txt, and from vocab.json and merges.txt.
+"""
+
+import json
+import pathlib
+import shutil
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from etils import epath
+from random_models import tokens_of
+
+import transformer
+from transformer.cli import main
+from transformer.config import ConfigError
+from transformer.data import codec as codecs
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
+from transformer.interop import arrays
+from transformer.interop import export_model as exporting
+from transformer.interop import import_model as importing
+from transformer.interop.foreign import NEVER
+from transformer.interop.hugging_face import early_tokenizers
+from transformer.nn import models
+from transformer.runs.hashes import fingerprint
+from transformer.runs.workdir import Run
+from transformer.tokens import EOS, PAD, UNK
+
+safetensors = pytest.importorskip('safetensors.numpy')
+
+FOLDER = pathlib.Path(__file__).parent
+EXPECTED = json.loads((FOLDER / 'expected.json').read_text())
+KINDS = ('bert', 'gpt2', 'marian', 'vit')
+WORDS = 'bert.embeddings.word_embeddings.weight'
+PLACES, VIT_PLACES = 'model.encoder.embed_positions.weight', 'vit.embeddings.position_embeddings'
+UNTIED = {'settings': {'tie_word_embeddings': False}}
+
+
+@pytest.fixture(scope='module')
+def workdirs(tmp_path_factory) -> dict[str, pathlib.Path]:
+    folder = tmp_path_factory.mktemp('imported')
+    for kind in KINDS:
+        importing.import_model(FOLDER / kind, folder / kind, {})
+    return {kind: folder / kind for kind in KINDS}
+
+
+@pytest.fixture(scope='module')
+def bert(workdirs):
+    return transformer.load(workdirs['bert'])
+
+
+@pytest.fixture(scope='module')
+def gpt2(workdirs):
+    return transformer.load(workdirs['gpt2'])
+
+
+def test_logits_and_hidden_states_of_bert(bert):
+    trained = bert.trained
+    rows = trained.codecs['text'].encode_batch([one['text'] for one in EXPECTED['bert']])
+    module, order = models.build(trained.config), np.array(trained.codecs['text'].order)
+    params, batch = {'params': trained.params}, {'text': tokens_of(rows)}
+    logits = np.asarray(module.apply(params, batch, train=False))
+    hidden = np.asarray(module.apply(params, batch, method='outputs'))
+    for i, (row, one) in enumerate(zip(rows, EXPECTED['bert'], strict=True)):
+        assert order[row].tolist() == one['ids'] and row[-1] == EOS
+        expected = np.array(one['logits'])
+        found = logits[i, : len(row)]
+        np.testing.assert_allclose(hidden[i, : len(row)], one['hidden'], atol=1e-5)
+        # The model has two rows more than the tokenizer has pieces.
+        assert len(order) == expected.shape[1] - 2 and found.shape == expected.shape
+        np.testing.assert_allclose(
+            found[:, : len(order)], expected[:, order], atol=1e-5 * np.abs(expected).max()
+        )
+        np.testing.assert_allclose(found[:, -2:], expected[:, -2:], atol=1e-5 * np.abs(expected).max())
+
+
+def test_vectors_and_gaps_of_bert(bert):
+    texts = [one['text'] for one in EXPECTED['bert']]
+    means = [np.mean(one['hidden'], axis=0) for one in EXPECTED['bert']]
+    np.testing.assert_allclose(bert.embed(texts), means, atol=1e-5)
+    gap = EXPECTED['bert'][-1]
+    [words] = bert.fill([gap['text']], best=3)
+    codec = bert.trained.codecs['text']
+    [row] = codec.encode_batch([gap['text']])
+    place = row.index(UNK)
+    logits = np.array(gap['logits'])[place]
+    logp = logits - np.log(np.exp(logits).sum())
+    pieces = codec.pieces(range(codec.size))
+    begins = [n for n, piece in enumerate(pieces) if piece.startswith('▁')]
+    best = sorted(begins, key=lambda n: -logp[codec.order[n]])[:3]
+    assert [word.text for word in words] == [pieces[n][1:] for n in best]
+    found = [word.score for word in words]
+    np.testing.assert_allclose(found, np.exp([logp[codec.order[n]] for n in best]), rtol=1e-4)
+
+
+def test_log_probabilities_of_gpt2(gpt2):
+    codec = gpt2.trained.codecs['text']
+    assert codec.order[:3] == [-1, 0, -1]
+    # Two of our pieces are not in the file.
+    assert gpt2.trained.config.train.eps_ls == 0 and (gpt2.trained.params['softmax_bias'] < 0).sum() == 2
+    texts = [one['text'] for one in EXPECTED['gpt2']]
+    for one, row, found in zip(
+        EXPECTED['gpt2'], codec.encode_batch(texts), gpt2.likelihoods([(t,) for t in texts]), strict=True
+    ):
+        assert [codec.order[token] for token in row] == [*one['ids'], 0]
+        assert codec.decode(row) == one['text']
+        np.testing.assert_allclose(found.logp, one['logp'], atol=2e-5)
+
+
+def test_logits_of_marian(workdirs):
+    trained = transformer.load(workdirs['marian']).trained
+    vocabulary = json.loads((FOLDER / 'marian' / 'vocab.json').read_text())
+    # Our pieces are theirs in another order, and two rows of the tables have no piece.
+    pieces = trained.codecs['target'].pieces(range(trained.codec.size))
+    assert pieces[:3] == ['<pad>', '</s>', '<unk>'] and sorted(pieces) == sorted(vocabulary)
+    order = [vocabulary[piece] for piece in pieces] + [len(vocabulary), len(vocabulary) + 1]
+    module = models.build(trained.config)
+    for one in EXPECTED['marian']:
+        ids = {field: trained.codecs[field].encode(one[field]) for field in ('source', 'target')}
+        for field, row in ids.items():
+            assert [order[token] for token in row] == one[f'{field}_ids']
+        batch = {field: tokens_of([row]) for field, row in ids.items()}
+        logits = np.asarray(module.apply({'params': trained.params}, batch, train=False))[0]
+        expected = np.array(one['logits'])
+        found = logits[: len(expected)]
+        np.testing.assert_allclose(found, expected[:, order], atol=1e-5 * np.abs(expected).max())
+
+
+def test_a_decoder_that_starts_with_the_end(tmp_path):
+    """Its start is no piece of its own, so that the end has its probability once."""
+    folder = broken(tmp_path / 'in', 'marian', settings={'decoder_start_token_id': 0})
+    trained = transformer.load(importing.import_model(folder, tmp_path / 'out', {}).folder).trained
+    bias = np.asarray(trained.params['softmax_bias'])
+    assert bias[0] <= NEVER + 10 and (bias[1:] > -100).all() and len(bias) == 45
+    table = np.asarray(trained.params['embedding']['table'])
+    np.testing.assert_array_equal(table[0], table[EOS])
+
+
+def test_pieces_of_one_number_are_refused(tmp_path):
+    folder = broken(tmp_path / 'in', 'marian')
+    vocabulary = json.loads((folder / 'vocab.json').read_text())
+    (folder / 'vocab.json').write_text(json.dumps(vocabulary | {'more': 3}))
+    with pytest.raises(ConfigError, match='vocab.json: has two pieces'):
+        importing.import_model(folder, tmp_path / 'out', {})
+
+
+def test_texts_of_marian(workdirs):
+    codecs = transformer.load(workdirs['marian']).trained.codecs
+    source, target = codecs['source'], codecs['target']
+    # The SentencePiece models lack this piece.
+    language, *rest = source.encode('>>de<<the dog')
+    assert source.pieces([language]) == ['>>de<<'] and rest == source.encode('the dog')
+    assert target.decode(target.encode('der hund')) == 'der hund'
+    assert target.decode([*target.encode('der hund')[:-1], target.size + 1]) == 'der hund \u2047 '
+    assert UNK in target.encode('Ü') and source.encode('\ud800x')[-1] == EOS
+
+
+def test_logits_of_vit(workdirs):
+    trained = transformer.load(workdirs['vit']).trained
+    expected = np.array(EXPECTED['vit']['logits'])
+    images = np.random.default_rng(EXPECTED['vit']['seed']).integers(0, 256, (3, 12, 12, 3), dtype=np.uint8)
+    logits = models.build(trained.config).apply(
+        {'params': trained.params}, {'image': jnp.array(images)}, train=False
+    )
+    np.testing.assert_allclose(logits, expected, atol=1e-5 * np.abs(expected).max())
+    assert trained.codecs['label'].names == ('cat', 'dog', 'a tree', 'fox', 'house')
+
+
+@pytest.mark.parametrize('kind', KINDS)
+def test_a_model_leaves_and_comes_back(workdirs, tmp_path, kind):
+    run = Run.open(workdirs[kind])
+    exporting.export_model(run, 'scored', tmp_path / 'out', 'huggingface')
+    if kind != 'marian':  # whose pieces are written in our order
+        theirs, again = (
+            safetensors.load_file(f / 'model.safetensors') for f in (FOLDER / kind, tmp_path / 'out')
+        )
+        assert theirs.keys() == again.keys()
+        for name, array in theirs.items():
+            np.testing.assert_array_equal(again[name], array, err_msg=name)
+    if kind in ('gpt2', 'bert'):
+        # As in the tokenizer there, whose order is not ours.
+        files = ('config.json', 'generation_config.json') if kind == 'gpt2' else ('config.json',)
+        for settings in (json.loads((tmp_path / 'out' / name).read_text()) for name in files):
+            assert settings['pad_token_id'] == 0 and settings.get('eos_token_id', 0) == 0
+    back = importing.import_model(tmp_path / 'out', tmp_path / 'back', {})
+    assert back.config == run.config and codecs.contents(back.codecs) == codecs.contents(run.codecs)
+    sums = [transformer.load(folder).trained.params for folder in (run.folder, back.folder)]
+    assert fingerprint(sums[0]) == fingerprint(sums[1])
+
+
+def test_gpt2_continues_texts(gpt2):
+    [text] = gpt2.generate(['The dog'], method='greedy')
+    assert text.startswith('The dog') and '<' not in text
+
+
+def test_the_codec_is_read_back(workdirs, bert):
+    content = (workdirs['bert'] / 'tokenizer.model').read_bytes()
+    again = HuggingFaceTokenizer(content)
+    assert again.sha256 == bert.trained.codecs['text'].sha256
+    odd = ['', ' ', '\0\n', '[MASK][SEP] [PAD]', 'ÀÉÎ' * 50, '\ud800x']
+    assert again.encode_batch(odd) == bert.trained.codecs['text'].encode_batch(odd)
+    assert all(row[-1] == EOS for row in again.encode_batch(odd))
+    with pytest.raises(RuntimeError):
+        HuggingFaceTokenizer(content[:-5])
+
+
+def test_a_file_without_a_head(tmp_path):
+    """As sentence encoders have it: vectors are the model's."""
+    shutil.copytree(FOLDER / 'bert', tmp_path / 'bert')
+    arrays = safetensors.load_file(tmp_path / 'bert' / 'model.safetensors')
+    alone = {n.removeprefix('bert.'): a for n, a in arrays.items() if not n.startswith('cls.')}
+    alone |= {'pooler.dense.bias': np.zeros(16, 'f'), 'embeddings.position_ids': np.zeros((1, 40), 'i8')}
+    safetensors.save_file(alone, tmp_path / 'bert' / 'model.safetensors')
+    importing.import_model(tmp_path / 'bert', tmp_path / 'out', {'data.language': 'en'})
+    one = EXPECTED['bert'][0]
+    [vector] = transformer.load(tmp_path / 'out').embed([one['text']])
+    np.testing.assert_allclose(vector, np.mean(one['hidden'], axis=0), atol=1e-5)
+
+
+def broken(
+    folder: pathlib.Path, kind: str, *, settings=None, arrays=None, cut=None, lost=None
+) -> pathlib.Path:
+    shutil.copytree(FOLDER / kind, folder)
+    if settings:
+        file = folder / 'config.json'
+        file.write_text(json.dumps(json.loads(file.read_text()) | settings))
+    if arrays:
+        all_arrays = safetensors.load_file(folder / 'model.safetensors') | arrays
+        safetensors.save_file(
+            {n: a for n, a in all_arrays.items() if a is not None}, folder / 'model.safetensors'
+        )
+    if cut:
+        content = (folder / cut).read_bytes()
+        (folder / cut).write_bytes(content[: len(content) // 2])
+    if lost:
+        (folder / lost).unlink()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ('kind', 'how', 'named'),
+    [
+        ('bert', {'settings': {'model_type': 'llama'}}, 'model_type=llama'),
+        ('bert', {'settings': {'hidden_act': 'mish'}}, 'hidden_act=mish'),
+        ('bert', {'settings': {'position_embedding_type': 'relative_key'}}, 'position_embedding_type'),
+        ('bert', {'settings': {'hidden_size': 20}}, 'shape'),
+        ('bert', {'settings': {'num_hidden_layers': 1}}, 'encoder.layer.1'),
+        ('bert', {'arrays': {'bert.embeddings.LayerNorm.bias': None}}, 'embeddings.LayerNorm.bias: missing'),
+        ('bert', {'arrays': {'bert.extra': np.zeros(3, 'f')}}, 'extra: unknown'),
+        ('marian', {'settings': {'decoder_attention_heads': 4}}, 'decoder_attention_heads=4'),
+        ('marian', {'settings': {'decoder_start_token_id': 999}}, 'vocab.json: has no piece 999'),
+        ('marian', {'arrays': {'model.shared.weight': None}}, 'model.encoder.embed_tokens.weight: missing'),
+        ('marian', {'settings': {'tie_word_embeddings': False}}, 'lm_head.weight: missing'),
+        ('marian', {'cut': 'vocab.json'}, 'vocab.json: damaged'),
+        ('marian', {'cut': 'source.spm'}, 'source.spm: damaged'),
+        ('bert', {'arrays': {WORDS: np.zeros(124, 'f')}}, f'{WORDS}: has shape (124,)'),
+        ('bert', {'arrays': {WORDS: np.zeros((124, 20), 'f')}}, 'embedding/table: has shape (124, 20)'),
+        ('bert', {'arrays': {'cls.predictions.bias': np.zeros(125, 'f')}}, 'cls.predictions.bias: has shape'),
+        ('bert', {'settings': {'max_position_embeddings': 'x'}}, 'max_position_embeddings=x'),
+        (
+            'gpt2',
+            UNTIED | {'arrays': {'lm_head.weight': np.zeros((5, 16), 'f')}},
+            'lm_head.weight: has shape',
+        ),
+        ('marian', {'settings': {'eos_token_id': [0]}}, 'eos_token_id=[0]'),
+        ('marian', {'arrays': {'model.shared.weight': np.zeros(44, 'f')}}, 'has shape (44,)'),
+        ('marian', {'arrays': {'final_logits_bias': np.zeros((1, 45), 'f')}}, 'final_logits_bias: has shape'),
+        (
+            'marian',
+            UNTIED | {'arrays': {'lm_head.weight': np.zeros((45, 16), 'f')}},
+            'lm_head.weight: has shape',
+        ),
+        ('marian', {'arrays': {PLACES: np.zeros(64, 'f')}}, f'{PLACES}: has shape (64,)'),
+        ('vit', {'arrays': {VIT_PLACES: np.zeros((10, 16), 'f')[None, None]}}, f'{VIT_PLACES}: has shape'),
+        ('vit', {'arrays': {VIT_PLACES: np.zeros((2, 10, 16), 'f')}}, f'{VIT_PLACES}: has shape'),
+        ('vit', {'arrays': {VIT_PLACES: np.zeros(16, 'f')}}, f'{VIT_PLACES}: has shape'),
+        ('vit', {'settings': {'id2label': ['a']}}, 'id2label'),
+        ('vit', {'settings': {'id2label': {'0': 'a', '2': 'b'}}}, 'id2label'),
+        ('vit', {'settings': {'image_size': [12, 12]}}, 'image_size=[12, 12]'),
+        ('vit', {'settings': {'num_channels': 4}}, 'num_channels=4'),
+        ('vit', {'settings': {'qkv_bias': False}}, 'qkv_bias=False'),
+        ('vit', {'settings': {'patch_size': 5}}, 'patch'),
+        ('vit', {'arrays': {'classifier.weight': None}}, 'classifier.weight: missing'),
+        ('bert', {'cut': 'model.safetensors'}, 'model.safetensors: damaged'),
+        ('bert', {'cut': 'config.json'}, 'config.json: damaged'),
+        ('bert', {'cut': 'tokenizer.json'}, 'tokenizer.json: damaged'),
+        ('bert', {'lost': 'tokenizer.json'}, 'vocab.txt'),
+        ('bert', {'lost': 'model.safetensors'}, 'pytorch_model.bin: missing'),
+        ('bert', {'settings': {'model_type': None, 'type_vocab_size': 0}}, 'model_type=None'),
+        ('gpt2', {'settings': {'scale_attn_by_inverse_layer_idx': True}}, 'scale_attn_by_inverse_layer_idx'),
+        ('gpt2', {'arrays': {'transformer.wte.weight': None}}, 'wte.weight: missing'),
+        (
+            'gpt2',
+            {'arrays': {'transformer.wte.weight': np.zeros((9, 16), 'f')}},
+            'tokenizer.json: has a piece',
+        ),
+    ],
+)
+def test_what_is_broken_or_unknown_is_named(tmp_path, kind, how, named):
+    folder = broken(tmp_path / 'in', kind, **how)
+    with pytest.raises(ConfigError, match=f'^{folder}: ') as error:
+        importing.import_model(folder, tmp_path / 'out', {}, 'huggingface')
+    assert named in str(error.value)
+    assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+EARLY = json.loads((FOLDER / 'early_tokenizers.json').read_text())
+SPECIAL = {PAD: '[PAD]', EOS: '[SEP]', UNK: '[MASK]'}
+
+
+def early(folder: pathlib.Path, kind: str, settings: dict, **files: object) -> epath.Path:
+    """A folder with an early tokenizer, and files by the names of their settings."""
+    folder.mkdir(exist_ok=True)
+    files = {'tokenizer_config': settings} | files
+    if kind == 'bert':
+        (folder / 'vocab.txt').write_text('\n'.join(EARLY['vocab']) + '\n')
+    else:
+        model = json.loads((FOLDER / 'gpt2' / 'tokenizer.json').read_text())['model']
+        (folder / 'vocab.json').write_text(json.dumps(model['vocab']))
+        merges = ['#version: 0.2', *map(' '.join, model['merges'])]
+        (folder / 'merges.txt').write_text('\n'.join(merges) + '\n')
+    for name, values in files.items():
+        (folder / f'{name}.json').write_text(json.dumps(values))
+    return epath.Path(folder)
+
+
+@pytest.mark.parametrize('variant', range(len(EARLY['bert'])))
+def test_ids_of_vocab_txt(tmp_path, variant):
+    one = EARLY['bert'][variant]
+    content = early_tokenizers.read(early(tmp_path, 'bert', one['settings']))
+    codec = HuggingFaceTokenizer.from_file(content, SPECIAL)
+    for line, row, ids in zip(EARLY['lines'], codec.encode_batch(EARLY['lines']), one['ids'], strict=True):
+        assert [codec.order[n] for n in row] == ids, line
+    assert codec.decode(codec.encode('the dog')) == 'the dog'
+
+
+@pytest.mark.parametrize('variant', range(len(EARLY['gpt2'])))
+def test_ids_of_vocab_json_and_merges_txt(tmp_path, variant):
+    one, lines = EARLY['gpt2'][variant], EARLY['gpt2_lines']
+    content = early_tokenizers.read(early(tmp_path, 'gpt2', one['settings']))
+    codec = HuggingFaceTokenizer.from_file(content, {PAD: None, EOS: '<|endoftext|>', UNK: None})
+    for line, row, ids in zip(lines, codec.encode_batch(lines), one['ids'], strict=True):
+        assert [codec.order[n] for n in row] == (ids if ids[-1:] == [0] else [*ids, 0]), line
+
+
+def test_a_folder_of_an_early_version(tmp_path):
+    """Without tokenizer.json and model_type, and with a head that classifies."""
+    folder = broken(
+        tmp_path / 'in',
+        'bert',
+        settings={'model_type': None},
+        arrays={'classifier.weight': np.zeros((3, 16), 'f')},
+        lost='tokenizer.json',
+    )
+    vocabulary = json.loads((FOLDER / 'bert' / 'tokenizer.json').read_text())['model']['vocab']
+    (folder / 'vocab.txt').write_text('\n'.join(sorted(vocabulary, key=vocabulary.get)) + '\n')
+    run = importing.import_model(folder, tmp_path / 'out', {})
+    assert run.manifest['imported']['ignored'] == ['classifier.weight']
+    assert any('classifier.weight' in line for line in importing.describe(run))
+    one = EXPECTED['bert'][0]
+    model = transformer.load(tmp_path / 'out')
+    codec = model.trained.codecs['text']
+    assert [codec.order[n] for n in codec.encode(one['text'])] == one['ids']
+    [vector] = model.embed([one['text']])
+    np.testing.assert_allclose(vector, np.mean(one['hidden'], axis=0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('kind', 'files', 'named'),
+    [
+        ('bert', {'config': {'tokenizer_class': 'BertJapaneseTokenizer'}}, 'tokenizer_class=BertJapanese'),
+        ('bert', {'tokenizer_config': {'do_basic_tokenize': False}}, 'do_basic_tokenize=False'),
+        ('bert', {'tokenizer_config': {'never_split': ['x']}}, "never_split=['x']"),
+        ('bert', {'tokenizer_config': {'do_lower_case': 'no'}}, 'do_lower_case=no'),
+        ('bert', {'special_tokens_map': {'sep_token': '</s>'}}, 'sep_token=</s>'),
+        ('bert', {'special_tokens_map': {'mask_token': {'content': '[MASK]', 'lstrip': True}}}, 'lstrip'),
+        ('bert', {'special_tokens_map': {'additional_special_tokens': ['<e1>']}}, '<e1>'),
+        ('bert', {'tokenizer_config': {'added_tokens_decoder': {'9': {'content': '<e1>'}}}}, '<e1>'),
+        ('bert', {'added_tokens': {'<e1>': 9}}, '<e1>'),
+        ('bert', {'special_tokens_map': []}, 'special_tokens_map.json: damaged'),
+        ('gpt2', {'tokenizer_config': {'add_bos_token': True}}, 'add_bos_token=True'),
+        ('gpt2', {'special_tokens_map': {'pad_token': '[PAD]'}}, 'pad_token=[PAD]'),
+        ('gpt2', {'vocab': {'a': 0}}, 'vocab.json: has no piece <|endoftext|>'),
+        ('gpt2', {'vocab': {'a': 0, '<|endoftext|>': 1}}, 'merges.txt'),
+    ],
+)
+def test_early_tokenizers_that_are_not_built(tmp_path, kind, files, named):
+    folder = early(tmp_path, kind, {}, **files)
+    with pytest.raises(ConfigError) as error:
+        early_tokenizers.read(folder)
+    assert named in str(error.value)
+
+
+def test_settings_that_change_nothing(tmp_path):
+    """As transformers wrote them."""
+    token = {'content': '[SEP]', 'lstrip': False, 'normalized': False, 'rstrip': False, 'single_word': False}
+    settings = {'do_lower_case': True, 'strip_accents': None, 'never_split': None, 'model_max_length': 512}
+    settings |= {'tokenizer_class': 'BertTokenizer', 'added_tokens_decoder': {'4': token | {'special': True}}}
+    special = {'sep_token': token, 'additional_special_tokens': []}
+    folder = early(tmp_path / 'a', 'bert', settings, special_tokens_map=special, added_tokens={'[MASK]': 5})
+    assert early_tokenizers.read(folder) == early_tokenizers.read(early(tmp_path / 'b', 'bert', {}))
+    (tmp_path / 'b' / 'vocab.txt').write_text('[PAD]\n[UNK]\n[CLS]\n[SEP]\na\n')
+    with pytest.raises(ConfigError, match=r'vocab.txt: has no piece \[MASK\]'):
+        early_tokenizers.read(epath.Path(tmp_path / 'b'))
+
+
+@pytest.mark.parametrize(
+    ('setting', 'value'),
+    [
+        ('image_mean', [0.485, 0.456, 0.406]),
+        ('image_std', [0.229, 0.224, 0.225]),
+        ('do_normalize', False),
+        ('do_rescale', False),
+        ('rescale_factor', 1 / 127.5),
+        ('image_mean', 'half'),
+    ],
+)
+def test_pixels_that_are_not_from_minus_one_to_one_are_refused(tmp_path, setting, value):
+    folder = broken(tmp_path / 'in', 'vit')
+    file = folder / 'preprocessor_config.json'
+    usual = {'do_rescale': True, 'rescale_factor': 0.00392156862745098, 'do_normalize': True}
+    file.write_text(json.dumps({**usual, 'image_mean': [0.5] * 3, 'image_std': [0.5] * 3}))
+    importing.import_model(folder, tmp_path / 'right', {})
+    file.write_text(json.dumps({setting: value}))
+    with pytest.raises(ConfigError, match=f'{file.name}: {setting}='):
+        importing.import_model(folder, tmp_path / 'out', {})
+    assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize(
+    'settings', [{'eos_token_id': 9}, {'bos_token_id': 72}, {'vocab_size': 200}], ids=str
+)
+def test_a_config_that_contradicts_the_files_beside_it_is_refused(tmp_path, settings):
+    [(setting, value)] = settings.items()
+    with pytest.raises(ConfigError, match=f'config.json: {setting}={value}'):
+        importing.import_model(broken(tmp_path / 'in', 'gpt2', settings=settings), tmp_path / 'out', {})
+    # GPT-2's own end, which a small model can keep in its config.
+    kept = broken(tmp_path / 'kept', 'gpt2', settings={'eos_token_id': 50256})
+    importing.import_model(kept, tmp_path / 'out', {})
+
+
+def test_arrays_in_several_files_are_refused(tmp_path):
+    folder = broken(tmp_path / 'in', 'bert', lost='model.safetensors')
+    (folder / 'pytorch_model.bin.index.json').write_text('{}')
+    with pytest.raises(ConfigError, match='pytorch_model.bin.index.json'):
+        importing.import_model(folder, tmp_path / 'out', {})
+    assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+def in_torch(folder: pathlib.Path, content: object = None) -> pathlib.Path:
+    """BERT's folder with its arrays, or other content, as a file of torch."""
+    torch = pytest.importorskip('torch')
+    broken(folder, 'bert', lost='model.safetensors')
+    if content is None:
+        arrays = safetensors.load_file(FOLDER / 'bert' / 'model.safetensors')
+        content = {name: torch.from_numpy(array.copy()) for name, array in arrays.items()}
+        content['bert.embeddings.position_ids'] = torch.arange(40)[None]
+    torch.save(content, folder / 'pytorch_model.bin')
+    return folder
+
+
+def test_a_file_of_torch(tmp_path, workdirs):
+    run = importing.import_model(in_torch(tmp_path / 'in'), tmp_path / 'out', {})
+    assert run.manifest['imported']['ignored'] == ['bert.embeddings.position_ids']
+    found, expected = (transformer.load(path).trained.params for path in (tmp_path / 'out', workdirs['bert']))
+    jax.tree.map(np.testing.assert_array_equal, found, expected)
+
+
+def test_types_of_torch(tmp_path):
+    torch = pytest.importorskip('torch')
+    values = torch.tensor([[1.5, -2.0], [0.0078125, 96.0]])
+    types = torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64
+    content = {str(kind): torch.nn.Parameter(values.T, False).to(kind) for kind in types}
+    torch.save(content, tmp_path / 'a.pt')
+    for name, array in arrays.read(epath.Path(tmp_path / 'a.pt')).items():
+        assert array.dtype == (np.int64 if 'int' in name else np.float32)
+        np.testing.assert_array_equal(array, values.T.numpy().astype(array.dtype))
+
+
+class Code:
+    """Reading such a file runs code."""
+
+    def __reduce__(self):
+        return print, ('code of a pickle ran',)
+
+
+@pytest.mark.parametrize('wrong', ['code', 'checkpoint', 'list', 'sparse', 'cut', 'text'])
+def test_files_of_torch_that_are_refused(tmp_path, capsys, wrong):
+    torch = pytest.importorskip('torch')
+    content = {
+        'code': {'a': Code()},
+        'checkpoint': {'epoch': 3, 'model': {'a': torch.zeros(2)}},
+        'list': [torch.zeros(2)],
+        'sparse': {'a': torch.zeros(2, 2).to_sparse()},
+    }
+    folder = in_torch(tmp_path / 'in', content.get(wrong))
+    file = folder / 'pytorch_model.bin'
+    if wrong == 'cut':
+        file.write_bytes(file.read_bytes()[:-900])
+    if wrong == 'text':
+        file.write_text('version https://git-lfs.github.com/spec/v1\n')
+    with pytest.raises(ConfigError, match=f'^{folder}: pytorch_model.bin: ') as error:
+        importing.import_model(folder, tmp_path / 'out', {})
+    assert '\n' not in str(error.value) and 'ran' not in capsys.readouterr().out
+    assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+def test_torch_is_named_where_it_is_missing(tmp_path, monkeypatch):
+    folder = broken(tmp_path / 'in', 'bert', lost='model.safetensors')
+    (folder / 'pytorch_model.bin').write_bytes(b'x')
+    monkeypatch.setitem(sys.modules, 'torch', None)
+    with pytest.raises(ConfigError, match=r'\.\[torch\]'):
+        importing.import_model(folder, tmp_path / 'out', {})
+    assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+def test_training_goes_on(workdirs, tmp_path, capsys):
+    """From a work directory with the imported model's options and its tokenizer."""
+    (tmp_path / 'a').write_text('The dog sees the cat.\n' * 40)
+    data = {name: 'a' for name in ('train', 'dev', 'test')}
+    options = data | {'batch_tokens': '320', 'max_len': '40', 'row_len': '40', 'dir': str(tmp_path)}
+    call = [f'--config={workdirs["bert"] / "config.json"}', f'--workdir={tmp_path / "run"}']
+    call += [f'--config.data.{name}={value}' for name, value in options.items()]
+    call += ['--config.train.steps=4', '--config.train.warmup_steps=2', '--config.train.log_every=4']
+    assert main.main(['run.py', *call, f'--init_from={workdirs["bert"]}']) == 0
+    start = json.loads((tmp_path / 'run' / 'init_from.json').read_text())
+    assert not start['left'] and start['steps'] == [0]
+
+
+def test_what_an_imported_model_lacks_is_said_with_its_own_flags(workdirs, capsys):
+    for kind, flags in (('marian', ['--source', '--reference']), ('bert', ['--text']), ('vit', [])):
+        assert main.main(['run.py', 'evaluate', f'--workdir={workdirs[kind]}']) == 2
+        line = capsys.readouterr().err
+        assert {flag for flag in ('--source', '--reference', '--text') if flag in line} == set(flags)
+    assert main.main(['run.py', 'average', f'--workdir={workdirs["marian"]}', '--last=2']) == 2
+    assert 'one checkpoint, 0' in capsys.readouterr().err
+
+
+def test_a_comparison_without_torch_is_refused_before_any_file_is_written(
+    workdirs, tmp_path, capsys, monkeypatch
+):
+    monkeypatch.setitem(sys.modules, 'torch', None)
+    (tmp_path / 'lines').write_text('a\n')
+    call = ['run.py', 'export', f'--workdir={workdirs["gpt2"]}', '--format=huggingface']
+    assert main.main([*call, f'--check={tmp_path / "lines"}', f'--output={tmp_path / "out"}']) == 2
+    assert "pip install '.[torch]'" in capsys.readouterr().err and not (tmp_path / 'out').exists()
+    assert main.main(['run.py', 'import', str(workdirs['gpt2']), f'--output={tmp_path / "out"}']) == 2
+    assert '--workdir' in capsys.readouterr().err and not (tmp_path / 'out').exists()

@@ -1,0 +1,70 @@
+"""The installed package: its files, with the configs, and the command `transformer`."""
+
+import pathlib
+import shutil
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+from transformer.cli import main
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+@pytest.fixture(scope='module')
+def built(tmp_path_factory) -> pathlib.Path:
+    """The files that a wheel holds, without a connection: what setuptools copies into one."""
+    pytest.importorskip('setuptools')
+    folder = tmp_path_factory.mktemp('package')
+    for name in ('transformer', 'experiments', 'configs', 'tests'):
+        ignored = shutil.ignore_patterns('__pycache__', 'results')
+        shutil.copytree(ROOT / name, folder / 'source' / name, ignore=ignored)
+    for name in ('pyproject.toml', 'setup.py', 'README.md', 'run.py'):
+        shutil.copy(ROOT / name, folder / 'source')
+    command = [sys.executable, '-W', 'ignore', 'setup.py']
+    command += ['--quiet', 'build', f'--build-base={folder / "base"}', f'--build-lib={folder / "built"}']
+    subprocess.run(command, cwd=folder / 'source', check=True)
+    return folder / 'built'
+
+
+def test_the_package_is_the_only_name(built):
+    assert [path.name for path in built.iterdir()] == ['transformer']
+    ours = {path.relative_to(ROOT) for path in (ROOT / 'transformer').rglob('*.py')}
+    configs = {'transformer' / path.relative_to(ROOT) for path in (ROOT / 'configs').glob('*.py')}
+    assert {path.relative_to(built) for path in built.rglob('*.py')} == ours | configs
+    assert (built / 'transformer' / 'configs' / 'wmt14_en_de.lock.json').exists()
+
+
+def test_works_outside_the_checkout(built, tmp_path):
+    code = 'import sys; from transformer.cli.main import main; sys.exit(main())'
+    called = [sys.executable, '-c', code]
+    env = {'PYTHONPATH': str(built), 'PATH': '/usr/bin:/bin', 'HOME': str(tmp_path)}
+    for config, width in (('tiny', 128), ('big', 1024)):
+        asked = [*called, 'config', f'--config={config}', '--config.model.h=2']
+        found = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert found.returncode == 0 and f'model.d_model = {width} ' in found.stdout
+    asked = [*called, '--config=bigger']
+    found = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert found.returncode == 2
+    assert '--config=bigger' in found.stderr and ' big,' in found.stderr and found.stderr.count('\n') == 1
+    (tmp_path / 'mine.py').write_bytes((ROOT / 'configs' / 'tiny.py').read_bytes())
+    asked = [*called, 'config', '--config=mine.py', '--config.data.dir=here']
+    found = subprocess.run(asked, cwd=tmp_path, env=env, capture_output=True, text=True)
+    assert found.returncode == 0 and 'model.d_model = 128' in found.stdout
+
+
+def test_the_command(capsys):
+    project = tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']
+    module, _, function = project['scripts']['transformer'].partition(':')
+    assert (module, getattr(main, function)) == (main.__name__, main.main)
+    assert main.main(['/env/bin/transformer', 'evaluate', '--help']) == 0
+    assert '    transformer evaluate [--FLAG=VALUE ...]' in capsys.readouterr().out
+
+
+def test_a_python_without_the_packages_is_one_line(tmp_path):
+    """Without site-packages, as python3 is where only `.venv` has them."""
+    done = subprocess.run([sys.executable, '-S', '-E', str(ROOT / 'run.py')], capture_output=True, text=True)
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
+    assert 'absl' in done.stderr and '.venv/bin/python' in done.stderr

@@ -1,0 +1,325 @@
+"""The README files: links, command lines, options and examples are those of the code."""
+
+import dataclasses
+import re
+import shlex
+import urllib.parse
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_imports import ONLY, ORDER
+
+from experiments import benchmark, report, sweep
+from experiments.claims import CLAIMS
+from experiments.claims import __main__ as claims
+from experiments.complexity import __main__ as complexity
+from experiments.figures import __main__ as figures
+from transformer import config as configs
+from transformer.cli import flags, main
+from transformer.cli.commands import FLAGS
+from transformer.config import config_dict, declare, resolve
+from transformer.config.files import read_config_file
+from transformer.nn import models, text_models
+from transformer.tasks.contract import Task
+from transformer.tasks.translation import task as translation
+from transformer.tokens import UNK, Tokens
+from transformer.training import dropout_keys
+
+ROOT = Path(__file__).parents[2]
+FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
+PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS] + [
+    'CONTRIBUTING.md',
+    'experiments/results/performance.md',
+    'experiments/results/scales.md',
+]
+PROGRAMS = {
+    'sweep': sweep,
+    'report': report,
+    'benchmark': benchmark,
+    'complexity': complexity,
+    'claims': claims,
+    'figures': figures,
+}
+# What stands for a value of the reader's own.
+FILE = '--config=FILE'
+ANY_OPTION = '--config.GROUP.OPTION=VALUE'
+
+
+def text(page: str) -> str:
+    return (ROOT / page).read_text()
+
+
+def without_code(page: str) -> str:
+    """A page without its blocks of code, fenced or indented."""
+    prose = re.sub(r'^```.*?^```$', '', text(page), flags=re.DOTALL | re.MULTILINE)
+    return '\n'.join(line for line in prose.split('\n') if not line.startswith('    '))
+
+
+def code(page: str) -> list[str]:
+    """The lines of all blocks of code, and every piece of code within a line."""
+    fenced = re.findall(r'^```\w*\n(.*?)^```$', text(page), re.DOTALL | re.MULTILINE)
+    indented = [line for line in text(page).split('\n') if line.startswith('    ')]
+    inline = re.findall(r'`([^`\n]+)`', without_code(page))
+    return [line.strip() for line in [*''.join(fenced).split('\n'), *indented, *inline]]
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r'^#+ (.*)$', without_code(page), re.MULTILINE)
+    plain = [re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings]
+    return {name if plain[:i].count(name) == 0 else f'{name}-{plain[:i].count(name)}' for i, name in
+            enumerate(plain)}  # fmt: skip
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_code_within_a_line_ends_in_it(page):
+    """Else the other tests would take what is between two pieces of code for code."""
+    assert [line for line in without_code(page).split('\n') if line.count('`') % 2] == []
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_links_lead_somewhere(page):
+    links = re.findall(r'\]\(([^)\s]+)\)', without_code(page))
+    for link in links:
+        address = urllib.parse.urlparse(link)
+        if address.scheme:
+            assert address.scheme == 'https', link
+            continue
+        target = (ROOT / page).parent / address.path if address.path else ROOT / page
+        assert target.exists(), f'{page}: {link}'
+        if address.fragment:
+            assert target.suffix == '.md', f'{page}: {link}'
+            inside = str(target.resolve().relative_to(ROOT.resolve()))
+            assert address.fragment in anchors(inside), f'{page}: {link}'
+
+
+def test_there_are_no_other_pages():
+    folders = [ROOT, *(ROOT / name for name in ('transformer', 'configs', 'experiments', 'tests'))]
+    found = {path for folder in folders for path in folder.glob('*.md' if folder == ROOT else '**/*.md')}
+    results = ROOT / 'experiments' / 'results'
+    tables = {*results.glob('*/table.md'), results / 'claims' / 'claims.md'}
+    assert found == {ROOT / page for page in PAGES} | tables
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_files_that_are_named_exist(page):
+    folders = (ROOT, (ROOT / page).parent)
+    ours = [
+        path
+        for name in ('transformer', 'configs', 'experiments', 'tests')
+        for path in (ROOT / name).rglob('*')
+    ]
+    anywhere = {path.name for path in ours} | {path.name for path in ROOT.iterdir()}
+    for name in code(page):
+        # The examples of a new task and of a new table name files that are to be written.
+        written = re.search('holes|heads', name)
+        if re.fullmatch(r'[\w./-]+\.(py|ipynb|html|toml|png)', name) and not written:
+            found = any((folder / name).exists() for folder in folders) if '/' in name else name in anywhere
+            assert found, f'{page}: {name}'
+
+
+def test_one_page_leads_to_the_others():
+    for page in PAGES[1:]:
+        assert f']({page})' in text('README.md')
+
+
+def words_of(line: str) -> list[str]:
+    """The words of a command line before a pipe, a redirection or a comment."""
+    words = shlex.split(line, comments=True)
+    ends = [i for i, word in enumerate(words) if word in ('|', '<', '>')]
+    return words[: ends[0]] if ends else words
+
+
+def calls(page: str, program: str) -> list[list[str]]:
+    """The arguments of every call of a program, wherever in a line it stands."""
+    pattern = rf'(?:^|\| ?|python (?:-m )?){re.escape(program)}(?= |$)(.*)'
+    return [words_of(found[1]) for line in code(page) if (found := re.search(pattern, line))]
+
+
+def calls_of_run(page: str) -> list[list[str]]:
+    made = [words_of(line) for line in code(page) if line.startswith('make run ')]
+    given = [shlex.split(word.removeprefix('ARGS=')) for words in made for word in words[2:]]
+    jobs = [words_of(line) for line in code(page) if line.startswith('sbatch ')]
+    given += [words[words.index('experiments/train.sbatch') + 1 :] for words in jobs]
+    return calls(page, 'run.py') + given
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_calls_of_run_are_understood(page, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    for words in calls_of_run(page):
+        named = ['--config=configs/base.py' if word == FILE else word for word in words if word != ANY_OPTION]
+        if '--help' not in words:
+            main.parse_run_py(['run.py', *named])
+
+
+@pytest.mark.parametrize('page', PAGES)
+@pytest.mark.parametrize('program', PROGRAMS)
+def test_calls_of_experiments_are_understood(page, program):
+    module = PROGRAMS[program]
+    for words in calls(page, f'experiments.{program}'):
+        if words and '--help' not in words:
+            flags.parse([program, *words], main.Program(program, '', module.COMMANDS, module.FLAGS))
+
+
+def flags_of(program: str) -> set[str]:
+    return {'--help', *(f'--{name}' for name in PROGRAMS[program].FLAGS)}
+
+
+def test_the_pages_show_calls():
+    """The patterns above find what they look for."""
+    assert {'evaluate', 'generate', 'prepare'} <= {
+        word for words in calls_of_run('transformer/README.md') for word in words
+    }
+    assert ['--config.model.positions=none'] in calls_of_run('README.md')
+    assert any('run' in words for words in calls('experiments/README.md', 'experiments.sweep'))
+
+
+@pytest.mark.parametrize('page', PAGES)
+def test_flags_and_options_exist(page):
+    known = set().union(*map(flags_of, PROGRAMS)) | {f'--{name}' for name in FLAGS}
+    for piece in code(page):
+        # Not file names, as train.en.
+        option = re.fullmatch(
+            r'(?:model|data|train|decode)\.(?!en$|de$|py$|sbatch$|lock\b|safetensors\b)\w+(?:=\S+)?', piece
+        )
+        if option or (piece.startswith('--config.') and piece != ANY_OPTION):
+            name, _, value = piece.removeprefix('--config.').partition('=')
+            declare.check_name(configs.OPTIONS, name)
+            if value:
+                declare.parse_value(configs.OPTIONS, name, value)
+        elif re.match(r'--\w', piece) and piece != ANY_OPTION:
+            assert piece.partition('=')[0] in known, f'{page}: {piece}'
+
+
+def test_the_list_of_options_is_that_of_the_code():
+    listed = text('configs/README.md').partition('<!-- options -->\n')[2].partition('<!-- /options -->')[0]
+    assert listed == declare.markdown(configs.OPTIONS)
+
+
+def test_every_config_is_listed():
+    for file in (ROOT / 'configs').glob('*.py'):
+        assert f'[`{file.name}`]({file.name})' in text('configs/README.md')
+
+
+def test_the_first_page_is_short():
+    assert len(text('README.md').splitlines()) <= 150
+
+
+def test_every_room_is_listed_in_the_order_of_imports():
+    section = text('transformer/README.md').partition('## Layout')[2].partition('\n## ')[0]
+    rows = re.findall(r'^\| `([^`]+)` \|.*\| ([^|]*)\|$', section, re.MULTILINE)
+    assert [name.rstrip('/').removesuffix('.py') for name, _ in rows] == list(ORDER)
+    for name, imports in rows:
+        only = ONLY.get(name.rstrip('/').removesuffix('.py'))
+        assert set(re.findall('`(\\w+)`', imports)) == (only or set()), name
+
+
+def test_the_first_line_of_each_file_says_what_it_does():
+    for path in (ROOT / 'transformer').rglob('*.py'):
+        assert re.match(r'"""\w.*[^:]$', path.read_text().partition('\n')[0]), path
+
+
+def test_what_may_differ_in_a_work_directory():
+    told = text('transformer/README.md').partition('Options that do not change what is learned')[2]
+    told = told.partition('Any other difference')[0]
+    names = set(re.findall(r'`(?:\w+\.)?(\w+)`', told)) - {'decode'}
+    free = {key for key, field in configs.OPTIONS.items() if field.metadata['free']}
+    assert {key for key in configs.OPTIONS if key.startswith('decode.')} <= free
+    assert names == {key.partition('.')[2] for key in free if not key.startswith('decode.')}
+
+
+def test_the_functions_of_a_task_are_listed():
+    section = text('transformer/README.md').partition('### A task')[2].partition('### A model')[0]
+    assert tuple(re.findall(r'^\| `(\w+)` \|', section, re.MULTILINE)) == Task._fields
+
+
+def example(page: str, word: str, names: dict[str, object]) -> dict[str, object]:
+    """What the block of Python that contains a word defines."""
+    blocks = re.findall(r'^```python\n(.*?)^```$', text(page), re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if word in block]
+    exec(block, names)
+    return names
+
+
+def test_the_config_that_is_shown():
+    shown = example('configs/README.md', 'config_dict', {})['get_config']()
+    assert configs.differences(resolve(config_dict()), resolve(shown), free=False) == {
+        'model.h': (8, 4),
+        'model.d_k': (64, 128),
+        'model.d_v': (64, 128),
+    }
+
+
+@pytest.mark.parametrize('name', ['conv_seq2seq', 'gru_bahdanau', 'lstm_attention', 'rnn_seq2seq'])
+def test_a_config_that_starts_from_another(name):
+    """It has the other's data, and no option that its own kind of model does not know."""
+    started, other = (
+        resolve(read_config_file(str(ROOT / 'configs' / f'{each}.py'))) for each in (name, 'multi30k')
+    )
+    assert started.data == other.data and started.model.kind != other.model.kind
+    assert (started.model.h, started.model.d_ff) == (resolve(config_dict()).model.h, 2048)
+
+
+def test_the_table_that_is_shown(tmp_path, monkeypatch, capsys):
+    """Written to a file, it is a table, in all calls that the page shows."""
+    blocks = re.findall(r'^```python\n(.*?)^```$', text('experiments/README.md'), re.DOTALL | re.MULTILINE)
+    (block,) = [block for block in blocks if 'TABLE = Table(' in block]
+    (tmp_path / 'heads.py').write_text(block)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / 'configs').symlink_to(ROOT / 'configs')
+    named = [
+        words for words in calls('experiments/README.md', 'experiments.sweep') if '--table=heads.py' in words
+    ]
+    (planned,) = [words for words in named if words[0] == 'plan']
+    assert sweep.main(['sweep', *planned]) == 0
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert [row[0] for row in rows[2:5]] == ['base', 'one-head', 'deep'] and rows[3][4] == '1'
+    assert {words[0] for words in named} == {'plan', 'run', 'status'}
+
+
+def test_the_task_that_is_shown(monkeypatch):
+    """It hides about a tenth of the source in training, and nothing else."""
+    seen = []
+    monkeypatch.setattr(translation, 'sums', lambda config, params, batch, key: seen.append(batch))
+    task = example('transformer/README.md', 'UNK', {})['TASK']
+    tokens = jnp.full((2, 20, 50), 7)
+    batch = {side: Tokens(tokens, jnp.ones_like(tokens), tokens) for side in ('source', 'target')}
+    for key in (dropout_keys.of_microbatches(jax.random.key(0), jnp.arange(2)), None):
+        task.sums(None, None, batch, key)
+    trained, evaluated = seen
+    assert evaluated is batch
+    np.testing.assert_array_equal(trained['target'].tokens, tokens)
+    hidden = trained['source'].tokens == UNK
+    assert (hidden | (trained['source'].tokens == 7)).all()
+    assert all(0.05 < np.mean(part) < 0.15 for part in hidden)
+    assert (hidden[0] != hidden[1]).any()
+
+
+def test_the_model_that_is_shown(monkeypatch):
+    """Its steps, after a prompt, reproduce its full pass."""
+    names = vars(text_models) | vars(models)
+    model = example('transformer/README.md', 'class Bigram', names)['Bigram']
+    monkeypatch.setitem(models.MODELS, ('bigram', 'text'), model)
+    sizes = {'model.vocab_size': 300, 'model.d_model': 8, 'data.pieces': 300}
+    base = resolve(config_dict({'train.task': 'language', 'data.source': 'text', **sizes}))
+    config = dataclasses.replace(base, model=dataclasses.replace(base.model, kind='bigram'))
+    params = {'params': models.initialize(config, jax.random.key(0))}
+    tokens = jnp.array([[5, 9, 4, 8], [6, 3, 7, 2]])
+    whole = Tokens(tokens, jnp.ones_like(tokens), jnp.broadcast_to(jnp.arange(4), (2, 4)))
+    built = models.build(config)
+    expected = built.apply(params, {'text': whole}, train=False)
+    memory = built.apply(params, Tokens(*(part[:, :2] for part in whole)), method='encode')
+    constants, state = built.apply(params, memory, 2, method='start')
+    first, state = built.apply(params, constants, state, jnp.zeros(2, jnp.int32), method='step')
+    second, _ = built.apply(params, constants, state, tokens[:, 2], method='step')
+    np.testing.assert_allclose(first, expected[:, 2], rtol=1e-6)
+    np.testing.assert_allclose(second, expected[:, 3], rtol=1e-6)
+
+
+def test_every_claim_is_listed():
+    section = text('experiments/README.md').partition('## Claims')[2].partition('\n## ')[0]
+    assert re.findall(r'^\| `(\w+)` \|', section, re.MULTILINE) == list(CLAIMS)

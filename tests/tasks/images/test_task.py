@@ -1,0 +1,278 @@
+"""Images: patches and the class token in numpy, sources, batches, the command, resuming."""
+
+import gzip
+import json
+import pathlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import PIL.Image
+import pytest
+from etils import epath
+
+import transformer
+from transformer import config as configs
+from transformer import parallel, tasks
+from transformer.actions import train as action
+from transformer.cli import main as run
+from transformer.config import ConfigError, config_dict, resolve
+from transformer.data.fields import Image
+from transformer.data.generated import pictures
+from transformer.data.sources import images
+from transformer.nn import models, vision
+from transformer.tasks import sums_of, task_of
+from transformer.training.step import gradients, initial_state
+
+ROOT = pathlib.Path(__file__).parents[3]
+OPTIONS = {
+    'train.task': 'images',
+    'model.N': 1,
+    'model.d_model': 8,
+    'model.d_ff': 12,
+    'model.h': 2,
+    'model.norm': 'pre',
+    'model.positions': 'learned',
+    'model.max_len': 10,
+    'images.size': 6,
+    'images.patch': 2,
+    'images.pixels': 'grey',
+    'images.classes': 3,
+    'data.source': 'idx',
+    'data.name': None,
+    'data.train': 'train',
+    'data.dev': 't10k[:50%]',
+    'data.test': 't10k[50%:]',
+    'data.batch_tokens': 160,
+    'train.steps': 4,
+    'train.warmup_steps': 4,
+    'train.checkpoint_every': 2,
+    'train.eval_every': 4,
+    'train.log_every': 1,
+}
+COLOUR = {'images.pixels': 'rgb', 'images.size': 8, 'images.patch': 4, 'model.max_len': 5}
+
+
+def write_idx(folder: pathlib.Path, name: str, pixels: np.ndarray, labels: np.ndarray) -> None:
+    """MNIST's own format: zeros, the type, the number of axes, their sizes, the content."""
+    for kind, values in (('images-idx3', pixels), ('labels-idx1', labels)):
+        head = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, '>u4').tobytes()
+        (folder / f'{name}-{kind}-ubyte.gz').write_bytes(
+            gzip.compress(head + values.astype(np.uint8).tobytes())
+        )
+
+
+@pytest.fixture(scope='module')
+def digits(tmp_path_factory) -> pathlib.Path:
+    """50 and 21 images of three classes, as MNIST's files."""
+    folder, rng = tmp_path_factory.mktemp('digits'), np.random.default_rng(0)
+    for name, count in (('train', 50), ('t10k', 21)):
+        labels = np.arange(count) % 3
+        write_idx(folder, name, rng.integers(0, 80, (count, 6, 6)) + 80 * labels[:, None, None], labels)
+    return folder
+
+
+@pytest.fixture(scope='module')
+def config(digits):
+    return resolve(config_dict(OPTIONS | {'data.dir': str(digits)}))
+
+
+@pytest.fixture(scope='module')
+def trained(config, tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp('images') / 'run'
+    action.run_training(config, epath.Path(folder), '')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def dataset(config, tmp_path_factory):
+    return tasks.prepare(config, tmp_path_factory.mktemp('cache'))
+
+
+def test_patches_are_squares_row_by_row():
+    rng = np.random.default_rng(0)
+    images = rng.integers(0, 256, (2, 8, 8, 3)).astype(np.uint8)
+    found = np.asarray(vision.patches(jnp.asarray(images), 4))
+    expected = [
+        [image[i : i + 4, j : j + 4].reshape(-1) / 127.5 - 1 for i in (0, 4) for j in (0, 4)]
+        for image in images
+    ]
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+def test_the_class_token_stands_before_the_patches_and_is_read():
+    """With no layers' effect, the logits are the head of the norm of the class token and its position."""
+    config = resolve(config_dict(OPTIONS | {'data.source': 'pictures'}))
+    params = initial_state(config).params
+    for name in ('self_attention', 'feed_forward'):
+        params['encoder']['layer_0'][name] = jax.tree.map(jnp.zeros_like, params['encoder']['layer_0'][name])
+    images = jnp.asarray(np.random.default_rng(1).integers(0, 256, (4, 6, 6, 1)), jnp.uint8)
+    model = models.build(config)
+    logits = model.apply({'params': params}, {'image': images}, train=False)
+    first = np.float64(params['class_token']) + np.float64(params['positions']['table'][0])
+    norm = (first - first.mean()) / np.sqrt(first.var() + 1e-6)
+    expected = norm @ np.float64(params['head']['kernel']) + params['head']['bias']
+    np.testing.assert_allclose(logits, np.tile(expected, (4, 1)), atol=1e-5)
+    outputs = model.apply({'params': params}, {'image': images}, method='outputs')
+    patch = np.float64(vision.patches(images, 2)[2, 4]) @ np.float64(params['patch']['kernel'])
+    place = patch + params['patch']['bias'] + params['positions']['table'][5]
+    normed = (place - place.mean()) / np.sqrt(place.var() + 1e-6)
+    np.testing.assert_allclose(outputs[2, 5], normed, atol=1e-5)
+
+
+def test_equivariant_to_the_order_of_the_batch(config):
+    params = {'params': initial_state(config).params}
+    images = jnp.asarray(np.random.default_rng(2).integers(0, 256, (4, 6, 6, 1)), jnp.uint8)
+    apply = lambda images: models.build(config).apply(params, {'image': images}, train=False)
+    np.testing.assert_allclose(apply(images[::-1])[::-1], apply(images), atol=1e-5)
+
+
+def test_every_image_is_in_every_epoch_once(config, dataset):
+    batches = task_of(config).batches(config, dataset, 'train')
+    values = dataset.splits['train'].fields
+    seen = []
+    for step in range(batches.steps_per_epoch, 2 * batches.steps_per_epoch):
+        batch = batches.batch(step)
+        real = batch['weight'] > 0
+        assert len(real) == batches.rows(step) == 16
+        seen += [image.tobytes() for image in batch['image'][real]]
+        part = batches.batch(step, slice(4, 8))
+        np.testing.assert_array_equal(part['image'], batch['image'][4:8])
+    assert sorted(seen) == sorted(image.tobytes() for image in values['image'].values)
+    order = [batches.batch(step)['label'].tolist() for step in (0, batches.steps_per_epoch)]
+    assert order[0] != order[1]
+    dev = task_of(config).batches(config, dataset, 'dev')
+    labels = np.concatenate([dev.batch(step)['label'] for step in range(dev.steps_per_epoch)])
+    np.testing.assert_array_equal(labels[:10], values_of(dataset, 'dev')[:10])
+
+
+def values_of(dataset, split: str) -> np.ndarray:
+    return dataset.splits[split].fields['label'].values
+
+
+def test_the_loss_in_numpy(config):
+    params = initial_state(config).params
+    rng = np.random.default_rng(3)
+    images, labels = rng.integers(0, 256, (4, 6, 6, 1)).astype(np.uint8), np.array([0, 2, 1, 1], np.int32)
+    weight = np.array([1, 1, 0, 1], np.float32)
+    logits = np.float64(
+        models.build(config).apply({'params': params}, {'image': jnp.asarray(images)}, train=False)
+    )
+    logp = logits - np.log(np.exp(logits).sum(-1, keepdims=True))
+    batch = {'image': images, 'label': labels, 'weight': weight}
+    found = sums_of(config)(params, {name: jnp.asarray(x)[None] for name, x in batch.items()}, None)
+    assert float(found['loss']) == pytest.approx(-(weight * logp[np.arange(4), labels]).sum(), rel=1e-5)
+    assert float(found['correct']) == (weight * (logp.argmax(-1) == labels)).sum()
+    assert float(found['weight']) == 3
+
+
+@pytest.mark.parametrize(('devices', 'accumulate'), [(1, 4), (8, 1), (2, 2)])
+def test_gradients_do_not_depend_on_devices_and_accumulation(
+    monkeypatch, config, dataset, devices, accumulate
+):
+    def of(devices: int, accumulate: int):
+        chosen = jax.devices()[:devices]
+        monkeypatch.setattr(parallel, 'devices', lambda: chosen)
+        changed = resolve(config_dict(OPTIONS | {'train.accumulate': accumulate}))
+
+        def step(params, batch):
+            return parallel.sum_over_devices(
+                gradients(changed, sums_of(changed), params, batch, jnp.int32(3))
+            )
+
+        batch = task_of(config).batches(config, dataset, 'train').batch(1)
+        batch = parallel.to_devices(batch, changed.train.microbatches)
+        params = initial_state(changed).params
+        return jax.device_get(parallel.map_sums(step)(parallel.replicate(params), batch))
+
+    (found, sums), (expected, same) = of(devices, accumulate), of(1, 1)
+    assert float(sums['loss']) == pytest.approx(float(same['loss']), rel=1e-5)
+    norm = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected)))
+    for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+        assert np.linalg.norm(ours - theirs) <= 1e-5 * norm
+
+
+def test_a_killed_training_ends_as_one_that_was_not(config, trained, tmp_path):
+    def killed(step: int, numbers: dict) -> None:
+        if step == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        action.train(config, tmp_path / 'run', on_metrics=killed)
+    result = action.train(config, tmp_path / 'run')
+    whole = json.loads((trained / 'result.json').read_text())
+    assert result['params_sha256'] == whole['params_sha256'] and result['scores'] == whole['scores']
+    lines = (trained / 'translations' / 'test.latest.txt').read_text().splitlines()
+    assert len(lines) == 11 and set(lines) <= {'0', '1', '2'}
+
+
+def test_classify(trained, tmp_path, capfd):
+    rng = np.random.default_rng(4)
+    for name in ('a.png', 'b.png'):
+        PIL.Image.fromarray(rng.integers(0, 256, (12, 9, 3)).astype(np.uint8)).save(tmp_path / name)
+    files = [str(tmp_path / name) for name in ('a.png', 'b.png')]
+    assert run.main(['run.py', 'classify', f'--workdir={trained}', '--nbest=3', '--scores', *files]) == 0
+    rows = [line.split('\t') for line in capfd.readouterr().out.splitlines()]
+    assert [row[0] for row in rows] == [files[0]] * 3 + [files[1]] * 3
+    assert {row[1] for row in rows[:3]} == {'0', '1', '2'}
+    assert sum(float(row[2]) for row in rows[:3]) == pytest.approx(1, abs=2e-4)
+    found = transformer.load(trained).classify(files)
+    assert [answers[0].text for answers in found] == [rows[0][1], rows[3][1]]
+    (tmp_path / 'c.png').write_bytes(b'no image')
+    assert run.main(['run.py', 'classify', f'--workdir={trained}', str(tmp_path / 'c.png')]) == 2
+    assert str(tmp_path / 'c.png') in capfd.readouterr().err
+
+
+def test_sixteen_bits_of_grey_become_eight(tmp_path):
+    grey = np.arange(0, 65536, 1024, dtype=np.uint16).reshape(8, 8)
+    PIL.Image.fromarray(grey).save(tmp_path / 'deep.png')
+    found = images.read(epath.Path(tmp_path / 'deep.png'), Image(8, 8, 1))
+    np.testing.assert_array_equal(found[..., 0], np.rint(grey / 257))
+
+
+def test_a_config_of_an_earlier_version_has_earlier_defaults_where_they_mean_nothing():
+    result = json.loads((ROOT / 'experiments' / 'results' / 'vit_pictures' / 'result.json').read_text())
+    assert result['config']['model']['vocab_size'] == 40960 and result['config']['data']['pieces'] == 37000
+    config = configs.from_json(json.dumps(result['config']))
+    assert (config.model.vocab_size, config.data.pieces, config.images.classes) == (None, None, 24)
+
+
+def test_folders_are_classes(tmp_path):
+    rng = np.random.default_rng(5)
+    for split, count in (('train', 20), ('dev', 4), ('test', 4)):
+        for name in ('cat', 'dog'):
+            (tmp_path / split / name).mkdir(parents=True)
+            for i in range(count):
+                pixels = rng.integers(0, 256, (10, 10, 3)).astype(np.uint8)
+                PIL.Image.fromarray(pixels).save(tmp_path / split / name / f'{i}.{"png" if i % 2 else "jpg"}')
+    changes = {'data.source': 'folders', 'data.dir': str(tmp_path), 'data.dev': 'dev', 'data.test': 'test'}
+    config = resolve(config_dict(OPTIONS | COLOUR | changes | {'images.classes': 2}))
+    dataset = tasks.prepare(config, tmp_path / 'cache')
+    assert dataset.codecs['label'].names == ('cat', 'dog')
+    assert dataset.splits['train'].fields['image'].values.shape == (40, 8, 8, 3)
+    assert sorted(values_of(dataset, 'dev').tolist()) == [0] * 4 + [1] * 4
+    with pytest.raises(ConfigError, match=r'images\.classes=3'):
+        three = resolve(config_dict(OPTIONS | COLOUR | changes))
+        action.run_training(three, epath.Path(tmp_path / 'run'), '')
+
+
+def test_generated_pictures_are_what_their_facts_say():
+    """The largest object's colour is in the picture, where the facts say that it is."""
+    objects = pictures.draw_objects('dev', 0)
+    drawn = pictures.draw(objects)
+    for number in (0, 7, 123):
+        first, *others = pictures.facts('dev', number)
+        assert 1 <= len(others) <= 4 and all(first.radius > other.radius for other in others)
+        row, column = int(objects.y[number, 0]), int(objects.x[number, 0])
+        np.testing.assert_array_equal(drawn[number, row, column], pictures.COLOURS[first.colour])
+        cell = pictures.SIZE / pictures.CELLS
+        assert (row // cell, column // cell) == (first.row, first.column)
+
+
+@pytest.mark.parametrize(
+    ('option', 'value'),
+    [('images.patch', 4), ('model.vocab_size', 100), ('data.batching', 'packed'), ('decode.beam', 2)],
+)
+def test_impossible_options(option, value):
+    with pytest.raises(ConfigError, match=option):
+        resolve(config_dict(OPTIONS | {option: value}))

@@ -1,0 +1,206 @@
+"""Planted faults are found, each by its finding alone, and the paper's own trainings have none."""
+
+import dataclasses
+import json
+
+import pytest
+from etils import epath
+
+from configs import base, big, wmt14_en_de
+from experiments.tables import rows as tables
+from experiments.tables import scales
+from transformer import config as configs
+from transformer.actions import learning_curve
+from transformer.config import Config
+from transformer.data import vocabulary
+from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
+from transformer.runs import checkpoint
+from transformer.runs.workdir import Run
+from transformer.tasks.translation.diagnose import Evidence, findings
+
+ENGLISH = 'the dog and the cat of the man with the hat saw that the house is old .'
+GERMAN = 'der Hund und das Haus mit dem Mann ist nicht alt und wird von dem Hund gesehen .'
+LINES = 3003
+
+
+def text(sentence: str) -> list[str]:
+    """Different lines of some words, detokenised and capitalised."""
+    words = sentence.split()
+    lines = [' '.join(words[(i + j * j) % (len(words) - 1)] for j in range(9)) for i in range(LINES)]
+    return [f'{line.capitalize()} {i}.' for i, line in enumerate(lines)]
+
+
+def scores_of(config: Config) -> dict[str, object]:
+    """What the whole training of a config on WMT 2014 says of the checkpoint that it scores."""
+    train = config.train
+    averaging = (train.average_last, train.average_every)
+    kept: set[int] = set()
+    for step in [*range(train.checkpoint_every, train.steps, train.checkpoint_every), train.steps]:
+        kept = checkpoint.retained_steps(kept | {step}, {}, train.keep, averaging)
+    steps = checkpoint.averaged_steps(max(kept), *averaging) if train.average_last else [max(kept)]
+    assert set(steps) <= kept
+    # As tests/data/test_batches.py finds it in text of WMT 2014.
+    tokens = round(25_870 / 32_768 * config.data.batch_tokens)
+    return {
+        'checkpoint': 'average' if train.average_last else train.scored,
+        'steps': steps,
+        'tokens': tokens * train.steps,
+        'decode': dataclasses.asdict(config.decode),
+    }
+
+
+@pytest.fixture(scope='module')
+def healthy() -> Evidence:
+    """The paper's base model on the whole newstest2014, averaged."""
+    sources, references = text(ENGLISH), text(GERMAN)
+    config = configs.replace(configs.resolve(wmt14_en_de.get_config()), {'data.pieces': 360})
+    pieces = SentencePieceTokenizer(vocabulary.train([*sources, *references], 360))
+    translations = [line.replace('Hund', 'Kerl') for line in references]
+    return Evidence(config, 'test', scores_of(config), sources, references, translations, pieces)
+
+
+def changed(evidence: Evidence, **options) -> Evidence:
+    """With other options of the config, as train__steps=9."""
+    changes = {name.replace('__', '.'): value for name, value in options.items()}
+    return dataclasses.replace(evidence, config=configs.replace(evidence.config, changes))
+
+
+def lines(evidence: Evidence, change, *, every: int = 10) -> Evidence:
+    """With every tenth translation changed."""
+    made = [
+        change(source, line) if i % every == 0 else line
+        for i, (source, line) in enumerate(zip(evidence.sources, evidence.translations, strict=True))
+    ]
+    return dataclasses.replace(evidence, translations=made)
+
+
+def first(evidence: Evidence, count: int) -> Evidence:
+    texts = {name: getattr(evidence, name)[:count] for name in ('sources', 'references', 'translations')}
+    return dataclasses.replace(evidence, **texts)
+
+
+def swapped(evidence: Evidence) -> Evidence:
+    texts = {'sources': evidence.references, 'references': evidence.sources, 'translations': evidence.sources}
+    return dataclasses.replace(evidence, **texts)
+
+
+def scored(evidence: Evidence, **scores) -> Evidence:
+    return dataclasses.replace(evidence, scores={**evidence.scores, **scores})
+
+
+FAULTS = {
+    'filtered test set': (lambda e: first(e, 2737), ['2,737']),
+    'part of the test set': (
+        lambda e: first(changed(e, data__source='text', data__test='news/newstest2014'), 3000),
+        ['3,000'],
+    ),
+    'fewer translations': (lambda e: dataclasses.replace(e, translations=e.translations[1:]), ['3,002']),
+    'direction swapped': (
+        swapped,
+        ['sources', 'references', 'translations'],
+    ),
+    'German to English': (
+        lambda e: changed(swapped(e), data__source_language='de', data__target_language='en'),
+        ['data.source_language=en'],
+    ),
+    'tokenized references': (
+        lambda e: dataclasses.replace(e, references=[r.replace('.', ' .') for r in e.references]),
+        ['data.test'],
+    ),
+    'lowercased references': (
+        lambda e: dataclasses.replace(e, references=[r.lower() for r in e.references]),
+        ['data.test'],
+    ),
+    'short': (
+        lambda e: lines(e, lambda s, t: ' '.join(t.split()[:6]), every=1),
+        ['0.545 0.435'],
+    ),
+    'long': (lambda e: lines(e, lambda s, t: f'{t} {t}', every=3), ['decode.alpha']),
+    'pieces': (lambda e: lines(e, lambda s, t: t.replace(' ', ' ▁')), ['301']),
+    'separators': (lambda e: lines(e, lambda s, t: t.replace('Haus', 'Ha@@ us')), ["as '@@'"]),
+    'entities': (lambda e: lines(e, lambda s, t: f'&quot;{t}&quot;'), ["as '&quot;'"]),
+    'copies': (lambda e: lines(e, lambda s, t: s), ['10.0 %']),
+    'truncated': (
+        lambda e: lines(e, lambda s, t: f'{t[:-1]}{" ja" * 70}', every=100),
+        ['1.0 %'],
+    ),
+    'long sources': (
+        lambda e: scored(e, decode={**e.scores['decode'], 'max_source_len': 12}),
+        ['12'],
+    ),
+    'unknown pieces': (lambda e: lines(e, lambda s, t: f'{t} ⁇'), ['301']),
+    'small batches': (lambda e: scored(e, tokens=4_000 * 100_000), ['4,000']),
+    'warm-up': (
+        lambda e: scored(e, steps=[2_000, 3_500, 5_000], tokens=23_000 * 5_000),
+        ['5,000'],
+    ),
+    'not at its end': (lambda e: scored(e, steps=[87_000, 88_500, 90_000]), ['90,000']),
+    'no average': (lambda e: scored(e, checkpoint='best', steps=[100_000]), ['train.average_last']),
+    'chosen on dev': (
+        lambda e: dataclasses.replace(
+            scored(first(e, 3000), checkpoint='best', steps=[96_000], tokens=25_870 * 96_000), split='dev'
+        ),
+        ['train.scored'],
+    ),
+    'close checkpoints': (
+        lambda e: scored(e, steps=list(range(99_600, 100_001, 100))),
+        ['100'],
+    ),
+    'penalty': (lambda e: scored(e, decode={**e.scores['decode'], 'alpha': 1.0}), ['alpha=1.0']),
+    'search': (lambda e: scored(e, decode={**e.scores['decode'], 'method': 'greedy'}), ['method=greedy']),
+}
+
+
+PAPER = {
+    'Table 3, base': (configs.resolve(base.get_config()), 'dev', 3000),
+    'Table 3, big': (configs.resolve(big.get_config()), 'dev', 3000),
+    'Table 2, base': (configs.resolve(wmt14_en_de.get_config()), 'test', LINES),
+    'Table 2, big': (scales.config(tables.rows('2', 'big-en-de')[0], 'paper'), 'test', LINES),
+}
+
+
+@pytest.mark.parametrize('name', PAPER)
+def test_the_papers_own_trainings_have_no_fault(healthy, name):
+    config, split, count = PAPER[name]
+    trained = dataclasses.replace(first(healthy, count), config=config, split=split)
+    assert findings(scored(trained, **scores_of(config))) == []
+
+
+@pytest.mark.parametrize('fault', FAULTS)
+def test_a_planted_fault(healthy, fault):
+    plant, expected = FAULTS[fault]
+    found = findings(plant(healthy))
+    assert len(found) == len(expected), found
+    for finding, values in zip(found, expected, strict=True):
+        assert all(value in f'{finding.seen} {finding.change}' for value in values.split())
+        assert finding.matters and finding.change
+
+
+@pytest.mark.parametrize(
+    ('losses', 'epochs', 'parts'),
+    [
+        ([3.0, 2.0, 1.9, 1.89], 20, []),
+        ([3.0, 2.0, 1.8], 20, [['still fell', '0.200', 'train.steps']]),
+        ([3.0, 2.0, 1.5, 1.6], 20, [['rose', '1.500 after 300', '1.600 after 400', 'train.patience']]),
+        ([3.0], 80, [['80 epochs', 'data']]),
+        ([], 1, []),
+    ],
+)
+def test_the_learning_curve(tmp_path, losses, epochs, parts):
+    lines = [{'step': 50, 'loss': 9.0}, *({'step': 100 * i, 'dev_loss': x} for i, x in enumerate(losses, 1))]
+    # A kill can cut the last line.
+    text = ''.join(json.dumps(line) + '\n' for line in lines) + '{"step": 999, "dev_'
+    (tmp_path / 'metrics.jsonl').write_text(text)
+    (tmp_path / 'result.json').write_text(json.dumps({'epochs': epochs}))
+    run = Run(epath.Path(tmp_path), configs.resolve(configs.config_dict()))
+    found = [' '.join(finding) for finding in learning_curve.findings(run)]
+    assert len(found) == len(parts)
+    for text, expected in zip(found, parts, strict=True):
+        assert all(part in text for part in expected)
+
+
+def test_a_model_that_repeats_itself_has_no_language(healthy):
+    english = dataclasses.replace(healthy, translations=text(ENGLISH))
+    repeated = dataclasses.replace(healthy, translations=['the of the of the of the of'] * LINES)
+    read_as = lambda evidence: [f.seen for f in findings(evidence) if 'read as' in f.seen]
+    assert len(read_as(english)) == 1 and not read_as(repeated)
