@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Int
 
 from transformer.config import ConfigError
+from transformer.tasks import bootstrap
 
 _BLANKS = ' \t\n\v\f\r'
 _ATOM = re.compile(rf'[^{_BLANKS}()]*')
@@ -19,7 +20,6 @@ _SPACE = re.compile(rf'[{_BLANKS}]*')
 _QUOTES = ("'", '"', '/')  # words whose tag may be taken for a quote's
 _MOST_QUOTES = 20  # in a sentence
 SCORED, ERROR, SKIPPED = 0, 1, 2  # the status of a sentence
-RESAMPLES = 1000
 
 
 class Rules(NamedTuple):
@@ -377,14 +377,12 @@ def paired_test(
     resampled = _f1(_resample(second)) - _f1(_resample(first))
     # Each resample's difference has the observed one as its mean; without a true difference it would be 0.
     extreme = np.abs(resampled - difference) >= abs(difference)
-    return difference, float((extreme.sum() + 1) / (RESAMPLES + 1)) if difference else 1.0
+    return difference, float((extreme.sum() + 1) / (bootstrap.RESAMPLES + 1)) if difference else 1.0
 
 
 def _resample(counts: Int[np.ndarray, 'sentences 3']) -> Int[np.ndarray, 'resamples 3']:
-    """Sums over resamples; the same sentences are drawn for every parser."""
-    size = len(counts)
-    drawn = np.random.default_rng(0).integers(0, size, (RESAMPLES, size))
-    return np.stack([np.bincount(sample, minlength=size) @ counts for sample in drawn])
+    """Adds up the counts of each resample; the same sentences are drawn for every parser."""
+    return np.stack([counts[drawn].sum(0) for drawn in bootstrap.draws(len(counts))])
 
 
 def _f1(sums: Int[np.ndarray, '... 3']) -> np.ndarray | np.float64:

@@ -4,6 +4,7 @@ import sys
 from collections.abc import Sequence
 
 from transformer.config import ConfigError
+from transformer.tasks import bootstrap
 from transformer.tasks.parsing import evalb
 
 
@@ -48,7 +49,8 @@ def main(
     counts = evalb.counts(results)
     if interval:
         low, high = evalb.resampled_f1(counts)
-        print(f'\n95 % interval of F1: {low:.2f} to {high:.2f} ({evalb.RESAMPLES:,} resamples of sentences)')
+        resamples = f'{bootstrap.RESAMPLES:,} resamples of sentences'
+        print(f'\n95 % interval of F1: {low:.2f} to {high:.2f} ({resamples})')
     if other is not None:
         others = [evalb.compare(*pair, rules) for pair in zip(gold, _lines(other), strict=False)]
         if len(others) != len(results):
