@@ -166,6 +166,7 @@ def test_no_task_is_named_outside_its_room():
     allowed = (
         ROOT / 'transformer' / 'tasks',
         ROOT / 'transformer' / 'config' / 'options.py',
+        ROOT / 'transformer' / 'config' / 'tasks.py',
         ROOT / 'experiments' / 'tables',
     )
     for path in files('transformer', 'experiments'):

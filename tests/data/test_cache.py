@@ -55,7 +55,8 @@ def prepare(data, folder, **keywords):
 
 def prepare_text(data, folder, **keywords):
     """The corpus of one text."""
-    reading = Reading({'text': Text(data.language, 'data.language', data.documents == 'files')}, TEXT)
+    text = Text(data.language, 'data.language', data.documents == 'files')
+    reading = Reading({'text': text}, TEXT, any_length=data.batching == 'running')
     return cache.prepare(data, reading, folder, **keywords)
 
 

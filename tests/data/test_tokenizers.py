@@ -8,10 +8,9 @@ import pytest
 import sentencepiece
 
 from transformer.config import ConfigError, Data
-from transformer.data import vocabulary
+from transformer.data import codec, vocabulary
 from transformer.data.tokenizers import foreign, kinds, sentence_piece
 from transformer.data.tokenizers.byte import ByteTokenizer
-from transformer.data.tokenizers.kinds import SeparateTokenizers
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
 from transformer.tokens import EOS, PAD, UNK
 
@@ -268,8 +267,8 @@ def test_codes(codes):
     assert codes.encode_document('the\nB').tolist() == codes.encode('the\nB')
     again = kinds.read(codes.content)
     assert again.sha256 == codes.sha256 and again.encode('the old') == codes.encode('the old')
-    both = SeparateTokenizers({'source': codes, 'target': ByteTokenizer()})
-    assert kinds.read(both.content).of('source').encode('the old') == codes.encode('the old')
+    both = codec.files_of({'source': codes, 'target': ByteTokenizer()})
+    assert both == {'source': 'tokenizer.model', 'target': 'target.tokenizer.model'}
 
 
 @pytest.mark.parametrize('names', ['', 'a,'])

@@ -1,5 +1,7 @@
 """Declares the commands of run.py, the flags and options that each takes, and their help."""
 
+from collections.abc import Mapping
+
 from transformer.cli import run
 from transformer.cli.flags import Command, Flag
 from transformer.tasks import commands, declared_commands, declared_tools
@@ -127,27 +129,34 @@ FLAGS = {
         str, None, 'the word of the translation (default: a pronoun, else the last word)', 'WORD'
     ),
     'distributed': Flag(bool, False, 'this process is one of several, as on SLURM or a TPU pod'),
-    **{name: flag for own in (OF_TASKS, TOOLS) for one in own.values() for name, flag in one.flags.items()},
+    **{
+        name: flag
+        for by_task in OF_TASKS.values()
+        for one in by_task.values()
+        for name, flag in one.flags.items()
+    },
+    **{name: flag for one in TOOLS.values() for name, flag in one.flags.items()},
 }
 PLACE = ('config', 'workdir')
 MODEL = (*PLACE, 'checkpoint', 'distributed')
 FILES = ('source', 'reference', 'text')
 
 
-def command_of(name: str, declared: commands.Command) -> Command:
-    """The command of run.py that a task declares."""
-    files = ('input', 'output') if declared.reads == 'lines' else ('output',)
+def command_of(name: str, by_task: Mapping[str, commands.Command]) -> Command:
+    """The command of run.py that tasks declare, each for its own models."""
+    declared, reads = next(iter(by_task.values())), {one.reads for one in by_task.values()}
+    files = ('input', 'output') if 'lines' in reads else ('output',)
     output = ('scores', 'json') if declared.writes == 'hypotheses' else ()
-    engine = ('engine', 'quantization') if declared.engines else ()
+    engine = ('engine', 'quantization') if any(one.engines for one in by_task.values()) else ()
     return Command(
-        declared.summary,
-        run.write_answers(name, declared),
+        ' '.join(dict.fromkeys(one.summary for one in by_task.values())),
+        run.write_answers(name, by_task),
         (*MODEL, *declared.flags, *engine, *files, *output),
-        declared.options,
-        declared.examples,
-        ('FILE...',) if declared.reads == 'files' else (),
+        tuple(dict.fromkeys(option for one in by_task.values() for option in one.options)),
+        tuple(dict.fromkeys(example for one in by_task.values() for example in one.examples)),
+        ('FILE...',) if 'files' in reads else (),
         declared.note,
-        declared.reads == 'lines',
+        reads == {'lines'},
     )
 
 
@@ -209,7 +218,7 @@ COMMANDS = {
         (),
         ('{} average --workdir=FOLDER --last=5 --every=1500',),
     ),
-    **{name: command_of(name, declared) for name, declared in OF_TASKS.items()},
+    **{name: command_of(name, by_task) for name, by_task in OF_TASKS.items()},
     'score-pairs': Command(
         'Log p of given texts, one per line: source TAB target; with --contrast source TAB right TAB wrong '
         '(TAB wrong ...). For a language model, omit the source.',

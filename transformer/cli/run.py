@@ -18,7 +18,7 @@ from transformer.cli.flags import Call
 from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError, declare
 from transformer.config.files import lock_beside
-from transformer.tasks import task_of, verb_of
+from transformer.tasks import refusal, task_of, verb_of
 from transformer.tasks.commands import Command, Tool
 
 # These modules import jax, which takes seconds; help and `config` do not need it.
@@ -157,21 +157,22 @@ def average(call: Call) -> None:
     print(f'{run.folder}: average of the checkpoints {", ".join(map(str, steps))}')
 
 
-def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
+def write_answers(name: str, by_task: Mapping[str, Command]) -> Callable[[Call], None]:
     """Makes the command that writes a verb's answer to each line of standard input, or to each file named."""
 
     def command(call: Call) -> None:
         values, run = call.flags, open_run(call)
-        verb_of(run.config, name)
+        if run.config.train.task not in by_task:
+            raise refusal(run.config, name)
+        declared = by_task[run.config.train.task]
         verb = verb_of(run.config, declared.verb or name)
+        _check_input(call, name, declared)
         passed = {key: flag for key, flag in declared.flags.items() if key != declared.text}
         options = {flag.argument or key: values[key].value for key, flag in passed.items()}
         # Checks the options before the model is loaded.
         verb(without_params(run, call), [], **options)
         engine = values.engine, values.quantization, values.checkpoint, call.changes
         engines.check(run, *engine)
-        if declared.reads == 'files' and not call.words:
-            raise ConfigError(f'{name}: no files; name them after the command')
         one_text = values[declared.text].value if declared.text else None
         if one_text is not None and values.input is not None:
             raise ConfigError(f'--input={values.input}: not together with --{declared.text}')
@@ -193,6 +194,17 @@ def write_answers(name: str, declared: Command) -> Callable[[Call], None]:
             )
 
     return command
+
+
+def _check_input(call: Call, name: str, declared: Command) -> None:
+    """Raises ConfigError if a call names files for a model that reads lines, or the reverse."""
+    if declared.reads == 'files':
+        if not call.words:
+            raise ConfigError(f'{name}: no files; name them after the command')
+        if call.flags.input is not None:
+            raise ConfigError(f'--input={call.flags.input}: this model reads the files named after {name}')
+    elif call.words:
+        raise ConfigError(f'{call.words[0]}: this model reads lines: {name} < {call.words[0]}')
 
 
 def call_tool(declared: Tool) -> Callable[[Call], int | None]:

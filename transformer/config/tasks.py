@@ -16,7 +16,7 @@ class Form(NamedTuple):
       kinds: the kinds of models that have this form.
       has: what they have: `texts` in pieces; an `image`; a `pair` of texts, source and target; `one_text`;
         output that they write, piece by piece (`writes`), or that continues the text (`continues`); an
-        `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`.
+        `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`; `spans` of a text.
     """
 
     kinds: tuple[str, ...]
@@ -31,6 +31,9 @@ FORMS = {
     'pair': _form('texts pair writes'),
     'text': _form('texts one_text writes continues'),
     'pieces': _form('texts one_text encoder pieces', ('transformer',)),
+    'classes': _form('texts one_text encoder classes'),
+    'tags': _form('texts one_text encoder classes'),
+    'spans': _form('texts encoder spans'),
     'image_classes': _form('image encoder classes', ('transformer',)),
 }
 
@@ -49,6 +52,9 @@ TASKS = {
     'language': Spec('text'),
     'masked': Spec('pieces', 'masked'),
     'images': Spec('image_classes', 'images'),
+    'classify': Spec('classes', 'classify'),
+    'labelling': Spec('tags', 'labelling'),
+    'answers': Spec('spans', 'answers'),
 }
 
 
@@ -98,8 +104,38 @@ class Images:
 
 
 @dataclasses.dataclass(frozen=True)
+class Classify:
+    """The class, or a number, of a text or of several (Kim 2014; Devlin et al. 2019)."""
+
+    output: Literal['class', 'number'] = option('class', 'what a text has: a class or a real number')
+    pool: Literal['mean', 'first', 'last'] = option(
+        'mean', "which of an example's vectors the head reads: their mean, the first or the last"
+    )
+    classes: int | None = option(None, 'number of classes; by default as many as the data has', minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelling:
+    """A tag for each word."""
+
+    classes: int | None = option(None, 'number of tags; by default as many as the data has', minimum=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Answers:
+    """Answers that are parts of a paragraph (Rajpurkar et al. 2016)."""
+
+    stride: int = option(32, 'pieces between the beginnings of two windows of a paragraph', minimum=1)
+    longest: int = option(30, 'most pieces of an answer', minimum=1)
+    no_answer: bool = option(False, 'whether a question may have no answer (SQuAD 2.0)')
+
+
+@dataclasses.dataclass(frozen=True)
 class TaskOptions:
     """The groups of options that belong to one task each."""
 
     masked: Masked = _group(Masked)
     images: Images = _group(Images)
+    classify: Classify = _group(Classify)
+    labelling: Labelling = _group(Labelling)
+    answers: Answers = _group(Answers)

@@ -239,8 +239,7 @@ def _write_split(
             _warn_of_cut_words(split, [text for row in chunk for text in _texts(reading, row)])
         done += len(chunk)
         encoded = {name: field.encode(name, codecs, chunk) for name, field in reading.fields.items()}
-        # Rows of running text ignore where examples end, so examples may have any length.
-        if split == 'train' and data.batching != 'running':
+        if split == 'train' and not reading.any_length:
             short = _short_rows(chunk, {name: encoded[name] for name in texts}, data.max_len, report)
             if len(short) < len(chunk):
                 chunk = [chunk[i] for i in short]

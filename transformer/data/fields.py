@@ -384,10 +384,12 @@ class Reading(NamedTuple):
     Attributes:
       fields: the type of each named field of a row.
       options: the `data` options that determine the splits' content.
+      any_length: whether training texts may be longer than `data.max_len`, because the task cuts them itself.
     """
 
     fields: dict[str, Field]
     options: tuple[str, ...]
+    any_length: bool = False
 
     def texts(self) -> dict[str, Text]:
         """Returns the fields that are texts in pieces."""

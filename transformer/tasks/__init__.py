@@ -1,4 +1,4 @@
-"""The tasks that a model can be trained for: each is a folder here and an entry of `TASKS`."""
+"""The tasks that a model can be trained for: each is a folder here and an entry of `config.TASKS`."""
 
 import importlib
 from collections.abc import Callable
@@ -6,28 +6,22 @@ from types import ModuleType
 
 from etils import epath
 
-from transformer.config import Config, ConfigError
+from transformer.config import TASKS, Config, ConfigError
 from transformer.data import cache
 from transformer.data.dataset import Dataset
 from transformer.progress import Progress, no_progress
 from transformer.tasks.commands import Command, Tool
 from transformer.tasks.contract import Task, bound_sums
 
-# The module that defines each task's `TASK`, imported on first use because some take long. Its package
-# declares `COMMANDS`.
-TASKS = {
-    'translation': 'transformer.tasks.translation.task',
-    'parsing': 'transformer.tasks.parsing.task',
-    'transliteration': 'transformer.tasks.transliteration.task',
-    'language': 'transformer.tasks.language.task',
-    'masked': 'transformer.tasks.masked.task',
-    'images': 'transformer.tasks.images.task',
-}
+
+def _package(task: str) -> ModuleType:
+    """The folder of a task, which declares its `COMMANDS`."""
+    return importlib.import_module(f'transformer.tasks.{task}')
 
 
 def task_of(config: Config) -> Task:
-    """The task that a config names."""
-    return importlib.import_module(TASKS[config.train.task]).TASK
+    """The task that a config names; its module is imported at first use, because some take long."""
+    return importlib.import_module(f'transformer.tasks.{config.train.task}.task').TASK
 
 
 def prepare(config: Config, folder: epath.PathLike, progress: Progress = no_progress, **how) -> Dataset:
@@ -42,23 +36,36 @@ def sums_of(config: Config) -> Callable:
 
 def verb_of(config: Config, name: str, command: str = '') -> Callable:
     """The verb of a config's task with this name: `(trained, ...) -> ...`; `command` is what uses it."""
-    verbs, task = task_of(config).verbs, config.train.task
+    verbs = task_of(config).verbs
     if name not in verbs:
-        own = importlib.import_module(TASKS[task].rpartition('.')[0]).COMMANDS
-        has = ', '.join([*own, 'evaluate', 'compare'])
-        raise ConfigError(f'{command or name}: a model of train.task={task} does not have it; it has {has}')
+        raise refusal(config, command or name)
     return verbs[name]
 
 
-def declared_commands() -> dict[str, Command]:
-    """The commands of run.py that use a task's verbs, by name."""
-    return {name: command for package in _packages() for name, command in package.COMMANDS.items()}
+def refusal(config: Config, command: str) -> ConfigError:
+    """The error of a command that a config's models do not have; it names those that they have."""
+    task = config.train.task
+    has = ', '.join([*_package(task).COMMANDS, 'evaluate', 'compare'])
+    return ConfigError(f'{command}: a model of train.task={task} does not have it; it has {has}')
+
+
+def declared_commands() -> dict[str, dict[str, Command]]:
+    """The commands of run.py that use a task's verbs: by name, then by the task whose models they use.
+
+    Raises:
+      ValueError: two tasks declare a command with different flags or answers.
+    """
+    commands: dict[str, dict[str, Command]] = {}
+    for task in TASKS:
+        for name, command in _package(task).COMMANDS.items():
+            by_task = commands.setdefault(name, {})
+            for other in by_task.values():
+                if (command.flags, command.writes) != (other.flags, other.writes):
+                    raise ValueError(f'{task} declares {name} with other flags than another task')
+            by_task[task] = command
+    return commands
 
 
 def declared_tools() -> dict[str, Tool]:
     """The commands of run.py that a task declares and that need no model, by name."""
-    return {name: tool for package in _packages() for name, tool in getattr(package, 'TOOLS', {}).items()}
-
-
-def _packages() -> list[ModuleType]:
-    return [importlib.import_module(module.rpartition('.')[0]) for module in TASKS.values()]
+    return {name: tool for task in TASKS for name, tool in getattr(_package(task), 'TOOLS', {}).items()}

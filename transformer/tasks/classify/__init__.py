@@ -1,1 +1,11 @@
-"""Text classification: a class or a number for a text or a pair of texts (Wang et al. 2018)."""
+"""Text classification: the class, or a number, of a text or of several (Kim 2014; Devlin et al. 2019)."""
+
+from transformer.tasks.commands import NBEST, Command
+
+COMMANDS = {
+    'classify': Command(
+        'Write the likeliest class, or the number, of each line of standard input (texts separated by tabs).',
+        flags=NBEST,
+        examples=('{} classify --workdir=FOLDER --scores < FILE',),
+    )
+}

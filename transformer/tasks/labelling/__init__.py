@@ -1,1 +1,10 @@
-"""Sequence labelling: a tag for each word (Tjong Kim Sang and Buchholz 2000)."""
+"""Labelling: a tag for each word, such as its part of speech or the entity that it belongs to."""
+
+from transformer.tasks.commands import Command
+
+COMMANDS = {
+    'label': Command(
+        'Write each word of standard input with a tab and its tag; a blank line follows each line.',
+        examples=('echo "The dog sleeps ." | {} label --workdir=FOLDER',),
+    )
+}

@@ -44,9 +44,9 @@ def reading(config: Config) -> Reading:
     options = (
         'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_examples',
     )  # fmt: skip
-    return Reading(
-        {'text': Text(config.data.language, 'data.language', config.data.documents == 'files')}, options
-    )
+    text = Text(config.data.language, 'data.language', config.data.documents == 'files')
+    # Rows of running text ignore where documents end.
+    return Reading({'text': text}, options, any_length=config.data.batching == 'running')
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:

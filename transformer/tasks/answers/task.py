@@ -1,0 +1,201 @@
+"""Extractive question answering with an encoder: windows of paragraphs, loss and scores of spans."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import logging
+from jaxtyping import Array, Float, Int
+
+from transformer.config import Config
+from transformer.data.arrays import Dense, dtype_of, ragged
+from transformer.data.batches import RowBatches
+from transformer.data.dataset import Dataset, Split
+from transformer.data.fields import Reading, Span, Text
+from transformer.data.rows import padded
+from transformer.inference import batch_shapes
+from transformer.inference.generate import OnDone, as_texts
+from transformer.nn import ensemble
+from transformer.progress import Progress, counting, no_progress
+from transformer.runs.restore import Trained
+from transformer.tasks.answers import squad_scores
+from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
+from transformer.tokens import EOS, Batch, Tokens
+from transformer.training import losses, split_sums
+
+
+class Window(NamedTuple):
+    """A question and a part of its paragraph, in one row of pieces.
+
+    Attributes:
+      pieces: the question with its end, the part of the paragraph, and an end.
+      before: the number of pieces before the paragraph's.
+      start: the first piece of the paragraph that the window has.
+    """
+
+    pieces: list[int]
+    before: int
+    start: int
+
+
+def windows_of(config: Config, question: Sequence[int], context: Sequence[int]) -> list[Window]:
+    """Cuts a paragraph, in pieces with an end, into windows of `data.max_len` pieces with the question.
+
+    The windows begin `answers.stride` pieces apart; at least half of a window is left to the paragraph, so a
+    long question is cut.
+    """
+    longest = config.data.max_len
+    question, context = [*question[:-1]][: longest // 2 - 1] + [EOS], context[:-1]
+    room = longest - len(question) - 1
+    # The last window is the first that reaches the paragraph's end.
+    last = max(len(context) - room, 0)
+    starts = range(0, last + config.answers.stride, min(config.answers.stride, room)) if last else [0]
+    return [Window([*question, *context[s : s + room], EOS], len(question), s) for s in starts]
+
+
+def reading(config: Config) -> Reading:
+    """Returns the fields: a question, a paragraph, and the answers that are parts of it."""
+    text = Text(config.data.language, 'data.language')
+    options = ('source', 'language', 'tokenizer', 'pieces', 'train_examples')
+    answer = Span(of='context', optional=config.answers.no_answer)
+    return Reading({'question': text, 'context': text, 'answer': answer}, options, any_length=True)
+
+
+def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
+    """Lays out the windows of every question; their spans are the first answer's, or 0, 0 without it.
+
+    In training, windows without the answer are left out, unless questions may have none.
+    """
+    fields, train = dataset.splits[split].fields, config.train
+    rows, spans = [], []
+    for i in range(len(dataset.splits[split])):
+        begin, end = fields['answer'][i].tolist()
+        for window in windows_of(config, fields['question'][i].tolist(), fields['context'][i].tolist()):
+            shift = window.before - window.start
+            inside = begin >= 0 and window.before <= begin + shift and end + shift < len(window.pieces) - 1
+            if inside or config.answers.no_answer or split != 'train':
+                rows.append(window.pieces)
+                spans.append((begin + shift, end + shift) if inside else (0, 0))
+    pieces = ragged(rows, dtype_of(dataset.codecs['context'].size))
+    windows = Split({'text': pieces, 'span': Dense(np.array(spans, '<i4').reshape(-1, 2))})
+    return RowBatches(windows, config.data, train.microbatches, train.seed, split == 'train')
+
+
+def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
+    """Computes the mean cross-entropy of each window's first and last piece among its own pieces."""
+    batch = losses.all_rows(batch)
+    text, spans, weight = batch['text'], batch['span'], batch['weight']
+    logits = ensemble.logits(config, params, batch, key)[:, None]
+    own = text.segments[:, None] == jnp.arange(1, spans.shape[1] + 1)[:, None]
+    logp = jax.nn.log_softmax(jnp.where(own[..., None], logits, -1e9), axis=2)
+    gold = own[..., None] & (text.positions[:, None, :, None] == spans[:, :, None])
+    nll = -jnp.sum(jnp.where(gold, logp, 0.0), axis=(2, 3)) / 2
+    return {'loss': jnp.sum(nll * weight), 'weight': jnp.sum(weight)}
+
+
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
+    """Computes the loss of all windows, exact match and F1; the output lines are the answers."""
+    config, texts = trained.config, dataset.texts(split)
+    rows = batches(config, dataset, split)
+    means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
+    pairs = list(zip(texts['question'], texts['context'], strict=True))
+    found = _answers(trained, pairs, 1, counting(progress, 'questions', len(pairs)))
+    lines = [best[0].text for best in found]
+    gold = [[answer for _, answer in json.loads(line)] for line in texts['answer']]
+    scored = squad_scores.score(lines, gold, answerable=not config.answers.no_answer)
+    scores = {name: one._asdict() for name, one in scored.means().items()}
+    return Scored(means | scores, {}, lines)
+
+
+def answer(
+    trained: Trained,
+    texts: Iterable[str],
+    *,
+    best: int = 1,
+    first: int = 0,
+    on_done: OnDone = lambda texts: None,
+) -> list[list[Hypothesis]]:
+    """Returns the `best` likeliest answers to each question, which a tab separates from its paragraph.
+
+    A text without a tab gets empty answers, with a warning. A score is the sum of two logits.
+    """
+    texts, pairs = as_texts(texts, 'texts'), []
+    for number, text in enumerate(texts, first + 1):
+        question, tab, context = text.partition('\t')
+        pairs.append((question, context))
+        if not tab:
+            logging.warning('line %d: has no tab between a question and a paragraph', number)
+    return _answers(trained, pairs, best, on_done)
+
+
+def _answers(
+    trained: Trained, pairs: Sequence[tuple[str, str]], best: int, on_done: OnDone
+) -> list[list[Hypothesis]]:
+    """Finds the likeliest spans of each question's paragraph in all its windows; '' for no answer."""
+    config, codecs = trained.config, trained.codecs
+    questions = codecs['question'].encode_batch([question for question, _ in pairs])
+    contexts = codecs['context'].encode_batch([context for _, context in pairs])
+    windows, owners = [], []
+    for i, pieces in enumerate(zip(questions, contexts, strict=True)):
+        of_pair = windows_of(config, *pieces)
+        windows += of_pair
+        owners += [i] * len(of_pair)
+    share = len(pairs) / max(len(windows), 1)
+    build = lambda indexes, shape: padded([windows[i].pieces for i in indexes], shape)
+    lengths, program = [len(window.pieces) for window in windows], batch_shapes.program(_logits, config)
+    done = lambda count: on_done(count * share)
+    outputs = batch_shapes.run(program, (trained.params, None), lengths, build, done)
+    spans: list[list[tuple[float, int, int]]] = [[] for _ in pairs]
+    nothing = [[] for _ in pairs]
+    for i, window, logits in zip(owners, windows, outputs, strict=True):
+        nothing[i].append(float(logits[0].sum()))
+        spans[i] += _best_spans(config, window, logits[: len(window.pieces)], best)
+    results = []
+    for i, (_, context) in enumerate(pairs):
+        places = codecs['context'].offsets(context)
+        found = [
+            Hypothesis(context[places[begin][0] : places[end][1]].strip(), score)
+            for score, begin, end in sorted(spans[i], reverse=True)
+        ]
+        if config.answers.no_answer:
+            found = sorted([*found, Hypothesis('', min(nothing[i]))], key=lambda one: -one.score)
+        # Windows overlap, so a span may come several times.
+        distinct = list({one.text: one for one in reversed(found)}.values())[::-1]
+        results.append((distinct + [Hypothesis('', 0.0)] * best)[:best])
+    return results
+
+
+def _best_spans(
+    config: Config, window: Window, logits: Float[np.ndarray, 'S 2'], best: int
+) -> list[tuple[float, int, int]]:
+    """Returns the scores, first and last pieces in the paragraph of a window's likeliest spans."""
+    begin, end = logits[window.before : -1].T
+    if not len(begin):
+        return []
+    scores = begin[:, None] + end[None, :]
+    lengths = np.arange(len(end))[None, :] - np.arange(len(begin))[:, None]
+    scores = np.where((lengths >= 0) & (lengths < config.answers.longest), scores, -np.inf)
+    order: Int[np.ndarray, ' n'] = np.argsort(-scores, axis=None, kind='stable')[:best]
+    places = zip(*np.unravel_index(order, scores.shape), strict=True)
+    return [(float(scores[b, e]), int(b) + window.start, int(e) + window.start) for b, e in places]
+
+
+def _logits(config: Config, params: ensemble.Params, key: None, text: Tokens) -> Float[Array, 'R S 2']:
+    return ensemble.logits(config, params, {'text': text}, key)
+
+
+TASK = Task(
+    reading=reading,
+    batches=batches,
+    sums=sums,
+    evaluate=evaluate,
+    measures=(
+        Measure('loss', 'loss per window', ('loss',)),
+        Measure('exact', 'exact match', ('exact', 'score'), 2, 'higher'),
+        Measure('f1', 'F1', ('f1', 'score'), 2, 'higher'),
+    ),
+    verbs={'answer': answer},
+)

@@ -1,0 +1,152 @@
+"""Text classification with an encoder: data, loss and scores of classes or numbers."""
+
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from transformer.config import Config, ConfigError
+from transformer.data import text_input
+from transformer.data.batches import RowBatches
+from transformer.data.codec import Labels
+from transformer.data.dataset import Dataset
+from transformer.data.fields import Columns, Label, Number, Reading
+from transformer.data.rows import padded
+from transformer.inference import batch_shapes
+from transformer.inference.generate import OnDone, as_texts
+from transformer.nn import ensemble
+from transformer.progress import Progress, counting, no_progress
+from transformer.runs.restore import Trained
+from transformer.tasks.classify import scores
+from transformer.tasks.contract import Hypothesis, Measure, Scored, Shown, Task, bound_sums
+from transformer.tokens import Batch, Tokens
+from transformer.training import losses, split_sums
+
+
+def reading(config: Config) -> Reading:
+    """Returns the fields: texts, and their class or number."""
+    label = Number() if config.classify.output == 'number' else Label()
+    options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
+    return Reading({'text': Columns(config.data.language, 'data.language'), 'label': label}, options)
+
+
+def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
+    """Lays out examples; outside training, texts are cut to the table of learned positions."""
+    examples, train = dataset.splits[split], config.train
+    if config.model.positions == 'learned' and split != 'train':
+        examples = text_input.cut_with_warning(examples, config.model.max_len, split)
+    return RowBatches(examples, config.data, train.microbatches, train.seed, split == 'train')
+
+
+def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
+    """Computes the cross-entropy of the classes, with label smoothing in training, or the squared error."""
+    batch = losses.all_rows(batch)
+    outputs = _outputs(config, params, batch, key)
+    if config.classify.output == 'number':
+        squared = jnp.square(outputs[..., 0] - batch['label'])
+        return {'loss': jnp.sum(squared * batch['weight']), 'weight': jnp.sum(batch['weight'])}
+    eps_ls = config.train.eps_ls if key is not None else 0.0
+    return losses.cross_entropy_sums(outputs, batch['label'], batch['weight'], eps_ls)
+
+
+def _outputs(
+    config: Config, params: ensemble.Params, batch: Batch, key: Array | None
+) -> Float[Array, 'R E K']:
+    """Computes logits or numbers; an ensemble's are of the mean probabilities, or the mean numbers."""
+    if config.classify.output == 'number' and isinstance(params, tuple):
+        return jnp.mean(jnp.stack([ensemble.logits(config, one, batch, key) for one in params]), axis=0)
+    return ensemble.logits(config, params, batch, key)
+
+
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
+    """Computes the loss and the scores of classes or numbers; the output lines are the answers."""
+    config, examples = trained.config, dataset.splits[split]
+    means = split_sums.means(
+        bound_sums(sums, config), trained.params, batches(config, dataset, split), progress
+    )
+    texts, gold = dataset.texts(split)['text'], examples.fields['label'].values
+    outputs = _predict(trained, texts, counting(progress, 'texts', len(texts)))
+    if config.classify.output == 'number':
+        predicted, lines = outputs[:, 0], [f'{value:.4f}' for value in outputs[:, 0]]
+        found = scores.score_numbers(gold, predicted)
+    else:
+        labels: Labels = trained.codecs['label']
+        predicted = outputs.argmax(axis=-1)
+        lines = list(map(labels.decode, predicted.tolist()))
+        found = scores.score_classes(gold, predicted, 1 if labels.size == 2 else None)
+        means['confusion'] = scores.confusion(gold, predicted, labels.size).tolist()
+    return Scored(means | {name: one._asdict() for name, one in found.items()}, {}, lines)
+
+
+def show(trained: Trained, dataset: Dataset) -> Shown:
+    """Shows how often each class of the test set (rows) is taken for each class (columns)."""
+    if trained.config.classify.output == 'number':
+        return Shown([])
+    labels: Labels = trained.codecs['label']
+    split = 'test' if 'test' in dataset.splits else 'dev'
+    predicted = _predict(trained, dataset.texts(split)['text'], lambda texts: None).argmax(axis=-1)
+    counts = scores.confusion(dataset.splits[split].fields['label'].values, predicted, labels.size)
+    width = max(7, *(len(name) + 1 for name in labels.names))
+    row = lambda name, cells: f'  {name:>{width}}' + ''.join(f'{cell:>{width}}' for cell in cells)
+    return Shown([row('', labels.names), *map(row, labels.names, counts)] if labels.size <= 10 else [])
+
+
+def classify(
+    trained: Trained,
+    texts: Iterable[str],
+    *,
+    best: int = 1,
+    first: int = 0,
+    on_done: OnDone = lambda texts: None,
+) -> list[list[Hypothesis]]:
+    """Returns the `best` likeliest classes of each text with their probabilities, or its number."""
+    del first  # no text is cut with a warning that names it
+    number = trained.config.classify.output == 'number'
+    size = 1 if number else trained.codecs['label'].size
+    if best > size:
+        raise ConfigError(f'nbest={best}: the model has {size} {"number" if number else "classes"}')
+    outputs = _predict(trained, as_texts(texts, 'texts'), on_done)
+    if number:
+        return [[Hypothesis(f'{value:.4f}', float(value))] for value in outputs[:, 0]]
+    order, names = np.argsort(-outputs, axis=-1, kind='stable')[:, :best], trained.codecs['label'].names
+    return [
+        [Hypothesis(names[k], float(np.exp(row[k]))) for k in of_text]
+        for row, of_text in zip(outputs, order.tolist(), strict=True)
+    ]
+
+
+def _predict(trained: Trained, texts: list[str], on_done: OnDone) -> Float[np.ndarray, 'N K']:
+    """Computes log p of the classes of each text, or its number."""
+    config = trained.config
+    longest = config.model.max_len if config.model.positions == 'learned' else None
+    rows = [row[:longest] for row in trained.codecs['text'].encode_columns(texts)]
+    build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
+    program = batch_shapes.program(_log_p, config)
+    outputs = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)
+    return np.array(outputs, np.float32).reshape(len(rows), -1)
+
+
+def _log_p(config: Config, params: ensemble.Params, key: None, text: Tokens) -> Float[Array, 'R K']:
+    batch = {'text': text, 'label': jnp.zeros((len(text.tokens), 1), jnp.int32)}
+    outputs = _outputs(config, params, batch, key)[:, 0]
+    return outputs if config.classify.output == 'number' else jax.nn.log_softmax(outputs, axis=-1)
+
+
+TASK = Task(
+    reading=reading,
+    batches=batches,
+    sums=sums,
+    evaluate=evaluate,
+    measures=(
+        Measure('loss', 'loss', ('loss',)),
+        Measure('accuracy', 'accuracy', ('accuracy', 'score'), 2, 'higher', percent=True),
+        Measure('f1', 'F1', ('f1', 'score'), 4, 'higher'),
+        Measure('matthews', 'Matthews correlation', ('matthews', 'score'), 4, 'higher'),
+        Measure('pearson', 'Pearson correlation', ('pearson', 'score'), 4, 'higher'),
+        Measure('spearman', 'Spearman correlation', ('spearman', 'score'), 4, 'higher'),
+    ),
+    show=show,
+    verbs={'classify': classify},
+)

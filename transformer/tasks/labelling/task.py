@@ -1,0 +1,156 @@
+"""Labelling with an encoder: data, loss and scores of a tag for each word."""
+
+import collections
+from collections.abc import Iterable, Iterator, Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from transformer.config import Config
+from transformer.data import text_input
+from transformer.data.batches import RowBatches
+from transformer.data.dataset import Dataset, Split
+from transformer.data.fields import Reading, Tags, Words, word_places
+from transformer.data.rows import padded
+from transformer.inference import batch_shapes
+from transformer.inference.generate import OnDone, as_texts
+from transformer.nn import ensemble
+from transformer.progress import Progress, counting, no_progress
+from transformer.runs.restore import Trained
+from transformer.tasks import bootstrap
+from transformer.tasks.contract import Hypothesis, Measure, Scored, Task, bound_sums
+from transformer.tasks.labelling import conlleval
+from transformer.tokens import Batch, Tokens
+from transformer.training import losses, split_sums
+
+
+def reading(config: Config) -> Reading:
+    """Returns the fields: the words of a sentence, and their tags."""
+    options = ('source', 'columns', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
+    return Reading({'text': Words(config.data.language, 'data.language'), 'tags': Tags(of='text')}, options)
+
+
+def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
+    """Lays out sentences; outside training, they are cut to the table of learned positions."""
+    sentences, train = dataset.splits[split], config.train
+    if config.model.positions == 'learned' and split != 'train':
+        sentences = text_input.cut_with_warning(sentences, config.model.max_len, split)
+    return RowBatches(sentences, config.data, train.microbatches, train.seed, split == 'train')
+
+
+def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
+    """Computes the cross-entropy of each word's tag at its first piece, smoothed in training."""
+    batch = losses.all_rows(batch)
+    tags = batch['tags'].tokens
+    logits = ensemble.logits(config, params, batch, key)
+    eps_ls = config.train.eps_ls if key is not None else 0.0
+    return losses.cross_entropy_sums(logits, jnp.maximum(tags - 1, 0), (tags > 0).astype(jnp.float32), eps_ls)
+
+
+def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
+    """Computes the loss, the accuracy and, of tags B- and I-, the F1 of chunks as conlleval counts them.
+
+    If the training split is at hand, `baseline` is the accuracy of each word's most frequent tag there. The
+    output lines are the tags of each sentence.
+    """
+    rows = batches(trained.config, dataset, split)
+    means = split_sums.means(bound_sums(sums, trained.config), trained.params, rows, progress)
+    sentences = [line.split(' ') for line in dataset.texts(split)['text']]
+    names, numbers = trained.codecs['tags'].names, dataset.splits[split].fields['tags']
+    gold = [[names[tag - 1] for tag in numbers[i][numbers[i] > 0]] for i in range(len(numbers))]
+    found = list(_labels(trained, sentences, counting(progress, 'sentences', len(sentences))))
+    predicted = [[tag for tag, _ in tags] for tags in found]
+    right = np.array(
+        [(sum(map(str.__eq__, *pair)), len(pair[0])) for pair in zip(gold, predicted, strict=True)]
+    )
+    share = lambda counts: float(counts[:, 0].sum() / max(counts[:, 1].sum(), 1))
+    means['accuracy'] = bootstrap.estimate(share, right)._asdict()
+    if any(name.startswith('B-') for name in names):
+        means['f1'] = conlleval.score(gold, predicted).f1()._asdict()
+    if 'train' in dataset.splits:
+        means['baseline'] = most_frequent_tags(dataset.splits['train'], dataset.splits[split])
+    return Scored(means, {}, [' '.join(tags) for tags in predicted])
+
+
+def most_frequent_tags(train: Split, test: Split) -> float:
+    """Returns the share of a split's words whose tag is the most frequent one of the word in training.
+
+    A word that training lacks gets the most frequent tag of all.
+    """
+    counts, total = collections.defaultdict(collections.Counter), collections.Counter()
+    for word, tag in _words(train):
+        counts[word][tag] += 1
+        total[tag] += 1
+    usual = {word: tags.most_common(1)[0][0] for word, tags in counts.items()}
+    [(other, _)] = total.most_common(1)
+    right = [usual.get(word, other) == tag for word, tag in _words(test)]
+    return sum(right) / len(right)
+
+
+def _words(split: Split) -> Iterator[tuple[bytes, int]]:
+    """Yields the pieces and the tag of each word."""
+    text, tags = split.fields['text'], split.fields['tags']
+    for i in range(len(text)):
+        pieces, marks = np.asarray(text[i]), np.asarray(tags[i])
+        begins = np.flatnonzero(marks)
+        # The end, which is the last piece, belongs to no word.
+        for begin, end in zip(begins, [*begins[1:], len(pieces) - 1], strict=True):
+            yield pieces[begin:end].tobytes(), int(marks[begin])
+
+
+def label(
+    trained: Trained,
+    texts: Iterable[str],
+    *,
+    first: int = 0,
+    on_done: OnDone = lambda texts: None,
+) -> list[list[Hypothesis]]:
+    """Returns each text's words, which blanks separate: a line with the word, a tab and its tag for each."""
+    del first  # no text is cut with a warning that names it
+    sentences = [text.split() for text in as_texts(texts, 'texts')]
+    answers = []
+    for words, tags in zip(sentences, _labels(trained, sentences, on_done), strict=True):
+        lines = [f'{word}\t{tag}\n' for word, (tag, _) in zip(words, tags, strict=True)]
+        answers.append([Hypothesis(''.join(lines), float(sum(logp for _, logp in tags)))])
+    return answers
+
+
+def _labels(
+    trained: Trained, sentences: Sequence[Sequence[str]], on_done: OnDone
+) -> Iterator[list[tuple[str, float]]]:
+    """Yields the likeliest tag of each word, with its log p."""
+    config, tokenizer, names = trained.config, trained.codecs['text'], trained.codecs['tags'].names
+    longest = config.model.max_len if config.model.positions == 'learned' else None
+    rows = [row[:longest] for row in tokenizer.encode_batch([' '.join(words) for words in sentences])]
+    build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
+    program = batch_shapes.program(_log_p, config)
+    outputs = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)
+    for words, row, logp in zip(sentences, rows, outputs, strict=True):
+        places, _ = word_places(tokenizer, words) if words else ([], 0)
+        # A word beyond the table of positions gets the last one's tag.
+        at = logp[np.minimum(places, len(row) - 1)] if words else np.zeros((0, len(names)))
+        yield [
+            (names[int(tag)], float(best))
+            for tag, best in zip(at.argmax(-1), at.max(-1, initial=-np.inf), strict=True)
+        ]
+
+
+def _log_p(config: Config, params: ensemble.Params, key: None, text: Tokens) -> Float[Array, 'R S K']:
+    return jax.nn.log_softmax(ensemble.logits(config, params, {'text': text}, key), axis=-1)
+
+
+TASK = Task(
+    reading=reading,
+    batches=batches,
+    sums=sums,
+    evaluate=evaluate,
+    measures=(
+        Measure('loss', 'loss per word', ('loss',)),
+        Measure('accuracy', 'words right', ('accuracy', 'score'), 2, 'higher', percent=True),
+        Measure('f1', 'F1 of chunks', ('f1', 'score'), 2, 'higher'),
+        Measure('baseline', "words right by each word's usual tag", ('baseline',), 2, 'higher', percent=True),
+    ),
+    verbs={'label': label},
+)
