@@ -1,5 +1,6 @@
 """Evaluates trained models on splits of their data, or on files, and records the scores."""
 
+import os
 from collections.abc import Mapping, Sequence
 
 from transformer import config as configs
@@ -8,13 +9,16 @@ from transformer.actions import data as run_data
 from transformer.config import Config, ConfigError
 from transformer.data import text_input
 from transformer.data.dataset import Dataset
-from transformer.nn import models
 from transformer.progress import Stages
 from transformer.runs import process, restore, workdir
 from transformer.runs.restore import Origin, Trained
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
 from transformer.tasks.contract import Evaluation
+
+# The options that name other content of a split: which content, and how it is read.
+SPLITS = ('data.dev', 'data.test')
+OWN = (*SPLITS, 'data.source', 'data.name', 'data.columns')
 
 
 def evaluate(
@@ -48,6 +52,28 @@ def evaluate_files(
     return _record(run, model, dataset, text_input.SPLIT, name, {'files': identity})
 
 
+def evaluate_own(run: Run, choice: str, changes: Mapping[str, object]) -> list[Evaluation]:
+    """Evaluates a checkpoint on other content of dev or test, which the task's own reader reads.
+
+    Args:
+      changes: options, among them `data.dev` or `data.test`. Files are in `data.dir`, if that is given, else
+        in the current folder.
+    """
+    config = check_evaluation(run, choice, {k: v for k, v in changes.items() if k not in OWN})
+    workdir.check_writable(run.folder)
+    own = {key: changes[key] for key in OWN if key in changes}
+    config = configs.replace(config, own | {'data.dir': changes.get('data.dir', os.curdir)})
+    task_reading, sets = task_of(config).reading(config), []
+    for split in [key.removeprefix('data.') for key in SPLITS if key in changes]:
+        sets.append(text_input.of_source(config.data, task_reading, run.codecs, split))
+    model, evaluations = restore.load_and_report(run, choice), []
+    model = model[0]._replace(config=config), model[1]
+    for dataset, identity in sets:
+        name = text_input.name_of(identity)
+        evaluations.append(_record(run, model, dataset, text_input.SPLIT, name, {'files': identity}))
+    return evaluations
+
+
 def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None) -> Config:
     """Checks an evaluation's options and checkpoint, and returns its config; reads no data or parameters."""
     config = restore.changed(run.config, changes or {})
@@ -57,12 +83,15 @@ def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None
 
 
 def check_fields(run: Run, paths: Mapping[str, str]) -> None:
-    """Raises ConfigError if the files given are not for exactly the fields that the model reads."""
-    fields = getattr(models.build(run.config), 'FIELDS', ())
-    if not fields:
-        raise ConfigError(f'{run.folder}: its model reads no text files; evaluate its splits')
+    """Raises ConfigError if the files given are not for exactly the fields that the task reads."""
+    flags = {'source': '--source=FILE', 'target': '--reference=FILE', 'text': '--text=FILE'}
+    fields = task_of(run.config).reading(run.config).fields
+    if not fields.keys() <= flags.keys():
+        raise ConfigError(
+            f'{run.folder}: its examples have {" and ".join(fields)}: use --config.data.test=NAME, with its '
+            'data.dir'
+        )
     if set(paths) != set(fields):
-        flags = {'source': '--source=FILE', 'target': '--reference=FILE', 'text': '--text=FILE'}
         needed, given = (' '.join(flags[name] for name in names) for names in (fields, paths))
         raise ConfigError(f'{run.folder}: its model reads {" and ".join(fields)}: use {needed}, not {given}')
 

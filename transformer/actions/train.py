@@ -28,7 +28,7 @@ from transformer.runs.hashes import fingerprint
 from transformer.runs.restore import Origin, Trained
 from transformer.runs.workdir import Result, Run
 from transformer.tasks import sums_of, task_of
-from transformer.training import loop, split_sums
+from transformer.training import loop, optim, split_sums
 from transformer.training.loop import DevScores
 
 
@@ -89,6 +89,8 @@ def run_training(
     if configs.has(config, 'classes'):
         [labels] = [one for one in dataset.codecs.values() if isinstance(one, Labels)]
         config = configs.with_classes(config, labels.size)
+    if config.train.frozen is not None:
+        optim.frozen(config.train.frozen, models.parameter_shapes(config))
     if origins:
         start = warm_start.start(config, origins, folder)
     # Built before the work directory is written, so that bad data changes nothing.

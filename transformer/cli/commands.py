@@ -191,9 +191,19 @@ COMMANDS = {
         'Loss, perplexity and the other scores of a trained model.',
         run.evaluate,
         (*MODEL, 'split', *FILES),
-        ('decode.', 'data.dir', 'data.stride', 'train.accumulate'),
+        (
+            'decode.',
+            'data.dir',
+            'data.stride',
+            'train.accumulate',
+            'data.dev',
+            'data.test',
+            'data.source',
+            'data.columns',
+        ),  # fmt: skip
         (
             '{} evaluate --workdir=FOLDER --split=dev,test',
+            '{} evaluate --workdir=FOLDER --config.data.test=FILE.tsv',
             '{} evaluate --workdir=FOLDER --source=FILE --reference=FILE',
             '{} evaluate --workdir=FOLDER --config.decode.beam=8',
         ),

@@ -113,11 +113,16 @@ def evaluate(call: Call) -> None:
     run, choice = open_run(call), call.flags.checkpoint
     if paths:
         evaluations = [evaluation.evaluate_files(run, paths, choice, call.changes)]
+    elif set(evaluation.SPLITS) & set(call.changes):
+        evaluations = evaluation.evaluate_own(run, choice, call.changes)
     else:
         splits = list(dict.fromkeys(call.flags.split.split(',')))
         evaluations = evaluation.evaluate(run, splits, choice, call.changes)
     file = next(iter(paths.values()), None)
-    print_scores(run.config, {file or e.entry['split']: e.entry for e in evaluations})
+    print_scores(
+        run.config,
+        {file or e.entry.get('split') or ', '.join(e.entry['files']): e.entry for e in evaluations},
+    )
     if parallel.is_primary():
         for e in evaluations:
             print(f'saved in {run.folder} as {e.name}')

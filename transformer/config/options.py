@@ -311,6 +311,9 @@ class Train:
         minimum=0.0,
         maximum=0.999999,
     )
+    frozen: str | None = option(
+        None, 'parameters that keep their first values: prefixes of their names, separated by commas'
+    )
     microbatches: int = option(
         8, 'equal parts of a batch, each with its own dropout key, whatever the number of devices', minimum=1
     )

@@ -1,6 +1,7 @@
 """The field types of a task's data: each learns its codec, and turns the values of rows into arrays."""
 
 import dataclasses
+import functools
 import json
 import math
 from collections.abc import Iterator, Sequence
@@ -329,6 +330,8 @@ class Span(Field):
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
         """Finds the pieces of the first answers; ConfigError if an answer is not in its text."""
         places = np.full((len(rows), 2), -1, '<i4')
+        # Many questions are about one text.
+        offsets_of = functools.cache(lambda text: np.array(codecs[self.of].offsets(text)))
         for number, row in enumerate(rows):
             text, answers = row.values[self.of], row.values[name]
             for start, answer in answers:
@@ -338,7 +341,7 @@ class Span(Field):
                     )
             if answers:
                 (start, answer), *_ = answers
-                offsets = np.array(codecs[self.of].offsets(text))
+                offsets = offsets_of(text)
                 inside = (offsets[:, 1] > start) & (offsets[:, 0] < start + len(answer))
                 places[number] = np.flatnonzero(inside)[[0, -1]]
         return Dense(places)

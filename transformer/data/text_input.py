@@ -15,7 +15,7 @@ from transformer.data.dataset import Dataset, Split, read_split
 from transformer.data.fields import Reading, Row
 from transformer.data.manifest import Manifest
 from transformer.data.rows import spans
-from transformer.data.sources import text
+from transformer.data.sources import reader, text
 
 SPLIT = 'given'  # the split that contains the texts of a user's files
 
@@ -63,6 +63,19 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, reading: Reading, code
     rows = [Row(dict(zip(columns, one, strict=True)), names, n) for n, one in enumerate(examples, 1)]
     folder = epath.Path(next(iter(paths.values()))).parent
     return of_rows(rows, folder, data, reading, codecs)
+
+
+def of_source(
+    data: Data, reading: Reading, codecs: Codecs, split: str
+) -> tuple[Given, dict[str, dict[str, str]]]:
+    """Reads a split by its source's reader; also returns the name and hash of each file."""
+    reader.check(data, reading)
+    rows = list(reader.rows(data, reading, split, reader.Report()))
+    origins = reader.READERS[data.source].origins(data, reading, split)
+    if not rows:
+        raise ConfigError(f'data.{split}: {origins[0].name} is empty')
+    identity = {one.name: {'name': epath.Path(one.name).name, 'sha256': one.sha256} for one in origins}
+    return of_rows(rows, epath.Path(data.dir or ''), data, reading, codecs), identity
 
 
 def of_rows(rows: Sequence[Row], folder: epath.Path, data: Data, reading: Reading, codecs: Codecs) -> Given:

@@ -62,6 +62,7 @@ class Metrics:
       steps: the last step of the training.
       on_metrics: called with each step and its numbers.
       header: lines to show first.
+      watched: the measure on dev that decides which checkpoint is best; the bar shows it early.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Metrics:
         steps: int,
         on_metrics: OnMetrics | None = None,
         header: Sequence[str] = (),
+        watched: str = 'loss',
     ):
         self._file = workdir / 'metrics.jsonl' if workdir else None
         self._workdir, self._first, self._board = workdir, step + 1, None
@@ -80,7 +82,7 @@ class Metrics:
         numbers = TextColumn('{task.fields[numbers]}')
         self._bar = make_bar('step', numbers, quiet=workdir is None, expand=True)
         self._task = self._bar.add_task('train', total=steps, completed=step, numbers='')
-        self._steps = steps
+        self._steps, self._watched = steps, f'dev_{watched}'
         self._latest: dict[str, float] = {}
         self._shown, self._doing = '', ''
         say = lambda seconds: print_line(self._bar, f'{self._doing} ({seconds:.0f} s)')
@@ -129,7 +131,7 @@ class Metrics:
         # The scores on dev stay visible until the next evaluation.
         self._latest |= numbers
         fixed = len('step') + 2 * len(str(self._steps)) + 1 + _BAR + _TIME + len('    ')
-        self._shown = fitting(self._latest, self._bar.console.width - fixed)
+        self._shown = fitting(self._latest, self._bar.console.width - fixed, self._watched)
         self._bar.update(self._task, completed=step, numbers=self._shown)
         if self._bar.disable:
             text = '  '.join(f'{name} {_short(value)}' for name, value in numbers.items())
@@ -146,9 +148,10 @@ def speed(workdir: epath.Path) -> float | None:
     return round(statistics.median(known), 1) if known else None
 
 
-def fitting(numbers: dict[str, float], width: int) -> str:
-    """Formats as many numbers as fit into `width` columns, those in `SHOWN` first."""
-    names = [name for name in SHOWN if name in numbers] + [name for name in numbers if name not in SHOWN]
+def fitting(numbers: dict[str, float], width: int, watched: str = 'dev_loss') -> str:
+    """Formats as many numbers as fit into `width` columns: the loss, what is watched, then `SHOWN`."""
+    first = dict.fromkeys(['loss', watched, *SHOWN])
+    names = [name for name in first if name in numbers] + [name for name in numbers if name not in first]
     text = ''
     for name in names:
         longer = f'{text}  {SHOWN.get(name, name)} {_short(numbers[name])}'.lstrip()

@@ -105,7 +105,7 @@ def train(
     end = done.step if done.is_over(config) else config.train.steps
     if 0 < done.step < end:
         header = [*header, f'resuming from step {done.step} of {end}']
-    with Metrics(workdir, done.step, end, on_metrics, header) as metrics:
+    with Metrics(workdir, done.step, end, on_metrics, header, config.train.best_by) as metrics:
         update = _compiling_aloud(update, batches.shapes, metrics)
         window = _Window(config, checkpoints, done)
         put = functools.partial(parallel.to_devices, microbatches=config.train.microbatches)

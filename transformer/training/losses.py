@@ -208,9 +208,25 @@ def all_rows(tree):
     return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), tree)
 
 
+def class_sums(
+    logits: Float[Array, '*B K'], target: Int[Array, '*B'], weights: Float[Array, '*B'], eps_ls: float
+) -> Sums:
+    """Computes `cross_entropy_sums` of classes, which have no perplexity, since they are no tokens."""
+    sums = cross_entropy_sums(logits, target, weights, eps_ls)
+    return {'unsmoothed' if name == 'nll' else name: value for name, value in sums.items()}
+
+
 def means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Every sum per unit of weight; `nll` becomes `perplexity`, and `correct` becomes `accuracy`."""
-    per_weight = {name: value / sums['weight'] for name, value in sums.items() if name != 'weight'}
+    """Returns every sum per unit of weight; `nll` becomes `perplexity`, and `correct` becomes `accuracy`.
+
+    A sum with a weight of its own, such as `next` beside `next_weight`, is divided by that.
+    """
+    own = [name for name in sums if f'{name}_weight' in sums]
+    per_weight = {
+        name: value / sums[f'{name}_weight' if name in own else 'weight']
+        for name, value in sums.items()
+        if name not in ('weight', 'unsmoothed') and name.removesuffix('_weight') not in set(own) - {name}
+    }
     if 'nll' in per_weight:
         per_weight['perplexity'] = perplexity(per_weight.pop('nll'))
     if 'correct' in per_weight:
@@ -225,7 +241,7 @@ def training_means(sums: Mapping[str, float]) -> dict[str, float]:
     what training minimises.
     """
     per_weight = means(sums)
-    unsmoothed = sums.get('nll', sums['loss']) / sums['weight']
+    unsmoothed = sums.get('nll', sums.get('unsmoothed', sums['loss'])) / sums['weight']
     return {'loss': unsmoothed, 'objective': per_weight.pop('loss'), **per_weight}
 
 

@@ -1,5 +1,6 @@
 """Adam and the learning rate of §5.3; other schedules, clipping, weight decay and moving averages."""
 
+import functools
 import math
 
 import jax
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import optax
 from jaxtyping import Array, Float, Int
 
-from transformer.config import Config
+from transformer.config import Config, ConfigError
 
 # The names of parameters that weight decay leaves alone.
 UNDECAYED = ('bias', 'scale')
@@ -48,6 +49,8 @@ def adam(config: Config) -> optax.GradientTransformation:
       2013).
     - weight_decay: w ← w - learning rate · (Adam's direction + weight_decay · w), for all parameters but
       biases and the scales of norms (AdamW, Loshchilov and Hutter 2019).
+    - frozen: parameters whose names begin with one of these prefixes keep their values, and their gradients
+      do not count in |g|.
     """
     train = config.train
     # optax passes the number of updates already made.
@@ -57,7 +60,35 @@ def adam(config: Config) -> optax.GradientTransformation:
         parts.insert(0, optax.clip_by_global_norm(train.clip_norm))
     if train.weight_decay:
         parts.append(optax.add_decayed_weights(train.weight_decay, _decayed))
-    return optax.chain(*parts, optax.scale_by_learning_rate(schedule))
+    parts.append(optax.scale_by_learning_rate(schedule))
+    if train.frozen is not None:
+        still = optax.masked(optax.set_to_zero(), functools.partial(frozen, train.frozen))
+        parts = [still, *parts, still]
+    return optax.chain(*parts)
+
+
+def frozen(prefixes: str, params):
+    """Returns which parameters keep their values, as a tree of booleans.
+
+    Raises:
+      ConfigError: no parameter has one of the prefixes.
+    """
+    names = {jax.tree_util.keystr(path, simple=True, separator='/') for path, _ in _leaves(params)}
+    chosen = tuple(f'{prefix.strip().rstrip("/")}/' for prefix in prefixes.split(','))
+    for prefix in chosen:
+        if not any(f'{name}/'.startswith(prefix) for name in names):
+            tops = ', '.join(sorted({name.partition('/')[0] for name in names}))
+            raise ConfigError(
+                f'train.frozen={prefixes}: no parameter begins with {prefix[:-1]!r}, only {tops}'
+            )
+    is_frozen = lambda path, _: f'{jax.tree_util.keystr(path, simple=True, separator="/")}/'.startswith(
+        chosen
+    )
+    return jax.tree_util.tree_map_with_path(is_frozen, params)
+
+
+def _leaves(params):
+    return jax.tree_util.tree_flatten_with_path(params)[0]
 
 
 def _decayed(params):

@@ -48,8 +48,15 @@ class SentencePieceTokenizer(Tokenizer):
         safe = utf8(text).decode()
         if BLANK in safe and self._keeps_nul:
             raise ConfigError(f'{text!r}: the places of pieces are unknown in a text with U+2581')
-        pieces = self._processor.encode_as_immutable_proto(safe).pieces
-        return [*((piece.begin, piece.end) for piece in pieces), (len(safe), len(safe))]
+        # The library counts bytes.
+        place = [i for i, character in enumerate(safe) for _ in character.encode()] + [len(safe)]
+        spans, end = [], 0
+        for piece in reversed(self._processor.encode_as_proto(safe).pieces):
+            # Of the bytes of a character the library gives the character to the last one alone.
+            of_byte = piece.begin == piece.end and self._processor.is_byte(piece.id)
+            end = end if of_byte else piece.end
+            spans.append((place[piece.begin], place[end]))
+        return [*reversed(spans), (len(safe), len(safe))]
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
         """The pieces of a text of any length, with EOS, encoded in blocks of whole lines."""

@@ -50,7 +50,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     batch = losses.all_rows(batch)
     eps_ls = config.train.eps_ls if key is not None else 0.0
     logits = ensemble.logits(config, params, batch, key)
-    return losses.cross_entropy_sums(logits, batch['label'], batch['weight'], eps_ls)
+    return losses.class_sums(logits, batch['label'], batch['weight'], eps_ls)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:

@@ -46,7 +46,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     tags = batch['tags'].tokens
     logits = ensemble.logits(config, params, batch, key)
     eps_ls = config.train.eps_ls if key is not None else 0.0
-    return losses.cross_entropy_sums(logits, jnp.maximum(tags - 1, 0), (tags > 0).astype(jnp.float32), eps_ls)
+    return losses.class_sums(logits, jnp.maximum(tags - 1, 0), (tags > 0).astype(jnp.float32), eps_ls)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:

@@ -1,0 +1,41 @@
+"""Parts of speech of GENIA's abstracts (15,617 sentences of its treebank), for two CPU cores.
+
+    python run.py --config=configs/genia_tags.py --config.data.dir=FOLDER
+    echo "IL-2 gene expression requires NF-kappa B ." | python run.py label --workdir=runs/genia_tags
+
+FOLDER holds genia.train.clean and genia.dev.clean, a bracketed tree on each line. Dev is the test here, too.
+`--config.model.kind=transformer` trains a Transformer's encoder instead of LSTMs.
+"""
+
+from transformer.config import config_dict
+
+
+def get_config():
+    return config_dict(
+        {
+            'train.task': 'labelling',
+            'data.source': 'trees',
+            'data.name': None,
+            'data.train': 'genia.train.clean',
+            'data.dev': 'genia.dev.clean',
+            'data.test': 'genia.dev.clean',
+            'data.pieces': 6000,
+            'data.batching': 'packed',
+            'data.row_len': 192,
+            'data.max_len': 192,
+            'data.batch_tokens': 3072,
+            'model.kind': 'recurrent',
+            'model.bidirectional': True,
+            'model.N': 2,
+            'model.d_model': 256,
+            'model.P_drop': 0.3,
+            'train.steps': 2400,
+            'train.eps_ls': 0.1,
+            'train.warmup_steps': 200,
+            'train.peak_lr': 0.003,
+            'train.schedule': 'linear',
+            'train.log_every': 50,
+            'train.eval_every': 400,
+            'train.checkpoint_every': 400,
+        }
+    )

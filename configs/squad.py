@@ -1,0 +1,40 @@
+"""Answers to questions on a paragraph (a subset of SQuAD 1.1), from nothing, for two CPU cores.
+
+    python run.py --config=configs/squad.py --config.data.dir=FOLDER
+    printf 'Who wrote Faust?\tFaust is a play by Goethe.\n' | python run.py answer --workdir=runs/squad
+
+FOLDER holds train.json and dev.json in the format of SQuAD. Dev is the test here, too.
+"""
+
+from transformer.config import config_dict
+
+
+def get_config():
+    return config_dict(
+        {
+            'train.task': 'answers',
+            'data.source': 'squad',
+            'data.name': None,
+            'data.train': 'train.json',
+            'data.dev': 'dev.json',
+            'data.test': 'dev.json',
+            'data.pieces': 8000,
+            'data.batching': 'packed',
+            'data.row_len': 256,
+            'data.max_len': 256,
+            'data.batch_tokens': 4096,
+            'model.kind': 'recurrent',
+            'model.bidirectional': True,
+            'model.N': 2,
+            'model.d_model': 256,
+            'model.P_drop': 0.3,
+            'train.steps': 2400,
+            'train.eps_ls': 0.0,
+            'train.warmup_steps': 200,
+            'train.peak_lr': 0.003,
+            'train.schedule': 'linear',
+            'train.log_every': 50,
+            'train.eval_every': 400,
+            'train.checkpoint_every': 400,
+        }
+    )

@@ -1,0 +1,109 @@
+"""Tables, CoNLL columns and SQuAD's JSON: what is read, and what is refused with its file and line."""
+
+import gzip
+import json
+
+import pytest
+
+from transformer.config import ConfigError, Data
+from transformer.data.fields import Columns, Label, Reading, Span, Tags, Text, Words
+from transformer.data.sources import reader
+
+CLASSES = Reading({'text': Columns(), 'label': Label()}, ())
+TAGS = Reading({'text': Words(), 'tags': Tags(of='text')}, ())
+
+
+def read(folder, name, content, reading=CLASSES, source='table', **options):
+    """The rows of a file, as values and lines."""
+    content = content.encode() if isinstance(content, str) else content
+    (folder / name).write_bytes(content)
+    data = Data(source=source, dir=str(folder), dev=options.pop('entry', name), **options)
+    reader.check(data, reading)
+    rows = list(reader.rows(data, reading, 'dev', reader.Report()))
+    [origin] = reader.READERS[source].origins(data, reading, 'dev')
+    assert origin.lines == len(rows)
+    return [(row.values, row.line) for row in rows]
+
+
+@pytest.mark.parametrize(
+    ('name', 'content', 'columns'),
+    [
+        ('a.tsv', 'stars\tsentence\n5\tvery "good\n1\tbad', 'text=sentence,label=stars'),
+        ('a.tsv', '5\tvery "good\n1\tbad\n', 'text=2,label=1'),
+        ('a.txt', '5 very "good\n1 bad\n', 'text=2,label=1'),
+        ('a.csv', 'text,label\n"very ""good",5\nbad,1\n', None),
+        ('a.jsonl', '{"label": 5, "text": "very \\"good"}\n{"label": 1, "text": "bad"}\n', None),
+        ('a.tsv.gz', gzip.compress(b'text\tlabel\nvery "good\t5\nbad\t1\n'), None),
+    ],
+)
+def test_forms_of_tables(tmp_path, name, content, columns):
+    rows = read(tmp_path, name, content, columns=columns)
+    assert [values for values, _ in rows] == [
+        {'text': 'very "good', 'label': '5'}, {'text': 'bad', 'label': '1'},
+    ]  # fmt: skip
+    second = 3 if columns is None and not name.startswith('a.jsonl') or 'sentence' in (columns or '') else 2
+    assert rows[1][1] == second
+
+
+def test_texts_of_several_columns_and_a_slice(tmp_path):
+    content = 'a\tb\tlabel\n' + ''.join(f'x{n}\ty {n}\tk\n' for n in range(4))
+    rows = read(tmp_path, 'a.tsv', content, columns='text=a+b,label=label', entry='a.tsv[50%:]')
+    assert [values['text'] for values, _ in rows] == ['x2\ty 2', 'x3\ty 3']
+
+
+@pytest.mark.parametrize(
+    ('name', 'content', 'columns', 'told'),
+    [
+        ('a.tsv', 'text\tkind\nx\ty\n', None, "a.tsv: line 2 has no column 'label'"),
+        ('a.tsv', 'x\ty\nz\n', 'text=1,label=2', 'a.tsv: line 2'),
+        ('a.tsv', 'text\tlabel\nx\ty\tz\n', None, 'a.tsv: line 2'),
+        ('a.jsonl', '{"text": "x", "label": "y"}\n[1]\n', None, 'a.jsonl: line 2'),
+        ('a.jsonl', '{"text": "x", "label": "y"}\n' + '[' * 10_000 + '\n', None, 'a.jsonl: line 2'),
+        ('a.tsv', 'x\ty\n', 'text=1', 'data.columns=text=1: names no column for label'),
+        ('a.tsv', 'x\ty\n', 'text=1,labels=2', 'data.columns'),
+        ('a.tsv', 'x\ty\n', 'text=1,label=1+2', 'label has one column'),
+    ],
+)
+def test_slips_in_tables(tmp_path, name, content, columns, told):
+    with pytest.raises(ConfigError) as error:
+        read(tmp_path, name, content, columns=columns)
+    assert told in str(error.value)
+
+
+def test_conll_columns(tmp_path):
+    content = '-DOCSTART- -X- O\n\nThe DT O\n# NN B-X\n\n\ndog NN O'
+    rows = read(tmp_path, 'a.conll', content, TAGS, 'conll')
+    assert rows == [
+        ({'text': ['The', '#'], 'tags': ['O', 'B-X']}, 3),
+        ({'text': ['dog'], 'tags': ['O']}, 7),
+    ]
+    [(values, _), _] = read(tmp_path, 'a.conll', content, TAGS, 'conll', columns='text=1,tags=2')
+    assert values['tags'] == ['DT', 'NN']
+    commented = '# text = The\n1\tThe\tDT\n\n'
+    assert read(tmp_path, 'a.conllu', commented, TAGS, 'conll', columns='text=2,tags=3') == [
+        ({'text': ['The'], 'tags': ['DT']}, 2)
+    ]
+    with pytest.raises(ConfigError, match='a.conll: line 4 has 2 columns'):
+        read(tmp_path, 'a.conll', content.replace('# NN B-X', '# NN'), TAGS, 'conll', columns='text=1,tags=3')
+    with pytest.raises(ConfigError, match='data.columns'):
+        read(tmp_path, 'a.conll', content, TAGS, 'conll', columns='text=word,tags=2')
+
+
+def test_squad(tmp_path):
+    reading = Reading({'question': Text(), 'context': Text(), 'answer': Span(of='context')}, ())
+    questions = [
+        {
+            'question': 'Who?',
+            'answers': [{'answer_start': 2, 'text': 'dog'}, {'answer_start': 0, 'text': 'A'}],
+        },
+        {'question': 'Why?', 'is_impossible': True, 'answers': []},
+    ]
+    content = {'version': '2.0', 'data': [{'paragraphs': [{'context': 'A\ndog', 'qas': questions}]}]}
+    rows = read(tmp_path, 'a.json', json.dumps(content), reading, 'squad')
+    assert rows == [
+        ({'question': 'Who?', 'context': 'A dog', 'answer': ((2, 'dog'), (0, 'A'))}, 1),
+        ({'question': 'Why?', 'context': 'A dog', 'answer': ()}, 2),
+    ]
+    for broken in ('{}', '[]', 'null', '{"data": [{"paragraphs": [{"qas": []}]}]}', '{"data": 3}', '{'):
+        with pytest.raises(ConfigError, match='a.json: not the JSON of SQuAD'):
+            read(tmp_path, 'a.json', broken, reading, 'squad')
