@@ -97,13 +97,6 @@ FLAGS = {
     'scores': Flag(bool, False, 'append a tab and the score'),
     'diff': Flag(bool, False, "only what differs from the paper's base"),
     'markdown': Flag(bool, False, 'the table of all options in configs/README.md'),
-    'hypotheses': Flag(str, None, 'translations, one per line', 'FILE'),
-    'references': Flag(str, None, 'references, one per line', 'FILE'),
-    'languages': Flag(str, 'en-de', 'source and target language', 'A-B'),
-    'tokenized': Flag(bool, False, 'both files are already tokenized'),
-    'lowercase': Flag(bool, False, 'ignore the case of letters'),
-    'ter': Flag(bool, False, 'add the translation edit rate (less is better)'),
-    'verbose': Flag(bool, False, "add each score's signature, which says how it was computed"),
     'contrast': Flag(
         bool,
         False,
@@ -273,13 +266,6 @@ COMMANDS = {
         ('config', 'diff', 'markdown'),
         ('',),
         ('{} config --config=configs/big.py --diff',),
-    ),
-    'score': Command(
-        'Scores of a file of translations against a file of references.',
-        run.score,
-        ('hypotheses', 'references', 'languages', 'tokenized', 'lowercase', 'ter', 'verbose', 'json'),
-        (),
-        ('{} score --hypotheses=FILE --references=FILE --languages=en-de',),
     ),
     **{name: tool_of(declared) for name, declared in TOOLS.items()},
     'diagnose': Command(

@@ -8,7 +8,6 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 
-from absl import logging
 from etils import epath, epy
 
 from transformer import config as configs
@@ -29,13 +28,11 @@ with epy.lazy_imports():
     from transformer.actions import evaluate as evaluation
     from transformer.actions import train as training
     from transformer.cli import score_pairs, streams, wandb_metrics
-    from transformer.data.sources import text
     from transformer.interop import engines, learning_curve
     from transformer.interop import export_model as exporting
     from transformer.interop import import_model as importing
     from transformer.runs import owner, process, restore, workdir
     from transformer.tasks import contract
-    from transformer.tasks.translation import bleu
     from transformer.training import loop
 
 
@@ -288,27 +285,6 @@ def config(call: Call) -> None:
         choices = ' '.join(declare.choices(field))
         option = f'{key} = {value}'
         print(f'{option:<40} # {section}{field.metadata["doc"]}{f" ({choices})" if choices else ""}')
-
-
-def score(call: Call) -> None:
-    """Prints the scores of a file of translations against a file of references."""
-    values, languages = call.flags, tuple(call.flags.languages.split('-'))
-    if len(languages) != 2 or not all(languages):
-        raise ConfigError(f'--languages={values.languages}: expected source and target, for example en-de')
-    sides = []
-    for flag in ('hypotheses', 'references'):
-        if not values[flag].value:
-            raise ConfigError(f'--{flag}: missing; score needs the file')
-        sides.append(list(text.lines(epath.Path(values[flag].value))))
-    counts = list(map(len, sides))
-    if counts[0] != counts[1] or not counts[0]:
-        raise ConfigError(f'{values.hypotheses} has {counts[0]} lines, {values.references} has {counts[1]}')
-    if not values.tokenized and all(map(bleu.looks_tokenized, sides)):
-        logging.warning('both files look tokenized; if they are, add --tokenized')
-    how = {name: values[name].value for name in ('tokenized', 'lowercase', 'ter')}
-    scores = bleu.score_all(*sides, languages, **how)
-    lines = bleu.describe(scores, verbose=values.verbose)
-    print(files.json_text(scores, indent=2) if values.json else '\n'.join(lines))
 
 
 def diagnose(call: Call) -> None:

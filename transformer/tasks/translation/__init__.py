@@ -1,6 +1,7 @@
 """Translation of sentences from one language into another (§6.1)."""
 
-from transformer.tasks.commands import ENSEMBLE, SEARCH, Command
+from transformer.config.flag import Flag
+from transformer.tasks.commands import ENSEMBLE, SEARCH, Command, Tool
 
 COMMANDS = {
     'translate': Command(
@@ -15,5 +16,23 @@ COMMANDS = {
         ),
         engines=True,
         note=ENSEMBLE,
+    )
+}
+TOOLS = {
+    'score': Tool(
+        'Scores of a file of translations against a file of references.',
+        'transformer.tasks.translation.score_command:main',
+        (),
+        {
+            'hypotheses': Flag(str, None, 'translations, one per line', 'FILE'),
+            'references': Flag(str, None, 'references, one per line', 'FILE'),
+            'languages': Flag(str, 'en-de', 'source and target language', 'A-B'),
+            'tokenized': Flag(bool, False, 'both files are already tokenized'),
+            'lowercase': Flag(bool, False, 'ignore the case of letters'),
+            'ter': Flag(bool, False, 'add the translation edit rate (less is better)'),
+            'verbose': Flag(bool, False, "add each score's signature, which says how it was computed"),
+            'json': Flag(bool, False, 'print JSON'),
+        },
+        ('{} score --hypotheses=FILE --references=FILE --languages=en-de',),
     )
 }

@@ -1,0 +1,129 @@
+"""Spans of paragraphs: windows, the loss in numpy, answers by hand, the command."""
+
+import io
+import json
+
+import jax
+import numpy as np
+import pytest
+import toys
+
+import transformer
+from transformer.cli import main as run
+from transformer.nn import ensemble
+from transformer.runs import restore
+from transformer.tasks import sums_of, task_of
+from transformer.tasks.answers import task as answers
+from transformer.tokens import EOS
+
+PLACES = ['Berlin', 'Paris', 'Rome', 'Oslo']
+
+
+def write(folder, optional=False):
+    rng = np.random.default_rng(0)
+    for split, count in (('train', 60), ('dev', 8), ('test', 9)):
+        paragraphs = []
+        for number in range(count):
+            place = PLACES[rng.integers(4)]
+            context = ' '.join(
+                ['the old dog sleeps .'] * int(rng.integers(1, 6)) + [f'It lives in {place} now .']
+            )
+            found = [{'answer_start': context.index(place), 'text': place}]
+            missing = optional and number % 3 == 0
+            question = {
+                'question': 'Where is it?',
+                'answers': [] if missing else found,
+                'is_impossible': missing,
+            }
+            paragraphs.append({'context': context, 'qas': [question]})
+        (folder / f'{split}.json').write_text(json.dumps({'data': [{'paragraphs': paragraphs}]}))
+    return folder
+
+
+@pytest.fixture(scope='module', params=[False, True], ids=['answered', 'optional'])
+def trained(request, tmp_path_factory):
+    texts = write(tmp_path_factory.mktemp('texts'), request.param)
+    config = toys.config_of(
+        texts, train__task='answers', data__source='squad', data__train='train.json', data__dev='dev.json',
+        data__test='test.json', answers__stride=8, answers__no_answer=request.param, data__row_len=64,
+    )  # fmt: skip
+    return toys.trained(config, tmp_path_factory.mktemp('runs') / 'run')
+
+
+def test_windows_cover_a_paragraph_and_keep_the_question(trained):
+    config = trained.config
+    question, context = [5, 6, EOS], [*range(100, 220), EOS]
+    windows = answers.windows_of(config, question, context)
+    longest = config.data.max_len
+    covered = set()
+    for number, window in enumerate(windows):
+        assert window.pieces[: window.before] == question and window.pieces[-1] == EOS
+        assert len(window.pieces) <= longest and window.start == number * config.answers.stride
+        part = window.pieces[window.before : -1]
+        assert part == context[window.start : window.start + len(part)]
+        covered |= set(part)
+    assert covered == set(context[:-1])
+    # No window after the first that reaches the end.
+    assert all(w.pieces[-2] != context[-2] for w in windows[:-1])
+    [short] = answers.windows_of(config, question, [100, 101, EOS])
+    assert short.pieces == [*question, 100, 101, EOS]
+    long = answers.windows_of(config, [*range(5, 90), EOS], context)
+    assert all(len(window.pieces) <= longest and window.before <= longest // 2 for window in long)
+
+
+def test_the_loss_is_that_of_both_ends_among_the_pieces_of_a_window(trained):
+    config, dataset = trained.config, trained.copied_data()
+    params = restore.load(trained)[0].params
+    batch = task_of(config).batches(config, dataset, 'test').batch(0)
+    rows = {name: jax.tree.map(lambda x: x[None], value) for name, value in batch.items()}
+    found = jax.jit(sums_of(config), static_argnums=2)(params, rows, None)
+    logits = np.asarray(jax.jit(lambda p, b: ensemble.logits(config, p, b, None))(params, batch), np.float64)
+    total, weight = 0.0, 0
+    for r, e in zip(*np.nonzero(batch['weight']), strict=True):
+        own = logits[r][batch['text'].segments[r] == e + 1]
+        logp = own - np.log(np.exp(own).sum(axis=0))
+        begin, end = batch['span'][r, e]
+        total -= (logp[begin, 0] + logp[end, 1]) / 2
+        weight += 1
+    assert float(found['loss']) == pytest.approx(total, rel=1e-5) and float(found['weight']) == weight
+
+
+def test_spans_of_a_batch_are_the_answers(trained):
+    config, dataset = trained.config, trained.copied_data()
+    made = task_of(config).batches(config, dataset, 'test')
+    tokenizer, seen = trained.codecs['context'], 0
+    for step in range(made.steps_per_epoch):
+        batch = made.batch(step)
+        for r, e in zip(*np.nonzero(batch['weight']), strict=True):
+            own = batch['text'].tokens[r][batch['text'].segments[r] == e + 1]
+            begin, end = batch['span'][r, e]
+            if begin:
+                seen += 1
+                assert tokenizer.decode(own[begin : end + 1]).strip() in PLACES
+    assert seen >= 6
+
+
+def test_answers_are_parts_of_their_paragraph_with_the_best_ends(trained, monkeypatch):
+    """With given logits: the best pair of ends, the first not after the last, and at most `longest` apart."""
+    config = trained.config
+    window = answers.Window([5, EOS, *range(100, 110), EOS], 2, 40)
+    logits = np.full((13, 2), -5.0)
+    logits[2 + 3, 0], logits[2 + 6, 1], logits[2 + 1, 1] = 4.0, 3.0, 9.0
+    logits[0] = 50.0  # the question is never an answer
+    [(score, begin, end), *_] = answers._best_spans(config, window, logits, 2)
+    # The largest last piece is before the first: -5 + 9 with the pieces 0 or 1, or 4 + 3.
+    assert (score, begin, end) == (7.0, 43, 46)
+
+
+def test_the_command_and_the_scores(trained, monkeypatch, capfd):
+    scores = trained.result()['scores']['test']
+    assert 0 <= scores['exact']['score'] <= scores['f1']['score'] <= 100 and 'perplexity' not in scores
+    context = 'the old dog sleeps . It lives in Oslo now .'
+    given = f'Where is it?\t{context}\nno tab\n'
+    monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(given.encode())))
+    assert run.main(['run.py', 'answer', f'--workdir={trained.folder}']) == 0
+    first, second = capfd.readouterr().out.split('\n')[:2]
+    assert first in context and second == ''
+    [best] = transformer.load(trained.folder).answer([f'Where is it?\t{context}'], best=3)
+    assert len({one.text for one in best if one.score}) == len([one for one in best if one.score])
+    assert [one.score for one in best] == sorted((one.score for one in best), reverse=True)

@@ -1,0 +1,192 @@
+"""Classes and numbers of texts: the loss and the scores in numpy, the command, own files, warm starts."""
+
+import io
+import json
+import math
+import pathlib
+
+import jax
+import numpy as np
+import pytest
+import toys
+
+import transformer
+from transformer.cli import main as run
+from transformer.config import ConfigError
+from transformer.nn import models
+from transformer.runs import restore
+from transformer.runs.hashes import fingerprint, named_leaves
+from transformer.runs.workdir import Run
+from transformer.tasks import sums_of, task_of
+from transformer.tasks.classify.task import classify
+
+WORDS = {'animal': ['dog', 'cat', 'cow'], 'colour': ['red', 'blue', 'green'], 'number': ['one', 'two', 'six']}
+KINDS = {
+    'transformer': {},
+    'recurrent': {'model__kind': 'recurrent', 'model__bidirectional': True},
+    'convolutional': {'model__kind': 'convolutional'},
+}
+
+
+def write(folder: pathlib.Path) -> pathlib.Path:
+    """Sentences whose class is that of their last word, and a number: how many words they have."""
+    rng = np.random.default_rng(0)
+    for split, count in (('train', 120), ('dev', 20), ('test', 21)):
+        lines = ['kind\tsentence\tother\tsize']
+        for _ in range(count):
+            kind = str(rng.choice([*WORDS]))
+            words = ['the', *rng.choice(['old', 'new', 'big'], rng.integers(1, 5)), rng.choice(WORDS[kind])]
+            lines.append(f'{kind}\t{" ".join(words)}\tand\t{len(words) / 2}')
+        (folder / f'{split}.tsv').write_text('\n'.join(lines) + '\n')
+    return folder
+
+
+@pytest.fixture(scope='module')
+def texts(tmp_path_factory):
+    return write(tmp_path_factory.mktemp('texts'))
+
+
+def config_of(texts, **changes):
+    common = {
+        'train__task': 'classify', 'data__source': 'table', 'data__train': 'train.tsv',
+        'data__dev': 'dev.tsv', 'data__test': 'test.tsv', 'data__columns': 'text=sentence,label=kind',
+    }  # fmt: skip
+    return toys.config_of(texts, **(common | changes))
+
+
+NUMBER = {'classify__output': 'number', 'data__columns': 'text=sentence+other,label=size'}
+
+
+@pytest.fixture(scope='module', params=[*KINDS, 'number'])
+def trained(request, texts, tmp_path_factory):
+    changes = NUMBER if request.param == 'number' else KINDS[request.param]
+    return toys.trained(config_of(texts, **changes), tmp_path_factory.mktemp('runs') / request.param)
+
+
+def lines_of(texts, split='test'):
+    return [line.split('\t') for line in (texts / f'{split}.tsv').read_text().splitlines()[1:]]
+
+
+def test_scores_are_those_of_the_answers(trained, texts):
+    """The answers to the test set give the recorded scores, recomputed here."""
+    number = trained.config.classify.output == 'number'
+    columns = lines_of(texts)
+    given = [f'{c[1]}\t{c[2]}' if number else c[1] for c in columns]
+    scores = trained.result()['scores']['test']
+    lines = (trained.folder / 'translations' / 'test.latest.txt').read_text().splitlines()
+    answers = transformer.load(trained.folder).classify(given)
+    assert [one.text for one, *_ in answers] == lines
+    assert 'perplexity' not in scores
+    if number:
+        gold, found = np.array([float(c[3]) for c in columns]), np.array(lines, float)
+        assert scores['loss'] == pytest.approx(np.mean((gold - found) ** 2), rel=1e-3)
+        assert scores['pearson']['score'] == pytest.approx(np.corrcoef(gold, found)[0, 1], abs=1e-3)
+        return
+    right = [line == c[0] for line, c in zip(lines, columns, strict=True)]
+    assert scores['accuracy']['score'] == pytest.approx(np.mean(right))
+    every = transformer.load(trained.folder).classify(given, best=3)
+    assert all(math.isclose(sum(one.score for one in found), 1.0, rel_tol=1e-5) for found in every)
+    by_name = [{one.text: one.score for one in found} for found in every]
+    nll = [-math.log(p[c[0]]) for p, c in zip(by_name, columns, strict=True)]
+    assert scores['loss'] == pytest.approx(np.mean(nll), rel=1e-4)
+    assert np.sum(scores['confusion']) == len(lines) and np.trace(scores['confusion']) == sum(right)
+
+
+def test_an_answer_does_not_depend_on_its_row_or_batch(trained, texts):
+    config = trained.config
+    model, _ = restore.load(trained)
+    given = [c[1] for c in lines_of(texts)][:7]
+    together = [found[0].score for found in classify(model, given)]
+    alone = [classify(model, [text])[0][0].score for text in given]
+    np.testing.assert_allclose(together, alone, rtol=1e-4)
+    assert config.data.batching == 'packed'
+
+
+def test_the_command_reads_lines_and_a_file_of_ones_own(trained, texts, tmp_path, monkeypatch, capfd):
+    given = '\n'.join(c[1] for c in lines_of(texts)[:3]) + '\n'
+    monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(given.encode())))
+    assert run.main(['run.py', 'classify', f'--workdir={trained.folder}', '--scores']) == 0
+    printed = capfd.readouterr().out.splitlines()
+    model = transformer.load(trained.folder)
+    assert [line.split('\t')[0] for line in printed] == [
+        one.text for [one] in model.classify(given.splitlines())
+    ]
+    assert run.main(['run.py', 'classify', f'--workdir={trained.folder}', 'a.png']) == 2
+    assert capfd.readouterr().err.count('\n') == 1
+    # The test set again, under another name in another folder.
+    (tmp_path / 'own.tsv').write_bytes((texts / 'test.tsv').read_bytes())
+    monkeypatch.chdir(tmp_path)
+    call = ['run.py', 'evaluate', f'--workdir={trained.folder}', '--config.data.test=own.tsv']
+    assert run.main(call) == 0
+    result = Run.open(trained.folder).result()
+    [(name, entry)] = result['evaluations'].items()
+    assert name.startswith('own-') and entry['files']['own.tsv']['name'] == 'own.tsv'
+    assert entry['loss'] == pytest.approx(result['scores']['test']['loss'], rel=1e-5)
+    for flag in ('--text=own.tsv', '--config.data.test=missing.tsv'):
+        capfd.readouterr()
+        assert run.main([*call[:3], flag]) == 2
+        assert capfd.readouterr().err.count('\n') == 1
+
+
+def test_classes_come_from_the_data(texts, tmp_path):
+    config = config_of(texts)
+    assert config.classify.classes is None
+    with pytest.raises(ConfigError):
+        toys.trained(config_of(texts, classify__classes=7), tmp_path / 'seven')
+    assert not (tmp_path / 'seven').exists()
+
+
+@pytest.fixture(scope='module')
+def masked(texts, tmp_path_factory):
+    for split in ('train', 'dev', 'test'):
+        sentences = '\n'.join(c[1] for c in lines_of(texts, split))
+        (texts / f'{split}.en').write_text(sentences + '\n')
+    masking = {'train__task': 'masked', 'data__source': 'text', 'data__language': 'en', 'data__dev': 'dev'}
+    return toys.trained(toys.config_of(texts, **masking), tmp_path_factory.mktemp('masked') / 'run')
+
+
+def test_a_warm_start_from_a_masked_model_takes_every_array_of_the_encoder(texts, masked, tmp_path):
+    run_of_classes = toys.trained(
+        config_of(texts, train__frozen='encoder'), tmp_path / 'w', [str(masked.folder)]
+    )
+    record = run_of_classes.start()
+    names = named_leaves(models.parameter_shapes(masked.config))
+    assert set(record['taken']) == {n for n in names if n.startswith(('encoder/', 'embedding/'))}
+    assert 'encoder/layer_0/self_attention/query/kernel' in record['taken']
+    assert all(name.startswith('head/') for name, why in record['left'].items() if 'new model' in why)
+    tokenizers = [one.codecs['text'].sha256 for one in (run_of_classes, masked)]
+    assert tokenizers[0] == tokenizers[1]
+    # What is frozen keeps the other run's values, and nothing else does.
+    before, after = (named_leaves(restore.load(one)[0].params) for one in (masked, run_of_classes))
+    same = {name: np.array_equal(before[name], after[name]) for name in record['taken']}
+    assert all(same[n] for n in same if n.startswith('encoder/')) and not same['embedding/table']
+
+
+def test_slips_of_warm_starts(texts, masked, tmp_path):
+    config = config_of(texts)
+    here = str(masked.folder)
+    for starts in ([here, here], [f'picture={here}'], ['nowhere'], ['encoder=nowhere']):
+        with pytest.raises(ConfigError):
+            toys.trained(config, tmp_path / 'w', starts)
+    with pytest.raises(ConfigError):
+        toys.trained(config_of(texts, train__frozen='encodr'), tmp_path / 'w')
+    assert not (tmp_path / 'w').exists()
+
+
+def test_a_training_that_is_stopped_and_resumed_ends_with_the_same_parameters(texts, trained, tmp_path):
+    config = trained.config
+    half = toys.trained(transformer.config.replace(config, {'train.steps': 2}), tmp_path / 'run')
+    toys.trained(config, half.folder)
+    ends = [
+        fingerprint(jax.device_get(restore.load(one)[0].params)) for one in (trained, Run.open(half.folder))
+    ]
+    assert ends[0] == ends[1]
+    assert json.loads((half.folder / 'result.json').read_text())['steps'] == 4
+
+
+def test_the_sums_are_weighted_by_examples(trained):
+    config = trained.config
+    batch = task_of(config).batches(config, trained.copied_data(), 'test').batch(0)
+    rows = {name: jax.tree.map(lambda x: x[None], value) for name, value in batch.items()}
+    sums = jax.jit(sums_of(config), static_argnums=2)(restore.load(trained)[0].params, rows, None)
+    assert float(sums['weight']) == batch['weight'].sum()

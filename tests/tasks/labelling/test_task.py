@@ -1,0 +1,84 @@
+"""Tags of words: the loss and the scores in numpy, the usual tag, the command."""
+
+import io
+
+import jax
+import numpy as np
+import pytest
+import toys
+
+import transformer
+from transformer.cli import main as run
+from transformer.data.arrays import ragged
+from transformer.data.dataset import Split
+from transformer.tasks.labelling import conlleval
+from transformer.tasks.labelling.task import most_frequent_tags
+
+TAGS = {'the': 'O', 'old': 'O', 'dog': 'B-animal', 'house': 'I-animal', 'Berlin': 'B-place', 'sleeps': 'O'}
+
+
+@pytest.fixture(scope='module')
+def texts(tmp_path_factory):
+    folder, rng = tmp_path_factory.mktemp('texts'), np.random.default_rng(0)
+    for split, count in (('train', 90), ('dev', 12), ('test', 15)):
+        lines = []
+        for _ in range(count):
+            lines += [f'{word} x {TAGS[word]}' for word in rng.choice([*TAGS], rng.integers(1, 8))] + ['']
+        (folder / f'{split}.conll').write_text('\n'.join(lines) + '\n')
+    return folder
+
+
+@pytest.fixture(scope='module', params=['transformer', 'recurrent'])
+def trained(request, texts, tmp_path_factory):
+    recurrent = {'model__kind': 'recurrent', 'model__bidirectional': True}
+    config = toys.config_of(
+        texts, train__task='labelling', data__source='conll', data__train='train.conll',
+        data__dev='dev.conll', data__test='test.conll', **(recurrent if request.param == 'recurrent' else {}),
+    )  # fmt: skip
+    return toys.trained(config, tmp_path_factory.mktemp('runs') / request.param)
+
+
+def sentences_of(texts):
+    blocks = (texts / 'test.conll').read_text().strip().split('\n\n')
+    return [[tuple(line.split()[::2]) for line in block.split('\n')] for block in blocks]
+
+
+def test_scores_are_those_of_the_tags(trained, texts):
+    gold = [[tag for _, tag in sentence] for sentence in sentences_of(texts)]
+    scores = trained.result()['scores']['test']
+    lines = (trained.folder / 'translations' / 'test.latest.txt').read_text().splitlines()
+    found = [line.split(' ') for line in lines]
+    right = [a == b for one, other in zip(found, gold, strict=True) for a, b in zip(one, other, strict=True)]
+    assert scores['accuracy']['score'] == pytest.approx(np.mean(right))
+    assert scores['f1']['score'] == pytest.approx(conlleval.score(gold, found).f1().score)
+    # Each word has one tag in training, too.
+    assert scores['baseline'] == 1.0 and 'perplexity' not in scores
+
+
+def test_the_command_writes_a_line_for_each_word(trained, texts, monkeypatch, capfd):
+    sentences = [[word for word, _ in sentence] for sentence in sentences_of(texts)][:3]
+    given = '\n'.join([*map(' '.join, sentences), '']) + '\n'
+    monkeypatch.setattr('sys.stdin', io.TextIOWrapper(io.BytesIO(given.encode())))
+    assert run.main(['run.py', 'label', f'--workdir={trained.folder}']) == 0
+    blocks = capfd.readouterr().out.split('\n\n')
+    lines = (trained.folder / 'translations' / 'test.latest.txt').read_text().splitlines()
+    for block, words, tags in zip(blocks, sentences, lines, strict=False):
+        assert block.strip().split('\n') == [f'{w}\t{t}' for w, t in zip(words, tags.split(' '), strict=True)]
+    assert transformer.load(trained.folder).label([''])[0][0].text == ''
+
+
+def test_the_usual_tag():
+    """Word 5 is mostly tagged 2 and word 6 always 1; word 7, unknown, gets 2, the most frequent of all."""
+    train = Split(
+        {'text': ragged([[5, 5, 6, 1], [5, 1]], '<u2'), 'tags': ragged([[2, 1, 1, 0], [2, 0]], '<u2')}
+    )
+    more = Split({'text': ragged([[5, 1]] * 2, '<u2'), 'tags': ragged([[2, 0]] * 2, '<u2')})
+    both = Split({
+        name: ragged([*map(np.asarray, train.fields[name]), *map(np.asarray, more.fields[name])], '<u2')
+        for name in train.fields
+    })  # fmt: skip
+    test = Split({'text': ragged([[5, 6, 7, 8, 1]], '<u2'), 'tags': ragged([[2, 1, 2, 0, 0]], '<u2')})
+    assert most_frequent_tags(both, test) == 1.0
+    wrong = Split({'text': ragged([[5, 6, 7, 1]], '<u2'), 'tags': ragged([[1, 2, 2, 0]], '<u2')})
+    assert most_frequent_tags(both, wrong) == pytest.approx(1 / 3)
+    assert jax.devices()

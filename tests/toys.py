@@ -1,0 +1,39 @@
+"""Tiny trainings of tasks on texts: their options, and a training that takes seconds."""
+
+import pathlib
+
+from etils import epath
+
+from transformer.actions import train as action
+from transformer.config import Config, config_dict, resolve
+from transformer.runs.workdir import Run
+
+OPTIONS = {
+    'model.N': 1,
+    'model.d_model': 16,
+    'model.d_ff': 24,
+    'model.h': 2,
+    'data.name': None,
+    'data.pieces': 300,
+    'data.batching': 'packed',
+    'data.row_len': 48,
+    'data.max_len': 48,
+    'data.batch_tokens': 384,
+    'train.steps': 4,
+    'train.warmup_steps': 2,
+    'train.checkpoint_every': 2,
+    'train.eval_every': 4,
+    'train.log_every': 1,
+}
+
+
+def config_of(folder: pathlib.Path, **changes) -> Config:
+    """A config on the files of a folder; the changes are `group__option=value`."""
+    named = {key.replace('__', '.'): value for key, value in changes.items()}
+    return resolve(config_dict(OPTIONS | {'data.dir': str(folder)} | named))
+
+
+def trained(config: Config, folder: pathlib.Path, init_from=()) -> Run:
+    """The work directory of a training."""
+    action.run_training(config, epath.Path(folder), '', init_from=init_from)
+    return Run.open(folder)
