@@ -294,7 +294,7 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
     config = configs.resolve(configs.config_dict(small))
     fields = {'source': field_of([5, 90, 60]), 'target': field_of([70, 7, 60])}
     pairs = Split(fields if task == 'translation' else {'text': fields['target']})
-    dataset = Dataset(pathlib.Path(), ByteTokenizer(), {'dev': pairs}, {})
+    dataset = Dataset(pathlib.Path(), dict.fromkeys(fields, ByteTokenizer()), {'dev': pairs}, {})
     made = task_of(config).batches(config, dataset, 'dev')
     batches = [made.batch(step) for step in range(made.steps_per_epoch)]
     assert max(tokens.positions.max() for batch in batches for tokens in batch.values()) == 59

@@ -168,7 +168,7 @@ def test_a_warm_start_is_recorded_and_keeps_the_tokenizer(origin, warmed):
 def test_the_other_run_is_found_from_any_folder(origin, tmp_path, monkeypatch):
     monkeypatch.chdir(origin.parent)
     config = Run.open(epath.Path(origin)).config
-    found = warm_start.start(config, f'{origin.name}:1', epath.Path(tmp_path / 'new'))
+    found = warm_start.start(config, warm_start.origins([f'{origin.name}:1']), epath.Path(tmp_path / 'new'))
     assert found.record['workdir'] == str(origin)
 
 
@@ -210,12 +210,13 @@ def test_a_training_that_was_killed_before_its_first_checkpoint_starts_there_aga
 
 def test_without_a_checkpoint_another_config_begins_anew(origin, tmp_path):
     run, folder = Run.open(epath.Path(origin)), epath.Path(tmp_path / 'run')
-    start = warm_start.start(run.config, str(origin), folder)
+    origins = warm_start.origins([str(origin)])
+    start = warm_start.start(run.config, origins, folder)
     workdir.claim(folder, run.config, run.codecs, run.manifest, start.record)
     other = configs.replace(run.config, {'model.d_ff': 48})
-    assert warm_start.start(run.config, None, folder).record == start.record
-    assert warm_start.start(other, None, folder) is None
-    assert warm_start.start(other, str(origin), folder).record['taken'] != start.record['taken']
+    assert warm_start.continued(run.config, folder).record == start.record
+    assert warm_start.continued(other, folder) is None
+    assert warm_start.start(other, origins, folder).record['taken'] != start.record['taken']
 
 
 def test_another_start_of_a_work_directory_is_refused(origin, warmed, texts, capfd):

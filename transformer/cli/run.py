@@ -26,9 +26,10 @@ with epy.lazy_imports():
     from transformer.actions import compare as comparison
     from transformer.actions import data as run_data
     from transformer.actions import evaluate as evaluation
+    from transformer.actions import learning_curve
     from transformer.actions import train as training
     from transformer.cli import score_pairs, streams, wandb_metrics
-    from transformer.interop import engines, learning_curve
+    from transformer.interop import engines
     from transformer.interop import export_model as exporting
     from transformer.interop import import_model as importing
     from transformer.runs import owner, process, restore, workdir

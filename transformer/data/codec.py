@@ -90,8 +90,8 @@ def read_from(folder: files.Path, manifest: Mapping) -> Codecs:
     names = manifest.get('codecs')
     if names is None:
         return _read_earlier(folder, manifest)
-    read_files = {name: _read_file(folder, name, manifest) for name in filter(None, names.values())}
-    return {field: name and read(name, read_files[name]) for field, name in names.items()}
+    by_name = {name: read(name, _read_file(folder, name, manifest)) for name in {*names.values()} - {None}}
+    return {field: name and by_name[name] for field, name in names.items()}
 
 
 def read(file: str, content: bytes) -> FieldCodec:

@@ -394,8 +394,10 @@ def test_two_parsers_are_compared(trained, capsys):
 
 def test_tags_stand_for_words_on_request(tmp_path):
     finished = action.run_training(written(tmp_path, **{'data.tags': True}), epath.Path(tmp_path / 'run'), '')
-    target = Run.open(str(tmp_path / 'run')).codecs['target']
-    assert target.decode(target.encode(DOG)) == '(S (NP DT NN )NP (VP VBZ )VP . )S'
+    codecs = Run.open(str(tmp_path / 'run')).codecs
+    row = Row({'target': DOG}, {'target': 'a file'}, 1)
+    pieces = fields.Tree(tags=True).encode('target', codecs, [row]).tokens
+    assert codecs['target'].decode(pieces) == '(S (NP DT NN )NP (VP VBZ )VP . )S'
     assert 0 <= finished.result['scores']['dev']['tags'] <= 1
 
 
