@@ -104,7 +104,7 @@ def _normalised(dtype, epsilon, x, scale, bias):
 
 def _normalised_forward(dtype, epsilon, x, scale, bias):
     scale, bias = (array.reshape(*[1] * (x.ndim - 1), -1) for array in (scale, bias))
-    exact = x.astype(jnp.float32)
+    exact = x.astype(matmul.sum_type(x))
     mean = jnp.mean(exact, axis=-1, keepdims=True)
     variance = jnp.mean(jnp.square(exact - mean), axis=-1, keepdims=True)
     factor = jax.lax.rsqrt(variance + epsilon)
@@ -116,7 +116,7 @@ def _normalised_backward(dtype, epsilon, saved, gradient):
     del epsilon
     # By hand, because the derived gradient keeps more arrays and reads them more often.
     x, scale, mean, factor = saved
-    unit, gradient = (x.astype(jnp.float32) - mean) * factor, gradient.astype(jnp.float32)
+    unit, gradient = (x.astype(mean.dtype) - mean) * factor, gradient.astype(mean.dtype)
     rows = [*range(x.ndim - 1)]
     of_scale, of_bias = jnp.sum(gradient * unit, rows), jnp.sum(gradient, rows)
     scaled = gradient * scale

@@ -7,6 +7,11 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float
 
 
+def sum_type(x: Array) -> jnp.dtype:
+    """Returns the type of sums over entries of x: float32, or float64 in tests that have float64."""
+    return jnp.promote_types(x.dtype, jnp.float32)
+
+
 def product(x: Float[Array, '*B D'], kernel: Float[Array, 'D F']) -> Float[Array, '*B F']:
     """Multiplies all rows by a matrix; has only a reverse-mode derivative."""
     return _contract(1, x, kernel, None)
@@ -63,5 +68,6 @@ def sum_by_product(x: Float[Array, '...'], axes: int) -> Float[Array, '...']:
 def logits(x: Float[Array, '*B D'], table: Float[Array, 'V D']) -> Float[Array, '*B V']:
     """Multiplies x by the transposed matrix, in float32."""
     rows = x.reshape(-1, x.shape[-1])
-    product = jax.lax.dot_general(rows, table, (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32)
+    last = ((1,), (1,)), ((), ())
+    product = jax.lax.dot_general(rows, table, last, preferred_element_type=sum_type(x))
     return product.reshape(*x.shape[:-1], -1)

@@ -11,12 +11,13 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
 from transformer.nn.layers import Norm
+from transformer.nn.matmul import sum_type
 
 # Shaw et al. 2018 see no gain from distances beyond this one (their Table 2).
 RELATIVE_CLIP = 16
 
 
-def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
+def sinusoid(length: int, d_model: int, kind: str, dtype=np.float32) -> Float[np.ndarray, 'L D']:
     """Computes the sinusoidal encoding of positions 0 to length - 1 (§3.5).
 
     `paper`: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same. `halves`: all sines,
@@ -26,7 +27,7 @@ def sinusoid(length: int, d_model: int, kind: str) -> Float[np.ndarray, 'L D']:
     exponent = np.arange(half) / (max(half - 1, 1) if kind == 't2t' else half)
     angle = np.arange(length)[:, None] * 10000.0 ** -exponent[None, :]
     waves = np.stack([np.sin(angle), np.cos(angle)], axis=-1 if kind == 'paper' else 1)
-    return waves.reshape(length, d_model).astype(np.float32)
+    return waves.reshape(length, d_model).astype(dtype)
 
 
 class InputPositions(nn.Module):
@@ -45,8 +46,8 @@ class InputPositions(nn.Module):
         """Adds positions, which are below `length`, to the embeddings x."""
         m = self.model
         if m.positions == 'sinusoidal':
-            waves = sinusoid(m.first_position + length, m.d_model, m.sinusoid)[m.first_position :]
-            x = x + jnp.asarray(self.amplitude * waves, x.dtype)[positions]
+            waves = sinusoid(m.first_position + length, m.d_model, m.sinusoid, sum_type(x))
+            x = x + jnp.asarray(self.amplitude * waves[m.first_position :], x.dtype)[positions]
         elif m.positions == 'learned':
             x = x + self._table('table', m.max_len).astype(x.dtype)[positions]
         if m.token_types:

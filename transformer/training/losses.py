@@ -91,7 +91,7 @@ def _by_chunks(
         return jax.tree.map(jnp.add, total, sums), None
 
     chunks = _chunks(_most_tokens(table), x, target, weights)
-    return jax.lax.scan(add, dict.fromkeys(NAMES, jnp.float32(0)), chunks)[0]
+    return jax.lax.scan(add, dict.fromkeys(NAMES, jnp.zeros((), matmul.sum_type(x))), chunks)[0]
 
 
 def _chunks_forward(eps_ls, x, table, target, weights):
@@ -113,7 +113,7 @@ def sums_and_gradients(eps_ls, most, twice, x, table, target, weights):
         maxima, exponentials and sums on their way to memory, where float32 logits are then never written.
         The exponentials are kept in the type of `x`.
     """
-    size = table.shape[0]
+    size, dtype = table.shape[0], matmul.sum_type(x)
 
     def add(carry, chunk):
         sums, of_table = carry
@@ -132,15 +132,13 @@ def sums_and_gradients(eps_ls, most, twice, x, table, target, weights):
         of_chunk = gold_logit, shift + jnp.log(total), highest, jnp.sum(logits, axis=-1)
         sums = jax.tree.map(jnp.add, sums, _sums(size, eps_ls, weights, *of_chunk))
         if twice:
-            powers = jax.lax.optimization_barrier(powers.astype(x.dtype)).astype(jnp.float32)
+            powers = jax.lax.optimization_barrier(powers.astype(x.dtype)).astype(dtype)
         label = jnp.where(is_gold, 1 - eps_ls, eps_ls / (size - 1))
         slope = (weights[:, None] * (powers / total[:, None] - label)).astype(x.dtype)
-        of_table += jax.lax.dot_general(
-            slope, rows, (((0,), (0,)), ((), ())), preferred_element_type=jnp.float32
-        )
+        of_table += jax.lax.dot_general(slope, rows, (((0,), (0,)), ((), ())), preferred_element_type=dtype)
         return (sums, of_table), slope @ table
 
-    empty = dict.fromkeys(NAMES, jnp.float32(0)), jnp.zeros(table.shape, jnp.float32)
+    empty = dict.fromkeys(NAMES, jnp.zeros((), dtype)), jnp.zeros(table.shape, dtype)
     (sums, of_table), of_x = jax.lax.scan(add, empty, _chunks(most, x, target, weights))
     return sums, (of_x.reshape(x.shape), of_table)
 

@@ -16,6 +16,7 @@ from transformer.nn import masks
 from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Kernel, Rows
+from transformer.nn.matmul import sum_type
 
 _NEVER = float(np.finfo(np.float32).min)
 
@@ -59,8 +60,8 @@ def _forward(causal, chunk, query, key, value, queries, keys):
 def _backward(causal, chunk, saved, gradient):
     query, key, value, queries, keys, output, log_norm = saved
     scale = query.shape[-1] ** -0.5
-    gradient = gradient.astype(jnp.float32)
-    shift = jnp.einsum('BQHE,BQHE->BHQ', gradient, output.astype(jnp.float32))
+    gradient = gradient.astype(log_norm.dtype)
+    shift = jnp.einsum('BQHE,BQHE->BHQ', gradient, output.astype(log_norm.dtype))
 
     def add_gradients(d_query, block):
         logits, mask = _logits(causal, query, queries, block)
@@ -69,7 +70,7 @@ def _backward(causal, chunk, saved, gradient):
         d_weights = jnp.einsum('BQHE,BKHE->BHQK', gradient, block[1])
         d_logits = weights * (d_weights - shift[..., None]) * scale
         d_key = jnp.einsum('BHQK,BQHC->BKHC', d_logits, query)
-        return d_query + k.weighted_sum(d_logits, block[0].astype(jnp.float32)), (d_key, d_value)
+        return d_query + k.weighted_sum(d_logits, block[0].astype(log_norm.dtype)), (d_key, d_value)
 
     blocks = _by_chunk(chunk, key, value, keys)
     d_query, (d_key, d_value) = jax.lax.scan(add_gradients, jnp.zeros(query.shape), blocks)
@@ -94,7 +95,7 @@ def _logits(
     mask = masks.segment_mask(queries, segments)[:, 0]
     if causal:
         mask &= jnp.arange(query.shape[1])[None, :, None] >= place[:, None, :]
-    logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=jnp.float32)
+    logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=sum_type(query))
     return jnp.where(mask[:, None], logits * query.shape[-1] ** -0.5, _NEVER), mask[:, None]
 
 

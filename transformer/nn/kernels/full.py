@@ -39,10 +39,10 @@ def _means_backward(saved, gradient):
     query, key = jax.lax.optimization_barrier((query, key))
     weights = k.attention_weights(query, key, mask, bias)
     d_value = jnp.einsum('BHQK,BQHE->BKHE', drop(weights).astype(value.dtype), gradient)
-    d_weights = drop(jnp.einsum('BQHE,BKHE->BHQK', gradient, value, preferred_element_type=jnp.float32))
+    d_weights = drop(jnp.einsum('BQHE,BKHE->BHQK', gradient, value, preferred_element_type=weights.dtype))
     # Each query's sum of weights times d_weights, without a pass over them (Dao et al. 2022, appendix B.2).
     # In bfloat16 this sum is rounded as the outputs are, as in FlashAttention.
-    sums = jnp.sum(gradient.astype(jnp.float32) * means, axis=-1).swapaxes(1, 2)[..., None]
+    sums = jnp.sum(gradient.astype(weights.dtype) * means, axis=-1).swapaxes(1, 2)[..., None]
     d_logits = jnp.where(mask, weights * (d_weights - sums), 0.0) * query.shape[-1] ** -0.5
     rounded = d_logits.astype(query.dtype)
     d_query = k.weighted_sum(rounded, key)

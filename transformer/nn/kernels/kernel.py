@@ -10,6 +10,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.cache import Cache
+from transformer.nn.matmul import sum_type
 
 # One layer's record of earlier positions: caches, and arrays whose first axis R counts hypotheses.
 State = dict[str, Array | Cache]
@@ -81,7 +82,7 @@ def attention_logits(
     bias: Float[Array, 'B H Q K'] | None = None,
 ) -> Float[Array, 'B H Q K']:
     """(QK^T + bias) / sqrt(d_k), in float32; float32's lowest number where `mask` is False."""
-    logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=jnp.float32)
+    logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=sum_type(query))
     if bias is not None:
         logits = logits + bias
     return jnp.where(mask, logits * query.shape[-1] ** -0.5, _LOWEST)

@@ -13,11 +13,12 @@ from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
+from transformer.nn.matmul import sum_type
 
 
 def feature(x: Float[Array, '...']) -> Float[Array, '...']:
     """phi(x) = elu(x) + 1, which is positive; in float32."""
-    x = x.astype(jnp.float32)
+    x = x.astype(sum_type(x))
     # elu itself computes exp(x) - 1, which loses the digits of exp(x) if x is far below 0.
     return jnp.where(x > 0, x + 1.0, jnp.exp(jnp.minimum(x, 0.0)))
 
@@ -32,7 +33,8 @@ def weights(rows: Rows, *, causal: bool) -> Float[Array, 'B H Q K']:
 
 def attend(rows: Rows, *, causal: bool, chunk: int) -> Float[Array, 'B T H E']:
     """Scans chunks from left to right and, unless causal, from right to left; ignores bias and dropout."""
-    inputs = feature(rows.query), feature(rows.key), rows.value.astype(jnp.float32), rows.key_segments
+    query, key, value, *_ = rows
+    inputs = feature(query), feature(key), value.astype(sum_type(value)), rows.key_segments
     total, norm = _prefix_sums(*inputs, chunk, strict=False)
     if not causal:
         mirrored = _prefix_sums(*(jnp.flip(x, axis=1) for x in inputs), chunk, strict=True)
@@ -93,7 +95,7 @@ def empty(model: Model, rows: int, length: int) -> State:
 def attend_one(token: Token, state: State) -> tuple[Float[Array, 'R 1 H E'], State]:
     """Adds the token's key and value to the sums, then applies them to its query."""
     key, query, value = feature(token.key)[:, 0], feature(token.query)[:, 0], token.value
-    added = jnp.einsum('BHC,BHE->BHCE', key, value[:, 0].astype(jnp.float32))
+    added = jnp.einsum('BHC,BHE->BHCE', key, value[:, 0].astype(sum_type(value)))
     state = {'matrix': state['matrix'] + added, 'vector': state['vector'] + key}
     total = jnp.einsum('BHC,BHCE->BHE', query, state['matrix'])
     norm = jnp.einsum('BHC,BHC->BH', query, state['vector'])

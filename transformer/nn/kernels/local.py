@@ -10,6 +10,7 @@ from transformer.nn import masks
 from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
+from transformer.nn.matmul import sum_type
 
 
 def weights(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B H Q K']:
@@ -24,7 +25,7 @@ def near_logits(
     """Returns the logits of each block's queries with its and its neighbours' keys, and their mask."""
     query, size = blocks.query, blocks.query.shape[2]
     around = k.with_neighbours(blocks.key, causal=causal)
-    logits = jnp.einsum('BNQHC,BNKHC->BNHQK', query, around, preferred_element_type=jnp.float32)
+    logits = jnp.einsum('BNQHC,BNKHC->BNHQK', query, around, preferred_element_type=sum_type(query))
     segments = k.with_neighbours(blocks.key_segments, causal=causal)
     # How far left of the query a key is. The first key belongs to the block before.
     distance = jnp.arange(size)[:, None] + size - jnp.arange(around.shape[2])[None, :]

@@ -9,6 +9,7 @@ from transformer.config import Model
 from transformer.nn.kernels import full, local
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
+from transformer.nn.matmul import sum_type
 
 
 def is_visible(distance: Int[Array, '...'], stride: int) -> Bool[Array, '...']:
@@ -45,7 +46,7 @@ def attend(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
 def _far_logits(blocks: Rows, *, causal: bool) -> tuple[Float[Array, 'B N H Q M'], Bool[Array, 'B N 1 Q M']]:
     """Returns the logits of each query with the keys at its place in all M = N blocks, and their mask."""
     query, key = blocks.query, blocks.key
-    logits = jnp.einsum('BNQHC,BMQHC->BNHQM', query, key, preferred_element_type=jnp.float32)
+    logits = jnp.einsum('BNQHC,BMQHC->BNHQM', query, key, preferred_element_type=sum_type(query))
     block = jnp.arange(query.shape[1])
     other = block[None, :] < block[:, None] if causal else block[None, :] != block[:, None]
     # [B N Q M]: the segments of the keys at place Q of block M.
