@@ -160,6 +160,7 @@ def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -
     return _differentiable(carries, backward, row, jnp.concatenate(parts, axis=-1))
 
 
+# Plain definition: `_scan`, with the gradient that JAX derives.
 @jax.custom_vjp
 def _differentiable(carries: Carry, backward: Callable, row: Row, products: Float[Array, 'T B G']) -> Carry:
     """Returns `carries` unchanged, with gradients for `row` and `products`."""

@@ -97,6 +97,7 @@ class LayerNorm(nn.Module):
         return _normalised(self.dtype, self.epsilon, x, scale, bias)
 
 
+# Plain definition: nn/plain.py: layer_norm.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _normalised(dtype, epsilon, x, scale, bias):
     return _normalised_forward(dtype, epsilon, x, scale, bias)[0]

@@ -28,6 +28,7 @@ def affine(
     return _contract(axes, x, kernel, bias)
 
 
+# Plain definition: nn/plain.py: linear.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _contract(axes: int, x: Array, kernel: Array, bias: Array | None) -> Array:
     mapped = jnp.tensordot(x, kernel, axes)

@@ -1,4 +1,4 @@
-"""Positional information (§3.5); the only file in nn/ that reads `model.positions`.
+"""Positional information (§3.5); apart from plain.py the only file in nn/ that reads `model.positions`.
 
 Positions enter in one of three places: they are added to the embeddings (sinusoidal, learned), they
 rotate queries and keys (rotary), or they are added to the attention logits (relative).

@@ -77,6 +77,7 @@ def cross_entropy_sums_of_product(
     return _by_chunks(eps_ls, *flat)
 
 
+# Plain definition: nn/plain.py: sums.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def _by_chunks(
     eps_ls: float,

@@ -26,6 +26,7 @@ def attend(rows: Rows, *, causal: bool, chunk: int) -> Float[Array, 'B Q H E']:
     return _attend(causal, min(chunk, rows.key.shape[1]), *rows[:5])
 
 
+# Plain definition: nn/plain.py: attention.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
 def _attend(causal, chunk, query, key, value, queries, keys):
     return _forward(causal, chunk, query, key, value, queries, keys)[0]

@@ -64,6 +64,7 @@ def splash(rows: Rows, *, causal: bool, interpret: bool = False) -> Float[Array,
     return _without_padding(kernel, segments, *inputs)[:, : rows.query.shape[1]]
 
 
+# Plain definition: nn/plain.py: attention.
 @jax.custom_vjp
 def _without_padding(kernel: Callable, segments, *inputs: Float[Array, 'B H T C']) -> Float[Array, 'B T H C']:
     """The kernel's outputs; keeps less for the backward pass than the kernel itself.

@@ -20,6 +20,7 @@ def attend(rows: Rows, *, causal: bool) -> Float[Array, 'B Q H E']:
     return _means(rows.query, rows.key, rows.value, mask, rows.bias, rows.drop)
 
 
+# Plain definition: nn/plain.py: attention.
 @jax.custom_vjp
 def _means(query, key, value, mask, bias, drop):
     return _means_forward(query, key, value, mask, bias, drop)[0]

@@ -31,6 +31,7 @@ def weights(rows: Rows, *, causal: bool) -> Float[Array, 'B H Q K']:
     return masked / jnp.where(total > 0, total, 1.0)
 
 
+# Plain definition: nn/plain.py: linear_attention.
 def attend(rows: Rows, *, causal: bool, chunk: int) -> Float[Array, 'B T H E']:
     """Scans chunks from left to right and, unless causal, from right to left; ignores bias and dropout."""
     query, key, value, *_ = rows

@@ -34,6 +34,7 @@ def near_logits(
     return logits * query.shape[-1] ** -0.5, (same & near & (segments > 0)[..., None, :])[:, :, None]
 
 
+# Plain definition: nn/plain.py: attention, with is_visible.
 def attend(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B T H E']:
     """Cuts rows into blocks of `window` queries, each with the keys of three blocks (two if causal)."""
     length = rows.query.shape[1]

@@ -26,6 +26,7 @@ def weights(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B H Q K']
     return k.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & visible, rows.bias)
 
 
+# Plain definition: nn/plain.py: attention, with is_visible.
 def attend(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
     """Cuts rows into blocks of `stride`; far keys are at the query's place in the other blocks."""
     length = rows.query.shape[1]
