@@ -1,6 +1,5 @@
 """Encoders of every kind under every head: what a vector depends on, packed rows, pooling in numpy."""
 
-import dataclasses
 import functools
 from typing import NamedTuple
 
@@ -10,8 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from transformer.config import TASKS, Config, ConfigError, config_dict, resolve
-from transformer.config.tasks import Images, Spec
+from transformer.config import Config, ConfigError, config_dict, resolve
 from transformer.nn import heads, models
 from transformer.nn.encoders import TextEncoder
 from transformer.tokens import Batch, Tokens
@@ -42,17 +40,26 @@ RNG = np.random.default_rng(0)
 TEXTS = [RNG.integers(3, 60, length).tolist() for length in (5, 3, 4)]
 # Rows by the texts in them: each alone, and packed in two orders.
 ROWS = [[0], [1], [2], [1, 2], [2, 1]]
+PLACES = np.array([[0, 2], [1, 1], [3, 0], [6, 2], [5, 4]])
 
 
 class Answers(NamedTuple):
-    """What an encoder computes for `ROWS`, and each head; `alone` is of rows without padding."""
+    """What an encoder computes for `ROWS`, and each head.
+
+    Attributes:
+      influence: [S R S], how much the vector at a position moves with the piece at another one.
+      turned: with the rows in reverse order.
+      tight: for the first row without padding.
+      hidden: at `PLACES`.
+    """
 
     params: dict
     vectors: np.ndarray
-    influence: np.ndarray  # [S R S]: how much the vector at a position moves with the piece at another one
+    influence: np.ndarray
     logits: dict[str, np.ndarray]
-    turned: dict[str, np.ndarray]
-    alone: list[dict[str, np.ndarray]]
+    turned: np.ndarray
+    tight: np.ndarray
+    hidden: np.ndarray
 
 
 def config_of(kind: str, **changes) -> Config:
@@ -84,6 +91,8 @@ def random_params(module: nn.Module) -> dict:
 def answers(kind: str) -> Answers:
     config = config_of(kind)
     params = {head: random_params(encoder(config, head)) for head in HEADS}
+    shared = {name: params['labels'][name] for name in params['labels'] if name != 'head'}
+    params = {head: own | shared for head, own in params.items()}
     apply = lambda head, params, batch, **more: encoder(config, head).apply(
         {'params': params[head]}, batch, train=False, **more
     )
@@ -99,16 +108,16 @@ def answers(kind: str) -> Answers:
         return jnp.sin(found).sum(axis=(0, 2)), found
 
     @jax.jit
-    def everything(params, batch, alone):
+    def everything(params, batch, tight):
         shift = jnp.zeros((*batch['text'].tokens.shape, config.model.d_model))
         moved, found = jax.jacrev(vectors, has_aux=True)(shift, params, batch)
         logits = {head: apply(head, params, batch) for head in HEADS}
-        turned = {head: apply(head, params, jax.tree.map(lambda x: x[::-1], batch)) for head in HEADS}
-        each = [{head: apply(head, params, one) for head in HEADS} for one in alone]
-        return found, jnp.abs(moved).sum(axis=-1), logits, turned, each
+        turned = apply('pieces', params, jax.tree.map(lambda x: x[::-1], batch))
+        hidden = apply('pieces', params, batch | {'places': PLACES})
+        return found, jnp.abs(moved).sum(axis=-1), logits, turned, apply('pieces', params, tight), hidden
 
-    alone = [batch_of([[b]], len(TEXTS[b])) for b in range(len(TEXTS))]
-    return Answers(params, *jax.device_get(everything(params, batch_of(ROWS), alone)))
+    tight = batch_of(ROWS[:1], len(TEXTS[0]))
+    return Answers(params, *jax.device_get(everything(params, batch_of(ROWS), tight)))
 
 
 def places(row: list[int]) -> list[tuple[int, slice]]:
@@ -135,63 +144,63 @@ def test_what_a_vector_depends_on(kind):
 
 @pytest.mark.parametrize('head', HEADS)
 @pytest.mark.parametrize('kind', KINDS)
-def test_padding_and_other_examples_change_nothing(kind, head):
-    found = answers(kind)
+def test_other_examples_of_a_row_change_nothing(kind, head):
+    logits = answers(kind).logits[head]
     for r, row in enumerate(ROWS):
         for e, (b, place) in enumerate(places(row)):
-            mine = found.logits[head][r, e if head in POOLS else place]
-            close(mine, found.alone[b][head][0, 0 if head in POOLS else slice(None)])
+            alone = 0 if head in POOLS else slice(len(TEXTS[b]))
+            close(logits[r, e if head in POOLS else place], logits[b, alone])
 
 
 @pytest.mark.parametrize('kind', KINDS)
-def test_equivariant_to_the_order_of_the_batch(kind):
-    for head, logits in answers(kind).logits.items():
-        close(answers(kind).turned[head][::-1], logits)
+def test_padding_and_the_order_of_the_batch_change_nothing(kind):
+    found = answers(kind)
+    close(found.logits['pieces'][0, : len(TEXTS[0])], found.tight[0])
+    close(found.turned[::-1], found.logits['pieces'])
 
 
 @pytest.mark.parametrize('kind', KINDS)
 def test_heads_in_numpy(kind):
+    """All of them read the same vectors, because they share the encoder's parameters."""
     found = answers(kind)
     linear = lambda head, x: x @ found.params[head]['head']['kernel'] + found.params[head]['head']['bias']
-    config = config_of(kind)
     close(found.logits['labels'], linear('labels', found.vectors))
     for head, pool in POOLS.items():
-        params = {'params': found.params[head]}
-        vectors = encoder(config, head).apply(params, batch_of(ROWS), method='outputs')
         for r, row in enumerate(ROWS):
             for e, (_, place) in enumerate(places(row)):
-                close(found.logits[head][r, e], linear(head, pool(np.asarray(vectors)[r, place])))
+                close(found.logits[head][r, e], linear(head, pool(found.vectors[r, place])))
 
 
-def test_hidden_pieces_at_their_places():
-    config = config_of('recurrent')
-    places = jnp.array([[0, 2], [1, 1], [3, 0], [6, 2], [5, 4]])
-    params = {'params': answers('recurrent').params['pieces']}
-    found = models.build(config).apply(params, batch_of(ROWS) | {'places': places}, train=False)
-    close(found, np.take_along_axis(answers('recurrent').logits['pieces'], places[..., None], axis=1))
+@pytest.mark.parametrize('kind', KINDS)
+def test_hidden_pieces_at_their_places(kind):
+    found = answers(kind)
+    close(found.hidden, np.take_along_axis(found.logits['pieces'], PLACES[..., None], axis=1))
 
 
-@dataclasses.dataclass(frozen=True)
-class Group(Images):
-    """A task's own options, with what a head of classes needs."""
-
-    pool: str = 'last'
+CLASSIFIED = {'train.task': 'classify', 'classify.classes': 3, 'classify.pool': 'last'}
+LABELLED = {'train.task': 'labelling', 'labelling.classes': 5}
 
 
-@pytest.mark.parametrize('kind', ['transformer', 'recurrent', 'convolutional'])
-@pytest.mark.parametrize(('form', 'width'), [('classes', 3), ('tags', 3), ('spans', 2)])
-def test_a_form_has_its_head(monkeypatch, kind, form, width):
-    """It takes its width and its pooling from the task's group of options."""
-    monkeypatch.setitem(TASKS, 'masked', Spec(form, 'images'))
-    config = dataclasses.replace(config_of(kind), images=Group(classes=3))
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize(
+    ('task', 'head'),
+    [
+        (CLASSIFIED, (heads.Classes, 3)),
+        (LABELLED, (heads.Labels, 5)),
+        ({'train.task': 'answers'}, (heads.Labels, 2)),
+    ],
+    ids=lambda value: value['train.task'] if isinstance(value, dict) else '',
+)
+def test_the_head_of_a_form(kind, task, head):
+    """Its width and how it pools are options of the task."""
+    config = config_of(kind, **task)
+    made, (expected, width) = models.build(config).make_head(None), head
+    assert type(made) is expected and getattr(made, 'pool', 'last') == 'last'
     shapes = models.parameter_shapes(config)['head']
     assert {name: leaf.shape for name, leaf in shapes.items()} == {'kernel': (16, width), 'bias': (width,)}
-    made = models.build(config).make_head(None)
-    assert getattr(made, 'pool', None) == ('last' if form == 'classes' else None)
 
 
-def test_an_unknown_number_of_classes(monkeypatch):
-    monkeypatch.setitem(TASKS, 'masked', Spec('tags', 'images'))
+def test_an_unknown_number_of_classes():
     with pytest.raises(ConfigError) as error:
-        models.parameter_shapes(dataclasses.replace(config_of('recurrent'), images=Group()))
-    assert str(error.value).startswith('images.classes:')
+        models.parameter_shapes(config_of('recurrent', **LABELLED | {'labelling.classes': None}))
+    assert str(error.value).startswith('labelling.classes:')
