@@ -11,7 +11,7 @@ import pytest
 
 from transformer.config import FORMS, OPTIONS, TASKS, Config, ConfigError, config_dict, declare, resolve
 from transformer.config.declare import choices, has_meaning
-from transformer.nn import cache, models, text_models
+from transformer.nn import cache, decoders, models
 from transformer.tokens import Batch, Tokens
 
 SMALL = {
@@ -261,7 +261,7 @@ def steps(config: Config, variables: dict) -> jax.Array:
     memory = model.apply(variables, read, method='encode')
     rooms = [model.apply(variables, memory, size, method='start') for size in (FIRST, T)]
     targets = rows_of([[target] for target in (*TARGETS, *TURNED)], T)
-    first, second = text_models.shift_right(targets.tokens, targets.segments).reshape(2, 3, T)
+    first, second = decoders.shift_right(targets.tokens, targets.segments).reshape(2, 3, T)
     third = jnp.where(jnp.arange(T)[None] < FIRST, second, first)
     tokens = jnp.stack([first, second, third]).transpose(2, 1, 0).reshape(T, 9)
     # Hypothesis (w + t) % 3 is in row b·3 + w at step t.

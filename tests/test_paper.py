@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from transformer.config import config_dict, resolve
-from transformer.nn import cost, layers, masks, matmul, models, positions, text_models
-from transformer.nn.kernels.kernel import attention_weights
+from transformer.nn import cost, decoders, layers, masks, matmul, models, positions
+from transformer.nn.kernels.full import attention_weights
 from transformer.nn.layers import Dropout, Embedding, glorot_uniform
 from transformer.tokens import Tokens
 from transformer.training import losses, optim
@@ -203,7 +203,7 @@ def test_masks():
 def test_shift_right_starts_every_segment_anew():
     tokens = jnp.array([[5, 6, 1, 7, 1, 0]])
     segments = jnp.array([[1, 1, 1, 2, 2, 0]])
-    np.testing.assert_array_equal(text_models.shift_right(tokens, segments), [[0, 5, 6, 0, 7, 0]])
+    np.testing.assert_array_equal(decoders.shift_right(tokens, segments), [[0, 5, 6, 0, 7, 0]])
 
 
 @pytest.mark.parametrize(('path', 'fused'), [

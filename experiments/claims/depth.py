@@ -15,6 +15,7 @@ from experiments.claims.panels import Panel, curves
 from transformer.config import Config
 from transformer.nn.layers import FinalNorm, Norm, Sublayer
 from transformer.nn.stacks import Layer
+from transformer.tokens import Tokens
 
 DEPTHS = (2, 6, 12, 24)
 LENGTH, ROWS, SEEDS = 16, 4, 3
@@ -30,9 +31,9 @@ CRITERION = (
 
 def without_residuals(call: Callable, args: tuple, kwargs: dict, context) -> object:
     """Calls a module's method with LayerNorm(Sublayer(x)) in place of LayerNorm(x + Sublayer(x))."""
-    if isinstance(context.module, Sublayer):
-        x, sublayer = args
-        args = (x, lambda y: sublayer(y) - x)
+    if isinstance(context.module, Sublayer) and context.method_name == 'after':
+        x, y = args
+        args = (x, y - x)
     return call(*args, **kwargs)
 
 
@@ -58,16 +59,16 @@ def _programs(config: Config, changes: tuple[Callable, ...]) -> tuple[Callable, 
     All layers of a stack share these programs, because one program of 24 layers would compile for minutes.
     """
     layer, final = Layer(config.model, causal=False), FinalNorm(config.model)
-    segments = jnp.ones((ROWS, LENGTH), jnp.int32)
-    positions = jnp.broadcast_to(jnp.arange(LENGTH), segments.shape)
+    places = jnp.broadcast_to(jnp.arange(LENGTH), (ROWS, LENGTH))
+    text = Tokens(places, jnp.ones_like(places), places)
 
     def forward(params, x):
         with contextlib.ExitStack() as stack:
             for change in changes:
                 stack.enter_context(nn.intercept_methods(change))
-            return layer.apply(params, x, segments, positions, None, train=False)
+            return layer.apply(params, x, text, train=False)
 
-    initial = lambda key, x: layer.init(key, x, segments, positions, None, train=False)
+    initial = lambda key, x: layer.init(key, x, text, train=False)
     back = lambda params, x, v: jax.vjp(forward, params, x)[1](v)
     normed = lambda x: final.apply(final.init(jax.random.key(0), x), x)
     last = lambda x, v: jax.vjp(normed, x)[1](v)[0]

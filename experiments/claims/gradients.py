@@ -8,8 +8,9 @@ from experiments.claims import claim
 from experiments.claims.claim import Measurements, Verdict, by_name, config_of, spread, spreads
 from experiments.claims.panels import curves
 from transformer.config import Config
-from transformer.nn.recurrent import RecurrentDecoder
+from transformer.nn import recurrent
 from transformer.nn.stacks import Stack
+from transformer.tokens import Tokens
 
 LENGTH, ROWS, SEEDS = 128, 16, 5
 NEAR, FAR = 1, 100  # the distances that are compared
@@ -37,16 +38,13 @@ def norms(config: Config) -> list[float]:
     x = jax.random.normal(keys[0], (ROWS, LENGTH, m.d_model))
     v = jax.random.normal(keys[1], (ROWS, m.d_model))
     v = v / jnp.linalg.norm(v, axis=-1, keepdims=True)
-    segments = jnp.ones((ROWS, LENGTH), jnp.int32)
-    if m.kind == 'recurrent':
-        stack, rest = RecurrentDecoder(m, m.N, cross=False), (segments, None)
-    else:
-        positions = jnp.broadcast_to(jnp.arange(LENGTH), segments.shape)
-        stack, rest = Stack(m, m.N, causal=True), (segments, positions, None)
-    variables = stack.init(keys[2], x, *rest, train=False)
+    places = jnp.broadcast_to(jnp.arange(LENGTH), (ROWS, LENGTH))
+    text = Tokens(places, jnp.ones_like(places), places)
+    stack = recurrent.make_decoder(m) if m.kind == 'recurrent' else Stack(m, m.N, causal=True)
+    variables = stack.init(keys[2], x, text, None, train=False)
 
     def projected(x):
-        return jnp.sum(stack.apply(variables, x, *rest, train=False)[:, -1] * v)
+        return jnp.sum(stack.apply(variables, x, text, None, train=False)[:, -1] * v)
 
     # Float64, because the squares of the smallest norms underflow in float32.
     gradient = np.asarray(jax.jit(jax.grad(projected))(x), np.float64)

@@ -171,13 +171,12 @@ def _logits(config: Config) -> Callable:
     model = models.build(config)
 
     def logits(params: models.Params, batch: Batch, blocked: Blocked) -> Float[jax.Array, 'B T V']:
-        def block(attend, args, kwargs, context):
-            path = context.module.path
-            if context.method_name == '_attend' and (kind := f'{path[0]}/{path[-1]}') in blocked:
-                kernel, rows = args
+        def block(call, args, kwargs, context):
+            result, path = call(*args, **kwargs), context.module.path
+            if context.method_name == 'prepare' and (kind := f'{path[0]}/{path[-1]}') in blocked:
                 added = jnp.where(blocked[kind], BLOCKED, 0.0)[:, None].repeat(config.model.h, axis=1)
-                args = kernel, rows._replace(bias=added if rows.bias is None else rows.bias + added)
-            return attend(*args, **kwargs)
+                return result._replace(bias=added if result.bias is None else result.bias + added)
+            return result
 
         with nn.intercept_methods(block):
             return model.apply({'params': params}, batch, train=False)

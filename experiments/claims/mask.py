@@ -12,6 +12,7 @@ from experiments.claims.claim import LANGUAGE_MODEL, Measurements, Verdict, conf
 from experiments.claims.panels import DOTS, curves
 from transformer.config import Config
 from transformer.nn.stacks import Stack
+from transformer.tokens import Tokens
 
 LENGTH, SEEDS = 24, 5
 # Blocks, windows and strides are shorter than the row and do not divide it.
@@ -48,12 +49,13 @@ def norms(config: Config, mask: str, seed: int) -> np.ndarray:
 def _jacobian(config: Config, mask: str) -> Callable:
     """Compiles the derivatives, once for all seeds."""
     m = config.model
-    segments, positions = jnp.ones((1, LENGTH), jnp.int32), jnp.arange(LENGTH)[None]
+    places = jnp.arange(LENGTH)[None]
+    text = Tokens(places, jnp.ones_like(places), places)
     stack = Stack(m, m.N, causal=mask == 'causal')
 
     def jacobian(key, x, v):
-        variables = stack.init(key, x, segments, positions, train=False)
-        projected = lambda x: stack.apply(variables, x, segments, positions, train=False)[0] @ v
+        variables = stack.init(key, x, text, train=False)
+        projected = lambda x: stack.apply(variables, x, text, train=False)[0] @ v
         return jax.jacrev(projected)(x)
 
     return jax.jit(jacobian)

@@ -44,10 +44,9 @@ from experiments.rendering import formats
 from transformer import config as configs
 from transformer.data.generated.grammar.inflection import IT, NOUNS
 from transformer.data.generated.grammar.sentences import sentence_pairs
-from transformer.nn import models
+from transformer.nn import models, recurrent
 from transformer.nn.kernels.table import KERNELS
 from transformer.nn.layers import Sublayer
-from transformer.nn.recurrent import RecurrentDecoder
 from transformer.nn.stacks import Stack
 from transformer.tasks.translation import bleu
 from transformer.tokens import EOS, PAD, Tokens
@@ -56,6 +55,12 @@ from transformer.training.step import initial_state
 ROOT = pathlib.Path(__file__).parents[2]
 # Shared by the claims about translation.
 SMALL_CORPUS = {'data.train_examples': 3000}
+
+
+def one_text(shape: tuple[int, int]) -> Tokens:
+    """Rows of one segment each."""
+    places = jnp.broadcast_to(jnp.arange(shape[1]), shape)
+    return Tokens(places, jnp.ones_like(places), places)
 
 
 def test_norms_of_a_recurrent_layer(monkeypatch):
@@ -68,8 +73,8 @@ def test_norms_of_a_recurrent_layer(monkeypatch):
     x = np.asarray(inputs, np.float64)
     v = np.asarray(jax.random.normal(keys[1], (2, 4)), np.float64)
     v /= np.linalg.norm(v, axis=1, keepdims=True)
-    stack = RecurrentDecoder(config.model, 1, cross=False)
-    params = stack.init(keys[2], inputs, jnp.ones((2, 5), jnp.int32), None, train=False)['params']['layer_0']
+    stack = recurrent.make_decoder(config.model)
+    params = stack.init(keys[2], inputs, one_text((2, 5)), None, train=False)['params']['layer_0']
     w, u = (np.asarray(params[name], np.float64) for name in ('inputs', 'recurrent'))
     squares = np.zeros(5)
     for row in range(2):
@@ -195,7 +200,6 @@ def test_gradients_of_a_stack(monkeypatch, norm):
     initial, forward, _, _ = depth._programs(config, ())
     first = initial(keys[2], x)
     layers = [first['params'], initial(keys[3], forward(first, x))['params']]
-    segments, positions = jnp.ones(x.shape[:2], jnp.int32), jnp.tile(jnp.arange(4), (4, 1))
     final = (
         {'final': {'norm': {'layer': {'scale': jnp.ones(8), 'bias': jnp.zeros(8)}}}} if norm == 'pre' else {}
     )
@@ -204,7 +208,7 @@ def test_gradients_of_a_stack(monkeypatch, norm):
         params = {f'layer_{i}': layer for i, layer in enumerate(layers)} | final
         return jnp.sum(
             Stack(config.model, config.model.N, causal=False).apply(
-                {'params': params}, x, segments, positions, train=False
+                {'params': params}, x, one_text(x.shape[:2]), train=False
             )
             * v
         )
@@ -219,7 +223,7 @@ def test_gradients_of_a_stack(monkeypatch, norm):
 def test_what_variants_leave_out():
     x = jnp.asarray([[1.0, 2.0, 4.0, 0.5]])
     sublayer = Sublayer(config_of(depth.MODEL | {'model.d_model': 4}).model)
-    params = sublayer.init(jax.random.key(0), x, lambda y: y, train=False)
+    params = sublayer.init(jax.random.key(0), x, x, train=False, method='after')
     normed = lambda y: (y - y.mean()) / y.std()
     expected = {
         'post-norm': normed(x + 3 * x**2),
@@ -231,7 +235,8 @@ def test_what_variants_leave_out():
         with contextlib.ExitStack() as stack:
             for change in depth.VARIANTS[name][1]:
                 stack.enter_context(nn.intercept_methods(change))
-            found = sublayer.apply(params, x, lambda y: 3 * y**2, train=False)
+            y = 3 * sublayer.apply(params, x, method='before') ** 2
+            found = sublayer.apply(params, x, y, train=False, method='after')
         np.testing.assert_allclose(found, values, rtol=1e-5)
 
 

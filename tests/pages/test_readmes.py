@@ -6,6 +6,7 @@ import shlex
 import urllib.parse
 from pathlib import Path
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -22,7 +23,8 @@ from transformer.cli import flags, main
 from transformer.cli.commands import FLAGS
 from transformer.config import config_dict, declare, resolve
 from transformer.config.files import read_config_file
-from transformer.nn import models, text_models
+from transformer.nn import models
+from transformer.nn.decoders import LanguageModel
 from transformer.tasks.contract import Task
 from transformer.tasks.translation import task as translation
 from transformer.tokens import UNK, Tokens
@@ -301,8 +303,8 @@ def test_the_task_that_is_shown(monkeypatch):
 
 def test_the_model_that_is_shown(monkeypatch):
     """Its steps, after a prompt, reproduce its full pass."""
-    names = vars(text_models) | vars(models)
-    model = example('transformer/README.md', 'class Bigram', names)['Bigram']
+    make_decoder = example('transformer/README.md', 'class Bigram', {'nn': nn})['make_decoder']
+    model = lambda config: LanguageModel(config.model, make_decoder)
     monkeypatch.setitem(models.MODELS, ('bigram', 'text'), model)
     sizes = {'model.vocab_size': 300, 'model.d_model': 8, 'data.pieces': 300}
     base = resolve(config_dict({'train.task': 'language', 'data.source': 'text', **sizes}))

@@ -13,6 +13,9 @@ LANGUAGES = ('train.task', ('translation', 'transliteration'))
 PARSING = ('train.task', ('parsing',))
 LANGUAGE = models_with('continues')
 PAIR, ONE_TEXT, TEXTS, WRITES = map(models_with, ('pair', 'one_text', 'texts', 'writes'))
+PREDICTS = models_with('writes', 'pieces')
+# Models that encode texts: all of texts but language models.
+ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))
 # Kinds of models by their layers. Recurrent layers need no encoding of positions.
 LAYERED = ('model.kind', ('transformer',))
 POSITIONED = ('model.kind', ('transformer', 'convolutional'))
@@ -114,13 +117,16 @@ class Model:
         128, 'positions per chunk', minimum=1, only=(*LAYERED, 'model.attention', ('linear', 'chunked'))
     )
     tie_embeddings: Literal['all', 'decoder', 'none'] = option(
-        'all', 'which of source embedding, target embedding and softmax share one matrix', '§3.4', only=TEXTS
+        'all',
+        'which of source embedding, target embedding and softmax share one matrix',
+        '§3.4',
+        only=PREDICTS,
     )
     scale_embeddings: bool = option(True, 'multiply embeddings by sqrt(d_model)', '§3.4', only=TEXTS)
     start: Literal['zeros', 'learned'] = option(
         'zeros', "embedding of a target's start: zeros, or row 0 of the table", only=PAIR
     )
-    softmax_bias: bool = option(False, 'add a bias to the logits of the softmax', only=TEXTS)
+    softmax_bias: bool = option(False, 'add a bias to the logits of the softmax', only=PREDICTS)
     biases: Literal['all', 'ffn', 'none'] = option(
         'all', 'which linear layers have biases; the paper writes them only for the FFN', '§3.3', only=LAYERED
     )
@@ -145,7 +151,9 @@ class Model:
         False, 'one dropout mask for all steps of a sentence, also of the recurrent state', only=RECURRENT
     )
     bidirectional: bool = option(
-        False, 'encoder layers read in both directions, each with half of d_model', only=RECURRENT_PAIR
+        False,
+        'encoder layers read in both directions, each with half of d_model',
+        only=(*RECURRENT, *ENCODES),
     )
     reverse_source: bool = option(
         False,

@@ -30,7 +30,7 @@ def _form(has: str, kinds: tuple[str, ...] = KINDS) -> Form:
 FORMS = {
     'pair': _form('texts pair writes'),
     'text': _form('texts one_text writes continues'),
-    'pieces': _form('texts one_text encoder pieces', ('transformer',)),
+    'pieces': _form('texts one_text encoder pieces'),
     'classes': _form('texts one_text encoder classes'),
     'tags': _form('texts one_text encoder classes'),
     'spans': _form('texts encoder spans'),

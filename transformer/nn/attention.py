@@ -12,6 +12,7 @@ from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
 from transformer.nn.kernels.table import self_attention
 from transformer.nn.layers import Dropout, Linear, glorot_uniform
 from transformer.nn.positions import AttentionPositions
+from transformer.tokens import Tokens
 
 
 class MultiHeadAttention(nn.Module):
@@ -40,30 +41,19 @@ class MultiHeadAttention(nn.Module):
         kernel_init = glorot_uniform(fused if m.init == 't2t' else None)
         return Linear(m, features, axes, use_bias=m.biases == 'all', kernel_init=kernel_init)
 
-    def _attend(self, kernel: Kernel, rows: Rows, *, causal: bool, train: bool) -> Float[Array, 'B Q D']:
-        """Returns the sub-layer's output; records the weights if `intermediates` is mutable."""
-        if self.is_mutable_collection('intermediates'):
-            self.sow('intermediates', 'weights', kernel.weights(rows, causal=causal))
-        rows = rows._replace(drop=self.dropout.drawn(train=train))
-        return self.output(kernel.attend(rows, causal=causal))
-
-    def over_itself(
-        self,
-        x: Float[Array, 'B T D'],
-        segments: Int[Array, 'B T'],
-        positions: Int[Array, 'B T'],
-        *,
-        causal: bool,
-        train: bool,
+    def __call__(
+        self, x: Float[Array, 'B T D'], text: Tokens, *, causal: bool, train: bool
     ) -> Float[Array, 'B T D']:
-        """Self-attention over whole rows, within segments."""
-        length = x.shape[1]
+        """Computes self-attention over whole rows, within segments."""
+        (_, segments, positions), length = text, x.shape[1]
         query = self.query(x)
         bias = self.positions.bias(query, positions, positions)
         query = self.positions.rotate(query, positions, length)
         key = self.positions.rotate(self.key(x), positions, length)
+        kernel = self_attention(self.model)
         rows = Rows(query, key, self.value(x), segments, segments, bias)
-        return self._attend(self_attention(self.model), rows, causal=causal, train=train)
+        rows = self.prepare(kernel, rows, causal=causal, train=train)
+        return self.output(kernel.attend(rows, causal=causal))
 
     def over_memory(
         self,
@@ -74,10 +64,17 @@ class MultiHeadAttention(nn.Module):
         *,
         train: bool,
     ) -> Float[Array, 'B Q D']:
-        """Cross-attention to the keys and values from `project_memory`."""
+        """Computes cross-attention to the keys and values from `project_memory`."""
         key, value = jnp.moveaxis(memory['key'], -1, 1), memory['value'].swapaxes(1, 2)
         rows = Rows(self.query(x), key, value, segments, memory_segments)
-        return self._attend(FULL, rows, causal=False, train=train)
+        rows = self.prepare(FULL, rows, causal=False, train=train)
+        return self.output(FULL.attend(rows, causal=False))
+
+    def prepare(self, kernel: Kernel, rows: Rows, *, causal: bool, train: bool) -> Rows:
+        """Adds dropout of the weights, and records the weights if `intermediates` is mutable."""
+        if self.is_mutable_collection('intermediates'):
+            self.sow('intermediates', 'weights', kernel.weights(rows, causal=causal))
+        return rows._replace(drop=self.dropout.drawn(train=train))
 
     def project_memory(self, memory: Float[Array, 'B S D']) -> State:
         """Computes keys [B H C S] and values [B H S E] of the encoder's output, in a cache's axis order."""
@@ -90,7 +87,7 @@ class MultiHeadAttention(nn.Module):
     def over_state(
         self, x: Float[Array, 'R 1 D'], state: State, position: Int[Array, 'R'], length: int
     ) -> tuple[Float[Array, 'R 1 D'], State]:
-        """Self-attention for the token at `position`; also returns the state with this token added."""
+        """Computes self-attention of the token at `position`, and the state with this token added."""
         here, places = position[:, None], jnp.arange(length)
         query = self.query(x)
         bias = self.positions.bias(query, here, jnp.broadcast_to(places, (x.shape[0], length)))

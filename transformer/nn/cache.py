@@ -28,6 +28,11 @@ class DecoderState(NamedTuple):
     layers: list
 
 
+def places(rows: int, length: int) -> Int[Array, 'B L']:
+    """Returns 0 to length - 1 for each row; in a decoder's constants, its shape tells a step the length."""
+    return jnp.broadcast_to(jnp.arange(length), (rows, length))
+
+
 def spread(state: object, width: int) -> object:
     """Copies the state of one hypothesis per sentence to `width` equal hypotheses."""
     repeat = lambda x, axis: jnp.repeat(x, width, axis)

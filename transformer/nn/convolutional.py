@@ -1,4 +1,4 @@
-"""Convolutional encoder-decoders and language models.
+"""Convolutional encoders and decoders.
 
 The encoder-decoder follows Gehring et al. 2017, whose sections are cited here. A layer is a gated linear
 unit over a window of k positions (§3.2), a step needs the last k - 1 inputs of each layer, and every
@@ -10,24 +10,32 @@ attentions (§3.4), because Adam divides gradients by their size anyway. All wid
 maps between embedding and convolution widths remain at both ends of both stacks, as in the released code.
 """
 
+from typing import NamedTuple
+
 import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
 from transformer.nn import masks
-from transformer.nn.alignment import Aligned
-from transformer.nn.cache import DecoderState
+from transformer.nn.cache import DecoderState, places
 from transformer.nn.kernels.kernel import masked_softmax
 from transformer.nn.layers import Dropout, Linear
 from transformer.nn.positions import InputPositions
-from transformer.nn.text_models import PairPieces, TextPieces
 from transformer.tokens import Tokens
 
 # With this factor, the sum of two terms of equal variance keeps that variance (§3.4).
 HALF_VARIANCE = 0.5**0.5
 # Standard deviation of fresh embeddings (§3.5). Attention has no 1/sqrt(d_k), and gates would saturate.
 EMBEDDING_SIZE = 0.1
+
+
+class Memory(NamedTuple):
+    """What a decoder attends to: the encoder's outputs z as keys, and the sums z + e as values (§3.3)."""
+
+    outputs: Float[Array, 'B S D']
+    values: Float[Array, 'B S D']
+    segments: Int[Array, 'B S']
 
 
 def linear(model: Model, width: int, gain: float = 1.0) -> Linear:
@@ -99,12 +107,12 @@ class CrossAttention(nn.Module):
         x: Float[Array, 'B Q D'],
         embedded: Float[Array, 'B Q D'],
         segments: Int[Array, 'B Q'],
-        memory: Aligned,
+        memory: Memory,
     ) -> Float[Array, 'B Q D']:
         """Computes c from the states h = x and the target embeddings g = `embedded`."""
         query = self.query(x) + embedded
         mask = masks.segment_mask(segments, memory.segments)[:, 0]
-        logits = jnp.einsum('BQD,BSD->BQS', query, memory.keys, preferred_element_type=jnp.float32)
+        logits = jnp.einsum('BQD,BSD->BQS', query, memory.outputs, preferred_element_type=jnp.float32)
         weights = masked_softmax(logits, mask)
         self.sow('intermediates', 'weights', weights[:, None])
         scaled = weights * jnp.sqrt(mask.sum(axis=-1, keepdims=True))
@@ -130,6 +138,7 @@ class Encoder(nn.Module):
     """A stack of N blocks between two linear maps."""
 
     model: Model
+    inputs: Inputs
 
     def setup(self):
         m = self.model
@@ -137,15 +146,14 @@ class Encoder(nn.Module):
         self.layers = [Block(m, causal=False, name=f'layer_{i}') for i in range(m.N)]
         self.outlet = linear(m, m.d_model)
 
-    def __call__(
-        self, embedded: Float[Array, 'B S D'], segments: Int[Array, 'B S'], *, train: bool
-    ) -> Aligned:
-        """Returns the keys z and the values z + e, for source embeddings e (§3.3)."""
+    def __call__(self, x: Float[Array, 'B S D'], text: Tokens, *, train: bool) -> Memory:
+        _, segments, positions = text
+        embedded = self.inputs(x, positions, x.shape[1], train=train)
         x = self.inlet(embedded)
         for layer in self.layers:
             x = layer(x, segments, train=train)
         x = self.outlet(x)
-        return Aligned(x, x + embedded, segments)
+        return Memory(x, x + embedded, segments)
 
 
 class DecoderLayer(nn.Module):
@@ -164,7 +172,7 @@ class DecoderLayer(nn.Module):
         x: Float[Array, 'B T D'],
         embedded: Float[Array, 'B T D'],
         segments: Int[Array, 'B T'],
-        memory: Aligned | None,
+        memory: Memory | None,
         *,
         train: bool,
     ) -> Float[Array, 'B T D']:
@@ -176,7 +184,7 @@ class DecoderLayer(nn.Module):
         x: Float[Array, 'R D'],
         before: Float[Array, 'R K D'],
         embedded: Float[Array, 'R D'],
-        memory: Aligned | None,
+        memory: Memory | None,
     ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
         """Runs one position of R = B·W hypotheses, W per sentence of `memory`."""
         x, before = self.block.step(x, before)
@@ -195,6 +203,7 @@ class Decoder(nn.Module):
     model: Model
     depth: int
     cross: bool
+    inputs: Inputs
 
     def setup(self):
         m = self.model
@@ -204,79 +213,47 @@ class Decoder(nn.Module):
         self.dropout = Dropout(m.P_drop)
 
     def __call__(
-        self,
-        embedded: Float[Array, 'B T D'],
-        segments: Int[Array, 'B T'],
-        memory: Aligned | None,
-        *,
-        train: bool,
+        self, x: Float[Array, 'B T D'], text: Tokens, memory: Memory | None, *, train: bool
     ) -> Float[Array, 'B T D']:
+        _, segments, positions = text
+        embedded = self.inputs(x, positions, x.shape[1], train=train)
         x = self.inlet(embedded)
         for layer in self.layers:
             x = layer(x, embedded, segments, memory, train=train)
         return self.dropout(self.outlet(x), train=train)
 
-    def project(self, memory: Aligned | None) -> Aligned | None:
-        """Returns the encoder's output unchanged: every step needs all of it."""
-        return memory
-
-    def empty(self, memory: Aligned | None, rows: int, length: int) -> DecoderState:
-        """Returns the state before the first step: zeros for each layer's last k - 1 inputs."""
-        del memory, length
+    def start(self, memory: Memory | None, rows: int, length: int) -> tuple[dict[str, object], DecoderState]:
+        """Returns what all steps share, and the state before the first, with zeros for earlier inputs."""
         m = self.model
         zeros = jnp.zeros((rows, m.kernel_width - 1, m.d_model), m.dtype)
-        return DecoderState(jnp.zeros(rows, jnp.int32), [zeros] * self.depth)
+        state = DecoderState(jnp.zeros(rows, jnp.int32), [zeros] * self.depth)
+        return {'memory': memory, 'places': places(rows, length)}, state
 
     def step(
-        self, embedded: Float[Array, 'R D'], state: DecoderState, memory: Aligned | None
+        self, x: Float[Array, 'R D'], state: DecoderState, constants: dict[str, object]
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
-        """Runs one position of every hypothesis through all layers."""
+        """Runs one token of every hypothesis through all layers."""
+        length = constants['places'].shape[1]
+        embedded = self.inputs(x[:, None], state.position[:, None], length, train=False)[:, 0]
         x, updated = self.inlet(embedded), []
         for layer, before in zip(self.layers, state.layers, strict=True):
-            x, before = layer.step(x, before, embedded, memory)
+            x, before = layer.step(x, before, embedded, constants['memory'])
             updated.append(before)
         return self.outlet(x), DecoderState(state.position + 1, updated)
 
 
-class ConvolutionalSteps:
-    """Runs the convolutional decoder, in pair and text models; `inputs` adds positions to embeddings."""
-
-    def _decode(
-        self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Aligned | None, *, train: bool
-    ) -> Float[Array, 'B T D']:
-        x = self.inputs(x, tokens.positions, x.shape[1], train=train)
-        return self.decoder(x, tokens.segments, memory, train=train)
-
-    def _advance(
-        self, x: Float[Array, 'R D'], state: DecoderState, memory: Aligned | None, length: int
-    ) -> tuple[Float[Array, 'R D'], DecoderState]:
-        x = self.inputs(x[:, None], state.position[:, None], length, train=False)
-        return self.decoder.step(x[:, 0], state, memory)
+def make_pair(m: Model) -> tuple[Encoder, Decoder]:
+    """Makes an encoder, and a decoder whose every layer attends to its output (Gehring et al. 2017)."""
+    source, target = (Inputs(m, name=f'{side}_inputs') for side in ('source', 'target'))
+    decoder = Decoder(m, m.N_decoder, cross=True, inputs=target, name='decoder')
+    return Encoder(m, source, name='encoder'), decoder
 
 
-class ConvolutionalEncoderDecoder(ConvolutionalSteps, PairPieces):
-    """A convolutional encoder and decoder (Gehring et al. 2017)."""
-
-    def setup(self):
-        super().setup()
-        m = self.model
-        self.encoder, self.decoder = Encoder(m), Decoder(m, m.N_decoder, cross=True)
-        self.source_inputs, self.target_inputs = Inputs(m), Inputs(m)
-        self.inputs = self.target_inputs
-
-    def encode(self, source: Tokens, *, train: bool = False) -> Aligned:
-        """Computes the encoder's output, with and without the source's embeddings."""
-        embedding, _, _ = self._tables()
-        tokens, segments, positions = source
-        x = self.source_inputs(embedding(tokens), positions, tokens.shape[1], train=train)
-        return self.encoder(x, segments, train=train)
+def make_encoder(m: Model) -> Encoder:
+    """Makes an encoder alone."""
+    return Encoder(m, Inputs(m, name='inputs'), name='encoder')
 
 
-class ConvolutionalLanguageModel(ConvolutionalSteps, TextPieces):
-    """A stack of gated convolutions that predicts each piece of a text (Dauphin et al. 2017)."""
-
-    def setup(self):
-        super().setup()
-        m = self.model
-        self.decoder = Decoder(m, m.N, cross=False)
-        self.inputs = Inputs(m)
+def make_decoder(m: Model) -> Decoder:
+    """Makes a decoder alone, as a language model (Dauphin et al. 2017)."""
+    return Decoder(m, m.N, cross=False, inputs=Inputs(m, name='inputs'), name='decoder')

@@ -145,24 +145,25 @@ class Norm(nn.Module):
 class Sublayer(nn.Module):
     """Residual connection, dropout and normalisation around a sub-layer (§3.1, §5.4).
 
-    post: LayerNorm(x + Dropout(Sublayer(x))). pre: x + Dropout(Sublayer(LayerNorm(x))).
+    A layer computes `after(x, sublayer(before(x)))`. post: LayerNorm(x + Dropout(sublayer(x))). pre:
+    x + Dropout(sublayer(LayerNorm(x))).
     """
 
     model: Model
 
-    @nn.compact
-    def __call__(
-        self,
-        x: Float[Array, '*B D'],
-        sublayer: Callable[[Float[Array, '*B D']], Float[Array, '*B D']],
-        *,
-        train: bool,
-    ) -> Float[Array, '*B D']:
-        norm = Norm(self.model, name='norm')
-        dropout = Dropout(self.model.P_drop)
-        if self.model.norm == 'pre':
-            return x + dropout(sublayer(norm(x)), train=train)
-        return norm(x + dropout(sublayer(x), train=train))
+    def setup(self):
+        self.norm = Norm(self.model)
+        # Part of the path that dropout's keys come from, so the name stays as it once was.
+        self.dropout = Dropout(self.model.P_drop, name='Dropout_0')
+
+    def before(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
+        """Returns the input of the sub-layer."""
+        return self.norm(x) if self.model.norm == 'pre' else x
+
+    def after(self, x: Float[Array, '*B D'], y: Float[Array, '*B D'], *, train: bool) -> Float[Array, '*B D']:
+        """Adds the sub-layer's output y to x."""
+        total = x + self.dropout(y, train=train)
+        return total if self.model.norm == 'pre' else self.norm(total)
 
 
 class FinalNorm(nn.Module):
@@ -227,3 +228,31 @@ class Embedding(nn.Module):
     def matrix(self) -> Float[Array, 'V D']:
         """Returns the matrix, cast to the model's dtype."""
         return self.table.astype(self.model.dtype)
+
+
+class Softmax(nn.Module):
+    """Turns vectors into the logits of pieces: products with the rows of an embedding, and a bias (§3.4).
+
+    A model shares its scope with this module, so that the parameters are the model's own.
+    """
+
+    model: Model
+    embedding: Embedding  # whose matrix it shares, unless model.tie_embeddings is none
+
+    def setup(self):
+        if self.model.tie_embeddings == 'none':
+            self.softmax = Embedding(self.model)
+        if self.model.softmax_bias:
+            self.softmax_bias = self.param('softmax_bias', nn.initializers.zeros, (self.model.vocab_size,))
+
+    def __call__(self, x: Float[Array, '*B D']) -> Float[Array, '*B V']:
+        """Returns the logits, in float32."""
+        return matmul.logits(*self.factors(x))
+
+    def factors(self, x: Float[Array, '*B D']) -> tuple[Float[Array, '*B _'], Float[Array, 'V _']]:
+        """Returns the vectors and the matrix whose product is the logits; a bias is its last column."""
+        matrix = (self.softmax if self.model.tie_embeddings == 'none' else self.embedding).matrix()
+        if not self.model.softmax_bias:
+            return x, matrix
+        bias = self.softmax_bias[:, None].astype(matrix.dtype)
+        return jnp.concatenate([x, jnp.ones_like(x[..., :1])], -1), jnp.concatenate([matrix, bias], 1)

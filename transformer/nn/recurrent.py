@@ -1,4 +1,4 @@
-"""Recurrent encoder-decoders and language models.
+"""Recurrent encoders and decoders.
 
 Translation without attention follows Sutskever et al. 2014: a segment of the target begins with the
 encoder's state at the end of the source segment with the same number. Translation with attention follows
@@ -16,7 +16,6 @@ from transformer.config import Model
 from transformer.nn import alignment, cells
 from transformer.nn.alignment import Aligned, Alignment, AlignmentWeights
 from transformer.nn.cells import Carry, Factors, RecurrentLayer, SegmentDropout, Weights
-from transformer.nn.text_models import PairPieces, TextPieces
 from transformer.tokens import Tokens
 
 
@@ -71,13 +70,15 @@ class EncoderLayer(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """A stack of N encoder layers."""
+    """Drops embeddings, and runs a stack of N encoder layers, which need no positions."""
 
     model: Model
+    dropout: SegmentDropout
 
     @nn.compact
-    def __call__(self, x: Float[Array, 'B S D'], segments: Int[Array, 'B S'], *, train: bool) -> Reading:
-        x, carries = x.swapaxes(0, 1), []
+    def __call__(self, x: Float[Array, 'B S D'], text: Tokens, *, train: bool) -> Reading:
+        x, segments, carries = x.swapaxes(0, 1), text.segments, []
+        x = cells.drop(x, self.dropout(x, segments.T, train=train))
         for i in range(self.model.N):
             carry, y = EncoderLayer(self.model, name=f'layer_{i}')(x, segments.T, train=train)
             x = x + y if self.model.residual and i else y
@@ -101,8 +102,9 @@ def last_carry(carries: dict[str, Carry], source: Int[Array, 'S B'], target: Int
 
 
 class RecurrentDecoder(nn.Module):
-    """A stack of `depth` layers; with `cross` it continues an encoder's last carries and may attend to it.
+    """Drops embeddings, and runs a stack of `depth` layers, which need no positions.
 
+    With `cross` it continues an encoder's last carries and may attend to its outputs.
     The additive score compares the keys with the first layer's output before a step, and the context
     enters that layer (with several layers, as in Wu et al. 2016). The other scores use the last layer's
     output after the step. With any score, tanh(W_c [c; h]) predicts the next piece.
@@ -111,6 +113,7 @@ class RecurrentDecoder(nn.Module):
     model: Model
     depth: int
     cross: bool
+    dropout: SegmentDropout
 
     def setup(self):
         m = self.model
@@ -141,15 +144,16 @@ class RecurrentDecoder(nn.Module):
         carries = {i: last_carry(memory.carries[i], memory.segments.T, segments) for i in set(layers)}
         return [carries[i] for i in layers]
 
-    def project(self, memory: Reading | None) -> Aligned | None:
+    def _project(self, memory: Reading | None) -> Aligned | None:
         """Computes the attention's keys from the encoder's outputs, if there is attention."""
         return self.cross_attention.project(memory.outputs, memory.segments) if self.aligns else None
 
     def __call__(
-        self, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], memory: Reading | None, *, train: bool
+        self, x: Float[Array, 'B T D'], text: Tokens, memory: Reading | None, *, train: bool
     ) -> Float[Array, 'B T D']:
-        m, x, rows = self.model, x.swapaxes(0, 1), segments.T
-        aligned, weights, initial = self.project(memory), self._weights(), self._initial(memory, rows)
+        m, x, rows = self.model, x.swapaxes(0, 1), text.segments.T
+        x = cells.drop(x, self.dropout(x, rows, train=train))
+        aligned, weights, initial = self._project(memory), self._weights(), self._initial(memory, rows)
         # How many layers need the attention's result at each step.
         inside = self.depth if self.feeds else 1 if self.looks_first else 0
         stepped = Stepped(x, None, None, None)
@@ -179,20 +183,21 @@ class RecurrentDecoder(nn.Module):
         self.cross_attention.sow('intermediates', 'weights', attention.swapaxes(0, 1)[:, None])
         return alignment.attentional(weights, context, stepped.output) if stepped.fed is None else stepped.fed
 
-    def empty(self, memory: Reading | None, rows: int, length: int) -> DecoderState:
-        """Returns the state before the first step."""
+    def start(self, memory: Reading | None, rows: int, length: int) -> tuple[Aligned | None, DecoderState]:
+        """Returns what all steps share, if there is attention, and the state before the first step."""
         del length
         m = self.model
         layers = [cells.empty_carry(m.cell, rows, m.d_model)] * self.depth
         if self.cross:
             initial = self._initial(memory, jnp.ones((1, rows), jnp.int32))
             layers = jax.tree.map(lambda x: x[0], initial)
-        return DecoderState(layers, jnp.zeros((rows, m.d_model), m.dtype) if self.feeds else None)
+        fed = jnp.zeros((rows, m.d_model), m.dtype) if self.feeds else None
+        return self._project(memory), DecoderState(layers, fed)
 
     def step(
         self, x: Float[Array, 'R D'], state: DecoderState, aligned: Aligned | None
     ) -> tuple[Float[Array, 'R D'], DecoderState]:
-        """Runs one position of every hypothesis through all layers."""
+        """Runs one token of every hypothesis through all layers."""
         weights, factors = self._weights(), [Factors()] * self.depth
         projected, segments = cells.project(weights.layers[0], x), jnp.ones(x.shape[:1], jnp.int32)
         state, stepped = advance(self.model, weights, aligned, state, projected, segments, factors)
@@ -256,55 +261,22 @@ def _read_rows(
     return jax.lax.scan(read, empty, inputs)[1]
 
 
-class RecurrentSteps:
-    """Runs the recurrent decoder, in pair and text models; `dropout` drops its inputs."""
-
-    COUNTS = False
-
-    def _decode(
-        self, x: Float[Array, 'B T D'], tokens: Tokens, memory: Reading | None, *, train: bool
-    ) -> Float[Array, 'B T D']:
-        x = _dropped(self.dropout, x, tokens.segments, train=train)
-        return self.decoder(x, tokens.segments, memory, train=train)
-
-    def _advance(
-        self, x: Float[Array, 'R D'], state: DecoderState, memory: Aligned | None, length: int
-    ) -> tuple[Float[Array, 'R D'], DecoderState]:
-        del length
-        return self.decoder.step(x, state, memory)
+def make_pair(m: Model) -> tuple[RecurrentEncoder, RecurrentDecoder]:
+    """Makes an encoder, and a decoder that continues its states and may attend to its outputs."""
+    source, target = (_make_dropout(m, f'{side}_dropout') for side in ('source', 'target'))
+    decoder = RecurrentDecoder(m, m.N_decoder, cross=True, dropout=target, name='decoder')
+    return RecurrentEncoder(m, source, name='encoder'), decoder
 
 
-class RecurrentEncoderDecoder(RecurrentSteps, PairPieces):
-    """A recurrent encoder and decoder."""
-
-    def setup(self):
-        super().setup()
-        m = self.model
-        self.encoder = RecurrentEncoder(m)
-        self.decoder = RecurrentDecoder(m, m.N_decoder, cross=True)
-        self.source_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
-        self.target_dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
-        self.dropout = self.target_dropout
-
-    def encode(self, source: Tokens, *, train: bool = False) -> Reading:
-        """Computes the encoder's outputs and states."""
-        embedding, _, _ = self._tables()
-        x = _dropped(self.source_dropout, embedding(source.tokens), source.segments, train=train)
-        return self.encoder(x, source.segments, train=train)
+def make_encoder(m: Model) -> RecurrentEncoder:
+    """Makes an encoder alone."""
+    return RecurrentEncoder(m, _make_dropout(m, 'dropout'), name='encoder')
 
 
-class RecurrentLanguageModel(RecurrentSteps, TextPieces):
-    """A stack of recurrent layers that predicts each piece of a text (Mikolov et al. 2010)."""
-
-    def setup(self):
-        super().setup()
-        m = self.model
-        self.decoder = RecurrentDecoder(m, m.N, cross=False)
-        self.dropout = SegmentDropout(m.P_drop_embedding, m.variational_dropout)
+def make_decoder(m: Model) -> RecurrentDecoder:
+    """Makes a decoder alone, as a language model (Mikolov et al. 2010)."""
+    return RecurrentDecoder(m, m.N, cross=False, dropout=_make_dropout(m, 'dropout'), name='decoder')
 
 
-def _dropped(
-    dropout: SegmentDropout, x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], *, train: bool
-) -> Float[Array, 'B T D']:
-    factors = dropout(x.swapaxes(0, 1), segments.T, train=train)
-    return x if factors is None else cells.drop(x, factors.swapaxes(0, 1))
+def _make_dropout(m: Model, name: str) -> SegmentDropout:
+    return SegmentDropout(m.P_drop_embedding, m.variational_dropout, name=name)

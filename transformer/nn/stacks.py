@@ -1,4 +1,4 @@
-"""Stacks of encoder and decoder layers (§3.1), unrolled and named layer_0, layer_1, ..."""
+"""The Transformer's encoder and decoder (§3.1): stacks of layers, unrolled and named layer_0, layer_1, ..."""
 
 from typing import NamedTuple
 
@@ -8,9 +8,11 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
 from transformer.nn.attention import MultiHeadAttention
-from transformer.nn.cache import DecoderState
+from transformer.nn.cache import DecoderState, places
 from transformer.nn.kernels.kernel import State
-from transformer.nn.layers import FeedForward, FinalNorm, Sublayer
+from transformer.nn.layers import Dropout, FeedForward, FinalNorm, Sublayer
+from transformer.nn.positions import InputPositions
+from transformer.tokens import Tokens
 
 
 class Memory(NamedTuple):
@@ -44,28 +46,20 @@ class Layer(nn.Module):
         self.feed_forward_sublayer = Sublayer(self.model)
 
     def __call__(
-        self,
-        x: Float[Array, 'B T D'],
-        segments: Int[Array, 'B T'],
-        positions: Int[Array, 'B T'],
-        memory: Memory | None,
-        *,
-        train: bool,
+        self, x: Float[Array, 'B T D'], text: Tokens, memory: Memory | None = None, *, train: bool
     ) -> Float[Array, 'B T D']:
-        projected = self.project(memory)
-
-        def attend(y):
-            return self.self_attention.over_itself(y, segments, positions, causal=self.causal, train=train)
-
-        def look_up(y):
-            return self.cross_attention.over_memory(
-                y, segments, projected.heads, projected.segments, train=train
-            )
-
-        x = self.self_attention_sublayer(x, attend, train=train)
+        projected, around = self.project(memory), self.self_attention_sublayer
+        y = self.self_attention(around.before(x), text, causal=self.causal, train=train)
+        x = around.after(x, y, train=train)
         if self.cross:
-            x = self.cross_attention_sublayer(x, look_up, train=train)
-        return self.feed_forward_sublayer(x, lambda y: self.feed_forward(y, train=train), train=train)
+            around = self.cross_attention_sublayer
+            y = self.cross_attention.over_memory(around.before(x), text.segments, *projected, train=train)
+            x = around.after(x, y, train=train)
+        return self._feed_forward(x, train=train)
+
+    def _feed_forward(self, x: Float[Array, 'B T D'], *, train: bool) -> Float[Array, 'B T D']:
+        around = self.feed_forward_sublayer
+        return around.after(x, self.feed_forward(around.before(x), train=train), train=train)
 
     def project(self, memory: Memory | None) -> Projected | None:
         """Computes keys and values of the encoder's output."""
@@ -82,30 +76,21 @@ class Layer(nn.Module):
         projected: Projected | None,
     ) -> tuple[Float[Array, 'R 1 D'], State]:
         """Runs one position of R = B·W hypotheses, W per sentence of `projected`."""
-
-        def attend(y):
-            nonlocal state
-            y, state = self.self_attention.over_state(y, state, position, length)
-            return y
-
-        def look_up(y):
-            # A sentence's hypotheses are queries of one attention, so the sentence's keys are not copied.
-            together = y.reshape(projected.segments.shape[0], -1, y.shape[-1])
-            segments = jnp.ones(together.shape[:2], jnp.int32)
-            attended = self.cross_attention.over_memory(
-                together, segments, projected.heads, projected.segments, train=False
-            )
-            return attended.reshape(y.shape)
-
-        x = self.self_attention_sublayer(x, attend, train=False)
+        around = self.self_attention_sublayer
+        y, state = self.self_attention.over_state(around.before(x), state, position, length)
+        x = around.after(x, y, train=False)
         if self.cross:
-            x = self.cross_attention_sublayer(x, look_up, train=False)
-        x = self.feed_forward_sublayer(x, lambda y: self.feed_forward(y, train=False), train=False)
-        return x, state
+            around = self.cross_attention_sublayer
+            # A sentence's hypotheses are queries of one attention, so the sentence's keys are not copied.
+            together = around.before(x).reshape(projected.segments.shape[0], -1, x.shape[-1])
+            segments = jnp.ones(together.shape[:2], jnp.int32)
+            y = self.cross_attention.over_memory(together, segments, *projected, train=False)
+            x = around.after(x, y.reshape(x.shape), train=False)
+        return self._feed_forward(x, train=False), state
 
 
 class Stack(nn.Module):
-    """A stack of `depth` layers: an encoder or, with `causal`, a decoder.
+    """A stack of `depth` layers: an encoder's or, with `causal`, a decoder's.
 
     With `model.remat`, the backward pass recomputes a layer's activations instead of keeping them.
     """
@@ -122,26 +107,20 @@ class Stack(nn.Module):
         self.final = FinalNorm(self.model)
 
     def __call__(
-        self,
-        x: Float[Array, 'B T D'],
-        segments: Int[Array, 'B T'],
-        positions: Int[Array, 'B T'],
-        memory: Memory | None = None,
-        *,
-        train: bool,
+        self, x: Float[Array, 'B T D'], text: Tokens, memory: Memory | None = None, *, train: bool
     ) -> Float[Array, 'B T D']:
-        call = lambda layer, x: layer(x, segments, positions, memory, train=train)
+        recomputed = nn.remat(lambda layer, x: layer(x, text, memory, train=True))
         for layer in self.layers:
-            x = (nn.remat(call) if self.model.remat and train else call)(layer, x)
+            recomputes = self.model.remat and train
+            x = recomputed(layer, x) if recomputes else layer(x, text, memory, train=train)
         return self.final(x)
 
     def project(self, memory: Memory | None) -> list[Projected | None]:
         """Computes each layer's keys and values of the encoder's output."""
         return [layer.project(memory) for layer in self.layers]
 
-    def empty(self, memory: Memory | None, rows: int, length: int) -> DecoderState:
+    def empty(self, rows: int, length: int) -> DecoderState:
         """Returns the state before the first of `length` steps."""
-        del memory
         layers = [layer.self_attention.empty(rows, length) for layer in self.layers]
         return DecoderState(jnp.zeros(rows, jnp.int32), layers)
 
@@ -154,3 +133,68 @@ class Stack(nn.Module):
             x, after = layer.step(x, before, state.position, length, keys_values)
             updated.append(after)
         return self.final(x)[:, 0], DecoderState(state.position + 1, updated)
+
+
+class Encoder(NamedTuple):
+    """Adds positions to embeddings, and runs a stack in which every token sees its whole segment."""
+
+    stack: Stack
+    positions: InputPositions
+    dropout: Dropout
+
+    def __call__(self, x: Float[Array, 'B S D'], text: Tokens, *, train: bool) -> Memory:
+        x = self.dropout(self.positions(x, text.positions, x.shape[1]), train=train)
+        return Memory(self.stack(x, text, train=train), text.segments)
+
+
+class Decoder(NamedTuple):
+    """Adds positions to embeddings, and runs a causal stack over whole rows or token by token."""
+
+    stack: Stack
+    positions: InputPositions
+    dropout: Dropout
+
+    def __call__(
+        self, x: Float[Array, 'B T D'], text: Tokens, memory: Memory | None, *, train: bool
+    ) -> Float[Array, 'B T D']:
+        x = self.dropout(self.positions(x, text.positions, x.shape[1]), train=train)
+        return self.stack(x, text, memory, train=train)
+
+    def start(self, memory: Memory | None, rows: int, length: int) -> tuple[dict[str, object], DecoderState]:
+        """Returns what all steps share, and the state before the first of `length` steps."""
+        constants = {'memory': self.stack.project(memory), 'places': places(rows, length)}
+        return constants, self.stack.empty(rows, length)
+
+    def step(
+        self, x: Float[Array, 'R D'], state: DecoderState, constants: dict[str, object]
+    ) -> tuple[Float[Array, 'R D'], DecoderState]:
+        """Runs one token of every hypothesis."""
+        length = constants['places'].shape[1]
+        x = self.positions(x[:, None], state.position[:, None], length)
+        return self.stack.step(x, state, length, constants['memory'])
+
+
+# A module that calls one of these in its `setup` owns the parameters.
+
+
+def make_pair(m: Model) -> tuple[Encoder, Decoder]:
+    """Makes an encoder, and a decoder that attends to its output."""
+    dropout = Dropout(m.P_drop_embedding, name='dropout')
+    source, target = (InputPositions(m, name=f'{side}_positions') for side in ('source', 'target'))
+    encoder = Stack(m, m.N, causal=False, name='encoder')
+    decoder = Stack(m, m.N_decoder, causal=True, cross=True, name='decoder')
+    return Encoder(encoder, source, dropout), Decoder(decoder, target, dropout)
+
+
+def make_encoder(m: Model) -> Encoder:
+    """Makes an encoder alone."""
+    return Encoder(Stack(m, m.N, causal=False, name='encoder'), *_make_inputs(m))
+
+
+def make_decoder(m: Model) -> Decoder:
+    """Makes a decoder alone."""
+    return Decoder(Stack(m, m.N, causal=True, name='decoder'), *_make_inputs(m))
+
+
+def _make_inputs(m: Model) -> tuple[InputPositions, Dropout]:
+    return InputPositions(m, name='positions'), Dropout(m.P_drop_embedding, name='dropout')

@@ -20,7 +20,7 @@ from transformer.config import ConfigError, config_dict, resolve
 from transformer.data.fields import Image
 from transformer.data.generated import pictures
 from transformer.data.sources import images
-from transformer.nn import models, vision
+from transformer.nn import encoders, models
 from transformer.tasks import sums_of, task_of
 from transformer.training.step import gradients, initial_state
 
@@ -92,7 +92,7 @@ def dataset(config, tmp_path_factory):
 def test_patches_are_squares_row_by_row():
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (2, 8, 8, 3)).astype(np.uint8)
-    found = np.asarray(vision.patches(jnp.asarray(images), 4))
+    found = np.asarray(encoders.patches(jnp.asarray(images), 4))
     expected = [
         [image[i : i + 4, j : j + 4].reshape(-1) / 127.5 - 1 for i in (0, 4) for j in (0, 4)]
         for image in images
@@ -114,7 +114,7 @@ def test_the_class_token_stands_before_the_patches_and_is_read():
     expected = norm @ np.float64(params['head']['kernel']) + params['head']['bias']
     np.testing.assert_allclose(logits, np.tile(expected, (4, 1)), atol=1e-5)
     outputs = model.apply({'params': params}, {'image': images}, method='outputs')
-    patch = np.float64(vision.patches(images, 2)[2, 4]) @ np.float64(params['patch']['kernel'])
+    patch = np.float64(encoders.patches(images, 2)[2, 4]) @ np.float64(params['patch']['kernel'])
     place = patch + params['patch']['bias'] + params['positions']['table'][5]
     normed = (place - place.mean()) / np.sqrt(place.var() + 1e-6)
     np.testing.assert_allclose(outputs[2, 5], normed, atol=1e-5)

@@ -1,44 +1,65 @@
 """Softmax attention to every key (§3.2.1)."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, Int
 
+from transformer.config import Model
 from transformer.nn import masks
+from transformer.nn.cache import Cache
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
+from transformer.nn.matmul import sum_type
+
+
+def attention_weights(
+    query: Float[Array, 'B Q H C'],
+    key: Float[Array, 'B K H C'],
+    mask: Bool[Array, '#B 1 #Q K'],
+    bias: Float[Array, 'B H Q K'] | None = None,
+) -> Float[Array, 'B H Q K']:
+    """Computes softmax((QK^T + bias) / sqrt(d_k)), in float32 (§3.2.1).
+
+    A query with nothing to attend to (padding) gets uniform weights; its output is never used.
+    """
+    logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=sum_type(query))
+    if bias is not None:
+        logits = logits + bias
+    logits = jnp.where(mask, logits * query.shape[-1] ** -0.5, k.LOWEST)
+    return jax.nn.softmax(logits, axis=-1)
 
 
 def weights(rows: Rows, *, causal: bool) -> Float[Array, 'B H Q K']:
-    """Softmax over the keys of a query's segment."""
-    return k.attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
-
-
-def attend(rows: Rows, *, causal: bool) -> Float[Array, 'B Q H E']:
-    """Each query's weighted mean of the values in its segment; has only a reverse-mode derivative."""
-    mask = rows.mask(causal=causal)
-    return _means(rows.query, rows.key, rows.value, mask, rows.bias, rows.drop)
+    """Computes the softmax over the keys of a query's segment."""
+    return attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
 
 
 # Plain definition: nn/plain.py: attention.
-@jax.custom_vjp
-def _means(query, key, value, mask, bias, drop):
-    return _means_forward(query, key, value, mask, bias, drop)[0]
+@functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
+def attend(rows: Rows, causal: bool) -> Float[Array, 'B Q H E']:
+    """Computes the weighted means of values in a segment; has only a reverse-mode derivative."""
+    weights = attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
+    return k.weighted_sum(rows.drop(weights), rows.value)
 
 
-def _means_forward(query, key, value, mask, bias, drop):
-    weights = k.attention_weights(query, key, mask, bias)
-    means = k.weighted_sum(drop(weights), value)
+def _forward(rows, causal):
+    mask = rows.mask(causal=causal)
+    weights = attention_weights(rows.query, rows.key, mask, rows.bias)
+    means = k.weighted_sum(rows.drop(weights), rows.value)
     # Nothing else is kept: to keep two numbers per query, the largest logit and the sum of exponentials, the
     # TPU's compiler would read the n² logits once more.
-    return means, (query, key, value, mask, bias, drop, means)
+    return means, (rows, mask, means)
 
 
-def _means_backward(saved, gradient):
-    query, key, value, mask, bias, drop, means = saved
+def _backward(causal, saved, gradient):
+    del causal
+    rows, mask, means = saved
+    value, bias, drop = rows.value, rows.bias, rows.drop
     # Without this, the compiler sees that the logits were computed before, and keeps them.
-    query, key = jax.lax.optimization_barrier((query, key))
-    weights = k.attention_weights(query, key, mask, bias)
+    query, key = jax.lax.optimization_barrier((rows.query, rows.key))
+    weights = attention_weights(query, key, mask, bias)
     d_value = jnp.einsum('BHQK,BQHE->BKHE', drop(weights).astype(value.dtype), gradient)
     d_weights = drop(jnp.einsum('BQHE,BKHE->BHQK', gradient, value, preferred_element_type=weights.dtype))
     # Each query's sum of weights times d_weights, without a pass over them (Dao et al. 2022, appendix B.2).
@@ -49,17 +70,62 @@ def _means_backward(saved, gradient):
     d_query = k.weighted_sum(rounded, key)
     d_key = jnp.einsum('BHQK,BQHC->BKHC', rounded, query)
     d_bias = None if bias is None else d_logits.astype(bias.dtype)
-    return d_query, d_key, d_value, None, d_bias, None
+    return (Rows(d_query, d_key, d_value, None, None, d_bias, None),)
 
 
-_means.defvjp(_means_forward, _means_backward)
+attend.defvjp(_forward, _backward)
+
+
+def empty_cache(model: Model, rows: int, length: int) -> State:
+    """Returns an empty cache of `length` positions, and the writer of the entry that each row reads there."""
+    dtype = jnp.dtype(model.dtype)
+    key = jnp.zeros((rows, model.h, model.d_k, length), dtype)
+    value = jnp.zeros((rows, model.h, length, model.d_v), dtype)
+    return {'cache': Cache(key, value), 'writers': jnp.zeros((rows, length), jnp.int32)}
+
+
+def add_to_cache(state: State, place: Int[Array, 'R'], token: Token) -> State:
+    """Adds the token's key and value at `place`, which is the same for all rows of a sentence."""
+    (keys, values), row = state['cache'], jnp.arange(place.shape[0])
+    sentences = keys.shape[0]
+    width = place.shape[0] // sentences
+    together = lambda x: x.reshape(sentences, width, *x.shape[1:])
+    sentence, places = jnp.arange(sentences)[:, None], together(place * width + row % width)
+    keys = keys.at[sentence, :, :, places].set(together(token.key)[:, :, 0])
+    values = values.at[sentence, :, places].set(together(token.value)[:, :, 0])
+    return {'cache': Cache(keys, values), 'writers': state['writers'].at[row, place].set(row % width)}
+
+
+def over_cache(
+    query: Float[Array, 'R 1 H C'],
+    state: State,
+    mask: Bool[Array, 'R 1 1 L'],
+    bias: Float[Array, 'R H 1 L'] | None = None,
+) -> Float[Array, 'R 1 H E']:
+    """Attends to the places of a cache where `mask` is True.
+
+    A sentence's hypotheses are queries of one attention to everything that any of them wrote. At each
+    position, a query sees only the key written by the hypothesis that it descends from.
+    """
+    key, value = state['cache']
+    sentences, heads, places, features = value.shape
+    width = query.shape[0] // sentences
+    together = lambda x: x.reshape(sentences, width, *x.shape[1:])
+    writers, mask = together(state['writers'])[..., None], together(mask)[:, :, 0, 0, :, None]
+    mask = mask & (writers == jnp.arange(width)[None, None, None])
+    mask = mask.reshape(sentences, 1, width, places)
+    if bias is not None:
+        bias = jnp.repeat(together(bias)[:, :, :, 0].swapaxes(1, 2), width, axis=-1)
+    key, value = jnp.moveaxis(key, -1, 1), value.swapaxes(1, 2)
+    weights = attention_weights(together(query)[:, :, 0], key, mask, bias)
+    return k.weighted_sum(weights, value).reshape(-1, 1, heads, features)
 
 
 def attend_one(token: Token, state: State) -> tuple[Float[Array, 'R 1 H E'], State]:
     """Adds the token to the state, then attends to all keys in it."""
-    state = k.add_to_cache(state, token.position, token)
+    state = add_to_cache(state, token.position, token)
     mask = masks.prefix_mask(token.position, state['writers'].shape[1])
-    return k.over_cache(token.query, state, mask, token.bias), state
+    return over_cache(token.query, state, mask, token.bias), state
 
 
-FULL = Kernel(attend, k.empty_cache, attend_one, weights)
+FULL = Kernel(attend, empty_cache, attend_one, weights)

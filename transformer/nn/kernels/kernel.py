@@ -7,10 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.cache import Cache
-from transformer.nn.matmul import sum_type
 
 # One layer's record of earlier positions: caches, and arrays whose first axis R counts hypotheses.
 State = dict[str, Array | Cache]
@@ -18,7 +16,7 @@ State = dict[str, Array | Cache]
 # It is a jax.tree_util.Partial, so that its random key can be traced.
 Drop = Callable[[Float[Array, '...']], Float[Array, '...']]
 KEEP_ALL: Drop = jax.tree_util.Partial(lambda weights: weights)
-_LOWEST = jnp.finfo(jnp.float32).min
+LOWEST = jnp.finfo(jnp.float32).min
 
 
 class Rows(NamedTuple):
@@ -62,36 +60,10 @@ class Kernel(NamedTuple):
     weights: Callable  # (rows, causal=...) -> weights [B H Q K]
 
 
-def attention_weights(
-    query: Float[Array, 'B Q H C'],
-    key: Float[Array, 'B K H C'],
-    mask: Bool[Array, '#B 1 #Q K'],
-    bias: Float[Array, 'B H Q K'] | None = None,
-) -> Float[Array, 'B H Q K']:
-    """softmax((QK^T + bias) / sqrt(d_k)), in float32 (§3.2.1).
-
-    A query with nothing to attend to (padding) gets uniform weights; its output is never used.
-    """
-    return jax.nn.softmax(attention_logits(query, key, mask, bias), axis=-1)
-
-
-def attention_logits(
-    query: Float[Array, 'B Q H C'],
-    key: Float[Array, 'B K H C'],
-    mask: Bool[Array, '#B 1 #Q K'],
-    bias: Float[Array, 'B H Q K'] | None = None,
-) -> Float[Array, 'B H Q K']:
-    """(QK^T + bias) / sqrt(d_k), in float32; float32's lowest number where `mask` is False."""
-    logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=sum_type(query))
-    if bias is not None:
-        logits = logits + bias
-    return jnp.where(mask, logits * query.shape[-1] ** -0.5, _LOWEST)
-
-
 def masked_softmax(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Float[Array, '...']:
     """Softmax over the last axis where `mask` is True; uniform if `mask` is nowhere True."""
     # XLA for CPUs adds a mask faster than it selects by one.
-    return jax.nn.softmax(logits + jnp.where(mask, 0.0, _LOWEST), axis=-1)
+    return jax.nn.softmax(logits + jnp.where(mask, 0.0, LOWEST), axis=-1)
 
 
 def weighted_sum(
@@ -103,51 +75,6 @@ def weighted_sum(
     first, second, third = range(value.ndim - 3, value.ndim)
     dimensions = ((third,), (first,)), ((*rows, first), (*rows, second))
     return jax.lax.dot_general(weights.astype(value.dtype), value, dimensions).swapaxes(first, second)
-
-
-def empty_cache(model: Model, rows: int, length: int) -> State:
-    """Returns an empty cache of `length` positions, and the writer of the entry that each row reads there."""
-    dtype = jnp.dtype(model.dtype)
-    key = jnp.zeros((rows, model.h, model.d_k, length), dtype)
-    value = jnp.zeros((rows, model.h, length, model.d_v), dtype)
-    return {'cache': Cache(key, value), 'writers': jnp.zeros((rows, length), jnp.int32)}
-
-
-def add_to_cache(state: State, place: Int[Array, 'R'], token: Token) -> State:
-    """Adds the token's key and value at `place`, which is the same for all rows of a sentence."""
-    (keys, values), row = state['cache'], jnp.arange(place.shape[0])
-    sentences = keys.shape[0]
-    width = place.shape[0] // sentences
-    together = lambda x: x.reshape(sentences, width, *x.shape[1:])
-    sentence, places = jnp.arange(sentences)[:, None], together(place * width + row % width)
-    keys = keys.at[sentence, :, :, places].set(together(token.key)[:, :, 0])
-    values = values.at[sentence, :, places].set(together(token.value)[:, :, 0])
-    return {'cache': Cache(keys, values), 'writers': state['writers'].at[row, place].set(row % width)}
-
-
-def over_cache(
-    query: Float[Array, 'R 1 H C'],
-    state: State,
-    mask: Bool[Array, 'R 1 1 L'],
-    bias: Float[Array, 'R H 1 L'] | None = None,
-) -> Float[Array, 'R 1 H E']:
-    """Attends to the places of a cache where `mask` is True.
-
-    A sentence's hypotheses are queries of one attention to everything that any of them wrote. At each
-    position, a query sees only the key written by the hypothesis that it descends from.
-    """
-    key, value = state['cache']
-    sentences, heads, places, features = value.shape
-    width = query.shape[0] // sentences
-    together = lambda x: x.reshape(sentences, width, *x.shape[1:])
-    writers, mask = together(state['writers'])[..., None], together(mask)[:, :, 0, 0, :, None]
-    mask = mask & (writers == jnp.arange(width)[None, None, None])
-    mask = mask.reshape(sentences, 1, width, places)
-    if bias is not None:
-        bias = jnp.repeat(together(bias)[:, :, :, 0].swapaxes(1, 2), width, axis=-1)
-    key, value = jnp.moveaxis(key, -1, 1), value.swapaxes(1, 2)
-    weights = attention_weights(together(query)[:, :, 0], key, mask, bias)
-    return weighted_sum(weights, value).reshape(-1, 1, heads, features)
 
 
 def blocks_of(rows: Rows, size: int) -> Rows:

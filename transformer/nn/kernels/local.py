@@ -16,7 +16,7 @@ from transformer.nn.matmul import sum_type
 def weights(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B H Q K']:
     """Softmax over the keys of a query's segment that are at most `window` positions away."""
     near = (jnp.abs(k.places_apart(rows)) <= window)[None, None]
-    return k.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & near, rows.bias)
+    return full.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & near, rows.bias)
 
 
 def near_logits(
@@ -49,15 +49,15 @@ def attend(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B T H E']:
 
 def empty(model: Model, rows: int, length: int) -> State:
     """Returns an empty cache for the last `attention_window` positions and the present one."""
-    return k.empty_cache(model, rows, min(length, model.attention_window + 1))
+    return full.empty_cache(model, rows, min(length, model.attention_window + 1))
 
 
 def attend_one(token: Token, state: State) -> tuple[Float[Array, 'R 1 H E'], State]:
     """Overwrites the oldest position in the state, then attends to all positions in the state."""
     size = state['writers'].shape[1]
-    state = k.add_to_cache(state, token.position % size, token)
+    state = full.add_to_cache(state, token.position % size, token)
     # Places fill up from the left; once the first is overwritten, all are in use.
-    return k.over_cache(token.query, state, masks.prefix_mask(token.position, size)), state
+    return full.over_cache(token.query, state, masks.prefix_mask(token.position, size)), state
 
 
 def kernel(model: Model) -> Kernel:

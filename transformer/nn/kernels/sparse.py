@@ -23,7 +23,7 @@ def is_visible(distance: Int[Array, '...'], stride: int) -> Bool[Array, '...']:
 def weights(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B H Q K']:
     """Softmax over the visible keys of a query's segment."""
     visible = is_visible(k.places_apart(rows), stride)[None, None]
-    return k.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & visible, rows.bias)
+    return full.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & visible, rows.bias)
 
 
 # Plain definition: nn/plain.py: attention, with is_visible.
@@ -58,10 +58,10 @@ def _far_logits(blocks: Rows, *, causal: bool) -> tuple[Float[Array, 'B N H Q M'
 
 def attend_one(token: Token, state: State, *, stride: int) -> tuple[Float[Array, 'R 1 H E'], State]:
     """Adds the token to the state, then attends to the state's visible keys."""
-    state = k.add_to_cache(state, token.position, token)
+    state = full.add_to_cache(state, token.position, token)
     distance = token.position[:, None] - jnp.arange(state['writers'].shape[1])[None, :]
     mask = ((distance >= 0) & is_visible(distance, stride))[:, None, None, :]
-    return k.over_cache(token.query, state, mask), state
+    return full.over_cache(token.query, state, mask), state
 
 
 def kernel(model: Model) -> Kernel:
@@ -69,7 +69,7 @@ def kernel(model: Model) -> Kernel:
     stride = {'stride': model.attention_stride}
     return Kernel(
         functools.partial(attend, **stride),
-        k.empty_cache,
+        full.empty_cache,
         functools.partial(attend_one, **stride),
         functools.partial(weights, **stride),
     )

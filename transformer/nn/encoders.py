@@ -1,0 +1,86 @@
+"""Encoders: read texts or images, and turn them into vectors, which a head reads."""
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import flax.linen as nn
+import jax.numpy as jnp
+from jaxtyping import Array, Float, UInt8
+
+from transformer.config import Model
+from transformer.config.tasks import Images
+from transformer.nn.layers import Embedding, linear
+from transformer.tokens import Batch, Tokens
+
+
+class TextEncoder(nn.Module):
+    """Turns every piece of a text into a vector, from its whole segment (Devlin et al. 2019).
+
+    Attributes:
+      make_encoder: makes the encoder of a kind of model.
+      make_head: makes the head from the embedding.
+    """
+
+    FIELDS: ClassVar[tuple[str, ...]] = ('text',)
+    model: Model
+    make_encoder: Callable[[Model], Callable]
+    make_head: Callable[[Embedding], nn.Module]
+
+    def setup(self):
+        self.embedding = Embedding(self.model)
+        self.encoder = self.make_encoder(self.model)
+        self.answer = self.make_head(self.embedding)
+        nn.share_scope(self, self.answer)
+
+    def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
+        """Computes a vector for every piece."""
+        text = batch['text']
+        return self.encoder(self.embedding(text.tokens), text, train=train).outputs
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B *T K']:
+        """Returns what the head makes of the vectors."""
+        return self.answer(self.outputs(batch, train=train), batch)
+
+    def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T _'], Float[Array, 'V _']]:
+        """Returns the vectors and the matrix whose product is the logits of hidden pieces."""
+        return self.answer.factors(self.outputs(batch, train=train), batch)
+
+
+def patches(images: UInt8[Array, 'B h w c'], size: int) -> Float[Array, 'B S P']:
+    """Cuts images into patches, row by row, each a vector of pixels from -1 to 1 (§3.1, eq. 1)."""
+    batch, height, width, channels = images.shape
+    grid = images.reshape(batch, height // size, size, width // size, size, channels)
+    vectors = grid.swapaxes(2, 3).reshape(batch, -1, size * size * channels)
+    return vectors.astype(jnp.float32) / 127.5 - 1.0
+
+
+class ImageEncoder(nn.Module):
+    """Turns a class token and the patches of an image into vectors (Dosovitskiy et al. 2021, §3.1)."""
+
+    FIELDS: ClassVar[tuple[str, ...]] = ()
+    model: Model
+    images: Images
+    make_encoder: Callable[[Model], Callable]
+    make_head: Callable[[None], nn.Module]
+
+    def setup(self):
+        m = self.model
+        self.patch = linear(m, m.d_model)
+        self.class_token = self.param('class_token', nn.initializers.normal(0.02), (m.d_model,))
+        self.encoder = self.make_encoder(m)
+        self.answer = self.make_head(None)
+        nn.share_scope(self, self.answer)
+
+    def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
+        """Computes a vector for the class token, then one for every patch."""
+        x = self.patch(patches(batch['image'], self.images.patch))
+        first = jnp.broadcast_to(self.class_token.astype(x.dtype), (len(x), 1, x.shape[-1]))
+        x = jnp.concatenate([first, x], axis=1)
+        places = jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2])
+        # No place is padding: one segment, of which the encoder reads no pieces.
+        text = Tokens(places, jnp.ones_like(places), places)
+        return self.encoder(x, text, train=train).outputs
+
+    def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B K']:
+        """Returns what the head makes of the vectors."""
+        return self.answer(self.outputs(batch, train=train), batch)

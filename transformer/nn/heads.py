@@ -1,0 +1,126 @@
+"""Heads: turn an encoder's vectors [R S D] into logits. A new head is a class, and a line in `HEADS`."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Array, Float
+
+from transformer.config import TASKS, Config, ConfigError, Model, form_of
+from transformer.nn import matmul
+from transformer.nn.layers import ACTIVATIONS, Embedding, Norm, Softmax, linear
+from transformer.tokens import Batch, Tokens
+
+
+class Pieces(nn.Module):
+    """Predicts the pieces of a text, all or only those at the batch's `places`.
+
+    The softmax reads Norm(activation(W x + b)) of a vector x. With `model.softmax_bias` this is BERT's head
+    for masked words.
+    """
+
+    model: Model
+    embedding: Embedding
+
+    def setup(self):
+        self.head, self.head_norm = linear(self.model, self.model.d_model), Norm(self.model)
+        self.logits = Softmax(self.model, self.embedding)
+        nn.share_scope(self, self.logits)
+
+    def __call__(self, x: Float[Array, 'R S D'], batch: Batch) -> Float[Array, 'R P V']:
+        return matmul.logits(*self.factors(x, batch))
+
+    def factors(
+        self, x: Float[Array, 'R S D'], batch: Batch
+    ) -> tuple[Float[Array, 'R P _'], Float[Array, 'V _']]:
+        """Returns the vectors and the matrix whose product is the logits."""
+        if 'places' in batch:
+            x = jnp.take_along_axis(x, batch['places'][..., None], axis=1)
+        # With any other activation (swiglu), the head uses gelu.
+        activate = ACTIVATIONS.get(self.model.activation, ACTIVATIONS['gelu'])
+        return self.logits.factors(self.head_norm(activate(self.head(x))))
+
+
+class Classes(nn.Module):
+    """Classifies the examples of a row, which are its segments, by the mean, first or last of their vectors.
+
+    The batch's labels [R E] give the number of examples. With one class, it predicts a number.
+    """
+
+    model: Model
+    classes: int
+    pool: str
+
+    def setup(self):
+        self.head = linear(self.model, self.classes)
+
+    def __call__(self, x: Float[Array, 'R S D'], batch: Batch) -> Float[Array, 'R E K']:
+        vectors = pool_examples(x, batch['text'], batch['label'].shape[1], self.pool)
+        return self.head(vectors).astype(jnp.float32)
+
+
+def pool_examples(x: Float[Array, 'R S D'], text: Tokens, examples: int, pool: str) -> Float[Array, 'R E D']:
+    """Pools the vectors of each example, in float32; the vector of one that a row lacks is zero."""
+    chosen = text.segments[:, None] == jnp.arange(1, examples + 1)[None, :, None]
+    if pool == 'first':
+        chosen &= (text.positions == 0)[:, None]
+    elif pool == 'last':
+        following = jnp.pad(text.segments, ((0, 0), (0, 1)))[:, 1:]
+        chosen &= (text.segments != following)[:, None]
+    weights = chosen / jnp.maximum(jnp.sum(chosen, axis=-1, keepdims=True), 1)
+    return jnp.einsum('RES,RSD->RED', weights, x.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
+
+
+class Labels(nn.Module):
+    """Labels every position, as a tag or as the begin and the end of a span."""
+
+    model: Model
+    labels: int
+
+    def setup(self):
+        self.head = linear(self.model, self.labels)
+
+    def __call__(self, x: Float[Array, 'R S D'], batch: Batch) -> Float[Array, 'R S K']:
+        del batch
+        return self.head(x).astype(jnp.float32)
+
+
+class ImageClasses(nn.Module):
+    """Classifies an image by the vector of its class token (Dosovitskiy et al. 2021, §3.1)."""
+
+    model: Model
+    classes: int
+
+    def setup(self):
+        self.head = linear(self.model, self.classes)
+
+    def __call__(self, x: Float[Array, 'B S D'], batch: Batch) -> Float[Array, 'B K']:
+        del batch
+        return self.head(x[:, 0]).astype(jnp.float32)
+
+
+# Makes a form's head from the config and the text encoder's embedding, if there is one.
+HEADS = {
+    'pieces': lambda config, embedding: Pieces(config.model, embedding),
+    'classes': lambda config, _: Classes(config.model, number_of_classes(config), _group(config).pool),
+    'tags': lambda config, _: Labels(config.model, number_of_classes(config)),
+    'spans': lambda config, _: Labels(config.model, 2),
+    'image_classes': lambda config, _: ImageClasses(config.model, number_of_classes(config)),
+}
+
+
+def number_of_classes(config: Config) -> int:
+    """Returns the number of classes of the task's data; ConfigError if it is unknown."""
+    if (classes := _group(config).classes) is None:
+        group = TASKS[config.train.task].group
+        raise ConfigError(f'{group}.classes: missing; it is known once the data is read')
+    return classes
+
+
+def _group(config: Config) -> object:
+    return getattr(config, TASKS[config.train.task].group)
+
+
+def blank(config: Config, rows: int) -> Batch:
+    """Returns what the head reads of a batch beside vectors and texts, without content."""
+    return {'label': np.zeros((rows, 1), np.int32)} if form_of(config) == 'classes' else {}
