@@ -4,8 +4,10 @@ import pathlib
 
 from etils import epath
 
+from transformer import config as configs
 from transformer.actions import train as action
-from transformer.config import Config, config_dict, resolve
+from transformer.config import Config, config_dict, present_values, resolve
+from transformer.config.declare import drop_unused
 from transformer.runs.workdir import Run
 
 OPTIONS = {
@@ -29,8 +31,9 @@ OPTIONS = {
 
 def config_of(folder: pathlib.Path, **changes) -> Config:
     """A config on the files of a folder; the changes are `group__option=value`."""
-    named = {key.replace('__', '.'): value for key, value in changes.items()}
-    return resolve(config_dict(OPTIONS | {'data.dir': str(folder)} | named))
+    named = {key.replace('__', '.'): value for key, value in changes.items()} | {'data.dir': str(folder)}
+    values = present_values(config_dict(OPTIONS | named))
+    return resolve(config_dict(drop_unused(configs.OPTIONS, values, named)[0]))
 
 
 def trained(config: Config, folder: pathlib.Path, init_from=()) -> Run:

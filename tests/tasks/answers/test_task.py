@@ -45,7 +45,7 @@ def trained(request, tmp_path_factory):
     texts = write(tmp_path_factory.mktemp('texts'), request.param)
     config = toys.config_of(
         texts, train__task='answers', data__source='squad', data__train='train.json', data__dev='dev.json',
-        data__test='test.json', answers__stride=8, answers__no_answer=request.param, data__row_len=64,
+        data__test='test.json', answers__stride=8, answers__no_answer=request.param, data__row_len=48,
     )  # fmt: skip
     return toys.trained(config, tmp_path_factory.mktemp('runs') / 'run')
 

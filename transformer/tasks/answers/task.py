@@ -89,7 +89,8 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
     batch = losses.all_rows(batch)
     text, spans, weight = batch['text'], batch['span'], batch['weight']
     logits = ensemble.logits(config, params, batch, key)[:, None]
-    own = text.segments[:, None] == jnp.arange(1, spans.shape[1] + 1)[:, None]
+    examples = jnp.arange(1, spans.shape[1] + 1)[None, :, None]
+    own = text.segments[:, None] == examples
     logp = jax.nn.log_softmax(jnp.where(own[..., None], logits, -1e9), axis=2)
     gold = own[..., None] & (text.positions[:, None, :, None] == spans[:, :, None])
     nll = -jnp.sum(jnp.where(gold, logp, 0.0), axis=(2, 3)) / 2

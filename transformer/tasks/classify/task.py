@@ -125,7 +125,7 @@ def _predict(trained: Trained, texts: list[str], on_done: OnDone) -> Float[np.nd
     build = lambda indexes, shape: padded([rows[i] for i in indexes], shape)
     program = batch_shapes.program(_log_p, config)
     outputs = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)
-    return np.array(outputs, np.float32).reshape(len(rows), -1)
+    return np.array(outputs, np.float32).reshape(len(rows), config.classify.classes)
 
 
 def _log_p(config: Config, params: ensemble.Params, key: None, text: Tokens) -> Float[Array, 'R K']:
