@@ -3,10 +3,12 @@
 import json
 import pathlib
 
+import jax
 import numpy as np
 import PIL.Image
 import pytest
 import toys
+from etils import epath
 
 from transformer import config as configs
 from transformer import tasks
@@ -40,15 +42,15 @@ FORMATS = {
     'huggingface': {'translation', 'transliteration', 'parsing', 'language', 'masked', 'images'},
     'safetensors': set(TASKS),
 }
-TREE = '(TOP (S (NP (DT the) (NN dog)) (VP (VBZ sleeps))))'
+TREE = '(TOP (S (NP (DT the) (NN dogfox)) (VP (VBZ jumpsquick) (NP (NNP Berlin) (NN hwvy)))))'
 
 
 def write(folder: pathlib.Path) -> pathlib.Path:
     """Data for every task."""
-    words = ['the', 'old', 'dog', 'cat', 'sleeps', 'sees', 'a']
-    lines = [' '.join(np.random.default_rng(n).choice(words, 5)) for n in range(60)]
-    question = {'question': 'Who?', 'answers': [{'answer_start': 0, 'text': 'the'}]}
-    squad = {'data': [{'paragraphs': [{'context': 'the dog sleeps', 'qas': [question] * 60}]}]}
+    words = 'the old dog cat sleeps sees a big house Berlin quickly jumps over lazy fox'.split()
+    lines = [' '.join(np.random.default_rng(n).choice(words, 7)) for n in range(60)]
+    question = {'question': 'Who?', 'answers': [{'answer_start': 0, 'text': lines[0][:3]}]}
+    squad = {'data': [{'paragraphs': [{'context': ' '.join(lines[:3]), 'qas': [question] * 60}]}]}
     contents = {
         'train.en': '\n'.join(lines),
         'train.de': '\n'.join(reversed(lines)),
@@ -85,7 +87,10 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
     for task, of_data in DATA.items():
         train = of_data.get('data__train', 'train')
         options = {key: value for key, value in toys.OPTIONS.items() if task != 'images' or key not in PIECES}
-        same = {'data.dev': train, 'data.test': train, 'data.dir': str(files), 'train.task': task}
+        # Bytes need no learning; trees have pieces of their own.
+        kinds = {'images': {}, 'parsing': {'data.pieces': 300}}
+        few = kinds.get(task, {'data.tokenizer': 'bytes', 'data.pieces': 259})
+        same = few | {'data.dev': train, 'data.test': train, 'data.dir': str(files), 'train.task': task}
         named = {key.replace('__', '.'): value for key, value in of_data.items()}
         config = configs.resolve(configs.config_dict(options | same | named))
         dataset = tasks.prepare(config, tmp_path_factory.mktemp('cache'))
@@ -93,19 +98,13 @@ def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
             names = dataset.codecs['tags' if task == 'labelling' else 'label']
             config = configs.with_classes(config, names.size)
         folder = folders[task] = tmp_path_factory.mktemp('runs') / task
-        params = models.initialize(config, models.jax.random.key(0))
-        workdir.claim(models_path(folder), config, dataset.codecs, dataset.manifest)
-        workdir.copy_data(models_path(folder), dataset)
-        checkpoints = Checkpoints(models_path(folder) / 'checkpoints', 1)
+        params = models.initialize(config, jax.random.key(0))
+        workdir.claim(epath.Path(folder), config, dataset.codecs, dataset.manifest)
+        workdir.copy_data(epath.Path(folder), dataset)
+        checkpoints = Checkpoints(epath.Path(folder) / 'checkpoints', 1)
         checkpoints.save(0, params, None, {'tokens': 0, 'params_sha256': fingerprint(params)})
         checkpoints.close()
     return folders
-
-
-def models_path(folder: pathlib.Path):
-    from etils import epath
-
-    return epath.Path(folder)
 
 
 def refused(call: list[str], capfd) -> str:

@@ -46,8 +46,10 @@ def differences(config: Config) -> list[str]:
 
 
 def _name(config: Config) -> str:
-    form = form_of(config)
-    return next(name for name, kind in KINDS.items() if kind.form == form)
+    names = [name for name, kind in KINDS.items() if kind.form == form_of(config)]
+    if not names:
+        raise ConfigError(f'train.task={config.train.task}: --format=huggingface has no such model')
+    return names[0]
 
 
 def write(
