@@ -17,6 +17,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import sacrebleu
 import scipy.stats
 from PIL import Image
 
@@ -29,6 +30,7 @@ from experiments.tables import scales
 from transformer import config as configs
 from transformer.config import ConfigError
 from transformer.nn import cost
+from transformer.tasks import bootstrap
 from transformer.tasks.translation import bleu
 
 REFERENCES = [f'der Hund {i} läuft heute schnell über die große Straße' for i in range(60)]
@@ -159,8 +161,8 @@ def test_significance_over_sentences_is_the_worst_of_the_seeds(rendered, capsys)
     # D3's translates as base's does.
     assert found['D3']['p sentences'] == '1.000 (1)'
     p, seeds = found['C1']['p sentences'].split()
-    # Two in 1,001, the least that 1,000 resamples can give.
-    assert p == '0.002' and seeds == '(1)'
+    # One in 1,001, the least that 1,000 resamples can give.
+    assert p == '<0.001' and seeds == '(1)'
     assert (found['base']['p sentences'], found['E']['p sentences']) == ('', '')
 
 
@@ -208,9 +210,9 @@ def test_equal_scores_are_no_difference():
     assert bleu.significance(wrong, [['gar'] * 60], REFERENCES, 'de') == [(0.0, 1.0)]
 
 
-def test_noise_alone_is_significant_as_rarely_as_p_says(monkeypatch):
-    """Pairs of systems with equal shares of wrong words: a one-tailed p would be below 0.05 in 10 %."""
-    monkeypatch.setattr(bleu, 'RESAMPLES', 200)
+def test_p_of_equal_systems_is_uniform(monkeypatch):
+    """Pairs of systems with equal shares of wrong words: p is below 0.05 in 5 % and below 0.5 in 50 %."""
+    monkeypatch.setattr(bootstrap, 'RESAMPLES', 200)
     rng = np.random.default_rng(0)
     words = rng.integers(0, 50, (100, 10))
 
@@ -219,9 +221,30 @@ def test_noise_alone_is_significant_as_rarely_as_p_says(monkeypatch):
         return [' '.join(map(str, line)) for line in np.where(wrong, 99, words)]
 
     references = [' '.join(map(str, line)) for line in words]
-    below = sum(bleu.significance(system(), [system()], references, 'en')[0][1] < 0.05 for _ in range(300))
-    # 15 are expected of 300, with a standard deviation of 3.8.
-    assert 4 <= below <= 23
+    p = np.array([bleu.significance(system(), [system()], references, 'en')[0][1] for _ in range(200)])
+    # 10 and 100 are expected of 200, with standard deviations of 3.1 and 7.1.
+    assert 3 <= np.sum(p < 0.05) <= 18
+    assert 82 <= np.sum(p < 0.5) <= 118
+
+
+def test_p_is_the_share_of_resamples_as_far_from_the_difference():
+    """sacreBLEU's corpus score of each resample, drawn as `bootstrap` draws them."""
+    rng = np.random.default_rng(3)
+    words = rng.integers(0, 20, (30, 8))
+    first, second, references = (
+        [' '.join(map(str, line)) for line in np.where(rng.random(words.shape) < share, 99, words)]
+        for share in (0.2, 0.15, 0)
+    )
+    ((difference, p),) = bleu.significance(first, [second], references, 'en')
+    metric = sacrebleu.BLEU()
+    score = lambda lines, sample: metric.corpus_score(
+        [lines[i] for i in sample], [[references[i] for i in sample]]
+    )
+    of = lambda sample: score(second, sample).score - score(first, sample).score
+    assert difference == pytest.approx(of(range(30)))
+    drawn = np.random.default_rng(0).integers(0, 30, (1000, 30))
+    far = sum(abs(of(sample) - difference) >= abs(difference) for sample in drawn)
+    assert 50 < far < 900 and p == (far + 1) / 1001
 
 
 def test_intervals_end_where_the_score_does():
@@ -270,7 +293,7 @@ def test_rows_that_may_equal_base_are_marked(workdir, capsys):
     lines = ''.join('die Katze schläft\n' if i < 45 else f'{line}\n' for i, line in enumerate(REFERENCES))
     (workdir / 'A1-seed2' / 'translations' / 'dev.best.txt').write_text(lines)
     out = shown(workdir, capsys, '--format=markdown')
-    assert cells(out)['A1']['p sentences'].split()[0] == '0.002'
+    assert cells(out)['A1']['p sentences'].split()[0] == '<0.001'
     assert cells(out)['A1']['ΔBLEU ours'] == '-4.00 ≈' and cells(out)['A1']['ΔPPL ours'] == '+0.600'
     assert re.search(r'by BLEU \(≈\), 1 of the 1 rows.*: A1\n', out)
     assert re.search(r'by PPL \(≈\), 0 of the 1 rows.*: none\n', out)
@@ -847,7 +870,7 @@ def test_a_report_of_any_runs(workdir, capsys, monkeypatch):
     assert list(found) == ['C1-seed1', 'base-seed1', 'A1-seed2']
     first = found['C1-seed1']
     assert (first['PPL'], first['ΔPPL'], first['ΔBLEU']) == ('7.000', '+2.000', '-10.00')
-    assert (first['p sentences'], found['base-seed1']['p sentences']) == ('0.002', '')
+    assert (first['p sentences'], found['base-seed1']['p sentences']) == ('<0.001', '')
     # The options in which they differ.
     options = {'N', 'N_decoder', 'h', 'd_k', 'd_v', 'seed'}
     assert options < set(first) and not {'d_model', 'steps', 'other', 'PPL ours'} & set(first)

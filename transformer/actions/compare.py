@@ -12,11 +12,10 @@ from transformer.config import ConfigError
 from transformer.data import codec, text_input
 from transformer.runs import restore, workdir
 from transformer.runs.workdir import Run
-from transformer.tasks import task_of
+from transformer.tasks import bootstrap, task_of
 from transformer.tasks.contract import Evaluation, Measure
 
 NAMES = ('A', 'B')
-RESAMPLES = 1000  # of a paired bootstrap
 
 
 class Side(NamedTuple):
@@ -99,7 +98,8 @@ def _significance(
     for measure in measures:
         if measure.significance and measure.value(first.entry) is not None:
             ((difference, p),) = measure.significance(config, texts, first.lines, [second.lines])
-            yield {'measure': measure.name, 'difference': difference, 'p': p, 'resamples': RESAMPLES}
+            test = {'difference': difference, 'p': p, 'resamples': bootstrap.RESAMPLES}
+            yield {'measure': measure.name, **test}
             return
 
 

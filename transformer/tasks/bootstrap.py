@@ -1,10 +1,10 @@
-"""Bootstrap intervals of scores (Efron 1979): resamples the examples of a test set with replacement."""
+"""Bootstrap of scores (Efron 1979): intervals, and paired tests (Koehn 2004), by resampling examples."""
 
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Int, Shaped
+from jaxtyping import Float, Int, Shaped
 
 RESAMPLES = 1000
 
@@ -40,3 +40,25 @@ def estimate(
     values = [score(*(column[drawn] for column in columns)) for drawn in draws(len(columns[0]))]
     interval = None if None in values else np.percentile(values, [2.5, 97.5]).tolist()
     return ScoreEstimate(score(*columns), interval)
+
+
+def resample(statistics: Int[np.ndarray, 'examples statistics']) -> Int[np.ndarray, 'resamples statistics']:
+    """Sums the examples' statistics over each resample; the same examples are drawn for every output."""
+    size = len(statistics)
+    return np.stack([np.bincount(drawn, minlength=size) @ statistics for drawn in draws(size)])
+
+
+def two_sided_p(difference: float, resampled: Float[np.ndarray, ' resamples']) -> float:
+    """Computes p, the probability that the choice of examples alone makes so large a difference.
+
+    Resampled differences scatter around the observed one as the differences of other examples would scatter
+    around 0 if there were no true difference. So p is the share of resamples (plus one in both counts) whose
+    difference is at least as far from the observed difference as that is from 0.
+
+    Returns:
+      p in either direction; 1 if there is no difference.
+    """
+    if not difference:
+        return 1.0
+    extreme = np.count_nonzero(np.abs(resampled - difference) >= abs(difference))
+    return (extreme + 1) / (len(resampled) + 1)

@@ -360,29 +360,21 @@ def resampled_f1(counts: Int[np.ndarray, 'sentences 3']) -> tuple[float, float]:
     Args:
       counts: each sentence's `matched`, `gold` and `test`.
     """
-    low, high = np.percentile(_f1(_resample(counts)), [2.5, 97.5])
+    low, high = np.percentile(_f1(bootstrap.resample(counts)), [2.5, 97.5])
     return float(low), float(high)
 
 
 def paired_test(
     first: Int[np.ndarray, 'sentences 3'], second: Int[np.ndarray, 'sentences 3']
 ) -> tuple[float, float]:
-    """Compares the F1 of two parsers on the same sentences by paired bootstrap resampling (Koehn 2004).
+    """Compares the F1 of two parsers on the same sentences by paired bootstrap resampling.
 
     Returns:
-      The second's F1 minus the first's, and p, the probability that the choice of sentences alone makes so
-      large a difference in either direction.
+      The second's F1 minus the first's, and p as by `bootstrap.two_sided_p`.
     """
     difference = float(_f1(second.sum(0)) - _f1(first.sum(0)))
-    resampled = _f1(_resample(second)) - _f1(_resample(first))
-    # Each resample's difference has the observed one as its mean; without a true difference it would be 0.
-    extreme = np.abs(resampled - difference) >= abs(difference)
-    return difference, float((extreme.sum() + 1) / (bootstrap.RESAMPLES + 1)) if difference else 1.0
-
-
-def _resample(counts: Int[np.ndarray, 'sentences 3']) -> Int[np.ndarray, 'resamples 3']:
-    """Adds up the counts of each resample; the same sentences are drawn for every parser."""
-    return np.stack([counts[drawn].sum(0) for drawn in bootstrap.draws(len(counts))])
+    resampled = _f1(bootstrap.resample(second)) - _f1(bootstrap.resample(first))
+    return difference, bootstrap.two_sided_p(difference, resampled)
 
 
 def _f1(sums: Int[np.ndarray, '... 3']) -> np.ndarray | np.float64:

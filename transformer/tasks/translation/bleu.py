@@ -13,17 +13,18 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
+import numpy as np
 from absl import logging
 from etils import epy
 
 from transformer.config import ConfigError
+from transformer.tasks import bootstrap
 
 # Imported on first use, because they take half a second that translating does not need.
 with epy.lazy_imports():
     import sacrebleu
     import sacremoses
 
-RESAMPLES = 1000
 # Lower bounds, in source words, of the groups of `by_length` after the first.
 LENGTHS = (10, 15, 20, 30, 40, 60)
 
@@ -172,14 +173,13 @@ def significance(
     language: str,
     score: str = 'sacrebleu',
 ) -> list[tuple[float, float]]:
-    """Compares a score of several outputs with a baseline's by paired bootstrap resampling (Koehn 2004).
+    """Compares a score of several outputs with a baseline's by paired bootstrap resampling.
+
+    sacreBLEU's own test is not used: its p has one tail for large differences and nearly two for small ones.
 
     Returns:
-      For each of `others`: its difference from the baseline, and p, the probability that the choice of
-      sentences alone makes so large a difference in either direction (1 for equal scores).
+      For each of `others`: its difference from the baseline, and p as by `bootstrap.two_sided_p`.
     """
-    from sacrebleu.significance import PairedTest
-
     if score not in ('sacrebleu', 'chrf', *(('moses', 'paper') if has_words(language) else ())):
         raise ConfigError(f'bleu.{score}: no score of raw text in the language {language!r}')
     metric, change = {
@@ -188,13 +188,19 @@ def significance(
         'moses': lambda: (_multi(), moses_tokenizer(language)),
         'paper': lambda: (_multi(), papers_tokenizer(language)),
     }[score]()
-    systems = [(str(i), [change(line) for line in lines]) for i, lines in enumerate((baseline, *others))]
-    against = [change(line) for line in references]
-    _, columns = PairedTest(systems, {score: metric}, [against], test_type='bs', n_samples=RESAMPLES)()
-    ((first, *results),) = (column for name, column in columns.items() if name != 'System')
-    # The p of sacreBLEU is one-tailed, so it is doubled; for equal outputs it would be 1/1001.
-    differences = [float(result.score - first.score) for result in results]
-    return [(d, min(1.0, 2 * r.p_value) if d else 1.0) for d, r in zip(differences, results, strict=True)]
+    against = [[change(line) for line in references]]
+
+    def scores(lines: Sequence[str]) -> tuple[float, np.ndarray]:
+        """The score of all sentences, and of each resample."""
+        statistics = np.array(metric._extract_corpus_statistics([change(line) for line in lines], against))
+        of = lambda sums: metric._compute_score_from_stats(sums.tolist()).score
+        return of(statistics.sum(0)), np.array([of(sums) for sums in bootstrap.resample(statistics)])
+
+    (of_baseline, resampled_baseline), tests = scores(baseline), []
+    for score_of_all, resampled in map(scores, others):
+        difference = score_of_all - of_baseline
+        tests.append((difference, bootstrap.two_sided_p(difference, resampled - resampled_baseline)))
+    return tests
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[float, float]:
@@ -254,7 +260,7 @@ def _score(
     sides = list(hypotheses), [list(references)]
     scorer = metric()
     try:
-        result = scorer.corpus_score(*sides, n_bootstrap=RESAMPLES)
+        result = scorer.corpus_score(*sides, n_bootstrap=bootstrap.RESAMPLES)
     except TypeError:
         # sacreBLEU fails where some resamples score exactly 0 and others do not.
         scorer = metric()
