@@ -152,16 +152,14 @@ def test_over_sentences(comparison: Comparison) -> SentenceTests:
     tests: dict[str, list[tuple[float, float]]] = {}
     for run in base.counted:
         others = {
-            row.row.name: _output(other, split)
+            row.row.name: _output(other, split, count)
             for row, _ in pairs(comparison)
             for other in row.counted
             if other.pair == run.pair and not other.unlike
         }
-        for name, lines in others.items():
-            if len(lines) != count:
-                raise ConfigError(f'{name}: {len(lines)} lines of output for {count} sentences')
         if others:
-            results = measure.significance(base.config, texts, _output(run, split), list(others.values()))
+            output = _output(run, split, count)
+            results = measure.significance(base.config, texts, output, list(others.values()))
             for name, test in zip(others, results, strict=True):
                 tests.setdefault(name, []).append(test)
     return tests
@@ -172,8 +170,13 @@ def read_texts(folder: epath.PathLike, split: str) -> dict[str, list[str]]:
     return run_data.of_run(Run.open(folder)).texts(split)
 
 
-def _output(run: Done, split: str) -> list[str]:
+def _output(run: Done, split: str, count: int) -> list[str]:
+    """The lines of a run that its training scored, one for each of `count` sentences."""
+    entry = run.scores(split)
     try:
-        return workdir.read_lines(epath.Path(run.folder), f'{split}.{run.scores(split)["checkpoint"]}')
-    except (OSError, UnicodeDecodeError):
+        lines = workdir.read_lines(epath.Path(run.folder), f'{split}.{entry["checkpoint"]}', entry)
+    except OSError:
         raise ConfigError(f'{run.name} holds no translations of {split}') from None
+    if len(lines) != count:
+        raise ConfigError(f'{run.name}: {len(lines)} lines of output for {count} sentences')
+    return lines

@@ -1316,6 +1316,85 @@ def test_the_config_of_a_work_directory_is_a_config_file(capfd, trained, tmp_pat
         flags.config(main.parse_run_py(['run.py', f'--config={damaged}']))
 
 
+def test_lines_that_were_not_scored_are_scored_anew(capfd, trained, tmp_path):
+    first, second = copied(trained, tmp_path / 'a'), copied(trained, tmp_path / 'b')
+    file = second / 'translations' / 'test.latest.txt'
+    own = file.read_bytes()
+    assert json.loads((second / 'result.json').read_text())['scores']['test']['lines_sha256'] == files.sha256(
+        file
+    )
+    call = ['run.py', 'compare', str(first), str(second), '--json', '--show=3']
+
+    def difference() -> float:
+        assert run.main(call) == 0
+        report = json.loads(capfd.readouterr().out)
+        [test] = report['significance']
+        assert test['difference'] == pytest.approx(report['scores']['bleu']['difference'])
+        return test['difference']
+
+    equal = difference()
+    references = (second / 'data' / 'test.target.txt').read_bytes()
+    for content in (references, own[:-20], b'', b'\xff\n' * 10):
+        file.write_bytes(content)
+        assert difference() == equal == 0
+        # What was scored anew is found the next time.
+        assert [*entries(second)] == ['test.latest.evaluated']
+        (second / 'translations' / 'test.latest.evaluated.txt').unlink()
+    file.write_bytes(references)
+    assert str(file) in fails(capfd, 'diagnose', f'--workdir={second}')
+    # An earlier version recorded no hash.
+    result = json.loads((first / 'result.json').read_text())
+    del result['scores']['test']['lines_sha256']
+    (first / 'result.json').write_text(json.dumps(result))
+    (first / 'translations' / 'test.latest.txt').write_bytes(references)
+    assert difference() == 0
+
+
+def edit_config(folder: pathlib.Path, group: str, **changes) -> None:
+    config = json.loads((folder / 'config.json').read_text())
+    config[group] |= changes
+    (folder / 'config.json').write_text(json.dumps(config))
+
+
+@pytest.mark.parametrize(
+    'group, changes',
+    [('model', {'norm': 'pre'}), ('model', {'activation': 'gelu'}), ('train', {'beta2': 0.5})],
+)
+def test_an_edited_config_is_refused(capfd, trained, texts, tmp_path, group, changes):
+    workdir = copied(trained, tmp_path / 'w')
+    assert run.main(['run.py', 'average', f'--workdir={workdir}', '--last=2', '--every=1']) == 0
+    edit_config(workdir, group, **changes)
+    before = snapshot(workdir)
+    [name] = changes
+    for call in (
+        ['evaluate', f'--workdir={workdir}', '--split=dev'],
+        ['evaluate', f'--workdir={workdir}', '--split=dev', '--checkpoint=average'],
+        ['evaluate', f'--workdir={trained}', f'--checkpoint=latest,{workdir}:2'],
+        ['translate', f'--workdir={workdir}', f'--input={texts / "dev.en"}'],
+        ['compare', trained, workdir],
+        ['average', f'--workdir={workdir}', '--last=2', '--every=1'],
+        [f'--workdir={workdir}', '--config.train.steps=4'],
+        [*arguments(texts, tmp_path / 'new'), f'--init_from={workdir}'],
+    ):
+        assert f'{group}.{name}' in fails(capfd, *call)
+        assert snapshot(workdir) == before
+
+
+def test_options_that_do_not_change_what_is_learned_may_be_edited(trained, tmp_path):
+    workdir = copied(trained, tmp_path / 'w')
+    edit_config(workdir, 'decode', beam=2)
+    edit_config(workdir, 'train', keep=3)
+    assert load(workdir).translate(['one']) is not None
+
+
+def test_options_newer_than_a_checkpoint_are_not_compared(trained):
+    config = Run.open(trained).config
+    record = configs.to_record(config)
+    del record['model']['norm_epsilon']
+    other = configs.replace(config, {'model.norm_epsilon': 1e-3, 'model.activation': 'gelu'})
+    assert configs.record_differences(record, other) == {'model.activation': ('relu', 'gelu')}
+
+
 def test_compares_two_models(capfd, monkeypatch, trained, tmp_path):
     first, second = copied(trained, tmp_path / 'a'), copied(trained, tmp_path / 'b')
     config = json.loads((second / 'config.json').read_text())

@@ -1,9 +1,10 @@
 """Compares two trained models on the same data: scores, significance, and the examples that differ most."""
 
-import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
+
+from absl import logging
 
 from transformer import config as configs
 from transformer.actions import data as run_data
@@ -189,9 +190,12 @@ def _evaluation(side: Side, what: str | dict[str, str], changes: Mapping[str, ob
         } | known
     for name, entry in known.items():
         made_by = (entry.get('checkpoint'), entry.get('steps'), entry.get('options'))
-        if made_by == (origin.name, origin.steps, options):
-            with contextlib.suppress(OSError):
-                return Evaluation(name, entry, workdir.read_lines(run.folder, name))
+        # Lines without a hash, of an earlier version, may not be those that were scored.
+        if made_by == (origin.name, origin.steps, options) and workdir.LINES in entry:
+            try:
+                return Evaluation(name, entry, workdir.read_lines(run.folder, name, entry))
+            except (OSError, ConfigError) as error:
+                logging.warning('%s; scored anew', error)
     if split:
         return evaluate(run, [split], side.choice, changes)[0]
     return evaluate_files(run, what, side.choice, changes)

@@ -116,4 +116,5 @@ def score_split(
     with process.precision(trained.config), stages:
         scored = task_of(trained.config).evaluate(trained, dataset, split, stages)
     made_by = {'checkpoint': origin.name, 'steps': origin.steps, 'tokens': origin.tokens}
-    return made_by | scored.how | scored.scores, scored.lines
+    lines = {workdir.LINES: workdir.lines_sha256(scored.lines)}
+    return made_by | scored.how | scored.scores | lines, scored.lines

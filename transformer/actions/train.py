@@ -101,6 +101,7 @@ def run_training(
     config = configs.with_steps(config, batches['train'].steps_per_epoch)
     if parallel.is_primary():
         workdir.check_claim(folder, config, dataset.manifest, start.record if start else None)
+        restore.check_resume(folder)
         check_average(config, folder)
     with owner.hold(folder):
         return _train(config, folder, dataset, batches, on_metrics, start)

@@ -28,7 +28,8 @@ with epy.lazy_imports():
     from transformer.actions import evaluate as evaluation
     from transformer.actions import learning_curve
     from transformer.actions import train as training
-    from transformer.cli import score_pairs, streams, wandb_metrics
+    from transformer.cli import score_pairs as pairs
+    from transformer.cli import streams, wandb_metrics
     from transformer.interop import engines
     from transformer.interop import export_model as exporting
     from transformer.interop import import_model as importing
@@ -296,7 +297,7 @@ def diagnose(call: Call) -> None:
     if verb := task_of(run.config).verbs.get('diagnose'):
         name, entry = run.last_scores(split)
         dataset = run_data.of_run(run, call.changes)
-        lines = workdir.read_lines(run.folder, name)
+        lines = workdir.read_lines(run.folder, name, entry)
         findings = [*verb(without_params(run, call), dataset, split, entry, lines), *findings]
     for seen, matters, change in findings:
         print(f'- {seen}\n  why it matters: {matters}\n  to change: {change}')

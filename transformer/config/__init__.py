@@ -6,7 +6,7 @@ derives and checks values, files.py reads and writes config files, flag.py descr
 """
 
 from transformer.config.declare import ConfigError
-from transformer.config.files import config_beside, from_json, to_json
+from transformer.config.files import config_beside, from_json, record_differences, to_json, to_record
 from transformer.config.options import (
     OPTIONS,
     Config,
@@ -40,7 +40,7 @@ from transformer.config.tasks import FORMS, TASKS, tasks_with
 __all__ = [
     'check_devices', 'check_platform', 'Config', 'config_beside', 'config_dict', 'ConfigError', 'Data',
     'Decode', 'differences', 'evaluation_options', 'flatten', 'form_of', 'FORMS', 'from_json', 'has',
-    'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values', 'replace', 'resolve', 'row_positions',
-    'set_option', 'TASKS', 'tasks_with', 'to_json', 'Train', 'with_accumulation', 'with_classes',
-    'with_steps',
+    'Model', 'OPTIONS', 'PAPER_TOKENS', 'portable', 'present_values', 'record_differences', 'replace',
+    'resolve', 'row_positions', 'set_option', 'TASKS', 'tasks_with', 'to_json', 'to_record', 'Train',
+    'with_accumulation', 'with_classes', 'with_steps',
 ]  # fmt: skip

@@ -4,12 +4,13 @@ import dataclasses
 import json
 import os
 import pathlib
+from collections.abc import Mapping
 
 import ml_collections
 
-from transformer.config.declare import ConfigError, drop_unused, has_meaning
+from transformer.config.declare import ConfigError, check_name, drop_unused, has_meaning
 from transformer.config.options import OPTIONS, Config
-from transformer.config.resolve import config_dict, derivable, present_values, resolve
+from transformer.config.resolve import config_dict, derivable, differences, present_values, resolve
 
 
 def to_json(config: Config) -> str:
@@ -30,6 +31,26 @@ def from_json(text: str) -> Config:
     values = present_values(config_dict(flat))
     meant = {key: value for key, value in values.items() if has_meaning(OPTIONS, values, key)}
     return resolve(config_dict(meant))
+
+
+def to_record(config: Config) -> dict[str, dict[str, object]]:
+    """Returns the config as JSON, to be stored beside what it made."""
+    return dataclasses.asdict(config)
+
+
+def record_differences(
+    record: Mapping[str, Mapping[str, object]], config: Config
+) -> dict[str, tuple[object, object]]:
+    """Compares what `to_record` returned, in this version or an earlier one, with a config.
+
+    Options newer than the record are not compared: their defaults may have changed since.
+
+    Returns:
+      Both values of every option that differs and changes what is learned.
+    """
+    old = from_json(json.dumps(record))
+    names = {check_name(OPTIONS, f'{group}.{name}') for group, values in record.items() for name in values}
+    return {key: both for key, both in differences(old, config, free=False).items() if key in names}
 
 
 def find_config(name: str) -> str:

@@ -8,6 +8,7 @@ import jax
 import numpy as np
 from etils import epath
 
+from transformer import config as configs
 from transformer import files
 from transformer.config import Config, ConfigError, Decode, has
 from transformer.data.sources import text
@@ -16,6 +17,7 @@ from transformer.interop.ctranslate2 import writing as ctranslate2
 from transformer.interop.hugging_face import engine as hugging_face_engine
 from transformer.interop.hugging_face import writing as hugging_face
 from transformer.runs import parameters_file, restore, workdir
+from transformer.runs.checkpoint import CONFIG
 from transformer.runs.restore import Origin, Trained
 from transformer.runs.workdir import Run
 from transformer.tasks import task_of
@@ -66,6 +68,7 @@ def _write_safetensors(
     """Writes our own parameters, with what `transformer.load` needs beside them."""
     del quantization
     meta = {'checkpoint': origin.name, 'averaged': origin.steps, 'tokens': origin.tokens}
+    meta |= {CONFIG: configs.to_record(run.config)}
     parameters_file.write(folder, max(origin.steps), trained.params, meta)
     workdir.write_description(folder, run.config, run.codecs, run.manifest)
 

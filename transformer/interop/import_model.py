@@ -16,7 +16,7 @@ from transformer.interop.foreign import Foreign
 from transformer.interop.hugging_face import reading as hugging_face
 from transformer.nn import cost, models
 from transformer.runs import workdir
-from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.checkpoint import CONFIG, Checkpoints
 from transformer.runs.hashes import fingerprint
 from transformer.runs.workdir import Run
 
@@ -81,7 +81,8 @@ def import_model(
         workdir.claim(unfinished, config, foreign.codecs, manifest)
         checkpoints = Checkpoints(unfinished / 'checkpoints', 1)
         try:
-            checkpoints.save(0, params, None, {'tokens': 0, 'params_sha256': fingerprint(params)})
+            meta = {'tokens': 0, 'params_sha256': fingerprint(params), CONFIG: configs.to_record(config)}
+            checkpoints.save(0, params, None, meta)
         finally:
             checkpoints.close()
     return Run.open(folder)

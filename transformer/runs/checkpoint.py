@@ -33,6 +33,10 @@ from transformer.runs.hashes import add_leaf, fingerprint, folder_sha256, named_
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
 
 
+# The key in `meta` of the config that made a checkpoint; checkpoints of earlier versions lack it.
+CONFIG = 'config'
+
+
 class DamagedCheckpoint(ConfigError):
     """A checkpoint cannot be read or differs from what was saved."""
 

@@ -180,6 +180,8 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
                 f'{folder}: no checkpoint {", ".join(map(str, missing))} to average, only '
                 f'{", ".join(map(str, steps))}; train.average_last and average_every keep what they need'
             )
+        for step in to_average:
+            _check_config(folder, step, checkpoints.content(step)['meta'])
         saved = mean(checkpoints, to_average, models.parameter_shapes(config))
     averages = Checkpoints(folder / AVERAGE, 1)
     try:
@@ -188,6 +190,33 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
     finally:
         averages.close()
     return to_average
+
+
+def check_resume(folder: epath.Path) -> None:
+    """Raises ConfigError if config.json is not the config that made the newest checkpoint."""
+    if not (folder / 'checkpoints').exists():
+        return
+    checkpoints = Checkpoints(folder / 'checkpoints', 1, read_only=True)
+    try:
+        for step in reversed(checkpoints.steps()):
+            # A training continues from the newest checkpoint that is not damaged.
+            with contextlib.suppress(DamagedCheckpoint):
+                _check_config(folder, step, checkpoints.content(step)['meta'])
+                return
+    finally:
+        checkpoints.close()
+
+
+def _check_config(folder: epath.Path, step: int, meta: Mapping) -> None:
+    """Raises ConfigError if config.json is not the config, in what is learned, that made a checkpoint."""
+    if checkpoint.CONFIG not in meta:
+        return
+    differ = configs.record_differences(meta[checkpoint.CONFIG], Run.open(folder).config)
+    if differ:
+        values = ', '.join(f'{key} is {there!r}, not {made_by!r}' for key, (made_by, there) in differ.items())
+        raise ConfigError(
+            f'{folder}: config.json is not the config that made checkpoint {step}: {values}; put it back'
+        )
 
 
 def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
@@ -271,6 +300,7 @@ def _open_choice(
                 f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average or one of the '
                 f'steps {", ".join(map(str, steps))}'
             )
+        _check_config(folder, step, checkpoints.content(step)['meta'])
         yield checkpoints, step, name
 
 

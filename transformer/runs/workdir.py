@@ -24,6 +24,7 @@ _FIRST = re.compile(
 )
 # The folder that holds the text and pieces of dev and test.
 _DATA = 'data'
+LINES = 'lines_sha256'  # the key of an evaluation's entry with the hash of its lines
 SHOWN = 8  # the most differences between two configs that an error lists
 
 Result = dict[str, object]
@@ -263,10 +264,34 @@ def write_lines(folder: epath.Path, name: str, lines: list[str]) -> None:
       name: the evaluation's name; `<split>.<checkpoint>` for the training's own lines.
     """
     (folder / 'translations').mkdir(exist_ok=True)
-    files.write_text(folder / 'translations' / f'{name}.txt', ''.join(line + '\n' for line in lines))
+    files.write_text(folder / 'translations' / f'{name}.txt', _text(lines))
 
 
-def read_lines(folder: epath.Path, name: str) -> list[str]:
-    """The lines that `write_lines` wrote; OSError if there are none."""
-    # As bytes, because a carriage return inside a line does not end it.
-    return (folder / 'translations' / f'{name}.txt').read_bytes().decode().split('\n')[:-1]
+def lines_sha256(lines: list[str]) -> str:
+    """The SHA-256 of the file that `write_lines` writes."""
+    return hashlib.sha256(_text(lines).encode()).hexdigest()
+
+
+def read_lines(folder: epath.Path, name: str, entry: Mapping[str, object]) -> list[str]:
+    """Reads the lines that `write_lines` wrote.
+
+    Args:
+      entry: the evaluation in result.json whose lines they are; earlier versions recorded no hash of them.
+
+    Raises:
+      ConfigError: they are not the lines that were scored.
+      OSError: there are none.
+    """
+    file = folder / 'translations' / f'{name}.txt'
+    content = file.read_bytes()
+    if entry.get(LINES, digest := hashlib.sha256(content).hexdigest()) != digest:
+        raise ConfigError(f'{file}: not the lines that result.json has scores of')
+    try:
+        # As bytes, because a carriage return inside a line does not end it.
+        return content.decode().split('\n')[:-1]
+    except UnicodeDecodeError:
+        raise ConfigError(f'{file}: damaged') from None
+
+
+def _text(lines: list[str]) -> str:
+    return ''.join(line + '\n' for line in lines)

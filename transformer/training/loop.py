@@ -18,7 +18,7 @@ from transformer.data.batches import Batches
 from transformer.data.prefetch import prefetch
 from transformer.nn import models
 from transformer.progress import Heartbeat, make_bar, print_line
-from transformer.runs.checkpoint import Checkpoints
+from transformer.runs.checkpoint import CONFIG, Checkpoints
 from transformer.runs.metrics import Metrics, OnMetrics
 from transformer.tokens import Batch
 from transformer.training import losses, optim
@@ -132,7 +132,7 @@ def train(
                 over |= window.judge(cost)
             if saving:
                 saved = window.progress()
-                meta = dataclasses.asdict(saved)
+                meta = dataclasses.asdict(saved) | {CONFIG: configs.to_record(config)}
                 provisional = step % dev.cost_every != 0
                 checkpoints.save(
                     step, state.params, state.optimizer, meta, cost, state.ema, provisional=provisional
@@ -180,7 +180,8 @@ def _restore(
         first = started_state(config, start) if start else initial_state(config)
         return parallel.replicate(first), Progress()
     state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer, saved.ema)
-    return parallel.replicate(state), Progress(**saved.meta)
+    progress = {key: value for key, value in saved.meta.items() if key != CONFIG}
+    return parallel.replicate(state), Progress(**progress)
 
 
 class _Window:
