@@ -8,6 +8,7 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -34,6 +35,7 @@ from transformer.data import text_input
 from transformer.inference import generate
 from transformer.runs import owner, restore
 from transformer.runs import workdir as workdirs
+from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.workdir import Run
 from transformer.tasks.translation import task as translation
 
@@ -1348,6 +1350,27 @@ def test_lines_that_were_not_scored_are_scored_anew(capfd, trained, tmp_path):
     (first / 'result.json').write_text(json.dumps(result))
     (first / 'translations' / 'test.latest.txt').write_bytes(references)
     assert difference() == 0
+
+
+@pytest.mark.parametrize('choice', ['scored', 'best', 'latest'])
+def test_a_training_beside_may_save_and_remove_checkpoints(monkeypatch, trained, tmp_path, choice):
+    workdir = copied(trained, tmp_path / 'w')
+    own_steps, own_content = Checkpoints.steps, Checkpoints.content
+    listings = [[2]]  # step 3 is saved after the first listing
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, 'steps', lambda self: listings.pop() if listings else own_steps(self))
+        assert restore.origin(Run.open(workdir), choice).steps == [2]
+
+    def remove_first(self, step: int) -> dict:
+        shutil.rmtree(workdir / 'checkpoints' / '3', ignore_errors=True)
+        return own_content(self, step)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoints, 'content', remove_first)
+        patched.setattr(Checkpoints, 'best', lambda self, steps: max(steps))
+        assert restore.load(Run.open(workdir), choice)[1].steps == [2]
+    with pytest.raises(ConfigError, match='no such checkpoint'):
+        restore.origin(Run.open(workdir), '3')
 
 
 def edit_config(folder: pathlib.Path, group: str, **changes) -> None:

@@ -15,7 +15,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -150,9 +150,13 @@ class Checkpoints:
         """The newest step; None if there is none."""
         return max(self.steps(), default=None)
 
-    def best(self) -> int | None:
-        """The step with the lowest cost, the earliest of equals; None if no step has a cost."""
-        steps = self.steps()
+    def best(self, steps: Sequence[int] | None = None) -> int | None:
+        """The step with the lowest cost, the earliest of equals; None if no step has a cost.
+
+        Args:
+          steps: the steps to choose from, as listed before; None for all.
+        """
+        steps = self.steps() if steps is None else steps
         return best_step(self._costs(steps, max(steps, default=None)))
 
     def restore(self, step: int, like: dict[str, Any]) -> Saved:

@@ -1,7 +1,7 @@
 """A model's parameters alone, in one file of safetensors by their paths (extra `export`)."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import jax
 import numpy as np
@@ -49,8 +49,9 @@ class ParametersFile:
         """Its step."""
         return self._step
 
-    def best(self) -> int:
+    def best(self, steps: Sequence[int] | None = None) -> int:
         """Its step."""
+        del steps
         return self._step
 
     def content(self, step: int) -> dict[str, object]:

@@ -3,8 +3,8 @@
 import contextlib
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -22,6 +22,7 @@ from transformer.runs.hashes import named_leaves
 from transformer.runs.parameters_file import ParametersFile
 from transformer.runs.workdir import Run
 
+T = TypeVar('T')
 # The folder in a work directory with the mean of several checkpoints.
 AVERAGE = 'average'
 
@@ -250,18 +251,22 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
       choice: scored, best (the latest if no cost is known), latest, average, or a step.
     """
     shapes = models.parameter_shapes(config)
-    with _open_choice(config, folder, choice) as (checkpoints, step, name):
+
+    def read(checkpoints: Checkpoints, step: int, name: str) -> tuple[models.Params, Origin]:
         item = _item(config, name)
         saved = checkpoints.restore(step, {item: shapes})
-        return parallel.replicate(getattr(saved, item)), _origin(name, step, saved.meta)
+        return getattr(saved, item), _origin(name, step, saved.meta)
+
+    params, its_origin = _read_choice(config, folder, choice, read)
+    return parallel.replicate(params), its_origin
 
 
 def origin(run: Run, choice: str) -> Origin:
     """The origin of the parameters that `load` would restore; ConfigError if there is no such checkpoint."""
     origins = []
+    read = lambda checkpoints, step, name: _origin(name, step, checkpoints.content(step)['meta'])
     for other, member in _members(run, choice):
-        with _open_choice(other.config, other.folder, member) as (checkpoints, step, name):
-            its_origin = _origin(name, step, checkpoints.content(step)['meta'])
+        its_origin = _read_choice(other.config, other.folder, member, read)
         origins.append(its_origin if other is run else _with_folder(other, its_origin))
     return _join_origins(origins)
 
@@ -269,8 +274,8 @@ def origin(run: Run, choice: str) -> Origin:
 def params_sha256(run: Run, choice: str) -> str:
     """The hash of the parameters that `load` would restore from one checkpoint; they are not read."""
     [(other, member)] = _members(run, choice)
-    with _open_choice(other.config, other.folder, member) as (checkpoints, step, name):
-        return checkpoints.content(step)[_item(other.config, name)]
+    read = lambda checkpoints, step, name: checkpoints.content(step)[_item(other.config, name)]
+    return _read_choice(other.config, other.folder, member, read)
 
 
 def _item(config: Config, name: str) -> str:
@@ -282,26 +287,46 @@ def _origin(name: str, step: int, meta: Mapping) -> Origin:
     return Origin(name, meta['averaged'] if name == 'average' else [step], meta['tokens'])
 
 
-@contextlib.contextmanager
-def _open_choice(
-    config: Config, folder: epath.Path, choice: str
-) -> Iterator[tuple[Checkpoints | ParametersFile, int, str]]:
-    """Opens the folder of the chosen checkpoint; yields it, and the checkpoint's step and name."""
+def _read_choice(
+    config: Config,
+    folder: epath.Path,
+    choice: str,
+    read: Callable[[Checkpoints | ParametersFile, int, str], T],
+) -> T:
+    """Returns `read(checkpoints, step, name)` of the chosen checkpoint.
+
+    A training beside this process may remove the checkpoint before it is read; then this chooses again.
+    """
     name = scored(config, folder) if choice == 'scored' else choice
     averaged = name == 'average'
     if averaged and not (folder / AVERAGE).exists():
         raise ConfigError(f'{folder}: has no average; run.py average makes one')
     with _open_checkpoints(config, folder, AVERAGE if averaged else 'checkpoints') as checkpoints:
-        steps, latest = checkpoints.steps(), checkpoints.latest()
-        by_name = {'average': 0, 'latest': latest, 'best': checkpoints.best() or latest}
-        step = by_name.get(name, int(name) if name.isdecimal() else None)
-        if step not in steps:
-            raise ConfigError(
-                f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average or one of the '
-                f'steps {", ".join(map(str, steps))}'
-            )
-        _check_config(folder, step, checkpoints.content(step)['meta'])
-        yield checkpoints, step, name
+        while True:
+            step = _step(checkpoints, folder, choice, name)
+            try:
+                _check_config(folder, step, checkpoints.content(step)['meta'])
+                return read(checkpoints, step, name)
+            except DamagedCheckpoint:
+                if step in checkpoints.steps():
+                    raise
+
+
+def _step(checkpoints: Checkpoints | ParametersFile, folder: epath.Path, choice: str, name: str) -> int:
+    """The step of a named checkpoint."""
+    # Listed once, because a training may save and remove steps at any time.
+    steps = checkpoints.steps()
+    step = int(name) if name.isdecimal() else None
+    if name in ('average', 'latest'):
+        step = max(steps, default=None)
+    elif name == 'best':
+        step = checkpoints.best(steps) or max(steps, default=None)
+    if step not in steps:
+        raise ConfigError(
+            f'{folder}:{choice}: no such checkpoint; choose scored, best, latest, average or one of the '
+            f'steps {", ".join(map(str, steps))}'
+        )
+    return step
 
 
 @contextlib.contextmanager
