@@ -1356,7 +1356,8 @@ def test_lines_that_were_not_scored_are_scored_anew(capfd, trained, tmp_path):
 def test_a_training_beside_may_save_and_remove_checkpoints(monkeypatch, trained, tmp_path, choice):
     workdir = copied(trained, tmp_path / 'w')
     own_steps, own_content = Checkpoints.steps, Checkpoints.content
-    listings = [[2]]  # step 3 is saved after the first listing
+    # One listing shows that there are checkpoints, the second is chosen from; then step 3 is saved.
+    listings = [[2], [2]]
     with monkeypatch.context() as patched:
         patched.setattr(Checkpoints, 'steps', lambda self: listings.pop() if listings else own_steps(self))
         assert restore.origin(Run.open(workdir), choice).steps == [2]
