@@ -75,14 +75,14 @@ class Job:
 
         def stop(*_) -> None:
             nonlocal must_stop
-            # Noted first: the next SIGINT may arrive while this one is handled.
+            # Noted first: the next signal may arrive while this one is handled.
             is_first, must_stop = not must_stop, True
             if process and is_first:
                 process.terminate()
 
-        # Ctrl-C causes two SIGINTs, from the terminal and from the launcher. Python's default handler raises
-        # an exception at each: the second may arrive while `wait` holds a lock, which then stays locked.
-        before = signal.signal(signal.SIGINT, stop)
+        # Ctrl-C causes several signals, from the terminal and from the sweep. Python's default handler raises
+        # an exception at each SIGINT: it may arrive while `wait` holds a lock, which then stays locked.
+        before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             process = subprocess.Popen(
                 ['sh', '-c', 'trap "" USR2; exec "$@"', 'sh', *self._run.command()],
@@ -110,7 +110,8 @@ class Job:
             raise
         finally:
             self._process_id = None
-            signal.signal(signal.SIGINT, before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
 
 
 def _error(status: int, log: pathlib.Path, began: int) -> str:
@@ -151,19 +152,38 @@ def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, g
                     del active[slot]
                     yield state(run, set())
     finally:
-        for _, job in active.values():
-            job.cancel()
-        while any(locks.is_held(run.file('lock')) for run, _ in active.values()):
+        # Until the runs have ended: a launcher that is just starting ignores the signal, or has no lock yet.
+        while any(not job.done() or locks.is_held(run.file('lock')) for run, job in active.values()):
+            for _, job in active.values():
+                _stop(job)
             time.sleep(0.2)
+
+
+def _stop(job: submitit.Job) -> None:
+    """Sends SIGTERM to a local job, whose launcher passes it on to its run.
+
+    submitit's own `cancel` sends SIGINT, which is ignored in what a script starts with `&`.
+    """
+    if not job.done():
+        os.kill(int(job.job_id), signal.SIGTERM)
 
 
 @contextlib.contextmanager
 def exit_at_sigterm() -> Iterator[None]:
-    """Makes SIGTERM raise SystemExit, so that it stops the runs as Ctrl-C does; only in the main thread."""
+    """Makes SIGTERM raise SystemExit, so that it stops the runs as Ctrl-C does; only in the main thread.
+
+    Further SIGTERMs are ignored, so that the runs are waited for.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+
+    def leave(number: int, frame) -> None:
+        del frame
+        signal.signal(number, signal.SIG_IGN)
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
     try:
         yield
     finally:

@@ -197,6 +197,43 @@ def test_ctrl_c_and_sigterm_save(call, tmp_path, stop, signal_number, said):
     assert f'stopped by signal 15 at step {state.step}, which is saved' in state.run.file('log').read_text()
 
 
+def test_sigterm_saves_where_sigint_is_ignored(call, tmp_path):
+    """As in what a script starts with `&`; the run compiles, and a second SIGTERM does not leave it."""
+    words = ['-m', 'experiments.sweep', 'run', *call, '--rows=base', '--set=train.steps=50000']
+    words += ['--set=train.checkpoint_every=50000', f'--workdir={tmp_path}']
+    process = subprocess.Popen(
+        ['sh', '-c', 'trap "" INT; exec "$@"', 'sh', sys.executable, *words], cwd=launch.ROOT
+    )
+    log = tmp_path / 'jobs' / 'base-seed1.log'
+    # The line is the last one before the first update compiles.
+    until(lambda: log.exists() and 'work directory: ' in log.read_text())
+    process.send_signal(signal.SIGTERM)
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=300) == 128 + signal.SIGTERM
+    state = states(tmp_path)['base-seed1']
+    assert state.state == 'stopped' and not locks.is_held(state.run.file('lock'))
+    assert f'stopped by signal 15 at step {state.step}, which is saved' in log.read_text()
+
+
+def test_a_run_that_has_not_started_does_not_start(tmp_path):
+    """The sweep ends while the process of its launcher imports what it needs."""
+    run = scripted(tmp_path, f'open({str(tmp_path / "started")!r}, "w")')
+    sleep, ended = time.sleep, []
+
+    def end_once(seconds: float) -> None:
+        if not ended:
+            ended.append(True)
+            sys.exit(143)
+        sleep(seconds)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(time, 'sleep', end_once)
+        with pytest.raises(SystemExit):
+            next(launch.on_this_machine([run], tmp_path, 1, 0))
+    assert not (tmp_path / 'started').exists() and not locks.is_held(run.file('lock'))
+
+
 @pytest.mark.slurm
 @needs_slurm
 def test_a_sweep_on_slurm(call, tmp_path, capsys):
