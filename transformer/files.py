@@ -7,6 +7,8 @@ import io
 import json
 import os
 import pathlib
+import platform
+import re
 import shutil
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -24,6 +26,42 @@ def short_name(name: str) -> str:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
     return f'{name.encode()[: LONGEST_NAME - 13].decode(errors="ignore")}-{digest}'
+
+
+def temporary_name(path: Path) -> Path:
+    """Returns the name of a file or folder until it is complete, which contains its host and process."""
+    return path.with_name(f'.{path.name}.{_host()}.{os.getpid()}')
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Removes what processes of this host that are gone have not completed in a folder.
+
+    Args:
+      name: removes only what was to become this file; None removes all.
+    """
+    if '://' in os.fspath(folder) or not folder.is_dir():
+        return
+    for path in list(folder.iterdir()):
+        match = re.fullmatch(rf'\.(.+)\.{_host()}\.(\d+)', path.name)
+        if match and name in (None, match[1]) and not _is_running(int(match[2])):
+            if path.is_dir():
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                path.unlink(missing_ok=True)
+
+
+def _host() -> str:
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        pass
+    return True
 
 
 def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
@@ -46,7 +84,8 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
         with path.open('wb') as file:
             yield file
         return
-    temporary = path.parent / f'.{path.name}.{os.getpid()}'
+    remove_leftovers(path.parent, path.name)
+    temporary = temporary_name(path)
     try:
         with temporary.open('wb') as file:
             yield file
@@ -76,7 +115,10 @@ def new_folder(path: Path) -> Iterator[Path]:
 
     The name must be free, or of an empty folder.
     """
-    unfinished = path.with_name(f'.{path.name}.{os.getpid()}')
+    remove_leftovers(path.parent)
+    unfinished = temporary_name(path)
+    # An earlier process can have had the same number, as the first process of every container has.
+    shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
     except OSError as error:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from absl import logging
 from etils import epath
 
-from transformer import locks, parallel
+from transformer import files, locks, parallel
 from transformer.config import ConfigError
 
 LOCK = '.lock'
@@ -51,6 +51,7 @@ def hold(folder: epath.Path) -> Iterator[None]:
         elif before and before.host != ours.host:
             logging.warning('%s: taken over from %s, which ended without notice', file, before)
         file.write_text(json.dumps(ours._asdict()) + '\n')
+        files.remove_leftovers(folder)
         try:
             yield
         finally:

@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 import re
 from collections.abc import Callable, Mapping
 
@@ -153,7 +152,7 @@ def check_claim(
 
 def check_writable(folder: epath.Path) -> None:
     """Raises OSError if no file can be made in a work directory."""
-    probe = folder / f'.{os.getpid()}'
+    probe = files.temporary_name(folder / 'probe')
     try:
         probe.touch()
         probe.unlink()

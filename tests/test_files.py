@@ -1,0 +1,71 @@
+"""Files and folders that appear whole, and what killed processes leave of them."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+
+import pytest
+from etils import epath
+
+from transformer import files
+from transformer.runs import owner
+
+KILLED = """
+import os, pathlib, signal, sys
+from transformer import files
+folder = pathlib.Path(sys.argv[1])
+with files.replacing(folder / 'config.json') as file, files.new_folder(folder / 'imported') as unfinished:
+    file.write(b'{')
+    (unfinished / 'model').write_bytes(b'...')
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def names(folder: pathlib.Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.fixture
+def left(tmp_path) -> pathlib.Path:
+    """A folder with a file and a folder that a killed process did not complete."""
+    done = subprocess.run([sys.executable, '-c', KILLED, tmp_path])
+    assert done.returncode == -signal.SIGKILL and len(names(tmp_path)) == 2
+    return tmp_path
+
+
+def test_the_next_writer_of_a_file_removes_leftovers_of_it(left):
+    [of_file, of_folder] = names(left)
+    files.write_text(left / 'other.json', '')
+    assert names(left) == [of_file, of_folder, 'other.json']
+    files.write_text(left / 'config.json', '{}')
+    assert names(left) == [of_folder, 'config.json', 'other.json']
+
+
+def test_the_next_new_folder_removes_leftovers(left):
+    with files.new_folder(left / 'another') as unfinished:
+        assert names(left) == [unfinished.name]
+    assert names(left) == ['another']
+
+
+def test_the_next_owner_removes_leftovers(left):
+    with owner.hold(epath.Path(left)):
+        assert names(left) == ['.lock']
+
+
+def test_unfinished_files_of_others_stay(left):
+    running = files.temporary_name(left / 'a').name.replace(str(os.getpid()), str(os.getppid()))
+    others = [running, '.a.00000000.4194305', '.config.json.4194305', '.notes.2024']
+    for name in others:
+        (left / name).touch()
+    files.remove_leftovers(left)
+    assert names(left) == sorted(others)
+
+
+def test_a_folder_of_an_earlier_process_with_this_number_goes(tmp_path):
+    unfinished = files.temporary_name(tmp_path / 'imported')
+    (unfinished / 'old').mkdir(parents=True)
+    with files.new_folder(tmp_path / 'imported') as folder:
+        assert names(folder) == []
+    assert names(tmp_path) == ['imported']
