@@ -457,6 +457,29 @@ def test_a_failing_write_loses_nothing(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ['1', '2', '3']
 
 
+FAILING = """
+import pathlib, resource, sys
+import numpy as np
+from transformer.runs.checkpoint import Checkpoints
+
+folder = pathlib.Path(sys.argv[1])
+arrays = {f'w{i}': np.random.default_rng(i).normal(size=(300, 300)) for i in range(20)}
+resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, resource.RLIM_INFINITY))
+checkpoints = Checkpoints(folder, 1)
+checkpoints.save(1, arrays, None, {})
+try:
+    checkpoints.wait()
+except OSError as error:
+    print(error)
+"""
+
+
+def test_a_failing_write_prints_no_traceback(tmp_path):
+    """TensorStore still writes the other arrays when the first one fails."""
+    done = subprocess.run([sys.executable, '-c', FAILING, tmp_path], capture_output=True, text=True, cwd=ROOT)
+    assert 'File too large' in done.stdout and done.stderr == ''
+
+
 def test_folder_that_cannot_be(tmp_path):
     (tmp_path / 'file').write_text('')
     with pytest.raises(OSError, match=str(tmp_path / 'file')):

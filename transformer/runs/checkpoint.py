@@ -15,6 +15,7 @@ import json
 import math
 import os
 import shutil
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -245,7 +246,8 @@ class Checkpoints:
                     raise OSError(f'No space left on device for {size:,} bytes')
             if (self._folder / str(step)).exists():
                 self._move(step, self._folder / 'replaced')
-            self._manager.save(step, args=items, force=True)
+            with _no_late_tracebacks():
+                self._manager.save(step, args=items, force=True)
             folder = self._folder / str(step)
             hashes = {item: folder_sha256(folder / item) for item in (*arrays, 'meta')}
             files.write_text(folder / 'files.json', json.dumps(hashes, indent=1))
@@ -339,6 +341,21 @@ class Checkpoints:
                 if step == newest or not content.get('provisional'):
                     costs[step] = content['cost' if 'cost' in content else 'dev_loss']
         return costs
+
+
+@contextlib.contextmanager
+def _no_late_tracebacks() -> Iterator[None]:
+    """Hides the tracebacks that TensorStore prints if a save fails, of operations that end later."""
+    before = sys.unraisablehook
+
+    def report(unraisable) -> None:
+        if str(unraisable.exc_value) != 'Event loop is closed':
+            before(unraisable)
+
+    sys.unraisablehook = report
+    yield
+    # Not after an error: the other operations may still end.
+    sys.unraisablehook = before
 
 
 class _Retained(checkpoint_managers.PreservationPolicy):
