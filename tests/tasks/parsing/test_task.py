@@ -20,6 +20,7 @@ from transformer.data import fields, trees, vocabulary
 from transformer.data.fields import Row
 from transformer.data.generated.grammar import sentences
 from transformer.data.trees import Repairs, Tree
+from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
 from transformer.tasks.parsing import draw, evalb, parser
 
@@ -382,6 +383,16 @@ def test_parse_reads_lines_and_writes_trees(trained, tmp_path, monkeypatch, capf
     assert [best[0].text for best in model.parse(['The dog'], beam=1)] == [
         best[0].text for best in model.parse(iter(['The dog', 'A cat']), beam=1)
     ][:1]
+
+
+def test_a_folder_that_cannot_be_drawn_into_is_refused_first(tmp_path, monkeypatch):
+    """Before the sentences are parsed: there is no model here to parse them."""
+    monkeypatch.setattr(parser, 'parses', lambda *_, **__: 1 / 0)
+    (tmp_path / 'file').write_text('')
+    for folder in ('file', 'file/trees', '/proc/trees'):
+        with pytest.raises(OSError) as caught:
+            parser.parse(Trained(None, None, None), ['a dog .'], draw=str(tmp_path / folder))
+        assert caught.value.filename.startswith(str(tmp_path / folder))
 
 
 def test_two_parsers_are_compared(trained, capsys):

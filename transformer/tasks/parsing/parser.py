@@ -10,6 +10,7 @@ from etils import epath, epy
 from transformer.data import trees
 from transformer.data.trees import Repairs, Tree
 from transformer.inference import generate
+from transformer.runs import workdir
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
 from transformer.tasks.translation import translator
@@ -126,6 +127,10 @@ def parse(
       on_done: receives the number of further sentences that are parsed.
       options: options of `Decode`, such as beam=1.
     """
+    if draw is not None:
+        # Before the sentences are parsed, which may take long.
+        epath.Path(draw).mkdir(parents=True, exist_ok=True)
+        workdir.check_writable(epath.Path(draw))
     sentences = generate.as_texts(sentences, 'sentences')
     words = [split_words(sentence) if raw else sentence.split() for sentence in sentences]
     results = []
