@@ -146,7 +146,7 @@ BLEU = {'best_by': 'bleu', 'watch_every': 4, 'checkpoint_every': 4}
     ('changes', 'parts'),
     [
         ({'schedule': 'linear', 'warmup_steps': 12}, ['train.warmup_steps=12', 'train.decay_steps=12']),
-        ({'schedule': 'cosine', 'decay_steps': 10}, ['train.steps=12', 'train.decay_steps=10']),
+        ({'schedule': 'cosine', 'decay_steps': 10}, ['train.steps=12', 'at most 10']),
         ({'decay_steps': 20}, ['train.decay_steps=20', "train.schedule='inverse_sqrt'", 'linear or cosine']),
         ({'schedule': 'cosin'}, ["'cosin'", "'cosine'"]),
         ({'clip_norm': -1.0}, ['train.clip_norm=-1.0', 'at least 0']),

@@ -300,8 +300,8 @@ def _check_steps(train: Train) -> None:
         )
     if train.decay_steps is not None and train.decay_steps < train.steps and train.epochs is None:
         raise ConfigError(
-            f'train.steps={train.steps}: more than train.decay_steps={train.decay_steps}, after which the '
-            'learning rate is 0; set both for a longer training'
+            f'train.steps={train.steps}: at most {train.decay_steps}, after which the learning rate of the '
+            f'{train.schedule} schedule is 0 (train.decay_steps; by default the steps of the first training)'
         )
 
 
