@@ -33,6 +33,9 @@ TABLE = Table(
 """
 
 
+TABLE_OF = "from experiments.tables import Row, Table\nTABLE = Table(%s, split='dev')"
+
+
 @pytest.fixture
 def files(tmp_path, monkeypatch):
     """A folder with a table and a scale, which the program is started in."""
@@ -187,7 +190,35 @@ def test_a_row_that_was_never_finished_may_go(files, capsys):
         (TABLE.replace('model.h', 'model.hh'), "row four: model.hh: no such option; did you mean 'model.h'"),
         (TABLE.replace("'model.h': 4", "'model.h': 'x'"), "row four: model.h='x': expected int"),
         (TABLE.replace("'model.h': 4", "'data.name': None"), 'row four: data.name=None: a row gives values'),
-        (TABLE.replace("Row('wide', {'model.d_ff': 512})", '5'), 'mine.py: 5: not a Row'),
+        (TABLE.replace("Row('wide', {'model.d_ff': 512})", '5'), 'TABLE: rows='),
+        (TABLE_OF % "rows=(Row('base', {}))", 'a tuple of one needs a comma'),
+        (TABLE_OF % "rows=(Row('base', {}, 24.9),)", "Row 'base': paper=24.9: expected a dict"),
+        (
+            TABLE_OF % "rows=(Row('base', {}, {'PPL': '5'}),)",
+            "Row 'base': paper={'PPL': '5'}: expected a dict",
+        ),
+        (
+            TABLE_OF % "rows=(Row('base', ['model.h', 4]),)",
+            "Row 'base': changes=['model.h', 4]: expected a dict",
+        ),
+        (TABLE_OF % "rows=(Row(3, {}),)", 'Row 3: name=3: expected text'),
+        (TABLE_OF % "rows=(Row('one', {}),)", "base='base': choose one of one"),
+        (TABLE_OF % "rows=(Row('bass', {}),)", "base='base': did you mean 'bass'"),
+        (TABLE_OF % "rows=(Row('base', {}, {'PLL': 5.0}),)", "row 'base': paper='PLL': did you mean 'PPL'"),
+        (
+            TABLE_OF % "rows=(Row('base', {}, at_scale={'papr': {}}),)",
+            "row base: at_scale='papr': choose one of paper",
+        ),
+        (TABLE.replace("'test'", "'valid'"), "split='valid': choose one of dev, test"),
+        (
+            TABLE.replace("measures=(", "measures=('perplexty', "),
+            "measures='perplexty': did you mean 'perplexity'",
+        ),
+        (TABLE.replace("('PPL',)", "'PPL'"), "Measure 'PPL': paper='PPL': expected a tuple"),
+        (
+            TABLE.replace("'perplexity', 1", "'perplexity', 'one'"),
+            "Measure 'PPL': decimals='one': expected integer",
+        ),
     ],
 )  # fmt: skip
 def test_mistakes_are_one_line(files, capsys, table, told):

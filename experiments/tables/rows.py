@@ -5,14 +5,17 @@ scales.py adapts rows to smaller scales.
 """
 
 import dataclasses
+import difflib
 import functools
 import itertools
 import re
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from experiments.tables import user_files
+from experiments.tables.field_types import wrong_field
 from transformer import config as configs
-from transformer import files
+from transformer import files, tasks
 from transformer.config import Config, ConfigError, declare
 from transformer.tasks import contract
 
@@ -23,6 +26,7 @@ OPTIONS = (
 )  # fmt: skip
 
 NONE = '-'  # printed where an option has no value
+PAPER_COSTS = ('params', 'FLOPs')  # numbers of the paper that are no scores
 
 
 @dataclasses.dataclass(frozen=True)
@@ -316,22 +320,49 @@ def _grid(name: str) -> Table:
 
 
 def _checked(table: object, file: str) -> Table:
-    """Checks a file's table, except its rows' changes, which are checked where they are used."""
+    """Checks a file's table, except the values of its rows' changes, which are checked where they are used."""
     if not isinstance(table, Table) or not table.rows:
         raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows')
-    measures = [measure for measure in table.measures if not isinstance(measure, str)]
-    for kind, parts in ((Row, table.rows), (Measure, measures)):
-        if wrong := [part for part in parts if not isinstance(part, kind)]:
-            raise ConfigError(f'{file}: {wrong[0]!r}: not a {kind.__name__}')
+    if wrong := wrong_field(table):
+        raise ConfigError(f'{file}: TABLE: {wrong}')
+    measures = [measure for measure in table.measures if isinstance(measure, Measure)]
+    for parts in (table.rows, measures):
+        for part in parts:
+            if wrong := wrong_field(part):
+                raise ConfigError(f'{file}: {type(part).__name__} {part.name!r}: {wrong}')
         names = [part.name for part in parts]
         if twice := [name for name in names if names.count(name) > 1]:
-            raise ConfigError(f'{file}: two {kind.__name__.lower()}s are called {twice[0]!r}')
+            raise ConfigError(f'{file}: two {type(parts[0]).__name__.lower()}s are called {twice[0]!r}')
     for row in table.rows:
         if not re.fullmatch(r'\w[\w.+-]*', row.name):
             raise ConfigError(f'{file}: row {row.name!r}: a name of letters, digits, "_", ".", "+" and "-"')
+    _check_choice(f'{file}: TABLE: split', table.split, ('dev', 'test'))
+    _check_choice(f'{file}: TABLE: base', table.base, [row.name for row in table.rows])
     if sum(measure.significance for measure in measures) > 1:
         raise ConfigError(f'{file}: significance: only one measure may have it')
+    _check_scores(table, file)
     return table
+
+
+def _check_scores(table: Table, file: str) -> None:
+    """Raises ConfigError if a table names a score that no task and no measure of its own has."""
+    of_tasks = [measure for task in tasks.all_tasks() for measure in task.measures]
+    names = dict.fromkeys(measure.name for measure in of_tasks)
+    for measure in table.measures:
+        if not isinstance(measure, Measure):
+            _check_choice(f'{file}: TABLE: measures', measure, names)
+    headings = dict.fromkeys(measure.heading or measure.name for measure in of_tasks)
+    own = dict.fromkeys(key for m in table.measures if isinstance(m, Measure) for key in m.paper)
+    for row in table.rows:
+        for key in row.paper:
+            _check_choice(f'{file}: row {row.name!r}: paper', key, [*own, *headings, *PAPER_COSTS])
+
+
+def _check_choice(setting: str, value: str, choices: Iterable[str]) -> None:
+    if value not in choices:
+        near = difflib.get_close_matches(value, choices, n=1)
+        hint = f'did you mean {near[0]!r}?' if near else f'choose one of {", ".join(choices)}'
+        raise ConfigError(f'{setting}={value!r}: {hint}')
 
 
 def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:

@@ -106,6 +106,9 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
         if value is None:
             raise ConfigError(f'{key}=None: a row gives values')
         declare.check_value(configs.OPTIONS, declare.check_name(configs.OPTIONS, key), value)
+    for name in row.at_scale:
+        if name not in SCALES and not user_files.is_file(name):
+            raise ConfigError(f'at_scale={name!r}: choose one of {", ".join(SCALES)}, or a config file')
     is_own_scale = row.scale in (scale, None)
     further = {key: value for key, value in row.at_scale.get(scale, {}).items() if key not in different}
     if row.scale is None:

@@ -24,6 +24,11 @@ def task_of(config: Config) -> Task:
     return importlib.import_module(f'transformer.tasks.{config.train.task}.task').TASK
 
 
+def all_tasks() -> list[Task]:
+    """Every task."""
+    return [importlib.import_module(module).TASK for module in TASKS.values()]
+
+
 def prepare(config: Config, folder: epath.PathLike, progress: Progress = no_progress, **how) -> Dataset:
     """Reads the splits of a config's task, or opens them; arguments as for `data.cache.prepare`."""
     return cache.prepare(config.data, task_of(config).reading(config), folder, progress, **how)
