@@ -147,7 +147,7 @@ def _rows(values: flags.FlagValues) -> tuple[tables.Row, ...]:
 
 
 def _scale(values: flags.FlagValues) -> str:
-    return user_files.stored_name(values.scale) if values.scale else scales.default_scale(_table(values))
+    return scales.stored_name(values.scale) if values.scale else scales.default_scale(_table(values))
 
 
 def _workdir(values: flags.FlagValues) -> pathlib.Path:
@@ -231,8 +231,8 @@ FLAGS = {
     'scale': Flag(
         str,
         None,
-        f'the base of the rows: {", ".join(scales.SCALES)}, or a config file (default: the scale of the '
-        'table)',
+        f'the base of the rows: {", ".join(scales.SCALES)}, or a config, by its file or name (default: '
+        'the scale of the table)',
         'NAME',
     ),
     'set': Flag(str, [], 'change of that base; may be repeated', 'OPTION=VALUE', many=True),

@@ -264,3 +264,17 @@ def test_default_folders_have_names_that_file_systems_take(tmp_path):
         (tmp_path / f'{name.name}-seed10.superseded-1').mkdir()
         assert len(name.name.encode()) <= 200
     assert str(names[0]).startswith(f'runs/tiny-dev={"c" * 99}')
+
+
+def test_a_config_is_a_scale_by_its_name(files, capsys):
+    plans = []
+    for scale in ('tiny', str(launch.ROOT / 'configs' / 'tiny.py')):
+        assert sweep.main(['sweep', 'plan', '--table=mine.py', f'--scale={scale}']) == 0
+        plans.append(capsys.readouterr().out)
+    assert plans[0] == plans[1] and 'wide' in plans[0]
+    # A config of a scale's name is the scale.
+    assert [scales.stored_name(name) for name in ('tiny', 'multi30k', 'big')] == [
+        'configs/tiny.py', 'multi30k', 'configs/big.py',
+    ]  # fmt: skip
+    assert sweep.main(['sweep', 'plan', '--table=mine.py', '--scale=tinny']) == 2
+    assert '--scale=tinny: choose one of paper' in capsys.readouterr().err

@@ -320,7 +320,7 @@ def _grid(name: str) -> Table:
 
 
 def _checked(table: object, file: str) -> Table:
-    """Checks a file's table, except the values of its rows' changes, which are checked where they are used."""
+    """Checks a file's table; the values of its rows' changes are checked where they are used."""
     if not isinstance(table, Table) or not table.rows:
         raise ConfigError(f'{file}: TABLE must be a Table(rows, split, measures) with rows')
     if wrong := wrong_field(table):

@@ -4,6 +4,7 @@ A row is written for one scale, and keeps its meaning at others: where the paper
 of its base model, so does the row.
 """
 
+import contextlib
 import importlib
 import types
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from experiments.tables import user_files
 from experiments.tables.rows import OPTIONS, Row, table
 from transformer import config as configs
 from transformer.config import Config, ConfigError, declare
+from transformer.config.files import find_config
 
 _NOTHING: Mapping[str, object] = types.MappingProxyType({})
 
@@ -77,6 +79,15 @@ def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_c
     file, of_scale = SCALES[scale]
     base = importlib.import_module(f'configs.{file}').get_config()
     return _with(base, {**of_scale, **different})
+
+
+def stored_name(scale: str) -> str:
+    """The name of a scale in sweep.json; for a config, given by file or by name, the path of its file."""
+    if scale not in SCALES:
+        # Names that are neither are refused where the scale is read.
+        with contextlib.suppress(ConfigError):
+            scale = find_config(scale)
+    return user_files.stored_name(scale)
 
 
 def describe(scale: str) -> str:

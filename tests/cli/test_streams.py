@@ -9,12 +9,15 @@ import sys
 import threading
 import time
 
+import numpy as np
 import pytest
+from etils import epath
 from odd_lines import ODD, READ
 
 from transformer import progress
 from transformer.cli import streams
 from transformer.config import ConfigError
+from transformer.data.sources import text
 from transformer.inference import batch_shapes
 from transformer.tasks.contract import Hypothesis
 
@@ -256,3 +259,34 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch, terminal):
         bar.resume()
         bar.add(3)
         assert_shown(screen, b'3/5')
+
+
+@pytest.mark.parametrize('encoding', ['utf-16-le', 'utf-16-be'])
+def test_utf_16_is_refused_by_its_mark(tmp_path, encoding):
+    content = '\ufeffein Hund\nzwei Hunde\n'.encode(encoding)
+    path = epath.Path(tmp_path / 'a.de')
+    path.write_bytes(content)
+    for read in (lambda: list(text.lines(path)), lambda: text.whole(path)):
+        with pytest.raises(ConfigError) as caught:
+            read()
+        assert 'UTF-16' in str(caught.value) and 'Latin-1' not in str(caught.value)
+    with pytest.raises(ConfigError, match='UTF-16'):
+        list(streams.Lines(io.BytesIO(content)))
+    path.write_bytes('für\n'.encode('latin-1'))
+    with pytest.raises(ConfigError, match='Latin-1'):
+        list(text.lines(path))
+
+
+def test_numpy_arrays_have_a_row_for_each_text():
+    output, seen = io.BytesIO(), []
+
+    def answer(texts, first, on_done):
+        seen.append(first)
+        return np.array([[len(text), first] for text in texts], np.float32)
+
+    streams.write_array(answer, [['a', 'bcd'], ['ef']], output)
+    np.testing.assert_array_equal(np.load(io.BytesIO(output.getvalue())), [[1, 0], [3, 0], [2, 2]])
+    assert seen == [0, 2]
+    output = io.BytesIO()
+    streams.write_array(answer, [], output)
+    assert np.load(io.BytesIO(output.getvalue())).shape == (0, 0)

@@ -9,6 +9,7 @@ import tomllib
 import pytest
 
 from transformer.cli import main
+from transformer.config import extras
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -68,3 +69,21 @@ def test_a_python_without_the_packages_is_one_line(tmp_path):
     done = subprocess.run([sys.executable, '-S', '-E', str(ROOT / 'run.py')], capture_output=True, text=True)
     assert done.returncode == 2 and len(done.stderr.splitlines()) == 1
     assert 'absl' in done.stderr and '.venv/bin/python' in done.stderr
+
+
+def test_an_extra_is_installed_from_where_the_package_is(built, tmp_path, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert extras.install('export') == "pip install '.[export]'"
+    monkeypatch.chdir(tmp_path)
+    assert extras.install('export') == f"pip install '{ROOT}[export]'"
+    code = 'from transformer.config import extras; print(extras.install("export"))'
+    installed = subprocess.run(
+        [sys.executable, '-c', code],
+        cwd=tmp_path,
+        env={'PYTHONPATH': str(built)},
+        capture_output=True,
+        text=True,
+    )
+    assert installed.stdout == "pip install 'transformer[export]'\n"
+    # The name in pyproject.toml.
+    assert tomllib.loads((ROOT / 'pyproject.toml').read_text())['project']['name'] == 'transformer'

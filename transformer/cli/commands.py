@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from transformer.cli import run
 from transformer.cli.flags import Command, Flag
+from transformer.config.extras import install
 from transformer.tasks import commands, declared_commands, declared_tools
 
 USAGE = """\
@@ -237,7 +238,7 @@ COMMANDS = {
     ),
     'import': Command(
         'Make a work directory of a model that another program trained: CTranslate2, or Marian, BERT, GPT-2 '
-        "or ViT of Hugging Face (pip install '.[export]'), or with --mapping a plain PyTorch "
+        f'or ViT of Hugging Face ({install("export")}), or with --mapping a plain PyTorch '
         'encoder-decoder. PATH is its folder; --output is needed.',
         run.import_model,
         ('output', 'format', 'mapping'),
@@ -250,8 +251,8 @@ COMMANDS = {
         ('PATH',),
     ),
     'export': Command(
-        "Write a trained model for CTranslate2, for Hugging Face's transformers, or as safetensors (pip "
-        "install '.[export]'). --format and --output are needed.",
+        "Write a trained model for CTranslate2, for Hugging Face's transformers, or as safetensors "
+        f'({install("export")}). --format and --output are needed.',
         run.export_model,
         (*MODEL, 'output', 'format', 'quantization', 'check', 'reference'),
         (),

@@ -1,6 +1,7 @@
 """Implements the commands of run.py: each runs an action and prints its results."""
 
 import contextlib
+import functools
 import hashlib
 import importlib
 import json
@@ -184,6 +185,10 @@ def write_answers(name: str, by_task: Mapping[str, Command]) -> Callable[[Call],
         read = streams.read_lines(values.input) if given is None else contextlib.nullcontext()
         with read as lines, streams.open_output(values.output) as output:
             answer = engines.load(verb, run, *engine)
+            progress = progress_of(call, lines.total if lines else len(given), typed=lines is not None)
+            if declared.writes == 'vectors' and (values.output or '').endswith('.npy'):
+                streams.write_array(functools.partial(answer, **options), lines or [given], output, progress)
+                return
             streams.write(
                 lambda chunk, **more: answer(chunk, **options, **more),
                 lines or [given],
@@ -193,7 +198,7 @@ def write_answers(name: str, by_task: Mapping[str, Command]) -> Callable[[Call],
                 names=given if declared.reads == 'files' else None,
                 numbered=lines is not None,
                 separator='---' if run.config.data.documents == 'files' else None,
-                progress=progress_of(call, lines.total if lines else len(given), typed=lines is not None),
+                progress=progress,
                 arrives=lines.wait if lines else lambda seconds: True,
             )
 

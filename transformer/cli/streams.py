@@ -10,10 +10,12 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+import numpy as np
 from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError
+from transformer.data.sources.text import UTF_16
 from transformer.progress import Heartbeat, make_bar, print_line
 
 # The most lines that a model gets at once.
@@ -44,6 +46,8 @@ class Lines:
 
     def __iter__(self) -> Iterator[list[str]]:
         chunk = self._take()
+        if chunk and chunk[0].startswith(UTF_16):
+            raise ConfigError('the input is UTF-16; iconv -f utf-16 -t utf-8 makes it UTF-8')
         if chunk:
             chunk[0] = chunk[0].removeprefix(_BYTE_ORDER_MARK)
         while chunk:
@@ -185,6 +189,24 @@ class Progress:
     def __exit__(self, *_):
         self._heartbeat.stop()
         self._bar.stop()
+
+
+def write_array(
+    answer: Callable[..., Sequence],
+    chunks: Iterable[list[str]],
+    output: BinaryIO,
+    progress: Progress | None = None,
+) -> None:
+    """Writes the vectors that answer texts as one array [texts, D] in numpy's format, like `write`."""
+    parts, first = [], 0
+    with progress or Progress(quiet=True) as progress:
+        for chunk in chunks:
+            progress.resume()
+            parts.append(np.asarray(answer(chunk, first=first, on_done=progress.add)))
+            first += len(chunk)
+            with progress.paused(first):
+                pass
+    np.save(output, np.concatenate(parts) if parts else np.empty((0, 0), np.float32))
 
 
 def write(

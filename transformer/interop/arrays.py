@@ -6,6 +6,7 @@ import numpy as np
 from etils import epath
 
 from transformer.config import ConfigError
+from transformer.config.extras import install
 from transformer.interop.layout import Arrays
 from transformer.runs import parameters_file
 
@@ -54,7 +55,7 @@ def read_torch(file: epath.Path) -> Arrays:
     try:
         import torch
     except ModuleNotFoundError:
-        raise ConfigError(f"{file.name} needs torch: pip install '.[torch]'") from None
+        raise ConfigError(f'{file.name} needs torch: {install("torch")}') from None
     content = io.BytesIO(_content(file))
     try:
         found = torch.load(content, weights_only=True, map_location='cpu')

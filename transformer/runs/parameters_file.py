@@ -9,6 +9,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import ConfigError
+from transformer.config.extras import install
 from transformer.nn import models
 from transformer.runs.checkpoint import Saved
 from transformer.runs.hashes import fingerprint, named_leaves
@@ -21,7 +22,7 @@ def load_library():
     try:
         import safetensors.numpy
     except ModuleNotFoundError:
-        raise ConfigError("this needs safetensors: pip install '.[export]'") from None
+        raise ConfigError(f'this needs safetensors: {install("export")}') from None
     return safetensors
 
 

@@ -19,6 +19,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from transformer import parallel
 from transformer.config import Config
+from transformer.config.extras import install
 
 DEV = pathlib.Path('/dev')
 # Packages whose versions may change the numbers.
@@ -58,7 +59,7 @@ def idle_gpus(used: int, visible: int, distributed: bool) -> str | None:
     distributed takes all GPUs, except those that its user or the system keeps from it.
     """
     if visible and not used:
-        return f"0 of {visible} GPUs are used: this JAX computes on CPUs only; pip install '.[cuda]'"
+        return f'0 of {visible} GPUs are used: this JAX computes on CPUs only; {install("cuda")}'
     if distributed and used < visible:
         return (
             f'{used} of {visible} GPUs of this host are used, one by each process; start as many processes '

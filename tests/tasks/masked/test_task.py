@@ -266,7 +266,7 @@ def test_fill_needs_pieces_that_begin_words(trained):
         predict.fill(model._replace(codecs={'text': ByteTokenizer()}), ['Der [MASK].'])
 
 
-def test_the_commands(trained, monkeypatch, capfd):
+def test_the_commands(trained, monkeypatch, capfd, tmp_path):
     def call(*argv: str) -> list[str]:
         monkeypatch.setattr(sys, 'stdin', io.TextIOWrapper(io.BytesIO('Der [MASK] schläft.\n'.encode())))
         capfd.readouterr()
@@ -277,6 +277,10 @@ def test_the_commands(trained, monkeypatch, capfd):
     assert [line.split('\t')[0] for line in words] == ['0', '0'] and len(words[0].split('\t')) == 3
     [vector] = call('embed', '--pool=first')
     assert json.loads(vector)['line'] == 0 and len(json.loads(vector)['vector']) == 16
+    assert call('embed', '--pool=first', f'--output={tmp_path / "x.npy"}') == []
+    array = np.load(tmp_path / 'x.npy')
+    assert array.shape == (1, 16) and array.dtype == np.float32
+    np.testing.assert_allclose(array[0], json.loads(vector)['vector'], rtol=1e-6)
 
 
 def test_options_of_the_task_mean_nothing_elsewhere():

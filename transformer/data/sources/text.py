@@ -1,5 +1,6 @@
 """Reads text files, plain or gzip: lines, whole documents, and rows of parallel files."""
 
+import codecs
 import gzip
 import hashlib
 import itertools
@@ -16,6 +17,7 @@ from transformer.data.sources.entries import Entry
 
 _BLOCK = 1 << 20
 _BOM = b'\xef\xbb\xbf'
+UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # the marks at the beginning of a file
 # The end of the name of a file with every right spelling in place of one: the source, then the spellings.
 REFERENCES = 'references.tsv'
 
@@ -35,7 +37,7 @@ def lines(path: epath.Path) -> Iterator[str]:
         try:
             yield line.removesuffix(b'\r').decode()
         except UnicodeDecodeError:
-            raise _not_utf8(path, number) from None
+            raise _not_utf8(path, number, line) from None
 
 
 def whole(path: epath.Path) -> str:
@@ -45,10 +47,12 @@ def whole(path: epath.Path) -> str:
         return content.decode()
     except UnicodeDecodeError as error:
         line = 1 + content.count(b'\n', 0, error.start)
-        raise _not_utf8(path, line) from None
+        raise _not_utf8(path, line, content) from None
 
 
-def _not_utf8(path: epath.Path, line: int) -> ConfigError:
+def _not_utf8(path: epath.Path, line: int, content: bytes) -> ConfigError:
+    if line == 1 and content.startswith(UTF_16):
+        return ConfigError(f'{path}: is UTF-16; iconv -f utf-16 -t utf-8 {path.name} makes it UTF-8')
     return ConfigError(
         f'{path}: line {line} is not UTF-8; if it is Latin-1: iconv -f latin1 -t utf-8 {path.name}'
     )

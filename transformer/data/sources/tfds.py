@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from etils import epath, epy
 
 from transformer.config import ConfigError, Data
+from transformer.config.extras import install
 from transformer.data.fields import Reading, Row
 from transformer.data.sources import text
 from transformer.data.sources.text import Origin
@@ -16,8 +17,8 @@ from transformer.data.sources.text import Origin
 
 def _missing_package(error: ImportError) -> None:
     raise ConfigError(
-        f"data.source=tfds: {error}; pip install '.[tfds]' reads prepared datasets, '.[prepare]' also "
-        'downloads them'
+        f'data.source=tfds: {error}; {install("tfds")} reads prepared datasets, '
+        f'{install("prepare")} also downloads them'
     ) from error
 
 
@@ -35,7 +36,7 @@ def prepare(data: Data, reading: Reading) -> None:
     if _prepared(data) is not None:
         return
     if importlib.util.find_spec('tensorflow') is None:
-        raise ConfigError(f"{_missing(data)}; downloading it needs TensorFlow: pip install '.[prepare]'")
+        raise ConfigError(f'{_missing(data)}; downloading it needs TensorFlow: {install("prepare")}')
     try:
         builder = tfds.builder(data.name, data_dir=data.dir, file_format=FORMAT)
     except (ValueError, AssertionError) as error:

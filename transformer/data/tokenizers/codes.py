@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 from transformer.config import ConfigError
+from transformer.config.extras import install
 from transformer.data.tokenizers.base import BLANK, SYMBOLS, Tokenizer, utf8
 from transformer.tokens import EOS, PAD, UNK
 
@@ -45,7 +46,7 @@ class CodesTokenizer(Tokenizer):
         try:
             import tokenizers
         except ModuleNotFoundError:
-            raise ConfigError("codes of subword-nmt need tokenizers: pip install '.[tokenizers]'") from None
+            raise ConfigError(f'codes of subword-nmt need tokenizers: {install("tokenizers")}') from None
         vocabulary = {name: number for number, name in enumerate(self._names)}
         bpe = tokenizers.models.BPE(vocabulary, merges, unk_token=SYMBOLS[UNK], end_of_word_suffix=_WORD_END)
         self._tokenizer = tokenizers.Tokenizer(bpe)

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 
 from transformer.config import ConfigError
+from transformer.config.extras import install
 from transformer.data.tokenizers.base import Tokenizer, utf8
 from transformer.tokens import EOS, UNK
 
@@ -29,7 +30,7 @@ class HuggingFaceTokenizer(Tokenizer):
         try:
             import tokenizers
         except ModuleNotFoundError:
-            raise ConfigError("this tokenizer needs tokenizers: pip install '.[export]'") from None
+            raise ConfigError(f'this tokenizer needs tokenizers: {install("export")}') from None
         try:
             values = json.loads(content)
             self.order: list[int] = values['order']

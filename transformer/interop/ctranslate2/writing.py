@@ -9,6 +9,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import Config, ConfigError, form_of, has
+from transformer.config.extras import install
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import Tokenizer
@@ -42,7 +43,7 @@ def load_library():
         import ctranslate2
         import ctranslate2.specs
     except ModuleNotFoundError:
-        raise ConfigError("CTranslate2 is not installed: pip install '.[export]'") from None
+        raise ConfigError(f'CTranslate2 is not installed: {install("export")}') from None
     return ctranslate2
 
 

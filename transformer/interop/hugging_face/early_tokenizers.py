@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from etils import epath
 
 from transformer.config import ConfigError
+from transformer.config.extras import install
 from transformer.interop.foreign import json_object
 
 WORDS, PIECES, MERGES = 'vocab.txt', 'vocab.json', 'merges.txt'
@@ -47,7 +48,7 @@ def read(folder: epath.Path) -> str:
     try:
         import tokenizers
     except ModuleNotFoundError:
-        raise ConfigError("this needs tokenizers: pip install '.[export]'") from None
+        raise ConfigError(f'this needs tokenizers: {install("export")}') from None
     if (folder / WORDS).exists():
         settings = _settings(folder, _BERT_TOKENS, _BERT, ('lstrip', 'rstrip', 'single_word', 'normalized'))
         tokenizer, special = _wordpiece(folder, settings), _BERT_TOKENS

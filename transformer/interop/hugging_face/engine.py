@@ -7,6 +7,7 @@ from etils import epath
 from jaxtyping import Float
 
 from transformer.config import ConfigError, has
+from transformer.config.extras import install
 from transformer.interop.foreign import of_one_length, their_order
 from transformer.nn import models
 from transformer.runs.restore import Trained
@@ -21,7 +22,7 @@ def libraries():
         import torch
         import transformers
     except ModuleNotFoundError as error:
-        raise ConfigError(f"--check needs {error.name}: pip install '.[torch]'") from None
+        raise ConfigError(f'--check needs {error.name}: {install("torch")}') from None
     return torch, transformers
 
 

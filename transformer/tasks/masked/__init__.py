@@ -10,7 +10,7 @@ COMMANDS = {
         examples=('echo "Ein [MASK] schläft." | {} fill --workdir=FOLDER',),
     ),
     'embed': Command(
-        'Write a vector for each line of standard input, as JSON.',
+        'Write a vector for each line of standard input, as JSON; with --output=FILE.npy as an array.',
         flags={
             'pool': Flag(
                 str, 'mean', "a text's vector: of all pieces, or of the first", choices=('mean', 'first')
