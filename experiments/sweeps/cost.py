@@ -1,5 +1,6 @@
 """Plans a table: the parameters, FLOPs, tokens, time and memory that its rows need."""
 
+import dataclasses
 import functools
 import sys
 import time
@@ -116,7 +117,7 @@ def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str)
     for key in tables.OPTIONS:
         texts = [tables.shown(key, tables.value_of(config, key)) for config in resolved]
         columns.append(Column(key.partition('.')[2], 'option', texts))
-    parameters = [nn_cost.parameters(models.parameter_shapes(config)) for config in resolved]
+    parameters = list(map(_parameters, resolved))
     flops, steps = list(map(nn_cost.update_flops, resolved)), [config.train.steps for config in resolved]
     # Positions of one side, including padding.
     tokens = [config.data.batch_tokens for config in resolved]
@@ -130,6 +131,17 @@ def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str)
         'tokens': total(tokens),
     }
     return [*columns, *(Column(name, 'cost', texts) for name, texts in costs.items())]
+
+
+def _parameters(config: Config) -> int:
+    """Counts the parameters; rows that differ only in options of data, training or search share a count."""
+    train = configs.Train(task=config.train.task)
+    return _count(dataclasses.replace(config, data=configs.Data(), train=train, decode=configs.Decode()))
+
+
+@functools.lru_cache(maxsize=1024)
+def _count(config: Config) -> int:
+    return nn_cost.parameters(models.parameter_shapes(config))
 
 
 def print_rows(rows: Sequence[tables.Row], names: Sequence[str], *, markdown: bool) -> None:

@@ -7,6 +7,7 @@ Options are fields of dataclasses, one dataclass per group. `declared` lists the
 import copy
 import dataclasses
 import difflib
+import functools
 import math
 import types
 from collections.abc import Collection, Mapping
@@ -80,18 +81,21 @@ def declared(config: type) -> Declared:
     return options
 
 
+@functools.cache
 def plain_type(field: dataclasses.Field) -> type:
     """Returns the type of an option's values: `int` for `int | None`, `str` for a Literal."""
     kind = _without_none(field)
     return str if get_origin(kind) is Literal else kind
 
 
+@functools.cache
 def choices(field: dataclasses.Field) -> tuple[str, ...]:
     """Lists the values that an option can have; empty if it can have any value of its type."""
     kind = _without_none(field)
     return get_args(kind) if get_origin(kind) is Literal else ()
 
 
+@functools.cache
 def _without_none(field: dataclasses.Field) -> type:
     """Returns the type of an option's values except None, which means that the value is derived."""
     if get_origin(field.type) in (Union, types.UnionType):

@@ -10,7 +10,14 @@ import ml_collections
 
 from transformer.config.declare import ConfigError, check_name, drop_unused, has_meaning
 from transformer.config.options import OPTIONS, Config
-from transformer.config.resolve import config_dict, derivable, differences, present_values, resolve
+from transformer.config.resolve import (
+    config_dict,
+    derivable,
+    differences,
+    present_values,
+    read_values,
+    resolve_values,
+)
 
 
 def to_json(config: Config) -> str:
@@ -28,9 +35,8 @@ def from_json(text: str) -> Config:
         flat = {f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()}
     except (ValueError, AttributeError):
         raise ConfigError('config.json: not a config') from None
-    values = present_values(config_dict(flat))
-    meant = {key: value for key, value in values.items() if has_meaning(OPTIONS, values, key)}
-    return resolve(config_dict(meant))
+    values = read_values(flat)
+    return resolve_values({key: value for key, value in values.items() if has_meaning(OPTIONS, values, key)})
 
 
 def to_record(config: Config) -> dict[str, dict[str, object]]:

@@ -7,6 +7,7 @@ that the rest of the package never sees an invalid or missing value.
 import contextlib
 import dataclasses
 import math
+from collections.abc import Mapping
 
 import ml_collections
 from ml_collections import config_dict as mlc
@@ -29,9 +30,12 @@ BUCKETED_POSITIONS = 8 * 4096
 TPU_POSITIONS = 6144
 
 
+_PARTS = {key: key.split('.') for key in OPTIONS}
+
+
 def flatten(config: Config | ml_collections.ConfigDict) -> dict[str, object]:
     """Returns the value of every option by its dotted name, in the order of declaration."""
-    return {key: getattr(getattr(config, key.split('.')[0]), key.split('.')[1]) for key in OPTIONS}
+    return {key: getattr(getattr(config, group), name) for key, (group, name) in _PARTS.items()}
 
 
 def form_of(config: Config) -> str:
@@ -65,10 +69,27 @@ def set_option(config: ml_collections.ConfigDict, key: str, value: object) -> No
 
 def resolve(config: ml_collections.ConfigDict) -> Config:
     """Returns the frozen config, with every derived value filled in."""
-    values = present_values(config)
+    return _resolve(present_values(config))
+
+
+def resolve_values(changes: Mapping[str, object]) -> Config:
+    """Returns `resolve(config_dict(changes))`, in a tenth of the time."""
+    return _resolve(read_values(changes))
+
+
+def read_values(changes: Mapping[str, object]) -> dict[str, object]:
+    """Returns the value of every option of the paper's base model with `changes`, each checked by itself."""
+    values = {key: field.default for key, field in OPTIONS.items()}
+    for name, value in changes.items():
+        key = check_name(OPTIONS, name)
+        values[key] = check_value(OPTIONS, key, value)
+    return declare.present_values(OPTIONS, values)
+
+
+def _resolve(values: dict[str, object]) -> Config:
     check_meaning(OPTIONS, values)
     groups = {group.name: group.type for group in dataclasses.fields(Config)}
-    options_of = lambda group: {k.split('.')[1]: v for k, v in values.items() if k.split('.')[0] == group}
+    options_of = lambda group: {_PARTS[k][1]: v for k, v in values.items() if _PARTS[k][0] == group}
     raw = Config(**{name: group(**options_of(name)) for name, group in groups.items()})
     resolved = dataclasses.replace(
         raw, model=_derive_model(raw), data=_derive_data(raw), train=_derive_train(raw)
@@ -357,7 +378,7 @@ def derivable(config: Config) -> ml_collections.ConfigDict:
             # Without this value the config may be invalid.
             with contextlib.suppress(ConfigError):
                 reset = values | {key: None}
-                values = reset if resolve(config_dict(reset)) == config else values
+                values = reset if resolve_values(reset) == config else values
     return config_dict(values)
 
 
@@ -391,7 +412,7 @@ def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tup
 
 def replace(config: Config, changes: dict[str, object]) -> Config:
     """Returns the config with `changes`, such as `{'decode.beam': 1}`, checked again."""
-    return resolve(config_dict({**flatten(config), **changes}))
+    return resolve_values({**flatten(config), **changes})
 
 
 def evaluation_options(config: Config) -> dict[str, object]:

@@ -19,14 +19,19 @@ def _package(task: str) -> ModuleType:
     return importlib.import_module(f'transformer.tasks.{task}')
 
 
+def _task(name: str) -> Task:
+    """The task with a name; its module is imported at first use, because some take long."""
+    return importlib.import_module(f'transformer.tasks.{name}.task').TASK
+
+
 def task_of(config: Config) -> Task:
-    """The task that a config names; its module is imported at first use, because some take long."""
-    return importlib.import_module(f'transformer.tasks.{config.train.task}.task').TASK
+    """The task that a config names."""
+    return _task(config.train.task)
 
 
 def all_tasks() -> list[Task]:
     """Every task."""
-    return [importlib.import_module(module).TASK for module in TASKS.values()]
+    return list(map(_task, TASKS))
 
 
 def prepare(config: Config, folder: epath.PathLike, progress: Progress = no_progress, **how) -> Dataset:

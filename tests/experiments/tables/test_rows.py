@@ -17,6 +17,7 @@ from experiments.tables import scales, user_files
 from transformer import config as configs
 from transformer.cli import flags, main
 from transformer.config import ConfigError
+from transformer.config.files import find_config, read_config_file
 from transformer.nn import cost, models
 from transformer.runs import restore
 from transformer.tasks.contract import Measure
@@ -445,3 +446,22 @@ def test_mistakes_are_one_line(capsys):
         assert sweep.main(['sweep', *argv]) == 2
         error = capsys.readouterr().err
         assert part in error and error.count('\n') == 1
+
+
+@pytest.mark.parametrize('name', ['base', 'big', 'tiny', 'gpt_grammar', 'gru_bahdanau', 'bert_grammar'])
+def test_values_resolve_as_a_config_file_does(name):
+    """By the way that tables take, which is faster, and through a written config.json."""
+    written = configs.present_values(read_config_file(find_config(name)))
+    resolved = configs.resolve(configs.config_dict(written))
+    assert configs.resolve_values(written) == resolved
+    assert configs.from_json(configs.to_json(resolved)) == resolved
+    with pytest.raises(ConfigError, match='no such option'):
+        configs.resolve_values({'model.hh': 4})
+    with pytest.raises(ConfigError, match='expected int'):
+        configs.resolve_values(written | {'model.N': 'two'})
+
+
+def test_a_scale_is_its_config_with_changes():
+    for scale in scales.SCALES:
+        base = configs.resolve(scales.scale_config(scale, {'train.beta2': 0.9}))
+        assert scales.config(tables.Row('base', {}), scale, {'train.beta2': 0.9}) == base
