@@ -16,6 +16,7 @@ from experiments.rendering import formats
 from transformer import files
 from transformer.cli.flags import Call, Command, Flag, Program
 from transformer.cli.main import run_program
+from transformer.config import ConfigError
 
 _FORMATS = {'terminal': (formats.terminal, ''), 'markdown': (formats.markdown, '### ')}
 
@@ -43,6 +44,8 @@ def collect(call: Call) -> None:
 
 def seal(call: Call) -> None:
     """Writes predictions to a new file, with a date."""
+    if call.flags.date is None:
+        raise ConfigError('--date: missing; name the day on which the predictions are made')
     sealed.write(pathlib.Path(call.flags.output), call.flags.date)
     print(call.flags.output)
 

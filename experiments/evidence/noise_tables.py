@@ -122,7 +122,7 @@ def _table_3() -> Section:
             ['', *(f'{verdict.limit:.3f}' for verdict in verdicts.values())],
             ['', *(p_value(verdict.p) for verdict in verdicts.values())],
         ]
-        headings += [column, f'Δ{column}', 'limit', 'p']
+        headings += [column, f'Δ{column}', f'limit {column}', f'p {column}']
         rows = _by_chance(verdicts)
         least, most = (len(_by_chance(judge_table_3(column, end))) for end in spread.ends())
         with_other = _by_chance(judge_table_3(column, noise.of_column('newstest2014', column)))
@@ -168,10 +168,12 @@ def _table_2() -> Section:
 
     systems = [*PREVIOUS, *((f'Transformer ({size})', *scores) for size, scores in ours.items())]
     rows = [(name, *cells(0, german), *cells(1, french)) for name, german, french in systems]
-    headings = [heading for language in _LANGUAGES for heading in (language, '- base', '- big')]
+    headings = [
+        f'{language}{end}' for language in _LANGUAGES for end in ('', *(f' Δ{size}' for size in ours))
+    ]
     limit, low, high = (noise.compare(each, 0.0, 0.0, 1).limit for each in (spread, *spread.ends()))
     notes = [
-        f"- base, - big: the system minus the paper's model. ≈: within {limit:.2f} BLEU, so it may be chance "
+        f"Δbase, Δbig: the system minus the paper's model. ≈: within {limit:.2f} BLEU, so it may be chance "
         f'(at the ends of the interval of the deviation: {low:.2f} and {high:.2f}).',
         'By the noise on newstest2014, German to English, with rounding to 0.1; French is assumed to be as '
         'noisy. The paper averages checkpoints here, and ensembles average models, which the public '

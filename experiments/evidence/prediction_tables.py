@@ -159,7 +159,7 @@ def _sealed() -> Section:
         for row in content['rows']
     ]
     unpredicted = '; '.join(f'{row["row"]} ({row["why"]})' for row in content['open'])
-    headings = 'changes', 'Δlog ours', 'Δlog', '95%', 'PPL', '95%', 'over seeds'
+    headings = 'changes', 'Δlog ours', 'Δlog', 'Δlog 95%', 'PPL', 'PPL 95%', 'over seeds'
     notes = [
         f'Sealed on {content["date"]}: {content["quantity"]}. Base has {content["base_perplexity"]}.',
         content['how'],
@@ -197,7 +197,9 @@ def _public() -> Section:
                 interval(*pre_norm['change_interval'], '+.3f'),
             )
         )
-    headings = 'pre-norm', 'post-norm', 'ΔBLEU', 'limit', 'p', 'as Δlog', '95%', 'sealed Δlog', '95%'
+    headings = (
+        'pre-norm', 'post-norm', 'ΔBLEU', 'limit', 'p', 'as Δlog', 'as Δlog 95%', 'sealed Δlog', 'sealed 95%',
+    )  # fmt: skip
     notes = [
         "The BLEU that submissions to AlgoPerf's workload and to its post-norm variant must reach, set by "
         'tuned trainings of each (algoperf/workloads/wmt/wmt_jax/workload.py at 2c90454f), German to '
