@@ -2,7 +2,6 @@
 
 import json
 import math
-import pathlib
 
 import numpy as np
 import pytest
@@ -11,9 +10,10 @@ import scipy.stats
 from experiments.evidence import noise, noise_tables, trainings
 from experiments.evidence.noise import Noise
 from experiments.tables import rows as tables
+from experiments.tables.user_files import ROOT
 from transformer.config import ConfigError
 
-RESULTS = pathlib.Path(__file__).parents[2] / 'experiments' / 'results'
+RESULTS = ROOT / 'experiments' / 'results'
 FINAL = json.loads((RESULTS / 'evidence' / 'wmt17_de-en.json').read_text())['trainings']
 BLEU = [row.paper['BLEU'] for row in tables.TABLE_3]
 PPL = [row.paper['PPL'] for row in tables.TABLE_3]
@@ -98,7 +98,7 @@ def test_ends_of_the_interval_are_known_deviations():
 
 
 def test_t_limits_hold_as_often_as_they_say():
-    """Against simulated trainings: five settings with five seeds give the deviation, two more a difference."""
+    """Against simulated trainings: five settings give the deviation, two further runs a difference."""
     rng, within = np.random.default_rng(0), 0
     for _ in range(400):
         settings = rng.normal(rng.normal(size=(5, 1)), 0.3, (5, 5))

@@ -3,7 +3,6 @@
 import datetime
 import json
 import math
-import pathlib
 
 import numpy as np
 import pytest
@@ -13,9 +12,10 @@ from experiments.evidence import committed, prediction, prediction_tables, seale
 from experiments.reports.differences import Difference
 from experiments.reports.differences import test_over_seeds as over_seeds
 from experiments.tables import rows as tables
+from experiments.tables.user_files import ROOT
 from transformer.config import ConfigError
 
-RESULTS = pathlib.Path(__file__).parents[2] / 'experiments' / 'results'
+RESULTS = ROOT / 'experiments' / 'results'
 PAPERS = {row.name: row.paper['PPL'] for row in tables.TABLE_3}
 ROWS = [name for name in PAPERS if name != 'base']
 Y = np.array([math.log(PAPERS[name] / PAPERS['base']) for name in ROWS])
