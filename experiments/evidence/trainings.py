@@ -61,7 +61,7 @@ def collect(folder: pathlib.Path) -> dict[str, object]:
             raise ConfigError(f'{file}, line {reader.line_num}: not the numbers of an evaluation') from None
     settings = {}
     for setting in sorted({setting for setting, _ in last}):
-        by_seed = {seed: last[key] for key in sorted(last) for _, seed in [key] if key[0] == setting}
+        by_seed = {seed: last[name, seed] for name, seed in sorted(last) if name == setting}
         scores = {test_set: {score: [] for score in SCORES} for test_set in TEST_SETS}
         for evaluation in by_seed.values():
             for test_set, score in _COLUMNS.values():
