@@ -5,6 +5,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from experiments.rendering.formats import Column
+from experiments.reports import printed
 from experiments.reports.differences import Difference, SentenceTests, differences
 from experiments.reports.results import Comparison, Measured
 from experiments.tables import rows as tables
@@ -16,6 +17,7 @@ from transformer.nn import cost
 def score_records(comparison: Comparison, score: Score, tests: SentenceTests) -> list[dict[str, object]]:
     """Every row's numbers in a score, without rounding; None where a number is missing."""
     by_row, split, records = differences(comparison, score), comparison.table.split, []
+    verdicts = printed.verdicts(comparison, score)
     for row in comparison.rows:
         name, values = row.row.name, list(row.scores(split, score.measure).values())
         several = len(values) > 1 and all(map(math.isfinite, values))
@@ -27,6 +29,7 @@ def score_records(comparison: Comparison, score: Score, tests: SentenceTests) ->
             'stdev': statistics.stdev(values) if several else None,
             'runs': len(values),
             'difference_paper': difference.paper,
+            'told_from_base_paper': verdicts[name].is_significant if name in verdicts else None,
             'difference': difference.ours,
             'difference_low': seeds and seeds.low,
             'difference_high': seeds and seeds.high,
@@ -106,13 +109,16 @@ def _score_columns(comparison: Comparison, score: Score, tests: SentenceTests) -
 
     name, mine = measure.heading, f'{measure.heading} ours' if several else measure.heading
     values = [ours(*both) for both in zip(comparison.rows, records, strict=True)]
-    by_chance = [' ≈' if record['told_from_base'] is False else '' for record in records]
-    pairs = zip(records, by_chance, strict=True)
+
+    def difference(record: dict, whose: str, form: Callable[[object], str]) -> str:
+        by_chance = record[f'told_from_base{whose}'] is False
+        return _text(record[f'difference{whose}'], form) + ' ≈' * by_chance
+
     shown = [
         column(name, 'paper', lambda number: f'{number:{decimals}}'),
         Column(mine, 'score', values, [record['runs'] * several for record in records]),
-        column(f'Δ{name}', 'difference_paper', lambda number: f'{number:+{decimals}}'),
-        Column(f'Δ{mine}', 'score', [_text(record['difference'], signed) + sign for record, sign in pairs]),
+        Column(f'Δ{name}', 'score', [difference(r, '_paper', lambda n: f'{n:+{decimals}}') for r in records]),
+        Column(f'Δ{mine}', 'score', [difference(record, '', signed) for record in records]),
         Column(f'Δ{name} 95%', 'score', list(map(interval, records))),
     ]
     if measure.significance:

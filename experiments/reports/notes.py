@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from experiments.rendering.formats import Column
-from experiments.reports import columns, differences, results
+from experiments.reports import columns, differences, printed, results
 from experiments.reports.differences import Correlation
 from experiments.reports.results import Comparison
 from experiments.sweeps import runs
@@ -33,6 +33,7 @@ def notes(comparison: Comparison, shown: Sequence[Column]) -> list[str]:
         *_caption(comparison, shown),
         *_same_in_every_row(comparison),
         *_agreement(comparison),
+        *_printed_by_chance(comparison),
         *_chance(comparison),
         *_same_as_base(comparison),
         *_scored_differently(comparison),
@@ -73,12 +74,37 @@ def _same_in_every_row(comparison: Comparison) -> Iterator[str]:
 
 
 def _agreement(comparison: Comparison) -> Iterator[str]:
-    """Yields the rank correlation of each measure with the paper's."""
+    """Yields the rank correlation of each measure with the paper's, and the paper's own with a second run."""
+    ceilings = []
     for score in comparison.scores:
-        pairs = differences.differences(comparison, score).values()
+        pairs, heading = differences.differences(comparison, score).values(), f'Δ{score.measure.heading}'
         if any(pair.paper is not None for pair in pairs):
-            correlation = describe_correlation(differences.correlation(pairs))
-            yield f"Rank correlation of the Δ{score.measure.heading} with the paper's: {correlation}"
+            correlation = differences.correlation(pairs)
+            yield f"Rank correlation of the {heading} with the paper's: {describe_correlation(correlation)}"
+            ceiling = correlation and printed.ceiling(comparison, score)
+            if ceiling:
+                ceilings.append(f'{heading} {ceiling.mean:.2f} [{ceiling.low:.2f}, {ceiling.high:.2f}]')
+    if ceilings:
+        yield (
+            f'Ceiling of these correlations: a second run of the paper would have {", ".join(ceilings)} with '
+            'the first (mean and middle 95 % of simulated runs, by the noise of public trainings)'
+        )
+
+
+def _printed_by_chance(comparison: Comparison) -> Iterator[str]:
+    """Yields which printed differences from base may be chance alone."""
+    parts = []
+    for score in comparison.scores:
+        if verdicts := printed.verdicts(comparison, score):
+            rows = [name for name, verdict in verdicts.items() if not verdict.is_significant]
+            parts.append(
+                f'Δ{score.measure.heading} {len(rows)} of {len(verdicts)}: {", ".join(rows) or "none"}'
+            )
+    if parts:
+        yield (
+            'Differences that the paper prints and that may be chance (≈), by the noise of public '
+            f'trainings over seeds on {comparison.table.noise}: {"; ".join(parts)}'
+        )
 
 
 def describe_correlation(correlation: Correlation | None) -> str:

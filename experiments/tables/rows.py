@@ -68,6 +68,9 @@ class Table(NamedTuple):
     citation: str = ''  # where the numbers in `Row.paper` are printed
     base: str = 'base'  # the row with which the others are compared, if their languages are the same
     speed: bool = False  # whether to print each row's training speed in tokens per second
+    # The test set of the printed numbers, if evidence/noise.py knows the noise of single trainings on it:
+    # reports then mark printed differences that may be chance.
+    noise: str = ''
 
 
 class Score(NamedTuple):
@@ -269,8 +272,15 @@ _OF_NAMES = ('exact', 'exact_of_three', 'character_errors')
 
 _PAPER = 'Vaswani et al. 2017'
 TABLES = {
-    '2': Table(TABLE_2, 'test', ('perplexity', _PAPERS_BLEU), f'{_PAPER}, Table 2', base='base-en-de'),
-    '3': Table(TABLE_3, 'dev', citation=f'{_PAPER}, Table 3'),
+    '2': Table(
+        TABLE_2,
+        'test',
+        ('perplexity', _PAPERS_BLEU),
+        f'{_PAPER}, Table 2',
+        'base-en-de',
+        noise='newstest2014',
+    ),
+    '3': Table(TABLE_3, 'dev', citation=f'{_PAPER}, Table 3', noise='newstest2013'),
     '4': Table(TABLE_4, 'test', ('f1', 'complete', 'exact', 'repaired'), f'{_PAPER}, Table 4', 'transformer'),
     # With base, because these rows, too, change base.
     'further': Table((TABLE_3[0], *FURTHER), 'dev', citation=f'{_PAPER}, Table 3'),

@@ -17,6 +17,7 @@ from experiments import benchmark, report, sweep
 from experiments.claims import CLAIMS
 from experiments.claims import __main__ as claims
 from experiments.complexity import __main__ as complexity
+from experiments.evidence import __main__ as evidence
 from experiments.figures import __main__ as figures
 from transformer import config as configs
 from transformer.cli import flags, main
@@ -43,6 +44,7 @@ PROGRAMS = {
     'benchmark': benchmark,
     'complexity': complexity,
     'claims': claims,
+    'evidence': evidence,
     'figures': figures,
 }
 # What stands for a value of the reader's own.
