@@ -31,7 +31,7 @@ from transformer.tokens import UNK, Tokens
 from transformer.training import dropout_keys
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
+FOLDERS = ('.', 'transformer', 'transformer/interop', 'configs', 'experiments', 'experiments/results')
 PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS] + [
     'CONTRIBUTING.md',
     'experiments/results/performance.md',
