@@ -9,9 +9,11 @@ from etils import epath
 from transformer.config import ConfigError
 from transformer.data import codec
 from transformer.data.codec import Codecs, Labels
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
 from transformer.interop import layout
 from transformer.interop.arrays import read_safetensors, read_torch
 from transformer.interop.foreign import (
+    NEVER,
     Foreign,
     all_rows,
     check_axes,
@@ -25,7 +27,7 @@ from transformer.interop.foreign import (
 from transformer.interop.hugging_face import bert, gpt2, marian, tokenizer_files, vit
 from transformer.interop.hugging_face.kind import CONFIG, FILE, PIXELS, Kind
 from transformer.interop.layout import Arrays
-from transformer.tokens import EOS, START
+from transformer.tokens import EOS, START, UNK
 
 TORCH_FILE = 'pytorch_model.bin'
 SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
