@@ -28,6 +28,7 @@ from transformer.data import fields
 from transformer.data.sources import reader
 from transformer.nn import models
 from transformer.nn.decoders import LanguageModel
+from transformer.tasks import task_of
 from transformer.tasks.contract import Task
 from transformer.tasks.translation import task as translation
 from transformer.tokens import UNK, Tokens
@@ -48,8 +49,8 @@ PROGRAMS = {
     'claims': claims,
     'figures': figures,
 }
-# What stands for a value of the reader's own.
-FILE = '--config=FILE'
+# What stands for a config of the reader's own, and one that is there.
+OWN = {'--config=FILE': '--config=configs/base.py', '--config=configs/stars.py': '--config=configs/trec.py'}
 ANY_OPTION = '--config.GROUP.OPTION=VALUE'
 
 
@@ -119,8 +120,8 @@ def test_files_that_are_named_exist(page):
     ]
     anywhere = {path.name for path in ours} | {path.name for path in ROOT.iterdir()}
     for name in code(page):
-        # The examples of a new task and of a new table name files that are to be written.
-        written = re.search(r'holes|^heads\.py$', name)
+        # Examples name files that are to be written.
+        written = re.search(r'holes|^heads\.py$|stars\.py$', name)
         if re.fullmatch(r'[\w./-]+\.(py|ipynb|html|toml|png)', name) and not written:
             found = any((folder / name).exists() for folder in folders) if '/' in name else name in anywhere
             assert found, f'{page}: {name}'
@@ -156,7 +157,7 @@ def calls_of_run(page: str) -> list[list[str]]:
 def test_calls_of_run_are_understood(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     for words in calls_of_run(page):
-        named = ['--config=configs/base.py' if word == FILE else word for word in words if word != ANY_OPTION]
+        named = [OWN.get(word, word) for word in words if word != ANY_OPTION]
         if '--help' not in words:
             main.parse_run_py(['run.py', *named])
 
@@ -297,6 +298,19 @@ def test_the_config_that_is_shown():
         'model.d_k': (64, 128),
         'model.d_v': (64, 128),
     }
+
+
+def test_the_first_own_task_that_is_shown(tmp_path):
+    """Its config reads the columns and the parts of the table."""
+    lines = [f'{number}\tA dinner of {number} courses.\t{1 + number % 5}' for number in range(10)]
+    (tmp_path / 'reviews.tsv').write_text('\n'.join(['id\ttext\tstars', *lines, '']))
+    shown = example('configs/README.md', 'stars', {'__file__': str(ROOT / 'configs' / 'stars.py')})
+    config = resolve(shown['get_config']())
+    data = dataclasses.replace(config.data, dir=str(tmp_path))
+    reading = task_of(config).reading(config)
+    rows = {split: [*reader.rows(data, reading, split, reader.Report())] for split in fields.SPLITS}
+    assert [len(of_split) for of_split in rows.values()] == [8, 1, 1]
+    assert rows['test'][0].values == {'text': 'A dinner of 9 courses.', 'label': '5'}
 
 
 @pytest.mark.parametrize('name', ['conv_seq2seq', 'gru_bahdanau', 'lstm_attention', 'rnn_seq2seq'])
