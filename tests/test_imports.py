@@ -10,7 +10,7 @@ import pytest
 from transformer.tasks import TASKS
 
 ROOT = pathlib.Path(__file__).parent.parent
-# The rooms of the package from the ground up: each may import those before it. A folder is one room.
+# The parts of the package from the ground up: each may import those before it. A folder is one part.
 ORDER = (
     'tokens',
     'files',
@@ -30,7 +30,7 @@ ORDER = (
     '__init__',
     '__main__',
 )
-# What these may import of ours, where that is less than all rooms before them.
+# What these may import of ours, where that is less than all parts before them.
 ONLY = {
     'files': set(),
     'locks': {'files'},

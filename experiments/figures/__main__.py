@@ -1,5 +1,6 @@
-"""Draws attention, positions, learning rates, learning curves and differences.
+"""Draws the model, attention, positions, learning rates, learning curves and differences.
 
+    python -m experiments.figures model
     python -m experiments.figures attention --workdir=runs/tiny --word=it
     python -m experiments.figures positions configs/tiny.py
     python -m experiments.figures schedule configs/base.py configs/big.py
@@ -7,7 +8,8 @@
     python -m experiments.figures differences runs/table3-grammar
 
 Each figure is written as SVG and PNG, or as --format=pdf; for print, --width
-sets its width. `attention` also writes an interactive HTML page in one file.
+sets its width. `attention` also writes an interactive HTML page in one file;
+`model` is an SVG file alone.
 """
 
 import os
@@ -22,7 +24,7 @@ import numpy as np
 from etils import epath
 from matplotlib.figure import Figure
 
-from experiments.figures import differences, plots
+from experiments.figures import differences, model, plots
 from experiments.sweeps import runs
 from transformer import config as configs
 from transformer import files
@@ -45,6 +47,13 @@ KINDS = {
 DPI, PRINT_DPI = 150, 300
 FORMATS = ('svg', 'png')  # written by default; also pdf
 NARROWEST, WIDEST = 4, 60  # centimetres
+
+
+def draw_model(call: Call) -> None:
+    """Draws the parts of the paper's base model, with the paths of their parameters."""
+    path = _folder(call) / 'model.svg'
+    files.write_text(path, model.draw())
+    print(path)
 
 
 def draw_attention(call: Call) -> None:
@@ -194,6 +203,12 @@ def _inches(call: Call) -> float | None:
 
 FILE = ('format', 'width', 'output')
 COMMANDS = {
+    'model': Command(
+        "The parts of the paper's base model, with the paths and shapes of their parameters (SVG).",
+        draw_model,
+        ('output',),
+        examples=('{} model --output=experiments/figures',),
+    ),
     'attention': Command(
         'Attention in a sentence: lines, maps of all heads, and an interactive page.',
         draw_attention,

@@ -47,7 +47,23 @@ TREE = '(TOP (S (NP (DT the) (NN dogfox)) (VP (VBZ jumpsquick) (NP (NNP Berlin) 
 
 def write(folder: pathlib.Path) -> pathlib.Path:
     """Data for every task."""
-    words = 'the old dog cat sleeps sees a big house Berlin quickly jumps over lazy fox'.split()
+    words = [
+        'the',
+        'old',
+        'dog',
+        'cat',
+        'sleeps',
+        'sees',
+        'a',
+        'big',
+        'house',
+        'Berlin',
+        'quickly',
+        'jumps',
+        'over',
+        'lazy',
+        'fox',
+    ]
     lines = [' '.join(np.random.default_rng(n).choice(words, 7)) for n in range(60)]
     question = {'question': 'Who?', 'answers': [{'answer_start': 0, 'text': lines[0][:3]}]}
     squad = {'data': [{'paragraphs': [{'context': ' '.join(lines[:3]), 'qas': [question] * 60}]}]}

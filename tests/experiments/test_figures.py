@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgba
 from PIL import Image
 
 from experiments.figures import __main__ as command
-from experiments.figures import differences, plots
+from experiments.figures import differences, model, plots
 from experiments.sweeps import runs
 from transformer import config as configs
 from transformer import files as written
@@ -20,8 +20,9 @@ from transformer.config import ConfigError
 from transformer.inference import attention as attentions
 from transformer.inference import attention_figures
 from transformer.inference.attention import Attended, Attention
-from transformer.nn import positions
+from transformer.nn import models, positions
 from transformer.runs import metrics_file
+from transformer.runs.hashes import named_leaves
 
 RESULTS = pathlib.Path(__file__).parents[2] / 'experiments' / 'results'
 PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
@@ -31,6 +32,16 @@ PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
 def _no_open_figures():
     """pyplot keeps the figures that tests look at, and warns if they are many."""
     matplotlib.pyplot.close('all')
+
+
+def test_paths_in_the_figure_of_the_model():
+    """It has the parameters of the base model except biases, of each stack those of the first layer."""
+    drawn = pathlib.Path(model.__file__).with_name('model.svg').read_text()
+    assert drawn == model.draw()
+    paths = set(re.findall('class="path">([^<]+)<', drawn))
+    base = models.parameter_shapes(configs.resolve(configs.config_dict()))
+    first = {path for path in named_leaves(base) if not re.search('layer_[1-9]', path)}
+    assert paths | {re.sub('(kernel|scale)$', 'bias', path) for path in paths - {'embedding/table'}} == first
 
 
 def test_words_in_pieces():

@@ -22,17 +22,21 @@ from experiments.figures import __main__ as figures
 from transformer import config as configs
 from transformer.cli import flags, main
 from transformer.cli.commands import FLAGS
-from transformer.config import config_dict, declare, resolve
+from transformer.config import FORMS, TASKS, config_dict, declare, resolve
 from transformer.config.files import read_config_file
+from transformer.config.tasks import Form
+from transformer.data import fields
+from transformer.data.sources import reader
 from transformer.nn import models
 from transformer.nn.decoders import LanguageModel
+from transformer.tasks import task_of
 from transformer.tasks.contract import Task
 from transformer.tasks.translation import task as translation
 from transformer.tokens import UNK, Tokens
 from transformer.training import dropout_keys
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ('.', 'transformer', 'configs', 'experiments', 'experiments/results')
+FOLDERS = ('.', 'transformer', 'transformer/interop', 'configs', 'experiments', 'experiments/results')
 PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS] + [
     'CONTRIBUTING.md',
     'experiments/results/performance.md',
@@ -47,8 +51,8 @@ PROGRAMS = {
     'evidence': evidence,
     'figures': figures,
 }
-# What stands for a value of the reader's own.
-FILE = '--config=FILE'
+# What stands for a config of the reader's own, and one that is there.
+OWN = {'--config=FILE': '--config=configs/base.py', '--config=configs/stars.py': '--config=configs/trec.py'}
 ANY_OPTION = '--config.GROUP.OPTION=VALUE'
 
 
@@ -118,8 +122,8 @@ def test_files_that_are_named_exist(page):
     ]
     anywhere = {path.name for path in ours} | {path.name for path in ROOT.iterdir()}
     for name in code(page):
-        # The examples of a new task and of a new table name files that are to be written.
-        written = re.search('holes|heads', name)
+        # Examples name files that are to be written.
+        written = re.search(r'holes|bigram|stars|^heads\.py$', name)
         if re.fullmatch(r'[\w./-]+\.(py|ipynb|html|toml|png)', name) and not written:
             found = any((folder / name).exists() for folder in folders) if '/' in name else name in anywhere
             assert found, f'{page}: {name}'
@@ -155,7 +159,7 @@ def calls_of_run(page: str) -> list[list[str]]:
 def test_calls_of_run_are_understood(page, monkeypatch):
     monkeypatch.chdir(ROOT)
     for words in calls_of_run(page):
-        named = ['--config=configs/base.py' if word == FILE else word for word in words if word != ANY_OPTION]
+        named = [OWN.get(word, word) for word in words if word != ANY_OPTION]
         if '--help' not in words:
             main.parse_run_py(['run.py', *named])
 
@@ -213,13 +217,35 @@ def test_the_first_page_is_short():
     assert len(text('README.md').splitlines()) <= 150
 
 
-def test_every_room_is_listed_in_the_order_of_imports():
-    section = text('transformer/README.md').partition('## Layout')[2].partition('\n## ')[0]
-    rows = re.findall(r'^\| `([^`]+)` \|.*\| ([^|]*)\|$', section, re.MULTILINE)
-    assert [name.rstrip('/').removesuffix('.py') for name, _ in rows] == list(ORDER)
-    for name, imports in rows:
-        only = ONLY.get(name.rstrip('/').removesuffix('.py'))
-        assert set(re.findall('`(\\w+)`', imports)) == (only or set()), name
+def section(page: str, heading: str) -> str:
+    """The text below a heading, up to the next one of any level."""
+    return text(page).partition(f'\n{heading}\n')[2].partition('\n#')[0]
+
+
+def table(page: str, heading: str) -> list[list[str]]:
+    """The cells of the rows of a section's table whose first cell is code; without marks of code."""
+    rows = re.findall(r'^\| (`.*) \|$', section(page, heading), re.MULTILINE)
+    return [[cell.strip().replace('`', '') for cell in row.split('|')] for row in rows]
+
+
+def test_the_tree_of_files():
+    """It lists the parts of the package in the order of imports, and what it lists exists."""
+    tree = section('transformer/README.md', '## Layout').partition('```\n')[2].partition('\n```')[0]
+    folders, paths = [], []
+    for line in tree.split('\n'):
+        indent, name = re.match(r'( *)(\S+)', line).groups()
+        folders = [*folders[: len(indent) // 2], name]
+        paths.append('/'.join(folders).replace('//', '/'))
+        assert len(line) <= 80, line
+    assert [path for path in paths if not (ROOT / path).exists()] == []
+    parts = [path.split('/')[1] for path in paths if re.fullmatch(r'transformer/\w+(\.py|/)', path)]
+    assert [part.removesuffix('.py') for part in parts] == list(ORDER)
+    only = {
+        part: set(re.findall(r'\w+', imports.replace('none of the others', '')))
+        for parts, imports in table('transformer/README.md', '## Layout')
+        for part in parts.split(', ')
+    }
+    assert only == ONLY
 
 
 def test_the_first_line_of_each_file_says_what_it_does():
@@ -237,8 +263,26 @@ def test_what_may_differ_in_a_work_directory():
 
 
 def test_the_functions_of_a_task_are_listed():
-    section = text('transformer/README.md').partition('### A task')[2].partition('### A model')[0]
-    assert tuple(re.findall(r'^\| `(\w+)` \|', section, re.MULTILINE)) == Task._fields
+    assert tuple(name for name, *_ in table('transformer/README.md', '### A task')) == Task._fields
+
+
+def test_the_types_of_fields_are_listed():
+    """Each has the sources that give it."""
+    sources = {
+        kind.__name__: {source for source, its in reader.READERS.items() if kind in its.gives}
+        for kind in vars(fields).values()
+        if isinstance(kind, type) and issubclass(kind, fields.Field) and kind is not fields.Field
+    }
+    rows = table('transformer/README.md', '### Fields and codecs')
+    assert {name: set(given.split(', ')) for name, *_, given in rows} == sources
+
+
+def test_the_forms_are_listed():
+    rows = table('transformer/README.md', '### Forms')
+    assert [form for form, *_ in rows] == list(FORMS)
+    for form, has, kinds, tasks in rows:
+        assert Form(tuple(kinds.split(', ')), frozenset(has.split(', '))) == FORMS[form]
+        assert tasks.split(', ') == [task for task, spec in TASKS.items() if spec.form == form]
 
 
 def example(page: str, word: str, names: dict[str, object]) -> dict[str, object]:
@@ -256,6 +300,19 @@ def test_the_config_that_is_shown():
         'model.d_k': (64, 128),
         'model.d_v': (64, 128),
     }
+
+
+def test_the_first_own_task_that_is_shown(tmp_path):
+    """Its config reads the columns and the parts of the table."""
+    lines = [f'{number}\tA dinner of {number} courses.\t{1 + number % 5}' for number in range(10)]
+    (tmp_path / 'reviews.tsv').write_text('\n'.join(['id\ttext\tstars', *lines, '']))
+    shown = example('configs/README.md', 'stars', {'__file__': str(ROOT / 'configs' / 'stars.py')})
+    config = resolve(shown['get_config']())
+    data = dataclasses.replace(config.data, dir=str(tmp_path))
+    reading = task_of(config).reading(config)
+    rows = {split: [*reader.rows(data, reading, split, reader.Report())] for split in fields.SPLITS}
+    assert [len(of_split) for of_split in rows.values()] == [8, 1, 1]
+    assert rows['test'][0].values == {'text': 'A dinner of 9 courses.', 'label': '5'}
 
 
 @pytest.mark.parametrize('name', ['conv_seq2seq', 'gru_bahdanau', 'lstm_attention', 'rnn_seq2seq'])
@@ -325,5 +382,4 @@ def test_the_model_that_is_shown(monkeypatch):
 
 
 def test_every_claim_is_listed():
-    section = text('experiments/README.md').partition('## Claims')[2].partition('\n## ')[0]
-    assert re.findall(r'^\| `(\w+)` \|', section, re.MULTILINE) == list(CLAIMS)
+    assert [name for name, _ in table('experiments/README.md', '## Claims')] == list(CLAIMS)

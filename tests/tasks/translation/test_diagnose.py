@@ -55,8 +55,9 @@ def healthy() -> Evidence:
     sources, references = text(ENGLISH), text(GERMAN)
     config = configs.replace(configs.resolve(wmt14_en_de.get_config()), {'data.pieces': 360})
     pieces = SentencePieceTokenizer(vocabulary.train([*sources, *references], 360))
+    codecs = {'source': pieces, 'target': pieces}
     translations = [line.replace('Hund', 'Kerl') for line in references]
-    return Evidence(config, 'test', scores_of(config), sources, references, translations, pieces)
+    return Evidence(config, 'test', scores_of(config), sources, references, translations, codecs)
 
 
 def changed(evidence: Evidence, **options) -> Evidence:
