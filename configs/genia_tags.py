@@ -4,7 +4,7 @@
     echo "IL-2 gene expression requires NF-kappa B ." | python run.py label --workdir=runs/genia_tags
 
 FOLDER holds genia.train.clean and genia.dev.clean, a bracketed tree on each line. Dev is the test here, too.
-`--config.model.kind=transformer` trains a Transformer's encoder instead of LSTMs.
+`--config.model.kind=recurrent --config.model.bidirectional=True` trains LSTMs instead of attention.
 """
 
 from transformer.config import config_dict
@@ -24,15 +24,15 @@ def get_config():
             'data.row_len': 192,
             'data.max_len': 192,
             'data.batch_tokens': 3072,
-            'model.kind': 'recurrent',
-            'model.bidirectional': True,
-            'model.N': 2,
-            'model.d_model': 256,
-            'model.P_drop': 0.3,
+            'model.N': 3,
+            'model.d_model': 128,
+            'model.d_ff': 512,
+            'model.h': 4,
+            'model.P_drop': 0.1,
             'train.steps': 2400,
             'train.eps_ls': 0.1,
-            'train.warmup_steps': 200,
-            'train.peak_lr': 0.003,
+            'train.warmup_steps': 300,
+            'train.peak_lr': 0.002,
             'train.schedule': 'linear',
             'train.log_every': 50,
             'train.eval_every': 400,

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from transformer.tasks import TASKS
+from transformer.config import TASKS
 
 ROOT = pathlib.Path(__file__).parent.parent
 # The parts of the package from the ground up: each may import those before it. A folder is one part.
@@ -160,23 +160,42 @@ def test_collectives_are_named_in_parallel_alone():
             assert {'pmap', 'psum', 'axis_index', 'distributed'} <= names
 
 
-def test_no_task_is_named_outside_its_room():
-    """But by its option group: what is outside `tasks/` asks for what a task declares."""
-    # Of tables and scales one has the name of a task.
-    allowed = (
-        ROOT / 'transformer' / 'tasks',
-        ROOT / 'transformer' / 'config' / 'options.py',
-        ROOT / 'transformer' / 'config' / 'tasks.py',
-        ROOT / 'experiments' / 'tables',
-    )
+# The tasks that options outside their own groups name, and the users of a task's functions outside tasks/.
+NAMED = {'translation', 'transliteration', 'parsing'}
+USERS = {
+    'experiments/claims/beams.py',
+    'experiments/claims/bottleneck.py',
+    'transformer/interop/ctranslate2/engine.py',
+    'transformer/interop/export_model.py',
+}
+
+
+def strings_of(path: pathlib.Path) -> set[str]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    return {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+
+
+def test_a_task_touches_its_folder_and_its_line_alone():
+    """No name, import or form of a task is elsewhere: what is outside asks for what a task declares."""
+    assert strings_of(ROOT / 'transformer' / 'config' / 'options.py') & set(TASKS) == NAMED
+    assert set(TASKS) <= strings_of(ROOT / 'transformer' / 'config' / 'tasks.py')
+    # Of tables and scales one has the name of a task, as one source of data has.
+    allowed = {'tables', 'sources', 'generated', 'tasks'}
+    users = set()
     for path in files('transformer', 'experiments'):
-        if any(place in (path, *path.parents) for place in allowed) or {'sources', 'generated'} & set(
-            path.parts
-        ):
-            continue
-        strings = {
-            node.value
-            for node in ast.walk(ast.parse(path.read_text()))
-            if isinstance(node, ast.Constant) and isinstance(node.value, str)
-        }
-        assert not strings & set(TASKS), path
+        place = path.relative_to(ROOT)
+        if 'transformer/tasks/' not in str(place):
+            if any(
+                f'{name}.'.startswith(tuple(f'transformer.tasks.{t}.' for t in TASKS))
+                for name in imported(path)
+            ):
+                users.add(str(place))
+            if place.parts[:2] != ('transformer', 'config') and not allowed & set(place.parts):
+                assert not strings_of(path) & set(TASKS), path
+    assert users == USERS
+
+
+def test_every_task_is_a_folder_with_its_tests():
+    for task in TASKS:
+        assert (ROOT / 'transformer' / 'tasks' / task / 'task.py').exists()
+        assert list((ROOT / 'tests' / 'tasks' / task).glob('test_*.py')), task
