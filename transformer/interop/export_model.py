@@ -16,6 +16,7 @@ from transformer.interop.ctranslate2 import engine as ctranslate2_engine
 from transformer.interop.ctranslate2 import writing as ctranslate2
 from transformer.interop.hugging_face import engine as hugging_face_engine
 from transformer.interop.hugging_face import writing as hugging_face
+from transformer.nn import models
 from transformer.runs import parameters_file, restore, workdir
 from transformer.runs.checkpoint import CONFIG
 from transformer.runs.restore import Origin, Trained
@@ -163,7 +164,7 @@ def read_check(run: Run, kind: str | None, file: str | None, references: str | N
         decode = dataclasses.replace(decode, extra_len=min(decode.extra_len, config.data.row_len // 2))
         longest = min(longest, config.data.row_len - decode.extra_len)
     filled = [i for i, line in enumerate(texts) if line.strip()]
-    lengths = map(len, run.codecs['source'].encode_batch([texts[i] for i in filled]))
+    lengths = map(len, run.codecs[models.fields(config)[0]].encode_batch([texts[i] for i in filled]))
     # A longer one is cut here alone.
     chosen = [i for i, length in zip(filled, lengths, strict=True) if length <= longest]
     if not chosen:
