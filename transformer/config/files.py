@@ -7,6 +7,7 @@ import pathlib
 
 import ml_collections
 
+from transformer import files
 from transformer.config.declare import ConfigError, drop_unused, has_meaning
 from transformer.config.options import OPTIONS, Config
 from transformer.config.resolve import config_dict, derivable, present_values, resolve
@@ -17,16 +18,13 @@ def to_json(config: Config) -> str:
     return json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + '\n'
 
 
-def from_json(text: str) -> Config:
+def from_json(content: str | bytes) -> Config:
     """Reads the config that `to_json` wrote, in this version or an earlier one.
 
     Options that mean nothing there have today's defaults: an earlier version may have had others.
     """
-    try:
-        groups = json.loads(text)
-        flat = {f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()}
-    except (ValueError, AttributeError):
-        raise ConfigError('config.json: not a config') from None
+    groups = files.parse_json(content, {'*': {'*': object}}, 'config.json')
+    flat = {f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()}
     values = present_values(config_dict(flat))
     meant = {key: value for key, value in values.items() if has_meaning(OPTIONS, values, key)}
     return resolve(config_dict(meant))
@@ -54,7 +52,7 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
     """Reads a config file: a Python file, or the config.json of a work directory."""
     try:
         if path.endswith('.json'):
-            with open(path, encoding='utf-8') as file:
+            with open(path, 'rb') as file:
                 return derivable(from_json(file.read()))
         defined = {'__name__': 'config_file', '__file__': path}
         with open(path, 'rb') as file:

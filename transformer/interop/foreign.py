@@ -1,7 +1,6 @@
 """A model of another program in our terms."""
 
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -9,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from etils import epath
 
+from transformer import files
 from transformer.config import TASKS, Config, ConfigError, Model
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
@@ -59,19 +59,22 @@ def first_task(form: str) -> str:
     return next(task for task, spec in TASKS.items() if spec.form == form)
 
 
-def json_object(file: epath.Path, default: dict | None = None) -> dict:
-    """The object in a file of JSON; `default` if there is no such file."""
+def json_object(file: epath.Path, shape: Mapping[str, object], default: dict | None = None) -> dict:
+    """The object of a shape (`files.check_shape`) in a file of JSON; `default` if there is no such file."""
     try:
-        content = json.loads(file.read_text(encoding='utf-8'))
+        return files.read_json(file, shape, file.name)
     except FileNotFoundError:
-        content = default
         if default is None:
             raise ConfigError(f'{file.name}: missing') from None
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise ConfigError(f'{file.name}: damaged')
-    return content
+        return default
+
+
+def text_lines(file: epath.Path) -> list[str]:
+    """The lines of a text in UTF-8."""
+    try:
+        return file.read_bytes().decode().removesuffix('\n').split('\n')
+    except UnicodeDecodeError:
+        raise ConfigError(f'{file.name}: damaged: not UTF-8') from None
 
 
 def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None:

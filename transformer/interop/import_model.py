@@ -64,7 +64,7 @@ def import_model(
     manifest = {
         'imported': {
             'format': kind,
-            'files': {file.name: files.sha256(file) for file in sources},
+            'files': {files.readable_name(file): files.sha256(file) for file in sources},
             'ignored': sorted(foreign.ignored),
         },
         'splits': {},

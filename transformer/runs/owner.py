@@ -12,7 +12,7 @@ from typing import NamedTuple
 from absl import logging
 from etils import epath
 
-from transformer import locks, parallel
+from transformer import files, locks, parallel
 from transformer.config import ConfigError
 
 LOCK = '.lock'
@@ -91,8 +91,8 @@ def _used_by(file: epath.Path, owner: Owner | None) -> str:
 def _read(file: epath.Path) -> Owner | None:
     """The owner that a file names; None if it names none."""
     try:
-        return Owner(**json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError):
+        return Owner(**files.read_json(file, {'host': str, 'pid': files.SIZE, 'since': str, 'born': str}))
+    except (OSError, ConfigError):
         return None
 
 

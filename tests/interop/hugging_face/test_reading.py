@@ -7,6 +7,7 @@ that its BertTokenizer and GPT2Tokenizer read from vocab.txt, and from vocab.jso
 """
 
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -248,10 +249,20 @@ def broken(
     ('kind', 'how', 'named'),
     [
         ('bert', {'settings': {'model_type': 'llama'}}, 'model_type=llama'),
-        ('bert', {'settings': {'hidden_act': 'mish'}}, 'hidden_act=mish'),
+        ('bert', {'settings': {'hidden_act': 'mish'}}, "hidden_act='mish'"),
         ('bert', {'settings': {'position_embedding_type': 'relative_key'}}, 'position_embedding_type'),
         ('bert', {'settings': {'hidden_size': 20}}, 'shape'),
         ('bert', {'settings': {'num_hidden_layers': 1}}, 'encoder.layer.1'),
+        ('bert', {'settings': {'num_hidden_layers': 1_000_000}}, 'model.N=1000000'),
+        ('bert', {'settings': {'intermediate_size': 10**400}}, 'intermediate_size=1'),
+        ('bert', {'settings': {'hidden_dropout_prob': 10**400}}, 'hidden_dropout_prob=1'),
+        ('bert', {'settings': {'num_attention_heads': True}}, 'num_attention_heads=True'),
+        ('bert', {'settings': {'is_decoder': 0}}, 'is_decoder=0'),
+        ('gpt2', {'settings': {'tie_word_embeddings': 'false'}}, "tie_word_embeddings='false'"),
+        ('gpt2', {'settings': {'n_inner': 'x'}}, "n_inner='x'"),
+        ('marian', {'settings': {'scale_embedding': 1}}, 'scale_embedding=1'),
+        ('vit', {'settings': {'id2label': {'0': 5}}}, 'id2label.0=5'),
+        ('vit', {'settings': {'image_size': 10**9}}, 'model.max_len'),
         ('bert', {'arrays': {'bert.embeddings.LayerNorm.bias': None}}, 'embeddings.LayerNorm.bias: missing'),
         ('bert', {'arrays': {'bert.extra': np.zeros(3, 'f')}}, 'extra: unknown'),
         ('marian', {'settings': {'decoder_attention_heads': 4}}, 'decoder_attention_heads=4'),
@@ -263,7 +274,7 @@ def broken(
         ('bert', {'arrays': {WORDS: np.zeros(124, 'f')}}, f'{WORDS}: has shape (124,)'),
         ('bert', {'arrays': {WORDS: np.zeros((124, 20), 'f')}}, 'embedding/table: has shape (124, 20)'),
         ('bert', {'arrays': {'cls.predictions.bias': np.zeros(125, 'f')}}, 'cls.predictions.bias: has shape'),
-        ('bert', {'settings': {'max_position_embeddings': 'x'}}, 'max_position_embeddings=x'),
+        ('bert', {'settings': {'max_position_embeddings': 'x'}}, "max_position_embeddings='x'"),
         (
             'gpt2',
             UNTIED | {'arrays': {'lm_head.weight': np.zeros((5, 16), 'f')}},
@@ -309,6 +320,51 @@ def test_what_is_broken_or_unknown_is_named(tmp_path, kind, how, named):
         importing.import_model(folder, tmp_path / 'out', {}, 'huggingface')
     assert named in str(error.value)
     assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+@pytest.mark.parametrize(
+    'part',
+    [
+        {'normalizer': {'type': 'Precompiled', 'precompiled_charsmap': ''}},
+        {
+            'post_processor': {
+                'type': 'TemplateProcessing',
+                'single': [{'SpecialToken': {'id': '[X]', 'type_id': 0}}],
+                'pair': [],
+                'special_tokens': {},
+            }
+        },
+        {'model': {'type': 'Unigram', 'unk_id': 0, 'vocab': []}},
+    ],
+    ids=lambda part: next(iter(part)),
+)
+def test_a_tokenizer_on_which_the_library_panics(tmp_path, capfd, part):
+    folder = broken(tmp_path / 'in', 'bert')
+    content = json.loads((folder / 'tokenizer.json').read_text()) | part
+    (folder / 'tokenizer.json').write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match='tokenizer.json: damaged'):
+        importing.import_model(folder, tmp_path / 'out', {})
+    assert capfd.readouterr().err == ''
+
+
+def test_half_a_character_and_deep_json(tmp_path):
+    for content in (
+        '{"model_type": "\\ud800"}',
+        '[' * 100_000,
+        '{"a": ' * 200 + '1' + '}' * 200,
+    ):
+        folder = broken(tmp_path / 'in', 'bert')
+        (folder / 'config.json').write_text(content)
+        with pytest.raises(ConfigError, match='config.json: damaged'):
+            importing.import_model(folder, tmp_path / 'out', {})
+        shutil.rmtree(folder)
+
+
+def test_a_name_that_is_not_utf8(tmp_path):
+    folder = broken(tmp_path / 'in', 'vit')
+    with open(os.fsencode(folder) + b'/odd\xff', 'wb'):
+        run = importing.import_model(folder, tmp_path / 'out', {})
+    assert 'odd\\xff' in Run.open(run.folder).manifest['imported']['files']
 
 
 EARLY = json.loads((FOLDER / 'early_tokenizers.json').read_text())

@@ -4,14 +4,15 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from transformer import files
 from transformer.config import Config
 from transformer.interop import layout
 from transformer.interop.foreign import first_task, learned_positions
 from transformer.interop.hugging_face.kind import (
+    ACTIVATION,
+    ACTIVATIONS,
     Kind,
     Words,
-    activation,
-    number,
     pair,
     their_activation,
 )
@@ -49,12 +50,12 @@ def _table(options: Mapping[str, object]) -> list[Entry]:
 
 
 def _read(settings: Mapping) -> dict[str, object]:
-    positions = learned_positions(number(settings, 'max_position_embeddings'))
+    positions = learned_positions(settings['max_position_embeddings'])
     # It writes no text.
     positions = {key: value for key, value in positions.items() if not key.startswith('decode.')}
     return {
         **positions,
-        **activation(settings, 'hidden_act'),
+        'model.activation': ACTIVATIONS[settings['hidden_act']],
         'train.task': first_task('pieces'),
         'model.token_types': settings['type_vocab_size'],
     }
@@ -102,6 +103,11 @@ KIND = Kind(
         'attention_probs_dropout_prob': 'model.P_drop_attention',
     },
     fixed={'position_embedding_type': ('absolute',), 'is_decoder': (False,)},
+    others={
+        'max_position_embeddings': files.SIZE,
+        'hidden_act': ACTIVATION,
+        'type_vocab_size': files.SIZE,
+    },
     options={
         'model.positions': 'learned',
         'model.norm': 'post',

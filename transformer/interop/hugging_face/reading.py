@@ -6,6 +6,7 @@ from collections.abc import Mapping
 import numpy as np
 from etils import epath
 
+from transformer import files
 from transformer.config import ConfigError
 from transformer.data import codec
 from transformer.data.codec import Codecs, Labels
@@ -23,7 +24,7 @@ from transformer.interop.foreign import (
     word_tables,
 )
 from transformer.interop.hugging_face import bert, gpt2, marian, tokenizer_files, vit
-from transformer.interop.hugging_face.kind import CONFIG, FILE, PIXELS, Kind
+from transformer.interop.hugging_face.kind import CONFIG, FILE, PIXELS, Kind, shape
 from transformer.interop.layout import Arrays
 from transformer.tokens import EOS, START
 
@@ -32,10 +33,13 @@ SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
 # A setting by which a config.json without model_type, of an early version, is known.
 _EARLY = {'type_vocab_size': 'bert', 'n_embd': 'gpt2'}
 KINDS = {'bert': bert.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 'vit': vit.KIND}
-# The settings by which pixels are from -1 to 1.
+# The settings by which pixels are from -1 to 1: their shapes, and the values of numbers.
+_NUMBERS = (float, [float])
 _PIXELS = {
-    'do_rescale': True, 'rescale_factor': 1 / 255, 'do_normalize': True, 'image_mean': 0.5, 'image_std': 0.5,
+    'do_rescale?': True, 'rescale_factor?': float, 'do_normalize?': True, 'image_mean?': _NUMBERS,
+    'image_std?': _NUMBERS, '*': object,
 }  # fmt: skip
+_PIXEL_VALUES = {'rescale_factor': 1 / 255, 'image_mean': 0.5, 'image_std': 0.5}
 # What a config.json can leave out.
 _DEFAULTS = {'id2label': {'0': 'LABEL_0', '1': 'LABEL_1'}, 'tie_word_embeddings': True}
 
@@ -49,29 +53,25 @@ def read(folder: epath.Path) -> Foreign:
 
 
 def _read(folder: epath.Path) -> Foreign:
-    settings = _DEFAULTS | json_object(folder / CONFIG)
+    settings = json_object(folder / CONFIG, {'model_type?': (str, None), '*': object})
     early = next((kind for setting, kind in _EARLY.items() if settings.get(setting)), None)
     name = settings.get('model_type') or early
     if name not in KINDS:
         raise ConfigError(f'{CONFIG}: model_type={name}: known are {", ".join(KINDS)}')
     kind = KINDS[name]
-    for setting, possible in kind.fixed.items():
-        if setting in settings and settings[setting] not in possible:
-            raise ConfigError(f'{CONFIG}: {setting}={settings[setting]}: no model here has it')
+    settings = _DEFAULTS | files.check_shape(settings, shape(kind), CONFIG)
     arrays, ignored = _named(kind, _arrays(folder))
     kind.to_matrices(arrays)
-    try:
-        options = {ours: settings[theirs] for theirs, ours in kind.settings.items()}
-        options |= kind.options | kind.read(settings)
-        if kind.words is None:
-            _check_pixels(folder)
-            further, params, codecs = _classes(settings)
-        elif kind.form == 'pair':
-            further, params, codecs = _pair_words(folder, kind, settings, arrays)
-        else:
-            further, params, codecs = _text_words(folder, kind, settings, arrays)
-    except KeyError as error:
-        raise ConfigError(f'{CONFIG}: lacks {error}') from None
+    options = {ours: settings[theirs] for theirs, ours in kind.settings.items()}
+    options |= kind.options | kind.read(settings)
+    layout.check_sizes(options, arrays)
+    if kind.words is None:
+        _check_pixels(folder)
+        further, params, codecs = _classes(settings)
+    elif kind.form == 'pair':
+        further, params, codecs = _pair_words(folder, kind, settings, arrays)
+    else:
+        further, params, codecs = _text_words(folder, kind, settings, arrays)
     changes = options | further
     shapes = layout.parameter_shapes(changes)
     params = layout.to_ours(kind.table(changes), arrays, shapes, params)
@@ -103,17 +103,16 @@ def _pop_table(arrays: Arrays, name: str) -> np.ndarray:
 
 def _check_pixels(folder: epath.Path) -> None:
     """Raises ConfigError if pixels are not read from -1 to 1, as here."""
-    settings = json_object(folder / PIXELS, {})
-    for name, expected in _PIXELS.items():
-        value = np.array(settings.get(name, expected))
-        if value.dtype.kind not in 'bif' or not np.allclose(value, expected, rtol=1e-4, atol=0.0):
+    settings = json_object(folder / PIXELS, _PIXELS, {})
+    for name, expected in _PIXEL_VALUES.items():
+        if not np.allclose(settings.get(name, expected), expected, rtol=1e-4, atol=0.0):
             raise ConfigError(f'{PIXELS}: {name}={settings[name]}: pixels here are from -1 to 1')
 
 
 def _classes(settings: Mapping) -> tuple[dict[str, object], Arrays, Codecs]:
     """The options and parameters of classes, of which there are none, and their names."""
     names = settings['id2label']
-    if not isinstance(names, dict) or names.keys() != {str(number) for number in range(len(names))}:
+    if names.keys() != {str(number) for number in range(len(names))}:
         raise ConfigError(f'{CONFIG}: id2label: expected the names of the classes 0, 1, 2, ...')
     labels = Labels(tuple(names[str(number)] for number in range(len(names))))
     return {'images.classes': labels.size}, {}, {'image': None, 'label': labels}
