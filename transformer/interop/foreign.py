@@ -3,7 +3,8 @@
 import itertools
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
@@ -46,12 +47,14 @@ class Foreign(NamedTuple):
       params: its parameters, by path.
       codecs: its tokenizers, or the names of its classes, by field.
       ignored: the names of its arrays that are not imported, because no model here has such a part.
+      unused: the names of the settings in each of its files that are not imported.
     """
 
     changes: dict[str, object]
     params: Arrays
     codecs: Codecs
     ignored: tuple[str, ...] = ()
+    unused: Mapping[str, list[str]] = MappingProxyType({})
 
 
 def first_task(form: str) -> str:
@@ -59,14 +62,24 @@ def first_task(form: str) -> str:
     return next(task for task, spec in TASKS.items() if spec.form == form)
 
 
-def json_object(file: epath.Path, shape: Mapping[str, object], default: dict | None = None) -> dict:
-    """The object of a shape (`files.check_shape`) in a file of JSON; `default` if there is no such file."""
+def json_object(file: epath.Path, shape: object, default: dict | None = None) -> Any:
+    """The value of a shape (`files.check_shape`) in a file of JSON; `default` if there is no such file."""
     try:
         return files.read_json(file, shape, file.name)
     except FileNotFoundError:
         if default is None:
             raise ConfigError(f'{file.name}: missing') from None
         return default
+
+
+def unused(folder: epath.Path, shapes: Mapping[str, Mapping[str, object]]) -> dict[str, list[str]]:
+    """The names in files of JSON that the shape of each file does not name; no file without any."""
+    known = {file: {key.removesuffix('?') for key in shape} for file, shape in shapes.items()}
+    others = {
+        file: sorted(json_object(folder / file, {'*': object}, {}).keys() - names)
+        for file, names in known.items()
+    }
+    return {file: names for file, names in others.items() if names}
 
 
 def text_lines(file: epath.Path) -> list[str]:

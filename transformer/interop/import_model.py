@@ -2,7 +2,7 @@
 
 import hashlib
 import importlib.metadata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from etils import epath
 
@@ -66,6 +66,7 @@ def import_model(
             'format': kind,
             'files': {files.readable_name(file): files.sha256(file) for file in sources},
             'ignored': sorted(foreign.ignored),
+            'unused': dict(foreign.unused),
         },
         'splits': {},
         'files': {},
@@ -99,11 +100,18 @@ def describe(run: Run) -> Iterator[str]:
     different = configs.differences(base, run.config)
     yield f'  train.task = {run.config.train.task}'
     for key, (_, value) in different.items():
-        if key.startswith(('model.', 'data.', 'decode.', 'images.')) and value is not None:
+        if not key.startswith('train.') and value is not None:
             yield f'  {key} = {value}'
-    if ignored := run.manifest['imported']['ignored']:
-        more = f', and {len(ignored) - MOST_NAMES} more' if len(ignored) > MOST_NAMES else ''
-        yield f'  without (buffers, copies, heads for other tasks): {", ".join(ignored[:MOST_NAMES])}{more}'
+    imported = run.manifest['imported']
+    if ignored := imported['ignored']:
+        yield f'  without (buffers, copies, heads for other tasks): {_some(ignored)}'
+    for file, settings in imported.get('unused', {}).items():
+        yield f'  settings of {file} that are not imported: {_some(settings)}'
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f', and {len(names) - MOST_NAMES} more' if len(names) > MOST_NAMES else ''
+    return ', '.join(names[:MOST_NAMES]) + more
 
 
 def _read(

@@ -262,6 +262,30 @@ def broken(
         ('gpt2', {'settings': {'n_inner': 'x'}}, "n_inner='x'"),
         ('marian', {'settings': {'scale_embedding': 1}}, 'scale_embedding=1'),
         ('vit', {'settings': {'id2label': {'0': 5}}}, 'id2label.0=5'),
+        ('vit', {'settings': {'problem_type': 'multi_label_classification'}}, 'problem_type='),
+        ('bert', {'settings': {'pruned_heads': {'0': [1]}}}, 'pruned_heads'),
+        ('marian', {'settings': {'forced_bos_token_id': 5}}, 'forced_bos_token_id=5'),
+        ('marian', {'settings': {'vocab_size': 43}}, 'vocab_size=43'),
+        (
+            'gpt2',
+            {'arrays': {'lm_head.weight': np.zeros((75, 16), 'f')}},
+            'tie_word_embeddings=True: lm_head.weight',
+        ),
+        (
+            'marian',
+            {'arrays': {'lm_head.weight': np.zeros((44, 16), 'f')}},
+            'tie_word_embeddings=True: lm_head.weight',
+        ),
+        (
+            'marian',
+            {'arrays': {'model.decoder.embed_tokens.weight': np.zeros((44, 16), 'f')}},
+            'share_encoder_decoder_embeddings=True: model.decoder',
+        ),
+        (
+            'bert',
+            {'arrays': {'cls.predictions.decoder.bias': np.ones(124, 'f')}},
+            'cls.predictions.decoder.bias: differs',
+        ),
         ('vit', {'settings': {'image_size': 10**9}}, 'model.max_len'),
         ('bert', {'arrays': {'bert.embeddings.LayerNorm.bias': None}}, 'embeddings.LayerNorm.bias: missing'),
         ('bert', {'arrays': {'bert.extra': np.zeros(3, 'f')}}, 'extra: unknown'),
@@ -488,6 +512,90 @@ def test_pixels_that_are_not_from_minus_one_to_one_are_refused(tmp_path, setting
     with pytest.raises(ConfigError, match=f'{file.name}: {setting}='):
         importing.import_model(folder, tmp_path / 'out', {})
     assert not (tmp_path / 'out').exists()
+
+
+@pytest.mark.parametrize(
+    ('setting', 'value'),
+    [
+        ('do_center_crop', True),
+        ('do_pad', True),
+        ('do_resize', False),
+        ('resample', 3),
+        ('size', 24),
+        ('size', {'height': 12, 'width': 24}),
+        ('size', {'shortest_edge': 12}),
+        ('crop_pct', 0.9),
+    ],
+)
+def test_other_ways_to_resize_are_refused(tmp_path, setting, value):
+    folder = broken(tmp_path / 'in', 'vit')
+    usual = {'do_resize': True, 'resample': 2, 'size': {'height': 12, 'width': 12}, 'do_center_crop': False}
+    file = folder / 'preprocessor_config.json'
+    file.write_text(json.dumps(usual | {'image_processor_type': 'ViTImageProcessor'}))
+    run = importing.import_model(folder, tmp_path / 'right', {})
+    # Cropping that does not happen is listed, too: no name goes unmentioned.
+    unused = run.manifest['imported']['unused']
+    assert unused['preprocessor_config.json'] == ['do_center_crop', 'image_processor_type']
+    file.write_text(json.dumps(usual | {setting: value}))
+    with pytest.raises(ConfigError, match=f'{file.name}: {setting}'):
+        importing.import_model(folder, tmp_path / 'out', {})
+
+
+POOLING = {'word_embedding_dimension': 16, 'pooling_mode_max_tokens': False}
+MEAN, FIRST = POOLING | {'pooling_mode_mean_tokens': True}, POOLING | {'pooling_mode_cls_token': True}
+
+
+def sentence_encoder(folder: pathlib.Path, pooling: dict, *modules: str) -> pathlib.Path:
+    broken(folder, 'bert')
+    (folder / '1_Pooling').mkdir()
+    (folder / '1_Pooling' / 'config.json').write_text(json.dumps(pooling))
+    paths = {'Transformer': '', 'Pooling': '1_Pooling'}
+    kinds = ['Transformer', *modules]
+    listed = [{'type': f'sentence_transformers.models.{kind}', 'path': paths.get(kind, '')} for kind in kinds]
+    (folder / 'modules.json').write_text(json.dumps(listed))
+    return folder
+
+
+@pytest.mark.parametrize('pooling', [MEAN, FIRST, {'pooling_mode': 'cls'}], ids=['mean', 'first', 'new'])
+def test_a_sentence_encoder_pools_as_there(tmp_path, capsys, pooling):
+    folder = sentence_encoder(tmp_path / 'in', pooling, 'Pooling', 'Normalize')
+    assert main.main(['run.py', 'import', str(folder), f'--output={tmp_path / "out"}']) == 0
+    assert ('masked.pool = first' in capsys.readouterr().out) == (pooling is not MEAN)
+    one, model = EXPECTED['bert'][0], transformer.load(tmp_path / 'out')
+    first, mean = np.array(one['hidden'])[0], np.mean(one['hidden'], axis=0)
+    [vector] = model.embed([one['text']])
+    np.testing.assert_allclose(vector, mean if pooling is MEAN else first, atol=1e-5)
+    [vector] = model.embed([one['text']], pool='mean')
+    np.testing.assert_allclose(vector, mean, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('pooling', 'modules', 'named'),
+    [
+        (POOLING | {'pooling_mode_max_tokens': True}, ['Pooling'], 'max_tokens'),
+        (MEAN | {'pooling_mode_cls_token': True}, ['Pooling'], 'mean_tokens and cls_token'),
+        (POOLING, ['Pooling'], 'pooling_mode'),
+        (MEAN, ['Pooling', 'Dense'], 'Dense'),
+        ({'pooling_mode': 'lasttoken'}, ['Pooling'], 'lasttoken'),
+    ],
+)
+def test_other_sentence_vectors_are_refused(tmp_path, pooling, modules, named):
+    with pytest.raises(ConfigError, match=named):
+        importing.import_model(sentence_encoder(tmp_path / 'in', pooling, *modules), tmp_path / 'out', {})
+
+
+def test_settings_that_are_not_imported_are_listed(tmp_path, workdirs):
+    folder = broken(tmp_path / 'in', 'marian', settings={'num_beams': 6})
+    (folder / 'generation_config.json').write_text('{"num_beams": 6, "forced_bos_token_id": null}')
+    run = importing.import_model(folder, tmp_path / 'out', {})
+    unused = run.manifest['imported']['unused']
+    assert 'num_beams' in unused['config.json'] and 'd_model' not in unused['config.json']
+    assert unused['generation_config.json'] == ['num_beams']
+    assert 'source_lang' in unused['tokenizer_config.json']
+    assert any('generation_config.json' in line and 'num_beams' in line for line in importing.describe(run))
+    (folder / 'generation_config.json').write_text('{"forced_bos_token_id": 3}')
+    with pytest.raises(ConfigError, match='generation_config.json: forced_bos_token_id=3'):
+        importing.import_model(folder, tmp_path / 'no', {})
 
 
 @pytest.mark.parametrize(

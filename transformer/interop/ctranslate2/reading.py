@@ -34,6 +34,7 @@ from transformer.interop.foreign import (
     positions,
     reordered,
     text_lines,
+    unused,
     word_tables,
 )
 from transformer.interop.layout import Arrays
@@ -66,7 +67,8 @@ def read(folder: epath.Path) -> Foreign:
     """Reads the model in a folder; ConfigError says what is damaged, or unknown here."""
     try:
         kind, arrays = binary.read_arrays((folder / names.FILE).read_bytes())
-        return _model(folder, kind, arrays, _settings(folder))
+        model = _model(folder, kind, arrays, _settings(folder))
+        return model._replace(unused=unused(folder, {'config.json': _SETTINGS}))
     except ConfigError as error:
         raise ConfigError(f'{folder}: {error}') from None
 

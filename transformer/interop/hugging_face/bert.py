@@ -5,9 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 
 from transformer import files
-from transformer.config import Config
+from transformer.config import Config, ConfigError
 from transformer.interop import layout
 from transformer.interop.foreign import first_task, learned_positions
+from transformer.interop.hugging_face import sentence
 from transformer.interop.hugging_face.kind import (
     ACTIVATION,
     ACTIVATIONS,
@@ -72,8 +73,9 @@ def _write(config: Config) -> dict[str, object]:
 def _with_a_head(arrays: Arrays) -> None:
     """Adds a head whose matrix is the identity if the file has none, as a sentence encoder's."""
     if _DECODER_BIAS in arrays:
-        # The bias that is used, if the two are not the same.
-        arrays[_BIAS] = arrays.pop(_DECODER_BIAS)
+        bias = arrays.pop(_DECODER_BIAS)
+        if not np.array_equal(bias, arrays.setdefault(_BIAS, bias)):
+            raise ConfigError(f'{_DECODER_BIAS}: differs from {_BIAS}, which is the same parameter')
     norm = 'bert.embeddings.LayerNorm.weight'
     if norm in arrays and not any(name.startswith('cls.predictions.') for name in arrays):
         zeros, ones = np.zeros_like(arrays[norm]), np.ones_like(arrays[norm])
@@ -121,6 +123,7 @@ KIND = Kind(
         r'(bert\.)?(classifier|qa_outputs)\..*',
     ),
     read=_read,
+    beside=sentence.read,
     write=_write,
     to_matrices=_with_a_head,
     from_matrices=_complete,

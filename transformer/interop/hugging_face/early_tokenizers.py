@@ -27,6 +27,8 @@ _GPT2 = {
     'tokenizer_class': (None, 'GPT2Tokenizer', 'GPT2TokenizerFast'), 'add_bos_token': (False,),
     'add_prefix_space': (True, False),
 }  # fmt: skip
+# All settings that are read.
+SETTINGS = {*_BERT_TOKENS, *_BERT, *_GPT2_TOKENS, *_GPT2, 'added_tokens_decoder'}
 _DEFAULTS = {
     'do_lower_case': True, 'strip_accents': None, 'tokenize_chinese_chars': True, 'add_prefix_space': False,
 }  # fmt: skip

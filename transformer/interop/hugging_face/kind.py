@@ -3,11 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+from etils import epath
+
 from transformer import files
 from transformer.config import OPTIONS, Config, declare
 from transformer.interop.layout import Arrays, Entry
 
 FILE, CONFIG, PIXELS = 'model.safetensors', 'config.json', 'preprocessor_config.json'
+GENERATION = 'generation_config.json'
+# Settings of a search that no search here has: only without a value. They are in config.json, too.
+SEARCH = dict.fromkeys(
+    ('forced_bos_token_id?', 'forced_decoder_ids?', 'suppress_tokens?', 'begin_suppress_tokens?')
+)
 # Theirs and ours; the first of ours is written.
 ACTIVATIONS = {
     'relu': 'relu',
@@ -46,6 +53,7 @@ class Kind(NamedTuple):
       words: the names of these tables; None if the kind has none.
       ignored: arrays in a file that are no part of the model that we compute: buffers, heads for other tasks.
       read: `(settings) -> options`, for options that follow from several settings.
+      beside: `(folder) -> options`, for options that other files of the folder set.
       write: `(config) -> settings`, for settings that follow from several options.
       to_matrices: changes arrays of another shape than our parameters in place; `from_matrices` undoes it.
     """
@@ -61,6 +69,7 @@ class Kind(NamedTuple):
     words: Words | None
     ignored: tuple[str, ...] = ()
     read: Callable[[Mapping], dict[str, object]] = lambda settings: {}
+    beside: Callable[[epath.Path], dict[str, object]] = lambda folder: {}
     write: Callable[[Config], dict[str, object]] = lambda config: {}
     to_matrices: Callable[[Arrays], None] = lambda arrays: None
     from_matrices: Callable[[Arrays, Config], None] = lambda arrays, config: None
@@ -80,6 +89,9 @@ def shape(kind: Kind) -> dict[str, object]:
         **kind.others,
         'vocab_size?': files.SIZE,
         'tie_word_embeddings?': bool,
+        'pruned_heads?': ({}, None),
+        **SEARCH,
+        'model_type?': (str, None),
         '*': object,
     }
 

@@ -111,6 +111,8 @@ KIND = Kind(
         'decoder_ffn_dim': files.SIZE,
         'decoder_start_token_id': files.COUNT,
         'eos_token_id': files.COUNT,
+        'decoder_vocab_size?': files.SIZE,
+        'share_encoder_decoder_embeddings?': bool,
     },
     options={'model.norm': 'post', 'model.norm_final': False, 'model.norm_embedding': False},
     table=_table,

@@ -21,10 +21,11 @@ from transformer.interop.foreign import (
     one_text_tables,
     positions,
     reordered,
+    unused,
     word_tables,
 )
 from transformer.interop.hugging_face import bert, gpt2, marian, tokenizer_files, vit
-from transformer.interop.hugging_face.kind import CONFIG, FILE, PIXELS, Kind, shape
+from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, SEARCH, Kind, shape
 from transformer.interop.layout import Arrays
 from transformer.tokens import EOS, START
 
@@ -38,6 +39,11 @@ _NUMBERS = (float, [float])
 _PIXELS = {
     'do_rescale?': True, 'rescale_factor?': float, 'do_normalize?': True, 'image_mean?': _NUMBERS,
     'image_std?': _NUMBERS, '*': object,
+}  # fmt: skip
+# How images are resized: to the model's size, linearly.
+_RESIZED = {
+    'do_resize?': True, 'resample?': (range(2, 3), None), 'crop_pct?': None,
+    'size?': (files.SIZE, {'height': files.SIZE, 'width': files.SIZE}, None), 'do_convert_rgb?': (bool, None),
 }  # fmt: skip
 _PIXEL_VALUES = {'rescale_factor': 1 / 255, 'image_mean': 0.5, 'image_std': 0.5}
 # What a config.json can leave out.
@@ -63,10 +69,10 @@ def _read(folder: epath.Path) -> Foreign:
     arrays, ignored = _named(kind, _arrays(folder))
     kind.to_matrices(arrays)
     options = {ours: settings[theirs] for theirs, ours in kind.settings.items()}
-    options |= kind.options | kind.read(settings)
+    options |= kind.options | kind.read(settings) | kind.beside(folder)
     layout.check_sizes(options, arrays)
     if kind.words is None:
-        _check_pixels(folder)
+        _check_pixels(folder, settings['image_size'])
         further, params, codecs = _classes(settings)
     elif kind.form == 'pair':
         further, params, codecs = _pair_words(folder, kind, settings, arrays)
@@ -75,7 +81,11 @@ def _read(folder: epath.Path) -> Foreign:
     changes = options | further
     shapes = layout.parameter_shapes(changes)
     params = layout.to_ours(kind.table(changes), arrays, shapes, params)
-    return Foreign(changes, params, codecs, ignored)
+    json_object(folder / GENERATION, SEARCH | {'*': object}, {})
+    known = {CONFIG: shape(kind), GENERATION: SEARCH, PIXELS: _PIXELS | _RESIZED}
+    if kind.words:
+        known[tokenizer_files.SETTINGS] = tokenizer_files.settings_shape(folder, kind)
+    return Foreign(changes, params, codecs, ignored, unused(folder, known))
 
 
 def _named(kind: Kind, arrays: Arrays) -> tuple[Arrays, tuple[str, ...]]:
@@ -101,9 +111,24 @@ def _pop_table(arrays: Arrays, name: str) -> np.ndarray:
     return check_axes(name, arrays.pop(name), 2)
 
 
-def _check_pixels(folder: epath.Path) -> None:
-    """Raises ConfigError if pixels are not read from -1 to 1, as here."""
-    settings = json_object(folder / PIXELS, _PIXELS, {})
+def _check_tied(setting: str, tables: Mapping[str, np.ndarray | None]) -> None:
+    """Raises ConfigError if tables differ that are one by a setting; None is a table that is not there."""
+    (first, table), *others = [(name, table) for name, table in tables.items() if table is not None]
+    for name, other in others:
+        if not np.array_equal(table, other):
+            raise ConfigError(f'{CONFIG}: {setting}=True: {name} differs from {first}')
+
+
+def _check_pixels(folder: epath.Path, length: int) -> None:
+    """Raises ConfigError if images are not resized to a square, with pixels from -1 to 1, as here."""
+    settings = json_object(folder / PIXELS, _PIXELS | _RESIZED, {})
+    for name, value in settings.items():
+        # Such as do_center_crop.
+        if name.startswith('do_') and value and f'{name}?' not in _PIXELS | _RESIZED:
+            raise ConfigError(f'{PIXELS}: {name}={value}: images here are only resized')
+    size = settings.get('size') or length
+    if size not in (length, {'height': length, 'width': length}):
+        raise ConfigError(f'{PIXELS}: size={size}: the model reads {length} x {length} pixels')
     for name, expected in _PIXEL_VALUES.items():
         if not np.allclose(settings.get(name, expected), expected, rtol=1e-4, atol=0.0):
             raise ConfigError(f'{PIXELS}: {name}={settings[name]}: pixels here are from -1 to 1')
@@ -143,6 +168,7 @@ def _text_words(
         bias += reordered(names.bias, arrays.pop(names.bias), order)
     table = reordered(names.source, words, order)
     if settings['tie_word_embeddings']:
+        _check_tied('tie_word_embeddings', {names.source: words, names.softmax: softmax})
         softmax = None
     elif softmax is None:
         raise ConfigError(f'{names.softmax}: missing')
@@ -161,9 +187,16 @@ def _pair_words(
         # A file can also have the two that are this one.
         arrays.update({name: shared for name in (names.source, names.target) if name not in arrays})
     source, target = _pop_table(arrays, names.source), _pop_table(arrays, names.target)
+    if settings.get('share_encoder_decoder_embeddings', True):
+        tables = {names.source: source, names.target: target, marian.SHARED: shared}
+        _check_tied('share_encoder_decoder_embeddings', tables)
+    for setting, table in (('vocab_size', source), ('decoder_vocab_size', target)):
+        if settings.get(setting, len(table)) != len(table):
+            raise ConfigError(f'{CONFIG}: {setting}={settings[setting]}: the model has {len(table)} words')
     if settings['tie_word_embeddings']:
         # A file can have it all the same.
-        arrays.pop(names.softmax, None)
+        tables = {names.target: target, names.softmax: arrays.pop(names.softmax, None)}
+        _check_tied('tie_word_embeddings', tables)
         softmax = target
     else:
         softmax = _pop_table(arrays, names.softmax)

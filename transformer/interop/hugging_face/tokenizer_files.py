@@ -31,6 +31,15 @@ def _token(settings: Mapping, name: str, default: str | None) -> str | None:
     return value['content'] if isinstance(value, dict) else value
 
 
+def settings_shape(folder: epath.Path, kind: Kind) -> dict[str, object]:
+    """The settings of tokenizer_config.json that are read, by name."""
+    if kind.form == 'pair':
+        return dict.fromkeys(('separate_vocabs', 'unk_token'), object)
+    names = [name for name, _ in _SPECIAL[kind.form].values()]
+    early = () if (folder / TOKENIZER).exists() else early_tokenizers.SETTINGS
+    return dict.fromkeys((*names, *early), object)
+
+
 def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
     """The tokenizer of a model of single texts."""
     file = folder / TOKENIZER

@@ -95,6 +95,7 @@ KIND = Kind(
         # Three channels, or one.
         'num_channels': (range(3, 4), range(1, 2)),
         'id2label?': {'*': str},
+        'problem_type?': ('single_label_classification', None),
     },
     options={'model.positions': 'learned', 'model.norm': 'pre', 'model.norm_final': True},
     table=_table,
