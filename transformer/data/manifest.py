@@ -21,7 +21,7 @@ SHAPE = {
     'fields?': {'*': {'dtype': _TYPES, 'shape?': [files.SIZE], '*': object}},
     # Of earlier versions.
     'dtype?': _TYPES,
-    'imported?': {'format': str, 'ignored': [str], 'unused?': {'*': [str]}, '*': object},
+    'imported?': {'format': str, 'ignored': [str], 'unused?': {'*': [str]}, 'notes?': [str], '*': object},
     '*': object,
 }
 _EXPECTED = {

@@ -48,6 +48,7 @@ class Foreign(NamedTuple):
       codecs: its tokenizers, or the names of its classes, by field.
       ignored: the names of its arrays that are not imported, because no model here has such a part.
       unused: the names of the settings in each of its files that are not imported.
+      notes: what its user must know, as ends of a sentence about it.
     """
 
     changes: dict[str, object]
@@ -55,6 +56,7 @@ class Foreign(NamedTuple):
     codecs: Codecs
     ignored: tuple[str, ...] = ()
     unused: Mapping[str, list[str]] = MappingProxyType({})
+    notes: tuple[str, ...] = ()
 
 
 def first_task(form: str) -> str:
@@ -230,18 +232,21 @@ def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndar
     return params[f'{source}/table'], params[f'{target}/table'], params[f'{softmax}/table']
 
 
-def reordered(name: str, table: np.ndarray, order: Sequence[int]) -> np.ndarray:
+def reordered(name: str, table: np.ndarray, order: Sequence[int], *, zeros: int = 0) -> np.ndarray:
     """The rows of a table in an order; -1 stands for a row of zeros.
+
+    Args:
+      zeros: how many rows of zeros follow the table's.
 
     Raises:
       ConfigError: the table has other rows than the order, or values that are not finite.
     """
-    rows = len(set(order) - {-1})
+    rows = len(set(order) - {-1}) - zeros
     if table.shape[:1] != (rows,):
         raise ConfigError(f'{name}: has shape {table.shape}, expected {rows} rows, one for each piece')
     if not np.isfinite(table).all():
         raise ConfigError(f'{name}: has values that are not finite')
-    return np.concatenate([table, np.zeros_like(table[:1])]).astype(np.float32)[list(order)]
+    return np.pad(table, [(0, zeros + 1), *[(0, 0)] * (table.ndim - 1)]).astype(np.float32)[list(order)]
 
 
 def never_written(order: Sequence[int]) -> np.ndarray:

@@ -67,6 +67,7 @@ def import_model(
             'files': {files.readable_name(file): files.sha256(file) for file in sources},
             'ignored': sorted(foreign.ignored),
             'unused': dict(foreign.unused),
+            'notes': list(foreign.notes),
         },
         'splits': {},
         'files': {},
@@ -103,6 +104,7 @@ def describe(run: Run) -> Iterator[str]:
         if not key.startswith('train.') and value is not None:
             yield f'  {key} = {value}'
     imported = run.manifest['imported']
+    yield from (f'  it {note}' for note in imported.get('notes', ()))
     if ignored := imported['ignored']:
         yield f'  without (buffers, copies, heads for other tasks): {_some(ignored)}'
     for file, settings in imported.get('unused', {}).items():

@@ -618,6 +618,108 @@ def test_arrays_in_several_files_are_refused(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {'in'}
 
 
+def rewritten(folder: pathlib.Path, kind: str, change, **how) -> pathlib.Path:
+    """A copy of a kind's folder whose arrays are `change` of them."""
+    broken(folder, kind, **how)
+    file = folder / 'model.safetensors'
+    safetensors.save_file(change(safetensors.load_file(file)), file)
+    return folder
+
+
+def as_in(workdir: pathlib.Path, folder: pathlib.Path, out: pathlib.Path) -> None:
+    run = importing.import_model(folder, out, {})
+    assert run.config == Run.open(workdir).config
+    both = [transformer.load(path).trained.params for path in (workdir, out)]
+    jax.tree.map(np.testing.assert_array_equal, *both)
+
+
+TIED = {
+    'bert': (WORDS, 'cls.predictions.decoder.weight'),
+    'gpt2': ('transformer.wte.weight', 'lm_head.weight'),
+    'marian': ('model.shared.weight', 'model.encoder.embed_tokens.weight'),
+}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('prefix', ['module.', '_orig_mod.', 'model.', 'module._orig_mod.model.'])
+def test_names_with_what_programs_put_before_them(tmp_path, workdirs, kind, prefix):
+    change = lambda arrays: {prefix + name: array for name, array in arrays.items()}
+    as_in(workdirs[kind], rewritten(tmp_path / 'in', kind, change), tmp_path / 'out')
+
+
+def test_norms_of_early_versions(tmp_path, workdirs):
+    def change(arrays):
+        early = lambda name: name.replace('Norm.weight', 'Norm.gamma').replace('Norm.bias', 'Norm.beta')
+        return {early(name): array for name, array in arrays.items()}
+
+    assert 'bert.embeddings.LayerNorm.gamma' in change(dict.fromkeys(['bert.embeddings.LayerNorm.weight']))
+    as_in(workdirs['bert'], rewritten(tmp_path / 'in', 'bert', change), tmp_path / 'out')
+    both = broken(tmp_path / 'both', 'bert', arrays={'bert.embeddings.LayerNorm.gamma': np.ones(16, 'f')})
+    with pytest.raises(ConfigError, match='bert.embeddings.LayerNorm'):
+        importing.import_model(both, tmp_path / 'no', {})
+
+
+@pytest.mark.parametrize('kind', TIED)
+def test_either_of_two_tables_that_are_one(tmp_path, workdirs, kind):
+    usual, other = TIED[kind]
+    change = lambda arrays: {other if name == usual else name: array for name, array in arrays.items()}
+    as_in(workdirs[kind], rewritten(tmp_path / 'in', kind, change), tmp_path / 'out')
+
+
+def test_a_vision_transformer_without_a_head(tmp_path, workdirs, capsys):
+    def change(arrays):
+        return {n.removeprefix('vit.'): a for n, a in arrays.items() if not n.startswith('classifier.')}
+
+    folder = rewritten(tmp_path / 'in', 'vit', change)
+    assert main.main(['run.py', 'import', str(folder), f'--output={tmp_path / "out"}']) == 0
+    assert 'no head' in capsys.readouterr().out
+    params, whole = (transformer.load(path).trained.params for path in (tmp_path / 'out', workdirs['vit']))
+    assert params['head']['kernel'].shape == (16, 5) and not np.asarray(params['head']['kernel']).any()
+    np.testing.assert_array_equal(params['patch']['kernel'], whole['patch']['kernel'])
+
+
+@pytest.mark.parametrize('kind', ['bert', 'gpt2'])
+def test_arrays_in_several_files(tmp_path, workdirs, kind):
+    folder = broken(tmp_path / 'in', kind, lost='model.safetensors')
+    arrays = sorted(safetensors.load_file(FOLDER / kind / 'model.safetensors').items())
+    names = {}
+    for number, part in enumerate((arrays[:9], arrays[9:])):
+        file = f'model-{number}.safetensors'
+        safetensors.save_file(dict(part), folder / file)
+        names |= dict.fromkeys(dict(part), file)
+    index = folder / 'model.safetensors.index.json'
+    index.write_text(json.dumps({'metadata': {}, 'weight_map': names}))
+    as_in(workdirs[kind], folder, tmp_path / 'out')
+    for wrong in ('../model-0.safetensors', 'model-7.safetensors', 'model-1.safetensors'):
+        index.write_text(json.dumps({'weight_map': names | {arrays[0][0]: wrong}}))
+        with pytest.raises(ConfigError, match='model'):
+            importing.import_model(folder, tmp_path / 'no', {})
+
+
+def test_an_added_token_without_a_row(tmp_path, workdirs):
+    """Such as a padding, which a small table of GPT-2's size has no row for."""
+    folder = broken(tmp_path / 'in', 'gpt2')
+    content = json.loads((folder / 'tokenizer.json').read_text())
+    token = content['added_tokens'][0] | {'id': 300, 'content': '[PAD]'}
+    content['added_tokens'].append(token)
+    (folder / 'tokenizer.json').write_text(json.dumps(content))
+    (folder / 'tokenizer_config.json').write_text('{"pad_token": "[PAD]"}')
+    run = importing.import_model(folder, tmp_path / 'out', {})
+    assert any('[PAD]' in line for line in importing.describe(run))
+    one = EXPECTED['gpt2'][0]
+    [found] = transformer.load(tmp_path / 'out').likelihoods([(one['text'],)])
+    np.testing.assert_allclose(found.logp, one['logp'], atol=2e-5)
+    params = transformer.load(tmp_path / 'out').trained.params
+    assert np.asarray(params['softmax_bias'])[PAD] <= NEVER
+    for wrong in ({'id': 301}, {'content': '<|end|>'}):
+        content['added_tokens'][-1] = token | wrong
+        (folder / 'tokenizer.json').write_text(json.dumps(content))
+        settings = {'pad_token': None, 'eos_token': '<|end|>' if 'content' in wrong else '<|endoftext|>'}
+        (folder / 'tokenizer_config.json').write_text(json.dumps(settings))
+        with pytest.raises(ConfigError, match='tokenizer.json: has a piece|eos_token_id|damaged'):
+            importing.import_model(folder, tmp_path / 'no', {})
+
+
 def in_torch(folder: pathlib.Path, content: object = None) -> pathlib.Path:
     """BERT's folder with its arrays, or other content, as a file of torch."""
     torch = pytest.importorskip('torch')

@@ -18,6 +18,7 @@ _PATCH, _CLASS, _POSITIONS = (
     f'vit.embeddings.{name}'
     for name in ('patch_embeddings.projection.weight', 'cls_token', 'position_embeddings')
 )
+HEAD = pair('classifier')
 _PIXELS = {3: 'rgb', 1: 'grey'}  # by channels
 
 
@@ -27,7 +28,7 @@ def _table(options: Mapping[str, object]) -> list[Entry]:
         Entry(_CLASS, ('class_token',)),
         Entry(_POSITIONS, ('positions/table',)),
         *layout.norm(pair('vit.layernorm'), 'encoder/final'),
-        *layout.linear(pair('classifier'), 'head'),
+        *layout.linear(HEAD, 'head'),
     ]
     for i in range(options['model.N']):
         theirs, ours = f'vit.encoder.layer.{i}', f'encoder/layer_{i}'
