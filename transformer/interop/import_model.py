@@ -99,7 +99,10 @@ def describe(run: Run) -> Iterator[str]:
     yield f'{run.folder}: a model of {form}, {count:,} parameters, {known} {units}'
     base = configs.resolve(configs.config_dict())
     different = configs.differences(base, run.config)
-    yield f'  train.task = {run.config.train.task}'
+    own = run.config.train.task
+    others = [task for task, spec in TASKS.items() if spec.form == TASKS[own].form and task != own]
+    hint = f'; with --config.train.task it can be {" or ".join(others)}' if others else ''
+    yield f'  train.task = {own}{hint}'
     for key, (_, value) in different.items():
         if not key.startswith('train.') and value is not None:
             yield f'  {key} = {value}'
