@@ -93,20 +93,22 @@ def text_lines(file: epath.Path) -> list[str]:
 
 
 def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None:
-    """Raises ConfigError, which names the option, if another program has no such model.
+    """Raises ConfigError, which names options and the values to train with, if a program has no such model.
 
     Args:
       held: the values of options that it has; of options not named here, those in `HELD`.
       owner: the other program, or its class of models.
     """
     m = config.model
-    for key, possible in {**HELD, **held}.items():
-        value = getattr(m, key.removeprefix('model.'))
-        if value not in possible:
-            raise ConfigError(f'{key}={value}: {owner} has {" or ".join(map(str, possible))}')
-    for name in ('d_k', 'd_v'):
-        if getattr(m, name) * m.h != m.d_model:
-            raise ConfigError(f'model.{name}={getattr(m, name)}: {owner} has model.d_model/model.h')
+    width = 'model.d_model/model.h' if m.d_model % m.h else m.d_model // m.h
+    widths = dict.fromkeys(('model.d_k', 'model.d_v'), (width,))
+    table = {**HELD, **held, **widths}
+    own = {key: getattr(m, key.removeprefix('model.')) for key in table}
+    if different := [key for key in table if own[key] not in table[key]]:
+        settings = ', '.join(f'{key}={own[key]}' for key in different)
+        values = {key: ' or '.join(map(str, table[key])) for key in different}
+        flags = ' '.join(f'--config.{key}={value}' for key, value in values.items())
+        raise ConfigError(f'{settings}: {owner} has no such model; to export one, train it with {flags}')
 
 
 def learned_positions(length: int) -> dict[str, object]:

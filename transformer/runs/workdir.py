@@ -63,6 +63,11 @@ class Run:
         folder = epath.Path(folder)
         if not (folder / 'config.json').exists():
             raise ConfigError(f'{folder}: not a work directory (it holds no config.json)')
+        if not (folder / manifests.FILE).exists():
+            raise ConfigError(
+                f'{folder}: not a work directory (it holds no {manifests.FILE}); if it is a model of another '
+                f'program, run.py import {folder} --output=WORKDIR makes one'
+            )
         try:
             return cls(folder, configs.from_json((folder / 'config.json').read_bytes()))
         except ConfigError as error:

@@ -800,6 +800,12 @@ def test_training_goes_on(workdirs, tmp_path, capsys):
     assert not start['left'] and start['steps'] == [0]
 
 
+def test_a_model_that_is_no_work_directory_is_to_be_imported(workdirs, tmp_path, capsys):
+    exporting.export_model(Run.open(workdirs['marian']), 'scored', tmp_path / 'there', 'huggingface')
+    assert main.main(['run.py', 'translate', f'--workdir={tmp_path / "there"}']) == 2
+    assert f'run.py import {tmp_path / "there"}' in capsys.readouterr().err
+
+
 def test_what_an_imported_model_lacks_is_said_with_its_own_flags(workdirs, capsys):
     for kind, flags in (('marian', ['--source', '--reference']), ('bert', ['--text']), ('vit', [])):
         assert main.main(['run.py', 'evaluate', f'--workdir={workdirs[kind]}']) == 2
