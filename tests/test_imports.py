@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 # The parts of the package from the ground up: each may import those before it. A folder is one part.
 ORDER = (
     'tokens',
+    'errors',
     'files',
     'locks',
     'progress',
@@ -32,12 +33,13 @@ ORDER = (
 )
 # What these may import of ours, where that is less than all parts before them.
 ONLY = {
-    'files': set(),
+    'errors': set(),
+    'files': {'errors'},
     'locks': {'files'},
     'progress': set(),
-    'config': set(),
+    'config': {'errors', 'files'},
     'nn': {'tokens', 'config'},
-    'data': {'tokens', 'files', 'locks', 'progress', 'config'},
+    'data': {'tokens', 'errors', 'files', 'locks', 'progress', 'config'},
     'parallel': {'tokens', 'config'},
     '__init__': {'actions'},
     '__main__': {'cli'},

@@ -1,23 +1,47 @@
-"""Writes files whole or not at all, and hashes their content."""
+"""Writes files whole or not at all, hashes their content, and reads JSON that it checks."""
 
 import contextlib
 import errno
 import hashlib
 import io
 import json
+import math
 import os
 import pathlib
 import platform
 import re
 import shutil
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from etils import epath
+
+from transformer.errors import ConfigError
 
 Path = pathlib.Path | epath.Path
 # In bytes. File systems allow 255, and programs make longer names from a folder's.
 LONGEST_NAME = 200
+SIZE = range(1, 1 << 31)  # the shape of a size or a count of something that exists, see `check_shape`
+COUNT = range(1 << 53)  # the shape of any other count
+_DEEPEST = 100  # levels of JSON, far below Python's limit of recursion
+_TYPES = {
+    dict: 'an object', list: 'a list', str: 'a text', bool: 'true or false', float: 'a number',
+    int: 'a whole number', object: 'a value', type(None): 'null',
+}  # fmt: skip
+
+
+def is_utf8(text: str) -> bool:
+    """Whether UTF-8 can encode a text: lone surrogates, as in file names of other encodings, it cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def readable_name(path: Path) -> str:
+    r"""Returns the last part of a path; bytes that are not UTF-8 are written as \xff."""
+    return os.fsencode(path.name).decode(errors='backslashreplace')
 
 
 def short_name(name: str) -> str:
@@ -148,6 +172,140 @@ def json_text(content: object, indent: int | None = None) -> str:
     """Writes JSON text in which null stands for NaN and infinity, which the standard lacks."""
     finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
     return json.dumps(finite, indent=indent, ensure_ascii=False)
+
+
+def read_json(path: Path, shape: object = object, name: str | None = None) -> Any:
+    """Reads a file of JSON.
+
+    Args:
+      shape: as for `check_shape`.
+      name: how errors name the file; by default its path.
+
+    Raises:
+      ConfigError: it is not JSON, or has another shape.
+      OSError: it cannot be read.
+    """
+    return parse_json(path.read_bytes(), shape, str(path) if name is None else name)
+
+
+def parse_json(content: str | bytes, shape: object, name: str) -> Any:
+    """Reads JSON as `read_json` does: strictly, in UTF-8, with finite numbers and at most 100 levels."""
+    try:
+        text = content.decode() if isinstance(content, bytes) else content
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        if '\\u' in text:
+            # An escape can write half of a character.
+            json.dumps(value, ensure_ascii=False).encode()
+        if text.count('[') + text.count('{') > _DEEPEST:
+            _check_depth(value)
+    except UnicodeError:
+        raise ConfigError(f'{name}: damaged: not UTF-8') from None
+    except (RecursionError, MemoryError):
+        raise ConfigError(f'{name}: damaged: too large, or nested too deeply') from None
+    except ValueError as error:
+        raise ConfigError(f'{name}: damaged: {error}') from None
+    return check_shape(value, shape, name)
+
+
+def check_shape(value: Any, shape: object, name: str) -> Any:
+    """Returns a value of JSON; ConfigError names the first part that has another shape.
+
+    A shape is one of
+
+    - `str`, `bool`, `int`, `float`, `list`, `dict` or `None`: a value of this type. A float can be a whole
+      number; a bool is no number;
+    - `object`: any value;
+    - a text, True or False: this very value;
+    - a range: a whole number in it;
+    - a tuple of shapes: a value that has one of them;
+    - `[shape]`: a list of values that all have this shape;
+    - `{key: shape}`: an object with these keys. A key that ends in `?` can be missing. The key `*` stands for
+      all other keys, which are refused without it.
+    """
+    misfit = _misfit(value, shape, ())
+    if misfit is None:
+        return value
+    path, problem = misfit
+    raise ConfigError(f'{name}: {".".join(path) or "damaged"}{problem}')
+
+
+def _misfit(value: object, shape: object, path: tuple[str, ...]) -> tuple[tuple[str, ...], str] | None:
+    """The path of the first part with another shape, and what is wrong with it."""
+    if isinstance(shape, dict) and isinstance(value, dict):
+        return _misfit_in_object(value, shape, path)
+    if isinstance(shape, list) and isinstance(value, list):
+        parts = (_misfit(one, shape[0], (*path, str(number))) for number, one in enumerate(value))
+        return next(filter(None, parts), None)
+    if isinstance(shape, tuple):
+        misfits = [_misfit(value, one, path) for one in shape]
+        if None in misfits:
+            return None
+        # The misfit of an object names the part, if the shape of an object is possible.
+        holders = [misfit for one, misfit in zip(shape, misfits, strict=True) if type(one) is type(value)]
+        if holders and isinstance(value, dict | list):
+            return holders[0]
+    elif _is_one(value, shape):
+        return None
+    shown = repr(value) if len(repr(value)) <= 40 else f'{repr(value)[:40]}...'
+    return path, f'{"=" if path else ": got "}{shown}: expected {_described(shape)}'
+
+
+def _misfit_in_object(
+    value: dict[str, object], shape: dict[str, object], path: tuple[str, ...]
+) -> tuple[tuple[str, ...], str] | None:
+    shapes = {key.removesuffix('?'): its_shape for key, its_shape in shape.items() if key != '*'}
+    if lacking := [key for key in shapes if key not in value and f'{key}?' not in shape]:
+        return path, f': lacks {lacking[0]!r}'
+    for key, one in value.items():
+        if key not in shapes and '*' not in shape:
+            return path, f': has an unknown key {key!r}; known are {", ".join(shapes)}'
+        if misfit := _misfit(one, shapes.get(key, shape.get('*')), (*path, key)):
+            return misfit
+    return None
+
+
+def _is_one(value: object, shape: object) -> bool:
+    """Whether a value has a shape without parts."""
+    if shape is float and type(value) is int:
+        return abs(value) < 1 << 1000
+    if isinstance(shape, range):
+        return type(value) is int and value in shape
+    if isinstance(shape, str | bool):
+        return type(value) is type(shape) and value == shape
+    return shape is object or type(value) is (type(None) if shape is None else shape)
+
+
+def _described(shape: object) -> str:
+    if isinstance(shape, tuple):
+        return ' or '.join(map(_described, shape))
+    if isinstance(shape, range):
+        return f'a whole number from {shape[0]} to {shape[-1]}'
+    if isinstance(shape, str | bool):
+        return json.dumps(shape)
+    return _TYPES[type(shape) if isinstance(shape, dict | list) or shape is None else shape]
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f'{name} is no number of JSON')
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f'{text[:20]} is too large a number')
+    return value
+
+
+def _check_depth(value: object) -> None:
+    level = [value]
+    for _ in range(_DEEPEST):
+        lists = [
+            one if isinstance(one, list) else one.values() for one in level if isinstance(one, dict | list)
+        ]
+        level = [inner for one in lists for inner in one]
+        if not level:
+            return
+    raise RecursionError
 
 
 def sha256(path: Path) -> str:

@@ -125,6 +125,15 @@ def test_it_leaves_for_ctranslate2_and_comes_back(tmp_path):
             reading.read(epath.Path(tmp_path / 'ct2'))
 
 
+def test_patterns_take_few_steps():
+    name = 'encoder.layers.0.' + 'e' * 100
+    assert mapping._ignored([r'encoder\.layers\.\d+\..*e+', '(?:x|y)z'], {name, 'yz', 'y'}) == (name, 'yz')
+    assert mapping._ignored([r'[(*)+]x\(?\)'], {'*x()', 'x'}) == ('*x()',)
+    for pattern in ('.*' * 9 + 'x', 'e?' * 60 + 'x', '(e|e)' * 40 + 'x'):
+        with pytest.raises(ConfigError, match='ignored:'):
+            mapping._ignored([pattern], {name})
+
+
 def test_the_forms_of_pieces(tmp_path):
     source, target = PLAN['tokenizer']['pieces'].values()
     expected = mapping.read(*map(epath.Path, write(tmp_path, PLAN)))
@@ -205,12 +214,18 @@ NORM = 'transformer.encoder.norm.bias'
 @pytest.mark.parametrize(
     ('plan', 'named'),
     [
-        ('{"options": ', 'no JSON'),
+        ('{"options": ', 'damaged'),
         ('[1]', 'expected an object'),
         (changed(more=1), "'more'"),
         ({k: v for k, v in PLAN.items() if k != 'tokenizer'}, "'tokenizer'"),
-        (changed(ignored='pe'), 'ignored: expected list'),
+        (changed(ignored='pe'), "ignored='pe'"),
         (changed(ignored=['(']), "ignored: '('"),
+        (changed(ignored=['(a+)+$']), "ignored: '(a+)+$'"),
+        (changed(ignored=['(?:e|e)*x']), "ignored: '(?:e|e)*x'"),
+        (changed(ignored=['(e)\\1']), "ignored: '(e)"),
+        (changed(ignored=['(e|e)' * 40 + 'x']), 'ignored:'),
+        (changed(options={'model.N': 1_000_000}), 'model.N=1000000'),
+        (changed(options={'model.d_ff': 10**12}), 'model.d_ff=1000000000000'),
         (changed(options={'model.layers': 3}), 'model.layers: no such option'),
         (changed(options={'model.h': 'two'}), "model.h='two'"),
         (changed(options={'model.h': 'no'}), 'lacks model.h'),
@@ -224,8 +239,8 @@ NORM = 'transformer.encoder.norm.bias'
         (changed(tokenizer={'source_end': 'no'}), "'source_end'"),
         (changed(tokenizer={'joiner': ' '}), "'joiner'"),
         (changed(tokenizer={'pieces': ['<bos>', '<eos>', '<unk>', 'a', 'a']}), "has 'a' twice"),
-        (changed(tokenizer={'pieces': {'source': ['<bos>']}}), 'source and target'),
-        (changed(tokenizer={'pieces': [1]}), 'pieces: expected a list'),
+        (changed(tokenizer={'pieces': {'source': ['<bos>']}}), "'target'"),
+        (changed(tokenizer={'pieces': [1]}), 'pieces.0=1'),
         (changed(tokenizer={'pieces': 'missing.txt'}), 'missing.txt'),
         (changed(tokenizer={'pieces': 'mapping.model'}), 'mapping.model'),
         (

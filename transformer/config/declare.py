@@ -15,14 +15,12 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
+from transformer import files
 from transformer.config.foreign_names import OURS
-
-
-class ConfigError(ValueError):
-    """A user's mistake, reported in one line that names the option, its value and the choices."""
-
+from transformer.errors import ConfigError
 
 Declared = Mapping[str, dataclasses.Field]
+_LARGE = 1 << 63  # whole numbers stay below it
 # Other options and the values that they must have: (name, values, name, values, ...).
 Conditions = tuple[str | tuple[object, ...], ...]
 
@@ -124,6 +122,10 @@ def check_value(table: Declared, key: str, value: object) -> object:
         value = value.item()
     if isinstance(value, str) and value in field.metadata['old_values']:
         return value
+    if type(value) is int and abs(value) >= _LARGE:
+        raise ConfigError(f'{key}: too large a number')
+    if isinstance(value, str) and not files.is_utf8(value):
+        raise ConfigError(f'{key}={value!a}: not UTF-8')
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 import ml_collections
 
+from transformer import files
 from transformer.config.declare import ConfigError, check_name, drop_unused, has_meaning
 from transformer.config.options import OPTIONS, Config
 from transformer.config.resolve import (
@@ -25,17 +26,13 @@ def to_json(config: Config) -> str:
     return json.dumps(dataclasses.asdict(config), indent=2, ensure_ascii=False) + '\n'
 
 
-def from_json(text: str) -> Config:
+def from_json(content: str | bytes) -> Config:
     """Reads the config that `to_json` wrote, in this version or an earlier one.
 
     Options that mean nothing there have today's defaults: an earlier version may have had others.
     """
-    try:
-        groups = json.loads(text)
-        flat = {f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()}
-    except (ValueError, AttributeError):
-        raise ConfigError('config.json: not a config') from None
-    values = read_values(flat)
+    groups = files.parse_json(content, {'*': {'*': object}}, 'config.json')
+    values = read_values({f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()})
     return resolve_values({key: value for key, value in values.items() if has_meaning(OPTIONS, values, key)})
 
 
@@ -81,7 +78,7 @@ def read_config_file(path: str) -> ml_collections.ConfigDict:
     """Reads a config file: a Python file, or the config.json of a work directory."""
     try:
         if path.endswith('.json'):
-            with open(path, encoding='utf-8') as file:
+            with open(path, 'rb') as file:
                 return derivable(from_json(file.read()))
         defined = {'__name__': 'config_file', '__file__': path}
         with open(path, 'rb') as file:

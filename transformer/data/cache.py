@@ -1,7 +1,6 @@
 """The cache of datasets: each is built once, verified when it is opened, and memory-mapped."""
 
 import contextlib
-import json
 import logging
 import os
 import pathlib
@@ -136,7 +135,7 @@ def _open(folder: pathlib.Path, level: int) -> Dataset | None:
 
 def _read(folder: pathlib.Path) -> Dataset:
     try:
-        manifest = json.loads((folder / manifests.FILE).read_bytes())
+        manifest = files.read_json(folder / manifests.FILE)
     except ValueError:
         manifest = None
     digest = manifest.pop('lock_sha256', None) if isinstance(manifest, dict) else None

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from transformer import files
 from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import FILE, Tokenizer
+from transformer.errors import ConfigError
 
 # How files of earlier versions begin that hold the tokenizer of pairs whose target is no plain text, and one
 # tokenizer for each field.
@@ -99,12 +100,9 @@ def read(file: str, content: bytes) -> FieldCodec:
     if not file.endswith(Labels.file):
         return kinds.read(content)
     try:
-        names = json.loads(content)
-    except ValueError as error:
-        raise RuntimeError(f'damaged: {error}') from None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise RuntimeError('damaged: no list of names')
-    return Labels(tuple(names))
+        return Labels(tuple(files.parse_json(content, [str], Labels.file)))
+    except ConfigError as error:
+        raise RuntimeError(str(error)) from None
 
 
 def _read_file(folder: files.Path, name: str, manifest: Mapping) -> bytes:
@@ -124,10 +122,12 @@ def _read_earlier(folder: files.Path, manifest: Mapping) -> Codecs:
     content = _read_file(folder, FILE, manifest)
     try:
         if content.startswith(_OF_PAIRS):
-            content = base64.b64decode(json.loads(content)['model'])
+            shape = {'tokenizer': str, 'target': str, 'model': str}
+            content = base64.b64decode(files.parse_json(content, shape, FILE)['model'])
         if content.startswith(_SEPARATE):
-            models = json.loads(content)['models']
+            shape = {'tokenizer': str, 'models': {'*': str}}
+            models = files.parse_json(content, shape, FILE)['models']
             return {field: kinds.read(base64.b64decode(model)) for field, model in models.items()}
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise RuntimeError(f'{FILE} is damaged: {error}') from None
     return dict.fromkeys(('source', 'target', 'text'), kinds.read(content))

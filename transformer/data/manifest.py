@@ -1,13 +1,34 @@
 """A dataset's manifest (data.lock.json): describes its content, and compares it with expected data."""
 
-import json
 from collections.abc import Iterator, Mapping
 
 from etils import epath
 
-from transformer.config import ConfigError
+from transformer import files
 
 FILE = 'data.lock.json'
+# The shape of what is read of a manifest, for `files.check_shape`, and the types of arrays.
+_TYPES = '<u2', '<i4', '|u1', '<i8', '<f4', '<f8'
+SHAPE = {
+    'checksums': {'*': str},
+    'codecs?': {'*': (str, None)},
+    'given_tokenizer_sha256?': (str, {'*': str}),
+    'tokenizer_sha256?': str,
+    'splits': {
+        '*': {'pairs': files.COUNT, 'dropped': {'*': {'count': files.COUNT, '*': object}}, '*': object}
+    },
+    'files': {'*': [{'name': str, 'sha256': str, '*': object}]},
+    'fields?': {'*': {'dtype': _TYPES, 'shape?': [files.SIZE], '*': object}},
+    # Of earlier versions.
+    'dtype?': _TYPES,
+    'imported?': {'format': str, 'ignored': [str], 'unused?': {'*': [str]}, 'notes?': [str], '*': object},
+    '*': object,
+}
+_EXPECTED = {
+    'dataset?': {'corpora?': {'*': [str]}, '*': object},
+    'pairs_read?': {'*': files.COUNT},
+    '*': object,
+}
 
 # In a manifest, `pairs` and `pairs_read` count examples of any kind; `lines` counts a file's lines or rows.
 Manifest = dict[str, object]
@@ -20,8 +41,8 @@ def describe(manifest: Manifest) -> Iterator[str]:
     for split, entry in manifest['splits'].items():
         if 'dataset' not in manifest:
             unit = 'lines' if piece_counts(manifest, split) else 'examples'
-            files = (f'{file["name"]} ({file["lines"]:,} {unit})' for file in manifest['files'][split])
-            yield f'data.{split}: from {", ".join(files)}'
+            origins = (f'{file["name"]} ({file["lines"]:,} {unit})' for file in manifest['files'][split])
+            yield f'data.{split}: from {", ".join(origins)}'
         dropped = drops_text({rule: drop['count'] for rule, drop in entry['dropped'].items()})
         read = f'{_examples_read(entry):,} examples read'
         yield f'data.{split}: {read}, {dropped or "none"} left out; {size(manifest, split)}'
@@ -58,12 +79,8 @@ def expected(file: epath.PathLike) -> Manifest | None:
     file = epath.Path(file)
     if not file.is_file():
         return None
-    try:
-        content = json.loads(file.read_text())
-        entries = {key: dict(content.get(key, {})) for key in ('dataset', 'pairs_read')}
-        return entries | {'pairs_read': {split: int(pairs) for split, pairs in entries['pairs_read'].items()}}
-    except (ValueError, TypeError, AttributeError):
-        raise ConfigError(f'{file}: not a lock file') from None
+    content = files.read_json(file, _EXPECTED)
+    return {key: content.get(key, {}) for key in ('dataset', 'pairs_read')}
 
 
 def differences(manifest: Manifest, reference: Manifest, name: epath.PathLike) -> list[str]:

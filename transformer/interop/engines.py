@@ -1,7 +1,6 @@
 """Programs that search in place of ours, and their copies of a model in its work directory."""
 
 import functools
-import json
 import sys
 from collections.abc import Callable, Mapping
 
@@ -112,8 +111,8 @@ def exported(run: Run, choice: str, quantization: str | None) -> epath.Path:
 def _is_intact(folder: epath.Path, made_of: Mapping[str, object]) -> bool:
     """Whether a folder has what its record says, and the record says that it was made of this."""
     try:
-        record = json.loads((folder / RECORD).read_text())
-    except (OSError, ValueError):
+        record = files.read_json(folder / RECORD)
+    except (OSError, ConfigError):
         return False
     there = {name: sha256 for name, sha256 in folder_sha256(folder).items() if name != RECORD}
     return record == {**made_of, 'files': there}

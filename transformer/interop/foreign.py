@@ -1,14 +1,15 @@
 """A model of another program in our terms."""
 
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 import numpy as np
 from etils import epath
 
+from transformer import files
 from transformer.config import TASKS, Config, ConfigError, Model
 from transformer.data.codec import Codecs
 from transformer.data.tokenizers.base import Tokenizer
@@ -46,12 +47,16 @@ class Foreign(NamedTuple):
       params: its parameters, by path.
       codecs: its tokenizers, or the names of its classes, by field.
       ignored: the names of its arrays that are not imported, because no model here has such a part.
+      unused: the names of the settings in each of its files that are not imported.
+      notes: what its user must know, as ends of a sentence about it.
     """
 
     changes: dict[str, object]
     params: Arrays
     codecs: Codecs
     ignored: tuple[str, ...] = ()
+    unused: Mapping[str, list[str]] = MappingProxyType({})
+    notes: tuple[str, ...] = ()
 
 
 def first_task(form: str) -> str:
@@ -59,36 +64,51 @@ def first_task(form: str) -> str:
     return next(task for task, spec in TASKS.items() if spec.form == form)
 
 
-def json_object(file: epath.Path, default: dict | None = None) -> dict:
-    """The object in a file of JSON; `default` if there is no such file."""
+def json_object(file: epath.Path, shape: object, default: dict | None = None) -> Any:
+    """The value of a shape (`files.check_shape`) in a file of JSON; `default` if there is no such file."""
     try:
-        content = json.loads(file.read_text(encoding='utf-8'))
+        return files.read_json(file, shape, file.name)
     except FileNotFoundError:
-        content = default
         if default is None:
             raise ConfigError(f'{file.name}: missing') from None
-    except ValueError:
-        content = None
-    if not isinstance(content, dict):
-        raise ConfigError(f'{file.name}: damaged')
-    return content
+        return default
+
+
+def unused(folder: epath.Path, shapes: Mapping[str, Mapping[str, object]]) -> dict[str, list[str]]:
+    """The names in files of JSON that the shape of each file does not name; no file without any."""
+    known = {file: {key.removesuffix('?') for key in shape} for file, shape in shapes.items()}
+    others = {
+        file: sorted(json_object(folder / file, {'*': object}, {}).keys() - names)
+        for file, names in known.items()
+    }
+    return {file: names for file, names in others.items() if names}
+
+
+def text_lines(file: epath.Path) -> list[str]:
+    """The lines of a text in UTF-8."""
+    try:
+        return file.read_bytes().decode().removesuffix('\n').split('\n')
+    except UnicodeDecodeError:
+        raise ConfigError(f'{file.name}: damaged: not UTF-8') from None
 
 
 def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None:
-    """Raises ConfigError, which names the option, if another program has no such model.
+    """Raises ConfigError, which names options and the values to train with, if a program has no such model.
 
     Args:
       held: the values of options that it has; of options not named here, those in `HELD`.
       owner: the other program, or its class of models.
     """
     m = config.model
-    for key, possible in {**HELD, **held}.items():
-        value = getattr(m, key.removeprefix('model.'))
-        if value not in possible:
-            raise ConfigError(f'{key}={value}: {owner} has {" or ".join(map(str, possible))}')
-    for name in ('d_k', 'd_v'):
-        if getattr(m, name) * m.h != m.d_model:
-            raise ConfigError(f'model.{name}={getattr(m, name)}: {owner} has model.d_model/model.h')
+    width = 'model.d_model/model.h' if m.d_model % m.h else m.d_model // m.h
+    widths = dict.fromkeys(('model.d_k', 'model.d_v'), (width,))
+    table = {**HELD, **held, **widths}
+    own = {key: getattr(m, key.removeprefix('model.')) for key in table}
+    if different := [key for key in table if own[key] not in table[key]]:
+        settings = ', '.join(f'{key}={own[key]}' for key in different)
+        values = {key: ' or '.join(map(str, table[key])) for key in different}
+        flags = ' '.join(f'--config.{key}={value}' for key, value in values.items())
+        raise ConfigError(f'{settings}: {owner} has no such model; to export one, train it with {flags}')
 
 
 def learned_positions(length: int) -> dict[str, object]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import importlib.metadata
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from etils import epath
 
@@ -64,8 +64,10 @@ def import_model(
     manifest = {
         'imported': {
             'format': kind,
-            'files': {file.name: files.sha256(file) for file in sources},
+            'files': {files.readable_name(file): files.sha256(file) for file in sources},
             'ignored': sorted(foreign.ignored),
+            'unused': dict(foreign.unused),
+            'notes': list(foreign.notes),
         },
         'splits': {},
         'files': {},
@@ -98,13 +100,24 @@ def describe(run: Run) -> Iterator[str]:
     yield f'{run.folder}: a model of {form}, {count:,} parameters, {known} {units}'
     base = configs.resolve(configs.config_dict())
     different = configs.differences(base, run.config)
-    yield f'  train.task = {run.config.train.task}'
+    own = run.config.train.task
+    others = [task for task, spec in TASKS.items() if spec.form == TASKS[own].form and task != own]
+    hint = f'; with --config.train.task it can be {" or ".join(others)}' if others else ''
+    yield f'  train.task = {own}{hint}'
     for key, (_, value) in different.items():
-        if key.startswith(('model.', 'data.', 'decode.', 'images.')) and value is not None:
+        if not key.startswith('train.') and value is not None:
             yield f'  {key} = {value}'
-    if ignored := run.manifest['imported']['ignored']:
-        more = f', and {len(ignored) - MOST_NAMES} more' if len(ignored) > MOST_NAMES else ''
-        yield f'  without (buffers, copies, heads for other tasks): {", ".join(ignored[:MOST_NAMES])}{more}'
+    imported = run.manifest['imported']
+    yield from (f'  it {note}' for note in imported.get('notes', ()))
+    if ignored := imported['ignored']:
+        yield f'  without (buffers, copies, heads for other tasks): {_some(ignored)}'
+    for file, settings in imported.get('unused', {}).items():
+        yield f'  settings of {file} that are not imported: {_some(settings)}'
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f', and {len(names) - MOST_NAMES} more' if len(names) > MOST_NAMES else ''
+    return ', '.join(names[:MOST_NAMES]) + more
 
 
 def _read(

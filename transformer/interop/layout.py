@@ -15,6 +15,8 @@ from transformer.runs.hashes import named_leaves
 
 Arrays = dict[str, np.ndarray]
 # An imported model has no data, so it gets the data options of plain text.
+# The options that are lengths of axes of arrays.
+_AXES = 'model.d_model', 'model.d_ff', 'model.h', 'model.max_len', 'model.token_types', 'images.patch'
 TEXT = {'data.source': 'text', 'data.name': None}
 
 
@@ -49,6 +51,15 @@ def norm(theirs: tuple[str, str], ours: str) -> list[Entry]:
 def named(params: Mapping) -> Arrays:
     """The parameters by path, as arrays of numpy that can be changed."""
     return {path: np.array(leaf, np.float32) for path, leaf in named_leaves(params).items()}
+
+
+def check_sizes(changes: Mapping[str, object], theirs: Mapping[str, np.ndarray]) -> None:
+    """Raises ConfigError if options ask for more layers or longer axes than arrays have; builds no model."""
+    longest = max((length for array in theirs.values() for length in array.shape), default=0)
+    most = dict.fromkeys(('model.N', 'model.N_decoder'), len(theirs)) | dict.fromkeys(_AXES, longest)
+    for key, limit in most.items():
+        if isinstance(value := changes.get(key), int) and value > limit:
+            raise ConfigError(f'{key}={value}: the {len(theirs)} arrays are of a smaller model')
 
 
 def parameter_shapes(changes: Mapping[str, object]) -> dict[str, tuple[int, ...]]:

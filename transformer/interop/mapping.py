@@ -2,14 +2,15 @@
 
 import difflib
 import itertools
-import json
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from etils import epath
 
+from transformer import files
 from transformer.config import OPTIONS, TASKS, ConfigError, declare
 from transformer.data import codec
 from transformer.data.codec import Codecs
@@ -25,13 +26,28 @@ from transformer.interop.foreign import (
     order_of,
     reordered,
     smoothing,
+    text_lines,
 )
 from transformer.interop.layout import Arrays, Entry
 from transformer.tokens import EOS, START, UNK
 
-_KEYS = {'options': dict, 'arrays': dict, 'tokenizer': dict, 'ignored': list, 'transposed': bool}
+# The shape of a mapping file, for `files.check_shape`. Pieces are a list of texts or the name of a file.
+_SHAPE = {
+    'options': dict,
+    'arrays': {'*': (str, [str])},
+    'tokenizer': {
+        'pieces': (str, [str], dict.fromkeys(FIELDS, (str, [str]))),
+        'start': str,
+        'end': str,
+        'unknown': (str, None),
+        'source_start': bool,
+        'source_end': bool,
+    },
+    'ignored?': [str],
+    'transposed?': bool,
+}
 _OPTIONAL = {'ignored': [], 'transposed': True}
-_TOKENIZER = 'pieces', 'start', 'end', 'unknown', 'source_start', 'source_end'
+_MOST_STEPS = 10**9  # of matching names with patterns, which take seconds
 # Options that neither a name nor a shape shows, so that a default could be wrong in silence.
 _NEEDED = (
     'model.h', 'model.activation', 'model.norm', 'model.norm_epsilon', 'model.positions',
@@ -68,24 +84,23 @@ def read(file: epath.Path, mapping: epath.Path) -> Foreign:
     Raises:
       ConfigError: the mapping is damaged or incomplete; or an array is missing, unknown or of another shape.
     """
+    plan = _plan(mapping)
     try:
-        plan = _plan(mapping)
         pieces = _read_pieces(mapping.parent, plan['tokenizer'])
         codecs = _codecs(plan['tokenizer'], pieces)
         never = _never(pieces)
         changes = _changes(plan['options'], pieces, codecs) | smoothing(never)
+    except ConfigError as error:
+        raise ConfigError(f'{mapping}: {error}') from None
+    theirs = _read_arrays(file)
+    try:
+        layout.check_sizes(changes, theirs)
         shapes = layout.parameter_shapes(changes)
         table = [*_table(plan['arrays'], shapes, transposed=plan['transposed'])]
+        ignored = _ignored(plan['ignored'], theirs.keys() - {entry.theirs for entry in table})
     except ConfigError as error:
         raise ConfigError(f'{mapping}: {error}') from None
     try:
-        theirs = arrays.read(file)
-        named = {entry.theirs for entry in table}
-        ignored = tuple(
-            name
-            for name in theirs
-            if name not in named and any(re.fullmatch(pattern, name) for pattern in plan['ignored'])
-        )
         theirs = {name: array for name, array in theirs.items() if name not in ignored}
         theirs |= _in_our_order(table, theirs, pieces, len(never))
         # A model without a bias has one here, for the pieces that it lacks.
@@ -99,44 +114,50 @@ def read(file: epath.Path, mapping: epath.Path) -> Foreign:
 
 
 def _plan(file: epath.Path) -> dict:
-    """Reads a mapping file and checks its keys."""
+    """Reads a mapping file and checks its shape."""
     try:
-        plan = json.loads(file.read_text(encoding='utf-8'))
+        return _OPTIONAL | files.read_json(file, _SHAPE)
     except OSError as error:
-        raise ConfigError(error.strerror or str(error)) from None
-    except ValueError as error:
-        raise ConfigError(f'no JSON: {error}') from None
-    if not isinstance(plan, dict):
-        raise ConfigError(f'expected an object with {", ".join(_KEYS)}')
-    plan = _OPTIONAL | plan
-    _check_names(plan, _KEYS, 'it')
-    for name, kind in _KEYS.items():
-        if not isinstance(plan[name], kind):
-            raise ConfigError(f'{name}: expected {kind.__name__}, got {type(plan[name]).__name__}')
-    _check_names(plan['tokenizer'], _TOKENIZER, 'tokenizer')
-    for name in ('source_start', 'source_end'):
-        if not isinstance(plan['tokenizer'][name], bool):
-            raise ConfigError(f'tokenizer: {name}={plan["tokenizer"][name]!r}: expected true or false')
-    for pattern in plan['ignored']:
+        raise ConfigError(f'{file}: {error.strerror or error}') from None
+
+
+def _read_arrays(file: epath.Path) -> Arrays:
+    try:
+        return arrays.read(file)
+    except ConfigError as error:
+        raise ConfigError(f'{file}: {error}') from None
+
+
+def _ignored(patterns: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
+    """The names that a pattern matches as a whole.
+
+    Python's search for a match can take years. Without quantifiers of groups it takes, for a name of n
+    characters, at most as many steps as there are ways to choose the ends of all quantified parts.
+    """
+    for pattern in patterns:
+        # Without characters that stand for themselves, which escapes and sets are here.
+        bare = re.sub(r'\\[^\d]|\[\^?\]?(?:\\.|[^\]\\])*\]', 'x', pattern)
+        if re.search(r'\)[*+?{]|\(\?[^:]|\\', bare):
+            raise ConfigError(
+                f'ignored: {pattern!r}: no quantifier, reference or condition of a group is known here'
+            )
+        quantified, choices = len(re.findall(r'(?<!\()[*+?{]', bare)), bare.count('|')
+        steps = sum(math.comb(len(name) + quantified, quantified) for name in names) << min(choices, 64)
+        if steps > _MOST_STEPS:
+            raise ConfigError(
+                f'ignored: {pattern!r}: has too many quantifiers or choices; use several patterns'
+            )
         try:
             re.compile(pattern)
-        except (TypeError, re.error):
+        except (re.error, OverflowError, RecursionError):
             raise ConfigError(f'ignored: {pattern!r}: no regular expression') from None
-    return plan
-
-
-def _check_names(values: Mapping, names: Sequence[str], where: str) -> None:
-    if unknown := [name for name in values if name not in names]:
-        raise ConfigError(f'{where} has an unknown key {unknown[0]!r}; known are {", ".join(names)}')
-    if lacking := [name for name in names if name not in values]:
-        raise ConfigError(f'{where} lacks {lacking[0]!r}')
+    matches = lambda name: any(re.fullmatch(pattern, name) for pattern in patterns)
+    return tuple(filter(matches, sorted(names)))
 
 
 def _read_pieces(folder: epath.Path, settings: Mapping) -> dict[str, _Pieces]:
     """The pieces of source and target."""
     value = settings['pieces']
-    if isinstance(value, dict) and value.keys() != set(FIELDS):
-        raise ConfigError(f'tokenizer: pieces: expected the keys {" and ".join(FIELDS)}')
     values = value if isinstance(value, dict) else dict.fromkeys(FIELDS, value)
     return {field: _pieces(folder, values[field], settings) for field in FIELDS}
 
@@ -147,8 +168,6 @@ def _pieces(folder: epath.Path, value: object, settings: Mapping) -> _Pieces:
         names, model = _read_model(folder / value)
     else:
         names = _read_list(folder / value) if isinstance(value, str) else value
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise ConfigError('tokenizer: pieces: expected a list of texts, or the name of a file')
     if len(set(names)) < len(names):
         twice = next(name for number, name in enumerate(names) if name in names[:number])
         raise ConfigError(f'tokenizer: pieces: has {twice!r} twice')
@@ -176,14 +195,13 @@ def _read_model(file: epath.Path) -> tuple[list[str], SentencePieceTokenizer]:
     return names_of(file), model
 
 
-def _read_list(file: epath.Path) -> object:
+def _read_list(file: epath.Path) -> list[str]:
     try:
-        text = file.read_text(encoding='utf-8')
-        return json.loads(text) if file.suffix == '.json' else text.removesuffix('\n').split('\n')
+        return files.read_json(file, [str], file.name) if file.suffix == '.json' else text_lines(file)
     except OSError as error:
         raise ConfigError(f'tokenizer: pieces: {file.name}: {error.strerror or error}') from None
-    except ValueError:
-        raise ConfigError(f'tokenizer: pieces: {file.name}: damaged') from None
+    except ConfigError as error:
+        raise ConfigError(f'tokenizer: pieces: {error}') from None
 
 
 def _codecs(settings: Mapping, pieces: Mapping[str, _Pieces]) -> Codecs:
@@ -234,7 +252,7 @@ def _table(entries: Mapping, shapes: Mapping[str, tuple], *, transposed: bool) -
     taken = {}
     for theirs, ours in entries.items():
         paths = [ours] if isinstance(ours, str) else ours
-        if not isinstance(paths, list) or not paths or not all(isinstance(path, str) for path in paths):
+        if not paths:
             raise ConfigError(f'arrays: {theirs}: expected the path of a parameter, or a list of paths')
         numbered = '{i}' in theirs
         if any(('{i}' in path) != numbered for path in paths):

@@ -299,7 +299,7 @@ class Checkpoints:
     def _check_files(self, step: int, item: str) -> None:
         hashes = self._folder / str(step) / 'files.json'
         # A killed save can leave a step without this file; the hash in `meta` is still checked.
-        saved = json.loads(hashes.read_text())[item] if hashes.exists() else {}
+        saved = files.read_json(hashes, {'*': {'*': str}})[item] if hashes.exists() else {}
         if not saved.items() <= folder_sha256(hashes.parent / item).items():
             raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
 

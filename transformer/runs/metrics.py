@@ -171,15 +171,14 @@ def _lines_until(file: epath.Path, step: int) -> list[str]:
     Earlier versions wrote the scores on dev as a second line per step, which is joined with the first.
     """
     by_step: dict[int, dict] = {}
-    lines = file.read_text().splitlines() if file.exists() else []
+    lines = file.read_bytes().splitlines() if file.exists() else []
     for number, line in enumerate(lines, start=1):
         try:
-            content = json.loads(line)
-            if content['step'] <= step:
-                by_step.setdefault(content['step'], {}).update(content)
-        except ValueError:
+            content = metrics_file.parse_line(line, f'{file}: line {number}')
+        except ConfigError:
             if number < len(lines):
-                raise ConfigError(f'{file}: line {number} is damaged') from None
-        except (KeyError, TypeError):
-            raise ConfigError(f'{file}: line {number} is not an object with a step') from None
+                raise
+            break
+        if content['step'] <= step:
+            by_step.setdefault(content['step'], {}).update(content)
     return [json.dumps(content) + '\n' for content in by_step.values()]

@@ -1,9 +1,9 @@
 """Reads metrics.jsonl, also while a training writes it; knows no jax, so that a sweep's status is quick."""
 
-import json
 from collections.abc import Iterator
+from typing import Any
 
-from transformer.config import ConfigError
+from transformer import files
 from transformer.files import Path
 
 
@@ -15,11 +15,12 @@ def read(folder: Path) -> Iterator[dict[str, float]]:
     except FileNotFoundError:
         return
     for number, line in enumerate(lines, 1):
-        try:
-            content = json.loads(line)
-            yield {'step': int(content['step'])} | content
-        except (ValueError, TypeError, KeyError):
-            raise ConfigError(f'{file}: line {number} is damaged') from None
+        yield parse_line(line, f'{file}: line {number}')
+
+
+def parse_line(line: bytes, name: str) -> dict[str, Any]:
+    """Reads a line of metrics.jsonl; ConfigError, which begins with `name`, if it is damaged."""
+    return files.parse_json(line, {'step': files.COUNT, '*': (float, None)}, name)
 
 
 def dev_losses(folder: Path) -> list[tuple[int, float]]:

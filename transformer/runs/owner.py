@@ -92,8 +92,8 @@ def _used_by(file: epath.Path, owner: Owner | None) -> str:
 def _read(file: epath.Path) -> Owner | None:
     """The owner that a file names; None if it names none."""
     try:
-        return Owner(**json.loads(file.read_text()))
-    except (OSError, ValueError, TypeError):
+        return Owner(**files.read_json(file, {'host': str, 'pid': files.SIZE, 'since': str, 'born': str}))
+    except (OSError, ConfigError):
         return None
 
 

@@ -15,6 +15,14 @@ from transformer.runs.checkpoint import Saved
 from transformer.runs.hashes import fingerprint, named_leaves
 
 FILE = 'parameters.safetensors'
+_HEAD = {'__metadata__': {'checkpoint': str, '*': str}, '*': object}
+_META = {
+    'step': files.COUNT,
+    'params_sha256': str,
+    'averaged': [files.COUNT],
+    'tokens': files.COUNT,
+    '*': object,
+}
 
 
 def load_library():
@@ -80,7 +88,9 @@ def _read(file: epath.Path) -> tuple[dict[str, np.ndarray], dict]:
         # The library reads a description of local files alone.
         content = file.read_bytes()
         size = int.from_bytes(content[:8], 'little')
-        meta = json.loads(json.loads(content[8 : 8 + size])['__metadata__']['checkpoint'])
+        head = files.parse_json(content[8 : 8 + size], _HEAD, str(file))
+        meta = files.parse_json(head['__metadata__']['checkpoint'], _META, f'{file}: checkpoint')
         return safetensors.numpy.load(content), meta
-    except (safetensors.SafetensorError, KeyError, TypeError, ValueError):
+    except (safetensors.SafetensorError, KeyError):
+        # A KeyError is a type that numpy lacks.
         raise ConfigError(f'{file}: damaged') from None

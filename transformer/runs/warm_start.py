@@ -112,14 +112,18 @@ def first_params(record: dict[str, object], fresh: models.Params) -> models.Para
       ConfigError: a run's parameters have changed since the start.
     """
     for one in _starts(record):
-        choice = 'average' if one['checkpoint'] == 'average' else str(*one['steps'])
+        choice = 'average' if one['checkpoint'] == 'average' else ','.join(map(str, one['steps']))
         run = Run.open(one['workdir'])
         other = jax.device_get(restore.restore_params(run.config, run.folder, choice)[0])
         if fingerprint(other) != one['params_sha256']:
             raise ConfigError(
                 f'--init_from={one["workdir"]}: its checkpoint {choice} has changed since the start'
             )
-        fresh = merge(fresh, placed(other, one.get('place', '')), one['taken'])
+        other = placed(other, one.get('place', ''))
+        common, _ = compare_leaves(fresh, other)
+        if lacking := sorted(set(one['taken']) - set(common)):
+            raise ConfigError(f'init_from.json: {lacking[0]!a}: no parameter of both models')
+        fresh = merge(fresh, other, one['taken'])
     return fresh
 
 

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import hashlib
-import json
 import re
 from collections.abc import Callable, Mapping
 
@@ -13,6 +12,7 @@ from transformer import config as configs
 from transformer import files, locks
 from transformer.config import Config, ConfigError
 from transformer.data import cache, codec, text_input
+from transformer.data import manifest as manifests
 from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset
 from transformer.runs import parameters_file, process
@@ -24,6 +24,27 @@ _FIRST = re.compile(
 # The folder that holds the text and pieces of dev and test.
 _DATA = 'data'
 LINES = 'lines_sha256'  # the key of an evaluation's entry with the hash of its lines
+# The shapes of files, for `files.check_shape`. Numbers of an evaluation are checked where they are read.
+_EVALUATION = {'checkpoint?': str, 'steps?': [files.COUNT], 'split?': str, 'options?': dict, '*': object}
+_RESULT = {
+    'epochs?': float,
+    'config?': dict,
+    'scores?': {'*': {'checkpoint': str, **_EVALUATION}},
+    'evaluations?': {'*': _EVALUATION},
+    '*': object,
+}
+_START = {
+    'workdir': str,
+    'checkpoint': str,
+    'steps': [files.COUNT],
+    'place?': str,
+    'params_sha256': str,
+    'taken': [str],
+    'left': {'*': str},
+    '*': object,
+}
+# One run, or several.
+_STARTS = (_START, {'workdir': str, 'params_sha256': str, 'starts': [_START]})
 SHOWN = 8  # the most differences between two configs that an error lists
 
 Result = dict[str, object]
@@ -42,18 +63,20 @@ class Run:
         folder = epath.Path(folder)
         if not (folder / 'config.json').exists():
             raise ConfigError(f'{folder}: not a work directory (it holds no config.json)')
+        if not (folder / manifests.FILE).exists():
+            raise ConfigError(
+                f'{folder}: not a work directory (it holds no {manifests.FILE}); if it is a model of another '
+                f'program, run.py import {folder} --output=WORKDIR makes one'
+            )
         try:
-            return cls(folder, configs.from_json((folder / 'config.json').read_text()))
-        except (ConfigError, UnicodeDecodeError) as error:
+            return cls(folder, configs.from_json((folder / 'config.json').read_bytes()))
+        except ConfigError as error:
             raise ConfigError(f'{folder}: {error}') from None
 
     @functools.cached_property
     def manifest(self) -> dict[str, object]:
         """The manifest of its data: sources, counts and hashes."""
-        try:
-            return json.loads((self.folder / 'data.lock.json').read_text())
-        except (OSError, ValueError):
-            raise ConfigError(f'{self.folder}: data.lock.json is missing or damaged') from None
+        return files.read_json(self.folder / manifests.FILE, manifests.SHAPE)
 
     @functools.cached_property
     def codecs(self) -> Codecs:
@@ -76,10 +99,7 @@ class Run:
     def start(self) -> dict[str, object] | None:
         """The record of a warm start; None if the seed drew the first parameters."""
         file = self.folder / 'init_from.json'
-        try:
-            return json.loads(file.read_text()) if file.exists() else None
-        except ValueError:
-            raise ConfigError(f'{self.folder}: init_from.json is damaged') from None
+        return files.read_json(file, _STARTS) if file.exists() else None
 
     def result(self) -> Result:
         """The contents of result.json; empty if there is none yet."""
@@ -205,10 +225,7 @@ def copy_data(folder: epath.Path, dataset: Dataset) -> None:
 def read_result(folder: epath.Path) -> Result:
     """The contents of result.json; empty if there is none yet."""
     file = folder / 'result.json'
-    try:
-        return json.loads(file.read_text()) if file.exists() else {}
-    except ValueError:
-        raise ConfigError(f'{folder}: result.json is damaged') from None
+    return files.read_json(file, _RESULT) if file.exists() else {}
 
 
 def update_result(folder: epath.Path, change: Callable[[Result], Result]) -> Result:

@@ -8,6 +8,7 @@ from typing import Literal, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from transformer import files
 from transformer.config import Config
 
 
@@ -61,11 +62,11 @@ class Measure(NamedTuple):
 
     def value(self, entry: Mapping) -> float | int | None:
         """The score in an entry of result.json; None if absent."""
-        return _at(entry, self.path)
+        return _at(entry, self.path, (float, None))
 
     def interval(self, entry: Mapping) -> list[float] | None:
         """The score's 95 % confidence interval in an entry; None if absent."""
-        return _at(entry, (*self.path[:-1], 'interval'))
+        return _at(entry, (*self.path[:-1], 'interval'), ([float], None))
 
     def format(self, value: float | int, sign: str = '') -> str:
         """Formats the score for people.
@@ -158,9 +159,11 @@ def describe(measures: Sequence[Measure], entry: Mapping) -> Iterator[str]:
         yield f'{measure.meaning:<{width}}  {measure.format(value):>10}{interval}'
 
 
-def _at(entry: Mapping, path: Sequence[str]):
-    for key in path:
+def _at(entry: Mapping, path: Sequence[str], shape: object):
+    """The value at a path in an entry, which must have a shape; None if there is none."""
+    for depth, key in enumerate(path):
+        files.check_shape(entry, dict, f'result.json: {".".join(path[:depth])}')
         if key not in entry:
             return None
         entry = entry[key]
-    return entry
+    return files.check_shape(entry, shape, f'result.json: {".".join(path)}')

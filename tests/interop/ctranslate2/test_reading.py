@@ -89,7 +89,12 @@ def test_the_command_and_an_evaluation(tmp_path, capsys):
     output.parent.mkdir()
     call = ['run.py', 'import', str(FOLDER), f'--output={output}', '--format=ctranslate2', *options]
     assert main.main(call) == 0
-    assert 'model.first_position = 1' in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert '  model.first_position = 1' in lines
+    # The files do not say which of the tasks with such models it is for.
+    [line] = [line for line in lines if 'train.task' in line]
+    assert line.startswith('  train.task = transliteration') and '--config.train.task' in line
+    assert 'translation' in line.split('--config.train.task')[1]
     (tmp_path / 'a.ar').write_text('برلین\nلندن\n')
     (tmp_path / 'a.tsv').write_text('برلین\tburlin\tberlin\nلندن\tlondon\tlindon\n')
     files = [f'--source={tmp_path / "a.ar"}', f'--reference={tmp_path / "a.tsv"}']

@@ -7,6 +7,7 @@ that its BertTokenizer and GPT2Tokenizer read from vocab.txt, and from vocab.jso
 """
 
 import json
+import os
 import pathlib
 import shutil
 import sys
@@ -248,10 +249,44 @@ def broken(
     ('kind', 'how', 'named'),
     [
         ('bert', {'settings': {'model_type': 'llama'}}, 'model_type=llama'),
-        ('bert', {'settings': {'hidden_act': 'mish'}}, 'hidden_act=mish'),
+        ('bert', {'settings': {'hidden_act': 'mish'}}, "hidden_act='mish'"),
         ('bert', {'settings': {'position_embedding_type': 'relative_key'}}, 'position_embedding_type'),
         ('bert', {'settings': {'hidden_size': 20}}, 'shape'),
         ('bert', {'settings': {'num_hidden_layers': 1}}, 'encoder.layer.1'),
+        ('bert', {'settings': {'num_hidden_layers': 1_000_000}}, 'model.N=1000000'),
+        ('bert', {'settings': {'intermediate_size': 10**400}}, 'intermediate_size=1'),
+        ('bert', {'settings': {'hidden_dropout_prob': 10**400}}, 'hidden_dropout_prob=1'),
+        ('bert', {'settings': {'num_attention_heads': True}}, 'num_attention_heads=True'),
+        ('bert', {'settings': {'is_decoder': 0}}, 'is_decoder=0'),
+        ('gpt2', {'settings': {'tie_word_embeddings': 'false'}}, "tie_word_embeddings='false'"),
+        ('gpt2', {'settings': {'n_inner': 'x'}}, "n_inner='x'"),
+        ('marian', {'settings': {'scale_embedding': 1}}, 'scale_embedding=1'),
+        ('vit', {'settings': {'id2label': {'0': 5}}}, 'id2label.0=5'),
+        ('vit', {'settings': {'problem_type': 'multi_label_classification'}}, 'problem_type='),
+        ('bert', {'settings': {'pruned_heads': {'0': [1]}}}, 'pruned_heads'),
+        ('marian', {'settings': {'forced_bos_token_id': 5}}, 'forced_bos_token_id=5'),
+        ('marian', {'settings': {'vocab_size': 43}}, 'vocab_size=43'),
+        (
+            'gpt2',
+            {'arrays': {'lm_head.weight': np.zeros((75, 16), 'f')}},
+            'tie_word_embeddings=True: lm_head.weight',
+        ),
+        (
+            'marian',
+            {'arrays': {'lm_head.weight': np.zeros((44, 16), 'f')}},
+            'tie_word_embeddings=True: lm_head.weight',
+        ),
+        (
+            'marian',
+            {'arrays': {'model.decoder.embed_tokens.weight': np.zeros((44, 16), 'f')}},
+            'share_encoder_decoder_embeddings=True: model.decoder',
+        ),
+        (
+            'bert',
+            {'arrays': {'cls.predictions.decoder.bias': np.ones(124, 'f')}},
+            'cls.predictions.decoder.bias: differs',
+        ),
+        ('vit', {'settings': {'image_size': 10**9}}, 'model.max_len'),
         ('bert', {'arrays': {'bert.embeddings.LayerNorm.bias': None}}, 'embeddings.LayerNorm.bias: missing'),
         ('bert', {'arrays': {'bert.extra': np.zeros(3, 'f')}}, 'extra: unknown'),
         ('marian', {'settings': {'decoder_attention_heads': 4}}, 'decoder_attention_heads=4'),
@@ -263,7 +298,7 @@ def broken(
         ('bert', {'arrays': {WORDS: np.zeros(124, 'f')}}, f'{WORDS}: has shape (124,)'),
         ('bert', {'arrays': {WORDS: np.zeros((124, 20), 'f')}}, 'embedding/table: has shape (124, 20)'),
         ('bert', {'arrays': {'cls.predictions.bias': np.zeros(125, 'f')}}, 'cls.predictions.bias: has shape'),
-        ('bert', {'settings': {'max_position_embeddings': 'x'}}, 'max_position_embeddings=x'),
+        ('bert', {'settings': {'max_position_embeddings': 'x'}}, "max_position_embeddings='x'"),
         (
             'gpt2',
             UNTIED | {'arrays': {'lm_head.weight': np.zeros((5, 16), 'f')}},
@@ -309,6 +344,51 @@ def test_what_is_broken_or_unknown_is_named(tmp_path, kind, how, named):
         importing.import_model(folder, tmp_path / 'out', {}, 'huggingface')
     assert named in str(error.value)
     assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+@pytest.mark.parametrize(
+    'part',
+    [
+        {'normalizer': {'type': 'Precompiled', 'precompiled_charsmap': ''}},
+        {
+            'post_processor': {
+                'type': 'TemplateProcessing',
+                'single': [{'SpecialToken': {'id': '[X]', 'type_id': 0}}],
+                'pair': [],
+                'special_tokens': {},
+            }
+        },
+        {'model': {'type': 'Unigram', 'unk_id': 0, 'vocab': []}},
+    ],
+    ids=lambda part: next(iter(part)),
+)
+def test_a_tokenizer_on_which_the_library_panics(tmp_path, capfd, part):
+    folder = broken(tmp_path / 'in', 'bert')
+    content = json.loads((folder / 'tokenizer.json').read_text()) | part
+    (folder / 'tokenizer.json').write_text(json.dumps(content))
+    with pytest.raises(ConfigError, match='tokenizer.json: damaged'):
+        importing.import_model(folder, tmp_path / 'out', {})
+    assert capfd.readouterr().err == ''
+
+
+def test_half_a_character_and_deep_json(tmp_path):
+    for content in (
+        '{"model_type": "\\ud800"}',
+        '[' * 100_000,
+        '{"a": ' * 200 + '1' + '}' * 200,
+    ):
+        folder = broken(tmp_path / 'in', 'bert')
+        (folder / 'config.json').write_text(content)
+        with pytest.raises(ConfigError, match='config.json: damaged'):
+            importing.import_model(folder, tmp_path / 'out', {})
+        shutil.rmtree(folder)
+
+
+def test_a_name_that_is_not_utf8(tmp_path):
+    folder = broken(tmp_path / 'in', 'vit')
+    with open(os.fsencode(folder) + b'/odd\xff', 'wb'):
+        run = importing.import_model(folder, tmp_path / 'out', {})
+    assert 'odd\\xff' in Run.open(run.folder).manifest['imported']['files']
 
 
 EARLY = json.loads((FOLDER / 'early_tokenizers.json').read_text())
@@ -435,6 +515,90 @@ def test_pixels_that_are_not_from_minus_one_to_one_are_refused(tmp_path, setting
 
 
 @pytest.mark.parametrize(
+    ('setting', 'value'),
+    [
+        ('do_center_crop', True),
+        ('do_pad', True),
+        ('do_resize', False),
+        ('resample', 3),
+        ('size', 24),
+        ('size', {'height': 12, 'width': 24}),
+        ('size', {'shortest_edge': 12}),
+        ('crop_pct', 0.9),
+    ],
+)
+def test_other_ways_to_resize_are_refused(tmp_path, setting, value):
+    folder = broken(tmp_path / 'in', 'vit')
+    usual = {'do_resize': True, 'resample': 2, 'size': {'height': 12, 'width': 12}, 'do_center_crop': False}
+    file = folder / 'preprocessor_config.json'
+    file.write_text(json.dumps(usual | {'image_processor_type': 'ViTImageProcessor'}))
+    run = importing.import_model(folder, tmp_path / 'right', {})
+    # Cropping that does not happen is listed, too: no name goes unmentioned.
+    unused = run.manifest['imported']['unused']
+    assert unused['preprocessor_config.json'] == ['do_center_crop', 'image_processor_type']
+    file.write_text(json.dumps(usual | {setting: value}))
+    with pytest.raises(ConfigError, match=f'{file.name}: {setting}'):
+        importing.import_model(folder, tmp_path / 'out', {})
+
+
+POOLING = {'word_embedding_dimension': 16, 'pooling_mode_max_tokens': False}
+MEAN, FIRST = POOLING | {'pooling_mode_mean_tokens': True}, POOLING | {'pooling_mode_cls_token': True}
+
+
+def sentence_encoder(folder: pathlib.Path, pooling: dict, *modules: str) -> pathlib.Path:
+    broken(folder, 'bert')
+    (folder / '1_Pooling').mkdir()
+    (folder / '1_Pooling' / 'config.json').write_text(json.dumps(pooling))
+    paths = {'Transformer': '', 'Pooling': '1_Pooling'}
+    kinds = ['Transformer', *modules]
+    listed = [{'type': f'sentence_transformers.models.{kind}', 'path': paths.get(kind, '')} for kind in kinds]
+    (folder / 'modules.json').write_text(json.dumps(listed))
+    return folder
+
+
+@pytest.mark.parametrize('pooling', [MEAN, FIRST, {'pooling_mode': 'cls'}], ids=['mean', 'first', 'new'])
+def test_a_sentence_encoder_pools_as_there(tmp_path, capsys, pooling):
+    folder = sentence_encoder(tmp_path / 'in', pooling, 'Pooling', 'Normalize')
+    assert main.main(['run.py', 'import', str(folder), f'--output={tmp_path / "out"}']) == 0
+    assert ('masked.pool = first' in capsys.readouterr().out) == (pooling is not MEAN)
+    one, model = EXPECTED['bert'][0], transformer.load(tmp_path / 'out')
+    first, mean = np.array(one['hidden'])[0], np.mean(one['hidden'], axis=0)
+    [vector] = model.embed([one['text']])
+    np.testing.assert_allclose(vector, mean if pooling is MEAN else first, atol=1e-5)
+    [vector] = model.embed([one['text']], pool='mean')
+    np.testing.assert_allclose(vector, mean, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ('pooling', 'modules', 'named'),
+    [
+        (POOLING | {'pooling_mode_max_tokens': True}, ['Pooling'], 'max_tokens'),
+        (MEAN | {'pooling_mode_cls_token': True}, ['Pooling'], 'mean_tokens and cls_token'),
+        (POOLING, ['Pooling'], 'pooling_mode'),
+        (MEAN, ['Pooling', 'Dense'], 'Dense'),
+        ({'pooling_mode': 'lasttoken'}, ['Pooling'], 'lasttoken'),
+    ],
+)
+def test_other_sentence_vectors_are_refused(tmp_path, pooling, modules, named):
+    with pytest.raises(ConfigError, match=named):
+        importing.import_model(sentence_encoder(tmp_path / 'in', pooling, *modules), tmp_path / 'out', {})
+
+
+def test_settings_that_are_not_imported_are_listed(tmp_path, workdirs):
+    folder = broken(tmp_path / 'in', 'marian', settings={'num_beams': 6})
+    (folder / 'generation_config.json').write_text('{"num_beams": 6, "forced_bos_token_id": null}')
+    run = importing.import_model(folder, tmp_path / 'out', {})
+    unused = run.manifest['imported']['unused']
+    assert 'num_beams' in unused['config.json'] and 'd_model' not in unused['config.json']
+    assert unused['generation_config.json'] == ['num_beams']
+    assert 'source_lang' in unused['tokenizer_config.json']
+    assert any('generation_config.json' in line and 'num_beams' in line for line in importing.describe(run))
+    (folder / 'generation_config.json').write_text('{"forced_bos_token_id": 3}')
+    with pytest.raises(ConfigError, match='generation_config.json: forced_bos_token_id=3'):
+        importing.import_model(folder, tmp_path / 'no', {})
+
+
+@pytest.mark.parametrize(
     'settings', [{'eos_token_id': 9}, {'bos_token_id': 72}, {'vocab_size': 200}], ids=str
 )
 def test_a_config_that_contradicts_the_files_beside_it_is_refused(tmp_path, settings):
@@ -452,6 +616,108 @@ def test_arrays_in_several_files_are_refused(tmp_path):
     with pytest.raises(ConfigError, match='pytorch_model.bin.index.json'):
         importing.import_model(folder, tmp_path / 'out', {})
     assert {path.name for path in tmp_path.iterdir()} == {'in'}
+
+
+def rewritten(folder: pathlib.Path, kind: str, change, **how) -> pathlib.Path:
+    """A copy of a kind's folder whose arrays are `change` of them."""
+    broken(folder, kind, **how)
+    file = folder / 'model.safetensors'
+    safetensors.save_file(change(safetensors.load_file(file)), file)
+    return folder
+
+
+def as_in(workdir: pathlib.Path, folder: pathlib.Path, out: pathlib.Path) -> None:
+    run = importing.import_model(folder, out, {})
+    assert run.config == Run.open(workdir).config
+    both = [transformer.load(path).trained.params for path in (workdir, out)]
+    jax.tree.map(np.testing.assert_array_equal, *both)
+
+
+TIED = {
+    'bert': (WORDS, 'cls.predictions.decoder.weight'),
+    'gpt2': ('transformer.wte.weight', 'lm_head.weight'),
+    'marian': ('model.shared.weight', 'model.encoder.embed_tokens.weight'),
+}
+
+
+@pytest.mark.parametrize('kind', KINDS)
+@pytest.mark.parametrize('prefix', ['module.', '_orig_mod.', 'model.', 'module._orig_mod.model.'])
+def test_names_with_what_programs_put_before_them(tmp_path, workdirs, kind, prefix):
+    change = lambda arrays: {prefix + name: array for name, array in arrays.items()}
+    as_in(workdirs[kind], rewritten(tmp_path / 'in', kind, change), tmp_path / 'out')
+
+
+def test_norms_of_early_versions(tmp_path, workdirs):
+    def change(arrays):
+        early = lambda name: name.replace('Norm.weight', 'Norm.gamma').replace('Norm.bias', 'Norm.beta')
+        return {early(name): array for name, array in arrays.items()}
+
+    assert 'bert.embeddings.LayerNorm.gamma' in change(dict.fromkeys(['bert.embeddings.LayerNorm.weight']))
+    as_in(workdirs['bert'], rewritten(tmp_path / 'in', 'bert', change), tmp_path / 'out')
+    both = broken(tmp_path / 'both', 'bert', arrays={'bert.embeddings.LayerNorm.gamma': np.ones(16, 'f')})
+    with pytest.raises(ConfigError, match='bert.embeddings.LayerNorm'):
+        importing.import_model(both, tmp_path / 'no', {})
+
+
+@pytest.mark.parametrize('kind', TIED)
+def test_either_of_two_tables_that_are_one(tmp_path, workdirs, kind):
+    usual, other = TIED[kind]
+    change = lambda arrays: {other if name == usual else name: array for name, array in arrays.items()}
+    as_in(workdirs[kind], rewritten(tmp_path / 'in', kind, change), tmp_path / 'out')
+
+
+def test_a_vision_transformer_without_a_head(tmp_path, workdirs, capsys):
+    def change(arrays):
+        return {n.removeprefix('vit.'): a for n, a in arrays.items() if not n.startswith('classifier.')}
+
+    folder = rewritten(tmp_path / 'in', 'vit', change)
+    assert main.main(['run.py', 'import', str(folder), f'--output={tmp_path / "out"}']) == 0
+    assert 'no head' in capsys.readouterr().out
+    params, whole = (transformer.load(path).trained.params for path in (tmp_path / 'out', workdirs['vit']))
+    assert params['head']['kernel'].shape == (16, 5) and not np.asarray(params['head']['kernel']).any()
+    np.testing.assert_array_equal(params['patch']['kernel'], whole['patch']['kernel'])
+
+
+@pytest.mark.parametrize('kind', ['bert', 'gpt2'])
+def test_arrays_in_several_files(tmp_path, workdirs, kind):
+    folder = broken(tmp_path / 'in', kind, lost='model.safetensors')
+    arrays = sorted(safetensors.load_file(FOLDER / kind / 'model.safetensors').items())
+    names = {}
+    for number, part in enumerate((arrays[:9], arrays[9:])):
+        file = f'model-{number}.safetensors'
+        safetensors.save_file(dict(part), folder / file)
+        names |= dict.fromkeys(dict(part), file)
+    index = folder / 'model.safetensors.index.json'
+    index.write_text(json.dumps({'metadata': {}, 'weight_map': names}))
+    as_in(workdirs[kind], folder, tmp_path / 'out')
+    for wrong in ('../model-0.safetensors', 'model-7.safetensors', 'model-1.safetensors'):
+        index.write_text(json.dumps({'weight_map': names | {arrays[0][0]: wrong}}))
+        with pytest.raises(ConfigError, match='model'):
+            importing.import_model(folder, tmp_path / 'no', {})
+
+
+def test_an_added_token_without_a_row(tmp_path, workdirs):
+    """Such as a padding, which a small table of GPT-2's size has no row for."""
+    folder = broken(tmp_path / 'in', 'gpt2')
+    content = json.loads((folder / 'tokenizer.json').read_text())
+    token = content['added_tokens'][0] | {'id': 300, 'content': '[PAD]'}
+    content['added_tokens'].append(token)
+    (folder / 'tokenizer.json').write_text(json.dumps(content))
+    (folder / 'tokenizer_config.json').write_text('{"pad_token": "[PAD]"}')
+    run = importing.import_model(folder, tmp_path / 'out', {})
+    assert any('[PAD]' in line for line in importing.describe(run))
+    one = EXPECTED['gpt2'][0]
+    [found] = transformer.load(tmp_path / 'out').likelihoods([(one['text'],)])
+    np.testing.assert_allclose(found.logp, one['logp'], atol=2e-5)
+    params = transformer.load(tmp_path / 'out').trained.params
+    assert np.asarray(params['softmax_bias'])[PAD] <= NEVER
+    for wrong in ({'id': 301}, {'content': '<|end|>'}):
+        content['added_tokens'][-1] = token | wrong
+        (folder / 'tokenizer.json').write_text(json.dumps(content))
+        settings = {'pad_token': None, 'eos_token': '<|end|>' if 'content' in wrong else '<|endoftext|>'}
+        (folder / 'tokenizer_config.json').write_text(json.dumps(settings))
+        with pytest.raises(ConfigError, match='tokenizer.json: has a piece|eos_token_id|damaged'):
+            importing.import_model(folder, tmp_path / 'no', {})
 
 
 def in_torch(folder: pathlib.Path, content: object = None) -> pathlib.Path:
@@ -532,6 +798,12 @@ def test_training_goes_on(workdirs, tmp_path, capsys):
     assert main.main(['run.py', *call, f'--init_from={workdirs["bert"]}']) == 0
     start = json.loads((tmp_path / 'run' / 'init_from.json').read_text())
     assert not start['left'] and start['steps'] == [0]
+
+
+def test_a_model_that_is_no_work_directory_is_to_be_imported(workdirs, tmp_path, capsys):
+    exporting.export_model(Run.open(workdirs['marian']), 'scored', tmp_path / 'there', 'huggingface')
+    assert main.main(['run.py', 'translate', f'--workdir={tmp_path / "there"}']) == 2
+    assert f'run.py import {tmp_path / "there"}' in capsys.readouterr().err
 
 
 def test_what_an_imported_model_lacks_is_said_with_its_own_flags(workdirs, capsys):

@@ -4,6 +4,7 @@ That transformers itself reads them is tested where it is installed; here they a
 """
 
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,8 @@ import pytest
 import random_models
 from random_models import SMALL, random_model
 
-from transformer.config import Config, ConfigError, config_dict, resolve
+from transformer.config import OPTIONS, Config, ConfigError, config_dict, declare, files, resolve
+from transformer.config.resolve import present_values
 from transformer.data import codec, vocabulary
 from transformer.data.codec import Labels
 from transformer.data.generated.grammar import sentences
@@ -179,8 +181,20 @@ REFUSED = [
 @pytest.mark.parametrize(('base', 'option', 'value'), REFUSED)
 def test_what_has_no_place_is_refused_by_name(base, option, value):
     more = {'model.max_len': None} if value == 'rotary' else {}
-    with pytest.raises(ConfigError, match=f'^{option}={value}: '):
+    with pytest.raises(ConfigError, match=f'^{option}={value}[:,] '):
         writing.check(config_of(base | more | {option: value}))
+
+
+def test_the_options_of_a_model_that_can_be_exported_are_named():
+    packaged = files.read_config_file('configs/bert_grammar.py')
+    with packaged.unlocked():
+        packaged.model.h, packaged.model.d_k = 4, 16
+    with pytest.raises(ConfigError, match='^model.norm_embedding=False, model.d_k=16: ') as error:
+        writing.check(resolve(packaged))
+    flags = dict(re.findall(r'--config\.(\S+)=(\S+)', str(error.value)))
+    values = {key: declare.parse_value(OPTIONS, key, text) for key, text in flags.items()}
+    assert values == {'model.norm_embedding': True, 'model.d_k': 32}
+    writing.check(resolve(config_dict(present_values(packaged) | values)))
 
 
 def test_a_softmax_bias_of_gpt2_is_refused(tmp_path):

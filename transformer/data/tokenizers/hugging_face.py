@@ -1,8 +1,12 @@
 """Tokenizers that Hugging Face's library `tokenizers` reads: WordPiece, byte-level BPE and others."""
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from transformer import files
 from transformer.config import ConfigError
 from transformer.config.extras import install
 from transformer.data.tokenizers.base import Tokenizer, utf8
@@ -11,6 +15,7 @@ from transformer.tokens import EOS, UNK
 BEGIN = b'{"tokenizer": "hugging_face", "order": '
 # How a piece shows that a word does not begin with it, or begins with it.
 _INSIDE, _BLANKS = '##', ('\u0120', '\u2581')
+_SHAPE = {'tokenizer': str, 'order': [range(-1, 1 << 31)], 'model': dict}
 
 
 class HuggingFaceTokenizer(Tokenizer):
@@ -32,12 +37,13 @@ class HuggingFaceTokenizer(Tokenizer):
         except ModuleNotFoundError:
             raise ConfigError(f'this tokenizer needs tokenizers: {install("export")}') from None
         try:
-            values = json.loads(content)
-            self.order: list[int] = values['order']
-            self.model: dict = values['model']
+            values = files.parse_json(content, _SHAPE, self.file)
+        except ValueError as error:
+            raise RuntimeError(str(error)) from None
+        self.order: list[int] = values['order']
+        self.model: dict = values['model']
+        with _library_errors():
             self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(self.model))
-        except Exception as error:  # The library raises nothing narrower.
-            raise RuntimeError(f'damaged: {error}') from None
         # How long a text can be is the model's affair.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
@@ -49,8 +55,9 @@ class HuggingFaceTokenizer(Tokenizer):
         self.special = frozenset(self._added[number] for number in self._special)
         self.size = len(self.order)
         # A language model here begins every text as if after another one, so its tokenizer need not.
-        first, *rest = self._tokenizer.encode('a').ids
-        self._begins_with_end = bool(rest) and self._ours.get(first) == EOS
+        with _library_errors():
+            ids = self._tokenizer.encode('a').ids
+        self._begins_with_end = len(ids) > 1 and self._ours.get(ids[0]) == EOS
 
     @classmethod
     def from_file(cls, content: str | bytes, special: Mapping[int, str | None]) -> 'HuggingFaceTokenizer':
@@ -60,9 +67,9 @@ class HuggingFaceTokenizer(Tokenizer):
           ConfigError: it is damaged, or lacks one of these tokens.
         """
         try:
-            model = json.loads(content)
+            model = files.parse_json(content, dict, 'tokenizer.json')
             vocabulary = cls(_content([], model))._tokenizer.get_vocab(with_added_tokens=True)
-        except (ValueError, RuntimeError):
+        except RuntimeError:
             raise ConfigError('tokenizer.json: damaged, or of a kind that the library cannot read') from None
         if lacking := [token for token in special.values() if token is not None and token not in vocabulary]:
             raise ConfigError(f'tokenizer.json: has no piece {lacking[0]}')
@@ -125,6 +132,26 @@ class HuggingFaceTokenizer(Tokenizer):
     def _has_inside(self) -> bool:
         """Whether pieces inside words are marked, not those that begin words."""
         return type(self._tokenizer.model).__name__ == 'WordPiece'
+
+
+@contextlib.contextmanager
+def _library_errors() -> Iterator[None]:
+    """Raises RuntimeError instead of an error of the library.
+
+    That can be a panic of Rust, which is no Exception, and prints a trace to standard error itself.
+    """
+    with contextlib.ExitStack() as stack:
+        if sys.__stderr__:
+            own = os.dup(2)
+            stack.callback(os.close, own)
+            stack.callback(os.dup2, own, 2)
+            os.dup2(stack.enter_context(open(os.devnull, 'wb')).fileno(), 2)
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
+            raise RuntimeError(f'damaged: {error}') from None
 
 
 def _content(order: Sequence[int], model: object) -> bytes:

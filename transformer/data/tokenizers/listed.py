@@ -3,10 +3,12 @@
 import json
 from collections.abc import Iterable, Sequence
 
+from transformer import files
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.tokens import EOS, PAD, START, UNK
 
 PIECES = b'{"tokenizer": "pieces", '  # the beginning of the content
+_SHAPE = {'tokenizer': str, 'pieces': [str], 'joiner': str, 'begin?': bool, 'end': bool}
 
 
 class PiecesTokenizer(Tokenizer):
@@ -20,10 +22,10 @@ class PiecesTokenizer(Tokenizer):
     def __init__(self, content: bytes):
         super().__init__(content)
         try:
-            values = json.loads(content)
-            self._pieces, self._joiner, self._end = (values[name] for name in ('pieces', 'joiner', 'end'))
-        except (ValueError, KeyError) as error:
-            raise RuntimeError(f'damaged: {error}') from None
+            values = files.parse_json(content, _SHAPE, self.file)
+        except ValueError as error:
+            raise RuntimeError(str(error)) from None
+        self._pieces, self._joiner, self._end = (values[name] for name in ('pieces', 'joiner', 'end'))
         # Earlier files have no `begin`.
         self._begin = values.get('begin', False)
         self._ids = {piece: number for number, piece in enumerate(self._pieces) if number > UNK}

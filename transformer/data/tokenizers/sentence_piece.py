@@ -11,6 +11,7 @@ import numpy as np
 import sentencepiece
 from jaxtyping import Int
 
+from transformer import files
 from transformer.config import ConfigError
 from transformer.data.tokenizers.base import BLANK, Tokenizer, utf8
 from transformer.tokens import EOS, PAD, UNK
@@ -106,10 +107,10 @@ class NumberedTokenizer(Tokenizer):
     def __init__(self, content: bytes):
         super().__init__(content)
         try:
-            values = json.loads(content)
+            values = files.parse_json(content, {'tokenizer': str, 'pieces': [str], 'model': str}, self.file)
             self._pieces, self.model = values['pieces'], base64.b64decode(values['model'])
-        except (ValueError, KeyError) as error:
-            raise RuntimeError(f'damaged: {error}') from None
+        except ValueError as error:
+            raise RuntimeError(str(error)) from None
         self._processor = sentencepiece.SentencePieceProcessor(model_proto=self.model)
         self._ids = {piece: number for number, piece in enumerate(self._pieces)}
         self.size = len(self._pieces)

@@ -87,5 +87,7 @@ def _dequantized(arrays: Arrays) -> Iterator[tuple[str, np.ndarray]]:
             if scale is None and array.dtype == np.int8:
                 raise ConfigError(f'{names.FILE}: {name}: has no {name}_scale')
             scale = np.float32(_SCALE_OF_INT16) if scale is None else scale
-            array = array.astype(np.float32) / (scale[:, None] if scale.ndim else scale)
+            if scale.size not in (1, len(array)) or not (np.isfinite(scale) & (scale != 0)).all():
+                raise ConfigError(f'{names.FILE}: {name}_scale: damaged')
+            array = array.astype(np.float32) / scale.reshape(-1, 1)
         yield name, array

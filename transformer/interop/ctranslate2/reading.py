@@ -1,12 +1,12 @@
 """Reads CTranslate2's models that write texts: model.bin, vocabularies and config.json."""
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 from etils import epath
 
+from transformer import files
 from transformer.config import ConfigError
 from transformer.data import codec
 from transformer.data.codec import Codecs
@@ -33,6 +33,8 @@ from transformer.interop.foreign import (
     order_of,
     positions,
     reordered,
+    text_lines,
+    unused,
     word_tables,
 )
 from transformer.interop.layout import Arrays
@@ -44,6 +46,11 @@ _HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None, _
 _DEFAULTS = {
     'unk_token': '<unk>', 'bos_token': '<s>', 'eos_token': '</s>', 'decoder_start_token': '<s>',
     'add_source_bos': False, 'add_source_eos': False, 'layer_norm_epsilon': None,
+}  # fmt: skip
+# The shape of config.json; a number of texts that an epsilon divides by is none.
+_SETTINGS = {
+    **{f'{name}?': type(value) for name, value in _DEFAULTS.items()}, 'layer_norm_epsilon?': (float, None),
+    '*': object,
 }  # fmt: skip
 _EPSILON = 1e-5
 # The names that the file of each vocabulary of a pair can have.
@@ -60,17 +67,14 @@ def read(folder: epath.Path) -> Foreign:
     """Reads the model in a folder; ConfigError says what is damaged, or unknown here."""
     try:
         kind, arrays = binary.read_arrays((folder / names.FILE).read_bytes())
-        return _model(folder, kind, arrays, _settings(folder))
+        model = _model(folder, kind, arrays, _settings(folder))
+        return model._replace(unused=unused(folder, {'config.json': _SETTINGS}))
     except ConfigError as error:
         raise ConfigError(f'{folder}: {error}') from None
 
 
 def _settings(folder: epath.Path) -> dict[str, object]:
-    settings = _DEFAULTS | json_object(folder / 'config.json', {})
-    for name, value in settings.items():
-        if name.endswith('_token') and not isinstance(value, str):
-            raise ConfigError(f'config.json: {name}={value}: not a token')
-    return settings
+    return _DEFAULTS | json_object(folder / 'config.json', _SETTINGS, {})
 
 
 def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> Foreign:
@@ -157,10 +161,11 @@ def _with_layers(
     changes = {
         **changes,
         **dict(zip(('model.N', 'model.N_decoder'), map(_layers, sides.values()), strict=False)),
-        'model.d_ff': len(_get(arrays, first, 'layer_0/ffn/linear_0/bias')),
+        'model.d_ff': np.size(_get(arrays, first, 'layer_0/ffn/linear_0/bias')),
         'model.norm_epsilon': settings['layer_norm_epsilon'] or _EPSILON,
     }
     theirs = {f'{side}/{name}': array for side, own in sides.items() for name, array in own.items()}
+    layout.check_sizes(changes, theirs)
     params = layout.to_ours(names.table(changes, form), theirs, layout.parameter_shapes(changes), given)
     return Foreign(changes, params, codecs)
 
@@ -208,9 +213,9 @@ def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:
     """Removes the numbers and the positions of a side, and returns the options that they set."""
     for name, possible in _FLAGS.items():
         value = arrays.pop(name, None)
-        if value is not None and possible is not None and int(value) not in possible:
-            raise ConfigError(f'{names.FILE}: {name}={int(value)}: no model here has it')
-    number = lambda name, default: int(arrays.pop(name, default))
+        if value is not None and possible is not None and _number(name, value) not in possible:
+            raise ConfigError(f'{names.FILE}: {name}={_number(name, value)}: no model here has it')
+    number = lambda name, default: _number(name, arrays.pop(name, default))
     activation = number('activation', 0)
     if activation not in names.ACTIVATIONS:
         raise ConfigError(f'{names.FILE}: activation={activation}: no model here has it')
@@ -234,12 +239,20 @@ def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:
     return options | (_rotary(arrays, heads) or _positions(arrays))
 
 
+def _number(name: str, value: np.ndarray | int) -> int:
+    """A whole number beside the arrays."""
+    value = np.asarray(value)
+    if value.size != 1 or value.dtype.kind not in 'iu':
+        raise ConfigError(f'{names.FILE}: {name}: expected one whole number')
+    return int(value.item())
+
+
 def _rotary(arrays: Arrays, heads: int) -> dict[str, object]:
     """The option of rotary positions, without their numbers in the layers; empty if there are none."""
     numbers = [name for name in arrays if '/self_attention/rotary_' in name]
     if numbers and not any(name.endswith('rotary_interleave') for name in numbers):
         raise ConfigError(f'{names.FILE}: rotary_interleave: missing')
-    whole = len(arrays.get('layer_0/self_attention/layer_norm/gamma', ())) // heads
+    whole = np.size(arrays.get('layer_0/self_attention/layer_norm/gamma', ())) // heads
     possible = {'rotary_dim': (0, whole), 'rotary_interleave': (0,), 'rotary_base': (10000,)}
     for name in numbers:
         value, kind = arrays.pop(name), name.split('/')[-1]
@@ -260,29 +273,24 @@ def _positions(arrays: Arrays) -> dict[str, object]:
 
 
 def _layers(arrays: Arrays) -> int:
-    return len({name.split('/')[0] for name in arrays if name.startswith('layer_') and name[6].isdigit()})
+    return len({match[0] for name in arrays if (match := re.match(r'layer_\d+/', name))})
 
 
 def _read_vocabularies(
-    folder: epath.Path, settings: Mapping, files: Sequence[tuple[str, ...]]
+    folder: epath.Path, settings: Mapping, possible: Sequence[tuple[str, ...]]
 ) -> list[list[str]]:
     """The tokens of each vocabulary, whose file has one of several names.
 
     The unknown token is the last if the file lacks it.
     """
     vocabularies = []
-    for kinds in files:
-        possible = [f'{kind}.{end}' for kind in kinds for end in ('json', 'txt')]
-        file = next((folder / name for name in possible if (folder / name).exists()), None)
+    for stems in possible:
+        wanted = [f'{stem}.{end}' for stem in stems for end in ('json', 'txt')]
+        file = next((folder / name for name in wanted if (folder / name).exists()), None)
         if file is None:
-            raise ConfigError(f'{" or ".join(possible)}: missing')
-        try:
-            text = file.read_bytes().decode()
-            tokens = json.loads(text) if file.suffix == '.json' else text.removesuffix('\n').split('\n')
-        except ValueError:
-            tokens = None
-        if not isinstance(tokens, list) or not all(isinstance(token, str) for token in tokens):
-            raise ConfigError(f'{file.name}: damaged')
+            raise ConfigError(f'{" or ".join(wanted)}: missing')
+        is_json = file.suffix == '.json'
+        tokens = files.read_json(file, [str], file.name) if is_json else text_lines(file)
         if len(set(tokens)) < len(tokens):
             twice = next(token for number, token in enumerate(tokens) if token in tokens[:number])
             raise ConfigError(f'{file.name}: has "{twice}" twice')

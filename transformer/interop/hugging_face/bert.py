@@ -4,14 +4,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from transformer.config import Config
+from transformer import files
+from transformer.config import Config, ConfigError
 from transformer.interop import layout
 from transformer.interop.foreign import first_task, learned_positions
+from transformer.interop.hugging_face import sentence
 from transformer.interop.hugging_face.kind import (
+    ACTIVATION,
+    ACTIVATIONS,
     Kind,
     Words,
-    activation,
-    number,
     pair,
     their_activation,
 )
@@ -49,12 +51,12 @@ def _table(options: Mapping[str, object]) -> list[Entry]:
 
 
 def _read(settings: Mapping) -> dict[str, object]:
-    positions = learned_positions(number(settings, 'max_position_embeddings'))
+    positions = learned_positions(settings['max_position_embeddings'])
     # It writes no text.
     positions = {key: value for key, value in positions.items() if not key.startswith('decode.')}
     return {
         **positions,
-        **activation(settings, 'hidden_act'),
+        'model.activation': ACTIVATIONS[settings['hidden_act']],
         'train.task': first_task('pieces'),
         'model.token_types': settings['type_vocab_size'],
     }
@@ -71,8 +73,9 @@ def _write(config: Config) -> dict[str, object]:
 def _with_a_head(arrays: Arrays) -> None:
     """Adds a head whose matrix is the identity if the file has none, as a sentence encoder's."""
     if _DECODER_BIAS in arrays:
-        # The bias that is used, if the two are not the same.
-        arrays[_BIAS] = arrays.pop(_DECODER_BIAS)
+        bias = arrays.pop(_DECODER_BIAS)
+        if not np.array_equal(bias, arrays.setdefault(_BIAS, bias)):
+            raise ConfigError(f'{_DECODER_BIAS}: differs from {_BIAS}, which is the same parameter')
     norm = 'bert.embeddings.LayerNorm.weight'
     if norm in arrays and not any(name.startswith('cls.predictions.') for name in arrays):
         zeros, ones = np.zeros_like(arrays[norm]), np.ones_like(arrays[norm])
@@ -102,6 +105,11 @@ KIND = Kind(
         'attention_probs_dropout_prob': 'model.P_drop_attention',
     },
     fixed={'position_embedding_type': ('absolute',), 'is_decoder': (False,)},
+    others={
+        'max_position_embeddings': files.SIZE,
+        'hidden_act': ACTIVATION,
+        'type_vocab_size': files.SIZE,
+    },
     options={
         'model.positions': 'learned',
         'model.norm': 'post',
@@ -115,6 +123,7 @@ KIND = Kind(
         r'(bert\.)?(classifier|qa_outputs)\..*',
     ),
     read=_read,
+    beside=sentence.read,
     write=_write,
     to_matrices=_with_a_head,
     from_matrices=_complete,

@@ -4,9 +4,10 @@ from collections.abc import Iterator, Mapping
 
 from etils import epath
 
+from transformer import files
 from transformer.config import ConfigError
 from transformer.config.extras import install
-from transformer.interop.foreign import json_object
+from transformer.interop.foreign import json_object, text_lines
 
 WORDS, PIECES, MERGES = 'vocab.txt', 'vocab.json', 'merges.txt'
 _CONFIG, _SETTINGS, _SPECIAL = 'config.json', 'tokenizer_config.json', 'special_tokens_map.json'
@@ -27,9 +28,18 @@ _GPT2 = {
     'tokenizer_class': (None, 'GPT2Tokenizer', 'GPT2TokenizerFast'), 'add_bos_token': (False,),
     'add_prefix_space': (True, False),
 }  # fmt: skip
+# All settings that are read.
+SETTINGS = {*_BERT_TOKENS, *_BERT, *_GPT2_TOKENS, *_GPT2, 'added_tokens_decoder'}
 _DEFAULTS = {
     'do_lower_case': True, 'strip_accents': None, 'tokenize_chinese_chars': True, 'add_prefix_space': False,
 }  # fmt: skip
+_TOKEN = (str, {'content': str, '*': object}, None)
+_SHAPE = {
+    'additional_special_tokens?': ([_TOKEN], None),
+    'extra_special_tokens?': ([_TOKEN], {'*': _TOKEN}, None),
+    'added_tokens_decoder?': {'*': _TOKEN},
+    '*': object,
+}
 _REMEDY = (
     "not built here; save_pretrained of transformers' AutoTokenizer writes a tokenizer.json, which is read"
 )
@@ -76,14 +86,14 @@ def _settings(
       possible: other settings with their only values.
       flags: what a special token must not have, because it changes the text around it.
     """
-    files = [json_object(folder / name, {}) for name in (_CONFIG, _SETTINGS, _SPECIAL)]
+    model, own, tokens = (json_object(folder / name, _SHAPE, {}) for name in (_CONFIG, _SETTINGS, _SPECIAL))
     # Of config.json, tokenizers read this alone.
-    settings = {name: value for name, value in files[0].items() if name == 'tokenizer_class'}
-    settings |= files[1] | files[2]
+    settings = {name: value for name, value in model.items() if name == 'tokenizer_class'} | own | tokens
     for name, values in possible.items():
-        if name in settings and settings[name] not in values:
+        # A 1 is no true.
+        if name in settings and (type(settings[name]), settings[name]) not in [(type(v), v) for v in values]:
             raise ConfigError(f'{name}={settings[name]}: {_REMEDY}')
-    for name, token in _tokens(settings, json_object(folder / _ADDED, {})):
+    for name, token in _tokens(settings, json_object(folder / _ADDED, {'*': files.COUNT}, {})):
         text = token['content'] if isinstance(token, dict) else token
         known = [special[name]] if name in special else special.values()
         if text not in known or isinstance(token, dict) and any(token.get(flag) for flag in flags):
@@ -102,17 +112,10 @@ def _tokens(settings: Mapping, added: Mapping) -> Iterator[tuple[str, object]]:
     yield from ((_ADDED, token) for token in added)
 
 
-def _lines(file: epath.Path) -> list[str]:
-    try:
-        return file.read_text(encoding='utf-8').removesuffix('\n').split('\n')
-    except UnicodeDecodeError:
-        raise ConfigError(f'{file.name}: damaged') from None
-
-
 def _wordpiece(folder: epath.Path, settings: Mapping):
     from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 
-    vocabulary = {line.rstrip(): number for number, line in enumerate(_lines(folder / WORDS))}
+    vocabulary = {line.rstrip(): number for number, line in enumerate(text_lines(folder / WORDS))}
     if lacking := set(_BERT_TOKENS.values()) - vocabulary.keys():
         raise ConfigError(f'{WORDS}: has no piece {min(lacking)}')
     tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token=_BERT_TOKENS['unk_token']))
@@ -133,10 +136,12 @@ def _wordpiece(folder: epath.Path, settings: Mapping):
 def _byte_level(folder: epath.Path, settings: Mapping):
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-    vocabulary = json_object(folder / PIECES)
+    vocabulary = json_object(folder / PIECES, {'*': files.COUNT})
     if _END not in vocabulary:
         raise ConfigError(f'{PIECES}: has no piece {_END}')
-    merges = [tuple(line.split(' ')) for line in _lines(folder / MERGES) if not line.startswith('#version')]
+    merges = [
+        tuple(line.split(' ')) for line in text_lines(folder / MERGES) if not line.startswith('#version')
+    ]
     try:
         tokenizer = Tokenizer(models.BPE(vocabulary, merges))
     except Exception:  # The library raises nothing narrower.

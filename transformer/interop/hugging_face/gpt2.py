@@ -2,14 +2,15 @@
 
 from collections.abc import Mapping
 
+from transformer import files
 from transformer.config import Config
 from transformer.interop import layout
 from transformer.interop.foreign import first_task, learned_positions
 from transformer.interop.hugging_face.kind import (
+    ACTIVATION,
+    ACTIVATIONS,
     Kind,
     Words,
-    activation,
-    number,
     pair,
     their_activation,
 )
@@ -37,10 +38,10 @@ def _table(options: Mapping[str, object]) -> list[Entry]:
 
 def _read(settings: Mapping) -> dict[str, object]:
     return {
-        **learned_positions(number(settings, 'n_positions')),
-        **activation(settings, 'activation_function'),
+        **learned_positions(settings['n_positions']),
+        'model.activation': ACTIVATIONS[settings['activation_function']],
         'train.task': first_task('text'),
-        'model.d_ff': settings.get('n_inner') or 4 * number(settings, 'n_embd'),
+        'model.d_ff': settings.get('n_inner') or 4 * settings['n_embd'],
     }
 
 
@@ -69,6 +70,11 @@ KIND = Kind(
         'scale_attn_weights': (True,),
         'scale_attn_by_inverse_layer_idx': (False,),
         'add_cross_attention': (False,),
+    },
+    others={
+        'n_positions': files.SIZE,
+        'n_inner?': (files.SIZE, None),
+        'activation_function': ACTIVATION,
     },
     options={
         'model.positions': 'learned',

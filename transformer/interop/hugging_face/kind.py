@@ -3,10 +3,18 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from transformer.config import Config, ConfigError
+from etils import epath
+
+from transformer import files
+from transformer.config import OPTIONS, Config, declare
 from transformer.interop.layout import Arrays, Entry
 
 FILE, CONFIG, PIXELS = 'model.safetensors', 'config.json', 'preprocessor_config.json'
+GENERATION = 'generation_config.json'
+# Settings of a search that no search here has: only without a value. They are in config.json, too.
+SEARCH = dict.fromkeys(
+    ('forced_bos_token_id?', 'forced_decoder_ids?', 'suppress_tokens?', 'begin_suppress_tokens?')
+)
 # Theirs and ours; the first of ours is written.
 ACTIVATIONS = {
     'relu': 'relu',
@@ -17,6 +25,8 @@ ACTIVATIONS = {
     'silu': 'swish',
     'swish': 'swish',
 }
+
+ACTIVATION = tuple(ACTIVATIONS)  # the shape of their name
 
 
 class Words(NamedTuple):
@@ -37,11 +47,13 @@ class Kind(NamedTuple):
       prefix: how most names begin in the file of a whole model; the file of a stack alone has them without.
       settings: names in config.json with our options of the same value.
       fixed: names in config.json with the values that we can compute; the first is written.
+      others: names in config.json from which options follow otherwise, with their shapes.
       options: our options that all models of this kind have.
       table: their arrays and our parameters but for tables of words, from our options.
       words: the names of these tables; None if the kind has none.
       ignored: arrays in a file that are no part of the model that we compute: buffers, heads for other tasks.
       read: `(settings) -> options`, for options that follow from several settings.
+      beside: `(folder) -> options`, for options that other files of the folder set.
       write: `(config) -> settings`, for settings that follow from several options.
       to_matrices: changes arrays of another shape than our parameters in place; `from_matrices` undoes it.
     """
@@ -51,11 +63,13 @@ class Kind(NamedTuple):
     prefix: str
     settings: Mapping[str, str]
     fixed: Mapping[str, tuple]
+    others: Mapping[str, object]
     options: Mapping[str, object]
     table: Callable[[Mapping[str, object]], list[Entry]]
     words: Words | None
     ignored: tuple[str, ...] = ()
     read: Callable[[Mapping], dict[str, object]] = lambda settings: {}
+    beside: Callable[[epath.Path], dict[str, object]] = lambda folder: {}
     write: Callable[[Config], dict[str, object]] = lambda config: {}
     to_matrices: Callable[[Arrays], None] = lambda arrays: None
     from_matrices: Callable[[Arrays, Config], None] = lambda arrays, config: None
@@ -66,19 +80,20 @@ def pair(name: str) -> tuple[str, str]:
     return f'{name}.weight', f'{name}.bias'
 
 
-def number(settings: Mapping, name: str, least: int = 1) -> int:
-    """A whole number in config.json."""
-    value = settings[name]
-    if not isinstance(value, int) or value < least:
-        raise ConfigError(f'{CONFIG}: {name}={value}: expected a whole number, at least {least}')
-    return value
-
-
-def activation(settings: Mapping, name: str) -> dict[str, object]:
-    """Our option for an activation."""
-    if settings[name] not in ACTIVATIONS:
-        raise ConfigError(f'{CONFIG}: {name}={settings[name]}: no model here has it')
-    return {'model.activation': ACTIVATIONS[settings[name]]}
+def shape(kind: Kind) -> dict[str, object]:
+    """The shape of config.json, for `files.check_shape`."""
+    types = {name: declare.plain_type(OPTIONS[ours]) for name, ours in kind.settings.items()}
+    return {
+        **{name: {int: files.SIZE}.get(its_type, its_type) for name, its_type in types.items()},
+        **{f'{name}?': values for name, values in kind.fixed.items()},
+        **kind.others,
+        'vocab_size?': files.SIZE,
+        'tie_word_embeddings?': bool,
+        'pruned_heads?': ({}, None),
+        **SEARCH,
+        'model_type?': (str, None),
+        '*': object,
+    }
 
 
 def their_activation(config: Config) -> str:

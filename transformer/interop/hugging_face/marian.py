@@ -4,14 +4,16 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from transformer import files
 from transformer.config import Config, ConfigError, Model
 from transformer.interop import layout
 from transformer.interop.foreign import first_task
 from transformer.interop.hugging_face.kind import (
+    ACTIVATION,
+    ACTIVATIONS,
     CONFIG,
     Kind,
     Words,
-    activation,
     pair,
     their_activation,
 )
@@ -59,7 +61,7 @@ def _read(settings: Mapping) -> dict[str, object]:
                 f'{CONFIG}: {here}={settings[here]}, {there}={settings[there]}: both sides here have the same'
             )
     return {
-        **activation(settings, 'activation_function'),
+        'model.activation': ACTIVATIONS[settings['activation_function']],
         'train.task': first_task('pair'),
         'model.norm_epsilon': EPSILON,
     }
@@ -103,6 +105,15 @@ KIND = Kind(
         'activation_dropout': 'model.P_drop_relu',
     },
     fixed={'is_decoder': (False,)},
+    others={
+        'activation_function': ACTIVATION,
+        'decoder_attention_heads': files.SIZE,
+        'decoder_ffn_dim': files.SIZE,
+        'decoder_start_token_id': files.COUNT,
+        'eos_token_id': files.COUNT,
+        'decoder_vocab_size?': files.SIZE,
+        'share_encoder_decoder_embeddings?': bool,
+    },
     options={'model.norm': 'post', 'model.norm_final': False, 'model.norm_embedding': False},
     table=_table,
     words=Words(

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 import numpy as np
 from etils import epath
 
+from transformer import files
 from transformer.config import ConfigError
 from transformer.data import codec
 from transformer.data.codec import Codecs, Labels
+from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
 from transformer.interop import layout
-from transformer.interop.arrays import read_safetensors, read_torch
+from transformer.interop.arrays import read as arrays_of
 from transformer.interop.foreign import (
+    NEVER,
     Foreign,
     all_rows,
     check_axes,
@@ -20,22 +23,33 @@ from transformer.interop.foreign import (
     one_text_tables,
     positions,
     reordered,
+    unused,
     word_tables,
 )
 from transformer.interop.hugging_face import bert, gpt2, marian, tokenizer_files, vit
-from transformer.interop.hugging_face.kind import CONFIG, FILE, PIXELS, Kind
+from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, SEARCH, Kind, shape
 from transformer.interop.layout import Arrays
-from transformer.tokens import EOS, START
+from transformer.tokens import EOS, START, UNK
 
 TORCH_FILE = 'pytorch_model.bin'
 SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
+# What PyTorch and programs around it put before the names of all arrays.
+_WRAPPERS = 'module.', '_orig_mod.', 'model.'
 # A setting by which a config.json without model_type, of an early version, is known.
 _EARLY = {'type_vocab_size': 'bert', 'n_embd': 'gpt2'}
 KINDS = {'bert': bert.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 'vit': vit.KIND}
-# The settings by which pixels are from -1 to 1.
+# The settings by which pixels are from -1 to 1: their shapes, and the values of numbers.
+_NUMBERS = (float, [float])
 _PIXELS = {
-    'do_rescale': True, 'rescale_factor': 1 / 255, 'do_normalize': True, 'image_mean': 0.5, 'image_std': 0.5,
+    'do_rescale?': True, 'rescale_factor?': float, 'do_normalize?': True, 'image_mean?': _NUMBERS,
+    'image_std?': _NUMBERS, '*': object,
 }  # fmt: skip
+# How images are resized: to the model's size, linearly.
+_RESIZED = {
+    'do_resize?': True, 'resample?': (range(2, 3), None), 'crop_pct?': None,
+    'size?': (files.SIZE, {'height': files.SIZE, 'width': files.SIZE}, None), 'do_convert_rgb?': (bool, None),
+}  # fmt: skip
+_PIXEL_VALUES = {'rescale_factor': 1 / 255, 'image_mean': 0.5, 'image_std': 0.5}
 # What a config.json can leave out.
 _DEFAULTS = {'id2label': {'0': 'LABEL_0', '1': 'LABEL_1'}, 'tie_word_embeddings': True}
 
@@ -49,50 +63,82 @@ def read(folder: epath.Path) -> Foreign:
 
 
 def _read(folder: epath.Path) -> Foreign:
-    settings = _DEFAULTS | json_object(folder / CONFIG)
+    settings = json_object(folder / CONFIG, {'model_type?': (str, None), '*': object})
     early = next((kind for setting, kind in _EARLY.items() if settings.get(setting)), None)
     name = settings.get('model_type') or early
     if name not in KINDS:
         raise ConfigError(f'{CONFIG}: model_type={name}: known are {", ".join(KINDS)}')
     kind = KINDS[name]
-    for setting, possible in kind.fixed.items():
-        if setting in settings and settings[setting] not in possible:
-            raise ConfigError(f'{CONFIG}: {setting}={settings[setting]}: no model here has it')
+    settings = _DEFAULTS | files.check_shape(settings, shape(kind), CONFIG)
     arrays, ignored = _named(kind, _arrays(folder))
     kind.to_matrices(arrays)
-    try:
-        options = {ours: settings[theirs] for theirs, ours in kind.settings.items()}
-        options |= kind.options | kind.read(settings)
-        if kind.words is None:
-            _check_pixels(folder)
-            further, params, codecs = _classes(settings)
-        elif kind.form == 'pair':
-            further, params, codecs = _pair_words(folder, kind, settings, arrays)
-        else:
-            further, params, codecs = _text_words(folder, kind, settings, arrays)
-    except KeyError as error:
-        raise ConfigError(f'{CONFIG}: lacks {error}') from None
+    options = {ours: settings[theirs] for theirs, ours in kind.settings.items()}
+    options |= kind.options | kind.read(settings) | kind.beside(folder)
+    layout.check_sizes(options, arrays)
+    if kind.words is None:
+        _check_pixels(folder, settings['image_size'])
+        further, params, codecs, notes = _classes(settings, arrays)
+    elif kind.form == 'pair':
+        further, params, codecs, notes = *_pair_words(folder, kind, settings, arrays), ()
+    else:
+        further, params, codecs, notes = _text_words(folder, kind, settings, arrays)
     changes = options | further
     shapes = layout.parameter_shapes(changes)
     params = layout.to_ours(kind.table(changes), arrays, shapes, params)
-    return Foreign(changes, params, codecs, ignored)
+    json_object(folder / GENERATION, SEARCH | {'*': object}, {})
+    known = {CONFIG: shape(kind), GENERATION: SEARCH, PIXELS: _PIXELS | _RESIZED}
+    if kind.words:
+        known[tokenizer_files.SETTINGS] = tokenizer_files.settings_shape(folder, kind)
+    return Foreign(changes, params, codecs, ignored, unused(folder, known), notes)
 
 
 def _named(kind: Kind, arrays: Arrays) -> tuple[Arrays, tuple[str, ...]]:
     """The arrays of the model by their names in the file of a whole model, and the names of all others."""
-    alone = not any(name.startswith(kind.prefix) for name in arrays)
-    names = {name: kind.prefix + name if alone else name for name in arrays}
-    ignored = tuple(n for n, whole in names.items() if any(re.fullmatch(one, whole) for one in kind.ignored))
-    return {whole: arrays[n] for n, whole in names.items() if n not in ignored}, ignored
+    plain = _plain(kind, list(arrays))
+    alone = not any(name.startswith(kind.prefix) for name in plain)
+    theirs = dict(zip((kind.prefix + name if alone else name for name in plain), arrays, strict=True))
+    if len(theirs) < len(arrays):
+        name = min(arrays.keys() - set(theirs.values()))
+        raise ConfigError(f'{name}: another name in the file means the same array')
+    ignored = [whole for whole in theirs if any(re.fullmatch(one, whole) for one in kind.ignored)]
+    return (
+        {whole: arrays[name] for whole, name in theirs.items() if whole not in ignored},
+        tuple(theirs[whole] for whole in ignored),
+    )
+
+
+def _plain(kind: Kind, names: list[str]) -> list[str]:
+    """Names as transformers writes them, not as wrappers and early versions do."""
+
+    def wraps(prefix: str) -> bool:
+        # A kind's own prefix is before all names of a whole model, too; then a wrapper is a second one.
+        twice = prefix * 2 if prefix == kind.prefix else prefix
+        return all(n.startswith(prefix) for n in names) and any(n.startswith(twice) for n in names)
+
+    while found := [prefix for prefix in _WRAPPERS if wraps(prefix)]:
+        names = [name.removeprefix(found[0]) for name in names]
+    return [re.sub(r'\.gamma$', '.weight', re.sub(r'\.beta$', '.bias', name)) for name in names]
 
 
 def _arrays(folder: epath.Path) -> Arrays:
-    for name, read_file in ((FILE, read_safetensors), (TORCH_FILE, read_torch)):
-        if (folder / name).exists():
-            return read_file(folder / name)
+    if single := [name for name in (FILE, TORCH_FILE) if (folder / name).exists()]:
+        return arrays_of(folder / single[0])
     if several := [name for name in SHARDED if (folder / name).exists()]:
-        raise ConfigError(f'{several[0]}: arrays in several files are not read here; save the model as one')
+        return _in_several_files(folder, several[0])
     raise ConfigError(f'{FILE} or {TORCH_FILE}: missing')
+
+
+def _in_several_files(folder: epath.Path, index: str) -> Arrays:
+    """The arrays of the files that an index names."""
+    places = json_object(folder / index, {'weight_map': {'*': str}, '*': object})['weight_map']
+    found = {}
+    for file in sorted(set(places.values())):
+        if file != epath.Path(file).name:
+            raise ConfigError(f'{index}: {file!a}: expected the name of a file beside it')
+        found[file] = arrays_of(folder / file)
+    if lacking := [name for name, file in places.items() if name not in found[file]]:
+        raise ConfigError(f'{index}: {lacking[0]}: not in {places[lacking[0]]}')
+    return {name: array for part in found.values() for name, array in part.items()}
 
 
 def _pop_table(arrays: Arrays, name: str) -> np.ndarray:
@@ -101,34 +147,60 @@ def _pop_table(arrays: Arrays, name: str) -> np.ndarray:
     return check_axes(name, arrays.pop(name), 2)
 
 
-def _check_pixels(folder: epath.Path) -> None:
-    """Raises ConfigError if pixels are not read from -1 to 1, as here."""
-    settings = json_object(folder / PIXELS, {})
-    for name, expected in _PIXELS.items():
-        value = np.array(settings.get(name, expected))
-        if value.dtype.kind not in 'bif' or not np.allclose(value, expected, rtol=1e-4, atol=0.0):
+def _check_tied(setting: str, tables: Mapping[str, np.ndarray | None]) -> None:
+    """Raises ConfigError if tables differ that are one by a setting; None is a table that is not there."""
+    (first, table), *others = [(name, table) for name, table in tables.items() if table is not None]
+    for name, other in others:
+        if not np.array_equal(table, other):
+            raise ConfigError(f'{CONFIG}: {setting}=True: {name} differs from {first}')
+
+
+def _check_pixels(folder: epath.Path, length: int) -> None:
+    """Raises ConfigError if images are not resized to a square, with pixels from -1 to 1, as here."""
+    settings = json_object(folder / PIXELS, _PIXELS | _RESIZED, {})
+    for name, value in settings.items():
+        # Such as do_center_crop.
+        if name.startswith('do_') and value and f'{name}?' not in _PIXELS | _RESIZED:
+            raise ConfigError(f'{PIXELS}: {name}={value}: images here are only resized')
+    size = settings.get('size') or length
+    if size not in (length, {'height': length, 'width': length}):
+        raise ConfigError(f'{PIXELS}: size={size}: the model reads {length} x {length} pixels')
+    for name, expected in _PIXEL_VALUES.items():
+        if not np.allclose(settings.get(name, expected), expected, rtol=1e-4, atol=0.0):
             raise ConfigError(f'{PIXELS}: {name}={settings[name]}: pixels here are from -1 to 1')
 
 
-def _classes(settings: Mapping) -> tuple[dict[str, object], Arrays, Codecs]:
-    """The options and parameters of classes, of which there are none, and their names."""
+def _classes(settings: Mapping, arrays: Arrays) -> tuple[dict[str, object], Arrays, Codecs, tuple[str, ...]]:
+    """The options and parameters of classes, of which there are none, their names, and notes.
+
+    A head that the file lacks is added, as zeros.
+    """
     names = settings['id2label']
-    if not isinstance(names, dict) or names.keys() != {str(number) for number in range(len(names))}:
+    if names.keys() != {str(number) for number in range(len(names))}:
         raise ConfigError(f'{CONFIG}: id2label: expected the names of the classes 0, 1, 2, ...')
     labels = Labels(tuple(names[str(number)] for number in range(len(names))))
-    return {'images.classes': labels.size}, {}, {'image': None, 'label': labels}
+    notes = ()
+    if not arrays.keys() & set(vit.HEAD):
+        zeros = (
+            np.zeros((labels.size, settings['hidden_size']), np.float32),
+            np.zeros(labels.size, np.float32),
+        )
+        arrays |= dict(zip(vit.HEAD, zeros, strict=True))
+        notes = ('has no head: all classes are equally likely until it is trained',)
+    return {'images.classes': labels.size}, {}, {'image': None, 'label': labels}, notes
 
 
 def _text_words(
     folder: epath.Path, kind: Kind, settings: Mapping, arrays: Arrays
-) -> tuple[dict[str, object], Arrays, Codecs]:
-    """The options and parameters of words, for a model of single texts, and its tokenizer."""
+) -> tuple[dict[str, object], Arrays, Codecs, tuple[str, ...]]:
+    """The options and parameters of words, for a model of single texts, its tokenizer, and notes."""
     names = kind.words
+    if settings['tie_word_embeddings'] and names.softmax in arrays:
+        # Of two tables that are one, a file can have either.
+        arrays.setdefault(names.source, arrays[names.softmax])
     words, softmax = _pop_table(arrays, names.source), arrays.pop(names.softmax, None)
     tokenizer = tokenizer_files.read(folder, kind)
-    if max(tokenizer.order) >= len(words):
-        file = tokenizer_files.TOKENIZER
-        raise ConfigError(f'{file}: has a piece {max(tokenizer.order)}, the model only {len(words)}')
+    lacking = _without_row(tokenizer, len(words))
     expected = {'vocab_size': len(words)}
     if kind.form == 'text':
         expected |= dict.fromkeys(('bos_token_id', 'eos_token_id'), tokenizer.order[EOS])
@@ -138,19 +210,39 @@ def _text_words(
         beyond = setting != 'vocab_size' and isinstance(value, int) and value >= len(words)
         if value not in (None, there) and not beyond:
             raise ConfigError(f'{CONFIG}: {setting}={value}: the files beside it have {there}')
-    order = all_rows(tokenizer.order, len(words))
+    order = all_rows(tokenizer.order, len(words) + len(lacking))
+    rows = lambda name, array: reordered(name, array, order, zeros=len(lacking))
     bias = never_written(order)
     if names.bias in arrays:
-        bias += reordered(names.bias, arrays.pop(names.bias), order)
-    table = reordered(names.source, words, order)
+        bias += rows(names.bias, arrays.pop(names.bias))
+    bias[[order.index(number) for number in lacking]] = NEVER
+    table = rows(names.source, words)
     if settings['tie_word_embeddings']:
+        _check_tied('tie_word_embeddings', {names.source: words, names.softmax: softmax})
         softmax = None
     elif softmax is None:
         raise ConfigError(f'{names.softmax}: missing')
     else:
-        softmax = reordered(names.softmax, softmax, order)
+        softmax = rows(names.softmax, softmax)
     changes, params = one_text_tables(tokenizer, table, softmax, bias)
-    return changes | {'model.scale_embeddings': False}, params, {'text': tokenizer}
+    pieces = ', '.join(tokenizer.name(tokenizer.order.index(number)) for number in lacking)
+    notes = (f'has no rows for {pieces}, which get zeros and are never written',) if lacking else ()
+    return changes | {'model.scale_embeddings': False}, params, {'text': tokenizer}, notes
+
+
+def _without_row(tokenizer: HuggingFaceTokenizer, rows: int) -> list[int]:
+    """The numbers there of added tokens that the table of words has no rows for, such as a padding's.
+
+    Raises:
+      ConfigError: another piece has no row.
+    """
+    beyond = sorted(number for number in tokenizer.order if number >= rows)
+    added = {token['id'] for token in tokenizer.model.get('added_tokens', ())}
+    needed = {tokenizer.order[EOS], tokenizer.order[UNK]}
+    if beyond != [*range(rows, rows + len(beyond))] or not added - needed >= set(beyond):
+        file = tokenizer_files.TOKENIZER
+        raise ConfigError(f'{file}: has a piece {max(tokenizer.order)}, the model only {rows}')
+    return beyond
 
 
 def _pair_words(
@@ -161,10 +253,24 @@ def _pair_words(
     if shared is not None:
         # A file can also have the two that are this one.
         arrays.update({name: shared for name in (names.source, names.target) if name not in arrays})
+    # Of tables that are one, a file can have any.
+    same = [(names.target, names.softmax)] if settings['tie_word_embeddings'] else []
+    if settings.get('share_encoder_decoder_embeddings', True):
+        same += [(names.source, names.target), (names.target, names.source)]
+    for name, other in same:
+        if other in arrays:
+            arrays.setdefault(name, arrays[other])
     source, target = _pop_table(arrays, names.source), _pop_table(arrays, names.target)
+    if settings.get('share_encoder_decoder_embeddings', True):
+        tables = {names.source: source, names.target: target, marian.SHARED: shared}
+        _check_tied('share_encoder_decoder_embeddings', tables)
+    for setting, table in (('vocab_size', source), ('decoder_vocab_size', target)):
+        if settings.get(setting, len(table)) != len(table):
+            raise ConfigError(f'{CONFIG}: {setting}={settings[setting]}: the model has {len(table)} words')
     if settings['tie_word_embeddings']:
         # A file can have it all the same.
-        arrays.pop(names.softmax, None)
+        tables = {names.target: target, names.softmax: arrays.pop(names.softmax, None)}
+        _check_tied('tie_word_embeddings', tables)
         softmax = target
     else:
         softmax = _pop_table(arrays, names.softmax)

@@ -13,7 +13,7 @@ from transformer.data.tokenizers.hugging_face import HuggingFaceTokenizer
 from transformer.data.tokenizers.sentence_piece import NumberedTokenizer, SentencePieceTokenizer
 from transformer.interop.foreign import FIELDS, NUMBERED, json_object, numbered_tokenizer
 from transformer.interop.hugging_face import early_tokenizers, sentencepiece_json
-from transformer.interop.hugging_face.kind import Kind, number
+from transformer.interop.hugging_face.kind import Kind
 from transformer.tokens import EOS, PAD, START, UNK
 
 TOKENIZER, SETTINGS = 'tokenizer.json', 'tokenizer_config.json'
@@ -27,14 +27,24 @@ _SPECIAL = {
 def _token(settings: Mapping, name: str, default: str | None) -> str | None:
     """A token in the settings, which can be an object with its content."""
     value = settings.get(name, default)
+    files.check_shape(value, (str, {'content': str, '*': object}, None), f'{SETTINGS}: {name}')
     return value['content'] if isinstance(value, dict) else value
+
+
+def settings_shape(folder: epath.Path, kind: Kind) -> dict[str, object]:
+    """The settings of tokenizer_config.json that are read, by name."""
+    if kind.form == 'pair':
+        return dict.fromkeys(('separate_vocabs', 'unk_token'), object)
+    names = [name for name, _ in _SPECIAL[kind.form].values()]
+    early = () if (folder / TOKENIZER).exists() else early_tokenizers.SETTINGS
+    return dict.fromkeys((*names, *early), object)
 
 
 def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
     """The tokenizer of a model of single texts."""
     file = folder / TOKENIZER
     content = file.read_bytes() if file.exists() else early_tokenizers.read(folder)
-    settings, special = json_object(folder / SETTINGS, {}), {}
+    settings, special = json_object(folder / SETTINGS, {'*': object}, {}), {}
     for ours, (name, default) in _SPECIAL[kind.form].items():
         token = _token(settings, name, default)
         # One token can have several roles there, such as GPT-2's.
@@ -63,20 +73,18 @@ def read_pair(folder: epath.Path, model: Mapping) -> tuple[Codecs, list[list[int
       The tokenizers; for source and target, the number there of each of our pieces; and whether both have the
       same pieces.
     """
-    settings = json_object(folder / SETTINGS, {})
+    settings = json_object(folder / SETTINGS, {'separate_vocabs?': bool, '*': object}, {})
     joint = not settings.get('separate_vocabs', False)
     unknown = _token(settings, 'unk_token', '<unk>')
     tokenizers, orders = {}, []
     for field, name in zip(FIELDS, vocabularies(joint), strict=True):
-        vocabulary = json_object(folder / name)
-        if not all(isinstance(n, int) and n >= 0 for n in vocabulary.values()):
-            raise ConfigError(f'{name}: damaged')
+        vocabulary = json_object(folder / name, {'*': files.COUNT})
         if unknown not in vocabulary:
             raise ConfigError(f'{name}: has no piece {unknown}')
         names = {n: piece for piece, n in vocabulary.items()}
         if len(names) < len(vocabulary):
             raise ConfigError(f'{name}: has two pieces of one number')
-        start, end = (number(model, f'{setting}_token_id', 0) for setting in ('decoder_start', 'eos'))
+        start, end = (model[f'{setting}_token_id'] for setting in ('decoder_start', 'eos'))
         first = {START: start, EOS: end, UNK: vocabulary[unknown]}
         order = [*first.values(), *sorted(names.keys() - set(first.values()))]
         if lacking := [n for n in order[: UNK + 1] if n not in names]:

@@ -2,14 +2,13 @@
 
 from collections.abc import Mapping
 
-from transformer.config import Config, ConfigError
+from transformer.config import Config
 from transformer.interop import layout
 from transformer.interop.foreign import first_task
 from transformer.interop.hugging_face.kind import (
-    CONFIG,
+    ACTIVATION,
+    ACTIVATIONS,
     Kind,
-    activation,
-    number,
     pair,
     their_activation,
 )
@@ -19,6 +18,7 @@ _PATCH, _CLASS, _POSITIONS = (
     f'vit.embeddings.{name}'
     for name in ('patch_embeddings.projection.weight', 'cls_token', 'position_embeddings')
 )
+HEAD = pair('classifier')
 _PIXELS = {3: 'rgb', 1: 'grey'}  # by channels
 
 
@@ -28,7 +28,7 @@ def _table(options: Mapping[str, object]) -> list[Entry]:
         Entry(_CLASS, ('class_token',)),
         Entry(_POSITIONS, ('positions/table',)),
         *layout.norm(pair('vit.layernorm'), 'encoder/final'),
-        *layout.linear(pair('classifier'), 'head'),
+        *layout.linear(HEAD, 'head'),
     ]
     for i in range(options['model.N']):
         theirs, ours = f'vit.encoder.layer.{i}', f'encoder/layer_{i}'
@@ -44,13 +44,11 @@ def _table(options: Mapping[str, object]) -> list[Entry]:
 
 
 def _read(settings: Mapping) -> dict[str, object]:
-    if settings['num_channels'] not in _PIXELS:
-        raise ConfigError(f'{CONFIG}: num_channels={settings["num_channels"]}: no model here has it')
     return {
-        **activation(settings, 'hidden_act'),
+        'model.activation': ACTIVATIONS[settings['hidden_act']],
         'train.task': first_task('image_classes'),
         'data.source': 'folders',
-        'model.max_len': (number(settings, 'image_size') // number(settings, 'patch_size')) ** 2 + 1,
+        'model.max_len': (settings['image_size'] // settings['patch_size']) ** 2 + 1,
         'images.pixels': _PIXELS[settings['num_channels']],
     }
 
@@ -93,6 +91,13 @@ KIND = Kind(
         'patch_size': 'images.patch',
     },
     fixed={'qkv_bias': (True,)},
+    others={
+        'hidden_act': ACTIVATION,
+        # Three channels, or one.
+        'num_channels': (range(3, 4), range(1, 2)),
+        'id2label?': {'*': str},
+        'problem_type?': ('single_label_classification', None),
+    },
     options={'model.positions': 'learned', 'model.norm': 'pre', 'model.norm_final': True},
     table=_table,
     words=None,

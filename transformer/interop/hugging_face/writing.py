@@ -12,15 +12,13 @@ from transformer.data.tokenizers.base import Tokenizer
 from transformer.interop import layout
 from transformer.interop.foreign import check_options, in_their_order, pair_tables, their_order
 from transformer.interop.hugging_face import card, marian, tokenizer_files
-from transformer.interop.hugging_face.kind import CONFIG, FILE, PIXELS, Kind
+from transformer.interop.hugging_face.kind import CONFIG, FILE, GENERATION, PIXELS, Kind
 from transformer.interop.hugging_face.reading import KINDS
 from transformer.interop.layout import Arrays
 from transformer.runs import parameters_file
 from transformer.runs.restore import Origin
 from transformer.runs.workdir import Run
 from transformer.tokens import EOS, PAD, START, UNK
-
-GENERATION = 'generation_config.json'
 
 
 def check(config: Config, quantization: str | None = None) -> None:

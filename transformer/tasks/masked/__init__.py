@@ -13,7 +13,10 @@ COMMANDS = {
         'Write a vector for each line of standard input, as JSON; with --output=FILE.npy as an array.',
         flags={
             'pool': Flag(
-                str, 'mean', "a text's vector: of all pieces, or of the first", choices=('mean', 'first')
+                str,
+                None,
+                "a text's vector: the mean of all pieces', or the first piece's (default: masked.pool)",
+                choices=('mean', 'first'),
             )
         },
         examples=('{} embed --workdir=FOLDER < FILE',),

@@ -94,11 +94,16 @@ def embed(
     trained: Trained,
     texts: Iterable[str],
     *,
-    pool: str = 'mean',
+    pool: str | None = None,
     first: int = 0,
     on_done: OnDone = lambda texts: None,
 ) -> Float[np.ndarray, 'N D']:
-    """A vector for each text: the mean of the encoder's outputs, or the first output."""
+    """A vector for each text: the mean of the encoder's outputs, or the first output.
+
+    Args:
+      pool: mean or first; `masked.pool` if None.
+    """
+    pool = trained.config.masked.pool if pool is None else pool
     if pool not in ('mean', 'first'):
         raise ConfigError(f'pool={pool!r}: choose mean or first')
     if isinstance(trained.params, tuple):
