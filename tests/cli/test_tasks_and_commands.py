@@ -154,3 +154,12 @@ def test_commands_that_a_model_does_not_have_are_refused(runs, task, capfd, tmp_
         if task not in own:
             refused(['export', workdir_flag, f'--format={name}', f'--output={tmp_path / name}'], capfd)
             assert not (tmp_path / name).exists()
+
+
+def test_two_tasks_cannot_declare_a_command_with_different_flags(monkeypatch):
+    from transformer.tasks import classify
+
+    other = classify.COMMANDS['classify']._replace(flags={})
+    monkeypatch.setitem(classify.COMMANDS, 'classify', other)
+    with pytest.raises(ValueError, match='classify declares classify'):
+        tasks.declared_commands()

@@ -13,7 +13,7 @@ import pytest
 from transformer import config as configs
 from transformer.actions import data as run_data
 from transformer.config import Data
-from transformer.data.arrays import Ragged
+from transformer.data.arrays import Dense, Ragged
 from transformer.data.batches import RowBatches, Running, Windows, fill
 from transformer.data.dataset import Dataset, Split
 from transformer.data.prefetch import prefetch
@@ -621,3 +621,33 @@ def test_windows_of_a_part_and_of_processes():
             np.testing.assert_array_equal(some['weight'], whole['weight'][part])
             np.testing.assert_array_equal(some['text'], [each[part] for each in whole['text']])
         np.testing.assert_array_equal(np.concatenate([parts[0][step], parts[1][step]]), whole['weight'])
+
+
+@pytest.mark.parametrize('mode', MODES)
+def test_values_beside_texts_are_those_of_each_example_of_a_row(mode):
+    """Example i has the number i, an image of i's and pieces 100 + i; a packed row has several."""
+    lengths = np.random.default_rng(0).integers(2, 9, 57)
+    fields = {
+        'text': field_of(lengths),
+        'label': Dense(np.arange(57, dtype=np.int32)),
+        'image': Dense(np.arange(57, dtype=np.uint8)[:, None, None] * np.ones((1, 2, 2), np.uint8)),
+    }
+    made, seen = (
+        RowBatches(Split(fields), data(mode, row_len=16, max_len=16, batch_tokens=64), 2, 0, True),
+        [],
+    )
+    for step in range(made.steps_per_epoch):
+        batch = made.batch(step)
+        examples = batch['label'].shape[1]
+        assert batch['image'].shape == (*batch['label'].shape, 2, 2) and (examples > 1) == (mode == 'packed')
+        for row, number in zip(*np.nonzero(batch['weight']), strict=True):
+            label = batch['label'][row, number]
+            own = batch['text'].tokens[row][batch['text'].segments[row] == number + 1]
+            assert own.tolist() == [100 + label] * (lengths[label] - 1) + [1]
+            assert (batch['image'][row, number] == label).all()
+            seen.append(label)
+        assert not batch['label'][batch['weight'] == 0].any()
+        parts = [made.batch(step, part) for part in (slice(0, 2), slice(2, None))]
+        for name in ('label', 'image', 'weight'):
+            np.testing.assert_array_equal(np.concatenate([part[name] for part in parts]), batch[name])
+    assert sorted(seen) == list(range(57))

@@ -295,3 +295,24 @@ def test_a_model_that_left_and_came_back_trains_on_with_the_same_bits(texts, tmp
         assert not result['init_from']['left']
         hashes.add(result['params_sha256'])
     assert len(hashes) == 1 and hashes != {result_of(folders['origin'])['params_sha256']}
+
+
+def test_a_run_becomes_a_part_of_a_larger_model():
+    """The parameters of two encoders become those of the towers `image` and `text`."""
+    tower = {'encoder': {'kernel': np.ones((2, 3), np.float32)}, 'head': {'bias': np.ones(3, np.float32)}}
+    towers = {name: {'encoder': {'kernel': np.zeros((2, 3), np.float32)}} for name in ('image', 'text')}
+    assert warm_start.compare_leaves(towers, tower)[0] == []
+    taken, left = warm_start.compare_leaves(towers, warm_start.placed(tower, 'image'))
+    assert taken == ['image/encoder/kernel'] and set(left) == {'text/encoder/kernel', 'image/head/bias'}
+    merged = warm_start.merge(towers, warm_start.placed(tower, 'image'), taken)
+    assert merged['image']['encoder']['kernel'].all() and not merged['text']['encoder']['kernel'].any()
+
+
+def test_a_place_is_told_from_a_folder_with_an_equals_sign(origin, monkeypatch):
+    (named,) = warm_start.origins([f'encoder={origin}:1'])
+    assert (named.place, named.choice, str(named.run.folder)) == ('encoder', '1', str(origin))
+    twin = origin.with_name('h=4')
+    shutil.copytree(origin, twin)
+    monkeypatch.chdir(origin.parent)
+    (whole,) = warm_start.origins(['h=4'])
+    assert (whole.place, whole.choice) == ('', 'scored')
