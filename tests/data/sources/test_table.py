@@ -33,7 +33,7 @@ def read(folder, name, content, reading=CLASSES, source='table', **options):
         ('a.txt', '5 very "good\n1 bad\n', 'text=2,label=1'),
         ('a.csv', 'text,label\n"very ""good",5\nbad,1\n', None),
         ('a.jsonl', '{"label": 5, "text": "very \\"good"}\n{"label": 1, "text": "bad"}\n', None),
-        ('a.tsv.gz', gzip.compress(b'text\tlabel\nvery "good\t5\nbad\t1\n'), None),
+        ('a.tsv.gz', gzip.compress(b'text\tlabel\nvery "good\t5\nbad\t1\n', mtime=0), None),
     ],
 )
 def test_forms_of_tables(tmp_path, name, content, columns):
