@@ -15,7 +15,7 @@ from jaxtyping import Array, Bool, Float, Int
 
 from transformer.config import Model
 from transformer.nn import matmul
-from transformer.nn.layers import Dropout, glorot_uniform
+from transformer.nn.layers import Dropout, broadcast_like, glorot_uniform
 
 # A cell's state: float32 arrays with last axis U. The first is the output.
 Carry = tuple[Float[Array, '...'], ...]
@@ -95,8 +95,8 @@ def drop(x: Float[Array, '*B U'], factors: Float[Array, '*B U'] | None) -> Float
 
 def project(weights: Weights, x: Float[Array, '*B D']) -> Float[Array, '*B G']:
     """Computes W x + b, the part of a cell's products that does not depend on the state."""
-    bias = jnp.expand_dims(weights.bias, range(x.ndim - 1))
-    return matmul.product(x, weights.inputs) + bias
+    products = matmul.product(x, weights.inputs)
+    return products + broadcast_like(weights.bias, products)
 
 
 def advance(

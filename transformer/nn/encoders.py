@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, UInt8
 
 from transformer.config import Model
 from transformer.config.tasks import Images
-from transformer.nn.layers import Embedding, linear
+from transformer.nn.layers import Embedding, broadcast_like, linear
 from transformer.tokens import Batch, Tokens
 
 
@@ -74,8 +74,7 @@ class ImageEncoder(nn.Module):
     def outputs(self, batch: Batch, *, train: bool = False) -> Float[Array, 'B S D']:
         """Computes a vector for the class token, then one for every patch."""
         x = self.patch(patches(batch['image'], self.images.patch))
-        first = jnp.broadcast_to(self.class_token.astype(x.dtype), (len(x), 1, x.shape[-1]))
-        x = jnp.concatenate([first, x], axis=1)
+        x = jnp.concatenate([broadcast_like(self.class_token, x[:, :1]), x], axis=1)
         places = jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2])
         # No place is padding: one segment, of which the encoder reads no pieces.
         text = Tokens(places, jnp.ones_like(places), places)

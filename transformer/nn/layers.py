@@ -56,6 +56,11 @@ def linear(model: Model, width: int, *, use_bias: bool = True, name: str | None 
     return Linear(model, (width,), use_bias=use_bias, name=name)
 
 
+def broadcast_like(x: Float[Array, '...'], y: Float[Array, '...']) -> Float[Array, '...']:
+    """Broadcasts x to y's shape, then casts it to y's type: float32 sums the gradients of the copies."""
+    return jnp.broadcast_to(x.astype(matmul.sum_type(x)), y.shape).astype(y.dtype)
+
+
 class Dropout(nn.Module):
     """Zeroes entries with probability `rate`, in steps of 2^-16, and scales the rest by 1/(1 - rate).
 
@@ -220,7 +225,8 @@ class Embedding(nn.Module):
 
         Padding, which is also the start token, has zeros unless the model has a learned start.
         """
-        rows = self.matrix()[tokens]
+        # Rows are cast, not the table, so that float32 sums the gradients of the rows of a piece.
+        rows = self.table[tokens].astype(self.model.dtype)
         if self.model.scale_embeddings:
             rows = rows * self.model.d_model**0.5
         return rows if self.model.start == 'learned' else jnp.where(tokens[..., None] == PAD, 0.0, rows)

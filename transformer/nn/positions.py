@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
-from transformer.nn.layers import Norm
+from transformer.nn.layers import Norm, broadcast_like
 from transformer.nn.matmul import sum_type
 
 # Shaw et al. 2018 see no gain from distances beyond this one (their Table 2).
@@ -49,9 +49,11 @@ class InputPositions(nn.Module):
             waves = sinusoid(m.first_position + length, m.d_model, m.sinusoid, sum_type(x))
             x = x + jnp.asarray(self.amplitude * waves[m.first_position :], x.dtype)[positions]
         elif m.positions == 'learned':
-            x = x + self._table('table', m.max_len).astype(x.dtype)[positions]
+            # Rows are cast, not the table, so that float32 sums the gradients of a position.
+            x = x + self._table('table', m.max_len)[positions].astype(x.dtype)
         if m.token_types:
-            x = x + self._table('token_types', m.token_types)[:1, None].astype(x.dtype)
+            first = self._table('token_types', m.token_types)[:1, None]
+            x = x + broadcast_like(first, x)
         return Norm(m, name='norm')(x) if m.norm_embedding else x
 
     def _table(self, name: str, rows: int) -> Float[Array, 'L D']:

@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
-from transformer.nn import alignment, cells
+from transformer.nn import alignment, cells, matmul
 from transformer.nn.alignment import Aligned, Alignment, AlignmentWeights
 from transformer.nn.cells import Carry, Factors, RecurrentLayer, SegmentDropout, Weights
 from transformer.tokens import Tokens
@@ -247,14 +247,19 @@ def _read_rows(
     factors: list[Factors],
 ) -> Stepped:
     """Runs whole rows through the decoder's first layers, which need the attention's result at each step."""
+    # A scan adds up the gradients of its constants, step by step and in their type: so in float32.
     weights = weights._replace(layers=weights.layers[: len(initial)])
+    constants = weights, aligned.keys, aligned.values
+    exact = jax.tree.map(lambda constant: constant.astype(matmul.sum_type(constant)), constants)
     fed = jnp.zeros_like(x[0]) if model.input_feeding else None
     empty = DecoderState(jax.tree.map(lambda x: jnp.zeros_like(x[0]), initial), fed)
 
     def read(state, inputs):
         projected, segments, begin, initial, factors = inputs
         state = cells.reset(begin, DecoderState(initial, fed), state)
-        return advance(model, weights, aligned, state, projected, segments, factors)
+        weights, *attended = jax.tree.map(lambda constant: constant.astype(x.dtype), exact)
+        attended = Aligned(*attended, aligned.segments)
+        return advance(model, weights, attended, state, projected, segments, factors)
 
     projected = cells.project(weights.layers[0], x)
     inputs = projected, segments, cells.begins(segments, reverse=False), initial, factors
