@@ -176,7 +176,8 @@ def test_a_sentencepiece_model(tmp_path):
     file, plan = write(tmp_path, changed(tokenizer=own), array_changes=tables)
     found = mapping.read(epath.Path(file), epath.Path(plan))
     tokenizer = found.codecs['source']
-    assert isinstance(tokenizer, SentencePieceTokenizer) and tokenizer is found.codecs['target']
+    assert isinstance(tokenizer, SentencePieceTokenizer)
+    assert tokenizer.content == found.codecs['target'].content
     assert found.changes['data.vocabulary'] == 'joint'
     # Rows 0 to 2 are <s>, </s>, <unk>; <pad>, which our tokenizer lacks, is the last one.
     assert found.changes['model.vocab_size'] == 20 and found.changes['data.pieces'] == tokenizer.size == 19

@@ -119,7 +119,7 @@ def test_logits_of_marian(workdirs):
     trained = transformer.load(workdirs['marian']).trained
     vocabulary = json.loads((FOLDER / 'marian' / 'vocab.json').read_text())
     # Our pieces are theirs in another order, and two rows of the tables have no piece.
-    pieces = trained.codecs['target'].pieces(range(trained.codec.size))
+    pieces = trained.codecs['target'].pieces(range(trained.codecs['target'].size))
     assert pieces[:3] == ['<pad>', '</s>', '<unk>'] and sorted(pieces) == sorted(vocabulary)
     order = [vocabulary[piece] for piece in pieces] + [len(vocabulary), len(vocabulary) + 1]
     module = models.build(trained.config)

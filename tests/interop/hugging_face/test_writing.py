@@ -143,7 +143,7 @@ def test_models_of_single_texts(tmp_path, changes):
 
 
 def test_vision_transformers(tmp_path):
-    trained = random_model(config_of(dict.fromkeys(OF_TEXTS) | VIT))
+    trained = random_model(config_of(dict.fromkeys(OF_TEXTS) | VIT | {'images.classes': 24}))
     labels = Labels(tuple(f'class {n}' for n in range(24)))
     back = there_and_back(trained._replace(codecs={'image': None, 'label': labels}), tmp_path, {})
     images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 1), dtype=np.uint8)
@@ -206,7 +206,7 @@ def test_a_softmax_bias_of_gpt2_is_refused(tmp_path):
 def test_tokenizers_without_a_file_are_refused(tmp_path):
     trained = random_model(config_of(GPT2))
     with pytest.raises(ConfigError, match=r'^data\.tokenizer='):
-        writing.write(trained.config, trained.params, ByteTokenizer(), tmp_path)
+        writing.write(trained.config, trained.params, {'text': ByteTokenizer()}, tmp_path)
     with_words = vocabulary.train(['the dog sees'] * 9, 270, words=['(NP'])
     with pytest.raises(ConfigError, match=r'^data\.tokenizer_model: '):
         sentencepiece_json.convert(with_words, ['<pad>', '</s>', '<unk>'], begins=True)
