@@ -277,9 +277,9 @@ def _is_one(value: object, shape: object) -> bool:
 
 def _described(shape: object) -> str:
     if isinstance(shape, tuple):
-        return ' or '.join(map(_described, shape))
+        return ' or '.join(dict.fromkeys(map(_described, shape)))
     if isinstance(shape, range):
-        return f'a whole number from {shape[0]} to {shape[-1]}'
+        return str(shape[0]) if len(shape) == 1 else f'a whole number from {shape[0]} to {shape[-1]}'
     if isinstance(shape, str | bool):
         return json.dumps(shape)
     return _TYPES[type(shape) if isinstance(shape, dict | list) or shape is None else shape]
