@@ -938,7 +938,7 @@ def test_mistakes_are_one_line(workdir, tmp_path, capsys):
         ([f'--workdir={workdir}'], "A1-seed2: made by another config: model.h is 2, the row says 1"),
         ([f'--workdir={workdir}'], 'A1-seed2/result.json: model.foo: no such option'),
         ([f'--workdir={workdir}'], 'A1-seed2/result.json: damaged'),
-        ([f'--workdir={workdir}'], 'C1-seed1/metrics.jsonl: line 4 is damaged'),
+        ([f'--workdir={workdir}'], 'C1-seed1/metrics.jsonl: line 4: damaged'),
     ):  # fmt: skip
         if 'another config' in part or 'model.foo' in part:
             other['config']['model'] |= {'h': 2} if 'another' in part else {'foo': 2}
