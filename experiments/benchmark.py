@@ -173,15 +173,15 @@ def benchmark_tpu(call: Call) -> None:
         print(fold(f'{what}; {where}'), flush=True)
         update = tpu.cost(tpu.compile_update(config, devices))
         print(*map(fold, tpu.lines(update, chip, formula)), sep='\n')
-        costs = {'update': update}
+        costs = {'update': (update, formula)}
         for count in sentences:
             print(fold(f'one step of the search of {count} sentences; {where}'), flush=True)
             step = tpu.cost(tpu.compile_search(config, count, devices), of_step=True)
             print(*map(fold, tpu.lines(step, chip, parameters=parameters)), sep='\n', flush=True)
-            costs[f'search step of {count}'] = step
+            costs[f'search step of {count}'] = step, None
         report[topology] = {
-            name: {**cost._asdict(), 'roofline': tpu.roofline(cost, chip), 'needed': tpu.needed(cost)}
-            for name, cost in costs.items()
+            name: {**cost._asdict(), 'roofline': tpu.roofline(cost, chip, flops), 'needed': tpu.needed(cost)}
+            for name, (cost, flops) in costs.items()
         }
         report[topology] |= {'chip': chip._asdict(), 'devices': len(devices), 'formula': formula}
     write_output(call.flags.output, {'config': file, 'changes': changes, 'topologies': report})

@@ -222,15 +222,19 @@ def _cycles(program: hlo.Program, computation: str) -> list[tuple[int, str, str]
     return estimates
 
 
-def roofline(cost: Cost, chip: Chip) -> dict[str, float]:
+def roofline(cost: Cost, chip: Chip, formula: float | None = None) -> dict[str, float]:
     """The seconds that the FLOPs (`products`), the `bytes` and the `cycles` take on the chip.
 
-    FLOPs and bytes are at the chip's peaks. `utilisation` divides the FLOPs' time by the cycles'. XLA counts
-    all bytes as if from HBM, and so ranks programs wrongly that use the fast memory.
+    FLOPs and bytes are at the chip's peaks. `utilisation` divides the time of the expected FLOPs, `formula`,
+    by the cycles' time: what a program computes twice counts once. Kernels have neither FLOPs nor cycles
+    here, so with them, or without a formula, it divides the time of the program's FLOPs. XLA counts all
+    bytes as if from HBM, and so ranks programs wrongly that use the fast memory.
     """
     products, moved = cost.flops / chip.flops, cost.bytes_accessed / chip.bandwidth
     seconds = cost.cycles * chip.flops_per_cycle / chip.flops
-    return {'products': products, 'bytes': moved, 'cycles': seconds, 'utilisation': products / seconds}
+    useful = cost.flops if formula is None or cost.kernel_flops else formula
+    utilisation = useful / chip.flops / seconds
+    return {'products': products, 'bytes': moved, 'cycles': seconds, 'utilisation': utilisation}
 
 
 def needed(cost: Cost) -> int:
@@ -269,7 +273,7 @@ def lines(
       formula: the expected number of FLOPs.
       parameters: the bytes of the parameters, which a step of a search must read at least once.
     """
-    times = roofline(cost, chip)
+    times = roofline(cost, chip, formula)
     yield (
         f'cycles          {cost.cycles:.3e}  {1000 * times["cycles"]:.3g} ms; '
         f'utilisation {times["utilisation"]:.0%}'

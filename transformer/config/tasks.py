@@ -81,6 +81,11 @@ class Masked:
     """Hidden pieces of a text (Devlin et al. 2019)."""
 
     rate: float = option(0.15, 'share of the pieces that are hidden', minimum=0.01, maximum=0.9)
+
+    def places(self, positions: int) -> int:
+        """Returns the most pieces that are hidden in a row of so many positions."""
+        return max(round(self.rate * positions), 1)
+
     pool: Literal['mean', 'first'] = option(
         'mean', "embed's vector of a text: the mean of the encoder's outputs, or the first output", free=True
     )

@@ -30,11 +30,11 @@ def shift_right(tokens: Int[Array, 'B T'], segments: Int[Array, 'B T']) -> Int[A
 
 
 class EncoderDecoder(nn.Module):
-    """Writes a target for a source (§3); `make_parts` makes the encoder and the decoder."""
+    """Writes a target for a source (§3); `make_pair` makes the encoder and the decoder."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ('source', 'target')
     model: Model
-    make_parts: Callable[[Model], tuple[Callable, Callable]]
+    make_pair: Callable[[Model], tuple[Callable, Callable]]
 
     def setup(self):
         m = self.model
@@ -42,7 +42,7 @@ class EncoderDecoder(nn.Module):
             self.source_embedding = self.target_embedding = Embedding(m, name='embedding')
         else:
             self.source_embedding, self.target_embedding = Embedding(m), Embedding(m)
-        self.encoder, self.decoder = self.make_parts(m)
+        self.encoder, self.decoder = self.make_pair(m)
         self.logits = Softmax(m, self.target_embedding)
         nn.share_scope(self, self.logits)
 

@@ -121,6 +121,9 @@ def _group(config: Config) -> object:
     return getattr(config, TASKS[config.train.task].group)
 
 
-def blank(config: Config, rows: int) -> Batch:
+def blank(config: Config, rows: int, length: int) -> Batch:
     """Returns what the head reads of a batch beside vectors and texts, without content."""
-    return {'label': np.zeros((rows, 1), np.int32)} if form_of(config) == 'classes' else {}
+    form = form_of(config)
+    if form == 'pieces':
+        return {'places': np.zeros((rows, _group(config).places(length)), np.int32)}
+    return {'label': np.zeros((rows, 1), np.int32)} if form == 'classes' else {}

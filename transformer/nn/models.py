@@ -72,7 +72,7 @@ def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
     if has(config, 'image'):
         size, channels = config.images.size, config.images.channels
         texts['image'] = np.zeros((rows, size, size, channels), np.uint8)
-    return texts | heads.blank(config, rows)
+    return texts | heads.blank(config, rows, length)
 
 
 def initialize(config: Config, key: Array) -> Params:

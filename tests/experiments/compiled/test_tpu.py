@@ -133,6 +133,15 @@ def test_the_roofline():
     assert tpu.roofline(cost._replace(cycles=100.0), chip)['utilisation'] == 1.0
 
 
+def test_utilisation_counts_no_product_twice():
+    chip = tpu.Chip('a chip', flops=100.0, bandwidth=10.0, memory=1.0, flops_per_cycle=2.0)
+    # 200 FLOPs, of which 50 are computed again, in 8 seconds.
+    cost = tpu.Cost(200.0, 80.0, 400.0, {}, {}, [], {}, [], 0.0)
+    assert tpu.roofline(cost, chip, 150.0)['utilisation'] == 150 / 100 / 8
+    # The formula's products in kernels take no cycles here.
+    assert tpu.roofline(cost._replace(kernel_flops=10.0), chip, 250.0)['utilisation'] == 200 / 100 / 8
+
+
 def test_the_fastest_accumulation_is_estimated(monkeypatch):
     """A program's cycles here are |8 - positions of a chunk / 1,000|, plus 1."""
     chip = tpu.Chip('a chip', flops=100.0, bandwidth=10.0, memory=1.0, flops_per_cycle=2.0)

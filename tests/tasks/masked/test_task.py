@@ -21,7 +21,7 @@ from transformer.data.fields import Gap
 from transformer.data.generated.grammar.articles import article_gaps
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.listed import PiecesTokenizer
-from transformer.nn import models
+from transformer.nn import cost, models
 from transformer.runs import restore
 from transformer.runs.workdir import Run
 from transformer.tasks import sums_of, task_of
@@ -178,6 +178,17 @@ def test_gradients_do_not_depend_on_devices_and_accumulation(monkeypatch, device
     norm = np.sqrt(sum(np.square(x).sum() for x in jax.tree.leaves(expected)))
     for ours, theirs in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
         assert np.linalg.norm(ours - theirs) <= 1e-5 * norm
+
+
+@pytest.mark.parametrize('rate', [0.15, 0.5])
+def test_flops_count_the_softmax_at_hidden_pieces(rate):
+    """Two for each entry of a matrix at each position, and for attention; three passes; 16 rows."""
+    config = resolve(config_dict(OPTIONS | {'masked.rate': rate}))
+    width, length, inner, pieces = 16, 40, 24, 400
+    hidden = {0.15: 6, 0.5: 20}[rate]
+    layers = length * (4 * width**2 + 2 * width * inner) + 2 * length**2 * width
+    head = hidden * (width**2 + width * pieces)
+    assert cost.update_flops(config) == 3 * 16 * 2 * (layers + head)
 
 
 BERT = {

@@ -3,6 +3,7 @@
 import numpy as np
 from jaxtyping import Shaped, UInt64
 
+from transformer.config.tasks import Masked
 from transformer.data.batches import RowBatches
 from transformer.data.rows import row_generator
 from transformer.tokens import EOS, UNK, Tokens
@@ -35,7 +36,7 @@ def hide(
     order = np.argsort(np.where(eligible, bits[:, 0] >> 1, np.iinfo(np.uint64).max), axis=1, kind='stable')
     places = np.sort(
         np.where(np.arange(eligible.shape[1]) < count[:, None], order, eligible.shape[1]), axis=1
-    )[:, : max(round(rate * eligible.shape[1]), 1)]
+    )[:, : Masked(rate).places(eligible.shape[1])]
     chosen = places < eligible.shape[1]
     places = np.where(chosen, places, 0)
     at = lambda values: np.take_along_axis(values, places, axis=1)
