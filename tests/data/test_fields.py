@@ -21,7 +21,6 @@ from transformer.data.fields import (
     Text,
     Tree,
     Words,
-    word_places,
 )  # fmt: skip
 from transformer.data.tokenizers.byte import ByteTokenizer
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
@@ -48,7 +47,7 @@ def test_several_texts_are_joined_each_with_its_end(bpe):
 @pytest.mark.parametrize('kind', ['bpe', 'bytes'])
 def test_a_word_begins_at_the_first_piece_that_covers_its_first_character(bpe, words, kind):
     tokenizer = bpe if kind == 'bpe' else ByteTokenizer()
-    places, length = word_places(tokenizer, words)
+    places, length = tokenizer.word_places(words)
     pieces = tokenizer.encode(' '.join(words))
     assert length == len(pieces) and places == sorted(set(places)) and len(places) == len(words)
     # The pieces from one place to the next spell a word, with the blank before it or after it.
@@ -62,7 +61,7 @@ def test_tags_are_at_the_first_pieces_of_words(bpe):
     codecs = {'text': bpe, 'tags': labels}
     text, tags = (fields[name].encode(name, codecs, rows) for name in fields)
     assert text.offsets.tolist() == tags.offsets.tolist()
-    places, _ = word_places(bpe, ['the', 'XYZdog'])
+    places, _ = bpe.word_places(['the', 'XYZdog'])
     expected = np.zeros(len(text[0]), int)
     expected[places] = [1, 3]
     assert tags[0].tolist() == expected.tolist() and tags[1].tolist() == [2, *[0] * (len(text[1]) - 1)]

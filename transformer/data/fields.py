@@ -286,26 +286,11 @@ class Tags(Field):
             words, tags = row.values[self.of], row.values[name]
             if len(words) != len(tags):
                 raise ConfigError(f'{row.place(name)}: {len(words)} words, but {len(tags)} tags')
-            places, length = word_places(codecs[self.of], words)
+            places, length = codecs[self.of].word_places(words)
             pieces = np.zeros(length, np.int64)
             pieces[places] = [1 + number_of(codecs[name], tag, row, name) for tag in tags]
             aligned.append(pieces)
         return ragged(aligned, self.dtype)
-
-
-def word_places(tokenizer: Tokenizer, words: Sequence[str]) -> tuple[list[int], int]:
-    """Finds the piece with which each word begins, in the text of words with a blank between them.
-
-    Returns:
-      The places of the pieces, and the number of all pieces.
-    """
-    text, starts, end = ' '.join(words), [], 0
-    for word in words:
-        starts.append(end)
-        end += len(word) + 1
-    offsets = tokenizer.offsets(text)
-    ends = np.array([stop for _, stop in offsets])
-    return np.searchsorted(np.maximum.accumulate(ends), starts, side='right').tolist(), len(offsets)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,6 +57,16 @@ class Tokenizer:
         """
         raise ConfigError(f'{type(self).__name__}: does not know which characters a piece stands for')
 
+    def word_places(self, words: Sequence[str]) -> tuple[list[int], int]:
+        """Finds the piece with which each word begins, in the text of words with a blank between them.
+
+        Returns:
+          The places of the pieces, and the number of all pieces.
+        """
+        starts = np.cumsum([0, *(len(word) + 1 for word in words)])[:-1]
+        ends = np.array([end for _, end in self.offsets(' '.join(words))])
+        return np.searchsorted(np.maximum.accumulate(ends), starts, side='right').tolist(), len(ends)
+
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
         """The pieces of a text of any length, with EOS."""
         return np.array(self.encode(text), np.int32)

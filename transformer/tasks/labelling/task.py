@@ -12,7 +12,7 @@ from transformer.config import Config
 from transformer.data import text_input
 from transformer.data.batches import RowBatches
 from transformer.data.dataset import Dataset, Split
-from transformer.data.fields import Reading, Tags, Words, word_places
+from transformer.data.fields import Reading, Tags, Words
 from transformer.data.rows import padded
 from transformer.inference import batch_shapes
 from transformer.inference.generate import OnDone, as_texts
@@ -128,7 +128,7 @@ def _labels(
     program = batch_shapes.program(_log_p, config)
     outputs = batch_shapes.run(program, (trained.params, None), [*map(len, rows)], build, on_done)
     for words, row, logp in zip(sentences, rows, outputs, strict=True):
-        places, _ = word_places(tokenizer, words) if words else ([], 0)
+        places, _ = tokenizer.word_places(words) if words else ([], 0)
         # A word beyond the table of positions gets the last one's tag.
         at = logp[np.minimum(places, len(row) - 1)] if words else np.zeros((0, len(names)))
         yield [
