@@ -15,7 +15,7 @@ from transformer.data.dataset import Dataset
 from transformer.nn import models
 from transformer.runs import process
 from transformer.runs.restore import Trained
-from transformer.tasks import sums_of, task_of
+from transformer.tasks import prepare, sums_of, task_of
 from transformer.tokens import Batch
 from transformer.training.step import initial_state, train_step
 

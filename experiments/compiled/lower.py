@@ -34,8 +34,8 @@ def search(config: Config, rows: int, devices: list[jax.Device]) -> Lowered:
     settings = generate.Asked(config.decode, 1, has(config, 'continues'))
     function = functools.partial(generate.search_rows, config, settings, config.data.pieces)
     mapped = parallel.rows_program(function, devices)
-    tokens, segments, _ = models.blank(config, rows, cost.row_length(config)).popitem()[1]
-    inputs = {'tokens': tokens, 'segments': segments, 'number': tokens[:, 0]}
+    source = models.blank(config, rows, cost.row_length(config))[models.fields(config)[0]]
+    inputs = source, source.tokens[:, 0]
     inputs = jax.tree.map(lambda x: jax.ShapeDtypeStruct((len(devices), *x.shape), x.dtype), inputs)
     key = jax.eval_shape(lambda: jax.random.key(0))
     with jax.default_matmul_precision(config.train.matmul_precision):

@@ -1,4 +1,4 @@
-"""Draws the model, attention, positions, learning rates, learning curves and differences.
+"""Draws the model, attention, positions, learning rates, curves and differences.
 
     python -m experiments.figures model
     python -m experiments.figures attention --workdir=runs/tiny --word=it

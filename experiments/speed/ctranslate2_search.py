@@ -32,8 +32,9 @@ def of_library(config: Config, params: Mapping, folder: pathlib.Path, dtype: str
     words = _words(config)
     numbers = {word: piece for piece, word in enumerate(words)}
     folder.mkdir()
-    tokenizer = PiecesTokenizer.from_pieces(words, ' ', end=False)
-    writing.write(biased, {**params, 'softmax_bias': bias}, tokenizer, epath.Path(folder))
+    pieces = PiecesTokenizer.from_pieces(words, ' ', end=False)
+    codecs = {'source': pieces, 'target': pieces}
+    writing.write(biased, {**params, 'softmax_bias': bias}, codecs, epath.Path(folder))
 
     @functools.cache
     def translator(at_once: int) -> ctranslate2.Translator:
@@ -57,10 +58,11 @@ def of_library(config: Config, params: Mapping, folder: pathlib.Path, dtype: str
 
 def of_engine(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
     """Returns the search of `run.py translate --engine=ctranslate2`; `folder` receives the model."""
-    tokenizer = PiecesTokenizer.from_pieces(_words(config), ' ', end=False)
+    pieces = PiecesTokenizer.from_pieces(_words(config), ' ', end=False)
+    codecs = {'source': pieces, 'target': pieces}
     folder.mkdir()
-    writing.write(config, params, tokenizer, epath.Path(folder))
-    translator = engine.Translator(Trained(config, None, tokenizer), epath.Path(folder))
+    writing.write(config, params, codecs, epath.Path(folder))
+    translator = engine.Translator(Trained(config, None, codecs), epath.Path(folder))
 
     def translate(rows: Sequence[list[int]]) -> list[list[int]]:
         found = translator.search(rows, config.decode)

@@ -39,7 +39,8 @@ def untrained(config: Config) -> Trained:
     table[[PAD, EOS]] = 0.0
     params = {**params, 'embedding': {'table': table}}
     # A search needs only the size of the tokenizer.
-    return Trained(config, parallel.replicate(params), types.SimpleNamespace(size=config.data.pieces))
+    pieces = types.SimpleNamespace(size=config.data.pieces)
+    return Trained(config, parallel.replicate(params), {'source': pieces, 'target': pieces})
 
 
 def ours(trained: Trained) -> Search:

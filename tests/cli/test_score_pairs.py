@@ -39,7 +39,9 @@ def fresh(changes: dict[str, object], *seeds: int) -> Trained:
     # Larger than initialised: a model that is sure of something.
     made = [jax.tree.map(lambda x: 4 * x, initialize(jax.random.key(seed))) for seed in seeds]
     params = tuple(made) if len(made) > 1 else made[0]
-    return Trained(config, parallel.replicate(params), ByteTokenizer())
+    return Trained(
+        config, parallel.replicate(params), dict.fromkeys(('source', 'target', 'text'), ByteTokenizer())
+    )
 
 
 @pytest.fixture(scope='module')

@@ -452,6 +452,7 @@ def test_a_corrected_row_begins_anew_and_what_was_begun_is_moved_aside(tmp_path,
         row = [row for row in tables.rows(begun.table) if row.name == run.row]
         # Begun with other steps, as a row may be.
         config = scales.config(*row, begun.scale, {'train.seed': run.seed, 'train.steps': 7})
+        (run.folder / 'data.lock.json').write_text('{}')
         (run.folder / 'config.json').write_text(configs.to_json(config))
     written({'model.h': 1})
     for number in (1, 2):

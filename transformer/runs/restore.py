@@ -210,7 +210,8 @@ def check_resume(folder: epath.Path) -> None:
 
 def _check_config(folder: epath.Path, step: int, meta: Mapping) -> None:
     """Raises ConfigError if config.json is not the config, in what is learned, that made a checkpoint."""
-    if checkpoint.CONFIG not in meta:
+    # Earlier versions recorded no config, and an unfinished folder has none yet.
+    if checkpoint.CONFIG not in meta or not (folder / 'config.json').exists():
         return
     differ = configs.record_differences(meta[checkpoint.CONFIG], Run.open(folder).config)
     if differ:
@@ -252,7 +253,7 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
     """
     shapes = models.parameter_shapes(config)
 
-    def read(checkpoints: Checkpoints, step: int, name: str) -> tuple[models.Params, Origin]:
+    def read(checkpoints: Checkpoints | ParametersFile, step: int, name: str) -> tuple[models.Params, Origin]:
         item = _item(config, name)
         saved = checkpoints.restore(step, {item: shapes})
         return getattr(saved, item), _origin(name, step, saved.meta)

@@ -52,6 +52,7 @@ VIT = LEARNED | {
     'model.norm': 'pre',
     'images.size': 8,
     'images.pixels': 'grey',
+    'images.classes': 24,
 }
 TEXTS = {
     'bert': BERT,

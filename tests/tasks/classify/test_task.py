@@ -111,6 +111,7 @@ def test_the_command_reads_lines_and_a_file_of_ones_own(trained, texts, tmp_path
     assert [line.split('\t')[0] for line in printed] == [
         one.text for [one] in model.classify(given.splitlines())
     ]
+    capfd.readouterr()
     assert run.main(['run.py', 'classify', f'--workdir={trained.folder}', 'a.png']) == 2
     assert capfd.readouterr().err.count('\n') == 1
     # The test set again, under another name in another folder.

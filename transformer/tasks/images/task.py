@@ -89,7 +89,7 @@ def likeliest(
     config, labels = trained.config, trained.codecs['label']
 
     def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R h w c']:
-        rows = np.zeros((shape[0], *image_type(config)), np.uint8)
+        rows = np.zeros((shape[0], *image_type(config).shape), np.uint8)
         rows[: len(indexes)] = [pixels[i] for i in indexes]
         return rows
 
