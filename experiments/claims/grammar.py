@@ -21,6 +21,7 @@ from transformer.data.generated.grammar.inflection import IT
 from transformer.data.generated.grammar.scenes import minimal_pair
 from transformer.data.generated.grammar.sentences import sentence_pairs
 from transformer.data.generated.grammar.syntax import Sentence, german
+from transformer.data.rows import padded
 from transformer.data.tokenizers.base import Tokenizer
 from transformer.inference.attention import places
 from transformer.nn import models

@@ -95,7 +95,7 @@ def test_what_is_hidden():
     """15 % of each row's pieces, never an end; of these 80 % masked, 10 % random, 10 % as they were."""
     rng = np.random.default_rng(0)
     rows = rows_of(rng)
-    hidden = hide(rows, 0.15, 400, bits_of(rng, rows))
+    hidden = hide(rows, 0.15, np.arange(3, 400), bits_of(rng, rows))
     outcomes = []
     for r, (before, after) in enumerate(zip(rows.tokens, hidden['text'].tokens, strict=True)):
         pieces = [i for i, token in enumerate(before) if rows.segments[r, i] and token != EOS]
@@ -114,6 +114,20 @@ def test_what_is_hidden():
     for name, share in expected.items():
         assert abs(shares[name] - share) < 4 * (share * (1 - share) / len(outcomes)) ** 0.5
     assert (hidden['text'].tokens[:, :][hidden['text'].segments > 0] >= EOS).all()
+
+
+def test_special_pieces_are_never_hidden_or_drawn():
+    """Pieces 3 and 7 are special; a row of special pieces alone has no weight."""
+    rng = np.random.default_rng(1)
+    tokens = rng.integers(3, 9, (200, 12))
+    tokens[:, 0], tokens[0], tokens[:, -1] = 3, 3, EOS
+    rows = Tokens(tokens, np.ones_like(tokens), np.broadcast_to(np.arange(12), tokens.shape))
+    hidden = hide(rows, 0.5, np.array([4, 5, 6, 8]), bits_of(rng, rows))
+    chosen = hidden['weight'] > 0
+    assert set(hidden['target'][chosen].tolist()) == {4, 5, 6, 8}
+    assert not hidden['weight'][0].any() and chosen[1:].any(axis=1).all()
+    changed = hidden['text'].tokens[hidden['text'].tokens != tokens]
+    assert set(changed.tolist()) == {MASK, 4, 5, 6, 8}
 
 
 def test_masks_differ_by_step_and_row_in_training_and_are_fixed_on_dev(finished):
@@ -135,7 +149,7 @@ def test_masks_differ_by_step_and_row_in_training_and_are_fixed_on_dev(finished)
 def random_batch(rows=16):
     rng = np.random.default_rng(1)
     texts = rows_of(rng, rows)
-    return hide(texts, 0.15, 400, bits_of(rng, texts))
+    return hide(texts, 0.15, np.arange(3, 400), bits_of(rng, texts))
 
 
 def test_the_loss_is_that_of_the_hidden_pieces_alone():

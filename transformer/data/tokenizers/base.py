@@ -33,6 +33,10 @@ class Tokenizer:
         self.content = content
         self.sha256 = hashlib.sha256(content).hexdigest()
 
+    def ordinary_pieces(self) -> Int[np.ndarray, ' pieces']:
+        """The pieces that stand for text: all but padding, the end, the unknown piece and special ones."""
+        return np.arange(len(SYMBOLS), self.size)
+
     def encode(self, text: str) -> list[int]:
         """The pieces of one text, with EOS."""
         return self.encode_batch([text], threads=1)[0]

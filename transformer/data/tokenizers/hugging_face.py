@@ -6,10 +6,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+import numpy as np
+from jaxtyping import Int
+
 from transformer import files
 from transformer.config import ConfigError
 from transformer.config.extras import install
-from transformer.data.tokenizers.base import Tokenizer, utf8
+from transformer.data.tokenizers.base import SYMBOLS, Tokenizer, utf8
 from transformer.tokens import EOS, UNK
 
 BEGIN = b'{"tokenizer": "hugging_face", "order": '
@@ -84,6 +87,13 @@ class HuggingFaceTokenizer(Tokenizer):
         skipped = int(self._begins_with_end)
         rows = [[self._ours[n] for n in one.ids[skipped:]] for one in self._tokenizer.encode_batch(safe)]
         return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
+
+    def ordinary_pieces(self) -> Int[np.ndarray, ' pieces']:
+        """The pieces that stand for text, without those that the tokenizer puts around one."""
+        there = self.order[len(SYMBOLS) :]
+        return np.array(
+            [n for n, one in enumerate(there, len(SYMBOLS)) if one not in self._special], np.int64
+        )
 
     def encode_columns(self, lines: Sequence[str]) -> list[list[int]]:
         """The pieces of each line's one or two texts, joined as the tokenizer joins pairs; EOS at the end."""

@@ -1,35 +1,37 @@
 """Chooses pieces of rows to hide, and replaces them (Devlin et al. 2019, §3.1)."""
 
 import numpy as np
-from jaxtyping import Shaped, UInt64
+from jaxtyping import Integer, Shaped, UInt64
 
 from transformer.config.tasks import Masked
 from transformer.data.batches import RowBatches
 from transformer.data.rows import row_generator
-from transformer.tokens import EOS, UNK, Tokens
+from transformer.tokens import UNK, Tokens
 
 # The piece that replaces a hidden one. No text contains it, because every byte is a piece.
 MASK = UNK
-FIRST_PIECE = UNK + 1
 # The shares of chosen pieces that are replaced by MASK and by a random piece; the others stay.
 MASKED, RANDOM = 0.8, 0.1
 
 
 def hide(
-    rows: Tokens, rate: float, size: int, bits: UInt64[np.ndarray, 'R 3 S']
+    rows: Tokens,
+    rate: float,
+    ordinary: Integer[np.ndarray, ' pieces'],
+    bits: UInt64[np.ndarray, 'R 3 S'],
 ) -> dict[str, Tokens | Shaped[np.ndarray, 'R P']]:
-    """Chooses a share of each row's pieces, never an end, and replaces most of them.
+    """Chooses a share of each row's pieces, never an end or another special piece, and replaces most of them.
 
     Args:
       rate: the share; at least one piece, if the row has any.
-      size: the number of pieces of the tokenizer.
+      ordinary: the pieces that can be chosen, or replace one, sorted.
       bits: random bits per position: to choose pieces, to choose how to replace each, and by which piece.
 
     Returns:
       `text`, the rows after replacement; and, for at most P chosen pieces per row, their `places`, `target`
       (the pieces before replacement) and `weight`: 1.0, or 0.0 where fewer than P are chosen.
     """
-    eligible = (rows.segments > 0) & (rows.tokens != EOS)
+    eligible = (rows.segments > 0) & np.isin(rows.tokens, ordinary)
     available = eligible.sum(axis=1)
     count = np.where(available > 0, np.maximum(np.rint(rate * available), 1), 0)
     # Pieces that cannot be chosen sort last; ties keep their order.
@@ -41,7 +43,7 @@ def hide(
     places = np.where(chosen, places, 0)
     at = lambda values: np.take_along_axis(values, places, axis=1)
     target, outcome = at(rows.tokens), at(bits[:, 1]) / 2.0**64
-    random = FIRST_PIECE + at(bits[:, 2]) % (size - FIRST_PIECE)
+    random = ordinary[at(bits[:, 2]) % len(ordinary)]
     replaced = np.where(outcome < MASKED, MASK, np.where(outcome < MASKED + RANDOM, random, target))
     tokens = rows.tokens.copy()
     row, _ = np.nonzero(chosen)
@@ -61,8 +63,9 @@ class MaskedBatches:
     splits it depends on (seed, split, row of the split), so every loss on dev is over the same pieces.
     """
 
-    def __init__(self, batches: RowBatches, rate: float, size: int, seed: int, split: str):
-        self._batches, self._rate, self._size, self._seed, self._split = batches, rate, size, seed, split
+    def __init__(self, batches: RowBatches, rate: float, ordinary: np.ndarray, seed: int, split: str):
+        self._batches, self._rate, self._ordinary = batches, rate, ordinary
+        self._seed, self._split = seed, split
         self.microbatches, self.shapes = batches.microbatches, batches.shapes
         self.steps_per_epoch = batches.steps_per_epoch
 
@@ -80,4 +83,4 @@ class MaskedBatches:
             row_generator(self._seed, where, first + row).bit_generator.random_raw(shape)
             for row in range(self.rows(step))[part]
         ]
-        return hide(rows, self._rate, self._size, np.stack(bits))
+        return hide(rows, self._rate, self._ordinary, np.stack(bits))

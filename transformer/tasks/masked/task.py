@@ -37,7 +37,8 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
     if config.model.positions == 'learned' and not training:
         texts = text_input.cut_with_warning(texts, config.model.max_len, split)
     rows = RowBatches(texts, data, train.microbatches, train.seed, training)
-    return MaskedBatches(rows, config.masked.rate, dataset.codecs['text'].size, train.seed, split)
+    ordinary = dataset.codecs['text'].ordinary_pieces()
+    return MaskedBatches(rows, config.masked.rate, ordinary, train.seed, split)
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
