@@ -44,10 +44,7 @@ def test_decoding_step_of_base(config):
     asked = generate.Asked(config.decode, 1, extend=config.train.task == 'language')
     search = functools.partial(generate.search_rows, config, asked, config.data.pieces)
     mapped = jax.pmap(search, in_axes=(None, None, 0))
-    rows = {
-        'tokens': jax.ShapeDtypeStruct((DEVICES, 8, 32), jnp.int32),
-        'segments': jax.ShapeDtypeStruct((DEVICES, 8, 32), jnp.int32),
-        'number': jax.ShapeDtypeStruct((DEVICES, 8), jnp.int32),
-    }
+    tokens = jax.ShapeDtypeStruct((DEVICES, 8, 32), jnp.int32)
+    rows = (Tokens(tokens, tokens, tokens), jax.ShapeDtypeStruct((DEVICES, 8), jnp.int32))
     key = jax.eval_shape(lambda: jax.random.key(0))
     assert platforms_of(mapped, models.parameter_shapes(config), key, rows) == ('tpu', 'cuda')
