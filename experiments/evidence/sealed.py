@@ -7,14 +7,14 @@ import datetime
 import pathlib
 from collections.abc import Iterable
 
-from experiments.evidence import committed, prediction, trainings
+from experiments.evidence import committed, prediction
 from experiments.reports.differences import Difference
 from experiments.sweeps import runs
 from experiments.tables import rows as tables
 from transformer import files
 from transformer.config import ConfigError
 
-FILE = trainings.FOLDER / 'sealed.json'
+FILE = committed.RESULTS / 'evidence' / 'sealed.json'
 ROWS = ('pre-norm', 'rotary', 'relative', 'swiglu', 'no-embedding-dropout')
 # Rows without a prediction, because no small training has them.
 OPEN = {

@@ -1,6 +1,6 @@
 """Reads public trainings with several seeds, whose final scores show how far seeds alone move them.
 
-`results/evidence/wmt17_de-en.json` has the final scores; `collect` extracts them from the logs' evaluations.
+`wmt17_de-en.json` beside it has the final scores; `collect` extracts them from the logs' evaluations.
 """
 
 import csv
@@ -10,8 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from experiments.sweeps import runs
 from transformer.config import ConfigError
 
-FOLDER = pathlib.Path(__file__).parents[1] / 'results' / 'evidence'
-FILE = FOLDER / 'wmt17_de-en.json'
+FILE = pathlib.Path(__file__).with_name('wmt17_de-en.json')
 TEST_SETS = ('newstest2013', 'newstest2014')
 SCORES = ('bleu', 'loss')
 # The settings whose trainings all have the same number of updates.

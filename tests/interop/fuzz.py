@@ -23,6 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 
 import numpy as np
+import safetensors.numpy
 from etils import epath
 
 FOLDER = pathlib.Path(__file__).parent
@@ -107,9 +108,7 @@ def _damage_lines(rng: random.Random, content: bytes) -> tuple[bytes, str]:
 
 
 def _damage_arrays(rng: random.Random, content: bytes) -> tuple[bytes, str]:
-    from safetensors import numpy as safetensors
-
-    arrays = dict(safetensors.load(content))
+    arrays = dict(safetensors.numpy.load(content))
     name = rng.choice(sorted(arrays))
     array, how = (
         arrays[name],
@@ -132,7 +131,7 @@ def _damage_arrays(rng: random.Random, content: bytes) -> tuple[bytes, str]:
             arrays[name] = changed[how]()
     if not arrays[name].ndim if name in arrays else False:
         arrays[name] = arrays[name][None]
-    return safetensors.save({n: np.ascontiguousarray(a) for n, a in arrays.items()}), f'{how} {name}'
+    return safetensors.numpy.save({n: np.ascontiguousarray(a) for n, a in arrays.items()}), f'{how} {name}'
 
 
 def damage(rng: random.Random, folder: pathlib.Path) -> str:
@@ -162,7 +161,7 @@ def damage(rng: random.Random, folder: pathlib.Path) -> str:
         kinds += [_damage_arrays] * 4
     try:
         content, what = rng.choice(kinds)(rng, content)
-    except (ValueError, RecursionError):  # damaged already
+    except (ValueError, RecursionError, safetensors.SafetensorError):  # damaged already
         content, what = _damage_bytes(rng, content)
     file.write_bytes(content)
     return f'{name}: {what}'

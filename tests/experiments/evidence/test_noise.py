@@ -14,7 +14,7 @@ from experiments.tables.user_files import ROOT
 from transformer.config import ConfigError
 
 RESULTS = ROOT / 'experiments' / 'results'
-FINAL = json.loads((RESULTS / 'evidence' / 'wmt17_de-en.json').read_text())['trainings']
+FINAL = json.loads(trainings.FILE.read_text())['trainings']
 BLEU = [row.paper['BLEU'] for row in tables.TABLE_3]
 PPL = [row.paper['PPL'] for row in tables.TABLE_3]
 NAMES = [row.name for row in tables.TABLE_3]
