@@ -10,10 +10,8 @@ import scipy.stats
 from experiments.evidence import noise, noise_tables, trainings
 from experiments.evidence.noise import Noise
 from experiments.tables import rows as tables
-from experiments.tables.user_files import ROOT
 from transformer.config import ConfigError
 
-RESULTS = ROOT / 'experiments' / 'results'
 FINAL = json.loads(trainings.FILE.read_text())['trainings']
 BLEU = [row.paper['BLEU'] for row in tables.TABLE_3]
 PPL = [row.paper['PPL'] for row in tables.TABLE_3]
