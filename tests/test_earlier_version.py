@@ -1,4 +1,4 @@
-"""A work directory that commit b87eb5f made is still evaluated, used and continued."""
+"""Work directories that earlier commits made are still evaluated, used and continued."""
 
 import json
 import math
@@ -12,15 +12,15 @@ import transformer
 from transformer.cli import main as run
 from transformer.runs.workdir import Run
 
-# What b87eb5f wrote with its own run.py: config.py; text/, the data; run/, the work directory of 300 updates;
+# What each commit wrote with its own run.py: config.py; text/, the data; run/, the work directory of 300 updates;
 # resumed.json, the result after 304.
-ARCHIVE = pathlib.Path(__file__).parent / 'b87eb5f.tar.gz'
+COMMITS = 'b87eb5f', '514c2c0'
 
 
-@pytest.fixture(scope='module')
-def unpacked(tmp_path_factory) -> pathlib.Path:
-    folder = tmp_path_factory.mktemp('earlier')
-    with tarfile.open(ARCHIVE) as archive:
+@pytest.fixture(scope='module', params=COMMITS)
+def unpacked(request, tmp_path_factory) -> pathlib.Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    with tarfile.open(pathlib.Path(__file__).with_name(f'{request.param}.tar.gz')) as archive:
         archive.extractall(folder, filter='data')
     return folder
 
