@@ -181,14 +181,14 @@ def print_status(call: Call) -> None:
     print(f'{workdir}: {summary}{_total_left(states)}')
 
 
-def _running(states: list[runs.State]) -> str:
+def _running(states: list[runs.RunState]) -> str:
     """How far the running runs of a sweep are, as one line."""
     running = ', '.join(f'{s.run.name} {s.step}/{s.run.steps}' for s in states if s.state == 'running')
     done = sum(s.state == 'done' for s in states)
     return f'{done} of {len(states)} done; running: {running or "soon"}{_total_left(states)}'
 
 
-def _total_left(states: list[runs.State]) -> str:
+def _total_left(states: list[runs.RunState]) -> str:
     """The time until all runs are done, as text; '' if no run is running or a run's time is unknown."""
     running = sum(s.state == 'running' for s in states)
     # Runs that failed or were stopped wait until `run` is called again.

@@ -12,8 +12,8 @@ import transformer
 from transformer.cli import main as run
 from transformer.runs.workdir import Run
 
-# What each commit wrote with its own run.py: config.py; text/, the data; run/, the work directory of 300 updates;
-# resumed.json, the result after 304.
+# What each commit wrote with its own run.py: config.py; text/, the data; run/, the work directory of 300
+# updates; resumed.json, the result after 304.
 COMMITS = 'b87eb5f', '514c2c0'
 
 

@@ -55,7 +55,7 @@ def launched(workdir: pathlib.Path, *rows: str) -> runs.Sweep:
     return new
 
 
-def write_result(run: runs.Run, perplexity: float, split: str = 'test') -> None:
+def write_result(run: runs.SweepRun, perplexity: float, split: str = 'test') -> None:
     call = cli.parse_run_py(['run.py', *run.options])
     config = flags.config(call)
     scores = {'checkpoint': 'best', 'decode': dataclasses.asdict(config.decode), 'perplexity': perplexity}

@@ -110,7 +110,7 @@ def questions() -> Questions:
     return Questions(batch, np.array(asked), np.searchsorted(pronouns, written), tuple(pronouns), *marks)
 
 
-class Answers(NamedTuple):
+class PronounAnswers(NamedTuple):
     """A model's answer to each question, given the reference up to the pronoun.
 
     Attributes:
@@ -128,7 +128,7 @@ class Answers(NamedTuple):
 Blocked = Mapping[str, Bool[np.ndarray, 'B Q K']]
 
 
-def answers(model: Trained, blocked: Blocked) -> Answers:
+def answers(model: Trained, blocked: Blocked) -> PronounAnswers:
     """A model's answers to the questions, with parts of attention blocked."""
     asked = questions()
     logits = _logits(model.config)(model.params, asked.batch, _masks(blocked))
@@ -137,7 +137,7 @@ def answers(model: Trained, blocked: Blocked) -> Answers:
     rows = np.arange(len(asked.asked))
     at_pronoun = np.asarray(logits, np.float64)[rows, asked.asked][:, list(asked.pronouns)]
     among = at_pronoun - np.log(np.exp(at_pronoun).sum(axis=-1, keepdims=True))
-    return Answers(
+    return PronounAnswers(
         among.argmax(axis=-1) == asked.answers,
         among[rows, asked.answers],
         np.where(target.segments > 0, logp, 0.0).sum(axis=-1),

@@ -12,7 +12,7 @@ import numpy as np
 from experiments.claims.claim import Measurements, Verdict, by_name, spread
 from experiments.claims.panels import Panel, curves
 from transformer.nn.kernels import full
-from transformer.nn.kernels.kernel import Rows
+from transformer.nn.kernels.kernel import AttentionInputs
 
 # From small to the paper's widest head, in row A1 of Table 3.
 WIDTHS = (4, 16, 64, 128, 512)
@@ -37,10 +37,10 @@ def _attended(width: int) -> Callable:
         def projected(added):
             # A bias is added to q·k, before the division.
             bias = added * math.sqrt(width)
-            outputs = full.attend(Rows(query, key, value, segments, segments, bias), causal=False)
+            outputs = full.attend(AttentionInputs(query, key, value, segments, segments, bias), causal=False)
             return jnp.sum(outputs * u)
 
-        weights = full.weights(Rows(query, key, value, segments, segments), causal=False)
+        weights = full.weights(AttentionInputs(query, key, value, segments, segments), causal=False)
         return weights, jax.grad(projected)(jnp.zeros(weights.shape))
 
     return jax.jit(weights_and_gradients)

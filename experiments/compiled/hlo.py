@@ -39,7 +39,7 @@ class Instruction(NamedTuple):
     text: str
 
 
-class Program(NamedTuple):
+class CompiledProgram(NamedTuple):
     """A compiled program."""
 
     text: str  # without metadata
@@ -48,7 +48,7 @@ class Program(NamedTuple):
     roots: dict[str, str]  # each computation's result
 
 
-def parse(text: str) -> Program:
+def parse(text: str) -> CompiledProgram:
     """Parses the text of a compiled program."""
     lines = text.splitlines()
     # Skips the header and the tables of source lines.
@@ -63,7 +63,7 @@ def parse(text: str) -> Program:
             computations[name][match[2]] = _instruction(match[3])
             if match[1]:
                 roots[name] = match[2]
-    program = Program(_METADATA.sub('', '\n'.join(lines[first:])), entry, computations, roots)
+    program = CompiledProgram(_METADATA.sub('', '\n'.join(lines[first:])), entry, computations, roots)
     for instructions in computations.values():
         for label, instruction in instructions.items():
             if instruction.trips is None:
@@ -99,7 +99,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(re.findall(r'%([\w.-]+)', text))
 
 
-def _bound(program: Program, around: Mapping[str, Instruction], loop: Instruction) -> int | None:
+def _bound(program: CompiledProgram, around: Mapping[str, Instruction], loop: Instruction) -> int | None:
     """The trips of a loop that counts from 0 in steps of 1 to a constant; None for any other loop."""
     condition, body = _CONDITION.search(loop.text)[1], loop.called[0]
     inside = program.computations[condition]
@@ -123,7 +123,7 @@ def _bound(program: Program, around: Mapping[str, Instruction], loop: Instructio
     return int(end[1]) if same and by_one else None
 
 
-def _plain(program: Program, inside: Mapping[str, Instruction], name: str) -> Instruction:
+def _plain(program: CompiledProgram, inside: Mapping[str, Instruction], name: str) -> Instruction:
     """Follows copies to their source instruction, and replaces a fusion of one operation by the operation."""
     instruction = inside[name]
     while instruction.operation in ('copy', 'bitcast'):
@@ -139,12 +139,12 @@ def _plain(program: Program, inside: Mapping[str, Instruction], name: str) -> In
     return root._replace(operands=tuple(instruction.operands[place] for place in places))
 
 
-def steps(program: Program) -> int:
+def steps(program: CompiledProgram) -> int:
     """The number of loop trips on the critical path, where nested loops multiply; 1 without loops."""
     return max(1, _steps(program, program.entry))
 
 
-def _steps(program: Program, name: str) -> int:
+def _steps(program: CompiledProgram, name: str) -> int:
     done: dict[str, int] = {}
     for instruction_name, instruction in program.computations[name].items():
         before = max((done[used] for used in instruction.uses if used in done), default=0)
@@ -154,12 +154,12 @@ def _steps(program: Program, name: str) -> int:
     return max(done.values())
 
 
-def flops(program: Program) -> float:
+def flops(program: CompiledProgram) -> float:
     """XLA's count of floating-point operations, with loop bodies multiplied by their trips."""
     return counted(program, program.entry)['flops'] + repeated(program, program.entry, 'flops')
 
 
-def repeated(program: Program, name: str, cost: str) -> float:
+def repeated(program: CompiledProgram, name: str, cost: str) -> float:
     """What XLA's count of a cost, such as `flops`, omits: the second and later trips of loops."""
     missing = 0.0
     for instruction in program.computations[name].values():
@@ -177,7 +177,7 @@ def _known_trips(instruction: Instruction) -> int:
     return instruction.trips
 
 
-def counted(program: Program, name: str) -> dict[str, float]:
+def counted(program: CompiledProgram, name: str) -> dict[str, float]:
     """XLA's cost analysis of a computation as a whole program: `flops`, `bytes accessed` and others."""
     text = program.text.replace('\nENTRY ', '\n').replace(f'\n%{name} (', f'\nENTRY %{name} (')
     # In jax 0.7 the functions of `hlo` are in `_xla`.

@@ -203,7 +203,7 @@ def _kernel_flops(name: str, instruction: hlo.Instruction) -> float:
 
 
 def _executed(
-    program: hlo.Program, computation: str, times: int = 1
+    program: hlo.CompiledProgram, computation: str, times: int = 1
 ) -> Iterator[tuple[str, hlo.Instruction, int]]:
     """Yields the name, instruction and runs of all that a computation executes; unknown loops count once."""
     for name, instruction in program.computations[computation].items():
@@ -213,7 +213,7 @@ def _executed(
             yield name, instruction, times
 
 
-def _cycles(program: hlo.Program, computation: str) -> list[tuple[int, str, str]]:
+def _cycles(program: hlo.CompiledProgram, computation: str) -> list[tuple[int, str, str]]:
     """The compiler's estimate of each instruction's cycles, in all runs: cycles, name, source."""
     estimates = []
     for name, instruction, times in _executed(program, computation):

@@ -19,14 +19,14 @@ from jaxtyping import Array, Float
 
 from transformer.config import Model
 from transformer.nn import cells
-from transformer.nn.kernels.kernel import Rows
+from transformer.nn.kernels.kernel import AttentionInputs
 from transformer.nn.kernels.table import self_attention
 
 D_K = 64
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Layer:
+class SizedLayer:
     """A layer of one size."""
 
     apply: Callable  # (arrays, segments [1 T]) -> outputs
@@ -36,19 +36,19 @@ class Layer:
 
 # Cached, so that a layer shared by Table 1 and the kernels is measured once.
 @functools.cache
-def attention(n: int, d: int, kernel: str, *, d_k: int = D_K, causal: bool = False, **options) -> Layer:
+def attention(n: int, d: int, kernel: str, *, d_k: int = D_K, causal: bool = False, **options) -> SizedLayer:
     """Attention by a kernel of `model.attention`; its options are named without the prefix `attention_`."""
     named = {f'attention_{key}': value for key, value in options.items()}
     attend = self_attention(Model(attention=kernel, **named)).attend
 
     def apply(arrays, segments):
         heads = (array.reshape(1, n, -1, d_k) for array in arrays)
-        return attend(Rows(*heads, segments, segments), causal=causal).reshape(1, n, d)
+        return attend(AttentionInputs(*heads, segments, segments), causal=causal).reshape(1, n, d)
 
-    return Layer(apply, [_shape(1, n, d)] * 3, n)
+    return SizedLayer(apply, [_shape(1, n, d)] * 3, n)
 
 
-def recurrent(n: int, d: int) -> Layer:
+def recurrent(n: int, d: int) -> SizedLayer:
     """A layer of Elman cells that reads from left to right."""
     layer = cells.RecurrentLayer(Model(kind='recurrent', cell='rnn_tanh', d_model=d), d)
     read = functools.partial(layer.apply, initial=None, reverse=False, train=False)
@@ -59,10 +59,10 @@ def recurrent(n: int, d: int) -> Layer:
 
     x, segments = _shape(n, 1, d), jax.ShapeDtypeStruct((n, 1), jnp.int32)
     initialize = functools.partial(layer.init, initial=None, reverse=False, train=False)
-    return Layer(apply, [jax.eval_shape(initialize, jax.random.key(0), x, segments), x], n)
+    return SizedLayer(apply, [jax.eval_shape(initialize, jax.random.key(0), x, segments), x], n)
 
 
-def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = False) -> Layer:
+def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = False) -> SizedLayer:
     """A convolution centred on each position or, if causal, over the position and those to its left."""
     reach = dilation * (taps - 1)
     padding = (reach, 0) if causal else (reach // 2, reach // 2)
@@ -74,7 +74,7 @@ def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = 
             x, kernel, (1,), [padding], rhs_dilation=(dilation,), dimension_numbers=('NWC', 'WIO', 'NWC')
         )
 
-    return Layer(apply, [_shape(taps, d, d), _shape(1, n, d)], n)
+    return SizedLayer(apply, [_shape(taps, d, d), _shape(1, n, d)], n)
 
 
 def recurrent_step(d: int) -> Callable[[Float[Array, 'T D'], Float[Array, 'T D']], Float[Array, 'T D']]:
@@ -99,12 +99,12 @@ def random(shapes: Any) -> Any:
     )
 
 
-def forward(layer: Layer) -> Callable:
+def forward(layer: SizedLayer) -> Callable:
     """The forward pass, which ignores the gradient."""
     return lambda arrays, segments, gradient: layer.apply(arrays, segments)
 
 
-def both(layer: Layer) -> Callable:
+def both(layer: SizedLayer) -> Callable:
     """Both passes: the outputs, and the gradients of all arrays given the outputs' gradient."""
 
     def passes(arrays, segments, gradient):
@@ -125,7 +125,7 @@ class Type(NamedTuple):
     """A layer type of Table 1, with the paper's entries."""
 
     name: str
-    build: Callable[..., Layer]  # (n, d) -> Layer, or (n, d, size) -> Layer with taps or neighbours
+    build: Callable[..., SizedLayer]  # (n, d) -> Layer, or (n, d, size) -> Layer with taps or neighbours
     complexity: str
     steps: str
     path: str
@@ -154,7 +154,7 @@ TYPES = (
 )  # fmt: skip
 
 
-class Kernel(NamedTuple):
+class KernelCosts(NamedTuple):
     """A kernel of `model.attention`, and the expected exponents of n in its costs."""
 
     name: str
@@ -164,9 +164,9 @@ class Kernel(NamedTuple):
 
 
 KERNELS = (
-    Kernel('full', lambda n: {}, 2, 2),
-    Kernel('local', lambda n: {'window': WINDOW}, 1, 1),
-    Kernel('sparse', lambda n: {'stride': math.isqrt(n)}, 1.5, 1.5),
-    Kernel('linear', lambda n: {'chunk': 128}, 1, 1),
-    Kernel('chunked', lambda n: {'chunk': 128}, 2, 1),
+    KernelCosts('full', lambda n: {}, 2, 2),
+    KernelCosts('local', lambda n: {'window': WINDOW}, 1, 1),
+    KernelCosts('sparse', lambda n: {'stride': math.isqrt(n)}, 1.5, 1.5),
+    KernelCosts('linear', lambda n: {'chunk': 128}, 1, 1),
+    KernelCosts('chunked', lambda n: {'chunk': 128}, 2, 1),
 )

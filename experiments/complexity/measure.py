@@ -13,7 +13,7 @@ import numpy as np
 
 from experiments.compiled import hlo
 from experiments.complexity import layers, paths
-from experiments.complexity.layers import Layer
+from experiments.complexity.layers import SizedLayer
 from transformer.runs import process
 
 # The costs of one pass of one layer at one size, with its name, size and pass.
@@ -81,7 +81,7 @@ def _paths() -> Iterable[Record]:
             yield {'name': kind.name, 'n': n, 'length': paths.longest(kind.dependences(n)), **formula}
 
 
-def _records(named: Record, layer: Layer, limit: int, *, timed: bool) -> Iterable[Record]:
+def _records(named: Record, layer: SizedLayer, limit: int, *, timed: bool) -> Iterable[Record]:
     """Measures each pass of a layer."""
     start = time.perf_counter()
     costs = _costs(layer, limit, timed)
@@ -91,7 +91,7 @@ def _records(named: Record, layer: Layer, limit: int, *, timed: bool) -> Iterabl
 
 
 @functools.cache
-def _costs(layer: Layer, limit: int, timed: bool) -> dict[str, Record]:
+def _costs(layer: SizedLayer, limit: int, timed: bool) -> dict[str, Record]:
     """The costs of each pass of a layer; seconds are None for a program that needs more than the limit."""
     segments = jax.ShapeDtypeStruct((1, layer.length), jnp.int32)
     outputs = jax.eval_shape(layer.apply, layer.arrays, segments)

@@ -16,13 +16,13 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 
 from experiments.complexity import layers
-from experiments.complexity.layers import Layer
+from experiments.complexity.layers import SizedLayer
 
 # Wide enough for a dependence to show.
 D = 2
 
 
-class Kind(NamedTuple):
+class LayerType(NamedTuple):
     """A layer type whose paths are measured."""
 
     name: str
@@ -31,18 +31,18 @@ class Kind(NamedTuple):
     written: str  # the formula for people
 
 
-def kinds(taps: int, window: int) -> list[Kind]:
+def kinds(taps: int, window: int) -> list[LayerType]:
     """The layer types of Table 1; a position sees itself and the k - 1 (taps) or r (window) before it."""
     local = lambda n: itertools.repeat(_attended(n, 'local', window=window))
     contiguous = lambda n: itertools.repeat(_convolved(n, taps, 1))
     dilated = lambda n: (_convolved(n, taps, taps**below) for below in itertools.count())
     logarithm = lambda n: next(power for power in itertools.count() if taps**power >= n)
     return [
-        Kind('self-attention', lambda n: itertools.repeat(_attended(n, 'full')), lambda n: 1, '1'),
-        Kind('recurrent', recurrent_dependences, lambda n: n, 'n'),
-        Kind('convolutional', contiguous, lambda n: -(-(n - 1) // (taps - 1)), f'⌈(n-1)/{taps - 1}⌉'),
-        Kind('convolutional, dilated', dilated, logarithm, f'⌈log_{taps} n⌉'),
-        Kind('self-attention, restricted', local, lambda n: -(-(n - 1) // window), f'⌈(n-1)/{window}⌉'),
+        LayerType('self-attention', lambda n: itertools.repeat(_attended(n, 'full')), lambda n: 1, '1'),
+        LayerType('recurrent', recurrent_dependences, lambda n: n, 'n'),
+        LayerType('convolutional', contiguous, lambda n: -(-(n - 1) // (taps - 1)), f'⌈(n-1)/{taps - 1}⌉'),
+        LayerType('convolutional, dilated', dilated, logarithm, f'⌈log_{taps} n⌉'),
+        LayerType('self-attention, restricted', local, lambda n: -(-(n - 1) // window), f'⌈(n-1)/{window}⌉'),
     ]
 
 
@@ -83,5 +83,5 @@ def _convolved(n: int, taps: int, dilation: int) -> Bool[np.ndarray, 'T T']:
     return dependence(lambda x: _row(layer, [kernel, x[None]]), n)
 
 
-def _row(layer: Layer, arrays) -> Float[Array, 'T D']:
+def _row(layer: SizedLayer, arrays) -> Float[Array, 'T D']:
     return layer.apply(arrays, jnp.ones((1, layer.length), jnp.int32))[0]

@@ -10,7 +10,7 @@ from experiments.rendering.formats import Column
 PASSES = {'forward': '', 'both': ', both passes'}
 MIB = 2**20
 # The cells of a row, by heading; the first cell names the row.
-Row = dict[str, str]
+TableRow = dict[str, str]
 
 
 def text(found: Mapping, form: Callable[[list[Column], list[str]], str], mark: str = '') -> str:
@@ -56,7 +56,7 @@ def crossings(found: Mapping) -> dict[int, float | None]:
     return crossed
 
 
-def _table_1(found: Mapping) -> list[Row]:
+def _table_1(found: Mapping) -> list[TableRow]:
     rows = []
     for kind in layers.TYPES:
         flops, trips = {}, {}
@@ -79,7 +79,7 @@ def _table_1(found: Mapping) -> list[Row]:
     return rows
 
 
-def _kernels(found: Mapping) -> list[Row]:
+def _kernels(found: Mapping) -> list[TableRow]:
     rows = []
     for kernel in layers.KERNELS:
         expected = {'expected FLOPs': f'n^{kernel.flops:g}', 'expected memory': f'n^{kernel.memory:g}'}
@@ -93,7 +93,7 @@ def _kernels(found: Mapping) -> list[Row]:
     return rows
 
 
-def _paths(records: Sequence[Record]) -> list[Row]:
+def _paths(records: Sequence[Record]) -> list[TableRow]:
     """A row for each layer type; a length that differs from the formula is printed with the formula's."""
     rows = {}
     for record in records:
@@ -103,7 +103,7 @@ def _paths(records: Sequence[Record]) -> list[Row]:
     return list(rows.values())
 
 
-def _costs(records: Sequence[Record]) -> list[Row]:
+def _costs(records: Sequence[Record]) -> list[TableRow]:
     """Every cost of every layer and length, the passes side by side."""
     # Three digits, without an exponent.
     short = lambda value: f'{float(f"{value:.3g}"):,.12g}'

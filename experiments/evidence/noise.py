@@ -75,7 +75,7 @@ def of_column(test_set: str, column: str) -> Noise | None:
     return pool(trainings.samples(test_set, score), of_logarithm=score == 'loss')
 
 
-class Verdict(NamedTuple):
+class NoiseVerdict(NamedTuple):
     """Whether two printed scores of single trainings differ by more than chance.
 
     Attributes:
@@ -94,13 +94,13 @@ class Verdict(NamedTuple):
         return abs(self.difference) > self.limit
 
 
-def compare(noise: Noise, score: float, base: float, decimals: int | None) -> Verdict:
+def compare(noise: Noise, score: float, base: float, decimals: int | None) -> NoiseVerdict:
     """Compares a score with base's; both are rounded to so many decimals, or not rounded if None."""
     rounding = 0.0 if decimals is None else 10**-decimals / math.sqrt(12)
     deviation = float(np.linalg.norm([noise.at(score), noise.at(base), rounding, rounding]))
     student, difference = scipy.stats.t(noise.freedom), score - base
     limit = float(student.ppf(_TAILS[1])) * deviation
-    return Verdict(difference, limit, 2 * float(student.sf(abs(difference) / deviation)))
+    return NoiseVerdict(difference, limit, 2 * float(student.sf(abs(difference) / deviation)))
 
 
 class Ceiling(NamedTuple):

@@ -6,7 +6,7 @@ import numpy as np
 import scipy.stats
 
 from experiments.evidence import committed, noise, trainings
-from experiments.evidence.noise import Noise, Verdict
+from experiments.evidence.noise import Noise, NoiseVerdict
 from experiments.evidence.sections import Section, interval, p_value, table
 from experiments.reports import differences
 from experiments.tables import rows as tables
@@ -101,7 +101,7 @@ def _smoothing() -> Section:
     return Section('Label smoothing of 0.1 alone', columns, notes)
 
 
-def judge_table_3(column: str, spread: Noise) -> dict[str, Verdict]:
+def judge_table_3(column: str, spread: Noise) -> dict[str, NoiseVerdict]:
     """Judges each row's difference from base in a column of Table 3, by name."""
     base, *others = tables.TABLE_3
     return {
@@ -142,11 +142,11 @@ def _table_3() -> Section:
     return Section("The paper's Table 3: what is beyond noise", columns, notes)
 
 
-def _by_chance(verdicts: Mapping[str, Verdict]) -> list[str]:
+def _by_chance(verdicts: Mapping[str, NoiseVerdict]) -> list[str]:
     return [name for name, verdict in verdicts.items() if not verdict.is_significant]
 
 
-def _difference(verdict: Verdict, decimals: int) -> str:
+def _difference(verdict: NoiseVerdict, decimals: int) -> str:
     return f'{verdict.difference:+.{decimals}f}{"" if verdict.is_significant else " ≈"}'
 
 

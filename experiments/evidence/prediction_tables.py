@@ -20,7 +20,7 @@ _SMOOTHING = ('D3', 'D4')
 _PAPERS = {row.name: row.paper for row in tables.TABLE_3}
 
 
-class Scale(NamedTuple):
+class SmallScale(NamedTuple):
     """Table 3 at a small scale.
 
     Attributes:
@@ -38,13 +38,13 @@ class Scale(NamedTuple):
     predicted: np.ndarray
 
 
-def read_scale(folder: str) -> Scale:
+def read_scale(folder: str) -> SmallScale:
     """Reads a committed sweep of Table 3, and predicts each row by the others."""
     rows = committed.changes(folder)
     x, y = [row.ours for row in rows.values()], prediction.papers_changes(list(rows))
     lines = prediction.without_each(x, y)
     predicted = np.array([line.at(change).change for line, change in zip(lines, x, strict=True)])
-    return Scale(rows, x, y, lines, predicted)
+    return SmallScale(rows, x, y, lines, predicted)
 
 
 def sections() -> list[Section]:
@@ -53,7 +53,7 @@ def sections() -> list[Section]:
     return [_summary(scales), _left_out(scales), _sealed(), _public()]
 
 
-def _summary(scales: Mapping[str, Scale]) -> Section:
+def _summary(scales: Mapping[str, SmallScale]) -> Section:
     """Makes the table of the slopes and the mean errors."""
     rng, resampled, rows = np.random.default_rng(0), [], []
     for name, scale in scales.items():
@@ -109,7 +109,7 @@ def _second_run() -> float:
     return float(math.sqrt(2 / math.pi) * math.sqrt(2) * spread.at(printed).mean())
 
 
-def _left_out(scales: Mapping[str, Scale]) -> Section:
+def _left_out(scales: Mapping[str, SmallScale]) -> Section:
     """Makes the table of the rows, each predicted by the others."""
     (small, first), *others = scales.items()
     both = np.mean([scale.predicted for scale in scales.values()], axis=0)

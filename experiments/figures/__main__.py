@@ -75,7 +75,7 @@ def draw_attention(call: Call) -> None:
     [layer] = _parse_numbers('layer', flags.layer or str(layers), layers, most=1)
     chosen = _parse_numbers('heads', flags.heads, heads) if flags.heads else list(range(heads))
     query, folder = attention_figures.place_of(kind.queries, kind.word), _folder(call)
-    first = attention_figures.Choice(list(kinds).index(name), layer, chosen, query)
+    first = attention_figures.FirstView(list(kinds).index(name), layer, chosen, query)
     by_words = attention._replace(kinds=list(kinds.values()))
     page = attention_figures.page(by_words, f'{flags.workdir}, {origin}', first)
     files.write_text(folder / 'attention.html', page)
@@ -111,7 +111,7 @@ def draw_schedule(call: Call) -> None:
 
 def draw_curves(call: Call) -> None:
     """Draws the learning curves of work directories, and of the rows of sweeps."""
-    groups: dict[tuple[pathlib.Path, str], list[plots.Lines]] = {}
+    groups: dict[tuple[pathlib.Path, str], list[plots.Curves]] = {}
     for path in dict.fromkeys(map(pathlib.Path, _paths(call))):
         curves = [(name, list(metrics_file.read(folder))) for name, folder in _runs(path)]
         if not any(lines for _, lines in curves):

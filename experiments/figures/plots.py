@@ -20,7 +20,7 @@ from matplotlib.lines import Line2D
 from matplotlib.text import Text
 
 # The lines of a run's metrics.jsonl.
-Lines = Sequence[Mapping[str, float]]
+Curves = Sequence[Mapping[str, float]]
 SMALLEST, THINNEST = 6.0, 0.4  # points, of a text and of a line of attention in print
 STYLES = ({}, {'linestyle': '--', 'marker': '.'})  # of the first metric, and of the second
 LOWEST = 0.7  # a figure's height in print, as a share of its width, unless it was drawn lower
@@ -76,7 +76,7 @@ def draw_schedule(configs: Mapping[str, Config]) -> Figure:
     return figure
 
 
-def draw_curves(groups: Mapping[str, Sequence[Lines]], metrics: Sequence[str]) -> Figure:
+def draw_curves(groups: Mapping[str, Sequence[Curves]], metrics: Sequence[str]) -> Figure:
     """Draws metrics by update, from the lines of metrics.jsonl.
 
     A group of several runs, such as a row's seeds, gets their mean, and a band from their least to their

@@ -1,7 +1,7 @@
 """Judges the printed scores of a table by the noise of public trainings (experiments/evidence/noise.py)."""
 
 from experiments.evidence import noise
-from experiments.evidence.noise import Ceiling, Noise, Verdict
+from experiments.evidence.noise import Ceiling, Noise, NoiseVerdict
 from experiments.reports import differences
 from experiments.reports.results import Comparison
 from experiments.tables.rows import Score
@@ -14,7 +14,7 @@ def noise_of(comparison: Comparison, score: Score) -> Noise | None:
     return next((spread for spread in spreads if spread), None)
 
 
-def verdicts(comparison: Comparison, score: Score) -> dict[str, Verdict]:
+def verdicts(comparison: Comparison, score: Score) -> dict[str, NoiseVerdict]:
     """Judges each row's printed difference from base, by name; empty if the noise is unknown."""
     spread = noise_of(comparison, score)
     papers = {

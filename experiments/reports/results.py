@@ -49,7 +49,7 @@ class Measured:
     config: Config  # the config at this scale
     changed: Mapping[str, object]  # the changes at this scale
     done: tuple[Done, ...]  # runs with results
-    missing: tuple[runs.State, ...] = ()  # the other runs
+    missing: tuple[runs.RunState, ...] = ()  # the other runs
 
     @property
     def counted(self) -> tuple[Done, ...]:
@@ -125,7 +125,9 @@ def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
     )
 
 
-def _row_of_sweep(row: tables.Row, sweep: runs.Sweep, split: str, states: Sequence[runs.State]) -> Measured:
+def _row_of_sweep(
+    row: tables.Row, sweep: runs.Sweep, split: str, states: Sequence[runs.RunState]
+) -> Measured:
     config = scales.config(row, sweep.scale, sweep.different)
     results = {state.run: _result_of(state.run, config, split) for state in states}
     return Measured(
@@ -138,7 +140,7 @@ def _row_of_sweep(row: tables.Row, sweep: runs.Sweep, split: str, states: Sequen
     )
 
 
-def _result_of(run: runs.Run, config: Config, split: str) -> dict | None:
+def _result_of(run: runs.SweepRun, config: Config, split: str) -> dict | None:
     """The result of a run; None if the run has not ended or lacks the split."""
     if not (run.folder / 'result.json').exists():
         return None

@@ -15,7 +15,7 @@ from typing import IO
 
 import submitit
 
-from experiments.sweeps.runs import Run, State, is_done, state
+from experiments.sweeps.runs import RunState, SweepRun, is_done, state
 from experiments.tables.user_files import ROOT
 from transformer import files, locks
 from transformer.config import ConfigError
@@ -34,7 +34,7 @@ class Job:
     """
 
     def __init__(
-        self, run: Run, environment: Mapping[str, str | None] | None = None, cores: Sequence[int] = ()
+        self, run: SweepRun, environment: Mapping[str, str | None] | None = None, cores: Sequence[int] = ()
     ):
         self._run, self._environment, self._cores = run, environment or {}, cores
         self._process_id: int | None = None
@@ -128,7 +128,9 @@ def _error(status: int, log: pathlib.Path, began: int) -> str:
     return (errors or lines or [f'exit status {status}'])[-1].removeprefix('error: ').strip()
 
 
-def on_this_machine(runs: Sequence[Run], workdir: pathlib.Path, parallel: int, gpus: int) -> Iterator[State]:
+def on_this_machine(
+    runs: Sequence[SweepRun], workdir: pathlib.Path, parallel: int, gpus: int
+) -> Iterator[RunState]:
     """Executes at most `parallel` runs at a time, and yields each run's state when it has ended.
 
     Concurrent runs divide the CPU cores, so that they do not wait for each other. With `gpus` 0, all runs
@@ -231,7 +233,7 @@ def _devices(slot: int, gpus: int) -> dict[str, str | None]:
 
 
 def on_slurm(
-    runs: Sequence[Run], workdir: pathlib.Path, parallel: int, resources: Mapping[str, object]
+    runs: Sequence[SweepRun], workdir: pathlib.Path, parallel: int, resources: Mapping[str, object]
 ) -> dict[str, str]:
     """Submits runs as one job array, whose jobs are queued again after preemption or their time limit.
 

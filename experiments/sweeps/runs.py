@@ -35,7 +35,7 @@ _STOPPED = (128 + signal.SIGINT, 128 + signal.SIGTERM, -signal.SIGTERM)
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
+class SweepRun:
     """A row of a table with a seed."""
 
     row: str
@@ -74,7 +74,7 @@ class Sweep:
     runs: tuple[tuple[str, int], ...]  # rows and seeds
     jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # on SLURM, by the run's name
 
-    def all_runs(self, workdir: pathlib.Path) -> list[Run]:
+    def all_runs(self, workdir: pathlib.Path) -> list[SweepRun]:
         """The runs in the order of the table's rows, then by seed."""
         runs = []
         for row in tables.rows(self.table):
@@ -83,7 +83,7 @@ class Sweep:
                 config = scales.config(row, self.scale, different)
                 options = tuple(scales.options(row, self.scale, different))
                 size = config.train.steps, config.data.batch_tokens
-                runs.append(Run(row.name, seed, *size, workdir.resolve(), options))
+                runs.append(SweepRun(row.name, seed, *size, workdir.resolve(), options))
         return runs
 
 
@@ -159,7 +159,7 @@ def join(workdir: pathlib.Path, new: Sweep) -> Sweep:
     return dataclasses.replace(new, different=moved | new.different, runs=runs, jobs=old.jobs)
 
 
-def set_aside(sweep: Sweep, run: Run) -> pathlib.Path | None:
+def set_aside(sweep: Sweep, run: SweepRun) -> pathlib.Path | None:
     """Moves the folder of a run that did not finish, and whose row has changed since, out of its way.
 
     Returns:
@@ -183,23 +183,23 @@ def _changes_text(sweep: Sweep) -> str:
     return ','.join(changes) or 'none'
 
 
-class State(NamedTuple):
+class RunState(NamedTuple):
     """The progress of a run."""
 
-    run: Run
+    run: SweepRun
     state: str  # one of STATES
     step: int
     seconds_per_step: float | None  # of updates only
     error: str
 
 
-def states(sweep: Sweep, workdir: pathlib.Path) -> list[State]:
+def states(sweep: Sweep, workdir: pathlib.Path) -> list[RunState]:
     """The progress of every run of a sweep."""
     queued = _queued(sweep.jobs)
     return [state(run, queued) for run in sweep.all_runs(workdir)]
 
 
-def state(run: Run, queued: set[str]) -> State:
+def state(run: SweepRun, queued: set[str]) -> RunState:
     """The progress of a run; `queued` contains the names of runs that wait or run on SLURM."""
     # The lock first: a process records how it ended before it releases the lock.
     is_running = locks.is_held(run.file('lock'))
@@ -216,15 +216,15 @@ def state(run: Run, queued: set[str]) -> State:
     else:
         # The process that waited for it was also killed, or the folder was removed.
         name, error = 'stopped' if step else 'missing', ''
-    return State(run, name, step, seconds, error)
+    return RunState(run, name, step, seconds, error)
 
 
-def is_done(run: Run) -> bool:
+def is_done(run: SweepRun) -> bool:
     """Whether a run has succeeded and its result is still there."""
     return _last_exit(run)[0] == 0 and (run.folder / 'result.json').exists()
 
 
-def _last_exit(run: Run) -> tuple[int | None, str]:
+def _last_exit(run: SweepRun) -> tuple[int | None, str]:
     """The exit status and the error of the last process with these options; None if there was none."""
     if not run.file('json').exists():
         return None, ''
@@ -245,12 +245,12 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
         raise ConfigError(f'{file}: damaged') from None
 
 
-def seconds_left(states: Sequence[State]) -> list[float | None]:
+def seconds_left(states: Sequence[RunState]) -> list[float | None]:
     """The seconds of each run's remaining updates, at its latest speed or else the others' mean."""
     known = [state.seconds_per_step for state in states if state.seconds_per_step is not None]
     mean = statistics.mean(known) if known else None
 
-    def seconds(state: State) -> float | None:
+    def seconds(state: RunState) -> float | None:
         if state.state == 'done':
             return 0.0
         per_step = state.seconds_per_step or mean
@@ -259,7 +259,7 @@ def seconds_left(states: Sequence[State]) -> list[float | None]:
     return list(map(seconds, states))
 
 
-def _progress(run: Run) -> tuple[int, float | None]:
+def _progress(run: SweepRun) -> tuple[int, float | None]:
     """The last reported step (0 if none), and the seconds of a step at that time."""
     step, seconds = 0, None
     for line in metrics_file.read(run.folder):

@@ -183,18 +183,18 @@ def test_lines_of_progress_while_a_model_computes_and_not_while_input_is_waited_
         assert new.wait(60) and counts(lines[-1]) == [first + 1, 5]
         return Shouts()(chunk)
 
-    streams.write(answer, slow(), io.BytesIO(), progress=streams.Progress(5))
+    streams.write(answer, slow(), io.BytesIO(), progress=streams.LineProgress(5))
 
 
 def test_no_progress_of_a_quick_answer_or_of_typed_lines(capfd, monkeypatch):
-    streams.write(Shouts(), [['a'] * 3], io.BytesIO(), progress=streams.Progress(3))
+    streams.write(Shouts(), [['a'] * 3], io.BytesIO(), progress=streams.LineProgress(3))
     monkeypatch.setattr(progress, 'PATIENCE', 0.01)
 
     def slow(chunk, first=0, on_done=None):
         time.sleep(0.1)
         return Shouts()(chunk)
 
-    streams.write(slow, [['a'] * 3], io.BytesIO(), progress=streams.Progress(quiet=True))
+    streams.write(slow, [['a'] * 3], io.BytesIO(), progress=streams.LineProgress(quiet=True))
     assert capfd.readouterr().err == ''
 
 
@@ -255,7 +255,7 @@ def test_progress_is_a_bar_on_a_terminal(monkeypatch, terminal):
     screen, _, stderr = terminal
     monkeypatch.setattr(sys, 'stderr', stderr)
     monkeypatch.setattr(progress, 'PATIENCE', 0.01)
-    with streams.Progress(5) as bar:
+    with streams.LineProgress(5) as bar:
         bar.resume()
         bar.add(3)
         assert_shown(screen, b'3/5')

@@ -10,11 +10,11 @@ from transformer.data import cache, codec, vocabulary
 from transformer.data.codec import Labels
 from transformer.data.fields import (
     Columns,
+    Example,
     Image,
     Label,
     Number,
     Reading,
-    Row,
     Span,
     Spellings,
     Tags,
@@ -34,7 +34,7 @@ def bpe():
 
 
 def row(**values):
-    return Row(values, dict.fromkeys(values, 'a file'), 7)
+    return Example(values, dict.fromkeys(values, 'a file'), 7)
 
 
 def test_several_texts_are_joined_each_with_its_end(bpe):

@@ -18,7 +18,7 @@ COMMITTED = ROOT / 'experiments' / 'results' / 'complexity'
 D, TRIPS, INNER = 16, 7, 5
 
 
-def program(function, *shapes: tuple[int, ...]) -> hlo.Program:
+def program(function, *shapes: tuple[int, ...]) -> hlo.CompiledProgram:
     given = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes]
     return hlo.parse(jax.jit(function).lower(*given).compile().as_text())
 

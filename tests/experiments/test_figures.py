@@ -201,7 +201,7 @@ def test_a_width_that_is_refused_leaves_no_page(tmp_path, capsys):
 SENTENCE = 'The </script> cat & the Donaudampfschifffahrtsgesellschaft saw <b>it</b>.'
 
 
-FIRST = attention_figures.Choice(kind=0, layer=1, heads=[0, 1, 2], word=None)
+FIRST = attention_figures.FirstView(kind=0, layer=1, heads=[0, 1, 2], word=None)
 
 
 @pytest.fixture
@@ -286,7 +286,7 @@ def test_the_page_of_attention(page_file, opened, width):
 
 def test_the_page_of_attention_by_touch_and_as_it_was_asked_for(page_file, opened):
     file, kinds = page_file
-    first = attention_figures.Choice(kind=1, layer=0, heads=[2], word=3)
+    first = attention_figures.FirstView(kind=1, layer=0, heads=[2], word=3)
     file.write_text(attention_figures.page(Attention(SENTENCE, 'Die <i>Katze</i>', kinds), 'a model', first))
     page = opened(file, 390, 844, has_touch=True)
     count = lambda: page.locator('#drawn line').count()

@@ -89,7 +89,7 @@ def edit(file: pathlib.Path, change: Callable[[dict], object]) -> None:
     file.write_text(json.dumps(result))
 
 
-def write_run(run: runs.Run, perplexity: float, score: float, wrong: int) -> None:
+def write_run(run: runs.SweepRun, perplexity: float, score: float, wrong: int) -> None:
     (row,) = tables.rows('3', run.row)
     config = scales.config(row, 'grammar', {'train.beta2': 0.99, 'train.seed': run.seed})
     scores = {'checkpoint': 'best', 'perplexity': perplexity, 'bleu': {'sacrebleu': {'score': score}}}
@@ -482,7 +482,7 @@ def test_table_2_has_the_papers_bleu_on_the_test_set(tmp_path, capsys):
     assert "the paper's BLEU" in out and '8 x TPU v2 (96 CPU cores)' in out
 
 
-def language_run(run: runs.Run, scores: dict[str, object], table: str = 'language') -> None:
+def language_run(run: runs.SweepRun, scores: dict[str, object], table: str = 'language') -> None:
     """Writes the result that a language model's training leaves."""
     (row,) = tables.rows(table, run.row)
     config = scales.config(row, 'language', {'train.seed': run.seed})

@@ -56,12 +56,12 @@ def sets(changes: dict[str, object]) -> list[str]:
     return [f'--set={key}={value}' for key, value in changes.items()]
 
 
-def states(workdir: pathlib.Path) -> dict[str, runs.State]:
+def states(workdir: pathlib.Path) -> dict[str, runs.RunState]:
     found = runs.states(runs.read_sweep(workdir), workdir)
     return {state.run.name: state for state in found}
 
 
-def process_of(run: runs.Run) -> psutil.Process:
+def process_of(run: runs.SweepRun) -> psutil.Process:
     """The process of run.py, once it is there."""
     for _ in range(1500):
         for process in psutil.process_iter(['cmdline']):
@@ -83,8 +83,8 @@ def fail_and_kill(call: list[str], workdir: pathlib.Path) -> tuple[threading.Thr
     return killed, rows
 
 
-def run_of(workdir: pathlib.Path, row: str, seed: int) -> runs.Run:
-    return runs.Run(row, seed, 4, 512, workdir.resolve(), ())
+def run_of(workdir: pathlib.Path, row: str, seed: int) -> runs.SweepRun:
+    return runs.SweepRun(row, seed, 4, 512, workdir.resolve(), ())
 
 
 def check_failed(workdir: pathlib.Path) -> None:
@@ -268,7 +268,7 @@ def test_a_preempted_run_is_queued_again_and_resumes(call, tmp_path):
     assert sweep.main(['sweep', 'run', *call, f'--workdir={tmp_path / "once"}']) == 0
     workdir = tmp_path / 'preempted'
     assert sweep.main(['sweep', 'run', *call, *ON_SLURM, f'--workdir={workdir}']) == 0
-    process_of(runs.Run('A1', 1, 150, 512, workdir.resolve(), ()))
+    process_of(runs.SweepRun('A1', 1, 150, 512, workdir.resolve(), ()))
     until(lambda: states(workdir)['A1-seed1'].step >= 20)
     (job,) = runs.read_sweep(workdir).jobs.values()
     subprocess.run(['scancel', '--signal=USR2', job], check=True)
@@ -285,7 +285,7 @@ def wait(workdir: pathlib.Path) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Scripted(runs.Run):
+class Scripted(runs.SweepRun):
     """A run of a Python program instead of run.py."""
 
     def command(self) -> list[str]:
@@ -384,7 +384,7 @@ def test_slurm_that_does_not_answer(tmp_path, monkeypatch):
 
 def test_the_time_that_is_left(tmp_path):
     run = scripted(tmp_path, 'pass')
-    at = lambda state, step, seconds: runs.State(run, state, step, seconds, '')
+    at = lambda state, step, seconds: runs.RunState(run, state, step, seconds, '')
     found = [at('done', 100, 1.0), at('running', 40, 3.0), at('running', 50, None), at('missing', 0, None)]
     assert runs.seconds_left(found) == [0.0, 60 * 3, 50 * 2, 100 * 2]
     # Two at a time. What failed waits for a relaunch.

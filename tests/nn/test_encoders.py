@@ -33,7 +33,7 @@ KINDS = {
 HEADS = {
     'pieces': heads.Pieces,
     **{pool: lambda m, _, pool=pool: heads.Classes(m, 3, pool) for pool in ('mean', 'first', 'last')},
-    'labels': lambda m, _: heads.Labels(m, 4),
+    'labels': lambda m, _: heads.PositionLabels(m, 4),
 }
 POOLS = {'mean': lambda x: x.mean(axis=0), 'first': lambda x: x[0], 'last': lambda x: x[-1]}
 RNG = np.random.default_rng(0)
@@ -186,8 +186,8 @@ LABELLED = {'train.task': 'labelling', 'labelling.classes': 5}
     ('task', 'head'),
     [
         (CLASSIFIED, (heads.Classes, 3)),
-        (LABELLED, (heads.Labels, 5)),
-        ({'train.task': 'answers'}, (heads.Labels, 2)),
+        (LABELLED, (heads.PositionLabels, 5)),
+        ({'train.task': 'answers'}, (heads.PositionLabels, 2)),
     ],
     ids=['classes', 'tags', 'spans'],
 )

@@ -12,7 +12,7 @@ from transformer import config as configs
 from transformer.config import ConfigError, Model, config_dict, declare, resolve
 from transformer.nn import cache, cost, layers, models
 from transformer.nn.kernels import chunked, flash, full, local, sparse
-from transformer.nn.kernels.kernel import KEEP_ALL, Rows, Token
+from transformer.nn.kernels.kernel import KEEP_ALL, AttentionInputs, Token
 from transformer.nn.kernels.table import KERNELS, self_attention
 
 H, C, E = 2, 4, 3
@@ -72,7 +72,7 @@ def outputs_and_gradients(kernel, query, key, value, causal):
     segments = jnp.asarray(SEGMENTS)
 
     def score(query, key, value):
-        found = kernel.attend(Rows(query, key, value, segments, segments), causal=causal)
+        found = kernel.attend(AttentionInputs(query, key, value, segments, segments), causal=causal)
         return jnp.sum(jnp.sin(found) * REAL[:, :, None, None]), found
 
     (_, found), gradients = jax.value_and_grad(score, argnums=(0, 1, 2), has_aux=True)(query, key, value)
@@ -113,11 +113,15 @@ def test_full_attention_has_the_gradient_of_dropped_weights_and_a_bias():
         return jax.jit(jax.grad(score, argnums=(0, 1, 2, 3)))(query, key, value, bias)
 
     def defined(query, key, value, bias):
-        weights = full.weights(Rows(query, key, value, queries, jnp.asarray(SEGMENTS), bias), causal=True)
+        weights = full.weights(
+            AttentionInputs(query, key, value, queries, jnp.asarray(SEGMENTS), bias), causal=True
+        )
         return jnp.einsum('BHQK,BKHE->BQHE', drop(weights), value)
 
     def attended(query, key, value, bias):
-        return full.attend(Rows(query, key, value, queries, jnp.asarray(SEGMENTS), bias, drop), causal=True)
+        return full.attend(
+            AttentionInputs(query, key, value, queries, jnp.asarray(SEGMENTS), bias, drop), causal=True
+        )
 
     dropout = layers.Dropout(0.4)
     drop = dropout.bind({}, rngs={'dropout': jax.random.key(2)}).drawn(train=True)
@@ -138,7 +142,9 @@ def test_gradients_of_full_attention_in_bfloat16(scale, most):
 
     @jax.jit
     def gradients(query, key, value, back):
-        attend = lambda *heads: full.attend(Rows(*heads, segments, segments, None, drop), causal=True)
+        attend = lambda *heads: full.attend(
+            AttentionInputs(*heads, segments, segments, None, drop), causal=True
+        )
         return jax.vjp(attend, query, key, value)[1](back)
 
     found = gradients(query, key, value, back)
@@ -176,7 +182,7 @@ def test_steps_give_what_a_causal_row_gives(model):
 
     @jax.jit
     def both(query, key, value):
-        row = kernel.attend(Rows(query, key, value, segments, segments), causal=True)
+        row = kernel.attend(AttentionInputs(query, key, value, segments, segments), causal=True)
         state, found = kernel.empty(model, 2, T), []
         for i in range(T):
             one = (x[:, i : i + 1] for x in (query, key, value))
@@ -206,7 +212,7 @@ def test_dropout_reaches_the_weights_of_local_and_sparse_attention():
         Model(attention='sparse', attention_stride=2),
     ):
         query, key, value, segments = map(jnp.asarray, (*arrays(), SEGMENTS))
-        rows = Rows(query, key, value, segments, segments)
+        rows = AttentionInputs(query, key, value, segments, segments)
         attend = lambda drop: self_attention(model).attend(rows._replace(drop=drop), causal=True)
         assert not np.any(attend(jnp.zeros_like))
         doubled = attend(jax.tree_util.Partial(lambda weights: 2 * weights))
@@ -218,7 +224,7 @@ def temporaries(kernel, length: int) -> int:
 
     def score(query, key, value):
         segments = jnp.ones((1, length), jnp.int32)
-        return kernel.attend(Rows(query, key, value, segments, segments), causal=True).sum()
+        return kernel.attend(AttentionInputs(query, key, value, segments, segments), causal=True).sum()
 
     shapes = [jax.ShapeDtypeStruct((1, length, 1, 64), jnp.float32)] * 3
     compiled = jax.jit(jax.grad(score, argnums=(0, 1, 2))).lower(*shapes).compile()
@@ -245,7 +251,7 @@ def test_flash_lowers_for_a_tpu():
     segments = jnp.ones((2, 200), jnp.int32)
 
     def score(query, key, value):
-        return flash.FLASH.attend(Rows(query, key, value, segments, segments), causal=True).sum()
+        return flash.FLASH.attend(AttentionInputs(query, key, value, segments, segments), causal=True).sum()
 
     lowered = jax.jit(jax.grad(score, argnums=(0, 1, 2))).trace(*shapes).lower(lowering_platforms=('tpu',))
     assert 'tpu_custom_call' in lowered.as_text()
@@ -258,7 +264,7 @@ def test_the_kernel_of_tpus_computes_full_attention(length, width, causal):
     query, key, value = (jnp.asarray(rng.normal(size=(2, length, 2, width)), jnp.float32) for _ in range(3))
     segments = np.ones((2, length), np.int32)
     segments[:, length // 3 :], segments[1, length - 20 :] = 2, 0
-    rows = Rows(query, key, value, jnp.asarray(segments), jnp.asarray(segments))
+    rows = AttentionInputs(query, key, value, jnp.asarray(segments), jnp.asarray(segments))
     is_real = jnp.asarray(segments > 0)[..., None, None]
     results = []
     for attend in (full.attend, functools.partial(flash.splash, interpret=True)):
@@ -281,7 +287,7 @@ def test_the_kernel_of_tpus_can_be_computed_again():
     segments = jnp.asarray(np.repeat([[1, 2]], 64, axis=1))
 
     def score(attend, *inputs):
-        again = jax.checkpoint(lambda *x: attend(Rows(*x, segments, segments), causal=True))
+        again = jax.checkpoint(lambda *x: attend(AttentionInputs(*x, segments, segments), causal=True))
         total, _ = jax.lax.scan(
             lambda total, _: (total + jnp.sum(jnp.sin(again(*inputs))), None), 0.0, None, 2
         )
@@ -330,7 +336,7 @@ def test_flash_is_refused_where_jax_lacks_the_kernel_of_tpus(monkeypatch):
     monkeypatch.setitem(sys.modules, 'jax.experimental.pallas.ops.tpu', None)
     segments = jnp.asarray(SEGMENTS)
     with pytest.raises(ConfigError, match="model.attention='flash'.*'chunked'"):
-        flash.attend(Rows(*map(jnp.asarray, arrays()), segments, segments), causal=True)
+        flash.attend(AttentionInputs(*map(jnp.asarray, arrays()), segments, segments), causal=True)
 
 
 @pytest.mark.parametrize(
@@ -379,7 +385,7 @@ def test_linear_attention_keeps_its_digits_where_all_features_are_small():
     for shift in (12.0, 20.0, 200.0):
         low = [jnp.asarray(x - shift) for x in (query, key)]
         segments = jnp.ones((2, T), jnp.int32)
-        row = kernel.attend(Rows(*low, jnp.asarray(value), segments, segments), causal=True)
+        row = kernel.attend(AttentionInputs(*low, jnp.asarray(value), segments, segments), causal=True)
         state, steps = kernel.empty(Model(h=H, d_k=C, d_v=E), 2, T), []
         for i in range(T):
             one = (x[:, i : i + 1] for x in (*low, jnp.asarray(value)))

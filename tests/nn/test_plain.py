@@ -14,7 +14,7 @@ import pytest
 from transformer.config import Config, config_dict, resolve
 from transformer.nn import ensemble, models, plain
 from transformer.nn.kernels import flash, linear
-from transformer.nn.kernels.kernel import Rows
+from transformer.nn.kernels.kernel import AttentionInputs
 from transformer.tokens import Batch, Tokens
 from transformer.training import losses
 
@@ -190,7 +190,7 @@ def assert_equal_attention(attend, function, heads: list[jax.Array], *, causal: 
         return of_heads(*rows[:3], mask & jnp.tril(jnp.ones_like(mask)) if causal else mask)
 
     def score(attend, query, key, value):
-        rows = Rows(query, key, value, jnp.asarray(segments), jnp.asarray(segments))
+        rows = AttentionInputs(query, key, value, jnp.asarray(segments), jnp.asarray(segments))
         outputs = jnp.where(segments[..., None, None] > 0, attend(rows), 0.0)
         return jnp.sum(jnp.sin(outputs)), outputs
 

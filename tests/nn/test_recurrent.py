@@ -200,7 +200,7 @@ def test_variational_dropout_is_one_draw_a_segment():
     assert (once[0] != once[3]).any() and (anew[0] != anew[1]).any()
 
 
-def read_step_by_step(cell: str, reverse: bool, kernel, row: cells.Row) -> cells.Carry:
+def read_step_by_step(cell: str, reverse: bool, kernel, row: cells.LayerInputs) -> cells.Carry:
     """What `cells.read_rows` computes, without a scan and without a gradient of its own."""
     model, (length, rows) = config_of(cell=cell).model, row.begin.shape
     zeros, carries = cells.empty_carry(cell, rows, kernel.shape[0]), [None] * length
@@ -236,7 +236,9 @@ def test_the_gradient_of_a_scan_is_that_of_its_steps(cell, dtype, given, reverse
 
     def loss(read, arrays):
         kernel, projected, initial, dropped = arrays
-        one = lambda projected: read(cell, reverse, kernel, cells.Row(projected, begin, initial, dropped))
+        one = lambda projected: read(
+            cell, reverse, kernel, cells.LayerInputs(projected, begin, initial, dropped)
+        )
         return sum(jnp.sum(w * carry) for w, carry in zip(weights, jax.vmap(one)(projected), strict=True))
 
     def found(read):
@@ -254,7 +256,9 @@ def test_the_gradient_of_a_scan_is_that_of_its_steps(cell, dtype, given, reverse
 def test_a_scan_makes_no_product_for_the_gradient_of_its_kernel(cell, number):
     """Going back, it makes one for each that it made going forth, of as many rows."""
     blocks, length, rows, width = cells.CELLS[cell].blocks, 7, 3, 4
-    row = cells.Row(jnp.ones((length, rows, blocks * width)), jnp.ones((length, rows), bool), None, None)
+    row = cells.LayerInputs(
+        jnp.ones((length, rows, blocks * width)), jnp.ones((length, rows), bool), None, None
+    )
     loss = lambda kernel, row: jnp.sum(cells.read_rows(cell, False, kernel, row)[0])
     program = jax.make_jaxpr(jax.grad(loss, (0, 1), allow_int=True))(jnp.ones((width, blocks * width)), row)
     products = [

@@ -30,7 +30,7 @@ from transformer.runs.metrics import Metrics
 from transformer.tasks import sums_of
 from transformer.tokens import Batch, Tokens
 from transformer.training import loop, losses
-from transformer.training.loop import DevScores, Progress, Stopped, train
+from transformer.training.loop import DevScores, Stopped, TrainingPosition, train
 from transformer.training.step import TrainState, dropout_key, gradients, initial_state, train_step
 
 SMALL = {
@@ -520,7 +520,7 @@ def test_evaluations_count_as_time_but_not_against_the_speed(monkeypatch, tmp_pa
     assert speeds == [(counts[k] + counts[k + 1]) / 20 for k in (0, 2, 4, 6)]
     assert [line['epoch'] for line in lines] == [0.25, 0.5, 0.75, 1.0]
     # With what the last evaluation took, also in the checkpoint.
-    assert done == Progress(step=8, tokens=sum(counts), seconds=2080.0, best=1.0, stale=1)
+    assert done == TrainingPosition(step=8, tokens=sum(counts), seconds=2080.0, best=1.0, stale=1)
     assert (
         json.loads((tmp_path / 'checkpoints' / '8' / 'meta' / 'metadata').read_text())['content']['meta'][
             'seconds'

@@ -230,7 +230,7 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores
     return DevScores(functions, cost, train.watch_every if best.watched else train.eval_every)
 
 
-def _record(run: Run, params: models.Params, done: loop.Progress, steps_per_epoch: int) -> None:
+def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_per_epoch: int) -> None:
     """Averages checkpoints if the config says so, and writes result.json without new scores."""
     train = run.config.train
     if train.average_last:
@@ -265,7 +265,7 @@ def _record(run: Run, params: models.Params, done: loop.Progress, steps_per_epoc
     workdir.update_result(run.folder, replace)
 
 
-def _why_it_ended(config: Config, done: loop.Progress, origin: Origin) -> str:
+def _why_it_ended(config: Config, done: loop.TrainingPosition, origin: Origin) -> str:
     """Why a training has more or fewer steps than its config says, and which checkpoint is scored."""
     train = config.train
     if done.step > train.steps:

@@ -136,7 +136,7 @@ MODEL = (*PLACE, 'checkpoint', 'distributed')
 FILES = ('source', 'reference', 'text')
 
 
-def command_of(name: str, by_task: Mapping[str, commands.Command]) -> Command:
+def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Command:
     """The command of run.py that tasks declare, each for its own models."""
     declared, reads = next(iter(by_task.values())), {one.reads for one in by_task.values()}
     files = ('input', 'output') if 'lines' in reads else ('output',)

@@ -19,7 +19,7 @@ from transformer.cli.terminal import fold
 from transformer.config import Config, ConfigError, declare
 from transformer.config.files import lock_beside
 from transformer.tasks import refusal, task_of, verb_of
-from transformer.tasks.commands import Command, Tool
+from transformer.tasks.commands import TaskCommand, Tool
 
 # These modules import jax, which takes seconds; help and `config` do not need it.
 with epy.lazy_imports():
@@ -162,7 +162,7 @@ def average(call: Call) -> None:
     print(f'{run.folder}: average of the checkpoints {", ".join(map(str, steps))}')
 
 
-def write_answers(name: str, by_task: Mapping[str, Command]) -> Callable[[Call], None]:
+def write_answers(name: str, by_task: Mapping[str, TaskCommand]) -> Callable[[Call], None]:
     """Makes the command that writes a verb's answer to each line of standard input, or to each file named."""
 
     def command(call: Call) -> None:
@@ -205,7 +205,7 @@ def write_answers(name: str, by_task: Mapping[str, Command]) -> Callable[[Call],
     return command
 
 
-def _check_input(call: Call, name: str, declared: Command) -> None:
+def _check_input(call: Call, name: str, declared: TaskCommand) -> None:
     """Raises ConfigError if a call names files for a model that reads lines, or the reverse."""
     if declared.reads == 'files':
         if not call.words:
@@ -229,7 +229,7 @@ def call_tool(declared: Tool) -> Callable[[Call], int | None]:
 
 def progress_of(call: Call, total: int | None, *, typed: bool = True):
     """The progress of a command over `total` lines; none is shown of lines that may be `typed`."""
-    return streams.Progress(total, quiet=typed and call.flags.input is None and sys.stdin.isatty())
+    return streams.LineProgress(total, quiet=typed and call.flags.input is None and sys.stdin.isatty())
 
 
 def score_pairs(call: Call) -> None:

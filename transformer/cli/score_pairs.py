@@ -12,7 +12,7 @@ from typing import BinaryIO, NamedTuple
 from absl import logging
 
 from transformer import files
-from transformer.cli.streams import Progress
+from transformer.cli.streams import LineProgress
 from transformer.config import ConfigError
 from transformer.nn import models
 from transformer.runs.restore import Trained
@@ -116,7 +116,7 @@ def write(
     trained: Trained,
     chunks: Iterable[list[str]],
     output: BinaryIO,
-    progress: Progress,
+    progress: LineProgress,
     *,
     contrast: bool = False,
     pieces: bool = False,

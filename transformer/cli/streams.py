@@ -144,7 +144,7 @@ def open_output(path: str | None) -> contextlib.AbstractContextManager[BinaryIO]
     return contextlib.nullcontext(sys.stdout.buffer)
 
 
-class Progress:
+class LineProgress:
     """Shows on standard error how many lines of a long input are done: a bar, or a line now and then.
 
     Args:
@@ -195,11 +195,11 @@ def write_array(
     answer: Callable[..., Sequence],
     chunks: Iterable[list[str]],
     output: BinaryIO,
-    progress: Progress | None = None,
+    progress: LineProgress | None = None,
 ) -> None:
     """Writes the vectors that answer texts as one array [texts, D] in numpy's format, like `write`."""
     parts, first = [], 0
-    with progress or Progress(quiet=True) as progress:
+    with progress or LineProgress(quiet=True) as progress:
         for chunk in chunks:
             progress.resume()
             parts.append(np.asarray(answer(chunk, first=first, on_done=progress.add)))
@@ -219,7 +219,7 @@ def write(
     names: Sequence[str] | None = None,
     numbered: bool = True,
     separator: str | None = None,
-    progress: Progress | None = None,
+    progress: LineProgress | None = None,
     arrives: Callable[[float], bool] = lambda seconds: True,
 ) -> None:
     """Writes a model's answer to each text, in order.
@@ -253,7 +253,7 @@ def write(
             yield start + text + (f'\t{score:.4f}' if scores else '')
 
     first = 0
-    with progress or Progress(quiet=True) as progress:
+    with progress or LineProgress(quiet=True) as progress:
         for chunk in chunks:
             progress.resume()
             answers = answer(chunk, first=first, on_done=progress.add)

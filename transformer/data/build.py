@@ -17,7 +17,7 @@ from transformer.data import languages, vocabulary
 from transformer.data import manifest as manifests
 from transformer.data.arrays import Dense, Ragged, ragged
 from transformer.data.codec import Codecs, FieldCodec
-from transformer.data.fields import Reading, Row, Tree
+from transformer.data.fields import Example, Reading, Tree
 from transformer.data.sources import reader
 from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import FILE, Tokenizer
@@ -113,16 +113,16 @@ def _read_scored_splits(
     return examples
 
 
-def _texts(reading: Reading, row: Row) -> tuple[str, ...]:
+def _texts(reading: Reading, row: Example) -> tuple[str, ...]:
     return tuple(field.raw(row.values[name]) for name, field in reading.texts().items())
 
 
 def _note_scored(
     reading: Reading,
-    rows: Iterator[Row],
+    rows: Iterator[Example],
     scored: Mapping[str, set[tuple[str, ...]]],
     also_in_train: Mapping[str, set],
-) -> Iterator[Row]:
+) -> Iterator[Example]:
     """Yields the rows of the training text; adds the texts that other splits have too to `also_in_train`."""
     for row in rows:
         example = _texts(reading, row)
@@ -217,7 +217,7 @@ def _write_split(
     data: Data,
     reading: Reading,
     split: str,
-    rows: Iterator[Row],
+    rows: Iterator[Example],
     report: reader.Report,
     identity: dict,
     codecs: Codecs,
@@ -262,7 +262,7 @@ def _write_split(
     return {'pairs': count, **tokens, 'dropped': dropped}
 
 
-def _warn_of_languages(reading: Reading, split: str, rows: Sequence[Row]) -> None:
+def _warn_of_languages(reading: Reading, split: str, rows: Sequence[Example]) -> None:
     """Warns of texts that read as another language than the config says, such as swapped files."""
     named = {name: field for name, field in reading.texts().items() if field.language is not None}
     read = {
@@ -289,7 +289,7 @@ def _warn_of_cut_words(split: str, texts: Sequence[str]) -> None:
 
 
 def _short_rows(
-    rows: Sequence[Row], encoded: Mapping[str, Ragged], longest: int, report: reader.Report
+    rows: Sequence[Example], encoded: Mapping[str, Ragged], longest: int, report: reader.Report
 ) -> list[int]:
     """The indexes of rows whose texts all have at most `longest` pieces; reports the other rows."""
     short = []

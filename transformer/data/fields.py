@@ -18,7 +18,7 @@ from transformer.data.tokenizers.base import Tokenizer
 SPLITS = ('train', 'dev', 'test')
 
 
-class Row(NamedTuple):
+class Example(NamedTuple):
     """One example of a source.
 
     Attributes:
@@ -67,7 +67,7 @@ class Field:
         """Returns what turns values into numbers and back; None if values are numbers already."""
         del name, learn
 
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Turns the values of rows into arrays; sees whole rows, so that fields can be aligned."""
         raise NotImplementedError
 
@@ -120,7 +120,7 @@ class Text(Field):
         """Yields the lines of a value that the tokenizer learns from."""
         yield from value.removesuffix('\n').split('\n') if self.whole else [value]
 
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Turns each value into pieces, with EOS."""
         texts = [self.written(row.values[name], row.place(name)) for row in rows]
         pieces = codecs[name]
@@ -136,7 +136,7 @@ class Columns(Text):
         """Yields each text."""
         yield from value.split('\t')
 
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Joins the pieces of each value's texts."""
         pieces = codecs[name]
         return ragged(pieces.encode_columns([row.values[name] for row in rows]), dtype_of(pieces.size))
@@ -223,12 +223,12 @@ class Label(Field):
         """Returns the names of the classes."""
         return Labels(self.names or learn.classes() or tuple(sorted(set(learn.values(name)))))
 
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Returns the number of each row's class."""
         return Dense(np.array([number_of(codecs[name], row.values[name], row, name) for row in rows], '<i4'))
 
 
-def number_of(labels: Labels, value: str, row: Row, name: str) -> int:
+def number_of(labels: Labels, value: str, row: Example, name: str) -> int:
     """Returns the number of a class; ConfigError, which names the row, if there is no such class."""
     try:
         return labels.encode(value)
@@ -243,12 +243,12 @@ class Number(Field):
 
     dtype = np.dtype('<f4')
 
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Reads each value; ConfigError, which names the row, if one is not a finite number."""
         del codecs
         return Dense(np.array([self._read(row, name) for row in rows], '<f4'))
 
-    def _read(self, row: Row, name: str) -> float:
+    def _read(self, row: Example, name: str) -> float:
         try:
             value = float(row.values[name])
         except ValueError:
@@ -279,7 +279,7 @@ class Tags(Field):
         """Returns the names of the tags in the training rows, sorted."""
         return Labels(tuple(sorted({tag for tags in learn.values(name) for tag in tags})))
 
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Aligns tags with pieces; ConfigError if a row has not one tag a word."""
         aligned = []
         for row in rows:
@@ -312,7 +312,7 @@ class Span(Field):
     dtype = np.dtype('<i4')
     kept = True
 
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Finds the pieces of the first answers; ConfigError if an answer is not in its text."""
         places = np.full((len(rows), 2), -1, '<i4')
         # Many questions are about one text.
@@ -360,7 +360,7 @@ class Image(Field):
         """Height, width, channels."""
         return self.height, self.width, self.channels
 
-    def encode(self, name: str, codecs: Codecs, rows: Sequence[Row]) -> Ragged | Dense:
+    def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
         """Joins the images."""
         del codecs
         return Dense(np.array([row.values[name] for row in rows], self.dtype).reshape(-1, *self.shape))

@@ -12,7 +12,7 @@ from transformer.config import ConfigError, Data
 from transformer.data.arrays import Ragged
 from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset, Split, read_split
-from transformer.data.fields import Reading, Row
+from transformer.data.fields import Example, Reading
 from transformer.data.manifest import Manifest
 from transformer.data.rows import spans
 from transformer.data.sources import reader, text
@@ -60,7 +60,7 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, reading: Reading, code
         raise ConfigError(', '.join(f'{path} has {count} lines' for path, count in counts.items()))
     names = {name: str(path) for name, path in paths.items()}
     examples = zip(*columns.values(), strict=True)
-    rows = [Row(dict(zip(columns, one, strict=True)), names, n) for n, one in enumerate(examples, 1)]
+    rows = [Example(dict(zip(columns, one, strict=True)), names, n) for n, one in enumerate(examples, 1)]
     folder = epath.Path(next(iter(paths.values()))).parent
     return of_rows(rows, folder, data, reading, codecs)
 
@@ -78,7 +78,9 @@ def of_source(
     return of_rows(rows, epath.Path(data.dir or ''), data, reading, codecs), identity
 
 
-def of_rows(rows: Sequence[Row], folder: epath.Path, data: Data, reading: Reading, codecs: Codecs) -> Given:
+def of_rows(
+    rows: Sequence[Example], folder: epath.Path, data: Data, reading: Reading, codecs: Codecs
+) -> Given:
     """Encodes rows that a reader yields."""
     split = Split({name: field.encode(name, codecs, rows) for name, field in reading.fields.items()})
     kept = {name: field for name, field in reading.fields.items() if field.kept}

@@ -16,11 +16,11 @@ WORD = 'XX'  # stands for a word whose tag is left out
 _TOKEN = re.compile(r'[()]|[^\s()]+', re.ASCII)
 
 
-class Tree(NamedTuple):
+class Constituent(NamedTuple):
     """A constituent with its parts, or a tag with its word."""
 
     label: str
-    parts: tuple['Tree', ...] | str
+    parts: tuple['Constituent', ...] | str
 
     @property
     def is_word(self) -> bool:
@@ -28,7 +28,7 @@ class Tree(NamedTuple):
         return isinstance(self.parts, str)
 
 
-def read(lines: Iterable[str], name: str) -> Iterator[tuple[int, Tree]]:
+def read(lines: Iterable[str], name: str) -> Iterator[tuple[int, Constituent]]:
     """Yields the line where each tree begins, from 1, and the tree; a tree may have many lines.
 
     Args:
@@ -58,7 +58,7 @@ def read(lines: Iterable[str], name: str) -> Iterator[tuple[int, Tree]]:
                 if reason := _fault(label, parts):
                     raise fail(number, reason)
                 whole = len(parts) == 1 and isinstance(parts[0], str)
-                tree = Tree(label or '', parts[0] if whole else tuple(parts))
+                tree = Constituent(label or '', parts[0] if whole else tuple(parts))
                 if stack:
                     stack[-1][1].append(tree)
                 else:
@@ -75,7 +75,7 @@ def _fault(label: str | None, parts: list) -> str | None:
     return None if parts else f'({label or ""}) is empty'
 
 
-def one(text: str, name: str = 'a line') -> Tree | None:
+def one(text: str, name: str = 'a line') -> Constituent | None:
     """Reads the only tree of a text and cleans it; None for a text without words.
 
     Raises:
@@ -87,24 +87,24 @@ def one(text: str, name: str = 'a line') -> Tree | None:
     return found[0] if found else None
 
 
-def clean(tree: Tree) -> Tree | None:
+def clean(tree: Constituent) -> Constituent | None:
     """Removes traces, empty constituents, function tags and the root's name; None if no word is left.
 
     A function tag follows the label: NP-SBJ-1, NP=2. The result's root is always `ROOT`.
     """
     forest = tree.parts if tree.label in ROOTS and not tree.is_word else (tree,)
     parts = tuple(filter(None, map(_clean, forest)))
-    return Tree(ROOT, parts) if parts else None
+    return Constituent(ROOT, parts) if parts else None
 
 
-def _clean(tree: Tree) -> Tree | None:
+def _clean(tree: Constituent) -> Constituent | None:
     if tree.is_word:
         return None if tree.label == EMPTY else tree
     parts = tuple(filter(None, map(_clean, tree.parts)))
-    return Tree(re.sub(r'(?<=.)[-=].*', '', tree.label), parts) if parts else None
+    return Constituent(re.sub(r'(?<=.)[-=].*', '', tree.label), parts) if parts else None
 
 
-def _walk(tree: Tree) -> Iterator[tuple[str, Tree]]:
+def _walk(tree: Constituent) -> Iterator[tuple[str, Constituent]]:
     """Yields what a reader of the tree meets: ('open', constituent), ('word', leaf), ('close', constituent).
 
     It does not recurse: a bad output of a model can be a thousand brackets deep.
@@ -121,17 +121,17 @@ def _walk(tree: Tree) -> Iterator[tuple[str, Tree]]:
             stack += [('open', child) for child in reversed(part.parts)]
 
 
-def leaves(tree: Tree | None) -> list[Tree]:
+def leaves(tree: Constituent | None) -> list[Constituent]:
     """The words of a tree, each with its tag; [] for None."""
     return [part for event, part in _walk(tree) if event == 'word'] if tree else []
 
 
-def words(tree: Tree | None) -> list[str]:
+def words(tree: Constituent | None) -> list[str]:
     """The words of a tree."""
     return [leaf.parts for leaf in leaves(tree)]
 
 
-def bracketed(tree: Tree | None) -> str:
+def bracketed(tree: Constituent | None) -> str:
     """The tree as one line of text; '' for None or a tree without words."""
     if tree is None or not tree.parts:
         return ''
@@ -144,7 +144,7 @@ def bracketed(tree: Tree | None) -> str:
     return ' '.join(tokens)
 
 
-def linearize(tree: Tree, *, tags: bool = False) -> str:
+def linearize(tree: Constituent, *, tags: bool = False) -> str:
     """The brackets under the root, separated by blanks: (NP XX XX )NP.
 
     Args:
@@ -157,7 +157,7 @@ def linearize(tree: Tree, *, tags: bool = False) -> str:
     return ' '.join(tokens[1:-1])
 
 
-def symbols(trees: Iterable[Tree], *, tags: bool = False) -> list[str]:
+def symbols(trees: Iterable[Constituent], *, tags: bool = False) -> list[str]:
     """The distinct tokens of linearised trees, the most frequent first."""
     counts = collections.Counter(token for tree in trees for token in linearize(tree, tags=tags).split(' '))
     return sorted(counts, key=lambda token: (-counts[token], token))
@@ -173,7 +173,9 @@ class Repairs(NamedTuple):
     empty_constituents: int = 0
 
 
-def to_tree(text: str, sentence: Sequence[str], tags: Sequence[str] | None = None) -> tuple[Tree, Repairs]:
+def to_tree(
+    text: str, sentence: Sequence[str], tags: Sequence[str] | None = None
+) -> tuple[Constituent, Repairs]:
     """Builds the tree that linearised text describes over the words of a sentence, matched by position.
 
     Every text gives a tree with all the words. A closing bracket closes what is open inside its constituent
@@ -186,18 +188,18 @@ def to_tree(text: str, sentence: Sequence[str], tags: Sequence[str] | None = Non
     """
     counts: dict[str, int] = collections.Counter()
     # What is open, from the root; the root is never closed.
-    stack: list[tuple[str, list[Tree]]] = [(ROOT, [])]
+    stack: list[tuple[str, list[Constituent]]] = [(ROOT, [])]
     used = 0
 
     def add_word(token: str) -> None:
         nonlocal used
-        stack[-1][1].append(Tree(tags[used] if tags else token, sentence[used]))
+        stack[-1][1].append(Constituent(tags[used] if tags else token, sentence[used]))
         used += 1
 
     def close() -> None:
         label, parts = stack.pop()
         if parts:
-            stack[-1][1].append(Tree(label, tuple(parts)))
+            stack[-1][1].append(Constituent(label, tuple(parts)))
         else:
             counts['empty_constituents'] += 1
 
@@ -226,4 +228,4 @@ def to_tree(text: str, sentence: Sequence[str], tags: Sequence[str] | None = Non
         add_word(WORD)
     while len(stack) > 1:
         close()
-    return Tree(ROOT, tuple(stack[0][1])), Repairs(**counts)
+    return Constituent(ROOT, tuple(stack[0][1])), Repairs(**counts)

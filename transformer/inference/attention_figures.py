@@ -138,7 +138,7 @@ def draw_heads(kind: Attended) -> Figure:
     return figure
 
 
-class Choice(NamedTuple):
+class FirstView(NamedTuple):
     """A page's first view: kind, layer, heads and attending word (None: all words), counted from 0."""
 
     kind: int
@@ -147,7 +147,7 @@ class Choice(NamedTuple):
     word: int | None
 
 
-def page(attention: Attention, model: str, first: Choice) -> str:
+def page(attention: Attention, model: str, first: FirstView) -> str:
     """A self-contained HTML page of word-to-word attention, with buttons for kind, layer, heads and word."""
     data = {
         'kinds': [

@@ -85,7 +85,7 @@ FORMATS = {
         hugging_face.check,
         _write_huggingface,
         hugging_face.differences,
-        hugging_face_engine.Model,
+        hugging_face_engine.TransformersModel,
         hugging_face_engine.libraries,
     ),
     'safetensors': Format(_check_safetensors, _write_safetensors),

@@ -20,7 +20,7 @@ _AXES = 'model.d_model', 'model.d_ff', 'model.h', 'model.max_len', 'model.token_
 TEXT = {'data.source': 'text', 'data.name': None}
 
 
-class Entry(NamedTuple):
+class ForeignArray(NamedTuple):
     """One array of another program.
 
     Attributes:
@@ -34,16 +34,16 @@ class Entry(NamedTuple):
     transposed: bool = False
 
 
-def linear(theirs: tuple[str, str], *ours: str, transposed: bool = True) -> list[Entry]:
+def linear(theirs: tuple[str, str], *ours: str, transposed: bool = True) -> list[ForeignArray]:
     """The kernel and the bias of linear layers that are one there."""
     kernel, bias = ([f'{path}/{name}' for path in ours] for name in ('kernel', 'bias'))
-    return [Entry(theirs[0], tuple(kernel), transposed), Entry(theirs[1], tuple(bias))]
+    return [ForeignArray(theirs[0], tuple(kernel), transposed), ForeignArray(theirs[1], tuple(bias))]
 
 
-def norm(theirs: tuple[str, str], ours: str) -> list[Entry]:
+def norm(theirs: tuple[str, str], ours: str) -> list[ForeignArray]:
     """The scale and the bias of a LayerNorm."""
     return [
-        Entry(name, (f'{ours}/norm/layer/{part}',))
+        ForeignArray(name, (f'{ours}/norm/layer/{part}',))
         for name, part in zip(theirs, ('scale', 'bias'), strict=True)
     ]
 
@@ -75,7 +75,7 @@ def tree(config: Config, ours: Mapping[str, np.ndarray]) -> models.Params:
 
 
 def to_ours(
-    table: Iterable[Entry],
+    table: Iterable[ForeignArray],
     theirs: Mapping[str, np.ndarray],
     shapes: Mapping[str, tuple],
     known: Mapping[str, np.ndarray] = MappingProxyType({}),
@@ -120,7 +120,7 @@ def _more(names: Collection[str]) -> str:
     return f', and {len(names) - 1} more like it' if len(names) > 1 else ''
 
 
-def to_theirs(table: Iterable[Entry], ours: Mapping[str, np.ndarray]) -> Arrays:
+def to_theirs(table: Iterable[ForeignArray], ours: Mapping[str, np.ndarray]) -> Arrays:
     """Returns the other program's arrays."""
     theirs = {}
     for entry in table:

@@ -28,7 +28,7 @@ from transformer.interop.foreign import (
     smoothing,
     text_lines,
 )
-from transformer.interop.layout import Arrays, Entry
+from transformer.interop.layout import Arrays, ForeignArray
 from transformer.tokens import EOS, START, UNK
 
 # The shape of a mapping file, for `files.check_shape`. Pieces are a list of texts or the name of a file.
@@ -247,7 +247,7 @@ def _changes(options: Mapping, pieces: Mapping[str, _Pieces], codecs: Codecs) ->
     return positions | dict(options) | derived
 
 
-def _table(entries: Mapping, shapes: Mapping[str, tuple], *, transposed: bool) -> Iterator[Entry]:
+def _table(entries: Mapping, shapes: Mapping[str, tuple], *, transposed: bool) -> Iterator[ForeignArray]:
     """Yields the entries of a mapping's `arrays`, one for each layer where a name has {i}."""
     taken = {}
     for theirs, ours in entries.items():
@@ -269,10 +269,14 @@ def _table(entries: Mapping, shapes: Mapping[str, tuple], *, transposed: bool) -
             for path in places:
                 if taken.setdefault(path, places) != places:
                     raise ConfigError(f'arrays: {theirs}: another array has {path} already')
-            yield Entry(theirs.replace('{i}', str(i)), places, transposed and places[0].endswith('/kernel'))
+            yield ForeignArray(
+                theirs.replace('{i}', str(i)), places, transposed and places[0].endswith('/kernel')
+            )
 
 
-def _in_our_order(table: list[Entry], theirs: Arrays, pieces: Mapping[str, _Pieces], size: int) -> Arrays:
+def _in_our_order(
+    table: list[ForeignArray], theirs: Arrays, pieces: Mapping[str, _Pieces], size: int
+) -> Arrays:
     """The arrays that have a row for each piece, with the rows of our pieces."""
     changed = {}
     for entry in table:
@@ -284,7 +288,7 @@ def _in_our_order(table: list[Entry], theirs: Arrays, pieces: Mapping[str, _Piec
     return changed
 
 
-def _check_equal(table: list[Entry], theirs: Arrays) -> None:
+def _check_equal(table: list[ForeignArray], theirs: Arrays) -> None:
     """Raises ConfigError if two arrays that are one parameter here differ, such as tied ones."""
     first = {}
     for entry in table:

@@ -8,7 +8,7 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Model
 from transformer.nn.kernels.full import FULL
-from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
+from transformer.nn.kernels.kernel import AttentionInputs, AttentionState, Kernel, Token
 from transformer.nn.kernels.table import self_attention
 from transformer.nn.layers import Dropout, Linear, glorot_uniform
 from transformer.nn.positions import AttentionPositions
@@ -51,7 +51,7 @@ class MultiHeadAttention(nn.Module):
         query = self.positions.rotate(query, positions, length)
         key = self.positions.rotate(self.key(x), positions, length)
         kernel = self_attention(self.model)
-        rows = Rows(query, key, self.value(x), segments, segments, bias)
+        rows = AttentionInputs(query, key, self.value(x), segments, segments, bias)
         rows = self.prepare(kernel, rows, causal=causal, train=train)
         return self.output(kernel.attend(rows, causal=causal))
 
@@ -59,34 +59,34 @@ class MultiHeadAttention(nn.Module):
         self,
         x: Float[Array, 'B Q D'],
         segments: Int[Array, 'B Q'],
-        memory: State,
+        memory: AttentionState,
         memory_segments: Int[Array, 'B S'],
         *,
         train: bool,
     ) -> Float[Array, 'B Q D']:
         """Computes cross-attention to the keys and values from `project_memory`."""
         key, value = jnp.moveaxis(memory['key'], -1, 1), memory['value'].swapaxes(1, 2)
-        rows = Rows(self.query(x), key, value, segments, memory_segments)
+        rows = AttentionInputs(self.query(x), key, value, segments, memory_segments)
         rows = self.prepare(FULL, rows, causal=False, train=train)
         return self.output(FULL.attend(rows, causal=False))
 
-    def prepare(self, kernel: Kernel, rows: Rows, *, causal: bool, train: bool) -> Rows:
+    def prepare(self, kernel: Kernel, rows: AttentionInputs, *, causal: bool, train: bool) -> AttentionInputs:
         """Adds dropout of the weights, and records the weights if `intermediates` is mutable."""
         if self.is_mutable_collection('intermediates'):
             self.sow('intermediates', 'weights', kernel.weights(rows, causal=causal))
         return rows._replace(drop=self.dropout.drawn(train=train))
 
-    def project_memory(self, memory: Float[Array, 'B S D']) -> State:
+    def project_memory(self, memory: Float[Array, 'B S D']) -> AttentionState:
         """Computes keys [B H C S] and values [B H S E] of the encoder's output, in a cache's axis order."""
         return {'key': jnp.moveaxis(self.key(memory), 1, -1), 'value': self.value(memory).swapaxes(1, 2)}
 
-    def empty(self, rows: int, length: int) -> State:
+    def empty(self, rows: int, length: int) -> AttentionState:
         """Returns the state of self-attention before the first of `length` steps."""
         return self_attention(self.model).empty(self.model, rows, length)
 
     def over_state(
-        self, x: Float[Array, 'R 1 D'], state: State, position: Int[Array, 'R'], length: int
-    ) -> tuple[Float[Array, 'R 1 D'], State]:
+        self, x: Float[Array, 'R 1 D'], state: AttentionState, position: Int[Array, 'R'], length: int
+    ) -> tuple[Float[Array, 'R 1 D'], AttentionState]:
         """Computes self-attention of the token at `position`, and the state with this token added."""
         here, places = position[:, None], jnp.arange(length)
         query = self.query(x)

@@ -125,7 +125,7 @@ def _advance(
     return CELLS[cell].advance(gates, carry, drop(carry[0], factors)), multiplied
 
 
-class Row(NamedTuple):
+class LayerInputs(NamedTuple):
     """The inputs of a layer."""
 
     projected: Float[Array, 'T B G']
@@ -134,7 +134,9 @@ class Row(NamedTuple):
     dropped: Float[Array, 'T B U'] | None  # dropout factors for the recurrent state
 
 
-def _scan(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> tuple[Carry, Multiplied]:
+def _scan(
+    cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: LayerInputs
+) -> tuple[Carry, Multiplied]:
     zeros = empty_carry(cell, row.begin.shape[1], kernel.shape[0])
 
     def read(carry, row):
@@ -145,7 +147,7 @@ def _scan(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> tu
     return jax.lax.scan(read, zeros, row, reverse=reverse)[1]
 
 
-def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -> Carry:
+def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: LayerInputs) -> Carry:
     """Computes the carry [T B U] after every position.
 
     Inside a scan, a kernel's gradient would be summed step by step: each step multiplies few rows and adds a
@@ -162,7 +164,9 @@ def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: Row) -
 
 # Plain definition: `_scan`, with the gradient that JAX derives.
 @jax.custom_vjp
-def _differentiable(carries: Carry, backward: Callable, row: Row, products: Float[Array, 'T B G']) -> Carry:
+def _differentiable(
+    carries: Carry, backward: Callable, row: LayerInputs, products: Float[Array, 'T B G']
+) -> Carry:
     """Returns `carries` unchanged, with gradients for `row` and `products`."""
     del backward, row, products
     return carries
@@ -271,7 +275,7 @@ class RecurrentLayer(nn.Module):
         """Computes all carries, and the outputs after dropout; each segment starts from `initial`."""
         model, weights = self.model, self.weights()
         factors = self.factors(x, segments, train=train)
-        row = Row(project(weights, x), begins(segments, reverse), initial, factors.recurrent)
+        row = LayerInputs(project(weights, x), begins(segments, reverse), initial, factors.recurrent)
         carries = read_rows(model.cell, reverse, weights.recurrent, row)
         return carries, drop(carries[0].astype(x.dtype), factors.outputs)
 

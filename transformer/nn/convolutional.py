@@ -30,7 +30,7 @@ HALF_VARIANCE = 0.5**0.5
 EMBEDDING_SIZE = 0.1
 
 
-class Memory(NamedTuple):
+class ConvolutionalMemory(NamedTuple):
     """What a decoder attends to: the encoder's outputs z as keys, and the sums z + e as values (§3.3)."""
 
     outputs: Float[Array, 'B S D']
@@ -107,7 +107,7 @@ class CrossAttention(nn.Module):
         x: Float[Array, 'B Q D'],
         embedded: Float[Array, 'B Q D'],
         segments: Int[Array, 'B Q'],
-        memory: Memory,
+        memory: ConvolutionalMemory,
     ) -> Float[Array, 'B Q D']:
         """Computes c from the states h = x and the target embeddings g = `embedded`."""
         query = self.query(x) + embedded
@@ -134,7 +134,7 @@ class Inputs(nn.Module):
         return self.dropout(self.positions(x * EMBEDDING_SIZE, positions, length), train=train)
 
 
-class Encoder(nn.Module):
+class ConvolutionalEncoder(nn.Module):
     """A stack of N blocks between two linear maps."""
 
     model: Model
@@ -146,14 +146,14 @@ class Encoder(nn.Module):
         self.layers = [Block(m, causal=False, name=f'layer_{i}') for i in range(m.N)]
         self.outlet = linear(m, m.d_model)
 
-    def __call__(self, x: Float[Array, 'B S D'], text: Tokens, *, train: bool) -> Memory:
+    def __call__(self, x: Float[Array, 'B S D'], text: Tokens, *, train: bool) -> ConvolutionalMemory:
         _, segments, positions = text
         embedded = self.inputs(x, positions, x.shape[1], train=train)
         x = self.inlet(embedded)
         for layer in self.layers:
             x = layer(x, segments, train=train)
         x = self.outlet(x)
-        return Memory(x, x + embedded, segments)
+        return ConvolutionalMemory(x, x + embedded, segments)
 
 
 class DecoderLayer(nn.Module):
@@ -172,7 +172,7 @@ class DecoderLayer(nn.Module):
         x: Float[Array, 'B T D'],
         embedded: Float[Array, 'B T D'],
         segments: Int[Array, 'B T'],
-        memory: Memory | None,
+        memory: ConvolutionalMemory | None,
         *,
         train: bool,
     ) -> Float[Array, 'B T D']:
@@ -184,7 +184,7 @@ class DecoderLayer(nn.Module):
         x: Float[Array, 'R D'],
         before: Float[Array, 'R K D'],
         embedded: Float[Array, 'R D'],
-        memory: Memory | None,
+        memory: ConvolutionalMemory | None,
     ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
         """Runs one position of R = B·W hypotheses, W per sentence of `memory`."""
         x, before = self.block.step(x, before)
@@ -197,7 +197,7 @@ class DecoderLayer(nn.Module):
         return x + attended.reshape(x.shape), before
 
 
-class Decoder(nn.Module):
+class ConvolutionalDecoder(nn.Module):
     """A stack of `depth` layers between two linear maps; with `cross` they attend to an encoder's output."""
 
     model: Model
@@ -213,7 +213,7 @@ class Decoder(nn.Module):
         self.dropout = Dropout(m.P_drop)
 
     def __call__(
-        self, x: Float[Array, 'B T D'], text: Tokens, memory: Memory | None, *, train: bool
+        self, x: Float[Array, 'B T D'], text: Tokens, memory: ConvolutionalMemory | None, *, train: bool
     ) -> Float[Array, 'B T D']:
         _, segments, positions = text
         embedded = self.inputs(x, positions, x.shape[1], train=train)
@@ -222,7 +222,9 @@ class Decoder(nn.Module):
             x = layer(x, embedded, segments, memory, train=train)
         return self.dropout(self.outlet(x), train=train)
 
-    def start(self, memory: Memory | None, rows: int, length: int) -> tuple[dict[str, object], DecoderState]:
+    def start(
+        self, memory: ConvolutionalMemory | None, rows: int, length: int
+    ) -> tuple[dict[str, object], DecoderState]:
         """Returns what all steps share, and the state before the first, with zeros for earlier inputs."""
         m = self.model
         zeros = jnp.zeros((rows, m.kernel_width - 1, m.d_model), m.dtype)
@@ -242,18 +244,18 @@ class Decoder(nn.Module):
         return self.outlet(x), DecoderState(state.position + 1, updated)
 
 
-def make_pair(m: Model) -> tuple[Encoder, Decoder]:
+def make_pair(m: Model) -> tuple[ConvolutionalEncoder, ConvolutionalDecoder]:
     """Makes an encoder, and a decoder whose every layer attends to its output (Gehring et al. 2017)."""
     source, target = (Inputs(m, name=f'{side}_inputs') for side in ('source', 'target'))
-    decoder = Decoder(m, m.N_decoder, cross=True, inputs=target, name='decoder')
-    return Encoder(m, source, name='encoder'), decoder
+    decoder = ConvolutionalDecoder(m, m.N_decoder, cross=True, inputs=target, name='decoder')
+    return ConvolutionalEncoder(m, source, name='encoder'), decoder
 
 
-def make_encoder(m: Model) -> Encoder:
+def make_encoder(m: Model) -> ConvolutionalEncoder:
     """Makes an encoder alone."""
-    return Encoder(m, Inputs(m, name='inputs'), name='encoder')
+    return ConvolutionalEncoder(m, Inputs(m, name='inputs'), name='encoder')
 
 
-def make_decoder(m: Model) -> Decoder:
+def make_decoder(m: Model) -> ConvolutionalDecoder:
     """Makes a decoder alone, as a language model (Dauphin et al. 2017)."""
-    return Decoder(m, m.N, cross=False, inputs=Inputs(m, name='inputs'), name='decoder')
+    return ConvolutionalDecoder(m, m.N, cross=False, inputs=Inputs(m, name='inputs'), name='decoder')

@@ -71,7 +71,7 @@ def pool_examples(x: Float[Array, 'R S D'], text: Tokens, examples: int, pool: s
     return jnp.einsum('RES,RSD->RED', weights, x.astype(jnp.float32), precision=jax.lax.Precision.HIGHEST)
 
 
-class Labels(nn.Module):
+class PositionLabels(nn.Module):
     """Labels every position, as a tag or as the begin and the end of a span."""
 
     model: Model
@@ -103,8 +103,8 @@ class ImageClasses(nn.Module):
 HEADS = {
     'pieces': lambda config, embedding: Pieces(config.model, embedding),
     'classes': lambda config, _: Classes(config.model, number_of_classes(config), _group(config).pool),
-    'tags': lambda config, _: Labels(config.model, number_of_classes(config)),
-    'spans': lambda config, _: Labels(config.model, 2),
+    'tags': lambda config, _: PositionLabels(config.model, number_of_classes(config)),
+    'spans': lambda config, _: PositionLabels(config.model, 2),
     'image_classes': lambda config, _: ImageClasses(config.model, number_of_classes(config)),
 }
 

@@ -19,7 +19,7 @@ from transformer.nn.cells import Carry, Factors, RecurrentLayer, SegmentDropout,
 from transformer.tokens import Tokens
 
 
-class Reading(NamedTuple):
+class RecurrentMemory(NamedTuple):
     """What a recurrent encoder computes from a source."""
 
     outputs: Float[Array, 'B S D']
@@ -27,7 +27,7 @@ class Reading(NamedTuple):
     carries: list[dict[str, Carry]]  # [S B U] after every position, per layer and direction
 
 
-class DecoderState(NamedTuple):
+class RecurrentState(NamedTuple):
     """A decoder's state: each layer's carry and, with input feeding, the last attentional vector."""
 
     layers: list[Carry]
@@ -76,14 +76,14 @@ class RecurrentEncoder(nn.Module):
     dropout: SegmentDropout
 
     @nn.compact
-    def __call__(self, x: Float[Array, 'B S D'], text: Tokens, *, train: bool) -> Reading:
+    def __call__(self, x: Float[Array, 'B S D'], text: Tokens, *, train: bool) -> RecurrentMemory:
         x, segments, carries = x.swapaxes(0, 1), text.segments, []
         x = cells.drop(x, self.dropout(x, segments.T, train=train))
         for i in range(self.model.N):
             carry, y = EncoderLayer(self.model, name=f'layer_{i}')(x, segments.T, train=train)
             x = x + y if self.model.residual and i else y
             carries.append(carry)
-        return Reading(x.swapaxes(0, 1), segments, carries)
+        return RecurrentMemory(x.swapaxes(0, 1), segments, carries)
 
 
 def last_carry(carries: dict[str, Carry], source: Int[Array, 'S B'], target: Int[Array, 'T B']) -> Carry:
@@ -132,7 +132,7 @@ class RecurrentDecoder(nn.Module):
         aligned = self.cross_attention.weights() if self.aligns else None
         return DecoderWeights([layer.weights() for layer in self.layers], aligned)
 
-    def _initial(self, memory: Reading | None, segments: Int[Array, 'T B']) -> list[Carry | None]:
+    def _initial(self, memory: RecurrentMemory | None, segments: Int[Array, 'T B']) -> list[Carry | None]:
         """Computes each layer's carry at the start of a segment, for every position; None means zeros.
 
         The last layer continues the encoder's last layer, and so on down; any layers that remain continue
@@ -144,12 +144,12 @@ class RecurrentDecoder(nn.Module):
         carries = {i: last_carry(memory.carries[i], memory.segments.T, segments) for i in set(layers)}
         return [carries[i] for i in layers]
 
-    def _project(self, memory: Reading | None) -> Aligned | None:
+    def _project(self, memory: RecurrentMemory | None) -> Aligned | None:
         """Computes the attention's keys from the encoder's outputs, if there is attention."""
         return self.cross_attention.project(memory.outputs, memory.segments) if self.aligns else None
 
     def __call__(
-        self, x: Float[Array, 'B T D'], text: Tokens, memory: Reading | None, *, train: bool
+        self, x: Float[Array, 'B T D'], text: Tokens, memory: RecurrentMemory | None, *, train: bool
     ) -> Float[Array, 'B T D']:
         m, x, rows = self.model, x.swapaxes(0, 1), text.segments.T
         x = cells.drop(x, self.dropout(x, rows, train=train))
@@ -183,7 +183,9 @@ class RecurrentDecoder(nn.Module):
         self.cross_attention.sow('intermediates', 'weights', attention.swapaxes(0, 1)[:, None])
         return alignment.attentional(weights, context, stepped.output) if stepped.fed is None else stepped.fed
 
-    def start(self, memory: Reading | None, rows: int, length: int) -> tuple[Aligned | None, DecoderState]:
+    def start(
+        self, memory: RecurrentMemory | None, rows: int, length: int
+    ) -> tuple[Aligned | None, RecurrentState]:
         """Returns what all steps share, if there is attention, and the state before the first step."""
         del length
         m = self.model
@@ -192,11 +194,11 @@ class RecurrentDecoder(nn.Module):
             initial = self._initial(memory, jnp.ones((1, rows), jnp.int32))
             layers = jax.tree.map(lambda x: x[0], initial)
         fed = jnp.zeros((rows, m.d_model), m.dtype) if self.feeds else None
-        return self._project(memory), DecoderState(layers, fed)
+        return self._project(memory), RecurrentState(layers, fed)
 
     def step(
-        self, x: Float[Array, 'R D'], state: DecoderState, aligned: Aligned | None
-    ) -> tuple[Float[Array, 'R D'], DecoderState]:
+        self, x: Float[Array, 'R D'], state: RecurrentState, aligned: Aligned | None
+    ) -> tuple[Float[Array, 'R D'], RecurrentState]:
         """Runs one token of every hypothesis through all layers."""
         weights, factors = self._weights(), [Factors()] * self.depth
         projected, segments = cells.project(weights.layers[0], x), jnp.ones(x.shape[:1], jnp.int32)
@@ -212,11 +214,11 @@ def advance(
     model: Model,
     weights: DecoderWeights,
     aligned: Aligned | None,
-    state: DecoderState,
+    state: RecurrentState,
     projected: Float[Array, 'R G'],
     segments: Int[Array, 'R'],
     factors: list[Factors],
-) -> tuple[DecoderState, Stepped]:
+) -> tuple[RecurrentState, Stepped]:
     """Runs one step of a decoder, from the projected inputs of the first layer."""
     context = attention = None
     look_up = lambda query: alignment.look_up(weights.alignment, aligned, query, segments)
@@ -234,7 +236,7 @@ def advance(
     if aligned is not None and context is None:
         context, attention = look_up(output)
     fed = None if state.fed is None else alignment.attentional(weights.alignment, context, output)
-    return DecoderState(layers, fed), Stepped(output, context, attention, fed)
+    return RecurrentState(layers, fed), Stepped(output, context, attention, fed)
 
 
 def _read_rows(
@@ -252,11 +254,11 @@ def _read_rows(
     constants = weights, aligned.keys, aligned.values
     exact = jax.tree.map(lambda constant: constant.astype(matmul.sum_type(constant)), constants)
     fed = jnp.zeros_like(x[0]) if model.input_feeding else None
-    empty = DecoderState(jax.tree.map(lambda x: jnp.zeros_like(x[0]), initial), fed)
+    empty = RecurrentState(jax.tree.map(lambda x: jnp.zeros_like(x[0]), initial), fed)
 
     def read(state, inputs):
         projected, segments, begin, initial, factors = inputs
-        state = cells.reset(begin, DecoderState(initial, fed), state)
+        state = cells.reset(begin, RecurrentState(initial, fed), state)
         weights, *attended = jax.tree.map(lambda constant: constant.astype(x.dtype), exact)
         attended = Aligned(*attended, aligned.segments)
         return advance(model, weights, attended, state, projected, segments, factors)

@@ -9,7 +9,7 @@ from jaxtyping import Array, Float, Int
 from transformer.config import Model
 from transformer.nn.attention import MultiHeadAttention
 from transformer.nn.cache import DecoderState, places
-from transformer.nn.kernels.kernel import State
+from transformer.nn.kernels.kernel import AttentionState
 from transformer.nn.layers import Dropout, FeedForward, FinalNorm, Sublayer
 from transformer.nn.positions import InputPositions
 from transformer.tokens import Tokens
@@ -25,7 +25,7 @@ class Memory(NamedTuple):
 class Projected(NamedTuple):
     """One layer's keys and values of the encoder's output, computed once per sentence."""
 
-    heads: State
+    heads: AttentionState
     segments: Int[Array, 'B S']
 
 
@@ -70,11 +70,11 @@ class Layer(nn.Module):
     def step(
         self,
         x: Float[Array, 'R 1 D'],
-        state: State,
+        state: AttentionState,
         position: Int[Array, 'R'],
         length: int,
         projected: Projected | None,
-    ) -> tuple[Float[Array, 'R 1 D'], State]:
+    ) -> tuple[Float[Array, 'R 1 D'], AttentionState]:
         """Runs one position of R = B·W hypotheses, W per sentence of `projected`."""
         around = self.self_attention_sublayer
         y, state = self.self_attention.over_state(around.before(x), state, position, length)

@@ -37,7 +37,7 @@ class Start(NamedTuple):
     codecs: Codecs
 
 
-class Origin(NamedTuple):
+class WarmStart(NamedTuple):
     """A run that a training starts from: its place in the new model ('' for all of it) and its checkpoint."""
 
     place: str
@@ -46,18 +46,18 @@ class Origin(NamedTuple):
     asked: str
 
 
-def origins(words: Sequence[str]) -> list[Origin]:
+def origins(words: Sequence[str]) -> list[WarmStart]:
     """Parses each `[PLACE=]WORKDIR[:CHECKPOINT]` and opens its work directory."""
     found = []
     for word in words:
         match = None if epath.Path(restore.parse_checkpoint(word)[0]).exists() else _PLACE.fullmatch(word)
         place, rest = match.groups() if match else ('', word)
         folder, choice = restore.parse_checkpoint(rest)
-        found.append(Origin(place, Run.open(folder), choice or 'scored', f'--init_from={word}'))
+        found.append(WarmStart(place, Run.open(folder), choice or 'scored', f'--init_from={word}'))
     return found
 
 
-def codecs_of(config: Config, found: Sequence[Origin]) -> Codecs:
+def codecs_of(config: Config, found: Sequence[WarmStart]) -> Codecs:
     """Returns the runs' tokenizers by field; ConfigError if the config asks for others, or two disagree."""
     codecs: dict[str, object] = {}
     for origin in found:
@@ -80,7 +80,7 @@ def continued(config: Config, folder: epath.Path) -> Start | None:
     return Start(record, run.codecs) if record else None
 
 
-def start(config: Config, found: Sequence[Origin], folder: epath.Path) -> Start:
+def start(config: Config, found: Sequence[WarmStart], folder: epath.Path) -> Start:
     """Reads the runs' parameters and compares them with the new model's, whose config is complete.
 
     Raises:
@@ -175,7 +175,7 @@ def _form(leaf) -> str:
     return f'{leaf.dtype.name} {leaf.shape}'
 
 
-def _record(config: Config, origin: Origin) -> dict[str, object]:
+def _record(config: Config, origin: WarmStart) -> dict[str, object]:
     run = origin.run
     other = placed(models.parameter_shapes(run.config), origin.place)
     taken, left = compare_leaves(models.parameter_shapes(config), other)
@@ -196,7 +196,7 @@ def _record(config: Config, origin: Origin) -> dict[str, object]:
     }
 
 
-def _check_tokenizers(config: Config, origin: Origin, tokenizers: Codecs) -> None:
+def _check_tokenizers(config: Config, origin: WarmStart, tokenizers: Codecs) -> None:
     """Raises ConfigError if a config asks for tokenizers other than the run's."""
     data, other = config.data, origin.run.config.data
     for option, ours, theirs in (

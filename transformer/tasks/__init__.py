@@ -10,7 +10,7 @@ from transformer.config import TASKS, Config, ConfigError
 from transformer.data import cache
 from transformer.data.dataset import Dataset
 from transformer.progress import Progress, no_progress
-from transformer.tasks.commands import Command, Tool
+from transformer.tasks.commands import TaskCommand, Tool
 from transformer.tasks.contract import Task, bound_sums
 
 
@@ -59,13 +59,13 @@ def refusal(config: Config, command: str) -> ConfigError:
     return ConfigError(f'{command}: a model of train.task={task} does not have it; it has {has}')
 
 
-def declared_commands() -> dict[str, dict[str, Command]]:
+def declared_commands() -> dict[str, dict[str, TaskCommand]]:
     """The commands of run.py that use a task's verbs: by name, then by the task whose models they use.
 
     Raises:
       ValueError: two tasks declare a command with different flags or answers.
     """
-    commands: dict[str, dict[str, Command]] = {}
+    commands: dict[str, dict[str, TaskCommand]] = {}
     for task in TASKS:
         for name, command in _package(task).COMMANDS.items():
             by_task = commands.setdefault(name, {})

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from transformer.config.flag import Flag
 
 
-class Command(NamedTuple):
+class TaskCommand(NamedTuple):
     """A command that applies a verb of the task to texts or files, and writes its answers.
 
     The verb is called as `(trained, texts, first=, on_done=, **flags)`: `first` is the number of the first

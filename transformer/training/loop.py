@@ -22,7 +22,7 @@ from transformer.runs.checkpoint import CONFIG, Checkpoints
 from transformer.runs.metrics import Metrics, OnMetrics
 from transformer.tokens import Batch
 from transformer.training import losses, optim
-from transformer.training.step import Sums, TrainState, initial_state, started_state, train_step
+from transformer.training.step import ComputeSums, TrainState, initial_state, started_state, train_step
 
 
 class NonFiniteError(ArithmeticError):
@@ -38,7 +38,7 @@ class Stopped(Exception):
 
 
 @dataclasses.dataclass(frozen=True)
-class Progress:
+class TrainingPosition:
     """How far a training has come, as its checkpoints record it."""
 
     step: int = 0
@@ -47,7 +47,7 @@ class Progress:
     best: float | None = None  # the lowest cost on dev so far
     stale: int = 0  # evaluations since the last improvement
 
-    def judged(self, cost: float | None) -> 'Progress':
+    def judged(self, cost: float | None) -> 'TrainingPosition':
         """The progress after an evaluation; a cost that is no finite number is no improvement."""
         if cost is not None and math.isfinite(cost) and (self.best is None or cost < self.best):
             return dataclasses.replace(self, best=cost, stale=0)
@@ -73,7 +73,7 @@ class DevScores(NamedTuple):
 
 def train(
     config: Config,
-    sums: Sums,
+    sums: ComputeSums,
     batches: Batches,
     checkpoints: Checkpoints,
     workdir: epath.Path | None,
@@ -82,7 +82,7 @@ def train(
     on_metrics: OnMetrics | None = None,
     header: Sequence[str] = (),
     start: Callable[[models.Params], models.Params] | None = None,
-) -> tuple[TrainState, Progress]:
+) -> tuple[TrainState, TrainingPosition]:
     """Trains from the newest checkpoint, or from step 0, to the last step or until patience runs out.
 
     If training has already finished, nothing changes, even if it ran past `train.steps`.
@@ -166,7 +166,7 @@ def _compiling_aloud(update: Callable, shapes: int, metrics: Metrics) -> Callabl
 
 def _restore(
     config: Config, checkpoints: Checkpoints, start: Callable[[models.Params], models.Params] | None
-) -> tuple[TrainState, Progress]:
+) -> tuple[TrainState, TrainingPosition]:
     like = jax.eval_shape(functools.partial(initial_state, config))
     items = {'params': like.params, 'optimizer': like.optimizer}
     if config.train.ema:
@@ -178,16 +178,16 @@ def _restore(
         saved = checkpoints.restore(step, items)
     if saved is None:
         first = started_state(config, start) if start else initial_state(config)
-        return parallel.replicate(first), Progress()
+        return parallel.replicate(first), TrainingPosition()
     state = TrainState(jnp.int32(saved.step), saved.params, saved.optimizer, saved.ema)
     progress = {key: value for key, value in saved.meta.items() if key != CONFIG}
-    return parallel.replicate(state), Progress(**progress)
+    return parallel.replicate(state), TrainingPosition(**progress)
 
 
 class _Window:
     """The sums of the steps since the last report."""
 
-    def __init__(self, config: Config, checkpoints: Checkpoints, done: Progress):
+    def __init__(self, config: Config, checkpoints: Checkpoints, done: TrainingPosition):
         self._config, self._checkpoints, self._done = config, checkpoints, done
         self._pending: list[losses.Sums] = []
         self._began = self._counted = time.monotonic()
@@ -201,7 +201,7 @@ class _Window:
         """Excludes the time since `close` from the speed, but not from the seconds."""
         self._began = time.monotonic()
 
-    def progress(self) -> Progress:
+    def progress(self) -> TrainingPosition:
         """The progress at the last `close`, but with the seconds until now."""
         since = time.monotonic() - self._counted
         return dataclasses.replace(self._done, seconds=self._done.seconds + since)

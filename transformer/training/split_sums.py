@@ -14,20 +14,22 @@ from transformer.progress import Progress, counting, no_progress
 from transformer.tokens import Batch
 from transformer.training import losses
 
-Sums = Callable[[Params, Batch, None], losses.Sums]
+ComputeSums = Callable[[Params, Batch, None], losses.Sums]
 
 
-def evaluation_step(sums: Sums, params: Params, batch: Batch) -> losses.Sums:
+def evaluation_step(sums: ComputeSums, params: Params, batch: Batch) -> losses.Sums:
     """The sums of this device's microbatches [M, rows, ...], without dropout; to be mapped over devices."""
     return parallel.sum_over_devices(sums(params, batch, None))
 
 
 @functools.lru_cache(maxsize=4)
-def _mapped_step(sums: Sums):
+def _mapped_step(sums: ComputeSums):
     return parallel.map_sums(functools.partial(evaluation_step, sums))
 
 
-def total(sums: Sums, params: Params, batches: Batches, progress: Progress = no_progress) -> dict[str, float]:
+def total(
+    sums: ComputeSums, params: Params, batches: Batches, progress: Progress = no_progress
+) -> dict[str, float]:
     """A task's sums over all batches of a split."""
     add = counting(progress, 'loss', batches.steps_per_epoch)
     put = functools.partial(parallel.to_devices, microbatches=batches.microbatches)
@@ -39,6 +41,8 @@ def total(sums: Sums, params: Params, batches: Batches, progress: Progress = no_
     return {name: float(value) for name, value in total.items()}
 
 
-def means(sums: Sums, params: Params, batches: Batches, progress: Progress = no_progress) -> dict[str, float]:
+def means(
+    sums: ComputeSums, params: Params, batches: Batches, progress: Progress = no_progress
+) -> dict[str, float]:
     """Every sum per unit of weight, as in `losses.means`."""
     return losses.means(total(sums, params, batches, progress))

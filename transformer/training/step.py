@@ -15,7 +15,7 @@ from transformer.tokens import Batch
 from transformer.training import dropout_keys, losses, optim
 
 # A task's sums over microbatches: `Task.sums` for one config.
-Sums = Callable[[models.Params, Batch, Array | None], losses.Sums]
+ComputeSums = Callable[[models.Params, Batch, Array | None], losses.Sums]
 
 
 class TrainState(NamedTuple):
@@ -58,7 +58,7 @@ def dropout_key(config: Config, step: Int[Array, '']) -> Array:
 
 
 def gradients(
-    config: Config, sums: Sums, params: models.Params, batch: Batch, step: Int[Array, '']
+    config: Config, sums: ComputeSums, params: models.Params, batch: Batch, step: Int[Array, '']
 ) -> tuple[models.Params, losses.Sums]:
     """Gradients and sums over the microbatches [M, rows, ...] of one device.
 
@@ -86,7 +86,9 @@ def gradients(
     return jax.lax.scan(add_chunk, empty, sequence)[0]
 
 
-def train_step(config: Config, sums: Sums, state: TrainState, batch: Batch) -> tuple[TrainState, losses.Sums]:
+def train_step(
+    config: Config, sums: ComputeSums, state: TrainState, batch: Batch
+) -> tuple[TrainState, losses.Sums]:
     """One update from this device's microbatches [M, rows, ...]; to be mapped over devices.
 
     Returns the new state, and the sums over all devices with the norm of the mean loss's gradient.

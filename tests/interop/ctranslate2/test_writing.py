@@ -15,7 +15,7 @@ import transformer
 from transformer.cli import main
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data import codec
-from transformer.data.fields import Row
+from transformer.data.fields import Example
 from transformer.data.generated.grammar import sentences
 from transformer.interop import export_model as exporting
 from transformer.interop import import_model as importing
@@ -155,7 +155,7 @@ def test_a_parser_comes_back_with_the_codec_of_trees(tmp_path, tags):
     writing.write(config, trained.params, trained.codecs, tmp_path / 'there')
     run = importing.import_model(tmp_path / 'there', tmp_path / 'back', parsing)
     assert codec.contents(run.codecs) == codec.contents(trained.codecs)
-    tree = Row({'target': '(TOP (NP (DT the) (NN dog)))'}, {'target': 'a file'}, 1)
+    tree = Example({'target': '(TOP (NP (DT the) (NN dog)))'}, {'target': 'a file'}, 1)
     written = '(NP DT NN )NP' if tags else '(NP XX XX )NP'
     field = task_of(config).reading(run.config).fields['target']
     pieces = field.encode('target', run.codecs, [tree]).tokens.tolist()

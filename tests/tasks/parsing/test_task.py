@@ -17,9 +17,9 @@ from transformer.actions import train as action
 from transformer.cli import main as run
 from transformer.config import ConfigError, config_dict, resolve
 from transformer.data import fields, trees, vocabulary
-from transformer.data.fields import Row
+from transformer.data.fields import Example
 from transformer.data.generated.grammar import sentences
-from transformer.data.trees import Repairs, Tree
+from transformer.data.trees import Constituent, Repairs
 from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
 from transformer.tasks.parsing import draw, evalb, parser
@@ -35,9 +35,9 @@ def tree(text):
 def random_tree(rng, depth=0):
     """A tree whose words are numbered, so that their order shows."""
     if depth > 5 or (depth > 2 and rng.random() < 0.5):
-        return Tree(rng.choice(['NN', 'VB', ',', '-LRB-']), f'w{rng.randrange(9)}')
+        return Constituent(rng.choice(['NN', 'VB', ',', '-LRB-']), f'w{rng.randrange(9)}')
     parts = tuple(random_tree(rng, depth + 1) for _ in range(rng.randint(1, 3)))
-    return Tree(rng.choice(['NP', 'VP', 'S', 'X']), parts)
+    return Constituent(rng.choice(['NP', 'VP', 'S', 'X']), parts)
 
 
 def test_trees_of_many_lines_and_several_on_one():
@@ -332,7 +332,7 @@ def test_the_pieces_of_trees(trained):
     assert target is source
 
     def pieces_of(tree: str) -> list[int]:
-        row = Row({'target': tree}, {'target': 'a file'}, 2)
+        row = Example({'target': tree}, {'target': 'a file'}, 2)
         return fields.Tree().encode('target', codecs, [row]).tokens.tolist()
 
     pieces = target.pieces(pieces_of(DOG))
@@ -406,7 +406,7 @@ def test_two_parsers_are_compared(trained, capsys):
 def test_tags_stand_for_words_on_request(tmp_path):
     finished = action.run_training(written(tmp_path, **{'data.tags': True}), epath.Path(tmp_path / 'run'), '')
     codecs = Run.open(str(tmp_path / 'run')).codecs
-    row = Row({'target': DOG}, {'target': 'a file'}, 1)
+    row = Example({'target': DOG}, {'target': 'a file'}, 1)
     pieces = fields.Tree(tags=True).encode('target', codecs, [row]).tokens
     assert codecs['target'].decode(pieces) == '(S (NP DT NN )NP (VP VBZ )VP . )S'
     assert 0 <= finished.result['scores']['dev']['tags'] <= 1

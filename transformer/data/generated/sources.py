@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from etils import epy
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import SPLITS, Gap, Reading, Row, Tags, Tree
+from transformer.data.fields import SPLITS, Example, Gap, Reading, Tags, Tree
 from transformer.data.generated import pictures
 from transformer.data.generated.grammar import sentences
 from transformer.data.sources import images, trees
-from transformer.data.sources.text import Origin
+from transformer.data.sources.text import SourceFile
 
 # Imported at first use: the import builds tables of forms, and few programs judge sentences.
 with epy.lazy_imports():
@@ -20,7 +20,7 @@ with epy.lazy_imports():
 LANGUAGES = ('en', 'de')
 
 
-def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the grammar's sentences in the languages of the fields, or its English trees."""
     del data
     if any(isinstance(field, Tree | Tags) for field in reading.fields.values()):
@@ -33,15 +33,15 @@ def sentence_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
     names = dict.fromkeys(languages, f'grammar/{split}')
     for line, pair in enumerate(sentences.sentence_pairs(split), 1):
         by_language = dict(zip(LANGUAGES, pair, strict=True))
-        yield Row({name: by_language[language] for name, language in languages.items()}, names, line)
+        yield Example({name: by_language[language] for name, language in languages.items()}, names, line)
 
 
-def sentence_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def sentence_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the generated sentences."""
     rows = list(sentence_rows(data, reading, split))
     fields = reading.fields
     text = ''.join(f'{fields[name].raw(v)}\n' for row in rows for name, v in row.values.items())
-    return [Origin(f'grammar/{split}', len(rows), hashlib.sha256(text.encode()).hexdigest())]
+    return [SourceFile(f'grammar/{split}', len(rows), hashlib.sha256(text.encode()).hexdigest())]
 
 
 def sentence_splits(reading: Reading) -> tuple[str, ...]:
@@ -59,7 +59,7 @@ def sentence_gaps(reading: Reading) -> Callable[[str, str], list[Gap]] | None:
     return articles.article_gaps if reading.languages() == ['de'] else None
 
 
-def picture_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def picture_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the generated pictures, each with the class of its largest object."""
     del data
     names = dict.fromkeys(reading.fields, f'pictures/{split}')
@@ -67,12 +67,12 @@ def picture_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
         yield images.row(reading, picture, label, names, number)
 
 
-def picture_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def picture_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the generated pictures; the hash covers only the first block."""
     del data, reading
     first = pictures.draw(pictures.draw_objects(split, 0))
     return [
-        Origin(f'pictures/{split}', pictures.PICTURES[split], hashlib.sha256(first.tobytes()).hexdigest())
+        SourceFile(f'pictures/{split}', pictures.PICTURES[split], hashlib.sha256(first.tobytes()).hexdigest())
     ]
 
 

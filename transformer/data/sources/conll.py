@@ -5,14 +5,14 @@ from collections.abc import Iterator
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Reading, Row
+from transformer.data.fields import Example, Reading
 from transformer.data.sources import entries, table, text
-from transformer.data.sources.text import Origin
+from transformer.data.sources.text import SourceFile
 
 _DOCUMENT = '-DOCSTART-'  # the word of a line between two documents
 
 
-def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the sentences of a split; `data.columns` numbers columns from 1, or from the last with -1."""
     columns = {name: int(key) for name, [key] in _columns(data, reading).items()}
     for entry in entries.parse(data, split):
@@ -21,12 +21,12 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
         files = dict.fromkeys(columns, str(path.relative_to(entries.root(data))))
         for number, (line, words) in enumerate(_sentences(path)):
             if number >= part.start and (part.stop is None or number < part.stop):
-                yield Row(
+                yield Example(
                     {name: _column(path, line, words, key) for name, key in columns.items()}, files, line
                 )
 
 
-def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the files of a split by their numbers of sentences."""
     _columns(data, reading)
     result = []

@@ -13,10 +13,10 @@ from jaxtyping import UInt8
 
 from transformer import files
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Image, Reading, Row
+from transformer.data.fields import Example, Image, Reading
 from transformer.data.sources import entries, text
 from transformer.data.sources.entries import Entry
-from transformer.data.sources.text import Origin
+from transformer.data.sources.text import SourceFile
 
 SUFFIXES = ('.png', '.jpg', '.jpeg')
 
@@ -52,7 +52,7 @@ def _resize(image: PIL.Image.Image, size: Image) -> UInt8[np.ndarray, 'h w c']:
 
 def row(
     reading: Reading, image: UInt8[np.ndarray, 'H W C'], label: str, names: Mapping[str, str], number: int
-) -> Row:
+) -> Example:
     """Makes the row of an image, in the size of the image field, and its class."""
     values = {}
     for name, field in reading.fields.items():
@@ -61,10 +61,10 @@ def row(
             pixels = image[..., 0] if image.shape[-1] == 1 else image
             same = image.shape == field.shape
             values[name] = image if same else _resize(PIL.Image.fromarray(pixels), field)
-    return Row(values, dict(names), number)
+    return Example(values, dict(names), number)
 
 
-def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the images of `<data.dir>/<entry>/<class>/`, taking the classes in turns."""
     [size] = [field for field in reading.fields.values() if isinstance(field, Image)]
     for entry in entries.parse(data, split):
@@ -76,14 +76,14 @@ def folder_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
             yield row(reading, read(path, size), path.parent.name, names, number)
 
 
-def folder_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the folder of each class: the number of its images, and a hash of names and contents."""
     del reading
     origins = []
     for entry in entries.parse(data, split):
         for name, paths in _images_of(data, entry, split).items():
             digest = files.json_sha256([[path.name, files.sha256(path)] for path in paths])
-            origins.append(Origin(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
+            origins.append(SourceFile(f'{entry.name}/{name}{entry.suffix}', len(paths), digest))
     return origins
 
 
@@ -108,7 +108,7 @@ def _images_of(data: Data, entry: Entry, split: str) -> dict[str, list[epath.Pat
     return by_class
 
 
-def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the images and labels of idx files."""
     for entry in entries.parse(data, split):
         paths = _idx_paths(data, entry.name, split)
@@ -122,7 +122,7 @@ def idx_rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
             yield row(reading, images[number, ..., None], label, names, number + 1)
 
 
-def idx_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def idx_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the two files of each entry as one origin."""
     del reading
     origins = []
@@ -132,7 +132,7 @@ def idx_origins(data: Data, reading: Reading, split: str) -> list[Origin]:
             for block in text.blocks(path):
                 digest.update(block)
         part = entry.part(len(_read_idx(paths[1], 1)))
-        origins.append(Origin(entry.name + entry.suffix, part.stop - part.start, digest.hexdigest()))
+        origins.append(SourceFile(entry.name + entry.suffix, part.stop - part.start, digest.hexdigest()))
     return origins
 
 

@@ -10,12 +10,12 @@ from transformer.config import ConfigError, Data
 from transformer.data.fields import (
     SPLITS,
     Columns,
+    Example,
     Gap,
     Image,
     Label,
     Number,
     Reading,
-    Row,
     Span,
     Spellings,
     Tags,
@@ -27,7 +27,7 @@ from transformer.data.generated import pictures
 from transformer.data.generated import sources as generated
 from transformer.data.generated.grammar import sentences
 from transformer.data.sources import conll, images, squad, table, text, tfds, trees
-from transformer.data.sources.text import Origin
+from transformer.data.sources.text import SourceFile
 
 _SHOWN = 20  # places that a report lists per rule
 
@@ -50,8 +50,8 @@ class Reader(NamedTuple):
     """
 
     gives: tuple[type, ...]
-    rows: Callable[[Data, Reading, str], Iterator[Row]]
-    origins: Callable[[Data, Reading, str], list[Origin]]
+    rows: Callable[[Data, Reading, str], Iterator[Example]]
+    origins: Callable[[Data, Reading, str], list[SourceFile]]
     file_per_field: bool = False
     splits: Callable[[Reading], tuple[str, ...]] = lambda reading: SPLITS
     prepare: Callable[[Data, Reading], None] = lambda data, reading: None
@@ -128,7 +128,7 @@ def check(data: Data, reading: Reading) -> None:
             )
 
 
-def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[Row]:
+def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[Example]:
     """Yields the rows of a split, in order.
 
     At most `data.train_examples` rows of the training split are read; a row with a blank value is dropped and

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Reading, Row
+from transformer.data.fields import Example, Reading
 from transformer.data.sources import entries, text
-from transformer.data.sources.text import Origin
+from transformer.data.sources.text import SourceFile
 
 
-def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the questions of a split as `question`, `context` and `answer`; a row's line is its number."""
     for entry in entries.parse(data, split):
         path = entries.find(data, entry.name, split)
@@ -19,10 +19,10 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
         questions = list(_questions(path))
         part = entry.part(len(questions))
         for number in range(part.start, part.stop):
-            yield Row(questions[number], names, number + 1)
+            yield Example(questions[number], names, number + 1)
 
 
-def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the files of a split by their numbers of questions."""
     del reading
     result = []

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Mapping
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Columns, Reading, Row
+from transformer.data.fields import Columns, Example, Reading
 from transformer.data.sources import entries, text
-from transformer.data.sources.text import Origin
+from transformer.data.sources.text import SourceFile
 
 # A cell of a row by the name of its column, or by its number from 1.
 Cells = Mapping[str, str]
 
 
-def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the rows of a split's tables, with the columns that `data.columns` gives each field.
 
     Without `data.columns` the columns have the names of the fields. Several columns of a field, joined by +,
@@ -33,10 +33,10 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
                     name: reading.fields[name].parse('\t'.join(_cell(path, line, cells, key) for key in keys))
                     for name, keys in columns.items()
                 }
-                yield Row(values, files, line)
+                yield Example(values, files, line)
 
 
-def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the tables of a split by their numbers of rows."""
     columns, result = columns_of(data, reading), []
     named = not all(name.isdecimal() for names in columns.values() for name in names)

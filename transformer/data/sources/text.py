@@ -11,7 +11,7 @@ from typing import NamedTuple
 from etils import epath
 
 from transformer.config import ConfigError, Data
-from transformer.data.fields import Reading, Row, Spellings, Text
+from transformer.data.fields import Example, Reading, Spellings, Text
 from transformer.data.sources import entries
 from transformer.data.sources.entries import Entry
 
@@ -22,7 +22,7 @@ UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # the marks at the beginnin
 REFERENCES = 'references.tsv'
 
 
-class Origin(NamedTuple):
+class SourceFile(NamedTuple):
     """A file or folder that rows are read from; `lines` counts the lines or rows that are read."""
 
     name: str
@@ -58,24 +58,24 @@ def _not_utf8(path: epath.Path, line: int, content: bytes) -> ConfigError:
     )
 
 
-def origin(path: epath.Path, name: str) -> Origin:
+def origin(path: epath.Path, name: str) -> SourceFile:
     """Describes a file under a name, without decoding it."""
     digest, lines, last = hashlib.sha256(), 0, b'\n'
     for block in blocks(path):
         digest.update(block)
         lines += block.count(b'\n')
         last = block[-1:]
-    return Origin(name, lines + (last != b'\n'), digest.hexdigest())
+    return SourceFile(name, lines + (last != b'\n'), digest.hexdigest())
 
 
-def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the rows of a split: line n of every field's file, or whole files."""
     read = _documents if data.documents == 'files' else _line_rows
     for entry in entries.parse(data, split):
         yield from read(entry, _paths(data, reading, entry, split), entries.root(data))
 
 
-def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the files of a split."""
     result = []
     for entry in entries.parse(data, split):
@@ -113,14 +113,14 @@ def _names(paths: dict[str, epath.Path], folder: epath.Path) -> dict[str, str]:
     return {field: str(path.relative_to(folder)) for field, path in paths.items()}
 
 
-def _documents(entry: Entry, paths: dict[str, epath.Path], folder: epath.Path) -> Iterator[Row]:
+def _documents(entry: Entry, paths: dict[str, epath.Path], folder: epath.Path) -> Iterator[Example]:
     """Yields the one row of an entry whose files are one document each."""
     texts = {field: whole(path) for field, path in paths.items()}
     parts = {field: text[entry.part(len(text))] for field, text in texts.items()}
-    yield Row(parts, _names(paths, folder), 1)
+    yield Example(parts, _names(paths, folder), 1)
 
 
-def _line_rows(entry: Entry, paths: dict[str, epath.Path], folder: epath.Path) -> Iterator[Row]:
+def _line_rows(entry: Entry, paths: dict[str, epath.Path], folder: epath.Path) -> Iterator[Example]:
     fields, files = [*paths], [*paths.values()]
     part = slice(0, None)
     if entry.suffix:
@@ -132,7 +132,7 @@ def _line_rows(entry: Entry, paths: dict[str, epath.Path], folder: epath.Path) -
             counts = [line - end + len(list(rest)) for end, rest in zip(ended, texts, strict=True)]
             _check_equal(counts, files)
         if line > part.start:
-            yield Row(dict(zip(fields, row, strict=True)), names, line)
+            yield Example(dict(zip(fields, row, strict=True)), names, line)
 
 
 def _check_equal(counts: Sequence[int], paths: Sequence[epath.Path]) -> int:

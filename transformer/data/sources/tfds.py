@@ -10,9 +10,9 @@ from etils import epath, epy
 
 from transformer.config import ConfigError, Data
 from transformer.config.extras import install
-from transformer.data.fields import Reading, Row
+from transformer.data.fields import Example, Reading
 from transformer.data.sources import text
-from transformer.data.sources.text import Origin
+from transformer.data.sources.text import SourceFile
 
 
 def _missing_package(error: ImportError) -> None:
@@ -70,7 +70,7 @@ def facts(data: Data, reading: Reading) -> dict[str, dict[str, object]]:
     return {'dataset': entry}
 
 
-def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields the rows of a split, in the order of the files."""
     source = _open(data, reading, split).as_data_source(split=getattr(data, split))
     languages = {name: field.language for name, field in reading.texts().items()}
@@ -78,14 +78,14 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
     for start in range(0, len(source), _FETCHED):
         for row in source.__getitems__(range(start, min(start + _FETCHED, len(source)))):
             line += 1
-            yield Row(
+            yield Example(
                 {name: row[language].decode().replace('\n', ' ') for name, language in languages.items()},
                 names,
                 line,
             )
 
 
-def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the files of a split, each with the rows that are read from it."""
     result = []
     for part in _open(data, reading, split).info.splits[getattr(data, split)].file_instructions:

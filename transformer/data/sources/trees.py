@@ -4,12 +4,12 @@ from collections.abc import Iterable, Iterator
 
 from transformer.config import Data
 from transformer.data import trees
-from transformer.data.fields import Reading, Row, Tags, Text, Tree, Words
+from transformer.data.fields import Example, Reading, Tags, Text, Tree, Words
 from transformer.data.sources import entries, text
-from transformer.data.sources.text import Origin
+from transformer.data.sources.text import SourceFile
 
 
-def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
+def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
     """Yields each sentence of a split with its tree, cleaned as by `trees.clean`."""
     folder = entries.root(data)
     for entry in entries.parse(data, split):
@@ -21,7 +21,7 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Row]:
                 yield row(reading, trees.clean(tree), names, line)
 
 
-def row(reading: Reading, tree: trees.Tree | None, names: dict[str, str], line: int) -> Row:
+def row(reading: Reading, tree: trees.Constituent | None, names: dict[str, str], line: int) -> Example:
     """A row of a tree's words, of their tags, and of the tree itself; '' without a tree."""
     forms = {
         Tree: trees.bracketed,
@@ -30,10 +30,10 @@ def row(reading: Reading, tree: trees.Tree | None, names: dict[str, str], line: 
         Tags: lambda tree: [leaf.label for leaf in trees.leaves(tree)],
     }
     values = {name: forms[type(field)](tree) for name, field in reading.fields.items()}
-    return Row(values, names, line)
+    return Example(values, names, line)
 
 
-def origins(data: Data, reading: Reading, split: str) -> list[Origin]:
+def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
     """Describes the files of a split by their numbers of trees."""
     del reading
     folder = entries.root(data)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from transformer.interop import layout
-from transformer.interop.layout import Entry
+from transformer.interop.layout import ForeignArray
 from transformer.tokens import EOS, START, UNK
 
 FILE = 'model.bin'
@@ -17,7 +17,7 @@ ACTIVATIONS = {0: 'relu', 1: 'gelu_tanh', 2: 'swish', 3: 'gelu'}
 GATE = '0_noact'  # the number of swiglu's second input layer, beside the activation swish
 
 
-def table(changes: Mapping[str, object], form: str) -> list[Entry]:
+def table(changes: Mapping[str, object], form: str) -> list[ForeignArray]:
     """Their arrays and our parameters, all but the embeddings, for a form of models: pair or text."""
     entries = []
     depths = dict(zip(SIDES, (changes['model.N'], changes.get('model.N_decoder')), strict=True))
@@ -28,7 +28,7 @@ def table(changes: Mapping[str, object], form: str) -> list[Entry]:
         layer_norm = lambda name: (f'{name}/layer_norm/gamma', f'{name}/layer_norm/beta')
         weights = lambda name, n: (f'{name}/linear_{n}/weight', f'{name}/linear_{n}/bias')
         if changes['model.positions'] == 'learned':
-            entries.append(Entry(f'{side}/position_encodings/encodings', (f'{places[side]}/table',)))
+            entries.append(ForeignArray(f'{side}/position_encodings/encodings', (f'{places[side]}/table',)))
         if changes['model.norm_embedding']:
             names = f'{side}/layernorm_embedding/gamma', f'{side}/layernorm_embedding/beta'
             entries += layout.norm(names, places[side])

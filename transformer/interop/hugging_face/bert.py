@@ -13,11 +13,11 @@ from transformer.interop.hugging_face.kind import (
     ACTIVATION,
     ACTIVATIONS,
     Kind,
-    Words,
+    WordTables,
     pair,
     their_activation,
 )
-from transformer.interop.layout import Arrays, Entry
+from transformer.interop.layout import Arrays, ForeignArray
 
 _HEAD, _HEAD_NORM = 'cls.predictions.transform.dense', 'cls.predictions.transform.LayerNorm'
 _BIAS, _DECODER = 'cls.predictions.bias', 'cls.predictions.decoder.weight'
@@ -26,16 +26,16 @@ _WORDS = 'bert.embeddings.word_embeddings.weight'
 _TYPES = 'bert.embeddings.token_type_embeddings.weight'
 
 
-def _table(options: Mapping[str, object]) -> list[Entry]:
+def _table(options: Mapping[str, object]) -> list[ForeignArray]:
     head_norm = zip(pair(_HEAD_NORM), ('scale', 'bias'), strict=True)
     entries = [
-        Entry('bert.embeddings.position_embeddings.weight', ('positions/table',)),
+        ForeignArray('bert.embeddings.position_embeddings.weight', ('positions/table',)),
         *layout.norm(pair('bert.embeddings.LayerNorm'), 'positions'),
         *layout.linear(pair(_HEAD), 'head'),
-        *(Entry(name, (f'head_norm/layer/{part}',)) for name, part in head_norm),
+        *(ForeignArray(name, (f'head_norm/layer/{part}',)) for name, part in head_norm),
     ]
     if options['model.token_types']:
-        entries.append(Entry(_TYPES, ('positions/token_types',)))
+        entries.append(ForeignArray(_TYPES, ('positions/token_types',)))
     for i in range(options['model.N']):
         theirs, ours = f'bert.encoder.layer.{i}', f'encoder/layer_{i}'
         for name in ('query', 'key', 'value'):
@@ -117,7 +117,7 @@ KIND = Kind(
         'model.norm_embedding': True,
     },
     table=_table,
-    words=Words(_WORDS, _WORDS, _DECODER, _BIAS),
+    words=WordTables(_WORDS, _WORDS, _DECODER, _BIAS),
     ignored=(
         r'bert\.embeddings\.position_ids', r'bert\.pooler\..*', r'cls\.seq_relationship\..*',
         r'(bert\.)?(classifier|qa_outputs)\..*',

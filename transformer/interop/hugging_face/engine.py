@@ -26,7 +26,7 @@ def libraries():
     return torch, transformers
 
 
-class Model:
+class TransformersModel:
     """An encoder-decoder or a language model of transformers, for texts that our tokenizer cuts."""
 
     def __init__(self, trained: Trained, folder: epath.PathLike):

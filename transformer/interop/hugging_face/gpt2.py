@@ -10,18 +10,18 @@ from transformer.interop.hugging_face.kind import (
     ACTIVATION,
     ACTIVATIONS,
     Kind,
-    Words,
+    WordTables,
     pair,
     their_activation,
 )
-from transformer.interop.layout import Entry
+from transformer.interop.layout import ForeignArray
 
 
-def _table(options: Mapping[str, object]) -> list[Entry]:
+def _table(options: Mapping[str, object]) -> list[ForeignArray]:
     """Its matrices are [inputs, outputs], as ours."""
     linear = lambda name, *ours: layout.linear(pair(name), *ours, transposed=False)
     entries = [
-        Entry('transformer.wpe.weight', ('positions/table',)),
+        ForeignArray('transformer.wpe.weight', ('positions/table',)),
         *layout.norm(pair('transformer.ln_f'), 'decoder/final'),
     ]
     for i in range(options['model.N']):
@@ -83,7 +83,7 @@ KIND = Kind(
         'model.norm_embedding': False,
     },
     table=_table,
-    words=Words('transformer.wte.weight', 'transformer.wte.weight', 'lm_head.weight', None),
+    words=WordTables('transformer.wte.weight', 'transformer.wte.weight', 'lm_head.weight', None),
     ignored=(r'transformer\.h\.\d+\.attn\.(masked_)?bias',),
     read=_read,
     write=_write,

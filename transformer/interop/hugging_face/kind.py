@@ -7,7 +7,7 @@ from etils import epath
 
 from transformer import files
 from transformer.config import OPTIONS, Config, declare
-from transformer.interop.layout import Arrays, Entry
+from transformer.interop.layout import Arrays, ForeignArray
 
 FILE, CONFIG, PIXELS = 'model.safetensors', 'config.json', 'preprocessor_config.json'
 GENERATION = 'generation_config.json'
@@ -29,7 +29,7 @@ ACTIVATIONS = {
 ACTIVATION = tuple(ACTIVATIONS)  # the shape of their name
 
 
-class Words(NamedTuple):
+class WordTables(NamedTuple):
     """The names of the tables of words; None for what a kind lacks."""
 
     source: str
@@ -65,8 +65,8 @@ class Kind(NamedTuple):
     fixed: Mapping[str, tuple]
     others: Mapping[str, object]
     options: Mapping[str, object]
-    table: Callable[[Mapping[str, object]], list[Entry]]
-    words: Words | None
+    table: Callable[[Mapping[str, object]], list[ForeignArray]]
+    words: WordTables | None
     ignored: tuple[str, ...] = ()
     read: Callable[[Mapping], dict[str, object]] = lambda settings: {}
     beside: Callable[[epath.Path], dict[str, object]] = lambda folder: {}

@@ -13,11 +13,11 @@ from transformer.interop.hugging_face.kind import (
     ACTIVATIONS,
     CONFIG,
     Kind,
-    Words,
+    WordTables,
     pair,
     their_activation,
 )
-from transformer.interop.layout import Entry
+from transformer.interop.layout import ForeignArray
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START
 
@@ -29,11 +29,11 @@ SHARED = 'model.shared.weight'
 POSITIONS = tuple(f'model.{side}.embed_positions.weight' for side in SIDES)
 
 
-def _table(options: Mapping[str, object]) -> list[Entry]:
+def _table(options: Mapping[str, object]) -> list[ForeignArray]:
     entries = []
     if options['model.positions'] == 'learned':
         ours = 'source_positions/table', 'target_positions/table'
-        entries += [Entry(theirs, (own,)) for theirs, own in zip(POSITIONS, ours, strict=True)]
+        entries += [ForeignArray(theirs, (own,)) for theirs, own in zip(POSITIONS, ours, strict=True)]
     attention = {'self_attn': 'self_attention'}
     for side, depth, parts in (
         ('encoder', options['model.N'], attention),
@@ -116,7 +116,7 @@ KIND = Kind(
     },
     options={'model.norm': 'post', 'model.norm_final': False, 'model.norm_embedding': False},
     table=_table,
-    words=Words(
+    words=WordTables(
         'model.encoder.embed_tokens.weight',
         'model.decoder.embed_tokens.weight',
         'lm_head.weight',

@@ -12,7 +12,7 @@ from transformer.interop.hugging_face.kind import (
     pair,
     their_activation,
 )
-from transformer.interop.layout import Arrays, Entry
+from transformer.interop.layout import Arrays, ForeignArray
 
 _PATCH, _CLASS, _POSITIONS = (
     f'vit.embeddings.{name}'
@@ -22,11 +22,11 @@ HEAD = pair('classifier')
 _PIXELS = {3: 'rgb', 1: 'grey'}  # by channels
 
 
-def _table(options: Mapping[str, object]) -> list[Entry]:
+def _table(options: Mapping[str, object]) -> list[ForeignArray]:
     entries = [
         *layout.linear((_PATCH, _PATCH.replace('weight', 'bias')), 'patch'),
-        Entry(_CLASS, ('class_token',)),
-        Entry(_POSITIONS, ('positions/table',)),
+        ForeignArray(_CLASS, ('class_token',)),
+        ForeignArray(_POSITIONS, ('positions/table',)),
         *layout.norm(pair('vit.layernorm'), 'encoder/final'),
         *layout.linear(HEAD, 'head'),
     ]

@@ -15,13 +15,13 @@ from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Kernel, Rows
+from transformer.nn.kernels.kernel import AttentionInputs, Kernel
 from transformer.nn.matmul import sum_type
 
 _NEVER = float(np.finfo(np.float32).min)
 
 
-def attend(rows: Rows, *, causal: bool, chunk: int) -> Float[Array, 'B Q H E']:
+def attend(rows: AttentionInputs, *, causal: bool, chunk: int) -> Float[Array, 'B Q H E']:
     """Each query's weighted mean of the values in its segment; ignores bias and dropout."""
     return _attend(causal, min(chunk, rows.key.shape[1]), *rows[:5])
 

@@ -10,13 +10,13 @@ from jaxtyping import Array, Float
 from transformer.config import ConfigError
 from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Rows
+from transformer.nn.kernels.kernel import AttentionInputs
 
 # The TPU's kernel takes row lengths that are multiples of this, in blocks of at most so many positions.
 _TPU_LANES, _TPU_BLOCK = 128, 512
 
 
-def attend(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
+def attend(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B T H C']:
     """Each query's weighted mean of the values in its segment; ignores bias and dropout.
 
     The TPU's kernel takes segments. cuDNN's takes a mask with an entry for each query and key.
@@ -25,13 +25,13 @@ def attend(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
     return (_cudnn if jax.default_backend() == 'gpu' else splash)(rows, causal=causal)
 
 
-def _cudnn(rows: Rows, *, causal: bool) -> Float[Array, 'B T H C']:
+def _cudnn(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B T H C']:
     # Padding attends to itself, because a row of the mask without True gives NaN.
     mask = rows.mask(causal=causal) | jnp.eye(rows.query.shape[1], dtype=bool)[None, None]
     return jax.nn.dot_product_attention(*rows[:3], mask=mask, implementation='cudnn')
 
 
-def splash(rows: Rows, *, causal: bool, interpret: bool = False) -> Float[Array, 'B T H C']:
+def splash(rows: AttentionInputs, *, causal: bool, interpret: bool = False) -> Float[Array, 'B T H C']:
     """JAX's splash attention for TPUs, which keeps one number per query for the backward pass.
 
     Args:

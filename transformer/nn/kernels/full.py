@@ -10,7 +10,7 @@ from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.cache import Cache
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
+from transformer.nn.kernels.kernel import AttentionInputs, AttentionState, Kernel, Token
 from transformer.nn.matmul import sum_type
 
 
@@ -31,14 +31,14 @@ def attention_weights(
     return jax.nn.softmax(logits, axis=-1)
 
 
-def weights(rows: Rows, *, causal: bool) -> Float[Array, 'B H Q K']:
+def weights(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B H Q K']:
     """Computes the softmax over the keys of a query's segment."""
     return attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
 
 
 # Plain definition: nn/plain.py: attention.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def attend(rows: Rows, causal: bool) -> Float[Array, 'B Q H E']:
+def attend(rows: AttentionInputs, causal: bool) -> Float[Array, 'B Q H E']:
     """Computes the weighted means of values in a segment; has only a reverse-mode derivative."""
     weights = attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
     return k.weighted_sum(rows.drop(weights), rows.value)
@@ -70,13 +70,13 @@ def _backward(causal, saved, gradient):
     d_query = k.weighted_sum(rounded, key)
     d_key = jnp.einsum('BHQK,BQHC->BKHC', rounded, query)
     d_bias = None if bias is None else d_logits.astype(bias.dtype)
-    return (Rows(d_query, d_key, d_value, None, None, d_bias, None),)
+    return (AttentionInputs(d_query, d_key, d_value, None, None, d_bias, None),)
 
 
 attend.defvjp(_forward, _backward)
 
 
-def empty_cache(model: Model, rows: int, length: int) -> State:
+def empty_cache(model: Model, rows: int, length: int) -> AttentionState:
     """Returns an empty cache of `length` positions, and the writer of the entry that each row reads there."""
     dtype = jnp.dtype(model.dtype)
     key = jnp.zeros((rows, model.h, model.d_k, length), dtype)
@@ -84,7 +84,7 @@ def empty_cache(model: Model, rows: int, length: int) -> State:
     return {'cache': Cache(key, value), 'writers': jnp.zeros((rows, length), jnp.int32)}
 
 
-def add_to_cache(state: State, place: Int[Array, 'R'], token: Token) -> State:
+def add_to_cache(state: AttentionState, place: Int[Array, 'R'], token: Token) -> AttentionState:
     """Adds the token's key and value at `place`, which is the same for all rows of a sentence."""
     (keys, values), row = state['cache'], jnp.arange(place.shape[0])
     sentences = keys.shape[0]
@@ -98,7 +98,7 @@ def add_to_cache(state: State, place: Int[Array, 'R'], token: Token) -> State:
 
 def over_cache(
     query: Float[Array, 'R 1 H C'],
-    state: State,
+    state: AttentionState,
     mask: Bool[Array, 'R 1 1 L'],
     bias: Float[Array, 'R H 1 L'] | None = None,
 ) -> Float[Array, 'R 1 H E']:
@@ -121,7 +121,7 @@ def over_cache(
     return k.weighted_sum(weights, value).reshape(-1, 1, heads, features)
 
 
-def attend_one(token: Token, state: State) -> tuple[Float[Array, 'R 1 H E'], State]:
+def attend_one(token: Token, state: AttentionState) -> tuple[Float[Array, 'R 1 H E'], AttentionState]:
     """Adds the token to the state, then attends to all keys in it."""
     state = add_to_cache(state, token.position, token)
     mask = masks.prefix_mask(token.position, state['writers'].shape[1])

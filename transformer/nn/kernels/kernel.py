@@ -11,7 +11,7 @@ from transformer.nn import masks
 from transformer.nn.cache import Cache
 
 # One layer's record of earlier positions: caches, and arrays whose first axis R counts hypotheses.
-State = dict[str, Array | Cache]
+AttentionState = dict[str, Array | Cache]
 # Dropout of attention weights, whose last axis is the keys: zeroes or scales each weight.
 # It is a jax.tree_util.Partial, so that its random key can be traced.
 Drop = Callable[[Float[Array, '...']], Float[Array, '...']]
@@ -19,7 +19,7 @@ KEEP_ALL: Drop = jax.tree_util.Partial(lambda weights: weights)
 LOWEST = jnp.finfo(jnp.float32).min
 
 
-class Rows(NamedTuple):
+class AttentionInputs(NamedTuple):
     """The inputs of attention over whole rows, or over their N blocks; `bias` is added to QK^T."""
 
     query: Float[Array, 'B *N Q H C']
@@ -77,12 +77,12 @@ def weighted_sum(
     return jax.lax.dot_general(weights.astype(value.dtype), value, dimensions).swapaxes(first, second)
 
 
-def blocks_of(rows: Rows, size: int) -> Rows:
+def blocks_of(rows: AttentionInputs, size: int) -> AttentionInputs:
     """Cuts rows into blocks of positions; bias and dropout are left out."""
-    return Rows(*(into_blocks(x, size) for x in rows[:5]))
+    return AttentionInputs(*(into_blocks(x, size) for x in rows[:5]))
 
 
-def places_apart(rows: Rows) -> Int[Array, 'T T']:
+def places_apart(rows: AttentionInputs) -> Int[Array, 'T T']:
     """Returns q - k for each query place q and key place k of a row."""
     place = jnp.arange(rows.query.shape[1])
     return place[:, None] - place[None, :]

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
+from transformer.nn.kernels.kernel import AttentionInputs, AttentionState, Kernel, Token
 from transformer.nn.matmul import sum_type
 
 
@@ -23,7 +23,7 @@ def feature(x: Float[Array, '...']) -> Float[Array, '...']:
     return jnp.where(x > 0, x + 1.0, jnp.exp(jnp.minimum(x, 0.0)))
 
 
-def weights(rows: Rows, *, causal: bool) -> Float[Array, 'B H Q K']:
+def weights(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B H Q K']:
     """phi(q)·phi(k), normalised over the keys of a query's segment: the quadratic form."""
     products = jnp.einsum('BQHC,BKHC->BHQK', feature(rows.query), feature(rows.key))
     masked = jnp.where(rows.mask(causal=causal), products, 0.0)
@@ -32,7 +32,7 @@ def weights(rows: Rows, *, causal: bool) -> Float[Array, 'B H Q K']:
 
 
 # Plain definition: nn/plain.py: linear_attention.
-def attend(rows: Rows, *, causal: bool, chunk: int) -> Float[Array, 'B T H E']:
+def attend(rows: AttentionInputs, *, causal: bool, chunk: int) -> Float[Array, 'B T H E']:
     """Scans chunks from left to right and, unless causal, from right to left; ignores bias and dropout."""
     query, key, value, *_ = rows
     inputs = feature(query), feature(key), value.astype(sum_type(value)), rows.key_segments
@@ -84,7 +84,7 @@ def _prefix_sums(
     return tuple(k.out_of_blocks(jnp.moveaxis(x, 0, 1), length) for x in (totals, norms))
 
 
-def empty(model: Model, rows: int, length: int) -> State:
+def empty(model: Model, rows: int, length: int) -> AttentionState:
     """Zero sums of phi(k) v^T [B H C E] and of phi(k) [B H C]; their size does not depend on the length."""
     del length
     return {
@@ -93,7 +93,7 @@ def empty(model: Model, rows: int, length: int) -> State:
     }
 
 
-def attend_one(token: Token, state: State) -> tuple[Float[Array, 'R 1 H E'], State]:
+def attend_one(token: Token, state: AttentionState) -> tuple[Float[Array, 'R 1 H E'], AttentionState]:
     """Adds the token's key and value to the sums, then applies them to its query."""
     key, query, value = feature(token.key)[:, 0], feature(token.query)[:, 0], token.value
     added = jnp.einsum('BHC,BHE->BHCE', key, value[:, 0].astype(sum_type(value)))

@@ -9,18 +9,18 @@ from transformer.config import Model
 from transformer.nn import masks
 from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
+from transformer.nn.kernels.kernel import AttentionInputs, AttentionState, Kernel, Token
 from transformer.nn.matmul import sum_type
 
 
-def weights(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B H Q K']:
+def weights(rows: AttentionInputs, *, causal: bool, window: int) -> Float[Array, 'B H Q K']:
     """Softmax over the keys of a query's segment that are at most `window` positions away."""
     near = (jnp.abs(k.places_apart(rows)) <= window)[None, None]
     return full.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & near, rows.bias)
 
 
 def near_logits(
-    blocks: Rows, *, causal: bool, window: int
+    blocks: AttentionInputs, *, causal: bool, window: int
 ) -> tuple[Float[Array, 'B N H Q K'], Bool[Array, 'B N 1 Q K']]:
     """Returns the logits of each block's queries with its and its neighbours' keys, and their mask."""
     query, size = blocks.query, blocks.query.shape[2]
@@ -35,7 +35,7 @@ def near_logits(
 
 
 # Plain definition: nn/plain.py: attention, with is_visible.
-def attend(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B T H E']:
+def attend(rows: AttentionInputs, *, causal: bool, window: int) -> Float[Array, 'B T H E']:
     """Cuts rows into blocks of `window` queries, each with the keys of three blocks (two if causal)."""
     length = rows.query.shape[1]
     if window >= length:
@@ -47,12 +47,12 @@ def attend(rows: Rows, *, causal: bool, window: int) -> Float[Array, 'B T H E']:
     return k.out_of_blocks(k.weighted_sum(dropped, around), length)
 
 
-def empty(model: Model, rows: int, length: int) -> State:
+def empty(model: Model, rows: int, length: int) -> AttentionState:
     """Returns an empty cache for the last `attention_window` positions and the present one."""
     return full.empty_cache(model, rows, min(length, model.attention_window + 1))
 
 
-def attend_one(token: Token, state: State) -> tuple[Float[Array, 'R 1 H E'], State]:
+def attend_one(token: Token, state: AttentionState) -> tuple[Float[Array, 'R 1 H E'], AttentionState]:
     """Overwrites the oldest position in the state, then attends to all positions in the state."""
     size = state['writers'].shape[1]
     state = full.add_to_cache(state, token.position % size, token)

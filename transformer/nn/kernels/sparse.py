@@ -8,7 +8,7 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.config import Model
 from transformer.nn.kernels import full, local
 from transformer.nn.kernels import kernel as k
-from transformer.nn.kernels.kernel import Kernel, Rows, State, Token
+from transformer.nn.kernels.kernel import AttentionInputs, AttentionState, Kernel, Token
 from transformer.nn.matmul import sum_type
 
 
@@ -20,14 +20,14 @@ def is_visible(distance: Int[Array, '...'], stride: int) -> Bool[Array, '...']:
     return (jnp.abs(distance) < stride) | (distance % stride == 0)
 
 
-def weights(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B H Q K']:
+def weights(rows: AttentionInputs, *, causal: bool, stride: int) -> Float[Array, 'B H Q K']:
     """Softmax over the visible keys of a query's segment."""
     visible = is_visible(k.places_apart(rows), stride)[None, None]
     return full.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & visible, rows.bias)
 
 
 # Plain definition: nn/plain.py: attention, with is_visible.
-def attend(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
+def attend(rows: AttentionInputs, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
     """Cuts rows into blocks of `stride`; far keys are at the query's place in the other blocks."""
     length = rows.query.shape[1]
     if stride >= length:
@@ -44,7 +44,9 @@ def attend(rows: Rows, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
     return k.out_of_blocks(outputs, length)
 
 
-def _far_logits(blocks: Rows, *, causal: bool) -> tuple[Float[Array, 'B N H Q M'], Bool[Array, 'B N 1 Q M']]:
+def _far_logits(
+    blocks: AttentionInputs, *, causal: bool
+) -> tuple[Float[Array, 'B N H Q M'], Bool[Array, 'B N 1 Q M']]:
     """Returns the logits of each query with the keys at its place in all M = N blocks, and their mask."""
     query, key = blocks.query, blocks.key
     logits = jnp.einsum('BNQHC,BMQHC->BNHQM', query, key, preferred_element_type=sum_type(query))
@@ -56,7 +58,9 @@ def _far_logits(blocks: Rows, *, causal: bool) -> tuple[Float[Array, 'B N H Q M'
     return logits * query.shape[-1] ** -0.5, same[:, :, None]
 
 
-def attend_one(token: Token, state: State, *, stride: int) -> tuple[Float[Array, 'R 1 H E'], State]:
+def attend_one(
+    token: Token, state: AttentionState, *, stride: int
+) -> tuple[Float[Array, 'R 1 H E'], AttentionState]:
     """Adds the token to the state, then attends to the state's visible keys."""
     state = full.add_to_cache(state, token.position, token)
     distance = token.position[:, None] - jnp.arange(state['writers'].shape[1])[None, :]

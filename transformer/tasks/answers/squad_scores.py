@@ -19,7 +19,7 @@ _ARTICLES = re.compile(r'\b(a|an|the)\b')
 _NO_PUNCTUATION = str.maketrans('', '', string.punctuation)
 
 
-class Scores(NamedTuple):
+class QuestionScores(NamedTuple):
     """The scores of each question, from 0 to 1.
 
     Attributes:
@@ -38,7 +38,7 @@ class Scores(NamedTuple):
 
 def score(
     predicted: Sequence[str | None], gold: Sequence[Sequence[str]], *, answerable: bool = True
-) -> Scores:
+) -> QuestionScores:
     """Scores an answer to each question by exact match and by the F1 of its words.
 
     Args:
@@ -58,7 +58,7 @@ def score(
         _best(answer, golds, answerable) if answer is not None else (0.0, 0.0)
         for answer, golds in zip(predicted, gold, strict=True)
     ]
-    return Scores(*np.array(scores, np.float64).reshape(-1, 2).T)
+    return QuestionScores(*np.array(scores, np.float64).reshape(-1, 2).T)
 
 
 def normalize(answer: str) -> str:

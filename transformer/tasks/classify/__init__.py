@@ -1,9 +1,9 @@
 """Text classification: the class, or a number, of a text or of several (Kim 2014; Devlin et al. 2019)."""
 
-from transformer.tasks.commands import NBEST, Command
+from transformer.tasks.commands import NBEST, TaskCommand
 
 COMMANDS = {
-    'classify': Command(
+    'classify': TaskCommand(
         'Write the likeliest class, or the number, of each line of standard input (texts separated by tabs).',
         flags=NBEST,
         examples=('{} classify --workdir=FOLDER --scores < FILE',),

@@ -8,12 +8,12 @@ from jaxtyping import Int, Integer, Real
 
 from transformer.tasks import bootstrap
 
-Classes = Integer[np.ndarray, ' examples']  # numbers of classes
+ClassNumbers = Integer[np.ndarray, ' examples']  # numbers of classes
 Numbers = Real[np.ndarray, ' examples']
 
 
 def score_classes(
-    gold: Classes, predicted: Classes, positive: int | None = None
+    gold: ClassNumbers, predicted: ClassNumbers, positive: int | None = None
 ) -> dict[str, bootstrap.ScoreEstimate]:
     """Computes every score of classes, with 95 % intervals over resampled examples.
 
@@ -31,32 +31,32 @@ def score_numbers(gold: Numbers, predicted: Numbers) -> dict[str, bootstrap.Scor
     return {name: bootstrap.estimate(function, gold, predicted) for name, function in functions.items()}
 
 
-def confusion(gold: Classes, predicted: Classes, classes: int) -> Int[np.ndarray, 'gold predicted']:
+def confusion(gold: ClassNumbers, predicted: ClassNumbers, classes: int) -> Int[np.ndarray, 'gold predicted']:
     """Counts the examples of each gold class (row) and predicted class (column)."""
     counts = np.zeros((classes, classes), np.int64)
     np.add.at(counts, (gold, predicted), 1)
     return counts
 
 
-def accuracy(gold: Classes, predicted: Classes) -> float:
+def accuracy(gold: ClassNumbers, predicted: ClassNumbers) -> float:
     """Computes the share of right classes."""
     return float(np.mean(gold == predicted))
 
 
-def class_f1(gold: Classes, predicted: Classes, positive: int) -> float:
+def class_f1(gold: ClassNumbers, predicted: ClassNumbers, positive: int) -> float:
     """Computes the F1 of one class, or 0 if it occurs in neither argument."""
     right = np.sum((gold == positive) & (predicted == positive))
     return float(2 * right / max(np.sum(gold == positive) + np.sum(predicted == positive), 1))
 
 
-def macro_f1(gold: Classes, predicted: Classes) -> float:
+def macro_f1(gold: ClassNumbers, predicted: ClassNumbers) -> float:
     """Computes the mean F1 of the classes that occur in either argument."""
     right, golds, predictions = _counts(gold, predicted)
     either = golds + predictions > 0
     return float(np.mean(2 * right[either] / (golds + predictions)[either]))
 
 
-def matthews(gold: Classes, predicted: Classes) -> float:
+def matthews(gold: ClassNumbers, predicted: ClassNumbers) -> float:
     """Computes the Matthews correlation of two classes or, of more, Gorodkin's R_K.
 
         R_K = (c s - sum_k p_k t_k) / sqrt((s^2 - sum_k p_k^2) (s^2 - sum_k t_k^2))
@@ -87,7 +87,7 @@ def spearman(gold: Numbers, predicted: Numbers) -> float | None:
     return pearson(_ranks(gold), _ranks(predicted))
 
 
-def _counts(gold: Classes, predicted: Classes) -> tuple[Int[np.ndarray, ' classes'], ...]:
+def _counts(gold: ClassNumbers, predicted: ClassNumbers) -> tuple[Int[np.ndarray, ' classes'], ...]:
     """Counts how often each class is right, gold and predicted."""
     size = int(max(gold.max(), predicted.max())) + 1
     return tuple(np.bincount(side, minlength=size) for side in (gold[gold == predicted], gold, predicted))

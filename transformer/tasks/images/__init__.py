@@ -1,9 +1,9 @@
 """Image classification by a Vision Transformer (Dosovitskiy et al. 2021)."""
 
-from transformer.tasks.commands import NBEST, Command
+from transformer.tasks.commands import NBEST, TaskCommand
 
 COMMANDS = {
-    'classify': Command(
+    'classify': TaskCommand(
         'Write the likeliest class of each image file, PNG or JPEG.',
         flags=NBEST,
         examples=(

@@ -1,9 +1,9 @@
 """Labelling: a tag for each word, such as its part of speech or the entity that it belongs to."""
 
-from transformer.tasks.commands import Command
+from transformer.tasks.commands import TaskCommand
 
 COMMANDS = {
-    'label': Command(
+    'label': TaskCommand(
         'Write each word of standard input with a tab and its tag; a blank line follows each line.',
         examples=('echo "The dog sleeps ." | {} label --workdir=FOLDER',),
     )

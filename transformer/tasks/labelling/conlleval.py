@@ -60,7 +60,7 @@ class Chunks(NamedTuple):
         return 200.0 * self.correct / max(self.predicted + self.gold, 1)
 
 
-class Scores(NamedTuple):
+class TagScores(NamedTuple):
     """The scores of a test set.
 
     Attributes:
@@ -87,7 +87,7 @@ class Scores(NamedTuple):
         return bootstrap.estimate(lambda counts: _total(counts).f1, self.by_sentence)
 
 
-def score(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> Scores:
+def score(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> TagScores:
     """Scores the tags of sentences as conlleval does if an empty line follows each sentence."""
     sides = [[[_parse(tag) for tag in tags] for tags in sentences] for sentences in (gold, predicted)]
     by_sentence, types = np.zeros((len(gold), 3), np.int64), {}
@@ -95,7 +95,7 @@ def score(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> 
         by_sentence[sentence, kind] += 1
         types.setdefault(chunk_type, [0, 0, 0])[kind] += 1
     pairs = [pair for tags in zip(*sides, strict=True) for pair in zip(*tags, strict=True)]
-    return Scores(
+    return TagScores(
         len(pairs),
         sum(first == second for first, second in pairs),
         _total(by_sentence),

@@ -1,10 +1,10 @@
 """Language modelling: predicts each piece of a text from those before it (Radford et al. 2018)."""
 
 from transformer.config.flag import Flag
-from transformer.tasks.commands import ENSEMBLE, SEARCH, Command
+from transformer.tasks.commands import ENSEMBLE, SEARCH, TaskCommand
 
 COMMANDS = {
-    'generate': Command(
+    'generate': TaskCommand(
         'Continue a text, or each line of standard input, with a language model.',
         verb='hypotheses',
         flags={

@@ -1,10 +1,10 @@
 """Constituency parsing: sentences into trees (Vinyals et al. 2015; §6.3)."""
 
 from transformer.config.flag import Flag
-from transformer.tasks.commands import ENSEMBLE, NBEST, Command, Tool
+from transformer.tasks.commands import ENSEMBLE, NBEST, TaskCommand, Tool
 
 COMMANDS = {
-    'parse': Command(
+    'parse': TaskCommand(
         'Write the tree of each sentence of standard input, one per line.',
         flags={
             **NBEST,

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from matplotlib.figure import Figure
 
 from transformer import files
-from transformer.data.trees import WORD, Tree
+from transformer.data.trees import WORD, Constituent
 from transformer.files import Path
 
 # In inches: the height of a level, and the width of a letter and of the gap between words.
@@ -22,12 +22,12 @@ class Node(NamedTuple):
     is_word: bool
 
 
-def layout(tree: Tree) -> list[Node]:
+def layout(tree: Constituent) -> list[Node]:
     """Places the nodes: words side by side on the lowest level, all else above the middle of its parts."""
     lowest, right = _depth(tree), 0.0
     nodes: list[Node] = []
 
-    def place(part: Tree, level: int, parent: int | None) -> float:
+    def place(part: Constituent, level: int, parent: int | None) -> float:
         nonlocal right
         own = len(nodes)
         nodes.append(Node(part.label, 0.0, level, parent, False))
@@ -46,11 +46,11 @@ def layout(tree: Tree) -> list[Node]:
     return nodes
 
 
-def _depth(tree: Tree) -> int:
+def _depth(tree: Constituent) -> int:
     return 1 if tree.is_word else 1 + max(map(_depth, tree.parts))
 
 
-def draw(tree: Tree) -> Figure:
+def draw(tree: Constituent) -> Figure:
     """Draws a tree, as wide as its words need."""
     nodes = layout(tree)
     width = max(node.x + _LETTER * len(node.text) / 2 for node in nodes) + _GAP
@@ -80,7 +80,7 @@ def _is_shown(node: Node) -> bool:
     return node.is_word or node.text != WORD
 
 
-def save(tree: Tree, path: Path) -> None:
+def save(tree: Constituent, path: Path) -> None:
     """Writes a tree's picture as SVG and PNG, replacing earlier ones."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure = draw(tree)

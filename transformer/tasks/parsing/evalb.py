@@ -175,7 +175,7 @@ def _return_quotes(gold: Bracketing, test: Bracketing, rules: Rules) -> None:
                 put_back(test, tests, i)
 
 
-class Result(NamedTuple):
+class SentenceResult(NamedTuple):
     """One sentence: its length, its status, and counts of brackets and words; 0 if it is not scored."""
 
     length: int
@@ -202,24 +202,24 @@ def _percent(part: int, whole: int) -> float:
     return 100.0 * part / whole if whole else 0.0
 
 
-def compare(gold: str, test: str, rules: Rules = COLLINS) -> Result:
+def compare(gold: str, test: str, rules: Rules = COLLINS) -> SentenceResult:
     """Scores a line with a tree against the line with the right tree."""
     first, second = _read(gold, rules), _read(test, rules)
     errors = [*first.errors, *second.errors]
     if not second.words:
-        return Result(first.length, SKIPPED, errors=tuple(errors))
+        return SentenceResult(first.length, SKIPPED, errors=tuple(errors))
     if len(first.words) != len(second.words):
         _return_quotes(first, second, rules)
     if len(first.words) != len(second.words):
         errors.append(f'Length unmatch ({len(first.words)}|{len(second.words)})')
-        return Result(first.length, ERROR, errors=tuple(errors))
+        return SentenceResult(first.length, ERROR, errors=tuple(errors))
     words = [(a, b) for (_, a), (_, b) in zip(first.words, second.words, strict=True)]
     if other := [pair for pair in words if not _equal(*pair, rules.equal_words)]:
         errors.append(f'Words unmatch ({other[0][0]}|{other[0][1]})')
-        return Result(first.length, ERROR, errors=tuple(errors))
+        return SentenceResult(first.length, ERROR, errors=tuple(errors))
     golds, tests = _counted(first, rules), _counted(second, rules)
     tags = [(a, b) for (a, _), (b, _) in zip(first.words, second.words, strict=True)]
-    return Result(
+    return SentenceResult(
         first.length,
         ERROR if errors else SCORED,
         _matched(golds, tests, rules),
@@ -300,7 +300,7 @@ class Summary(NamedTuple):
         }
 
 
-def summary(results: Iterable[Result]) -> Summary:
+def summary(results: Iterable[SentenceResult]) -> Summary:
     """Adds up the results of sentences."""
     results = list(results)
     scored = [result for result in results if result.status == SCORED]
@@ -324,7 +324,7 @@ HEADER = (
 )
 
 
-def summary_lines(results: Sequence[Result], rules: Rules) -> Iterator[str]:
+def summary_lines(results: Sequence[SentenceResult], rules: Rules) -> Iterator[str]:
     """Yields what EVALB prints after the sentences."""
     total = summary(results)
     yield '=' * 76
@@ -348,7 +348,7 @@ def summary_lines(results: Sequence[Result], rules: Rules) -> Iterator[str]:
             yield f'{title:<26}= {value:6.2f}'
 
 
-def counts(results: Iterable[Result]) -> Int[np.ndarray, 'sentences 3']:
+def counts(results: Iterable[SentenceResult]) -> Int[np.ndarray, 'sentences 3']:
     """`matched`, `gold` and `test` of each sentence; zeros if it is not scored."""
     of_scored = ((r.matched, r.gold, r.test) if r.status == SCORED else (0, 0, 0) for r in results)
     return np.array(list(of_scored), np.int64).reshape(-1, 3)

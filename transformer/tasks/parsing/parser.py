@@ -8,7 +8,7 @@ from absl import logging
 from etils import epath, epy
 
 from transformer.data import trees
-from transformer.data.trees import Repairs, Tree
+from transformer.data.trees import Constituent, Repairs
 from transformer.inference import generate
 from transformer.runs import workdir
 from transformer.runs.restore import Trained
@@ -54,7 +54,7 @@ class Parse(NamedTuple):
       tags: what the model wrote for each word.
     """
 
-    tree: Tree
+    tree: Constituent
     repairs: Repairs
     score: float
     tags: list[str]

@@ -1,10 +1,10 @@
 """Translation of sentences from one language into another (§6.1)."""
 
 from transformer.config.flag import Flag
-from transformer.tasks.commands import ENSEMBLE, SEARCH, Command, Tool
+from transformer.tasks.commands import ENSEMBLE, SEARCH, TaskCommand, Tool
 
 COMMANDS = {
-    'translate': Command(
+    'translate': TaskCommand(
         'Translate standard input to standard output, line by line.',
         verb='hypotheses',
         flags=SEARCH,

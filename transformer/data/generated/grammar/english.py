@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from transformer.data.generated.grammar.inflection import DETERMINERS, MODALS, Noun, Pronoun, english_verb
 from transformer.data.generated.grammar.syntax import Clause, NounPhrase, Relative, Sentence, agreement
-from transformer.data.trees import ROOT, Tree, words
+from transformer.data.trees import ROOT, Constituent, words
 
 PARTICLES = ('away', 'up')
 _POSSESSIVES = ('my', 'your', 'his', 'her', 'our', 'their')
@@ -18,69 +18,71 @@ def english(sentence: Sentence) -> str:
     return text
 
 
-def tree(sentence: Sentence) -> Tree:
+def tree(sentence: Sentence) -> Constituent:
     """The constituents of a sentence, with its words split as in the Penn Treebank."""
     main, conjunction, added, added_first, question = sentence
     parts = _clause(main, question=bool(question))
     if question == 'why':
-        parts = [Tree('WHADVP', (Tree('WRB', 'why'),)), Tree('SQ', tuple(parts))]
+        parts = [Constituent('WHADVP', (Constituent('WRB', 'why'),)), Constituent('SQ', tuple(parts))]
     if added is not None:
         # 'and' joins two predicates of one subject, which is not repeated.
-        clause = Tree('S', tuple(_clause(added, gap='subject' if conjunction == 'and' else None)))
-        comma = Tree(',', ',')
+        clause = Constituent('S', tuple(_clause(added, gap='subject' if conjunction == 'and' else None)))
+        comma = Constituent(',', ',')
         if conjunction in ('and', 'but'):
             joint = [comma] * (conjunction == 'but')
-            parts = [Tree('S', tuple(parts)), *joint, Tree('CC', conjunction), clause]
+            parts = [Constituent('S', tuple(parts)), *joint, Constituent('CC', conjunction), clause]
         else:
-            subordinate = Tree('SBAR', (Tree('WRB' if conjunction == 'when' else 'IN', conjunction), clause))
+            subordinate = Constituent(
+                'SBAR', (Constituent('WRB' if conjunction == 'when' else 'IN', conjunction), clause)
+            )
             parts = [subordinate, comma, *parts] if added_first else [*parts, subordinate]
     label = 'SBARQ' if question == 'why' else 'SQ' if question else 'S'
-    whole = Tree(label, (*parts, Tree('.', '?' if question else '.')))
-    return Tree(ROOT, (_capitalized(whole),))
+    whole = Constituent(label, (*parts, Constituent('.', '?' if question else '.')))
+    return Constituent(ROOT, (_capitalized(whole),))
 
 
-def _capitalized(part: Tree) -> Tree:
+def _capitalized(part: Constituent) -> Constituent:
     if part.is_word:
         return part._replace(parts=part.parts[0].upper() + part.parts[1:])
     first, *rest = part.parts
     return part._replace(parts=(_capitalized(first), *rest))
 
 
-def _words(tag: str, text: str) -> list[Tree]:
-    return [Tree(tag, word) for word in text.split()]
+def _words(tag: str, text: str) -> list[Constituent]:
+    return [Constituent(tag, word) for word in text.split()]
 
 
-def _noun_phrase(phrase: NounPhrase | Pronoun, case: str = 'english') -> Tree:
+def _noun_phrase(phrase: NounPhrase | Pronoun, case: str = 'english') -> Constituent:
     """A noun phrase; `case` is the field of a pronoun's form."""
     if isinstance(phrase, Pronoun):
-        return Tree('NP', (Tree('PRP', getattr(phrase, case)),))
+        return Constituent('NP', (Constituent('PRP', getattr(phrase, case)),))
     determiner = phrase.determiner
     if determiner and phrase.plural:
         determiner = DETERMINERS[determiner][2]
     if phrase.possessor:
         possessor = _noun_phrase(phrase.possessor)
-        parts = [possessor._replace(parts=(*possessor.parts, Tree('POS', "'s")))]
+        parts = [possessor._replace(parts=(*possessor.parts, Constituent('POS', "'s")))]
     else:
         parts = _words('PRP$' if determiner in _POSSESSIVES else 'DT', determiner)
     parts += _words('JJ', phrase.adjective.english) if phrase.adjective else []
     noun = phrase.noun.english_plural if phrase.plural else phrase.noun.english
     parts += _words('NNS' if phrase.plural else 'NN', noun)
     if parts[0].parts == 'a' and words(parts[1])[0][0] in 'aeiou':
-        parts[0] = Tree('DT', 'an')
-    whole = Tree('NP', tuple(parts))
-    return Tree('NP', (whole, _relative(phrase.relative, phrase.noun))) if phrase.relative else whole
+        parts[0] = Constituent('DT', 'an')
+    whole = Constituent('NP', tuple(parts))
+    return Constituent('NP', (whole, _relative(phrase.relative, phrase.noun))) if phrase.relative else whole
 
 
-def _relative(relative: Relative, noun: Noun) -> Tree:
+def _relative(relative: Relative, noun: Noun) -> Constituent:
     clause, gap = relative
     if gap == 'place':
-        which = Tree('WHNP', (Tree('WDT', 'which'),))
-        pronoun = Tree('WHPP', (*_words('IN', clause.place[0]), which))
+        which = Constituent('WHNP', (Constituent('WDT', 'which'),))
+        pronoun = Constituent('WHPP', (*_words('IN', clause.place[0]), which))
     elif 'person' in noun.classes:
-        pronoun = Tree('WHNP', (Tree('WP', 'who' if gap == 'subject' else 'whom'),))
+        pronoun = Constituent('WHNP', (Constituent('WP', 'who' if gap == 'subject' else 'whom'),))
     else:
-        pronoun = Tree('WHNP', (Tree('WDT', 'that'),))
-    return Tree('SBAR', (pronoun, Tree('S', tuple(_clause(clause, gap=gap)))))
+        pronoun = Constituent('WHNP', (Constituent('WDT', 'that'),))
+    return Constituent('SBAR', (pronoun, Constituent('S', tuple(_clause(clause, gap=gap)))))
 
 
 def _verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]]:
@@ -106,21 +108,21 @@ def _verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]]:
     return ([do], [verb.english]) if question else ([], [finite])
 
 
-def _verb_words(texts: Sequence[str], modal: bool = False) -> list[Tree]:
+def _verb_words(texts: Sequence[str], modal: bool = False) -> list[Constituent]:
     """Verbs with their negation, particles and prepositions: did n't wait for, threw away."""
     parts = []
     for text in texts:
         first, *others = text.replace("n't", " n't").split()
-        parts.append(Tree('TO' if first == 'to' else 'MD' if modal else 'VB', first))
+        parts.append(Constituent('TO' if first == 'to' else 'MD' if modal else 'VB', first))
         for word in others:
             if word in PARTICLES:
-                parts.append(Tree('PRT', (Tree('RP', word),)))
+                parts.append(Constituent('PRT', (Constituent('RP', word),)))
             else:
-                parts.append(Tree('RB' if word in ('not', "n't") else 'IN', word))
+                parts.append(Constituent('RB' if word in ('not', "n't") else 'IN', word))
     return parts
 
 
-def _clause(clause: Clause, question: bool = False, gap: str | int | None = None) -> list[Tree]:
+def _clause(clause: Clause, question: bool = False, gap: str | int | None = None) -> list[Constituent]:
     """The parts of a clause, without the part that `gap` names."""
     finite, rest = _verbs(clause, question)
     subject = [] if gap == 'subject' else [_noun_phrase(clause.subject)]
@@ -132,13 +134,13 @@ def _clause(clause: Clause, question: bool = False, gap: str | int | None = None
         verbs, objects = verbs[:-1], [*objects, verbs[-1]]  # 'threw it away', but 'threw away the ball'
     inside = [*verbs, *objects]
     if clause.place and gap != 'place':
-        inside.append(Tree('PP', (*_words('IN', clause.place[0]), _noun_phrase(clause.place[1]))))
+        inside.append(Constituent('PP', (*_words('IN', clause.place[0]), _noun_phrase(clause.place[1]))))
     if clause.predicate:
         degree, adjective = clause.predicate
-        inside.append(Tree('ADJP', (*_words('RB', degree), *_words('JJ', adjective.english))))
-    time = [Tree('ADVP', tuple(_words('RB', clause.time)))] if clause.time else []
+        inside.append(Constituent('ADJP', (*_words('RB', degree), *_words('JJ', adjective.english))))
+    time = [Constituent('ADVP', tuple(_words('RB', clause.time)))] if clause.time else []
     inside += [] if clause.fronted else time
     first = time if clause.fronted else []
     if question:
-        return [*first, *auxiliary, *subject, *([Tree('VP', tuple(inside))] if inside else [])]
-    return [*first, *subject, Tree('VP', (*auxiliary, *inside))]
+        return [*first, *auxiliary, *subject, *([Constituent('VP', tuple(inside))] if inside else [])]
+    return [*first, *subject, Constituent('VP', (*auxiliary, *inside))]

@@ -47,7 +47,7 @@ from transformer.data.generated.grammar.syntax import Clause, NounPhrase, Relati
 
 NEEDING_PLACE = ('wohnen', 'sitzen', 'stehen')
 
-Reading = tuple[int, Clause]  # the index of the next word, and the clause as far as it has been read
+PartialClause = tuple[int, Clause]  # the index of the next word, and the clause as far as it has been read
 
 
 def read(text: str) -> Sentence | None:
@@ -127,13 +127,13 @@ class _Reader:
     def _conjunction(self, at: int) -> tuple[str, str]:
         return CONJUNCTIONS.get((self.words[at], self.tense), ('', ''))
 
-    def _verb_second(self, at: int) -> Iterator[Reading]:
+    def _verb_second(self, at: int) -> Iterator[PartialClause]:
         for start, subject in self._subjects(at):
             yield from self._verb_first(start, subject=subject)
         for start, time in self._times(at):
             yield from self._verb_first(start, time=time, fronted=True)
 
-    def _verb_first(self, at: int, **before: object) -> Iterator[Reading]:
+    def _verb_first(self, at: int, **before: object) -> Iterator[PartialClause]:
         """Reads a clause from its finite verb on; `before` gives the fields of what precedes the verb."""
         form = self.words[at], self.tense
         openings = [
@@ -152,7 +152,7 @@ class _Reader:
                 elif self.words[end] == last:
                     yield end + 1, clause
 
-    def _verb_last(self, at: int) -> Iterator[Reading]:
+    def _verb_last(self, at: int) -> Iterator[PartialClause]:
         for opening, verbs, end in self._last_verbs(at):
             yield from ((end, clause) for stop, clause in self._field(at, opening) if stop == verbs)
 
@@ -169,7 +169,7 @@ class _Reader:
     def _clause(self, verb: Verb, modal: str = '') -> Clause:
         return Clause(None, verb, (None,) * len(verb.frames), self.tense, modal=modal)
 
-    def _field(self, at: int, clause: Clause) -> list[Reading]:
+    def _field(self, at: int, clause: Clause) -> list[PartialClause]:
         """Reads everything between the finite verb or the conjunction and the verbs at the end."""
         readings = [(at, clause)]
         for part in (
@@ -184,7 +184,7 @@ class _Reader:
             readings = [reading for before in readings for reading in part(*before)]
         return [(end, whole) for end, whole in readings if _negations(whole) <= 1]
 
-    def _subject_and_pronoun(self, at: int, clause: Clause) -> list[Reading]:
+    def _subject_and_pronoun(self, at: int, clause: Clause) -> list[PartialClause]:
         """Reads the subject, unless known, and at most one pronoun as object, in either order."""
         subjects = self._subject(at, clause)
         readings = subjects + [reading for before in subjects for reading in self._pronoun(*before)]
@@ -194,7 +194,7 @@ class _Reader:
             ]
         return readings
 
-    def _subject(self, at: int, clause: Clause) -> list[Reading]:
+    def _subject(self, at: int, clause: Clause) -> list[PartialClause]:
         if clause.subject is not None:
             return [(at, clause)]
         return [(end, clause._replace(subject=subject)) for end, subject in self._subjects(at)]
@@ -203,14 +203,14 @@ class _Reader:
         yield from ((at + 1, pronoun) for pronoun in SUBJECT_PRONOUNS.get(self.words[at], ()))
         yield from self._noun_phrases(at, 'nominative')
 
-    def _pronoun(self, at: int, clause: Clause) -> list[Reading]:
+    def _pronoun(self, at: int, clause: Clause) -> list[PartialClause]:
         return [
             (at + 1, _with_object(clause, index, OBJECT_PRONOUNS[self.words[at], case]))
             for index, case, _ in _missing_objects(clause, prepositional=False)
             if (self.words[at], case) in OBJECT_PRONOUNS
         ]
 
-    def _time(self, at: int, clause: Clause) -> list[Reading]:
+    def _time(self, at: int, clause: Clause) -> list[PartialClause]:
         if clause.time:
             return [(at, clause)]
         return [(at, clause), *((end, clause._replace(time=time)) for end, time in self._times(at))]
@@ -221,7 +221,7 @@ class _Reader:
             if self.words[at:end] == words and self.tense in tenses:
                 yield end, time
 
-    def _objects(self, at: int, clause: Clause) -> list[Reading]:
+    def _objects(self, at: int, clause: Clause) -> list[PartialClause]:
         readings = [(at, clause)]
         for index, case, _ in _missing_objects(clause, prepositional=False):
             readings = [
@@ -231,11 +231,11 @@ class _Reader:
             ]
         return readings
 
-    def _negation(self, at: int, clause: Clause) -> list[Reading]:
+    def _negation(self, at: int, clause: Clause) -> list[PartialClause]:
         negated = self.words[at] == 'nicht'
         return [(at + negated, clause._replace(negated=negated))]
 
-    def _prepositional_objects(self, at: int, clause: Clause) -> list[Reading]:
+    def _prepositional_objects(self, at: int, clause: Clause) -> list[PartialClause]:
         readings = [(at, clause)]
         for index, case, preposition in _missing_objects(clause, prepositional=True):
             readings = [
@@ -261,7 +261,7 @@ class _Reader:
         if article and contracted == preposition:
             yield from self._noun_phrases(at + 1, case, article)
 
-    def _place(self, at: int, clause: Clause) -> list[Reading]:
+    def _place(self, at: int, clause: Clause) -> list[PartialClause]:
         if clause.place or clause.verb.extra != 'place':
             return [(at, clause)]
         readings = [
@@ -271,7 +271,7 @@ class _Reader:
         ]
         return readings if clause.verb.german in NEEDING_PLACE else [(at, clause), *readings]
 
-    def _predicate(self, at: int, clause: Clause) -> list[Reading]:
+    def _predicate(self, at: int, clause: Clause) -> list[PartialClause]:
         if clause.verb.extra != 'predicate':
             return [(at, clause)]
         degree = DEGREES.get(self.words[at], '')

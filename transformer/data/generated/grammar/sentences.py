@@ -41,7 +41,7 @@ from transformer.data.generated.grammar.syntax import (
     german,
     is_indefinite,
 )
-from transformer.data.trees import Tree
+from transformer.data.trees import Constituent
 
 VERSION = 2
 SEED = 2017
@@ -321,7 +321,7 @@ def sentence_pairs(split: str) -> list[tuple[str, str]]:
     return [pair[:2] for pair in _corpus()[split]]
 
 
-def sentence_trees(split: str) -> Iterator[Tree]:
+def sentence_trees(split: str) -> Iterator[Constituent]:
     """Yields the constituents of the English sentences of a split: 'train', 'dev' or 'test'."""
     return (tree(sentence) for _, _, sentence in _corpus()[split])
 
