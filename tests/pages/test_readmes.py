@@ -39,6 +39,7 @@ ROOT = Path(__file__).parents[2]
 FOLDERS = ('.', 'transformer', 'transformer/interop', 'configs', 'experiments', 'experiments/results')
 PAGES = [str(Path(folder, 'README.md')) for folder in FOLDERS] + [
     'CONTRIBUTING.md',
+    'experiments/results/paper.md',
     'experiments/results/performance.md',
     'experiments/results/scales.md',
 ]
@@ -102,6 +103,17 @@ def test_links_lead_somewhere(page):
             assert target.suffix == '.md', f'{page}: {link}'
             inside = str(target.resolve().relative_to(ROOT.resolve()))
             assert address.fragment in anchors(inside), f'{page}: {link}'
+
+
+def test_each_statement_of_the_paper_has_code_and_a_check():
+    page = 'experiments/results/paper.md'
+    rows = [line.split(' | ') for line in text(page).split('\n') if re.match(r'\| (?!statement|---)', line)]
+    assert len(rows) >= 60
+    for _, code, check, result in rows:
+        assert code.startswith('[`') and check.startswith('[') and result.removesuffix(' |')
+        name, path = re.fullmatch(r'\[(.*)\]\((.*)\)', check).groups()
+        if name.startswith('test_'):
+            assert f'def {name}(' in (ROOT / page).parent.joinpath(path).read_text(), name
 
 
 def test_there_are_no_other_pages():
