@@ -1,4 +1,4 @@
-"""The command line: python run.py [COMMAND] [flags]; `--help` lists the commands."""
+"""The command line: python run.py [COMMAND] [flags], where `--help` lists the commands."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""Adds the config files of the checkout to the package: they are installed as transformer/configs."""
+"""Adds the checkout's config files to the package, where they are installed as transformer/configs."""
 
 from setuptools import find_packages, setup
 

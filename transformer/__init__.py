@@ -18,8 +18,8 @@ def load(workdir, checkpoint: str = 'scored'):
     The model's methods are the verbs of its task: `translate`, `generate`, `likelihoods`, `attention`, ...
 
     Args:
-      checkpoint: scored (what the training scored at its end), best, latest, average or a step; several,
-        such as '100,200' or 'best,FOLDER:best', make an ensemble. Standard error names the checkpoint.
+      checkpoint: scored (the one that the training scored at its end), best, latest, average or a step.
+        Several, such as '100,200' or 'best,FOLDER:best', make an ensemble. It is named on standard error.
 
     Returns:
       A `LoadedModel`.
@@ -33,22 +33,22 @@ def load(workdir, checkpoint: str = 'scored'):
 
 
 def train(config, workdir, on_metrics=None, init_from=None) -> dict:
-    """Trains, or resumes, and evaluates: `transformer.train('configs/tiny.py', 'runs/tiny')`.
+    """Trains or resumes a model, and evaluates it: `transformer.train('configs/tiny.py', 'runs/tiny')`.
 
     Ctrl-C, SIGTERM and SIGHUP save and stop.
 
     Args:
-      config: the path of a config file, or what its `get_config()` returns.
+      config: the path of a config file, or the result of its `get_config()`.
       on_metrics: called with each step and its numbers when they are written to metrics.jsonl, in the
-        process that writes them; use it to feed another logger.
+        process that writes them, for example to feed another logger.
       init_from: another work directory, or `FOLDER:CHECKPOINT`, whose parameters and tokenizer the
-        training starts from, or a list of several; `image=FOLDER` takes them for the model's part `image`.
+        training starts from, or a list of several. `image=FOLDER` takes them for the model's part `image`.
 
     Returns:
       The contents of result.json.
 
     Raises:
-      ConfigError: the user made a mistake; no file was changed.
+      ConfigError: the user made a mistake. No file was changed.
       NonFiniteError, Stopped: as for `training.loop.train`.
     """
     from transformer.actions.train import train

@@ -1,4 +1,4 @@
-"""Writes files whole or not at all, hashes their content, and reads JSON that it checks."""
+"""Writes files whole or not at all, hashes their content, and reads and checks JSON."""
 
 import contextlib
 import errno
@@ -19,7 +19,7 @@ from etils import epath
 from transformer.errors import ConfigError
 
 Path = pathlib.Path | epath.Path
-# In bytes. File systems allow 255, and programs make longer names from a folder's.
+# In bytes. File systems allow 255, and programs append to a folder's name.
 LONGEST_NAME = 200
 SIZE = range(1, 1 << 31)  # the shape of a size or a count of something that exists, see `check_shape`
 COUNT = range(1 << 53)  # the shape of any other count
@@ -31,7 +31,7 @@ _TYPES = {
 
 
 def is_utf8(text: str) -> bool:
-    """Whether UTF-8 can encode a text: lone surrogates, as in file names of other encodings, it cannot."""
+    """Returns whether UTF-8 can encode a text: not lone surrogates, as in file names of other encodings."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -40,12 +40,12 @@ def is_utf8(text: str) -> bool:
 
 
 def readable_name(path: Path) -> str:
-    r"""Returns the last part of a path; bytes that are not UTF-8 are written as \xff."""
+    r"""Returns the last part of a path, with bytes that are not UTF-8 written as \xff."""
     return os.fsencode(path.name).decode(errors='backslashreplace')
 
 
 def short_name(name: str) -> str:
-    """Returns a file's name or, if it may be too long for a file system, its beginning and its hash."""
+    """Returns a file's name or, if it can be too long for a file system, its beginning and its hash."""
     if len(name.encode()) <= LONGEST_NAME:
         return name
     digest = hashlib.sha256(name.encode()).hexdigest()[:12]
@@ -53,15 +53,15 @@ def short_name(name: str) -> str:
 
 
 def temporary_name(path: Path) -> Path:
-    """Returns the name of a file or folder until it is complete, which contains its host and process."""
+    """Returns the temporary name, with host and process, of a file or folder until it is complete."""
     return path.with_name(f'.{path.name}.{_host()}.{os.getpid()}')
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Removes what processes of this host that are gone have not completed in a folder.
+    """Removes a folder's incomplete files and folders, left by processes of this host that are gone.
 
     Args:
-      name: removes only what was to become this file; None removes all.
+      name: the final name of the only file or folder to remove, or None for all.
     """
     if '://' in os.fspath(folder) or not folder.is_dir():
         return
@@ -96,15 +96,15 @@ def write_bytes(path: Path, content: bytes, *, durable: bool = False) -> None:
 
 @contextlib.contextmanager
 def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
-    """Opens a file for writing whose content takes the place of `path` in one step, at the end.
+    """Opens a file for writing, which replaces the file `path` in one step, at the end.
 
-    At any moment `path` holds the old content or the new; after an error, the old.
+    At any moment `path` holds the old content or the new, and after an error the old.
 
     Args:
       durable: whether to return only once the content is on the disk, not just in the system's memory.
     """
     if path.exists() and not path.is_file():
-        # A device, such as /dev/stdout, cannot be replaced; writing to a folder raises an error.
+        # A device, such as /dev/stdout, cannot be replaced. Writing to a folder raises an error.
         with path.open('wb') as file:
             yield file
         return
@@ -118,7 +118,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
                 os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        # The error of a full disk names no file, and nobody knows the temporary one.
+        # The error of a full disk names no file, and users do not know the temporary file.
         if error.filename is None or str(error.filename) == str(temporary):
             error.filename = str(path)
         raise
@@ -127,7 +127,7 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[BinaryIO]:
 
 
 def check_new(folder: Path) -> Path:
-    """Returns a folder that is yet to be made; FileExistsError if there is one that is not empty."""
+    """Returns the path of a new or empty folder, or raises FileExistsError if something is there."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise FileExistsError(errno.EEXIST, 'exists already; choose another name', str(folder))
     return folder
@@ -135,13 +135,13 @@ def check_new(folder: Path) -> Path:
 
 @contextlib.contextmanager
 def new_folder(path: Path) -> Iterator[Path]:
-    """Yields a folder that gets its name at the end; after an error it is removed.
+    """Yields a folder that gets its name at the end. After an error it is removed.
 
-    The name must be free, or of an empty folder.
+    The name must be free, or an empty folder's.
     """
     remove_leftovers(path.parent)
     unfinished = temporary_name(path)
-    # An earlier process can have had the same number, as the first process of every container has.
+    # An earlier process can have had the same number, like the first process of every container.
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
         unfinished.mkdir(parents=True)
@@ -169,7 +169,7 @@ def write_json(path: Path, content: object) -> None:
 
 
 def json_text(content: object, indent: int | None = None) -> str:
-    """Writes JSON text in which null stands for NaN and infinity, which the standard lacks."""
+    """Writes JSON text with null in place of NaN and infinity, which the standard lacks."""
     finite = json.loads(json.dumps(content), parse_constant=lambda name: None)
     return json.dumps(finite, indent=indent, ensure_ascii=False)
 
@@ -179,7 +179,7 @@ def read_json(path: Path, shape: object = object, name: str | None = None) -> An
 
     Args:
       shape: as for `check_shape`.
-      name: how errors name the file; by default its path.
+      name: the file's name in errors, by default its path.
 
     Raises:
       ConfigError: it is not JSON, or has another shape.
@@ -208,7 +208,7 @@ def parse_json(content: str | bytes, shape: object, name: str) -> Any:
 
 
 def check_shape(value: Any, shape: object, name: str) -> Any:
-    """Returns a value of JSON; ConfigError names the first part that has another shape.
+    """Returns a JSON value if it has a shape.
 
     A shape is one of
 
@@ -219,8 +219,11 @@ def check_shape(value: Any, shape: object, name: str) -> Any:
     - a range: a whole number in it;
     - a tuple of shapes: a value that has one of them;
     - `[shape]`: a list of values that all have this shape;
-    - `{key: shape}`: an object with these keys. A key that ends in `?` can be missing. The key `*` stands for
-      all other keys, which are refused without it.
+    - `{key: shape}`: an object with these keys. A key that ends in `?` can be missing. The key `*` means all
+      other keys, which are refused without it.
+
+    Raises:
+      ConfigError: a part has another shape. The message names the first such part.
     """
     misfit = _misfit(value, shape, ())
     if misfit is None:
@@ -230,7 +233,7 @@ def check_shape(value: Any, shape: object, name: str) -> Any:
 
 
 def _misfit(value: object, shape: object, path: tuple[str, ...]) -> tuple[tuple[str, ...], str] | None:
-    """The path of the first part with another shape, and what is wrong with it."""
+    """Returns the path of the first part with another shape, and its problem, or None."""
     if isinstance(shape, dict) and isinstance(value, dict):
         return _misfit_in_object(value, shape, path)
     if isinstance(shape, list) and isinstance(value, list):
@@ -265,7 +268,7 @@ def _misfit_in_object(
 
 
 def _is_one(value: object, shape: object) -> bool:
-    """Whether a value has a shape without parts."""
+    """Returns whether a value has a shape without parts."""
     if shape is float and type(value) is int:
         return abs(value) < 1 << 1000
     if isinstance(shape, range):
@@ -309,13 +312,13 @@ def _check_depth(value: object) -> None:
 
 
 def sha256(path: Path) -> str:
-    """The SHA-256 of a file's content, in hexadecimal."""
+    """Computes the SHA-256 of a file's content, in hexadecimal."""
     with path.open('rb') as file:
         return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def json_sha256(content: object) -> str:
-    """The SHA-256 of a JSON value, in hexadecimal; the order of its keys does not matter."""
+    """Computes the SHA-256 of a JSON value, in hexadecimal. The order of its keys does not matter."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, ensure_ascii=False).encode()).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""File locks: one process at a time; the system frees a lock when its process ends, however it ends."""
+"""File locks, each for one process at a time. The system always frees a lock when its process ends."""
 
 import contextlib
 import errno
@@ -33,7 +33,7 @@ def exclusive(
     """Locks a file, which is created if it is missing, or a folder, until the context ends.
 
     Args:
-      wait: seconds to wait for another process to free the lock; None for no limit.
+      wait: seconds to wait for another process to free the lock, or None for no limit.
       notice: called once if another process holds the lock.
 
     Yields:
@@ -55,7 +55,7 @@ def exclusive(
 
 
 def is_held(path: Path) -> bool:
-    """Whether a process holds the lock of a file."""
+    """Returns whether a process holds the lock of a file."""
     if not path.exists():
         return False
     with path.open('rb') as file:
@@ -68,7 +68,7 @@ def is_held(path: Path) -> bool:
 
 
 def _lock(handle: int, wait: float | None, notice: Callable[[], object] | None) -> bool:
-    """Locks an open file; returns False where the file system has no locks."""
+    """Locks an open file, or returns False where the file system has no locks."""
     began = time.monotonic()
     try:
         while True:

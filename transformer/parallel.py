@@ -24,13 +24,13 @@ from transformer.tokens import Batch
 
 AXIS = 'data'
 # Batches that `map_rows` runs at once on CPUs. A small model keeps only one core busy, so a second batch can
-# use the next core; and one program can compile while another runs. On accelerators a second batch would only
+# use the next core, and one program can compile while another runs. On accelerators a second batch would only
 # double the memory.
 AT_ONCE = 2
 # By default XLA removes barriers when it compiles for CPUs. It then notices that rematerialisation computes
-# values twice, and stores the first ones instead.
+# values twice, and stores the first values instead.
 BARRIERS_STAY = {'xla_disable_hlo_passes': 'cse_barrier_expander'}
-# Outputs of the programs started last, oldest first; some of the programs may still be running.
+# Outputs of the last programs, oldest first. Some of the programs can still be running.
 _started: collections.deque = collections.deque()
 
 
@@ -38,6 +38,9 @@ def join_processes() -> None:
     """Joins the run's other processes, which SLURM, a TPU pod, Open MPI or variables describe.
 
     The variables are JAX_COORDINATOR_ADDRESS, which JAX reads, JAX_NUM_PROCESSES and JAX_PROCESS_ID.
+
+    Raises:
+      ConfigError: JAX cannot join them.
     """
     variables = {'num_processes': 'JAX_NUM_PROCESSES', 'process_id': 'JAX_PROCESS_ID'}
     on_sigterm = signal.getsignal(signal.SIGTERM)
@@ -46,27 +49,27 @@ def join_processes() -> None:
         jax.distributed.initialize(**numbers)
     except (ValueError, RuntimeError) as error:
         raise ConfigError(f'--distributed: {str(error).splitlines()[0]}') from None
-    # JAX's own handler only takes note of SIGTERM: a process that is still preparing data would go on.
+    # JAX's own handler only takes note of SIGTERM, so a process that still prepares data would continue.
     signal.signal(signal.SIGTERM, on_sigterm)
 
 
 def devices() -> list[jax.Device]:
-    """All devices of the run, those of process 0 first."""
+    """Returns all devices of the run, sorted by process and number."""
     return sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
 
 
 def is_primary() -> bool:
-    """Whether this process is the one that writes files."""
+    """Returns whether this process is the one that writes files."""
     return jax.process_index() == 0
 
 
 def process() -> tuple[int, int]:
-    """The index of this process, and the number of processes."""
+    """Returns the index of this process, and the number of processes."""
     return jax.process_index(), jax.process_count()
 
 
 def processes_here() -> int:
-    """The number of the run's processes on this host; every process must call this."""
+    """Counts the run's processes on this host. Every process must call this."""
     if jax.process_count() == 1:
         return 1
     host = np.uint32(zlib.crc32(socket.gethostname().encode()))
@@ -76,7 +79,8 @@ def processes_here() -> int:
 def to_devices(batch: Batch, microbatches: int) -> Batch:
     """Places this process's rows [R ...] on its devices, as [devices, microbatches, rows, ...].
 
-    The argument `microbatches` is their number in the whole batch, over all processes.
+    Args:
+      microbatches: their number in the whole batch, over all processes.
     """
     per_device = microbatches // device_count()
     split = lambda x: x.reshape(local_devices(), per_device, -1, *x.shape[1:])
@@ -86,7 +90,7 @@ def to_devices(batch: Batch, microbatches: int) -> Batch:
 def replicate(tree):
     """Copies the tree to every device of this process, with the sharding that mapped steps return.
 
-    With another sharding, the second step, whose state comes from the first, would compile again.
+    With another sharding, the second step, which gets the first step's state, would compile again.
     """
     return jax.device_put(tree, _sharding())
 
@@ -97,15 +101,15 @@ def _sharding(*axes: str) -> jax.sharding.NamedSharding:
 
 
 def map_update(step: Callable, on: Sequence[jax.Device] | None = None, *, remat: bool = False) -> '_Bounded':
-    """Maps `step(state, batch) -> (state, sums)` over all devices; the new state reuses the old one's memory.
+    """Maps `step(state, batch) -> (state, sums)` over all devices. A new state reuses the old state's memory.
 
     Args:
-      remat: whether the step rematerialises layers. On the CPUs of several processes XLA stores their
-        values anyway.
+      remat: whether the step rematerialises layers. On the CPUs of several processes, XLA still stores their
+        values.
     """
     on = devices() if on is None else on
     mapped = jax.pmap(step, axis_name=AXIS, in_axes=(None, 0), out_axes=None, donate_argnums=0, devices=on)
-    # With several processes jax.pmap makes global arrays of its arguments; its compiled program does not.
+    # With several processes jax.pmap makes global arrays of its arguments, but its compiled program does not.
     keep_barriers = remat and on[0].platform == 'cpu' and jax.process_count() == 1
     # The next update reuses the memory of the new state, so only the sums can be waited for.
     return _Bounded(mapped, lambda outputs: outputs[1], BARRIERS_STAY if keep_barriers else None)
@@ -118,14 +122,16 @@ def map_sums(step: Callable) -> '_Bounded':
 
 
 class _Bounded:
-    """A mapped program with collectives; only one or two such programs are in flight at a time.
+    """A mapped program with collectives, of which only one or two are in flight at a time.
 
     On CPUs each device's part of a program waits in a thread for the other parts. With fewer threads
     than parts in flight, two programs can deadlock, and after 40 s the process is aborted. So on CPUs
     with several devices a program starts only when the previous one has ended. Elsewhere programs run in
-    order, and the host may be one program ahead.
+    order, and the host can be one program ahead.
 
-    `awaited` picks the part of the outputs to wait for; `options` are for the compiler.
+    Args:
+      awaited: picks the part of the outputs to wait for.
+      options: options of the compiler.
     """
 
     def __init__(self, mapped: Callable, awaited: Callable, options: Mapping[str, str] | None = None):
@@ -161,8 +167,9 @@ def wait_for_programs(ahead: int) -> None:
 def map_rows(function: Callable, precision: str) -> Callable:
     """Maps `function(params, key, rows) -> rows` over this process's devices.
 
-    Returns `(params, key, batches) -> results`, an iterator in the order of the batches, which must be closed
-    unless it is read to its end. A batch has rows [R ...], and R is a multiple of `local_devices()`.
+    Returns:
+      `(params, key, batches) -> results`, an iterator in the order of the batches, which must be closed
+      unless it is read to its end. A batch has rows [R ...], and R is a multiple of `local_devices()`.
     """
     mapped, count = rows_program(function, _local_devices()), local_devices()
 
@@ -175,7 +182,7 @@ def map_rows(function: Callable, precision: str) -> Callable:
     def calls(params, key, batches: Iterable) -> Iterator:
         # On CPUs, these programs could take the threads that a program with collectives needs.
         wait_for_programs(0)
-        # JAX runs the programs that one thread starts one after the other.
+        # JAX runs one thread's programs one after the other.
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE if platform() == 'cpu' else 1) as pool:
             yield from pool.map(functools.partial(call, params, key), batches)
 
@@ -188,17 +195,17 @@ def rows_program(function: Callable, on: Sequence[jax.Device]) -> Callable:
 
 
 def platform() -> str:
-    """The kind of the devices: cpu, gpu or tpu."""
+    """Returns the kind of the devices: cpu, gpu or tpu."""
     return devices()[0].platform
 
 
 def device_count() -> int:
-    """The number of devices of the run."""
+    """Returns the number of devices of the run."""
     return len(devices())
 
 
 def local_devices() -> int:
-    """The number of devices of this process."""
+    """Returns the number of devices of this process."""
     return len(_local_devices())
 
 
@@ -207,22 +214,22 @@ def _local_devices() -> list[jax.Device]:
 
 
 def sum_over_devices(tree):
-    """Inside a mapped step: the sum over all devices."""
+    """Computes the sum over all devices, inside a mapped step."""
     return jax.lax.psum(tree, AXIS)
 
 
 def device_index() -> Int[Array, '']:
-    """Inside a mapped step: the index of this device in `devices()`."""
+    """Returns the index of this device in `devices()`, inside a mapped step."""
     return jax.lax.axis_index(AXIS)
 
 
 def greatest(number: int) -> int:
-    """The greatest number that any process passes; every process must call this."""
+    """Returns the greatest number that any process passes. Every process must call this."""
     if jax.process_count() == 1:
         return number
     return int(np.max(multihost_utils.process_allgather(np.asarray(number))))
 
 
 def wait_for_all() -> None:
-    """Waits until every process has called this, so that all can read what one of them wrote before."""
+    """Waits until every process has called this, so that all can read files that one of them wrote before."""
     greatest(0)

@@ -11,16 +11,16 @@ from rich.table import Column
 # Seconds until work is reported, and between two reports of it.
 PATIENCE, EVERY = 2.0, 30.0
 
-# Gets a stage, the units done and their total; a total of 0 means an unknown one.
+# Gets a stage, the units done and their total, which is 0 if it is unknown.
 Progress = Callable[[str, int, int], None]
 
 
 def no_progress(stage: str, done: int, total: int) -> None:
-    """Shows nothing."""
+    """Shows no progress."""
 
 
 def counting(progress: Progress, stage: str, total: int) -> Callable[[float], None]:
-    """Begins a stage; returns a function that adds units, or fractions of them, to those done."""
+    """Begins a stage, and returns a function that adds units, or fractions of them, to those done."""
     done = 0.0
 
     def add(units: float | int) -> None:
@@ -58,9 +58,9 @@ def print_line(bar: bars.Progress, line: str) -> None:
 
 
 class Heartbeat:
-    """Calls a function while work lasts: after `PATIENCE` seconds, then every `every` seconds.
+    """A thread that calls a function while work lasts: after `PATIENCE` seconds, then every `every` seconds.
 
-    A thread calls it, because the work itself may be silent for minutes, as a compiler is. Used in a `with`,
+    It is a thread because the work itself can be silent for minutes, like a compiler. In a `with` statement,
     the work is the block.
 
     Args:
@@ -80,7 +80,7 @@ class Heartbeat:
         self.stop()
 
     def start(self) -> None:
-        """Begins to count; work that has begun before ends."""
+        """Begins to count the seconds of new work, and ends any earlier work."""
         self.stop()
         self._ended = threading.Event()
         threading.Thread(target=self._run, args=(self._ended, time.monotonic()), daemon=True).start()
@@ -100,13 +100,13 @@ class Heartbeat:
 
 
 class Stages:
-    """Shows the stages of some work: a bar for each on a terminal; elsewhere lines about a stage that lasts.
+    """The display of some work's stages: a bar for each on a terminal, else lines about a stage that lasts.
 
-    If no stage is reported, nothing is shown.
+    It is empty until a stage is reported.
 
     Args:
-      doing: what is done to the stages, such as "preparing".
-      quiet: whether to show nothing.
+      doing: the verb before each stage's name, such as "preparing".
+      quiet: whether to print nothing.
     """
 
     def __init__(self, doing: str, *, quiet: bool = False):
@@ -123,7 +123,7 @@ class Stages:
         self._bars.stop()
 
     def __call__(self, stage: str, done: int, total: int) -> None:
-        """Shows that a stage has processed `done` of `total` units; a total of 0 means an unknown one."""
+        """Shows that a stage has processed `done` of `total` units, where 0 means an unknown total."""
         self._line = f'{self._doing} {stage}' + (f': {done:,} of {total:,}' if total else '')
         if stage not in self._tasks:
             self._bars.start()

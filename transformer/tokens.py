@@ -12,9 +12,10 @@ START = PAD
 class Tokens(NamedTuple):
     """Rows of pieces, in arrays of numpy or JAX.
 
-    tokens: the pieces; `PAD` where a row is empty. segments: which sentence or document of its row a
-    piece belongs to, counted from 1; 0 is padding. positions: the place of a piece in its segment,
-    counted from 0.
+    Attributes:
+      tokens: the pieces, `PAD` where a row is empty.
+      segments: the number of a piece's sentence or document in its row, counted from 1, or 0 for padding.
+      positions: the place of a piece in its segment, counted from 0.
     """
 
     tokens: Int[Any, '*B S']

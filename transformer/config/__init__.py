@@ -1,8 +1,12 @@
 """Configs: all options, config files, and the frozen `Config` that the rest of the package reads.
 
-A config file imports `config_dict` from here, or `config_beside` to start from another file. declare.py is
-the machinery of options; options.py lists the shared options, tasks.py the tasks with their own; resolve.py
-derives and checks values, files.py reads and writes config files, flag.py describes command-line flags.
+A config file imports `config_dict` from here, or `config_beside` to start from another file.
+
+    declare.py                the machinery of options
+    options.py, tasks.py      the shared options, and the tasks with their own options
+    resolve.py                derives and checks values
+    files.py                  reads and writes config files
+    flag.py                   describes command-line flags
 """
 
 from transformer.config.declare import ConfigError

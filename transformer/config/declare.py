@@ -1,4 +1,4 @@
-"""Declares, checks, parses and lists options; options.py has the options themselves.
+"""Declares, checks, parses and lists options. options.py has the options themselves.
 
 Options are fields of dataclasses, one dataclass per group. `declared` lists them by dotted name, such as
 `model.h`. The functions that check a name or a value take this table as their first argument.
@@ -40,13 +40,13 @@ def option(
     """Declares one option of a dataclass.
 
     Args:
-      default: the paper's value; None means that the value is derived from other options.
+      default: the paper's value, or None if the value is derived from other options.
       doc: its meaning in one line.
       section: the paper's section or table, if it has one.
       minimum, maximum: inclusive bounds of a number.
-      free: whether the option may change when a work directory is used again, because it does not
-        change what is learned; 'evaluation' if it changes the evaluation of a trained model.
-      only: conditions that give the option a meaning; otherwise setting it is refused.
+      free: whether the option can change when a work directory is used again, because it does not change
+        what is learned, or 'evaluation' if it changes the evaluation of a trained model.
+      only: conditions that give the option a meaning. Without them, setting it is refused.
       once: its earlier names in the same group, which stay readable.
       old_values: earlier values, which stay readable, each with today's value and its conditions.
     """
@@ -55,7 +55,7 @@ def option(
 
 
 def group(options: type, *, only: Conditions = (), free: bool | Literal['evaluation'] = False) -> Any:
-    """Declares the fields of a dataclass as a group of options; `only` and `free` apply to all of them."""
+    """Declares the fields of a dataclass as a group of options. `only` and `free` apply to all of them."""
     return dataclasses.field(default=options(), metadata={'only': _pairs(only), 'free': free})
 
 
@@ -88,7 +88,7 @@ def plain_type(field: dataclasses.Field) -> type:
 
 @functools.cache
 def choices(field: dataclasses.Field) -> tuple[str, ...]:
-    """Lists the values that an option can have; empty if it can have any value of its type."""
+    """Lists the values that an option can have. The list is empty if all values of its type are allowed."""
     kind = _without_none(field)
     return get_args(kind) if get_origin(kind) is Literal else ()
 
@@ -102,7 +102,11 @@ def _without_none(field: dataclasses.Field) -> type:
 
 
 def check_name(table: Declared, key: str) -> str:
-    """Returns the present name of option `key`, which may be one of its earlier names."""
+    """Returns the present name of option `key`, which can be one of its earlier names.
+
+    Raises:
+      ConfigError: there is no such option.
+    """
     if key in table:
         return key
     part, _, name = key.rpartition('.')
@@ -113,7 +117,11 @@ def check_name(table: Declared, key: str) -> str:
 
 
 def check_value(table: Declared, key: str, value: object) -> object:
-    """Checks the value of option `key`, and returns it in the declared type."""
+    """Returns the value of option `key` in the declared type.
+
+    Raises:
+      ConfigError: the option cannot have this value.
+    """
     field = table[key]
     kind = plain_type(field)
     if value is None and _without_none(field) is not field.type:
@@ -163,7 +171,7 @@ def parse_value(table: Declared, key: str, text: str) -> object:
 
 
 def present_values(table: Declared, values: Mapping[str, object]) -> dict[str, object]:
-    """Replaces earlier values by the present ones."""
+    """Replaces earlier values by the present ones. Raises ConfigError if other options conflict with one."""
     present = dict(values)
     for key, field in table.items():
         if present[key] in field.metadata['old_values']:
@@ -190,7 +198,7 @@ def _check_conditions(setting: str, conditions: tuple, values: Mapping[str, obje
 
 
 def has_meaning(table: Declared, values: Mapping[str, object], key: str) -> bool:
-    """Whether option `key` has a meaning, given the values of the other options."""
+    """Returns whether option `key` has a meaning with the values of the other options."""
     return all(values[other] in allowed for other, allowed in table[key].metadata['only'])
 
 
@@ -235,6 +243,6 @@ def nearest(key: str, table: Declared) -> str:
 
 
 def _suggestion(word: str, known: Mapping[str, str]) -> str:
-    """Suggests the value of the most similar word in `known`; '' if none is similar."""
+    """Suggests the value of the most similar word in `known`, or returns '' if none is similar."""
     near = difflib.get_close_matches(word, known, n=1, cutoff=0.65)
     return f'; did you mean {known[near[0]]!r}?' if near else ''

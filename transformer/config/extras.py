@@ -1,17 +1,17 @@
-"""Names the command that installs an extra: from the checkout, or of the installed distribution."""
+"""Names the command that installs an extra, of the checkout or of the installed distribution."""
 
 import os
 import pathlib
 
-# Of the distribution, as pyproject.toml names it.
+# The distribution's name in pyproject.toml.
 _DISTRIBUTION = 'transformer'
 
 
 def install(extra: str) -> str:
     """Returns the command that installs an extra, such as `pip install '.[export]'`.
 
-    From elsewhere the checkout's path stands in place of the dot. Without a checkout, the distribution is
-    named: it is installed already, so pip only adds what the extra needs.
+    In another folder, the checkout's path replaces the dot. Without a checkout, the command names the
+    distribution: it is installed already, so pip only adds the packages of the extra.
     """
     checkout = pathlib.Path(__file__).parents[2]
     if not (checkout / 'pyproject.toml').exists():

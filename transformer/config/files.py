@@ -29,7 +29,7 @@ def to_json(config: Config) -> str:
 def from_json(content: str | bytes) -> Config:
     """Reads the config that `to_json` wrote, in this version or an earlier one.
 
-    Options that mean nothing there have today's defaults: an earlier version may have had others.
+    Options without a meaning there get today's defaults, because an earlier version can have had others.
     """
     groups = files.parse_json(content, {'*': {'*': object}}, 'config.json')
     values = read_values({f'{g}.{n}': value for g, group in groups.items() for n, value in group.items()})
@@ -37,16 +37,16 @@ def from_json(content: str | bytes) -> Config:
 
 
 def to_record(config: Config) -> dict[str, dict[str, object]]:
-    """Returns the config as JSON, to be stored beside what it made."""
+    """Returns the config as JSON, to be stored beside its results."""
     return dataclasses.asdict(config)
 
 
 def record_differences(
     record: Mapping[str, Mapping[str, object]], config: Config
 ) -> dict[str, tuple[object, object]]:
-    """Compares what `to_record` returned, in this version or an earlier one, with a config.
+    """Compares a record that `to_record` returned, in this version or an earlier one, with a config.
 
-    Options newer than the record are not compared: their defaults may have changed since.
+    Options newer than the record are not compared, because their defaults can have changed since.
 
     Returns:
       Both values of every option that differs and changes what is learned.
@@ -60,12 +60,12 @@ def find_config(name: str) -> str:
     """Returns the path of a config file: `name` itself, or for a plain name such as `tiny` a packaged config.
 
     Raises:
-      ConfigError: there is no such file; lists the packaged configs.
+      ConfigError: there is no such file. The message lists the packaged configs.
     """
     if os.path.isfile(name):
         return name
     root = pathlib.Path(__file__).parent.parent
-    # In a checkout the configs stand beside the package, in an installation within it.
+    # In a checkout the configs are beside the package, in an installation within it.
     folder = next(path for path in (root / 'configs', root.parent / 'configs') if path.is_dir())
     known = {path.stem: path for path in sorted(folder.glob('*.py'))}
     stem = name.removesuffix('.py')
@@ -75,7 +75,11 @@ def find_config(name: str) -> str:
 
 
 def read_config_file(path: str) -> ml_collections.ConfigDict:
-    """Reads a config file: a Python file, or the config.json of a work directory."""
+    """Reads a config file: a Python file, or the config.json of a work directory.
+
+    Raises:
+      ConfigError: the file is missing, raises an error, or makes no config.
+    """
     try:
         if path.endswith('.json'):
             with open(path, 'rb') as file:

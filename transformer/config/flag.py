@@ -4,10 +4,17 @@ from typing import NamedTuple
 
 
 class Flag(NamedTuple):
-    """A flag, declared once for all commands that take it; `value` is its placeholder in the help.
+    """A flag, declared once for all commands that take it.
 
-    A number must be from `least` to `most`, a text one of the `choices`, if there are any. With `many` the
-    flag can be repeated. `argument` is the parameter that receives its value, if the name differs.
+    Attributes:
+      kind: the type of its value.
+      default: the value if the flag is not given.
+      meaning: one line of the help.
+      value: the value's placeholder in the help.
+      least, most: inclusive bounds of a number.
+      choices: the possible texts, if not all.
+      many: whether the flag can be repeated.
+      argument: the parameter that receives the value, if its name differs from the flag's.
     """
 
     kind: type

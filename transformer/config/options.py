@@ -1,4 +1,4 @@
-"""All options, each declared once; the defaults are the paper's base model on WMT 2014 English to German."""
+"""All options, each declared once. The defaults are the paper's base model on WMT 2014 English to German."""
 
 import dataclasses
 from typing import Literal
@@ -7,14 +7,14 @@ from transformer.config import declare
 from transformer.config.declare import option
 from transformer.config.tasks import KINDS, TASKS, TaskOptions, models_with
 
-# Conditions of options: first tasks by name, then by what their models have.
+# Conditions of options: first tasks by name, then tasks by the parts of their models.
 TRANSLATION = ('train.task', ('translation',))
 LANGUAGES = ('train.task', ('translation', 'transliteration'))
 PARSING = ('train.task', ('parsing',))
 LANGUAGE = models_with('continues')
 PAIR, ONE_TEXT, TEXTS, WRITES = map(models_with, ('pair', 'one_text', 'texts', 'writes'))
 PREDICTS = models_with('writes', 'pieces')
-# Models that encode texts: all of texts but language models.
+# Models that encode texts: all models of texts except language models.
 ENCODES = ('train.task', tuple(task for task in TEXTS[1] if task not in LANGUAGE[1]))
 # Kinds of models by their layers. Recurrent layers need no encoding of positions.
 LAYERED = ('model.kind', ('transformer',))
@@ -26,7 +26,7 @@ RECURRENT_PAIR = (*RECURRENT, *PAIR)
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """The network; the names are the paper's symbols."""
+    """The network. The names are the paper's symbols."""
 
     kind: Literal[KINDS] = option(
         'transformer',
@@ -374,7 +374,7 @@ class Train:
 
 @dataclasses.dataclass(frozen=True)
 class Decode:
-    """Search and evaluation; nothing here changes what is learned."""
+    """Search and evaluation. None of these options changes what is learned."""
 
     method: Literal['beam', 'greedy', 'sample'] = option('beam', 'kind of search', '§6.1')
     beam: int = option(4, 'hypotheses per sentence', '§6.1', minimum=1)

@@ -20,7 +20,7 @@ from transformer.config.tasks import FORMS, TASKS, tasks_with
 # Platforms with a fused attention kernel.
 FLASH = ('gpu', 'tpu')
 BYTE_PIECES = 256 + 3  # with padding, the end and the unknown piece
-# "about 37000 tokens" (§5.1), and the rows of the embedding for them in the released code.
+# "about 37000 tokens" (§5.1), and the released code's number of embedding rows for them.
 PAPER_PIECES, PAPER_ROWS = 37_000, 40_960
 # "Approximately 25000" tokens per side (§5.1). Bucketed rows end in padding, so they take more positions:
 # 4,096 on each of 8 GPUs in the released code.
@@ -44,7 +44,7 @@ def form_of(config: Config) -> str:
 
 
 def has(config: Config, part: str) -> bool:
-    """Whether a config's models have a part, as listed in `tasks.Form`."""
+    """Returns whether a config's models have a part, as listed in `tasks.Form`."""
     return part in FORMS[form_of(config)].has
 
 
@@ -61,14 +61,18 @@ def config_dict(changes: dict[str, object] | None = None) -> ml_collections.Conf
 
 
 def set_option(config: ml_collections.ConfigDict, key: str, value: object) -> None:
-    """Sets an option of an unresolved config."""
+    """Sets an option of an unresolved config. Raises ConfigError if it cannot have this value."""
     key = check_name(OPTIONS, key)
     group, name = key.split('.')
     config[group][name] = check_value(OPTIONS, key, value)
 
 
 def resolve(config: ml_collections.ConfigDict) -> Config:
-    """Returns the frozen config, with every derived value filled in."""
+    """Returns the frozen config, with every derived value filled in.
+
+    Raises:
+      ConfigError: a value, or a combination of values, is invalid.
+    """
     return _resolve(present_values(config))
 
 
@@ -99,7 +103,7 @@ def _resolve(values: dict[str, object]) -> Config:
 
 
 def present_values(config: ml_collections.ConfigDict) -> dict[str, object]:
-    """Checks the values of an unresolved config; replaces earlier names and values by the present ones."""
+    """Checks an unresolved config's values, and replaces earlier names and values by the present ones."""
     groups, values = [group.name for group in dataclasses.fields(Config)], {}
     for name in config:
         if name not in groups:
@@ -370,12 +374,12 @@ def portable(config: Config, platform: str) -> Config:
 def derivable(config: Config) -> ml_collections.ConfigDict:
     """Turns a resolved config into an unresolved one, whose derived values will be derived again.
 
-    A change of `model.h` then also changes `model.d_k`, unless that was set to another value.
+    A change of `model.h` then also changes `model.d_k`, unless `model.d_k` was set to another value.
     """
     values = flatten(config)
     for key, field in OPTIONS.items():
         if field.default is None and values[key] is not None:
-            # Without this value the config may be invalid.
+            # Without this value the config can be invalid.
             with contextlib.suppress(ConfigError):
                 reset = values | {key: None}
                 values = reset if resolve_values(reset) == config else values
@@ -394,7 +398,7 @@ def with_steps(config: Config, steps_per_epoch: int) -> Config:
 
 
 def with_classes(config: Config, classes: int) -> Config:
-    """Returns the config with the number of classes that the data has; ConfigError if it sets another."""
+    """Returns the config with the data's number of classes. Raises ConfigError if it sets another number."""
     group = TASKS[config.train.task].group
     key = f'{group}.classes'
     asked = getattr(config, group).classes
@@ -404,7 +408,7 @@ def with_classes(config: Config, classes: int) -> Config:
 
 
 def differences(old: Config, new: Config, *, free: bool = True) -> dict[str, tuple[object, object]]:
-    """Returns both values of every option that differs; without `free`, only what changes what is learned."""
+    """Returns both values of every option that differs, without `free` only if it changes what is learned."""
     before, after = flatten(old), flatten(new)
     differ = [key for key in OPTIONS if before[key] != after[key]]
     return {k: (before[k], after[k]) for k in differ if free or not OPTIONS[k].metadata['free']}
@@ -416,6 +420,6 @@ def replace(config: Config, changes: dict[str, object]) -> Config:
 
 
 def evaluation_options(config: Config) -> dict[str, object]:
-    """Returns the options that change how a trained model is evaluated."""
+    """Returns the options that change a trained model's evaluation."""
     values = flatten(config)
     return {key: values[key] for key, field in OPTIONS.items() if field.metadata['free'] == 'evaluation'}

@@ -1,4 +1,4 @@
-"""The table of tasks: what a task's models read and write, the kinds that it has, and its own options."""
+"""The table of tasks: each task's form (the inputs, outputs and kinds of its models) and its own options."""
 
 import dataclasses
 from typing import Literal, NamedTuple
@@ -10,11 +10,11 @@ KINDS = ('transformer', 'recurrent', 'convolutional')
 
 
 class Form(NamedTuple):
-    """What models read and write.
+    """The inputs and outputs of models.
 
     Attributes:
       kinds: the kinds of models that have this form.
-      has: what they have: `texts` in pieces; an `image`; a `pair` of texts, source and target; `one_text`;
+      has: their parts: `texts` in pieces; an `image`; a `pair` of texts, source and target; `one_text`;
         output that they write, piece by piece (`writes`), or that continues the text (`continues`); an
         `encoder` alone, whose vectors a head reads; hidden pieces (`pieces`); `classes`; `spans` of a text.
     """
@@ -83,7 +83,7 @@ class Masked:
     rate: float = option(0.15, 'share of the pieces that are hidden', minimum=0.01, maximum=0.9)
 
     def places(self, positions: int) -> int:
-        """Returns the most pieces that are hidden in a row of so many positions."""
+        """Returns the most pieces that can be hidden in a row of `positions`."""
         return max(round(self.rate * positions), 1)
 
     pool: Literal['mean', 'first'] = option(
@@ -102,18 +102,18 @@ class Images:
 
     @property
     def channels(self) -> int:
-        """Channels of a pixel."""
+        """Returns the number of channels of a pixel."""
         return {'rgb': 3, 'grey': 1}[self.pixels]
 
     @property
     def positions(self) -> int:
-        """Patches of an image and the class token."""
+        """Returns the number of patches of an image, plus one for the class token."""
         return (self.size // self.patch) ** 2 + 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Classify:
-    """The class, or a number, of a text or of several (Kim 2014; Devlin et al. 2019)."""
+    """A class or a number for a text or several texts (Kim 2014; Devlin et al. 2019)."""
 
     output: Literal['class', 'number'] = option('class', 'what a text has: a class or a real number')
     pool: Literal['mean', 'first', 'last'] = option(

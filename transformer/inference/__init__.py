@@ -1,1 +1,1 @@
-"""Using a trained model: search, likelihood of given texts, attention weights."""
+"""Inference with a trained model: search, likelihood of given texts, attention weights."""

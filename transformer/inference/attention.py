@@ -25,7 +25,7 @@ DECODER_SELF_ATTENTION = 'decoder self-attention'
 class Attended(NamedTuple):
     """One kind of attention in one sentence, by pieces or by words, in every layer (N) and head (H).
 
-    A figure shows what `word`, one of the queries' words, attends to; if None, what all words attend to.
+    A figure shows the attention of `word`, one of the queries' words, or of all words if it is None.
     """
 
     name: str
@@ -59,10 +59,13 @@ def _intermediates(config: Config, params: Params, batch: Batch):
 def attention_weights(
     config: Config, params: Params, batch: Batch
 ) -> dict[str, Float[np.ndarray, 'N H Q K']]:
-    """The weights of each kind of attention in a model, for the first row of a batch.
+    """Computes the weights of each kind of attention in a model, for the first row of a batch.
 
     Kinds are `encoder/self_attention`, `decoder/self_attention` and `decoder/cross_attention`. A recurrent
     decoder has one layer of attention with one head; a convolutional decoder has one head in each layer.
+
+    Raises:
+      ConfigError: the model has no attention, or is an ensemble.
     """
     if isinstance(params, tuple):
         raise ConfigError('attention can be shown for one checkpoint, not for an ensemble')
@@ -97,24 +100,26 @@ def _words_and_start(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
 
 
 def has_word(pieces: Sequence[str], word: str) -> bool:
-    """Whether a sentence's pieces, as `Tokenizer.pieces` writes them, contain a word."""
+    """Returns whether a sentence's pieces, as `Tokenizer.pieces` writes them, contain a word."""
     return any(known == word for known, _ in words_of(pieces))
 
 
 def places(pieces: Sequence[str], word: str) -> list[int]:
-    """The places of a word's pieces in a sentence that contains it, at its first occurrence."""
+    """Returns the places of a word's pieces in a sentence that contains it, at its first occurrence."""
     return next(where for known, where in words_of(pieces) if known == word)
 
 
 def last_word(pieces: Sequence[str]) -> str | None:
-    """The last word that begins with a letter or digit; None if there is none."""
+    """Returns the last word that begins with a letter or digit, or None."""
     words = [word for word, _ in words_of(pieces) if re.match(r'\w', word)]
     return words[-1] if words else None
 
 
 def words_of(pieces: Sequence[str]) -> list[tuple[str, list[int]]]:
-    """Splits pieces into words, each with the places of its pieces; a word begins at "▁", at punctuation and
-    after it, but not after an apostrophe."""
+    """Splits pieces into words, each with the places of its pieces.
+
+    A word begins at "▁", at punctuation and after it, but not after an apostrophe.
+    """
     words: list[tuple[str, list[int]]] = []
     for i, piece in enumerate(pieces):
         apart = piece.startswith('▁') or not re.match(r'\w', piece) or not words

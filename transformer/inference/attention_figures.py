@@ -27,7 +27,7 @@ THOUSANDTHS = 1000
 
 
 def head_colours(heads: int) -> list[str]:
-    """A colour for each head, as distinct as their number allows."""
+    """Returns a colour for each head, as distinct as their number allows."""
     name, count = ('tab10', 10) if heads <= 10 else ('tab20', 20) if heads <= 20 else ('hsv', heads + 1)
     return [to_hex(matplotlib.colormaps[name]((head + 0.5) / count)) for head in range(heads)]
 
@@ -35,15 +35,15 @@ def head_colours(heads: int) -> list[str]:
 def add_legend(figure: Figure, handles: Sequence[Line2D], size: float = 8.0) -> None:
     """Adds a legend of handles with labels below a figure, in as many columns as its width has room for."""
     longest = max((len(handle.get_label()) for handle in handles), default=0)
-    # A column has a line and gaps of 5 em in all, and letters that are about 0.6 em wide.
+    # A column has a line and gaps of together 5 em, and letters that are about 0.6 em wide.
     columns = max(1, int(72 * figure.get_figwidth() / (size * (5 + 0.6 * longest))))
     figure.legend(handles=handles, loc='outside lower left', ncols=columns, fontsize=size, frameon=False)
 
 
 def draw_focus(sentences: Sequence[Attention]) -> Figure:
-    """Draws what each sentence's `word` attends to in the last layer, one row per sentence.
+    """Draws the attention of each sentence's `word` in the last layer, one row per sentence.
 
-    Kinds of attention without a `word` are left out; if no kind has one, all are drawn, from all words.
+    Kinds of attention without a `word` are left out. If no kind has one, all are drawn, from all words.
     """
     kinds = [[kind for kind in attention.kinds if kind.word] or attention.kinds for attention in sentences]
     return draw_lines([list(map(by_words, row)) for row in kinds])
@@ -111,7 +111,11 @@ def _draw_panel(axis: Axes, kind: Attended, layer: int, heads: Sequence[int]) ->
 
 
 def place_of(words: Sequence[str], word: str | None) -> int | None:
-    """The first place of a word; None if `word` is None."""
+    """Returns the first place of a word, or None if `word` is None.
+
+    Raises:
+      ConfigError: it is not among the words.
+    """
     if word is not None and word not in words:
         raise ConfigError(f'--word={word}: not a word of {" ".join(words)!r}')
     return None if word is None else list(words).index(word)
@@ -148,7 +152,10 @@ class FirstView(NamedTuple):
 
 
 def page(attention: Attention, model: str, first: FirstView) -> str:
-    """A self-contained HTML page of word-to-word attention, with buttons for kind, layer, heads and word."""
+    """Writes an HTML page of word-to-word attention, with buttons for kind, layer, heads and word.
+
+    The page is self-contained.
+    """
     data = {
         'kinds': [
             {

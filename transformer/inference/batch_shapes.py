@@ -10,11 +10,11 @@ import jax
 from transformer import parallel
 from transformer.config import Config
 
-# Positions of one device's batch; at beam 4, a base model's caches then take about 1 GB. On CPUs, two batches
+# Positions of one device's batch. At beam 4, a base model's caches then take about 1 GB. On CPUs, two batches
 # are in progress at a time.
 BATCH_POSITIONS = 4096
 MOST_ROWS = 64
-# Up to this many rows are a conversation rather than a file: they get few shapes, which are soon compiled.
+# Up to this number, rows are a conversation rather than a file, and get few shapes, which are soon compiled.
 FEW_ROWS = 32
 # For few rows: the rows of a small batch, the most rows that are split into small batches, the least width,
 # and the factor between widths.
@@ -24,10 +24,13 @@ SMALL, MOST_SMALL, NARROW, WIDER = 4, 16, 32, 4
 def batches(
     lengths: list[int], devices: int, positions: int = BATCH_POSITIONS
 ) -> list[tuple[list[int], tuple[int, int]]]:
-    """Groups rows of similar lengths; returns each batch's row indexes and shape.
+    """Groups rows of similar lengths.
 
     Many rows are batched longest first, with little padding. Few rows get few shapes, so that a single
     line rarely waits for compilation.
+
+    Returns:
+      Each batch's row indexes and shape.
     """
     longest_first = sorted(range(len(lengths)), key=lambda i: -lengths[i])
     if len(lengths) <= FEW_ROWS:
@@ -37,7 +40,7 @@ def batches(
         width = _width(lengths[longest_first[start]])
         most = 2 ** int(math.log2(max(1, min(MOST_ROWS, positions // width))))
         batch = longest_first[start : start + devices * most]
-        # Only the last batch may have fewer rows than others of its width.
+        # Only the last batch can have fewer rows than others of its width.
         rows = 2 ** math.ceil(math.log2(math.ceil(len(batch) / devices)))
         plan.append((batch, (devices * rows, width)))
         start += len(batch)
@@ -74,14 +77,17 @@ def run(
     finish: Callable[[int, object], object] = lambda row, outputs: outputs,
     positions: int = BATCH_POSITIONS,
 ) -> list:
-    """Runs a program over rows in batches of few shapes; returns the result of each row.
+    """Runs a program over rows in batches of few shapes.
 
     Args:
-      program: as `program` returns it; it gets `arguments` and the batches.
+      program: as `program` returns it. It gets `arguments` and the batches.
       lengths: the rows' lengths.
       build: makes a batch from the indexes of its rows and its shape.
       on_done: called with the number of rows of each finished batch.
       finish: makes a row's result from its index and outputs.
+
+    Returns:
+      The result of each row.
     """
     results: list = [None] * len(lengths)
     plan = batches(lengths, parallel.local_devices(), positions)
@@ -94,13 +100,13 @@ def run(
 
 
 def _width(length: int) -> int:
-    """The least of 8, 12, 16, 24, 32, 48, 64, ... that a row fits into."""
+    """Returns the least of 8, 12, 16, 24, 32, 48, 64, ... that a row fits into."""
     power = max(8, 2 ** math.ceil(math.log2(max(length, 1))))
     return power * 3 // 4 if power > 8 and length <= power * 3 // 4 else power
 
 
 def _wide(length: int) -> int:
-    """The least of 32, 128, 512, ... that a row fits into."""
+    """Returns the least of 32, 128, 512, ... that a row fits into."""
     width = NARROW
     while width < length:
         width *= WIDER

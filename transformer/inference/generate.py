@@ -22,7 +22,7 @@ from transformer.tokens import PAD, UNK, Tokens
 
 # The most samples and the largest seed.
 MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
-# A search's rooms (`search.Room`): the length of the longest output, divided by each of these.
+# The length of a search's room (`search.Room`) is the longest output's length, divided by one of these.
 ROOMS = (3, 1)
 
 # Called with the number of texts done since the last call, fractions included.
@@ -32,8 +32,10 @@ OnDone = Callable[[float], None]
 class Asked(NamedTuple):
     """The options of a search.
 
-    `best` is the number of hypotheses per row. With `extend`, outputs have at most `extra_len` pieces;
-    without, they may be `extra_len` pieces longer than their row.
+    Attributes:
+      settings: the decoding options.
+      best: the number of hypotheses per row.
+      extend: whether outputs have at most `extra_len` pieces, instead of `extra_len` more than their row.
     """
 
     settings: Decode
@@ -42,7 +44,11 @@ class Asked(NamedTuple):
 
 
 def settings_of(config: Config, options: dict[str, object]) -> Decode:
-    """The config's decoding options, with changes such as `{'beam': 1}`."""
+    """Returns the config's decoding options with changes such as `{'beam': 1}`.
+
+    Raises:
+      ConfigError: there is no such option, or it cannot have this value.
+    """
     known = {field.name for field in dataclasses.fields(Decode)}
     unknown = sorted(set(options) - known)
     if unknown:
@@ -51,7 +57,11 @@ def settings_of(config: Config, options: dict[str, object]) -> Decode:
 
 
 def as_texts(texts: Iterable[object], argument: str) -> list[str]:
-    """Returns the texts of a list, a generator or an open file as a list."""
+    """Returns the texts of a list, a generator or an open file as a list.
+
+    Raises:
+      ConfigError: it is one text, or holds something other than texts.
+    """
     shown = lambda value: repr(value)[:40] + '...' * (len(repr(value)) > 40)
     if isinstance(texts, str):
         raise ConfigError(f'{argument}={shown(texts)}: a list of texts is expected, not one text')
@@ -98,7 +108,7 @@ def check_counts(settings: Decode, best: object, samples: object, seed: object) 
 
 
 def sampling_key(config: Config, seed: int | None) -> Array:
-    """The random key of `seed`, or of `train.seed` if None."""
+    """Returns the random key of `seed`, or of `train.seed` if None."""
     return jax.random.key(config.train.seed if seed is None else seed)
 
 
@@ -110,7 +120,7 @@ def search(
     key: Array,
     on_done: OnDone = lambda rows: None,
 ) -> list[Hypotheses]:
-    """Searches the outputs of each row of pieces; returns each row's hypotheses.
+    """Searches for the outputs, the hypotheses, of each row of pieces.
 
     A row's samples depend on the key and the row's number, not on other rows. `on_done` is called with the
     number of rows of each finished batch.
@@ -133,7 +143,7 @@ def search_rows(
     key: Array,
     rows: tuple[Tokens, Int[Array, 'B']],
 ) -> Hypotheses:
-    """Searches one device's rows and their numbers, -1 for empty rows.
+    """Searches for the outputs of one device's rows, given with their numbers, -1 for empty rows.
 
     Embedding rows beyond the tokenizer's `pieces` are never written. The key and a row's number give the
     row's own key.

@@ -20,7 +20,7 @@ BATCH_LOGITS = 2**26
 def log_likelihoods(
     trained: Trained, rows: Sequence[dict[str, list[int]]], on_done: Callable[[float], None]
 ) -> list[Float[np.ndarray, ' pieces']]:
-    """log p of each piece of the model's last field, given the other fields and earlier pieces.
+    """Computes log p of each piece of the model's last field, given the other fields and earlier pieces.
 
     Args:
       rows: the pieces of every field.

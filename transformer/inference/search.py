@@ -15,8 +15,8 @@ from jaxtyping import Array, Bool, Float, Int
 from transformer.nn import cache
 from transformer.tokens import EOS, START
 
-# If there are at least `_MANY` sentences, and at most one in `_FEWER` is unfinished, only the unfinished ones
-# move to the larger room.
+# If there are at least `_MANY` sentences, and at most one in `_FEWER` is unfinished, only the unfinished
+# sentences move to the larger room.
 _MANY, _FEWER = 16, 4
 _BLOCK = 64  # the most numbers in a block; `top_k` compares the maxima of blocks first
 Choice = Callable[[Float[Array, 'B V'], Int[Array, ''], Array | None], Int[Array, 'B']]
@@ -49,18 +49,18 @@ class Room(NamedTuple):
 
 
 def length_penalty(length: Int[Array, '*B'] | int, alpha: float) -> Float[Array, '*B']:
-    """((5 + n)/6)^alpha (Wu et al. 2016, eq. 14)."""
+    """Computes ((5 + n)/6)^alpha (Wu et al. 2016, eq. 14)."""
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
 
 def log_probabilities(logits: Float[Array, '*B V'], allowed: Bool[Array, 'V']) -> Float[Array, '*B V']:
-    """log softmax, but -inf for pieces that are not allowed; their mass is not redistributed."""
+    """Computes the log softmax, but -inf for pieces that are not allowed. Their mass is not redistributed."""
     logp = jax.nn.log_softmax(logits, axis=-1)
     return jnp.where(jnp.expand_dims(allowed, range(logp.ndim - 1)), logp, -jnp.inf)
 
 
 class _Beam(NamedTuple):
-    """A beam search after `length` steps; `model` is the model's state for the living hypotheses."""
+    """A beam search after `length` steps. `model` is the model's state for the living hypotheses."""
 
     length: Int[Array, '']
     alive: Int[Array, 'B W L']
@@ -72,7 +72,7 @@ class _Beam(NamedTuple):
 
 
 class _Written(NamedTuple):
-    """One output per sentence after `length` steps; `last` is its last piece, `model` the model's state."""
+    """One output per sentence after `length` steps. `last` is its last piece, `model` the model's state."""
 
     length: Int[Array, '']
     tokens: Int[Array, 'B L']
@@ -95,14 +95,14 @@ def beam_search(
     alpha: float,
     best: int = 1,
 ) -> Hypotheses:
-    """The paper's beam search, as the released code does it.
+    """Runs the paper's beam search, as the released code does it.
 
     Each step takes the 2·beam likeliest extensions of the living hypotheses, so that `beam` of them
     continue even if `beam` end. A sentence stops at its limit, or once no living hypothesis can beat its
     `best` highest-scoring complete ones. If fewer than `best` are complete, living hypotheses follow.
 
     Args:
-      rooms: shortest first, for one hypothesis per sentence; a search that fills a room moves to the next.
+      rooms: shortest first, for one hypothesis per sentence. A search that fills a room moves to the next.
       limits: each sentence's longest output, at most the last room's length.
       best: the number of hypotheses to return, at most `beam`.
     """
@@ -155,13 +155,13 @@ def beam_search(
 
 
 def _run(grow: Callable, rooms: Sequence[Room], extras: object, search: _Search, width: int) -> _Search:
-    """Runs a search until all sentences are done or the last room is full; drops its `model`.
+    """Runs a search until all sentences are done or the last room is full, then drops its `model`.
 
     Args:
       grow: `(constants, extras, search) -> search`, one step.
       extras: more arrays of the sentences, with first axis B. A search's fields have this axis too, except
         `length`, and `model`, the state of B·width hypotheses.
-      search: its `model` fits the first room.
+      search: a search whose `model` fits the first room.
     """
     room, *larger = rooms
     continues = lambda search: ~jnp.all(search.done) & (search.length < room.length)
@@ -194,7 +194,7 @@ def _run(grow: Callable, rooms: Sequence[Room], extras: object, search: _Search,
 
 
 def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Array, 'B k']]:
-    """`jax.lax.top_k`, but several times as fast on CPUs if rows are long.
+    """Computes `jax.lax.top_k`, but several times as fast on CPUs if rows are long.
 
     The k greatest numbers are in the k blocks with the greatest maxima. Ties go to the lower index, both of
     blocks and of numbers.
@@ -202,8 +202,8 @@ def top_k(x: Float[Array, 'B N'], k: int) -> tuple[Float[Array, 'B k'], Int[Arra
     rows, width = x.shape
     if width <= 4 * k * _BLOCK:
         return tuple(jax.lax.top_k(x, k))
-    # If blocks fill the row exactly, nothing is copied. Else the last block is padded behind all numbers of
-    # the row, so that ties go to the row's numbers.
+    # If blocks fill the row exactly, no copy is made. Else the last block is padded after all numbers of the
+    # row, so that ties go to the row's numbers.
     size = next((n for n in range(_BLOCK, _BLOCK // 2, -1) if width % n == 0), _BLOCK)
     filled = jnp.pad(x, ((0, 0), (0, -width % size)), constant_values=-jnp.inf)
     blocks = filled.reshape(rows, -1, size)
@@ -243,11 +243,11 @@ def _rank(search: _Beam, limits: Int[Array, 'B'], alpha: float, best: int) -> Hy
 def filter_logits(
     logits: Float[Array, 'B V'], temperature: float, top_k: int, top_p: float
 ) -> Float[Array, 'B V']:
-    """Logits divided by the temperature; -inf outside the `top_k` likeliest and outside the nucleus.
+    """Divides logits by the temperature, but returns -inf outside the `top_k` likeliest and the nucleus.
 
     The nucleus is the smallest set of likeliest pieces, among those that `top_k` leaves, whose probabilities
     sum to at least `top_p` (Holtzman et al. 2020). `top_k=0` and `top_p=1.0` leave all pieces. Pieces that
-    tie with the last one kept are kept too.
+    tie with the last one stay, too.
     """
     logits = logits / temperature
     if top_k:
@@ -311,13 +311,13 @@ def sample(
 
 
 def likeliest(logp: Float[Array, 'B V'], place: Int[Array, ''], keys: None) -> Int[Array, 'B']:
-    """Greedy search's choice: the likeliest piece."""
+    """Chooses the likeliest piece, as greedy search does."""
     del place, keys
     return jnp.argmax(logp, axis=-1)
 
 
 def drawn(temperature: float, top_k: int, top_p: float) -> Choice:
-    """Sampling's choice. Each sentence has its own key, so its draws do not depend on other sentences."""
+    """Returns sampling's choice. Each sentence has its own key, so draws do not depend on other sentences."""
 
     def choose(logp, place, keys):
         filtered = filter_logits(logp, temperature, top_k, top_p)

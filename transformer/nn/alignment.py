@@ -13,7 +13,7 @@ from transformer.nn.layers import glorot_uniform
 
 
 class Aligned(NamedTuple):
-    """The encoder's outputs as a decoder attends to them: keys (computed once), values and segments."""
+    """The encoder's outputs for a decoder's attention: keys (computed once), values and segments."""
 
     keys: Float[Array, 'B S D']
     values: Float[Array, 'B S D']
@@ -31,7 +31,7 @@ class AlignmentWeights(NamedTuple):
 def scores(
     weights: AlignmentWeights, query: Float[Array, 'B Q D'], keys: Float[Array, 'B S D']
 ) -> Float[Array, 'B Q S']:
-    """v^T tanh(W_a s + U_a h) (additive, concat), s^T W_a h (general) or s^T h (dot)."""
+    """Computes v^T tanh(W_a s + U_a h) (additive, concat), s^T W_a h (general) or s^T h (dot)."""
     if weights.vector is None:
         return jnp.einsum('BQD,BSD->BQS', query, keys, preferred_element_type=jnp.float32)
     projected = matmul.product(query, weights.query)
@@ -58,7 +58,7 @@ def look_up(
 def attentional(
     weights: AlignmentWeights, context: Float[Array, '*B D'], state: Float[Array, '*B D']
 ) -> Float[Array, '*B D']:
-    """tanh(W_c [c; h]), from which the next piece is predicted (Luong et al. 2015, eq. 5)."""
+    """Computes tanh(W_c [c; h]), which predicts the next piece (Luong et al. 2015, eq. 5)."""
     both = jnp.concatenate([context, state], axis=-1)
     return jnp.tanh(matmul.product(both, weights.combine))
 

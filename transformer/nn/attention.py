@@ -71,7 +71,7 @@ class MultiHeadAttention(nn.Module):
         return self.output(FULL.attend(rows, causal=False))
 
     def prepare(self, kernel: Kernel, rows: AttentionInputs, *, causal: bool, train: bool) -> AttentionInputs:
-        """Adds dropout of the weights, and records the weights if `intermediates` is mutable."""
+        """Adds dropout of the weights to the rows. Records the weights if `intermediates` is mutable."""
         if self.is_mutable_collection('intermediates'):
             self.sow('intermediates', 'weights', kernel.weights(rows, causal=causal))
         return rows._replace(drop=self.dropout.drawn(train=train))

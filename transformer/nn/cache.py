@@ -29,7 +29,7 @@ class DecoderState(NamedTuple):
 
 
 def places(rows: int, length: int) -> Int[Array, 'B L']:
-    """Returns 0 to length - 1 for each row; in a decoder's constants, its shape tells a step the length."""
+    """Returns 0 to length - 1 for each row. A step reads the length from its shape in the constants."""
     return jnp.broadcast_to(jnp.arange(length), (rows, length))
 
 
@@ -42,7 +42,7 @@ def spread(state: object, width: int) -> object:
 
 
 def continued(state: object, rows: Int[Array, 'R']) -> object:
-    """Makes each row r continue the hypothesis in row `rows[r]`, which is of the same sentence."""
+    """Makes each row r continue the hypothesis in row `rows[r]`, which belongs to the same sentence."""
     return _map(lambda x: x[rows], lambda cache: cache, state)
 
 

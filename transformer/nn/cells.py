@@ -1,7 +1,7 @@
 """Recurrent cells, and a layer of cells that reads rows of several segments.
 
 Rows are time-major here, [T B ...], because a scan runs over the first axis. A layer multiplies all its
-inputs at once, before the scan; only products with the state are inside the scan.
+inputs at once, before the scan. Only products with the state are inside the scan.
 """
 
 import functools
@@ -37,16 +37,16 @@ class Cell(NamedTuple):
 
 
 def _elman(activation, gates, carry, previous):
-    """h_t = activation(W x_t + U h_{t-1} + b) (Elman 1990)."""
+    """Computes h_t = activation(W x_t + U h_{t-1} + b) (Elman 1990)."""
     del carry
     (inner,) = gates(previous, 0, 1)
     return (activation(inner),)
 
 
 def _lstm(gates, carry, previous):
-    """c_t = f∘c_{t-1} + i∘tanh(g); h_t = o∘tanh(c_t) (Hochreiter and Schmidhuber 1997; Gers et al. 2000).
+    """Computes c_t = f∘c_{t-1} + i∘tanh(g) and h_t = o∘tanh(c_t) (Hochreiter and Schmidhuber 1997).
 
-    The kernels hold the gates in the order i, f, g, o.
+    The forget gate f is from Gers et al. 2000. The kernels hold the gates in the order i, f, g, o.
     """
     i, f, g, o = gates(previous, 0, 4)
     memory = jax.nn.sigmoid(f) * carry[1] + jax.nn.sigmoid(i) * jnp.tanh(g)
@@ -54,7 +54,7 @@ def _lstm(gates, carry, previous):
 
 
 def _gru(gates, carry, previous):
-    """h_t = (1 - z)∘h_{t-1} + z∘tanh(W x_t + U (r∘h_{t-1}) + b) (Bahdanau et al. 2015, A.1.1).
+    """Computes h_t = (1 - z)∘h_{t-1} + z∘tanh(W x_t + U (r∘h_{t-1}) + b) (Bahdanau et al. 2015, A.1.1).
 
     The reset gate r is applied before the product, as in Cho et al. 2014; cuDNN applies it after. The
     kernels hold the gates in the order z, r, candidate.
@@ -73,7 +73,7 @@ CELLS = {
 
 
 class Weights(NamedTuple):
-    """The parameters of a layer; `fed` multiplies a second input, if there is one."""
+    """The parameters of a layer. `fed` multiplies a second input, if there is one."""
 
     inputs: Float[Array, 'D G']
     bias: Float[Array, 'G']
@@ -113,7 +113,7 @@ def _advance(
     carry: Carry,
     factors: Float[Array, 'B U'] | None,
 ) -> tuple[Carry, Multiplied]:
-    """Runs one step of a cell; also returns the input of each part of the recurrent kernel."""
+    """Runs one step of a cell. Returns the carry and the input of each part of the recurrent kernel."""
     multiplied, width = {}, kernel.shape[0]
 
     def gates(x, first, stop):
@@ -152,7 +152,7 @@ def read_rows(cell: str, reverse: bool, kernel: Float[Array, 'U G'], row: LayerI
 
     Inside a scan, a kernel's gradient would be summed step by step: each step multiplies few rows and adds a
     whole matrix. So the kernel is constant in this scan. Its gradient comes from one product of all rows
-    after the scan; the value of that product is not used.
+    after the scan, whose value is not used.
     """
     scan = functools.partial(_scan, cell, reverse, jax.lax.stop_gradient(kernel))
     carries, backward, multiplied = jax.vjp(scan, jax.lax.stop_gradient(row), has_aux=True)
@@ -200,7 +200,7 @@ def reset(begin: Bool[Array, 'B'], initial, state):
 
 
 class SegmentDropout(nn.Module):
-    """Dropout factors, 0 or 1/(1 - rate); if `shared`, one for a whole segment (Gal and Ghahramani 2016)."""
+    """Dropout factors, 0 or 1/(1 - rate). With `shared`, a segment shares one (Gal and Ghahramani 2016)."""
 
     rate: float
     shared: bool
@@ -272,7 +272,7 @@ class RecurrentLayer(nn.Module):
         reverse: bool,
         train: bool,
     ) -> tuple[Carry, Float[Array, 'T B U']]:
-        """Computes all carries, and the outputs after dropout; each segment starts from `initial`."""
+        """Computes all carries, and the outputs after dropout. Each segment starts from `initial`."""
         model, weights = self.model, self.weights()
         factors = self.factors(x, segments, train=train)
         row = LayerInputs(project(weights, x), begins(segments, reverse), initial, factors.recurrent)
@@ -289,8 +289,8 @@ def _by_block(initialize: nn.initializers.Initializer, blocks: int) -> nn.initia
     """Initialises each gate's kernel separately."""
 
     def initialize_all(key, shape):
-        # Not by vmap: batched QR decompositions wait for threads that they occupy themselves, and deadlock if
-        # threads are few (CPU only).
+        # Not by vmap: batched QR decompositions wait for threads that they occupy themselves, and deadlock
+        # with few threads (CPU only).
         block = (shape[0], shape[1] // blocks)
         parts = [initialize(key, block) for key in jax.random.split(key, blocks)]
         return jnp.concatenate(parts, axis=1)

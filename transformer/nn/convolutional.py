@@ -6,7 +6,7 @@ decoder layer attends to the encoder's output (§3.3). The language model is the
 Dauphin et al. 2017.
 
 Two things differ: weights are not normalised, and the encoder's gradients are not divided by the number of
-attentions (§3.4), because Adam divides gradients by their size anyway. All widths are d_model, but the linear
+attentions (§3.4), because Adam divides gradients by their size. All widths are d_model, but the linear
 maps between embedding and convolution widths remain at both ends of both stacks, as in the released code.
 """
 
@@ -31,7 +31,7 @@ EMBEDDING_SIZE = 0.1
 
 
 class ConvolutionalMemory(NamedTuple):
-    """What a decoder attends to: the encoder's outputs z as keys, and the sums z + e as values (§3.3)."""
+    """The keys and values of a decoder's attention: the encoder's outputs z, and the sums z + e (§3.3)."""
 
     outputs: Float[Array, 'B S D']
     values: Float[Array, 'B S D']
@@ -39,7 +39,7 @@ class ConvolutionalMemory(NamedTuple):
 
 
 def linear(model: Model, width: int, gain: float = 1.0) -> Linear:
-    """A linear map whose fresh output has `gain` times the variance of its input (§3.5)."""
+    """Returns a linear map whose fresh output has `gain` times the variance of its input (§3.5)."""
     initial = nn.initializers.variance_scaling(gain, 'fan_in', 'normal')
     return Linear(model, (width,), kernel_init=initial)
 
@@ -47,9 +47,9 @@ def linear(model: Model, width: int, gain: float = 1.0) -> Linear:
 def windows(
     x: Float[Array, 'B T D'], segments: Int[Array, 'B T'], width: int, *, causal: bool
 ) -> Float[Array, 'B T K']:
-    """Joins the `width` vectors around each position; zeros stand for positions outside its segment.
+    """Joins the `width` vectors around each position, with zeros for positions outside its segment.
 
-    A causal window ends at its position; any other is centred on it, one longer on the right if even.
+    A causal window ends at its position. Any other is centred on it, one longer on the right if even.
     """
     left = width - 1 if causal else (width - 1) // 2
     ends = left, width - 1 - left
@@ -69,7 +69,7 @@ class Block(nn.Module):
     def setup(self):
         m = self.model
         self.dropout = Dropout(m.P_drop)
-        # A gated linear unit divides a small variance by 4, dropout divides it by 1 - P_drop (§3.5).
+        # A gated linear unit divides a small variance by 4, and dropout divides it by 1 - P_drop (§3.5).
         self.convolution = linear(m, 2 * m.d_model, 4.0 * (1.0 - m.P_drop))
 
     def _gated(self, x: Float[Array, '*B D'], window: Float[Array, '*B K']) -> Float[Array, '*B D']:
@@ -84,7 +84,7 @@ class Block(nn.Module):
     def step(
         self, x: Float[Array, 'R D'], before: Float[Array, 'R K D']
     ) -> tuple[Float[Array, 'R D'], Float[Array, 'R K D']]:
-        """Runs one position of every hypothesis, given the k - 1 inputs before it."""
+        """Runs one position of every hypothesis from the k - 1 inputs before it."""
         window = jnp.concatenate([before, x[:, None]], axis=1)
         return self._gated(x, window.reshape(x.shape[0], -1)), window[:, 1:]
 
@@ -93,8 +93,8 @@ class CrossAttention(nn.Module):
     """c = sqrt(m) Σ_j softmax_j(d·z_j) (z_j + e_j) with d = W h + b + g, over m source positions (§3.3).
 
     The paper writes m sqrt(1/m): m undoes the mean, and the root keeps the variance of the sum (§3.4).
-    The sums W h + b + g, z + e and h + c are plain, as in its equations; its authors' code scales these by
-    sqrt(1/2), too.
+    The sums W h + b + g, z + e and h + c are not scaled, as in the paper's equations. Its authors' code
+    scales these by sqrt(1/2), too.
     """
 
     model: Model
@@ -157,7 +157,7 @@ class ConvolutionalEncoder(nn.Module):
 
 
 class DecoderLayer(nn.Module):
-    """A causal block; with `cross`, attention to the source is added to its output (§3.3)."""
+    """A causal block. With `cross`, attention to the source is added to its output (§3.3)."""
 
     model: Model
     cross: bool
@@ -198,7 +198,7 @@ class DecoderLayer(nn.Module):
 
 
 class ConvolutionalDecoder(nn.Module):
-    """A stack of `depth` layers between two linear maps; with `cross` they attend to an encoder's output."""
+    """A stack of `depth` layers between two linear maps. With `cross` they attend to an encoder's output."""
 
     model: Model
     depth: int
@@ -225,7 +225,7 @@ class ConvolutionalDecoder(nn.Module):
     def start(
         self, memory: ConvolutionalMemory | None, rows: int, length: int
     ) -> tuple[dict[str, object], DecoderState]:
-        """Returns what all steps share, and the state before the first, with zeros for earlier inputs."""
+        """Returns the steps' constants, and the state before the first, with zeros for earlier inputs."""
         m = self.model
         zeros = jnp.zeros((rows, m.kernel_width - 1, m.d_model), m.dtype)
         state = DecoderState(jnp.zeros(rows, jnp.int32), [zeros] * self.depth)

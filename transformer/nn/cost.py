@@ -1,4 +1,4 @@
-"""Counts what a model costs: its parameters, and the floating-point operations of its matrix products."""
+"""Counts a model's cost: its parameters, and the floating-point operations of its matrix products."""
 
 import dataclasses
 import functools
@@ -14,7 +14,7 @@ from transformer.config import Config, Data, Decode, Train
 from transformer.nn import models
 from transformer.tokens import Batch
 
-# A typical bucket for WMT 2014, half of whose tokens are in pairs of up to about 40 pieces.
+# A typical bucket for WMT 2014: half of its tokens are in pairs of up to about 40 pieces.
 BUCKET_LENGTH = 48
 
 
@@ -49,11 +49,10 @@ def forward_flops(config: Config, batch: Batch) -> int:
     """Counts floating-point operations of the matrix products of one forward pass.
 
     A multiply-add counts as two. Normalisation, softmax and other elementwise work are left out (a few
-    percent at the paper's sizes). All products that are computed count, including those of padding
-    and of masked logits.
+    percent at the paper's sizes). All products that are computed count, even for padding and masked logits.
     """
     shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype), batch)
-    # A device-specific kernel computes what the portable one does, but cannot be traced elsewhere.
+    # A device-specific kernel computes the same as the portable one, but cannot be traced elsewhere.
     model = models.build(configs.portable(config, 'cpu'))
     forward = lambda params, batch: model.apply({'params': params}, batch, train=False)
     traced = jax.make_jaxpr(forward)(models.parameter_shapes(config), shapes)
@@ -61,8 +60,8 @@ def forward_flops(config: Config, batch: Batch) -> int:
 
 
 def _products(jaxpr: Jaxpr) -> int:
-    """Counts the operations of those products that the outputs of a program depend on."""
-    # A function with its own derivative keeps inputs that only the derivative needs; a plain call does not.
+    """Counts the operations of the matrix products that a program's outputs depend on."""
+    # A function with its own derivative keeps inputs that only the derivative needs. A plain call does not.
     called = jaxpr.replace(eqns=[_without_derivative(equation) for equation in jaxpr.eqns])
     used, _ = partial_eval.dce_jaxpr(called, [True] * len(jaxpr.outvars))
     return sum(map(_flops, used.eqns))
@@ -88,7 +87,7 @@ def _flops(equation: JaxprEqn) -> int:
 
 
 def inner_jaxprs(equation: JaxprEqn) -> Iterator[Jaxpr]:
-    """The programs that an equation calls."""
+    """Yields the programs that an equation calls."""
     for value in equation.params.values():
         for part in value if isinstance(value, tuple | list) else (value,):
             if isinstance(part, ClosedJaxpr | Jaxpr):

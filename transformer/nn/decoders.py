@@ -30,7 +30,7 @@ def shift_right(tokens: Int[Array, 'B T'], segments: Int[Array, 'B T']) -> Int[A
 
 
 class EncoderDecoder(nn.Module):
-    """Writes a target for a source (§3); `make_pair` makes the encoder and the decoder."""
+    """A model that writes a target for a source (§3). `make_pair` makes the encoder and the decoder."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ('source', 'target')
     model: Model
@@ -74,14 +74,14 @@ class EncoderDecoder(nn.Module):
 
 
 class PromptedState(NamedTuple):
-    """The state of a prompt's continuation; `pending` is the prompt's last token, not yet read."""
+    """The state of a prompt's continuation. `pending` is the prompt's last token, not yet read."""
 
     pending: Int[Array, 'R']
     decoder: object
 
 
 class LanguageModel(nn.Module):
-    """Predicts every piece of a text from those before it, and continues prompts (Radford et al. 2018)."""
+    """A model that predicts each piece from earlier ones, and continues prompts (Radford et al. 2018)."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ('text',)
     model: Model
@@ -114,7 +114,7 @@ class LanguageModel(nn.Module):
         return source
 
     def start(self, memory: Tokens, max_len: int) -> tuple[object, PromptedState]:
-        """Reads each prompt except its last token; a prompt is one segment at the beginning of its row."""
+        """Reads each prompt, one segment at the beginning of its row, except for its last token."""
         rows, width = memory.tokens.shape
         constants, state = self.decoder.start(None, rows, width + max_len)
         return constants, self._read(memory, constants, PromptedState(jnp.zeros(rows, jnp.int32), state))
@@ -122,13 +122,13 @@ class LanguageModel(nn.Module):
     def step(
         self, constants: object, state: PromptedState, tokens: Int[Array, 'R']
     ) -> tuple[Float[Array, 'R V'], PromptedState]:
-        """Returns the logits after `tokens`, and the next state; `START` means the prompt's last token."""
+        """Returns the logits after `tokens`, and the next state. `START` means the prompt's last token."""
         tokens = jnp.where(tokens == START, state.pending, tokens)
         x, decoder = self.decoder.step(self._embed(tokens), state.decoder, constants)
         return self.logits(x), PromptedState(state.pending, decoder)
 
     def _read(self, prompt: Tokens, constants: object, empty: PromptedState) -> PromptedState:
-        """Returns the state after all of the prompt but its last token, from the state `empty`."""
+        """Reads all of the prompt but its last token, beginning with the state `empty`."""
         width = prompt.tokens.shape[1]
         lengths = jnp.sum(prompt.segments > 0, axis=1)
         # A scan cannot call a bound module, so it gets the module and the parameters separately.

@@ -1,4 +1,4 @@
-"""Encoders: read texts or images, and turn them into vectors, which a head reads."""
+"""Encoders: turn texts or images into vectors, which a head reads."""
 
 from collections.abc import Callable
 from typing import ClassVar
@@ -14,7 +14,7 @@ from transformer.tokens import Batch, Tokens
 
 
 class TextEncoder(nn.Module):
-    """Turns every piece of a text into a vector, from its whole segment (Devlin et al. 2019).
+    """An encoder that turns each piece into a vector that depends on its whole segment (Devlin et al. 2019).
 
     Attributes:
       make_encoder: makes the encoder of a kind of model.
@@ -38,7 +38,7 @@ class TextEncoder(nn.Module):
         return self.encoder(self.embedding(text.tokens), text, train=train).outputs
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B *T K']:
-        """Returns what the head makes of the vectors."""
+        """Computes the head's logits from the vectors."""
         return self.answer(self.outputs(batch, train=train), batch)
 
     def factors(self, batch: Batch, *, train: bool) -> tuple[Float[Array, 'B T _'], Float[Array, 'V _']]:
@@ -55,7 +55,7 @@ def patches(images: UInt8[Array, 'B h w c'], size: int) -> Float[Array, 'B S P']
 
 
 class ImageEncoder(nn.Module):
-    """Turns a class token and the patches of an image into vectors (Dosovitskiy et al. 2021, §3.1)."""
+    """An encoder of a class token and the patches of an image (Dosovitskiy et al. 2021, §3.1)."""
 
     FIELDS: ClassVar[tuple[str, ...]] = ()
     model: Model
@@ -76,10 +76,10 @@ class ImageEncoder(nn.Module):
         x = self.patch(patches(batch['image'], self.images.patch))
         x = jnp.concatenate([broadcast_like(self.class_token, x[:, :1]), x], axis=1)
         places = jnp.broadcast_to(jnp.arange(x.shape[1]), x.shape[:2])
-        # No place is padding: one segment, of which the encoder reads no pieces.
+        # One segment without padding. The encoder does not read the tokens.
         text = Tokens(places, jnp.ones_like(places), places)
         return self.encoder(x, text, train=train).outputs
 
     def __call__(self, batch: Batch, *, train: bool) -> Float[Array, 'B K']:
-        """Returns what the head makes of the vectors."""
+        """Computes the head's logits from the vectors."""
         return self.answer(self.outputs(batch, train=train), batch)

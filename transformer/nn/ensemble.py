@@ -1,8 +1,8 @@
 """Calls one model, or several models whose probabilities are averaged.
 
 `logits`, `encode`, `start` and `step` take one model's parameters, or a tuple of parameters. With a tuple,
-memory, constants and state are tuples too, and the logits are log(1/n sum p). So a search need not know how
-many models there are.
+memory, constants and state are tuples too, and the logits are log(1/n sum p). So a search need not know the
+number of models.
 """
 
 import math
@@ -26,7 +26,7 @@ def log_mean(logits: Sequence[Float[Array, '*B V']]) -> Float[Array, '*B V']:
 
 
 def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> Float[Array, 'B ... V']:
-    """Computes the model's logits for a batch; without a key there is no dropout."""
+    """Computes the model's logits for a batch, without dropout if `key` is None."""
     if isinstance(params, tuple):
         return log_mean([logits(config, one, batch, key) for one in params])
     return _dropping(config, params, batch, key, '__call__')
@@ -35,7 +35,7 @@ def logits(config: Config, params: Params, batch: Batch, key: Array | None) -> F
 def factors(
     config: Config, params: models.Params, batch: Batch, key: Array | None
 ) -> tuple[Float[Array, 'B T D'], Float[Array, 'V D']]:
-    """Computes one model's vectors and softmax matrix; their product is the logits."""
+    """Computes one model's vectors and softmax matrix, whose product is the logits."""
     return _dropping(config, params, batch, key, 'factors')
 
 
@@ -49,7 +49,7 @@ def _apply(config: Config, params: models.Params, method: str, *arguments, **opt
 
 
 def encode(config: Config, params: Params, source: Tokens):
-    """Computes the memory of a source; the memory of a prompt is the prompt itself."""
+    """Computes the memory of a source. A prompt's memory is the prompt itself."""
     if isinstance(params, tuple):
         return tuple(encode(config, one, source) for one in params)
     return _apply(config, params, 'encode', source)

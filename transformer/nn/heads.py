@@ -13,7 +13,7 @@ from transformer.tokens import Batch, Tokens
 
 
 class Pieces(nn.Module):
-    """Predicts the pieces of a text, all or only those at the batch's `places`.
+    """A head that predicts the pieces of a text, or only the pieces at the batch's `places`.
 
     The softmax reads Norm(activation(W x + b)) of a vector x. With `model.softmax_bias` this is BERT's head
     for masked words.
@@ -42,7 +42,7 @@ class Pieces(nn.Module):
 
 
 class Classes(nn.Module):
-    """Classifies the examples of a row, which are its segments, by the mean, first or last of their vectors.
+    """A head that classifies each segment of a row, an example, by the mean, first or last of its vectors.
 
     The batch's labels [R E] give the number of examples. With one class, it predicts a number.
     """
@@ -60,7 +60,7 @@ class Classes(nn.Module):
 
 
 def pool_examples(x: Float[Array, 'R S D'], text: Tokens, examples: int, pool: str) -> Float[Array, 'R E D']:
-    """Pools the vectors of each example, in float32; the vector of one that a row lacks is zero."""
+    """Pools the vectors of each example, in float32, to zero if a row lacks the example."""
     chosen = text.segments[:, None] == jnp.arange(1, examples + 1)[None, :, None]
     if pool == 'first':
         chosen &= (text.positions == 0)[:, None]
@@ -72,7 +72,7 @@ def pool_examples(x: Float[Array, 'R S D'], text: Tokens, examples: int, pool: s
 
 
 class PositionLabels(nn.Module):
-    """Labels every position, as a tag or as the begin and the end of a span."""
+    """A head that labels every position, as a tag or as the begin and the end of a span."""
 
     model: Model
     labels: int
@@ -86,7 +86,7 @@ class PositionLabels(nn.Module):
 
 
 class ImageClasses(nn.Module):
-    """Classifies an image by the vector of its class token (Dosovitskiy et al. 2021, §3.1)."""
+    """A head that classifies an image by its class token's vector (Dosovitskiy et al. 2021, §3.1)."""
 
     model: Model
     classes: int
@@ -110,7 +110,7 @@ HEADS = {
 
 
 def number_of_classes(config: Config) -> int:
-    """Returns the number of classes of the task's data; ConfigError if it is unknown."""
+    """Returns the number of classes of the task's data, or raises ConfigError if it is unknown."""
     if (classes := _group(config).classes) is None:
         group = TASKS[config.train.task].group
         raise ConfigError(f'{group}.classes: missing; it is known once the data is read')
@@ -122,7 +122,7 @@ def _group(config: Config) -> object:
 
 
 def blank(config: Config, rows: int, length: int) -> Batch:
-    """Returns what the head reads of a batch beside vectors and texts, without content."""
+    """Returns the fields of a batch that the head reads beside vectors and texts, without content."""
     form = form_of(config)
     if form == 'pieces':
         return {'places': np.zeros((rows, _group(config).places(length)), np.int32)}

@@ -16,7 +16,11 @@ from transformer.tokens import PAD
 
 
 def glorot_uniform(fan_out: int | None = None) -> nn.initializers.Initializer:
-    """Uniform in ±sqrt(6 / (fan_in + fan_out)), with the kernel's own fan-out if None."""
+    """Returns an initializer, uniform in ±sqrt(6 / (fan_in + fan_out)).
+
+    Args:
+      fan_out: the kernel's own if None.
+    """
 
     def initialize(key, shape, dtype=jnp.float32):
         limit = (6.0 / (shape[0] + (fan_out or shape[-1]))) ** 0.5
@@ -30,7 +34,7 @@ class Linear(nn.Module):
 
     Attributes:
       features: the axes that take the place of the last axes of x.
-      axes: how many axes of x are mapped.
+      axes: the number of axes of x that are mapped.
       kernel_init: initialises the kernel as a matrix.
     """
 
@@ -52,7 +56,7 @@ class Linear(nn.Module):
 
 
 def linear(model: Model, width: int, *, use_bias: bool = True, name: str | None = None) -> Linear:
-    """A linear map of the last axis with a Glorot-uniform kernel."""
+    """Returns a linear map of the last axis with a Glorot-uniform kernel."""
     return Linear(model, (width,), use_bias=use_bias, name=name)
 
 
@@ -62,10 +66,10 @@ def broadcast_like(x: Float[Array, '...'], y: Float[Array, '...']) -> Float[Arra
 
 
 class Dropout(nn.Module):
-    """Zeroes entries with probability `rate`, in steps of 2^-16, and scales the rest by 1/(1 - rate).
+    """Dropout: zeroes entries with probability `rate`, in steps of 2^-16, and divides the rest by 1 - rate.
 
-    It draws 16 random bits per entry, half as many as flax: drawing masks takes a large part of a small
-    model's update time.
+    It draws 16 random bits per entry, half as many as flax, because drawing masks takes a large part of a
+    small model's update time.
     """
 
     rate: float
@@ -74,7 +78,7 @@ class Dropout(nn.Module):
         return self.drawn(train=train)(x)
 
     def drawn(self, *, train: bool) -> Callable[[Float[Array, '*B D']], Float[Array, '*B D']]:
-        """Draws a key and returns dropout as a pure function, which gives the same mask each time."""
+        """Draws a key, and returns dropout as a pure function, which gives the same mask each time."""
         if not train or self.rate == 0.0:
             return KEEP_ALL
         return jax.tree_util.Partial(functools.partial(_dropped, self.rate), self.make_rng('dropout'))
@@ -83,14 +87,14 @@ class Dropout(nn.Module):
 def _dropped(rate: float, key: Array, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
     *leading, width = x.shape
     words = jax.random.bits(key, (*leading, -(-width // 2)), jnp.uint32)
-    # Compared first, the halves that are joined take one byte per entry.
+    # Comparing before joining keeps the joined array at one byte per entry.
     halves = [half >= round(rate * 2**16) for half in (words & 0xFFFF, words >> 16)]
     keep = jnp.concatenate(halves, axis=-1)[..., :width]
     return jnp.where(keep, x / (1.0 - rate), 0.0)
 
 
 class LayerNorm(nn.Module):
-    """Normalises each row to mean 0 and biased variance 1, then scales and shifts it (Ba et al. 2016)."""
+    """LayerNorm: scales and shifts rows normalised to mean 0 and biased variance 1 (Ba et al. 2016)."""
 
     dtype: str
     epsilon: float
@@ -158,7 +162,7 @@ class Sublayer(nn.Module):
 
     def setup(self):
         self.norm = Norm(self.model)
-        # Part of the path that dropout's keys come from, so the name stays as it once was.
+        # Dropout's keys depend on the module's path, so the name must not change.
         self.dropout = Dropout(self.model.P_drop, name='Dropout_0')
 
     def before(self, x: Float[Array, '*B D']) -> Float[Array, '*B D']:
@@ -172,7 +176,7 @@ class Sublayer(nn.Module):
 
 
 class FinalNorm(nn.Module):
-    """Normalisation after the last layer, with pre-norm the only one on the residual path."""
+    """Normalisation after the last layer. With pre-norm, no other is on the residual path."""
 
     model: Model
 
@@ -192,8 +196,8 @@ ACTIVATIONS = {
 class FeedForward(nn.Module):
     """FFN(x) = max(0, x W_1 + b_1) W_2 + b_2 (§3.3).
 
-    gelu is exact, gelu_tanh its approximation in GPT-2. swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020);
-    with the same d_ff it has 1.5 times the parameters.
+    gelu is exact, gelu_tanh its approximation in GPT-2. swiglu is (swish(x W_1) * x W_3) W_2 (Shazeer 2020).
+    With the same d_ff it has 1.5 times the parameters.
     """
 
     model: Model
@@ -237,7 +241,7 @@ class Embedding(nn.Module):
 
 
 class Softmax(nn.Module):
-    """Turns vectors into the logits of pieces: products with the rows of an embedding, and a bias (§3.4).
+    """The logits of pieces: the products of vectors and an embedding's rows, plus a bias (§3.4).
 
     A model shares its scope with this module, so that the parameters are the model's own.
     """
@@ -256,7 +260,7 @@ class Softmax(nn.Module):
         return matmul.logits(*self.factors(x))
 
     def factors(self, x: Float[Array, '*B D']) -> tuple[Float[Array, '*B _'], Float[Array, 'V _']]:
-        """Returns the vectors and the matrix whose product is the logits; a bias is its last column."""
+        """Returns the vectors and the matrix whose product is the logits. A bias is its last column."""
         matrix = (self.softmax if self.model.tie_embeddings == 'none' else self.embedding).matrix()
         if not self.model.softmax_bias:
             return x, matrix

@@ -13,7 +13,7 @@ def sum_type(x: Array) -> jnp.dtype:
 
 
 def product(x: Float[Array, '*B D'], kernel: Float[Array, 'D F']) -> Float[Array, '*B F']:
-    """Multiplies all rows by a matrix; has only a reverse-mode derivative."""
+    """Multiplies all rows by a matrix. It has only a reverse-mode derivative."""
     return _contract(1, x, kernel, None)
 
 
@@ -45,7 +45,7 @@ def _backward(axes, saved, gradient):
     features = [*range(len(rows), gradient.ndim)], [*range(axes, kernel.ndim)]
     of_bias = _sum_over(gradient, len(rows)) if has_bias else None
     parts = jnp.tensordot(gradient, kernel, features), jnp.tensordot(x, gradient, (rows, rows)), of_bias
-    # Without the barrier, the TPU's compiler postpones kernel gradients and keeps everything they need.
+    # Without the barrier, the TPU's compiler postpones kernel gradients and keeps all their inputs.
     return jax.lax.optimization_barrier(parts)
 
 
@@ -54,13 +54,13 @@ _contract.defvjp(_forward, _backward)
 
 def _sum_over(x: Array, axes: int) -> Array:
     """Sums over the first axes of an array."""
-    # A TPU's matrix unit does this while it waits for memory; its vector unit takes as long as for a product.
+    # A TPU's matrix unit sums while it waits for memory. Its vector unit takes as long as a product does.
     by_product = functools.partial(sum_by_product, axes=axes)
     return jax.lax.platform_dependent(x, tpu=by_product, default=lambda x: jnp.sum(x, [*range(axes)]))
 
 
 def sum_by_product(x: Float[Array, '...'], axes: int) -> Float[Array, '...']:
-    """Sums over the first axes of an array, as a product with ones."""
+    """Sums over the first axes of an array by a product with ones."""
     # Eight rows of ones are the smallest matrix that a TPU multiplies.
     ones = jnp.ones((8, *x.shape[:axes]), x.dtype)
     return jnp.tensordot(ones, x, axes)[0]

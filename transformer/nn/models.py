@@ -8,7 +8,7 @@
     step(constants, state, tokens [R]) -> (logits [R V], state)
 
 `constants` never changes, and all hypotheses of a sentence share it: a pytree of arrays with first axis B. A
-step may run W hypotheses per sentence, in rows b·W + w of `tokens` and of the arrays in `state`; only the
+step can run W hypotheses per sentence, in rows b·W + w of `tokens` and of the arrays in `state`. Only the
 caches in `state` have one row per sentence (nn/cache.py). The first token of a hypothesis is `START`.
 """
 
@@ -29,7 +29,7 @@ from transformer.nn.encoders import ImageEncoder, TextEncoder
 from transformer.tokens import Batch, Tokens
 
 Params = dict[str, object]
-# The file of each kind: `make_pair`, `make_encoder` and `make_decoder` make its parts.
+# The file of each kind. Its `make_pair`, `make_encoder` and `make_decoder` make the parts of a model.
 KINDS = {'transformer': stacks, 'recurrent': recurrent, 'convolutional': convolutional}
 
 
@@ -60,12 +60,12 @@ def build(config: Config) -> nn.Module:
 
 
 def fields(config: Config) -> tuple[str, ...]:
-    """Returns the texts that a config's model reads; a model that writes predicts the last one."""
+    """Returns the texts that a config's model reads. A model that writes predicts the last one."""
     return build(config).FIELDS
 
 
 def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
-    """Returns a batch of what the model reads, without content: full rows of piece 0, or black images."""
+    """Returns a batch for the model without content: full rows of piece 0, or black images."""
     tokens = np.zeros((rows, length), np.int32)
     positions = np.broadcast_to(np.arange(length, dtype=np.int32), tokens.shape).copy()
     texts = dict.fromkeys(fields(config), Tokens(tokens, np.ones_like(tokens), positions))
@@ -76,11 +76,11 @@ def blank(config: Config, rows: int = 1, length: int = 2) -> Batch:
 
 
 def initialize(config: Config, key: Array) -> Params:
-    """Draws fresh parameters, in float32. Under jit nothing else is computed."""
+    """Draws fresh parameters, in float32. Under jit, it computes only these."""
     batch = jax.tree.map(jnp.asarray, blank(config))
     return build(config).init(key, batch, train=False)['params']
 
 
 def parameter_shapes(config: Config) -> Params:
-    """Returns the parameters' shapes and types, without computing anything."""
+    """Returns the parameters' shapes and types without computing the parameters."""
     return jax.eval_shape(lambda: initialize(config, jax.random.key(0)))

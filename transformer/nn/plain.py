@@ -1,7 +1,7 @@
 """The paper's equations as printed, in plain jax.numpy: the definition of everything that is computed faster.
 
 Read it from top to bottom, with the paper beside it. Except for the loss, functions take one row of a
-batch, so x is a matrix as in the paper: d_model numbers for each position. A row may hold several sentences,
+batch, so x is a matrix as in the paper: d_model numbers for each position. A row can hold several sentences,
 its segments. `p` is the part of a model's parameters that a function uses.
 
 Dropout (§5.4) is left out, and options that are not read here have the paper's values. Without dropout, the
@@ -51,7 +51,7 @@ def multi_head_attention(
 
 
 def linear(p: dict, x: Float[Array, 'T _']) -> Float[Array, 'T _']:
-    """Computes x W + b. The paper prints b only in the FFN; the released code also has it in attention."""
+    """Computes x W + b. The paper has b only in the FFN, but the released code also in attention."""
     return x @ p['kernel'] + (p['bias'][None] if 'bias' in p else 0.0)
 
 
@@ -128,7 +128,7 @@ def decoder(
 
 
 def positional_encoding(pos: Int[Array, 'T'], d_model: int) -> Float[Array, 'T D']:
-    """Computes PE(pos, 2i) = sin(pos / 10000^(2i/d_model)); PE(pos, 2i+1) has cos in place of sin (§3.5)."""
+    """Computes PE(pos, 2i) = sin(pos / 10000^(2i/d_model)), and PE(pos, 2i+1) = cos of the same (§3.5)."""
     i = jnp.arange(d_model // 2)
     angle = pos[:, None] / 10000 ** (2 * i / d_model)[None, :]
     return jnp.stack([jnp.sin(angle), jnp.cos(angle)], axis=-1).reshape(-1, d_model)
@@ -194,7 +194,7 @@ def sums(
 
 
 def loss(predict: Callable, params: dict, batch: Batch, labels: tuple, model: Model) -> Float[Array, '']:
-    """Computes what training minimises, a mean over a batch's tokens; labels: target, weights, eps_ls."""
+    """Computes the training loss, a mean over tokens. `labels` are (target, weights, eps_ls)."""
     logits = jax.vmap(lambda row: predict(params, row, model))(batch)
     total = sums(logits, *labels)
     return total['loss'] / total['weight']

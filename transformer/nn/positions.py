@@ -1,4 +1,4 @@
-"""Positional information (§3.5); apart from plain.py the only file in nn/ that reads `model.positions`.
+"""Positional information (§3.5). Only this file and plain.py in nn/ read `model.positions`.
 
 Positions enter in one of three places: they are added to the embeddings (sinusoidal, learned), they
 rotate queries and keys (rotary), or they are added to the attention logits (relative).
@@ -21,7 +21,7 @@ def sinusoid(length: int, d_model: int, kind: str, dtype=np.float32) -> Float[np
     """Computes the sinusoidal encoding of positions 0 to length - 1 (§3.5).
 
     `paper`: PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos of the same. `halves`: all sines,
-    then all cosines. `t2t`: so, with exponent i / (d/2 - 1): the last timescale is exactly 10000.
+    then all cosines. `t2t`: as `halves`, with exponent i / (d/2 - 1), so the last timescale is exactly 10000.
     """
     half = d_model // 2
     exponent = np.arange(half) / (max(half - 1, 1) if kind == 't2t' else half)
@@ -31,7 +31,7 @@ def sinusoid(length: int, d_model: int, kind: str, dtype=np.float32) -> Float[np
 
 
 class InputPositions(nn.Module):
-    """Adds to each embedding its position's encoding, if positions are sinusoidal or learned.
+    """A sum of each embedding and its position's encoding, if positions are sinusoidal or learned.
 
     A model like BERT also adds the first token type, and normalises the sum (Devlin et al. 2019).
     """
@@ -62,7 +62,7 @@ class InputPositions(nn.Module):
 
 
 class AttentionPositions(nn.Module):
-    """Rotates queries and keys by their positions, or computes a bias for the logits, or neither."""
+    """Positions in attention: rotations of queries and keys, or a bias of the logits, or neither."""
 
     model: Model
 
@@ -90,9 +90,9 @@ class AttentionPositions(nn.Module):
         query_positions: Int[Array, 'B Q'],
         key_positions: Int[Array, 'B K'],
     ) -> Float[Array, 'B H Q K'] | None:
-        """query · a[clip(key position - query position)] (Shaw et al. 2018, eq. 4).
+        """Computes query · a[clip(key position - query position)] (Shaw et al. 2018, eq. 4).
 
-        Keys only: their Table 3 finds that the value term adds nothing.
+        There is no term for values, which brings no gain in their Table 3.
         """
         if self.model.positions != 'relative':
             return None

@@ -20,7 +20,7 @@ from transformer.tokens import Tokens
 
 
 class RecurrentMemory(NamedTuple):
-    """What a recurrent encoder computes from a source."""
+    """The results of a recurrent encoder for a source."""
 
     outputs: Float[Array, 'B S D']
     segments: Int[Array, 'B S']
@@ -51,7 +51,7 @@ class Stepped(NamedTuple):
 
 
 class EncoderLayer(nn.Module):
-    """One layer: left to right, right to left (a reversed source), or half the width each way."""
+    """One layer that reads left to right, right to left (a reversed source), or half the width each way."""
 
     model: Model
 
@@ -70,7 +70,7 @@ class EncoderLayer(nn.Module):
 
 
 class RecurrentEncoder(nn.Module):
-    """Drops embeddings, and runs a stack of N encoder layers, which need no positions."""
+    """Dropout of embeddings, and a stack of N encoder layers, which need no positions."""
 
     model: Model
     dropout: SegmentDropout
@@ -102,9 +102,9 @@ def last_carry(carries: dict[str, Carry], source: Int[Array, 'S B'], target: Int
 
 
 class RecurrentDecoder(nn.Module):
-    """Drops embeddings, and runs a stack of `depth` layers, which need no positions.
+    """Dropout of embeddings, and a stack of `depth` layers, which need no positions.
 
-    With `cross` it continues an encoder's last carries and may attend to its outputs.
+    With `cross` it continues an encoder's last carries and can attend to its outputs.
     The additive score compares the keys with the first layer's output before a step, and the context
     enters that layer (with several layers, as in Wu et al. 2016). The other scores use the last layer's
     output after the step. With any score, tanh(W_c [c; h]) predicts the next piece.
@@ -133,9 +133,9 @@ class RecurrentDecoder(nn.Module):
         return DecoderWeights([layer.weights() for layer in self.layers], aligned)
 
     def _initial(self, memory: RecurrentMemory | None, segments: Int[Array, 'T B']) -> list[Carry | None]:
-        """Computes each layer's carry at the start of a segment, for every position; None means zeros.
+        """Computes each layer's carry at the start of a segment, for every position. None means zeros.
 
-        The last layer continues the encoder's last layer, and so on down; any layers that remain continue
+        The last layer continues the encoder's last layer, and so on down. Any layers that remain continue
         the encoder's first layer.
         """
         if not self.cross:
@@ -154,7 +154,7 @@ class RecurrentDecoder(nn.Module):
         m, x, rows = self.model, x.swapaxes(0, 1), text.segments.T
         x = cells.drop(x, self.dropout(x, rows, train=train))
         aligned, weights, initial = self._project(memory), self._weights(), self._initial(memory, rows)
-        # How many layers need the attention's result at each step.
+        # The number of layers that need the attention's result at each step.
         inside = self.depth if self.feeds else 1 if self.looks_first else 0
         stepped = Stepped(x, None, None, None)
         if inside:
@@ -179,14 +179,14 @@ class RecurrentDecoder(nn.Module):
             unfold = lambda x: x.reshape(*segments.T.shape, -1).swapaxes(0, 1)
             looked = alignment.look_up(weights, aligned, flat(stepped.output), flat(segments))
             context, attention = map(unfold, looked)
-        # For figures, as one head.
+        # Figures show it as one head.
         self.cross_attention.sow('intermediates', 'weights', attention.swapaxes(0, 1)[:, None])
         return alignment.attentional(weights, context, stepped.output) if stepped.fed is None else stepped.fed
 
     def start(
         self, memory: RecurrentMemory | None, rows: int, length: int
     ) -> tuple[Aligned | None, RecurrentState]:
-        """Returns what all steps share, if there is attention, and the state before the first step."""
+        """Returns the constants of all steps, if there is attention, and the state before the first step."""
         del length
         m = self.model
         layers = [cells.empty_carry(m.cell, rows, m.d_model)] * self.depth
@@ -249,7 +249,7 @@ def _read_rows(
     factors: list[Factors],
 ) -> Stepped:
     """Runs whole rows through the decoder's first layers, which need the attention's result at each step."""
-    # A scan adds up the gradients of its constants, step by step and in their type: so in float32.
+    # A scan sums the gradients of its constants step by step and in their type, so the type is float32.
     weights = weights._replace(layers=weights.layers[: len(initial)])
     constants = weights, aligned.keys, aligned.values
     exact = jax.tree.map(lambda constant: constant.astype(matmul.sum_type(constant)), constants)
@@ -269,7 +269,7 @@ def _read_rows(
 
 
 def make_pair(m: Model) -> tuple[RecurrentEncoder, RecurrentDecoder]:
-    """Makes an encoder, and a decoder that continues its states and may attend to its outputs."""
+    """Makes an encoder, and a decoder that continues its states and can attend to its outputs."""
     source, target = (_make_dropout(m, f'{side}_dropout') for side in ('source', 'target'))
     decoder = RecurrentDecoder(m, m.N_decoder, cross=True, dropout=target, name='decoder')
     return RecurrentEncoder(m, source, name='encoder'), decoder

@@ -30,7 +30,7 @@ class Projected(NamedTuple):
 
 
 class Layer(nn.Module):
-    """Self-attention, attention to an encoder's output (with `cross`), then the feed-forward layer."""
+    """Self-attention, attention to an encoder's output (with `cross`), then a feed-forward network."""
 
     model: Model
     causal: bool
@@ -136,7 +136,7 @@ class Stack(nn.Module):
 
 
 class Encoder(NamedTuple):
-    """Adds positions to embeddings, and runs a stack in which every token sees its whole segment."""
+    """A sum of embeddings and positions, and a stack in which every token sees its whole segment."""
 
     stack: Stack
     positions: InputPositions
@@ -148,7 +148,7 @@ class Encoder(NamedTuple):
 
 
 class Decoder(NamedTuple):
-    """Adds positions to embeddings, and runs a causal stack over whole rows or token by token."""
+    """A sum of embeddings and positions, and a causal stack for whole rows or single tokens."""
 
     stack: Stack
     positions: InputPositions
@@ -161,7 +161,7 @@ class Decoder(NamedTuple):
         return self.stack(x, text, memory, train=train)
 
     def start(self, memory: Memory | None, rows: int, length: int) -> tuple[dict[str, object], DecoderState]:
-        """Returns what all steps share, and the state before the first of `length` steps."""
+        """Returns the constants of all steps, and the state before the first of `length` steps."""
         constants = {'memory': self.stack.project(memory), 'places': places(rows, length)}
         return constants, self.stack.empty(rows, length)
 

@@ -30,16 +30,16 @@ from transformer import files
 from transformer.config import ConfigError
 from transformer.runs.hashes import add_leaf, fingerprint, folder_sha256, named_leaves
 
-# Orbax warns about read-only folders, and logs tracebacks of exceptions that it raises anyway.
+# Orbax warns about read-only folders, and also logs the tracebacks of exceptions that it raises.
 logging.get_absl_logger().addFilter(lambda record: not record.pathname.startswith(ocp.__path__[0]))
 
 
-# The key in `meta` of the config that made a checkpoint; checkpoints of earlier versions lack it.
+# The key in `meta` of the config that made a checkpoint. Checkpoints of earlier versions lack it.
 CONFIG = 'config'
 
 
 class DamagedCheckpoint(ConfigError):
-    """A checkpoint cannot be read or differs from what was saved."""
+    """A checkpoint cannot be read or differs from the saved arrays and JSON."""
 
     def __init__(self, step: int, reason: str):
         super().__init__(f'checkpoint {step} is damaged: {reason}')
@@ -47,7 +47,7 @@ class DamagedCheckpoint(ConfigError):
 
 
 class Saved(NamedTuple):
-    """The content of a checkpoint; items that were not read are None."""
+    """The content of a checkpoint. Items that were not read are None."""
 
     step: int
     meta: dict[str, Any]
@@ -59,11 +59,11 @@ class Saved(NamedTuple):
 class Checkpoints:
     """The checkpoints of one run: the latest `keep`, the best, and those to be averaged.
 
-    Only process 0 writes. In other processes, and with `read_only`, `save` does nothing.
+    Only process 0 writes. In other processes, and with `read_only`, `save` has no effect.
 
     Args:
       folder: `<workdir>/checkpoints`, created if it is missing.
-      keep: how many of the latest steps to keep, at least 1.
+      keep: the number of latest steps to keep, at least 1.
       average: (last, every): also keeps the latest `last` multiples of `every`.
       read_only: whether to leave the folder untouched.
     """
@@ -111,16 +111,18 @@ class Checkpoints:
         *,
         provisional: bool = False,
     ) -> None:
-        """Saves a step in the background, replacing it if it exists.
+        """Saves a step in the background, replacing it if it exists, after waiting for a save in progress.
 
-        The arrays can be donated as soon as this returns. It first waits for a save in progress; OSError if
-        that save failed.
+        The arrays can be donated as soon as this returns.
 
         Args:
           meta: JSON values to save with the arrays.
-          cost: a number such as the dev loss; the step with the lowest finite cost is the best.
-          provisional: whether the cost counts only until a later step is saved, like that of a last step
-            between two evaluations: a continued training must choose as if it had not stopped.
+          cost: a number such as the dev loss. The step with the lowest finite cost is the best.
+          provisional: whether the cost counts only until a later step is saved, as for a last step between
+            two evaluations: a continued training must choose as if it had not stopped.
+
+        Raises:
+          OSError: the save in progress failed.
         """
         if not self._writes:
             return
@@ -135,27 +137,27 @@ class Checkpoints:
         self._pending = self._writer.submit(self._write, int(step), arrays, content)
 
     def wait(self) -> None:
-        """Waits until the last save is on disk; OSError if it failed."""
+        """Waits until the last save is on disk. Raises OSError if it failed."""
         error = self._pending and self._pending.exception()
         self._pending = None
         if error:
             raise error
 
     def steps(self) -> list[int]:
-        """The finished steps in ascending order; waits for a save in progress."""
+        """Waits for a save in progress, and returns the finished steps in ascending order."""
         self.wait()
         self._manager.reload()
         return sorted(self._manager.all_steps())
 
     def latest(self) -> int | None:
-        """The newest step; None if there is none."""
+        """Returns the newest step, or None."""
         return max(self.steps(), default=None)
 
     def best(self, steps: Sequence[int] | None = None) -> int | None:
-        """The step with the lowest cost, the earliest of equals; None if no step has a cost.
+        """Returns the step with the lowest cost, the earliest of equals, or None if no step has a cost.
 
         Args:
-          steps: the steps to choose from, as listed before; None for all.
+          steps: the steps to choose from, as listed before, or None for all.
         """
         steps = self.steps() if steps is None else steps
         return best_step(self._costs(steps, max(steps, default=None)))
@@ -167,12 +169,12 @@ class Checkpoints:
           like: a tree of shapes and types (ShapeDtypeStruct) for each item: `params`, `optimizer` or `ema`.
 
         Raises:
-          DamagedCheckpoint: the step is unreadable, or differs from what was saved or from `like`.
+          DamagedCheckpoint: the step is unreadable, or differs from the saved step or from `like`.
         """
         content = self.content(step)
         trees = {}
         for item, its_like in like.items():
-            # Without a sharding Orbax returns numpy arrays of the saved shapes, whatever `like` says.
+            # Without a sharding, Orbax ignores `like` and returns numpy arrays of the saved shapes.
             shapes = _shapes(its_like)
             trees[item] = self._read(step, item, ocp.args.StandardRestore(shapes))
             if fingerprint(trees[item]) != content.get(item) or _shapes(trees[item]) != shapes:
@@ -180,10 +182,12 @@ class Checkpoints:
         return Saved(step, content['meta'], **trees)
 
     def restore_newest(self, like: dict[str, Any]) -> Saved | None:
-        """Reads the newest undamaged step; None if there is no step.
+        """Reads the newest undamaged step, or returns None if there is no step.
 
-        Newer, damaged steps are moved to `<workdir>/damaged`, with a warning. If all steps are damaged, none
-        is moved, and this raises ConfigError.
+        Newer, damaged steps are moved to `<workdir>/damaged`, with a warning.
+
+        Raises:
+          ConfigError: all steps are damaged, so none is moved.
         """
         damaged = []
         for step in reversed(self.steps()):
@@ -202,17 +206,23 @@ class Checkpoints:
         return None
 
     def content(self, step: int) -> dict[str, Any]:
-        """Reads and verifies the JSON of a step; raises as `restore` does.
+        """Reads and verifies the JSON of a step.
 
         It contains `step`, `cost` (`dev_loss` in older files), `meta`, and the fingerprints of items by name.
+
+        Raises:
+          DamagedCheckpoint: as in `restore`.
         """
         self.wait()
         return self._content(step)
 
     def stream_params(self, step: int, like_params) -> Iterator[tuple[str, np.ndarray]]:
-        """Yields the parameters of a step one array at a time, sorted by path; raises as `restore` does.
+        """Yields the parameters of a step one array at a time, sorted by path.
 
         The hash is verified after the last array, so results must not be used before then.
+
+        Raises:
+          DamagedCheckpoint: as in `restore`.
         """
         saved_hash, digest = self.content(step)['params'], hashlib.sha256()
         with self._reading(step, 'params'):
@@ -253,7 +263,7 @@ class Checkpoints:
             files.write_text(folder / 'files.json', json.dumps(hashes, indent=1))
             self._recover()
         except Exception as error:
-            # TensorStore may still be writing into the folder that is removed here.
+            # TensorStore can still be writing into the folder that is removed here.
             with contextlib.suppress(OSError):
                 self._recover()
             # TensorStore's ValueError ends as `...: <path>: No space left on device [...]`.
@@ -282,7 +292,7 @@ class Checkpoints:
             return self._manager.restore(step, args=ocp.args.Composite(**{item: args}))[item]
 
     def _array(self, step: int, name: str, like) -> np.ndarray:
-        """One array of a step's parameters, by its path in `named_leaves`."""
+        """Reads one array of a step's parameters, by its path in `named_leaves`."""
         tree = like
         for key in reversed(name.split('/')):
             tree = {key: tree}
@@ -298,7 +308,7 @@ class Checkpoints:
 
     def _check_files(self, step: int, item: str) -> None:
         hashes = self._folder / str(step) / 'files.json'
-        # A killed save can leave a step without this file; the hash in `meta` is still checked.
+        # A killed save can leave a step without this file. The hash in `meta` is still checked.
         saved = files.read_json(hashes, {'*': {'*': str}})[item] if hashes.exists() else {}
         if not saved.items() <= folder_sha256(hashes.parent / item).items():
             raise DamagedCheckpoint(step, f'{item}: a file is missing or changed')
@@ -332,7 +342,7 @@ class Checkpoints:
         return retained
 
     def _costs(self, steps: Iterable[int], newest: int | None) -> dict[int, float | None]:
-        """The cost of each step; a provisional cost counts only for the step `newest`."""
+        """Reads the cost of each step. A provisional cost counts only for the step `newest`."""
         costs = {}
         for step in steps:
             # A damaged checkpoint cannot be the best.
@@ -345,7 +355,7 @@ class Checkpoints:
 
 @contextlib.contextmanager
 def _no_late_tracebacks() -> Iterator[None]:
-    """Hides the tracebacks that TensorStore prints if a save fails, of operations that end later."""
+    """Hides the tracebacks of operations that end after a failed save, which TensorStore prints."""
     before = sys.unraisablehook
 
     def report(unraisable) -> None:
@@ -354,12 +364,12 @@ def _no_late_tracebacks() -> Iterator[None]:
 
     sys.unraisablehook = report
     yield
-    # Not after an error: the other operations may still end.
+    # Not after an error, because other operations can end later.
     sys.unraisablehook = before
 
 
 class _Retained(checkpoint_managers.PreservationPolicy):
-    """Orbax keeps the steps that `choose` picks."""
+    """A policy by which Orbax keeps the steps that `choose` picks."""
 
     def __init__(self, choose: Callable[[list[int]], set[int]]):
         self._choose = choose
@@ -378,7 +388,7 @@ def _shapes(tree):
 def retained_steps(
     steps: Iterable[int], costs: Mapping[int, float | None], keep: int, average: tuple[int, int]
 ) -> set[int]:
-    """The steps to keep: the latest `keep`, the best, and those that `averaged_steps` will name."""
+    """Returns the steps to keep: the latest `keep`, the best, and those that `averaged_steps` will name."""
     last, every = average
     ascending = sorted(steps)
     to_average = [step for step in ascending if step % every == 0][-last:] if last else []
@@ -387,7 +397,7 @@ def retained_steps(
 
 
 def averaged_steps(newest: int, last: int, every: int) -> list[int]:
-    """The `last` steps to average (§6.1): the newest, and the multiples of `every` before it.
+    """Returns the `last` steps to average (§6.1): the newest, and the multiples of `every` before it.
 
     The newest need not be a multiple: a training always saves its last update, and the released code averages
     the last checkpoints saved.
@@ -397,6 +407,6 @@ def averaged_steps(newest: int, last: int, every: int) -> list[int]:
 
 
 def best_step(costs: Mapping[int, float | None]) -> int | None:
-    """The step with the lowest cost, the earliest of equals; None if no cost is known."""
+    """Returns the step with the lowest cost, the earliest of equals, or None if no cost is known."""
     known = [(cost, step) for step, cost in costs.items() if cost is not None]
     return min(known)[1] if known else None

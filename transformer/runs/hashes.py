@@ -11,7 +11,7 @@ from transformer import files
 
 
 def fingerprint(tree) -> str:
-    """The SHA-256 of a tree of arrays: of a header and the bytes of each leaf, sorted by path.
+    """Computes the SHA-256 of a tree of arrays: a header and the bytes of each leaf, sorted by path.
 
     The header is the line `<path> <dtype> <shape>`, for example `decoder/layer_0/ffn/kernel float32
     (4, 8)`. The bytes are little-endian in row-major order. Whether a container is a tuple, a list or
@@ -24,20 +24,20 @@ def fingerprint(tree) -> str:
 
 
 def named_leaves(tree) -> dict[str, Any]:
-    """The leaves of a tree by their paths, in the order of `jax.tree.leaves`."""
+    """Returns the leaves of a tree by their paths, in the order of `jax.tree.leaves`."""
     leaves, _ = jax.tree_util.tree_flatten_with_path(tree)
     return {jax.tree_util.keystr(path, simple=True, separator='/'): leaf for path, leaf in leaves}
 
 
 def add_leaf(digest, name: str, array: np.ndarray) -> None:
-    """Adds one leaf to the SHA-256 of a `fingerprint`; leaves must be added in the order of their names."""
+    """Adds one leaf to the SHA-256 of a `fingerprint`. Leaves must be added in the order of their names."""
     digest.update(f'{name} {array.dtype.name} {array.shape}\n'.encode())
     little = np.ascontiguousarray(array, array.dtype.newbyteorder('<'))
-    # Views the array as bytes, without a copy: bfloat16 cannot be hashed.
+    # Views the array as bytes without a copy, because bfloat16 cannot be hashed.
     digest.update(little.reshape(-1).view(np.uint8))
 
 
 def folder_sha256(folder: epath.Path) -> dict[str, str]:
-    """The SHA-256 of every file in a folder and its subfolders, by its path relative to the folder."""
+    """Computes the SHA-256 of all files in a folder and its subfolders, by their paths relative to it."""
     paths = (root / name for root, _, names in folder.walk() for name in names)
     return {str(path.relative_to(folder)): files.sha256(path) for path in paths}

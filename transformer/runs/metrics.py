@@ -16,7 +16,7 @@ from transformer.nn import cost, models
 from transformer.progress import Heartbeat, make_bar, print_line
 from transformer.runs import metrics_file
 
-# tensorboardX imports PyTorch if that is installed, which takes a second; so the first write imports it.
+# The first write imports tensorboardX, which takes a second to import PyTorch if that is installed.
 with epy.lazy_imports():
     import tensorboardX
 
@@ -35,7 +35,7 @@ OnMetrics = Callable[[int, dict[str, float]], object]
 
 
 def header(config: Config, workdir: epath.Path, lock: manifest.Manifest, steps_per_epoch: int) -> list[str]:
-    """The lines printed before a training: devices, parameters, corpus, updates and work directory."""
+    """Returns the lines before a training: devices, parameters, corpus, updates and work directory."""
     devices, (_, processes) = parallel.devices(), parallel.process()
     kinds = ', '.join(sorted({device.device_kind for device in devices}))
     parameters = cost.parameters(models.parameter_shapes(config))
@@ -54,15 +54,15 @@ def _corpus(config: Config) -> str:
 
 
 class Metrics:
-    """Writes and shows a training's metrics; removes lines after `step`, left by an interrupted run.
+    """A training's metrics, in files and in a bar, without any lines after `step` of an interrupted run.
 
     Args:
-      workdir: the folder for `metrics.jsonl` (one object per line) and `tensorboard/`; None writes no file.
+      workdir: the folder for `metrics.jsonl` (one object per line) and `tensorboard/`, or None for no file.
       step: the last step that is already done.
       steps: the last step of the training.
       on_metrics: called with each step and its numbers.
       header: lines to show first.
-      watched: the measure on dev that decides which checkpoint is best; the bar shows it early.
+      watched: the measure on dev that decides which checkpoint is best. The bar shows it early.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Metrics:
 
     @contextlib.contextmanager
     def doing(self, what: str) -> Iterator[None]:
-        """Shows what the training does between updates: in the bar, or in lines if it lasts."""
+        """Shows an activity between updates: in the bar or, if there is none, in lines while it lasts."""
         self._doing = what
         if self._bar.disable:
             self._heartbeat.start()
@@ -116,7 +116,7 @@ class Metrics:
         self._bar.update(self._task, numbers=self._shown)
 
     def write(self, step: int, numbers: dict[str, float]) -> None:
-        """Writes the numbers of a step; NaN and infinity, which JSON lacks, become null."""
+        """Writes the numbers of a step. NaN and infinity, which JSON lacks, become null."""
         if self._file:
             with self._file.open('a') as file:
                 file.write(files.json_text({'step': step, **numbers}) + '\n')
@@ -139,9 +139,9 @@ class Metrics:
 
 
 def speed(workdir: epath.Path) -> float | None:
-    """The median of the tokens per second that a training reported; None if it reported none.
+    """Computes the median of the tokens per second that a training reported, or None if it reported none.
 
-    A median, because other work on the machine slows parts of a training.
+    It is a median because other work on the machine slows parts of a training.
     """
     speeds = (numbers.get('tokens_per_second') for numbers in metrics_file.read(workdir))
     known = [speed for speed in speeds if speed is not None]
@@ -149,7 +149,7 @@ def speed(workdir: epath.Path) -> float | None:
 
 
 def fitting(numbers: dict[str, float], width: int, watched: str = 'dev_loss') -> str:
-    """Formats as many numbers as fit into `width` columns: the loss, what is watched, then `SHOWN`."""
+    """Formats as many numbers as fit into `width` columns: the loss, `watched`, `SHOWN`, then the others."""
     first = dict.fromkeys(['loss', watched, *SHOWN])
     names = [name for name in first if name in numbers] + [name for name in numbers if name not in first]
     text = ''
@@ -166,7 +166,7 @@ def _short(value: float) -> str:
 
 
 def _lines_until(file: epath.Path, step: int) -> list[str]:
-    """The lines up to `step`, one per step, without a last line that a kill cut off.
+    """Returns the lines up to `step`, one per step, without a last line that a kill cut off.
 
     Earlier versions wrote the scores on dev as a second line per step, which is joined with the first.
     """

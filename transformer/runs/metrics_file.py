@@ -1,4 +1,4 @@
-"""Reads metrics.jsonl, also while a training writes it; knows no jax, so that a sweep's status is quick."""
+"""Reads metrics.jsonl, also while a training writes it. Imports no jax, so that a sweep's status is quick."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -19,10 +19,10 @@ def read(folder: Path) -> Iterator[dict[str, float]]:
 
 
 def parse_line(line: bytes, name: str) -> dict[str, Any]:
-    """Reads a line of metrics.jsonl; ConfigError, which begins with `name`, if it is damaged."""
+    """Reads a line of metrics.jsonl. Raises ConfigError, which begins with `name`, if it is damaged."""
     return files.parse_json(line, {'step': files.COUNT, '*': (float, None)}, name)
 
 
 def dev_losses(folder: Path) -> list[tuple[int, float]]:
-    """The steps and dev losses of a training; an infinite loss, written as null, is left out."""
+    """Returns the steps and dev losses of a training, without infinite losses, which are written as null."""
     return [(line['step'], line['dev_loss']) for line in read(folder) if line.get('dev_loss') is not None]

@@ -1,4 +1,4 @@
-"""Ownership of work directories: only one process at a time may write to each."""
+"""Ownership of work directories: only one process at a time can write to each."""
 
 import contextlib
 import datetime
@@ -19,7 +19,7 @@ LOCK = '.lock'
 
 
 class Owner(NamedTuple):
-    """A process that writes a work directory; `born` distinguishes it from a later process with its `pid`."""
+    """A process that writes a work directory. `born` distinguishes it from a later process with its `pid`."""
 
     host: str
     pid: int
@@ -34,9 +34,12 @@ class Owner(NamedTuple):
 def hold(folder: epath.Path) -> Iterator[None]:
     """Makes this process the only one that writes a work directory, until the context ends.
 
-    The system's lock on the file `.lock` decides; it ends with its process, however that ends. The file also
-    names the owner. If the file system has no locks, only this name decides: the owner is assumed to be
-    alive unless it ran on this host and is gone. In a distributed training the first process is the owner.
+    The system's lock on the file `.lock` decides. It always ends with its process. The file also names the
+    owner. If the file system has no locks, only this name decides: the owner is assumed to be alive unless
+    it ran on this host and is gone. In a distributed training the first process is the owner.
+
+    Raises:
+      ConfigError: another process owns the work directory.
     """
     if not parallel.is_primary():
         yield
@@ -68,7 +71,7 @@ def check_free(folder: epath.Path) -> None:
 
 @contextlib.contextmanager
 def _lock(file: epath.Path) -> Iterator[bool]:
-    """Locks a file; yields False if the file system has no locks."""
+    """Locks a file. Yields False if the file system has no locks."""
     with contextlib.ExitStack() as stack:
         try:
             # Waits, because a process that only checks the lock holds it for an instant.
@@ -90,7 +93,7 @@ def _used_by(file: epath.Path, owner: Owner | None) -> str:
 
 
 def _read(file: epath.Path) -> Owner | None:
-    """The owner that a file names; None if it names none."""
+    """Reads the owner that a file names, or returns None if it names none."""
     try:
         return Owner(**files.read_json(file, {'host': str, 'pid': files.SIZE, 'since': str, 'born': str}))
     except (OSError, ConfigError):
@@ -98,7 +101,7 @@ def _read(file: epath.Path) -> Owner | None:
 
 
 def _may_run(owner: Owner) -> bool:
-    """Whether a process may still be running; on another host this is unknown, so True."""
+    """Returns whether a process can still be running: True on another host, where this is unknown."""
     if owner.host != platform.node():
         return True
     try:
@@ -112,9 +115,9 @@ def _may_run(owner: Owner) -> bool:
 
 
 def _born(pid: int) -> str:
-    """The time when a process began, in system ticks; '' if the system does not report it."""
+    """Returns when a process began, in system ticks, or '' if the system does not report it."""
     try:
-        # The fields follow the program's name, which is in brackets and may contain blanks.
+        # The fields follow the program's name, which is in brackets and can contain blanks.
         return pathlib.Path(f'/proc/{pid}/stat').read_text().rpartition(')')[2].split()[19]
     except (OSError, IndexError):
         return ''

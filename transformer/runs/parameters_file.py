@@ -26,7 +26,7 @@ _META = {
 
 
 def load_library():
-    """The module of safetensors; ConfigError if it is not installed."""
+    """Returns the module of safetensors. Raises ConfigError if it is not installed."""
     try:
         import safetensors.numpy
     except ModuleNotFoundError:
@@ -35,7 +35,7 @@ def load_library():
 
 
 def write(folder: epath.Path, step: int, params: models.Params, meta: Mapping[str, object]) -> None:
-    """Writes parameters and their step; `meta` must be JSON."""
+    """Writes parameters, their step and `meta`, which must be JSON."""
     arrays = {path: np.asarray(leaf) for path, leaf in named_leaves(params).items()}
     described = {**meta, 'step': step, 'params_sha256': fingerprint(params)}
     content = load_library().numpy.save(arrays, {'checkpoint': json.dumps(described)})
@@ -43,7 +43,7 @@ def write(folder: epath.Path, step: int, params: models.Params, meta: Mapping[st
 
 
 class ParametersFile:
-    """The one checkpoint of a folder with `FILE`; reads as `Checkpoints` do."""
+    """The one checkpoint of a folder with `FILE`, with the reading methods of `Checkpoints`."""
 
     def __init__(self, folder: epath.Path):
         self._file = folder / FILE
@@ -51,26 +51,30 @@ class ParametersFile:
         self._step = self._meta['step']
 
     def steps(self) -> list[int]:
-        """Its step alone."""
+        """Returns its step alone."""
         return [self._step]
 
     def latest(self) -> int:
-        """Its step."""
+        """Returns its step."""
         return self._step
 
     def best(self, steps: Sequence[int] | None = None) -> int:
-        """Its step."""
+        """Returns its step."""
         del steps
         return self._step
 
     def content(self, step: int) -> dict[str, object]:
-        """Its meta data and the hash of its parameters, which can be a moving average."""
+        """Returns its meta data and the hash of its parameters, which can be a moving average."""
         del step
         sha256 = self._meta['params_sha256']
         return {'meta': self._meta, 'params': sha256, 'ema': sha256}
 
     def restore(self, step: int, like: Mapping[str, models.Params]) -> Saved:
-        """Its parameters as the wanted item; ConfigError if they are not those that were written."""
+        """Returns its parameters as the only item of `like`.
+
+        Raises:
+          ConfigError: `like` has other parameters, or the file is damaged.
+        """
         [(item, shapes)] = like.items()
         if named_leaves(shapes).keys() != self._arrays.keys():
             raise ConfigError(f'{self._file}: has other parameters than the model of config.json')
@@ -85,7 +89,7 @@ class ParametersFile:
 def _read(file: epath.Path) -> tuple[dict[str, np.ndarray], dict]:
     safetensors = load_library()
     try:
-        # The library reads a description of local files alone.
+        # The library reads a file's description only from a local file.
         content = file.read_bytes()
         size = int.from_bytes(content[:8], 'little')
         head = files.parse_json(content[8 : 8 + size], _HEAD, str(file))

@@ -1,4 +1,4 @@
-"""Sets up the process of a run: compilation cache, precision, signals; records versions and hardware."""
+"""Sets up a run's process (compilation cache, precision, signals), and records versions and hardware."""
 
 import contextlib
 import importlib.metadata
@@ -22,7 +22,7 @@ from transformer.config import Config
 from transformer.config.extras import install
 
 DEV = pathlib.Path('/dev')
-# Packages whose versions may change the numbers.
+# Packages whose versions can change the numbers.
 PACKAGES = (
     'jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'tensorflow-datasets', 'ml-collections',
     'numpy', 'sentencepiece', 'sacrebleu',
@@ -43,7 +43,7 @@ def start(folder: str, *, distributed: bool) -> epath.Path:
 
 
 def _warn_of_idle_gpus(distributed: bool) -> None:
-    """Prints a line if GPUs stay idle on the first process's host; all processes must call this."""
+    """Prints a line if GPUs stay idle on the first process's host. All processes must call this."""
     on_gpus = parallel.platform() == 'gpu'
     used = parallel.processes_here() * parallel.local_devices() if on_gpus else 0
     # JAX_PLATFORMS=cpu is the user's choice.
@@ -55,7 +55,7 @@ def _warn_of_idle_gpus(distributed: bool) -> None:
 def idle_gpus(used: int, visible: int, distributed: bool) -> str | None:
     """Returns a warning of the GPUs that a run sees on a host and does not use, or None.
 
-    Under SLURM and Open MPI, JAX gives each process one GPU, however many it sees. A run that is not
+    Under SLURM and Open MPI, JAX gives each process one of the GPUs that it sees. A run that is not
     distributed takes all GPUs, except those that its user or the system keeps from it.
     """
     if visible and not used:
@@ -69,12 +69,12 @@ def idle_gpus(used: int, visible: int, distributed: bool) -> str | None:
 
 
 def visible_gpus() -> int:
-    """The number of this host's NVIDIA GPUs; at most as many as CUDA_VISIBLE_DEVICES names, if it is set."""
+    """Counts this host's NVIDIA GPUs, at most as many as CUDA_VISIBLE_DEVICES names if it is set."""
     present = len(list(DEV.glob('nvidia[0-9]*')))
     named = os.environ.get('CUDA_VISIBLE_DEVICES')
     if named is None:
         return present
-    # CUDA ignores what follows the first name that is not a GPU's, such as -1.
+    # CUDA ignores the first name that is not a GPU's, such as -1, and all names after it.
     names = itertools.takewhile(re.compile(r' *(\d|GPU-|MIG-)').match, named.split(','))
     return min(present, len(list(names)))
 
@@ -84,12 +84,12 @@ def keep_programs() -> None:
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update('jax_compilation_cache_dir', str(cache_folder() / 'programs'))
         jax.config.update('jax_persistent_cache_min_compile_time_secs', 0)
-        # JAX reads the setting at its first compilation, which may already have happened.
+        # JAX reads the setting at its first compilation, which can be before this call.
         compilation_cache.reset_cache()
 
 
 def cache_folder() -> epath.Path:
-    """The folder for corpora and compiled programs: $TRANSFORMER_CACHE, or one in the user's cache."""
+    """Returns the folder for corpora and programs: $TRANSFORMER_CACHE, or one in the user's cache."""
     if chosen := os.environ.get('TRANSFORMER_CACHE'):
         return epath.Path(chosen)
     home = os.environ.get('XDG_CACHE_HOME') or epath.Path('~/.cache').expanduser()
@@ -97,7 +97,7 @@ def cache_folder() -> epath.Path:
 
 
 def precision(config: Config) -> contextlib.AbstractContextManager:
-    """A context in which matrix products use the precision `train.matmul_precision`."""
+    """Returns a context in which matrix products use the precision `train.matmul_precision`."""
     return jax.default_matmul_precision(config.train.matmul_precision)
 
 
@@ -105,7 +105,7 @@ def precision(config: Config) -> contextlib.AbstractContextManager:
 def stop_signals() -> Iterator[Callable[[], int | None]]:
     """Records SIGTERM, SIGHUP and SIGINT instead of ending the process, so that a training can save first.
 
-    A second SIGINT ends the process as usual. A second SIGTERM has no effect, because schedulers repeat it;
+    A second SIGINT ends the process as usual. A second SIGTERM has no effect, because schedulers repeat it.
     SIGKILL ends the process at once. Threads other than the main one record no signal.
 
     Yields:
@@ -134,7 +134,7 @@ def stop_signals() -> Iterator[Callable[[], int | None]]:
 
 
 def environment() -> dict[str, dict[str, object]]:
-    """The versions of Python, this code and its packages; the hardware."""
+    """Returns the versions of Python, this code and its packages, and the hardware."""
     versions = {}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):  # an extra that is not installed
@@ -153,12 +153,12 @@ def environment() -> dict[str, dict[str, object]]:
 
 
 def _cores() -> int | None:
-    """The number of CPU cores that this process may use: parallel runs may share the machine's."""
+    """Counts the CPU cores that this process can use, because parallel runs can share the machine's cores."""
     return len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()
 
 
 def _revision() -> str | None:
-    """The commit of this code, with a + if tracked files differ from it; None outside a git checkout."""
+    """Returns this code's commit, with a + if tracked files differ, or None outside a git checkout."""
     folder = pathlib.Path(__file__).parent
 
     def git(*words: str) -> str:

@@ -28,7 +28,7 @@ AVERAGE = 'average'
 
 
 class Trained(NamedTuple):
-    """A trained model, as all tasks use it; an ensemble's `params` are a tuple."""
+    """A trained model, as all tasks use it. An ensemble's `params` are a tuple."""
 
     config: Config
     params: ensemble.Params
@@ -39,9 +39,9 @@ class Origin(NamedTuple):
     """The checkpoints from which parameters were read.
 
     Attributes:
-      name: best, latest, average or a step; an ensemble's names are separated by commas.
+      name: best, latest, average or a step, or an ensemble's names, separated by commas.
       steps: the steps of the checkpoints.
-      tokens: the number of tokens trained on; an ensemble's largest number.
+      tokens: the number of tokens trained on, the largest of an ensemble.
     """
 
     name: str
@@ -80,7 +80,7 @@ def _join_origins(origins: Sequence[Origin]) -> Origin:
 
 
 def parse_checkpoint(word: str) -> tuple[str, str]:
-    """Splits FOLDER or FOLDER:CHECKPOINT; the checkpoint can be empty.
+    """Splits FOLDER or FOLDER:CHECKPOINT into the two, with '' for a missing checkpoint.
 
     Folder names can contain colons: the longest existing folder is taken.
     """
@@ -136,7 +136,7 @@ def load_and_report(
 
 
 def changed(config: Config, changes: Mapping[str, object]) -> Config:
-    """Changes options that may differ from the training's; ConfigError for other options."""
+    """Changes options that can differ from the training's. Raises ConfigError for other options."""
     trained = configs.flatten(config)
     for key, value in declare.present_values(configs.OPTIONS, trained | dict(changes)).items():
         if not configs.OPTIONS[key].metadata['free'] and trained[key] != value:
@@ -148,11 +148,14 @@ def average(run: Run, last: int | None = None, every: int | None = None) -> list
     """Averages the last checkpoints of a work directory (§6.1) and saves the mean in `average/`.
 
     Args:
-      last: how many checkpoints; `train.average_last` if None.
-      every: updates between them, as in `checkpoint.averaged_steps`; `train.average_every` if None.
+      last: the number of checkpoints, `train.average_last` if None.
+      every: the updates between them, as in `checkpoint.averaged_steps`, `train.average_every` if None.
 
     Returns:
       The steps averaged.
+
+    Raises:
+      ConfigError: there are no such checkpoints to average.
     """
     folder, config = run.folder, run.config
     if (folder / parameters_file.FILE).exists():
@@ -209,7 +212,7 @@ def check_resume(folder: epath.Path) -> None:
 
 
 def _check_config(folder: epath.Path, step: int, meta: Mapping) -> None:
-    """Raises ConfigError if config.json is not the config, in what is learned, that made a checkpoint."""
+    """Raises ConfigError if config.json does not learn the same as the config that made a checkpoint."""
     # Earlier versions recorded no config, and an unfinished folder has none yet.
     if checkpoint.CONFIG not in meta or not (folder / 'config.json').exists():
         return
@@ -225,7 +228,10 @@ def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
     """Computes the mean of the parameters of several steps (§6.1), equal to `numpy.mean`'s.
 
     Besides the mean, only one array of one checkpoint is in memory at a time. `meta` is the last step's, with
-    all steps and their parameters' fingerprints added. A missing or damaged step raises DamagedCheckpoint.
+    all steps and their parameters' fingerprints added.
+
+    Raises:
+      DamagedCheckpoint: a step is missing or damaged.
     """
     contents = {step: checkpoints.content(step) for step in steps}
     totals = {name: np.zeros(like.shape, like.dtype) for name, like in named_leaves(like_params).items()}
@@ -241,7 +247,7 @@ def mean(checkpoints: Checkpoints, steps: Sequence[int], like_params) -> Saved:
 
 
 def scored(config: Config, folder: epath.Path) -> str:
-    """The checkpoint that a training scores at its end: the average if there is one, else `train.scored`."""
+    """Returns the checkpoint that a training scores at its end: the average, if any, else `train.scored`."""
     return 'average' if config.train.average_last and (folder / AVERAGE).exists() else config.train.scored
 
 
@@ -263,7 +269,11 @@ def restore_params(config: Config, folder: epath.Path, choice: str) -> tuple[mod
 
 
 def origin(run: Run, choice: str) -> Origin:
-    """The origin of the parameters that `load` would restore; ConfigError if there is no such checkpoint."""
+    """Returns the origin of the parameters that `load` would restore.
+
+    Raises:
+      ConfigError: there is no such checkpoint.
+    """
     origins = []
     read = lambda checkpoints, step, name: _origin(name, step, checkpoints.content(step)['meta'])
     for other, member in _members(run, choice):
@@ -273,14 +283,14 @@ def origin(run: Run, choice: str) -> Origin:
 
 
 def params_sha256(run: Run, choice: str) -> str:
-    """The hash of the parameters that `load` would restore from one checkpoint; they are not read."""
+    """Returns the hash of the parameters that `load` would restore from one checkpoint, without loading."""
     [(other, member)] = _members(run, choice)
     read = lambda checkpoints, step, name: checkpoints.content(step)[_item(other.config, name)]
     return _read_choice(other.config, other.folder, member, read)
 
 
 def _item(config: Config, name: str) -> str:
-    """The item of a checkpoint that is evaluated: the moving average if the training evaluated it."""
+    """Returns the item of a checkpoint to evaluate: the moving average if the training evaluated it."""
     return 'ema' if config.train.ema and name != 'average' else 'params'
 
 
@@ -296,7 +306,7 @@ def _read_choice(
 ) -> T:
     """Returns `read(checkpoints, step, name)` of the chosen checkpoint.
 
-    A training beside this process may remove the checkpoint before it is read; then this chooses again.
+    A training beside this process can remove the checkpoint before it is read. Then this chooses again.
     """
     name = scored(config, folder) if choice == 'scored' else choice
     averaged = name == 'average'
@@ -314,8 +324,8 @@ def _read_choice(
 
 
 def _step(checkpoints: Checkpoints | ParametersFile, folder: epath.Path, choice: str, name: str) -> int:
-    """The step of a named checkpoint."""
-    # Listed once, because a training may save and remove steps at any time.
+    """Returns the step of a named checkpoint. Raises ConfigError if there is none."""
+    # Listed once, because a training can save and remove steps at any time.
     steps = checkpoints.steps()
     step = int(name) if name.isdecimal() else None
     if name in ('average', 'latest'):
@@ -334,9 +344,10 @@ def _step(checkpoints: Checkpoints | ParametersFile, folder: epath.Path, choice:
 def _open_checkpoints(
     config: Config, folder: epath.Path, name: str = 'checkpoints'
 ) -> Iterator[Checkpoints | ParametersFile]:
-    """Opens the checkpoints of a work directory to read; reading a damaged one raises ConfigError.
+    """Opens the checkpoints of a work directory to read. An exported model has only one, in a file.
 
-    An exported model has one alone, in a file.
+    Raises:
+      ConfigError: there is no checkpoint, or one that is read is damaged.
     """
     if (folder / parameters_file.FILE).exists():
         yield ParametersFile(folder)

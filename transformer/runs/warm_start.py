@@ -28,8 +28,8 @@ class Start(NamedTuple):
 
     Attributes:
       record: the contents of init_from.json, also in result.json: `workdir`, `checkpoint`, `steps`, `place`,
-        `params_sha256`; `taken`, the names of the copied parameters; `left`, for each other parameter of
-        either model, why it is not copied. Of several runs `starts` has the record of each.
+        `params_sha256`; `taken`, the names of the copied parameters; and `left`, the reason not to copy each
+        other parameter of either model. With several runs, `starts` has the record of each.
       codecs: the runs' codecs, by field.
     """
 
@@ -38,7 +38,7 @@ class Start(NamedTuple):
 
 
 class WarmStart(NamedTuple):
-    """A run that a training starts from: its place in the new model ('' for all of it) and its checkpoint."""
+    """A run that a training starts from: its place in the new model ('' for the whole) and its checkpoint."""
 
     place: str
     run: Run
@@ -58,7 +58,11 @@ def origins(words: Sequence[str]) -> list[WarmStart]:
 
 
 def codecs_of(config: Config, found: Sequence[WarmStart]) -> Codecs:
-    """Returns the runs' tokenizers by field; ConfigError if the config asks for others, or two disagree."""
+    """Returns the runs' tokenizers by field.
+
+    Raises:
+      ConfigError: the config asks for other tokenizers, or two runs disagree.
+    """
     codecs: dict[str, object] = {}
     for origin in found:
         its = codec.tokenizers(origin.run.codecs)
@@ -71,7 +75,7 @@ def codecs_of(config: Config, found: Sequence[WarmStart]) -> Codecs:
 
 
 def continued(config: Config, folder: epath.Path) -> Start | None:
-    """Returns the start of a work directory that is used again; None if `train.seed` drew its parameters."""
+    """Returns the start of a work directory in use, or None if `train.seed` drew its first parameters."""
     if not (folder / 'config.json').exists():
         return None
     run = Run.open(folder)
@@ -84,7 +88,7 @@ def start(config: Config, found: Sequence[WarmStart], folder: epath.Path) -> Sta
     """Reads the runs' parameters and compares them with the new model's, whose config is complete.
 
     Raises:
-      ConfigError: a run shares no parameter, two runs have the same one, or `folder` began otherwise.
+      ConfigError: a run shares no parameter, two runs have the same one, or `folder` began differently.
     """
     records, taken = [], {}
     for origin in found:
@@ -106,7 +110,7 @@ def start(config: Config, found: Sequence[WarmStart], folder: epath.Path) -> Sta
 
 
 def first_params(record: dict[str, object], fresh: models.Params) -> models.Params:
-    """Returns the parameters before the first update: each another run's if taken, else `fresh`'s.
+    """Returns the parameters before the first update: those taken from other runs, and the rest from `fresh`.
 
     Raises:
       ConfigError: a run's parameters have changed since the start.
@@ -128,12 +132,12 @@ def first_params(record: dict[str, object], fresh: models.Params) -> models.Para
 
 
 def placed(tree, place: str):
-    """Returns a tree of parameters as the part `place` of a larger one; '' for all of it."""
+    """Returns a tree of parameters as the part `place` of a larger tree, or unchanged if it is ''."""
     return {place: tree} if place else tree
 
 
 def compare_leaves(own, other) -> tuple[list[str], dict[str, str]]:
-    """Finds the leaves with equal name, shape and type in both trees, and why each other leaf differs."""
+    """Finds the leaves with equal name, shape and type in both trees, and the reason for each other leaf."""
     here, there = named_leaves(own), named_leaves(other)
     left = {}
     for name in sorted(here.keys() | there.keys()):
@@ -147,14 +151,14 @@ def compare_leaves(own, other) -> tuple[list[str], dict[str, str]]:
 
 
 def merge(own, other, taken: list[str]):
-    """Returns the tree `own` with the leaves named in `taken` replaced by those of `other`."""
+    """Returns the tree `own` with the leaves named in `taken` from the tree `other`."""
     there = named_leaves(other)
     leaves = {**named_leaves(own), **{name: there[name] for name in taken}}
     return jax.tree.unflatten(jax.tree.structure(own), leaves.values())
 
 
 def describe(record: dict[str, object]) -> Iterator[str]:
-    """Yields lines that describe a warm start; parameters that are left out are grouped by reason."""
+    """Yields lines that describe a warm start, with the parameters that are left out grouped by reason."""
     for one in _starts(record):
         steps = ', '.join(map(str, one['steps']))
         place = f'{one["place"]}: ' if one.get('place') else ''
@@ -185,7 +189,7 @@ def _record(config: Config, origin: WarmStart) -> dict[str, object]:
     params, its_origin = restore.restore_params(run.config, run.folder, origin.choice)
     folder = str(run.folder)
     return {
-        # Absolute, because the training may be resumed from another folder.
+        # Absolute, because the training can be resumed from another folder.
         'workdir': folder if '://' in folder else os.path.abspath(folder),
         'checkpoint': its_origin.name,
         'steps': its_origin.steps,

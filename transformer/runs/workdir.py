@@ -17,7 +17,7 @@ from transformer.data.codec import Codecs
 from transformer.data.dataset import Dataset
 from transformer.runs import parameters_file, process
 
-# Files that `claim` writes before config.json; if it is killed, they can exist without config.json.
+# Files that `claim` writes before config.json. If it is killed, they can exist without config.json.
 _FIRST = re.compile(
     r'(.+\.)?(tokenizer\.model|labels\.json)|data\.lock\.json|environment\.json|init_from\.json'
 )
@@ -52,14 +52,14 @@ Result = dict[str, object]
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """An open work directory; its config, manifest and codecs are read only once."""
+    """An open work directory, whose config, manifest and codecs are read only once."""
 
     folder: epath.Path
     config: Config
 
     @classmethod
     def open(cls, folder: epath.PathLike) -> 'Run':
-        """Opens a work directory; ConfigError if it is not one, or its config is damaged."""
+        """Opens a work directory. Raises ConfigError if it is not one, or its config is damaged."""
         folder = epath.Path(folder)
         if not (folder / 'config.json').exists():
             raise ConfigError(f'{folder}: not a work directory (it holds no config.json)')
@@ -75,38 +75,42 @@ class Run:
 
     @functools.cached_property
     def manifest(self) -> dict[str, object]:
-        """The manifest of its data: sources, counts and hashes."""
+        """Returns the manifest of its data: sources, counts and hashes."""
         return files.read_json(self.folder / manifests.FILE, manifests.SHAPE)
 
     @functools.cached_property
     def codecs(self) -> Codecs:
-        """Its codecs by field: tokenizers and class names."""
+        """Returns its codecs by field: tokenizers and class names."""
         try:
             return codec.read_from(self.folder, self.manifest)
         except RuntimeError as error:
             raise ConfigError(f'{self.folder}: {error}') from None
 
     def given_codecs(self) -> Codecs:
-        """The tokenizers that were not learned from the data."""
+        """Returns the tokenizers that were not learned from the data."""
         given = self.manifest.get(cache.GIVEN, {})
-        # In earlier versions the hash of a tokenizer that all fields share.
+        # In earlier versions, `given` is the hash of a tokenizer that all fields share.
         return {name: one for name, one in self.codecs.items() if isinstance(given, str) or name in given}
 
     def copied_data(self) -> Dataset | None:
-        """The work directory's own copy of every split but train; None if it is missing or damaged."""
+        """Returns the work directory's copy of every split but train, or None if it is missing or damaged."""
         return text_input.kept(self.folder / _DATA, self.manifest, self.codecs)
 
     def start(self) -> dict[str, object] | None:
-        """The record of a warm start; None if the seed drew the first parameters."""
+        """Returns the record of a warm start, or None if the seed drew the first parameters."""
         file = self.folder / 'init_from.json'
         return files.read_json(file, _STARTS) if file.exists() else None
 
     def result(self) -> Result:
-        """The contents of result.json; empty if there is none yet."""
+        """Returns the contents of result.json, which are empty if there is none yet."""
         return read_result(self.folder)
 
     def last_scores(self, split: str) -> tuple[str, dict[str, object]]:
-        """The name and entry of a split's scores: the training's, or else the last evaluation's."""
+        """Returns the name and entry of a split's scores: the training's, or else the last evaluation's.
+
+        Raises:
+          ConfigError: the split has no scores.
+        """
         result = self.result()
         named = [(n, e) for n, e in result.get('evaluations', {}).items() if e.get('split') == split]
         if scored := result.get('scores', {}).get(split):
@@ -123,10 +127,13 @@ def claim(
     manifest: Mapping[str, object],
     init_from: dict[str, object] | None = None,
 ) -> Run:
-    """Creates a work directory; one with a checkpoint must have the same config, data and warm start.
+    """Creates a work directory. If it has a checkpoint, its config, data and warm start must be the same.
 
     Args:
       init_from: the other run whose parameters the training starts from, as `warm_start.Start.record`.
+
+    Raises:
+      ConfigError: it has another config, other data or another start, or is no work directory.
     """
     check_claim(folder, config, manifest, init_from)
     folder.mkdir(parents=True, exist_ok=True)
@@ -141,7 +148,7 @@ def claim(
 def write_description(
     folder: epath.Path, config: Config, codecs: Codecs, manifest: Mapping[str, object]
 ) -> Run:
-    """Writes what all users of a model need beside its parameters."""
+    """Writes the files that all users of a model need beside its parameters."""
     for name, content in codec.contents(codecs).items():
         files.write_bytes(folder / name, content)
     files.write_json(folder / 'data.lock.json', manifest)
@@ -156,7 +163,7 @@ def check_claim(
     manifest: Mapping[str, object],
     init_from: Mapping[str, object] | None,
 ) -> None:
-    """Raises ConfigError if `claim` would; changes nothing."""
+    """Raises ConfigError if `claim` would, without changing files."""
     if (folder / parameters_file.FILE).exists():
         raise ConfigError(
             f'{folder}: an exported model; train further in another --workdir, with --init_from={folder}'
@@ -182,7 +189,7 @@ def check_writable(folder: epath.Path) -> None:
 
 
 def holds_work(folder: epath.Path) -> bool:
-    """Whether there is a checkpoint or a result; if there is none, any config is accepted."""
+    """Returns whether there is a checkpoint or a result. If there is none, any config is accepted."""
     names = 'checkpoints/*', 'damaged', 'result.json'
     return any(True for name in names for _ in folder.glob(name))
 
@@ -223,7 +230,7 @@ def copy_data(folder: epath.Path, dataset: Dataset) -> None:
 
 
 def read_result(folder: epath.Path) -> Result:
-    """The contents of result.json; empty if there is none yet."""
+    """Returns the contents of result.json, which are empty if there is none yet."""
     file = folder / 'result.json'
     return files.read_json(file, _RESULT) if file.exists() else {}
 
@@ -231,7 +238,7 @@ def read_result(folder: epath.Path) -> Result:
 def update_result(folder: epath.Path, change: Callable[[Result], Result]) -> Result:
     """Replaces the contents of result.json by `change(contents)`, and returns them.
 
-    A lock makes processes take turns, so that none loses what another process adds.
+    A lock makes processes take turns, so that no process loses another's additions.
     """
     with locks.exclusive(folder / '.result.lock'):
         result = change(read_result(folder))
@@ -240,7 +247,7 @@ def update_result(folder: epath.Path, change: Callable[[Result], Result]) -> Res
 
 
 def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
-    """The name of an evaluation in result.json and in translations/: what was scored, and how.
+    """Returns the name of an evaluation in result.json and in translations/.
 
     The name consists of the split or file, the checkpoint, and every option that differs from the work
     directory's config. It never equals the name of the lines that the training itself wrote.
@@ -261,7 +268,7 @@ def evaluation_name(run: Run, config: Config, of: str, checkpoint: str) -> str:
 def write_evaluation(folder: epath.Path, name: str, evaluation: dict[str, object], lines: list[str]) -> None:
     """Records an evaluation after the training: its scores in result.json, its lines in translations/.
 
-    What the training scored stays; an earlier evaluation of the same name is replaced.
+    The training's own scores stay, but an earlier evaluation of the same name is replaced.
     """
     write_lines(folder, name, lines)
 
@@ -277,14 +284,14 @@ def write_lines(folder: epath.Path, name: str, lines: list[str]) -> None:
     """Writes a model's output, such as translations, to translations/<name>.txt.
 
     Args:
-      name: the evaluation's name; `<split>.<checkpoint>` for the training's own lines.
+      name: the evaluation's name, or `<split>.<checkpoint>` for the training's own lines.
     """
     (folder / 'translations').mkdir(exist_ok=True)
     files.write_text(folder / 'translations' / f'{name}.txt', _text(lines))
 
 
 def lines_sha256(lines: list[str]) -> str:
-    """The SHA-256 of the file that `write_lines` writes."""
+    """Computes the SHA-256 of the file that `write_lines` writes."""
     return hashlib.sha256(_text(lines).encode()).hexdigest()
 
 
@@ -292,7 +299,7 @@ def read_lines(folder: epath.Path, name: str, entry: Mapping[str, object]) -> li
     """Reads the lines that `write_lines` wrote.
 
     Args:
-      entry: the evaluation in result.json whose lines they are; earlier versions recorded no hash of them.
+      entry: their evaluation in result.json. Earlier versions recorded no hash of the lines.
 
     Raises:
       ConfigError: they are not the lines that were scored.

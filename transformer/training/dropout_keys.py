@@ -1,6 +1,6 @@
 """Random keys for several microbatches in one program: each microbatch draws its own numbers.
 
-A microbatch's dropout must not depend on how many other microbatches share its program. So several
+A microbatch's dropout must not depend on the number of microbatches that share its program. So several
 microbatches share a special key that contains one key for each. `jax.random.fold_in` changes all of them, and
 an array drawn from the special key has equal parts along the first axis, one drawn from each key.
 """
@@ -18,7 +18,7 @@ THREEFRY, RBG = 'threefry2x32', 'rbg'
 
 
 def of_microbatches(key: Array, indexes: Int[Array, 'M']) -> Array:
-    """The key from which each microbatch draws the same numbers as from `fold_in(key, index)`.
+    """Returns a key from which each microbatch draws the same numbers as from `fold_in(key, index)`.
 
     The first axis of the arrays drawn from it is rows, equally many for each microbatch.
     """
@@ -29,7 +29,7 @@ def of_microbatches(key: Array, indexes: Int[Array, 'M']) -> Array:
 
 @functools.cache
 def _kind(name: str, count: int) -> Hashable:
-    """The implementation of keys that contain `count` keys of JAX's implementation `name`."""
+    """Defines the implementation of keys that contain `count` keys of JAX's implementation `name`."""
     wrap = functools.partial(jax.random.wrap_key_data, impl=name)
     data = jax.eval_shape(lambda: jax.random.key_data(jax.random.key(0, impl=name)))
 
@@ -65,10 +65,10 @@ def _kind(name: str, count: int) -> Hashable:
 
 
 def _threefry_bits(keys: UInt32[Array, 'M 2'], shape: tuple[int, ...]) -> UInt32[Array, 'M ...']:
-    """Draws random words from each key, two per hash; jax.random.bits draws one, so that it can shard arrays.
+    """Draws random words from each key, two per hash.
 
-    The counters are computed where they are used, so that XLA fuses the draw with the operation that uses
-    the random words.
+    jax.random.bits draws one per hash, so that it can shard arrays. The counters are computed here, where
+    they are used, so that XLA fuses the draw with the operation that uses the random words.
     """
     half = (*shape[:-1], shape[-1] // 2)
     counter = sum(

@@ -1,4 +1,4 @@
-"""The training loop: updates, evaluations on dev, checkpoints, and when to stop."""
+"""The training loop: updates, evaluations on dev, checkpoints, and the end of a training."""
 
 import dataclasses
 import functools
@@ -30,7 +30,7 @@ class NonFiniteError(ArithmeticError):
 
 
 class Stopped(Exception):
-    """A signal ended the training; everything is saved."""
+    """A signal ended the training, whose state is saved."""
 
     def __init__(self, signal_number: int, step: int):
         super().__init__(f'stopped by signal {signal_number} at step {step}, which is saved')
@@ -39,7 +39,7 @@ class Stopped(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class TrainingPosition:
-    """How far a training has come, as its checkpoints record it."""
+    """A training's progress, as its checkpoints record it."""
 
     step: int = 0
     tokens: int = 0  # the sum of all weights
@@ -48,22 +48,24 @@ class TrainingPosition:
     stale: int = 0  # evaluations since the last improvement
 
     def judged(self, cost: float | None) -> 'TrainingPosition':
-        """The progress after an evaluation; a cost that is no finite number is no improvement."""
+        """Returns the progress after an evaluation. Only a finite cost can be an improvement."""
         if cost is not None and math.isfinite(cost) and (self.best is None or cost < self.best):
             return dataclasses.replace(self, best=cost, stale=0)
         return dataclasses.replace(self, stale=self.stale + 1)
 
     def is_over(self, config: Config) -> bool:
-        """Whether the training has made all its steps, or has run out of patience."""
+        """Returns whether the training has made all its steps, or has run out of patience."""
         return self.step >= config.train.steps or 0 < config.train.patience <= self.stale
 
 
 class DevScores(NamedTuple):
     """The scores on dev that a training computes, and the one that decides which checkpoint is best.
 
-    `functions` maps an interval in steps to functions from parameters to scores, which are called at its
-    multiples and after the last step. `cost` picks the score to minimise, None if it is not among them. It is
-    computed every `cost_every` steps; `train.patience` counts these evaluations.
+    Attributes:
+      functions: maps an interval in steps to functions from parameters to scores, which are called at its
+        multiples and after the last step.
+      cost: picks the score to minimise, None if it is not among them.
+      cost_every: the steps between two such scores. `train.patience` counts these evaluations.
     """
 
     functions: Mapping[int, Sequence[Callable[[models.Params], dict[str, float]]]]
@@ -85,16 +87,16 @@ def train(
 ) -> tuple[TrainState, TrainingPosition]:
     """Trains from the newest checkpoint, or from step 0, to the last step or until patience runs out.
 
-    If training has already finished, nothing changes, even if it ran past `train.steps`.
+    A finished training stays unchanged, even if it ran past `train.steps`.
 
     Args:
-      workdir: the folder of the metrics; None in processes that do not write.
+      workdir: the folder of the metrics, or None in processes that do not write.
       stop_signal: returns the number of a signal that asks to stop, or None.
-      start: maps the seed's parameters to the first step's; used if there is no checkpoint.
+      start: maps the seed's parameters to the first step's, if there is no checkpoint.
 
     Raises:
-      NonFiniteError: a loss or gradient is not finite; names the step and the last good checkpoint.
-      Stopped: a signal arrived; the state is saved.
+      NonFiniteError: a loss or gradient is not finite. It names the step and the last good checkpoint.
+      Stopped: a signal arrived. The state is saved.
     """
     bar = make_bar('', quiet=workdir is None)
     with Heartbeat(lambda seconds: print_line(bar, f'making or reading the state ({seconds:.0f} s)')):
@@ -202,17 +204,24 @@ class _Window:
         self._began = time.monotonic()
 
     def progress(self) -> TrainingPosition:
-        """The progress at the last `close`, but with the seconds until now."""
+        """Returns the progress at the last `close`, but with the seconds until now."""
         since = time.monotonic() - self._counted
         return dataclasses.replace(self._done, seconds=self._done.seconds + since)
 
     def judge(self, cost: float | None) -> bool:
-        """Records the cost of an evaluation; returns whether the training is over, equal in all processes."""
+        """Records an evaluation's cost.
+
+        Returns:
+          Whether the training is over, which is equal in all processes.
+        """
         self._done = self._done.judged(cost)
         return bool(parallel.greatest(int(self._done.is_over(self._config))))
 
     def close(self) -> dict[str, float]:
-        """Ends the window: returns the means over its tokens, its speed and its last learning rate.
+        """Ends the window.
+
+        Returns:
+          The means over its tokens, its speed and its last learning rate.
 
         Raises:
           NonFiniteError: a step's loss or gradient is not finite.

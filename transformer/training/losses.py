@@ -22,14 +22,16 @@ TPU_CHUNK = 4096
 def cross_entropy_sums(
     logits: Float[Array, '*B V'], target: Int[Array, '*B'], weights: Float[Array, '*B'], eps_ls: float
 ) -> Sums:
-    """Weighted sums over target tokens (§5.4).
+    """Computes weighted sums over target tokens (§5.4).
 
     The label puts 1 - eps on the gold token and eps/(V - 1) on every other token. The label's entropy, the
     lowest value that any model can reach, is subtracted.
 
     Returns:
-      `loss`, the smoothed cross-entropy in nats; `nll`, the same without smoothing; `correct`, the weight
-      of the tokens whose likeliest prediction is right; `weight`, the weight of all tokens.
+      - `loss`: the smoothed cross-entropy in nats.
+      - `nll`: the same without smoothing.
+      - `correct`: the weight of the tokens whose likeliest prediction is right.
+      - `weight`: the weight of all tokens.
     """
     gold_logit, normalizer = _gold(logits, target)
     highest, total = jnp.max(logits, axis=-1), jnp.sum(logits, axis=-1)
@@ -45,7 +47,7 @@ def _sums(
     highest: Float[Array, '*B'],
     total: Float[Array, '*B'],
 ) -> Sums:
-    """`cross_entropy_sums` of tokens whose `size` logits have this normalizer, log Σ exp, maximum and sum."""
+    """Computes `cross_entropy_sums` of tokens from their logits' normalizer (log Σ exp), maximum and sum."""
     gold = gold_logit - normalizer
     smoothed = -gold
     if eps_ls > 0:
@@ -69,7 +71,7 @@ def cross_entropy_sums_of_product(
     weights: Float[Array, 'B T'],
     eps_ls: float,
 ) -> Sums:
-    """`cross_entropy_sums` of the logits x tableᵀ, only some of which are in memory at a time.
+    """Computes `cross_entropy_sums` of the logits x tableᵀ, only some of which are in memory at a time.
 
     Only `loss` has a gradient.
     """
@@ -124,7 +126,7 @@ def sums_and_gradients(eps_ls, most, twice, x, table, target, weights):
         if twice:
             again, shift = jax.lax.optimization_barrier((rows, shift))
             logits = matmul.logits(again, table)
-        # Another program of the same product may round differently, so its largest logit is not `shift`.
+        # Another program of the same product can round differently, so its largest logit is not `shift`.
         highest = jnp.max(logits, axis=-1)
         is_gold = _is_gold(logits, target)
         gold_logit = jnp.sum(jnp.where(is_gold, logits, 0.0), axis=-1)
@@ -165,7 +167,7 @@ def _chunks(most: int, *arrays: Array) -> list[Array]:
 
 
 def log_likelihoods(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> Float[Array, '*B']:
-    """log p of every target token; `nll` is their negative weighted sum."""
+    """Computes log p of every target token. `nll` is their negative weighted sum."""
     gold_logit, normalizer = _gold(logits, target)
     return gold_logit - normalizer
 
@@ -173,13 +175,13 @@ def log_likelihoods(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> F
 def _gold(
     logits: Float[Array, '*B V'], target: Int[Array, '*B']
 ) -> tuple[Float[Array, '*B'], Float[Array, '*B']]:
-    """The logit of every target token, and the logarithm of its softmax's denominator."""
+    """Computes the logit of every target token, and the logarithm of its softmax's denominator."""
     gold_logit = jnp.sum(jnp.where(_is_gold(logits, target), logits, 0.0), axis=-1)
     return gold_logit, jax.nn.logsumexp(logits, axis=-1)
 
 
 def _is_gold(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> Bool[Array, '*B V']:
-    """True for every target token's logit, which a sum finds in the pass that other sums need anyway."""
+    """Marks every target token's logit, so that a sum reads it in the same pass as other sums."""
     pieces = jax.lax.broadcasted_iota(jnp.int32, logits.shape, logits.ndim - 1)
     return pieces == target[..., None]
 
@@ -187,7 +189,7 @@ def _is_gold(logits: Float[Array, '*B V'], target: Int[Array, '*B']) -> Bool[Arr
 def predicted_sums(
     config: Config, params: ensemble.Params, batch: Batch, key: Array | None, weights: Float[Array, 'M B T']
 ) -> Sums:
-    """The loss sums over the tokens that a model predicts; with a key, under dropout and label smoothing."""
+    """Computes the loss sums over predicted tokens, with dropout and label smoothing if there is a key."""
     batch, weights = all_rows((batch, weights))
     return model_sums(config, params, batch, key, batch[models.fields(config)[-1]].tokens, weights)
 
@@ -195,7 +197,7 @@ def predicted_sums(
 def model_sums(
     config: Config, params: ensemble.Params, batch: Batch, key: Array | None, target: Array, weights: Array
 ) -> Sums:
-    """A model's or ensemble's loss sums over rows; with a key, under dropout and label smoothing."""
+    """Computes a model's or ensemble's loss sums, with dropout and label smoothing if there is a key."""
     labels = target, weights, config.train.eps_ls if key is not None else 0.0
     if isinstance(params, tuple):
         return cross_entropy_sums(ensemble.logits(config, params, batch, key), *labels)
@@ -210,15 +212,15 @@ def all_rows(tree):
 def class_sums(
     logits: Float[Array, '*B K'], target: Int[Array, '*B'], weights: Float[Array, '*B'], eps_ls: float
 ) -> Sums:
-    """Computes `cross_entropy_sums` of classes, which have no perplexity, since they are no tokens."""
+    """Computes `cross_entropy_sums` of classes, which have no perplexity because they are no tokens."""
     sums = cross_entropy_sums(logits, target, weights, eps_ls)
     return {'unsmoothed' if name == 'nll' else name: value for name, value in sums.items()}
 
 
 def means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Returns every sum per unit of weight; `nll` becomes `perplexity`, and `correct` becomes `accuracy`.
+    """Computes every sum per unit of weight, with `nll` as `perplexity` and `correct` as `accuracy`.
 
-    A sum with a weight of its own, such as `next` beside `next_weight`, is divided by that.
+    A sum with a weight of its own, such as `next` beside `next_weight`, is divided by that weight.
     """
     own = [name for name in sums if f'{name}_weight' in sums]
     per_weight = {
@@ -234,10 +236,10 @@ def means(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def training_means(sums: Mapping[str, float]) -> dict[str, float]:
-    """Computes `means` of sums whose `loss` may be smoothed.
+    """Computes `means` of sums whose `loss` can be smoothed.
 
-    In the result `loss` is without label smoothing, as on dev, and matches the perplexity; `objective` is
-    what training minimises.
+    In the result, `loss` is without label smoothing, as on dev, and matches the perplexity. Training
+    minimises `objective`.
     """
     per_weight = means(sums)
     unsmoothed = sums.get('nll', sums.get('unsmoothed', sums['loss'])) / sums['weight']
@@ -245,7 +247,7 @@ def training_means(sums: Mapping[str, float]) -> dict[str, float]:
 
 
 def perplexity(nats: float) -> float:
-    """e to the mean negative log likelihood; infinity if that is too large for a double."""
+    """Computes e to the mean negative log likelihood, or infinity if that is too large for a double."""
     try:
         return math.exp(nats)
     except OverflowError:

@@ -1,4 +1,4 @@
-"""Adam and the learning rate of §5.3; other schedules, clipping, weight decay and moving averages."""
+"""Adam and the learning rate of §5.3, other schedules, clipping, weight decay and moving averages."""
 
 import functools
 import math
@@ -10,12 +10,12 @@ from jaxtyping import Array, Float, Int
 
 from transformer.config import Config, ConfigError
 
-# The names of parameters that weight decay leaves alone.
+# The names of parameters without weight decay.
 UNDECAYED = ('bias', 'scale')
 
 
 def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, '']:
-    """The learning rate of an update; the first step is 1.
+    """Computes the learning rate of an update, the first of which is step 1.
 
     §5.3, `schedule=inverse_sqrt`: lr_constant · d_model^-0.5 · min(step^-0.5, step · warmup_steps^-1.5).
 
@@ -43,7 +43,7 @@ def learning_rate(config: Config, step: Int[Array, ''] | int) -> Float[Array, ''
 
 
 def adam(config: Config) -> optax.GradientTransformation:
-    """Adam with this learning rate; gradient clipping and weight decay if the config asks for them.
+    """Returns Adam with this learning rate, and with any clipping and weight decay that the config asks for.
 
     - clip_norm: g ← g · min(1, clip_norm / |g|), where |g| is the norm over all parameters (Pascanu et al.
       2013).
@@ -92,12 +92,12 @@ def _leaves(params):
 
 
 def _decayed(params):
-    """Which parameters weight decay draws towards 0, as a tree of booleans."""
+    """Returns which parameters weight decay draws towards 0, as a tree of booleans."""
     return jax.tree_util.tree_map_with_path(lambda path, _: path[-1].key not in UNDECAYED, params)
 
 
 def moving_average(config: Config, average, params, updates: Int[Array, '']):
-    """The exponential moving average of the parameters after an update.
+    """Computes the exponential moving average of the parameters after an update.
 
     With d = `ema`, the parameters after update s weigh d^(updates - s): a mean over about 1/(1 - d) updates.
     The weights are divided by their sum (1 - d^updates)/(1 - d), so the first parameters count no more than
@@ -107,6 +107,6 @@ def moving_average(config: Config, average, params, updates: Int[Array, '']):
     `average` has no weight.
     """
     decay = config.train.ema
-    # (1 - d)/(1 - d^updates), whose denominator would lose digits if d is near 1.
+    # (1 - d)/(1 - d^updates). Computed as written, the denominator would lose digits if d is near 1.
     weight = -(1.0 - decay) / jnp.expm1(updates * math.log(decay))
     return jax.tree.map(lambda old, new: old + weight * (new - old), average, params)

@@ -18,7 +18,7 @@ ComputeSums = Callable[[Params, Batch, None], losses.Sums]
 
 
 def evaluation_step(sums: ComputeSums, params: Params, batch: Batch) -> losses.Sums:
-    """The sums of this device's microbatches [M, rows, ...], without dropout; to be mapped over devices."""
+    """Computes the sums of microbatches [M, rows, ...] without dropout, as a step mapped over devices."""
     return parallel.sum_over_devices(sums(params, batch, None))
 
 
@@ -30,7 +30,7 @@ def _mapped_step(sums: ComputeSums):
 def total(
     sums: ComputeSums, params: Params, batches: Batches, progress: Progress = no_progress
 ) -> dict[str, float]:
-    """A task's sums over all batches of a split."""
+    """Computes a task's sums over all batches of a split."""
     add = counting(progress, 'loss', batches.steps_per_epoch)
     put = functools.partial(parallel.to_devices, microbatches=batches.microbatches)
     step, total = _mapped_step(sums), None
@@ -44,5 +44,5 @@ def total(
 def means(
     sums: ComputeSums, params: Params, batches: Batches, progress: Progress = no_progress
 ) -> dict[str, float]:
-    """Every sum per unit of weight, as in `losses.means`."""
+    """Computes every sum per unit of weight, as in `losses.means`."""
     return losses.means(total(sums, params, batches, progress))

@@ -19,7 +19,7 @@ ComputeSums = Callable[[models.Params, Batch, Array | None], losses.Sums]
 
 
 class TrainState(NamedTuple):
-    """Everything that an update changes; `ema` is the moving average of the parameters, if there is one."""
+    """The state that an update changes. `ema` is the moving average of the parameters, if there is one."""
 
     step: Int[Array, '']
     params: models.Params
@@ -27,24 +27,24 @@ class TrainState(NamedTuple):
     ema: models.Params | None = None
 
     def evaluated(self) -> models.Params:
-        """The parameters to evaluate: the moving average, if there is one."""
+        """Returns the parameters to evaluate: the moving average, if there is one."""
         return self.params if self.ema is None else self.ema
 
 
 def initial_state(config: Config) -> TrainState:
-    """The state before the first update, a function of the config's seed."""
+    """Creates the state before the first update, a function of the config's seed."""
 
     def create(key):
         params = models.initialize(config, key)
         average = params if config.train.ema else None
         return TrainState(jnp.int32(0), params, optim.adam(config).init(params), average)
 
-    # Always threefry, so that `train.prng` changes the dropout masks and nothing else.
+    # Always threefry, so that `train.prng` changes only the dropout masks.
     return jax.jit(create)(jax.random.key(config.train.seed, impl='threefry2x32'))
 
 
 def started_state(config: Config, start: Callable[[models.Params], models.Params]) -> TrainState:
-    """The state before the first update of a warm start: `start` changes the seed's parameters."""
+    """Creates the state before the first update of a warm start: `start` changes the seed's parameters."""
     params = start(jax.device_get(initial_state(config).params))
     # A copy, because an update reuses the memory of both trees.
     average = jax.tree.map(jnp.array, params) if config.train.ema else None
@@ -52,7 +52,7 @@ def started_state(config: Config, start: Callable[[models.Params], models.Params
 
 
 def dropout_key(config: Config, step: Int[Array, '']) -> Array:
-    """A step's key: a function of (seed, prng, step)."""
+    """Returns a step's key, a function of (seed, prng, step)."""
     kind = {'threefry': 'threefry2x32', 'rbg': 'rbg'}[config.train.prng]
     return jax.random.fold_in(jax.random.key(config.train.seed, impl=kind), step)
 
@@ -60,10 +60,10 @@ def dropout_key(config: Config, step: Int[Array, '']) -> Array:
 def gradients(
     config: Config, sums: ComputeSums, params: models.Params, batch: Batch, step: Int[Array, '']
 ) -> tuple[models.Params, losses.Sums]:
-    """Gradients and sums over the microbatches [M, rows, ...] of one device.
+    """Computes gradients and sums over the microbatches [M, rows, ...] of one device.
 
     The loss is the sum of the microbatches' losses, each with the dropout key of its place in the whole
-    batch, so neither devices nor accumulation change what is computed.
+    batch, so neither devices nor accumulation change the result.
     """
     key = dropout_key(config, step)
     count = jax.tree.leaves(batch)[0].shape[0]
@@ -89,9 +89,10 @@ def gradients(
 def train_step(
     config: Config, sums: ComputeSums, state: TrainState, batch: Batch
 ) -> tuple[TrainState, losses.Sums]:
-    """One update from this device's microbatches [M, rows, ...]; to be mapped over devices.
+    """Makes one update from this device's microbatches [M, rows, ...], as a step mapped over devices.
 
-    Returns the new state, and the sums over all devices with the norm of the mean loss's gradient.
+    Returns:
+      The new state, and the sums over all devices with the norm of the mean loss's gradient.
     """
     gradient, total = gradients(config, sums, state.params, batch, state.step)
     sent = jax.tree.map(lambda g: g.astype(config.train.gradient_dtype), gradient)

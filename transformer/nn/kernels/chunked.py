@@ -22,7 +22,7 @@ _NEVER = float(np.finfo(np.float32).min)
 
 
 def attend(rows: AttentionInputs, *, causal: bool, chunk: int) -> Float[Array, 'B Q H E']:
-    """Each query's weighted mean of the values in its segment; ignores bias and dropout."""
+    """Computes each query's weighted mean of the values in its segment, without bias and dropout."""
     return _attend(causal, min(chunk, rows.key.shape[1]), *rows[:5])
 
 
@@ -83,7 +83,7 @@ _attend.defvjp(_forward, _backward)
 
 
 def _by_chunk(chunk, key, value, keys) -> tuple[Array, ...]:
-    """Cuts keys, values, and the keys' segments and places into chunks; the first axis counts chunks."""
+    """Cuts keys, values, and the keys' segments and places into chunks, along a new first axis."""
     place = jnp.broadcast_to(jnp.arange(key.shape[1]), keys.shape)
     return tuple(jnp.moveaxis(k.into_blocks(x, chunk), 1, 0) for x in (key, value, keys, place))
 
@@ -101,5 +101,5 @@ def _logits(
 
 
 def kernel(model: Model) -> Kernel:
-    """Chunked attention with a model's options; its single steps are full attention's."""
+    """Returns chunked attention with a model's options, and with full attention's single steps."""
     return full.FULL._replace(attend=functools.partial(attend, chunk=model.attention_chunk))

@@ -12,12 +12,12 @@ from transformer.nn.kernels import full
 from transformer.nn.kernels import kernel as k
 from transformer.nn.kernels.kernel import AttentionInputs
 
-# The TPU's kernel takes row lengths that are multiples of this, in blocks of at most so many positions.
+# The TPU's kernel takes multiples of _TPU_LANES as row lengths, in blocks of at most _TPU_BLOCK positions.
 _TPU_LANES, _TPU_BLOCK = 128, 512
 
 
 def attend(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B T H C']:
-    """Each query's weighted mean of the values in its segment; ignores bias and dropout.
+    """Computes each query's weighted mean of the values in its segment, without bias and dropout.
 
     The TPU's kernel takes segments. cuDNN's takes a mask with an entry for each query and key.
     """
@@ -32,10 +32,13 @@ def _cudnn(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B T H C']:
 
 
 def splash(rows: AttentionInputs, *, causal: bool, interpret: bool = False) -> Float[Array, 'B T H C']:
-    """JAX's splash attention for TPUs, which keeps one number per query for the backward pass.
+    """Runs JAX's splash attention for TPUs, which keeps one number per query for the backward pass.
 
     Args:
       interpret: whether to run the kernel's Python code on any device, slowly, instead of compiling it.
+
+    Raises:
+      ConfigError: JAX has no such kernel.
     """
     try:
         from jax.experimental.pallas.ops.tpu import splash_attention as pallas
@@ -67,10 +70,10 @@ def splash(rows: AttentionInputs, *, causal: bool, interpret: bool = False) -> F
 # Plain definition: nn/plain.py: attention.
 @jax.custom_vjp
 def _without_padding(kernel: Callable, segments, *inputs: Float[Array, 'B H T C']) -> Float[Array, 'B T H C']:
-    """The kernel's outputs; keeps less for the backward pass than the kernel itself.
+    """Returns the kernel's outputs, and keeps less for the backward pass than the kernel itself.
 
-    It writes outputs of 64 features and each query's sum of exponentials in 128 lanes, and the compiler would
-    keep both so. Barriers make it keep copies.
+    The kernel writes outputs of 64 features and each query's sum of exponentials in 128 lanes. The compiler
+    would keep both arrays so, but barriers make it keep copies.
     """
     return _run(kernel, segments, *inputs).swapaxes(1, 2)
 

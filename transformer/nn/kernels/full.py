@@ -22,7 +22,7 @@ def attention_weights(
 ) -> Float[Array, 'B H Q K']:
     """Computes softmax((QK^T + bias) / sqrt(d_k)), in float32 (§3.2.1).
 
-    A query with nothing to attend to (padding) gets uniform weights; its output is never used.
+    A query without keys to attend to (padding) gets uniform weights. Its output is never used.
     """
     logits = jnp.einsum('BQHC,BKHC->BHQK', query, key, preferred_element_type=sum_type(query))
     if bias is not None:
@@ -39,7 +39,7 @@ def weights(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B H Q K']:
 # Plain definition: nn/plain.py: attention.
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
 def attend(rows: AttentionInputs, causal: bool) -> Float[Array, 'B Q H E']:
-    """Computes the weighted means of values in a segment; has only a reverse-mode derivative."""
+    """Computes the weighted means of values in a segment. It has only a reverse-mode derivative."""
     weights = attention_weights(rows.query, rows.key, rows.mask(causal=causal), rows.bias)
     return k.weighted_sum(rows.drop(weights), rows.value)
 
@@ -48,8 +48,8 @@ def _forward(rows, causal):
     mask = rows.mask(causal=causal)
     weights = attention_weights(rows.query, rows.key, mask, rows.bias)
     means = k.weighted_sum(rows.drop(weights), rows.value)
-    # Nothing else is kept: to keep two numbers per query, the largest logit and the sum of exponentials, the
-    # TPU's compiler would read the n² logits once more.
+    # The backward pass computes the weights again. To keep two numbers per query, the largest logit and the
+    # sum of exponentials, the TPU's compiler would read the n² logits once more.
     return means, (rows, mask, means)
 
 
@@ -57,7 +57,7 @@ def _backward(causal, saved, gradient):
     del causal
     rows, mask, means = saved
     value, bias, drop = rows.value, rows.bias, rows.drop
-    # Without this, the compiler sees that the logits were computed before, and keeps them.
+    # Without this barrier, the compiler sees that the logits were computed before, and keeps them.
     query, key = jax.lax.optimization_barrier((rows.query, rows.key))
     weights = attention_weights(query, key, mask, bias)
     d_value = jnp.einsum('BHQK,BQHE->BKHE', drop(weights).astype(value.dtype), gradient)
@@ -104,7 +104,7 @@ def over_cache(
 ) -> Float[Array, 'R 1 H E']:
     """Attends to the places of a cache where `mask` is True.
 
-    A sentence's hypotheses are queries of one attention to everything that any of them wrote. At each
+    A sentence's hypotheses are queries of one attention to all entries that any of them wrote. At each
     position, a query sees only the key written by the hypothesis that it descends from.
     """
     key, value = state['cache']

@@ -20,7 +20,7 @@ LOWEST = jnp.finfo(jnp.float32).min
 
 
 class AttentionInputs(NamedTuple):
-    """The inputs of attention over whole rows, or over their N blocks; `bias` is added to QK^T."""
+    """The inputs of attention over whole rows, or over their N blocks. `bias` is added to QK^T."""
 
     query: Float[Array, 'B *N Q H C']
     key: Float[Array, 'B *N K H C']
@@ -31,7 +31,7 @@ class AttentionInputs(NamedTuple):
     drop: Drop = KEEP_ALL
 
     def mask(self, *, causal: bool) -> Bool[Array, 'B 1 Q K']:
-        """True where a query may attend to a key: in its segment and, if causal, not to its right."""
+        """Marks the keys that a query can attend to: in its segment and, if causal, not to its right."""
         mask = masks.segment_mask(self.query_segments, self.key_segments)
         return masks.causal_mask(self.query.shape[1]) & mask if causal else mask
 
@@ -61,7 +61,7 @@ class Kernel(NamedTuple):
 
 
 def masked_softmax(logits: Float[Array, '...'], mask: Bool[Array, '...']) -> Float[Array, '...']:
-    """Softmax over the last axis where `mask` is True; uniform if `mask` is nowhere True."""
+    """Computes the softmax over the last axis where `mask` is True, uniform if it is nowhere True."""
     # XLA for CPUs adds a mask faster than it selects by one.
     return jax.nn.softmax(logits + jnp.where(mask, 0.0, LOWEST), axis=-1)
 
@@ -70,7 +70,7 @@ def weighted_sum(
     weights: Float[Array, '*B H Q K'], value: Float[Array, '*B K H E']
 ) -> Float[Array, '*B Q H E']:
     """Sums the values, weighted by each query's weights."""
-    # jnp.einsum would multiply the other way round, for which XLA transposes the weights (CPU only).
+    # jnp.einsum would swap the factors, and then XLA transposes the weights (CPU only).
     rows = tuple(range(value.ndim - 3))
     first, second, third = range(value.ndim - 3, value.ndim)
     dimensions = ((third,), (first,)), ((*rows, first), (*rows, second))
@@ -78,7 +78,7 @@ def weighted_sum(
 
 
 def blocks_of(rows: AttentionInputs, size: int) -> AttentionInputs:
-    """Cuts rows into blocks of positions; bias and dropout are left out."""
+    """Cuts rows into blocks of positions, without bias and dropout."""
     return AttentionInputs(*(into_blocks(x, size) for x in rows[:5]))
 
 
@@ -89,7 +89,7 @@ def places_apart(rows: AttentionInputs) -> Int[Array, 'T T']:
 
 
 def into_blocks(x: Array, size: int) -> Array:
-    """Cuts x [B T ...] into blocks [B N size ...] of positions; the last block is padded with zeros."""
+    """Cuts x [B T ...] into blocks [B N size ...] of positions, and pads the last with zeros."""
     missing = -x.shape[1] % size
     padded = jnp.pad(x, ((0, 0), (0, missing)) + ((0, 0),) * (x.ndim - 2))
     return padded.reshape(x.shape[0], -1, size, *x.shape[2:])
@@ -103,7 +103,8 @@ def out_of_blocks(blocks: Array, length: int) -> Array:
 def with_neighbours(blocks: Array, *, causal: bool) -> Array:
     """Joins every block to the one before it and, unless causal, the one after it.
 
-    The result is [B N 2·size or 3·size ...], with zeros beyond the ends of a row.
+    Returns:
+      [B N 2·size or 3·size ...], with zeros beyond the ends of a row.
     """
     zeros = jnp.zeros_like(blocks[:, :1])
     before = jnp.concatenate([zeros, blocks[:, :-1]], axis=1)

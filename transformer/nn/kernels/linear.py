@@ -17,14 +17,14 @@ from transformer.nn.matmul import sum_type
 
 
 def feature(x: Float[Array, '...']) -> Float[Array, '...']:
-    """phi(x) = elu(x) + 1, which is positive; in float32."""
+    """Computes phi(x) = elu(x) + 1, which is positive, in float32."""
     x = x.astype(sum_type(x))
     # elu itself computes exp(x) - 1, which loses the digits of exp(x) if x is far below 0.
     return jnp.where(x > 0, x + 1.0, jnp.exp(jnp.minimum(x, 0.0)))
 
 
 def weights(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B H Q K']:
-    """phi(q)·phi(k), normalised over the keys of a query's segment: the quadratic form."""
+    """Computes the quadratic form phi(q)·phi(k), normalised over the keys of a query's segment."""
     products = jnp.einsum('BQHC,BKHC->BHQK', feature(rows.query), feature(rows.key))
     masked = jnp.where(rows.mask(causal=causal), products, 0.0)
     total = masked.sum(axis=-1, keepdims=True)
@@ -33,7 +33,7 @@ def weights(rows: AttentionInputs, *, causal: bool) -> Float[Array, 'B H Q K']:
 
 # Plain definition: nn/plain.py: linear_attention.
 def attend(rows: AttentionInputs, *, causal: bool, chunk: int) -> Float[Array, 'B T H E']:
-    """Scans chunks from left to right and, unless causal, from right to left; ignores bias and dropout."""
+    """Scans chunks from left to right and, unless causal, from right to left, without bias and dropout."""
     query, key, value, *_ = rows
     inputs = feature(query), feature(key), value.astype(sum_type(value)), rows.key_segments
     total, norm = _prefix_sums(*inputs, chunk, strict=False)
@@ -54,8 +54,8 @@ def _prefix_sums(
 ) -> tuple[Float[Array, 'B T H E'], Float[Array, 'B T H']]:
     """Sums (q_i·k_j) v_j, and q_i·k_j, over all j <= i (j < i if strict) in i's segment.
 
-    The cost is quadratic within a chunk. Of everything before the chunk, only the sums over the segment of
-    its first position matter, because segments are contiguous.
+    The cost is quadratic within a chunk. From earlier chunks only the sums over the segment of this chunk's
+    first position matter, because segments are contiguous.
     """
     length = query.shape[1]
     blocks = [jnp.moveaxis(k.into_blocks(x, min(chunk, length)), 1, 0) for x in (query, key, value, segments)]
@@ -85,7 +85,7 @@ def _prefix_sums(
 
 
 def empty(model: Model, rows: int, length: int) -> AttentionState:
-    """Zero sums of phi(k) v^T [B H C E] and of phi(k) [B H C]; their size does not depend on the length."""
+    """Returns zero sums of phi(k) v^T [B H C E] and of phi(k) [B H C], for any length."""
     del length
     return {
         'matrix': jnp.zeros((rows, model.h, model.d_k, model.d_v)),
@@ -104,5 +104,5 @@ def attend_one(token: Token, state: AttentionState) -> tuple[Float[Array, 'R 1 H
 
 
 def kernel(model: Model) -> Kernel:
-    """Linear attention with a model's options."""
+    """Returns linear attention with a model's options."""
     return Kernel(functools.partial(attend, chunk=model.attention_chunk), empty, attend_one, weights)

@@ -14,7 +14,7 @@ from transformer.nn.matmul import sum_type
 
 
 def weights(rows: AttentionInputs, *, causal: bool, window: int) -> Float[Array, 'B H Q K']:
-    """Softmax over the keys of a query's segment that are at most `window` positions away."""
+    """Computes the softmax over the keys of a query's segment that are at most `window` positions away."""
     near = (jnp.abs(k.places_apart(rows)) <= window)[None, None]
     return full.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & near, rows.bias)
 
@@ -27,7 +27,7 @@ def near_logits(
     around = k.with_neighbours(blocks.key, causal=causal)
     logits = jnp.einsum('BNQHC,BNKHC->BNHQK', query, around, preferred_element_type=sum_type(query))
     segments = k.with_neighbours(blocks.key_segments, causal=causal)
-    # How far left of the query a key is. The first key belongs to the block before.
+    # The distance of a key to the left of the query. The first key belongs to the block before.
     distance = jnp.arange(size)[:, None] + size - jnp.arange(around.shape[2])[None, :]
     near = ((distance <= window) & (distance >= (0 if causal else -window)))[None, None]
     same = blocks.query_segments[..., :, None] == segments[..., None, :]
@@ -56,12 +56,12 @@ def attend_one(token: Token, state: AttentionState) -> tuple[Float[Array, 'R 1 H
     """Overwrites the oldest position in the state, then attends to all positions in the state."""
     size = state['writers'].shape[1]
     state = full.add_to_cache(state, token.position % size, token)
-    # Places fill up from the left; once the first is overwritten, all are in use.
+    # Places fill up from the left. Once the first is overwritten, all are in use.
     return full.over_cache(token.query, state, masks.prefix_mask(token.position, size)), state
 
 
 def kernel(model: Model) -> Kernel:
-    """Local attention with a model's options."""
+    """Returns local attention with a model's options."""
     window = {'window': model.attention_window}
     return Kernel(
         functools.partial(attend, **window), empty, attend_one, functools.partial(weights, **window)

@@ -13,7 +13,7 @@ from transformer.nn.matmul import sum_type
 
 
 def is_visible(distance: Int[Array, '...'], stride: int) -> Bool[Array, '...']:
-    """Whether a key at this distance is visible: nearer than the stride, or a multiple of the stride away.
+    """Returns whether a key is visible: nearer than the stride, or a multiple of the stride away.
 
     Each head attends to both kinds of keys in one softmax ("merged heads", Child et al. 2019, eq. 7).
     """
@@ -21,14 +21,14 @@ def is_visible(distance: Int[Array, '...'], stride: int) -> Bool[Array, '...']:
 
 
 def weights(rows: AttentionInputs, *, causal: bool, stride: int) -> Float[Array, 'B H Q K']:
-    """Softmax over the visible keys of a query's segment."""
+    """Computes the softmax over the visible keys of a query's segment."""
     visible = is_visible(k.places_apart(rows), stride)[None, None]
     return full.attention_weights(rows.query, rows.key, rows.mask(causal=causal) & visible, rows.bias)
 
 
 # Plain definition: nn/plain.py: attention, with is_visible.
 def attend(rows: AttentionInputs, *, causal: bool, stride: int) -> Float[Array, 'B T H E']:
-    """Cuts rows into blocks of `stride`; far keys are at the query's place in the other blocks."""
+    """Cuts rows into blocks of `stride`. Far keys are at the query's place in the other blocks."""
     length = rows.query.shape[1]
     if stride >= length:
         return full.attend(rows, causal=causal)
@@ -69,7 +69,7 @@ def attend_one(
 
 
 def kernel(model: Model) -> Kernel:
-    """Strided attention with a model's options."""
+    """Returns strided attention with a model's options."""
     stride = {'stride': model.attention_stride}
     return Kernel(
         functools.partial(attend, **stride),

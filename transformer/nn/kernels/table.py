@@ -1,4 +1,4 @@
-"""Attention kernels by name; apart from plain.py the only file in nn/ that reads `model.attention`."""
+"""Attention kernels by name. Only this file and plain.py in nn/ read `model.attention`."""
 
 from transformer.config import Model
 from transformer.nn.kernels import chunked, linear, local, sparse
