@@ -3,7 +3,7 @@
     python run.py --config=configs/big.py --config.data.dir=FOLDER
 
 Expected: newstest2013 perplexity 4.33 and BLEU 26.4 (paper: 3.5 days on 8 P100). The newstest2014 BLEU of
-28.4 is of averaged checkpoints (`train.average_last=20`, `average_every=600`, `checkpoint_every=600`). Not
+28.4 needs averaged checkpoints (`train.average_last=20`, `average_every=600`, `checkpoint_every=600`). Not
 trained here. The model has 218.3 million parameters where the paper prints 213.
 """
 

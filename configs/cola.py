@@ -1,4 +1,4 @@
-"""Whether a sentence is acceptable (CoLA, 8,551 sentences), from nothing, for two CPU cores.
+"""Acceptability of sentences (CoLA, 8,551 sentences), from scratch, for two CPU cores.
 
     python run.py --config=configs/cola.py --config.data.dir=FOLDER
 

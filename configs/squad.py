@@ -1,4 +1,4 @@
-"""Answers to questions on a paragraph (a subset of SQuAD 1.1), from nothing, for two CPU cores.
+"""Answers to questions on a paragraph (a subset of SQuAD 1.1), from scratch, for two CPU cores.
 
     python run.py --config=configs/squad.py --config.data.dir=FOLDER
     printf 'Who wrote Faust?\tFaust is a play by Goethe.\n' | python run.py answer --workdir=runs/squad

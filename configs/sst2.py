@@ -1,4 +1,4 @@
-"""Sentiment of sentences (SST-2: 6,920 of films' reviews, without phrases), from nothing, for two CPU cores.
+"""Sentiment of sentences (SST-2: 6,920 of films' reviews, without phrases), from scratch, for two CPU cores.
 
     python run.py --config=configs/sst2.py --config.data.dir=FOLDER
     echo "a stirring , funny film" | python run.py classify --workdir=runs/sst2 --scores

@@ -1,4 +1,4 @@
-"""How similar two sentences are, from 0 to 5 (STS-B, 5,749 pairs), from nothing, for two CPU cores.
+"""Similarity of two sentences, from 0 to 5 (STS-B, 5,749 pairs), from scratch, for two CPU cores.
 
     python run.py --config=configs/stsb.py --config.data.dir=FOLDER
     printf 'A plane is taking off.\tA plane lands.\n' | python run.py classify --workdir=runs/stsb

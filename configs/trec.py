@@ -1,4 +1,4 @@
-"""The type of a question (TREC, 5,452 questions of six types), from nothing, for two CPU cores.
+"""Types of questions (TREC, 5,452 questions of six types), from scratch, for two CPU cores.
 
     python run.py --config=configs/trec.py --config.data.dir=FOLDER
     echo "Who wrote Faust ?" | python run.py classify --workdir=runs/trec --scores

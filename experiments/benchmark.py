@@ -73,7 +73,7 @@ MODELS = {
 
 
 def works(names: str, data: str | None) -> dict[str, tuple[Config, training.Work]]:
-    """The configs and batches of models, by name; prints a line for a model without its corpus.
+    """Makes the configs and batches of models, by name, and prints a line for a model without its corpus.
 
     Args:
       names: names separated by commas.
@@ -109,7 +109,7 @@ def benchmark_train(call: Call) -> None:
 
 
 def benchmark_decode(call: Call) -> None:
-    """Times our beam search and that of other libraries, with the same weights, in turns."""
+    """Times our beam search and other libraries' searches, with the same weights, in turns."""
     flags = call.flags
     check_output(flags.output)
     if parallel.platform() != 'cpu':

@@ -82,7 +82,7 @@ def _of_runs(call: Call) -> Comparison:
 
 
 def _sweep(call: Call) -> tuple[runs.Sweep, Comparison, pathlib.Path]:
-    """The sweep that a call names, the comparison of its rows, and its folder."""
+    """Reads the sweep that a call names. Returns it, the comparison of its rows, and its folder."""
     values = call.flags
     _refuse(values, ('base', 'split'), 'for a report of RUN... only; the table of a sweep decides it')
     if values.workdir is None and values.table is None:
@@ -121,7 +121,7 @@ def _sensitivity_text(call: Call) -> str:
 
 
 def _curves(comparison: Comparison) -> dict[str, list[list[tuple[int, float]]]]:
-    """The steps and dev losses of every row's runs, recorded during training."""
+    """Reads the steps and dev losses of every row's runs, recorded during training."""
     folders = {
         row.row.name: [*(run.folder for run in row.done), *(state.run.folder for state in row.missing)]
         for row in comparison.rows

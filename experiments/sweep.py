@@ -58,7 +58,11 @@ def print_plan(call: Call) -> None:
 
 
 def run_rows(call: Call) -> int:
-    """Trains the rows and seeds that have no result yet; the exit status is 1 if a run is not done."""
+    """Trains the rows and seeds that have no result yet.
+
+    Returns:
+      The exit status: 0, or 1 if a run is not done.
+    """
     values = call.flags
     if ignored := [name for name in ON_SLURM if values[name].present and values.launcher != 'slurm']:
         raise ConfigError(f'--{ignored[0]}: for SLURM only; needs --launcher=slurm')
@@ -92,7 +96,7 @@ def run_rows(call: Call) -> int:
         for number, state in enumerate(ended, 1):
             error = f': {state.error}' if state.error else ''
             print(f'[{number}/{len(missing)}] {state.run.name}: {state.state}{error}', flush=True)
-    # Those of another process, too.
+    # Runs of another process count, too.
     left = [s for s in runs.states(sweep, workdir) if (s.run.row, s.run.seed) in chosen and s.state != 'done']
     if left:
         print(f'{len(left)} of {len(states)} runs are not done; the same command continues them')
@@ -100,7 +104,7 @@ def run_rows(call: Call) -> int:
 
 
 def _resources(values: flags.FlagValues) -> dict[str, object]:
-    """The resources of a SLURM job, under submitit's names."""
+    """Returns the resources of a SLURM job, under submitit's names."""
     if not shutil.which('sbatch'):
         raise ConfigError('--launcher=slurm: there is no sbatch on this machine')
     resources = {
@@ -125,7 +129,7 @@ def _seeds(text: str) -> range:
 
 
 def _table(values: flags.FlagValues) -> str:
-    """The name of the table, or the description of the grid."""
+    """Returns the name of the table, or the description of the grid."""
     if values.grid and values['table'].present:
         raise ConfigError('--grid: instead of --table; give one of them')
     for word in values.grid:
@@ -135,7 +139,11 @@ def _table(values: flags.FlagValues) -> str:
 
 
 def _rows(values: flags.FlagValues) -> tuple[tables.Row, ...]:
-    """The chosen rows; ConfigError if their task has none of the table's scores at this scale."""
+    """Returns the chosen rows.
+
+    Raises:
+      ConfigError: the rows' task has none of the table's scores at this scale.
+    """
     rows, table = tables.rows(_table(values), values.rows), tables.table(_table(values))
     config = scales.config(rows[0], _scale(values), _different(values))
     if not tables.scores(table, task_of(config)):
@@ -155,7 +163,7 @@ def _workdir(values: flags.FlagValues) -> pathlib.Path:
 
 
 def _different(values: flags.FlagValues) -> dict[str, object]:
-    """The changes of the scale's base that flags --set make."""
+    """Returns the changes of the scale's base that flags --set make."""
     changes = parse_changes(values.set)
     if 'train.seed' in changes:
         raise ConfigError('--set=train.seed: a sweep sets it; choose seeds with --seeds')
@@ -182,14 +190,14 @@ def print_status(call: Call) -> None:
 
 
 def _running(states: list[runs.RunState]) -> str:
-    """How far the running runs of a sweep are, as one line."""
+    """Describes how far the running runs of a sweep are, in one line."""
     running = ', '.join(f'{s.run.name} {s.step}/{s.run.steps}' for s in states if s.state == 'running')
     done = sum(s.state == 'done' for s in states)
     return f'{done} of {len(states)} done; running: {running or "soon"}{_total_left(states)}'
 
 
 def _total_left(states: list[runs.RunState]) -> str:
-    """The time until all runs are done, as text; '' if no run is running or a run's time is unknown."""
+    """Describes the time until all runs are done, or returns '' if no run is running or a time is unknown."""
     running = sum(s.state == 'running' for s in states)
     # Runs that failed or were stopped wait until `run` is called again.
     left = zip(states, runs.seconds_left(states), strict=True)

@@ -52,7 +52,7 @@ def _own_cache(tmp_path_factory):
 
 @pytest.fixture(scope='module', autouse=True)
 def _few_programs():
-    """Each compiled program takes memory maps, of which a process may have only so many."""
+    """Clears compiled programs: each takes memory maps, of which a process can have only so many."""
     yield
     jax.clear_caches()
 
@@ -72,7 +72,7 @@ def browser():
 
 @pytest.fixture
 def opened(browser):
-    """Opens a file as a page, which may load and complain of nothing; the keywords are the browser's."""
+    """Opens files as pages that must load no other file and report no error; keywords are the browser's."""
 
     def open_file(file, width, height, **options):
         page = browser.new_page(viewport={'width': width, 'height': height}, **options)

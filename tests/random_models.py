@@ -30,14 +30,14 @@ PAIR = {'model.N_decoder': 1, 'decode.max_source_len': 100, 'decode.extra_len': 
 
 @functools.cache
 def tokenizers() -> tuple[SentencePieceTokenizer, SentencePieceTokenizer]:
-    """Of the grammar's English and German."""
+    """Trains tokenizers of the grammar's English and German."""
     texts = zip(*sentences.sentence_pairs('train')[:400], strict=True)
     source, target = (SentencePieceTokenizer(vocabulary.train(text, 400)) for text in texts)
     return source, target
 
 
 def random_model(config: Config) -> Trained:
-    """A model whose every parameter is random, also biases and norms."""
+    """Makes a model whose every parameter is random, also biases and norms."""
     leaves, tree = jax.tree.flatten(models.initialize(config, jax.random.key(0)))
     rng = np.random.default_rng(0)
     leaves = [np.asarray(leaf + 0.3 * rng.normal(size=leaf.shape), np.float32) for leaf in leaves]
@@ -47,7 +47,7 @@ def random_model(config: Config) -> Trained:
 
 
 def tokens_of(rows: list[list[int]]) -> Tokens:
-    """Rows of pieces, with two places of padding after the longest."""
+    """Makes rows of pieces, with two places of padding after the longest."""
     width = max(map(len, rows)) + 2
     padded = lambda row, fill: [*row, *[fill] * (width - len(row))]
     tokens = jnp.array([padded(row, 0) for row in rows])

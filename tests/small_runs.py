@@ -1,4 +1,4 @@
-"""Options of a run that takes seconds, a wait for what it does, and a mark for tests that need SLURM."""
+"""Options of a run that takes seconds, a wait for its progress, and a mark for tests that need SLURM."""
 
 import shutil
 import subprocess

@@ -97,7 +97,7 @@ REFUSED = {'pair': [], 'text': [*ONLY_PAIR.items(), ('model.tie_embeddings', 'de
 
 
 def settings(key: str, value: object) -> list[dict[str, object]]:
-    """The option, with each kernel of attention that it is for."""
+    """Lists the option with each kernel of attention that it is for."""
     kernels = dict(OPTIONS[key].metadata['only'] or ()).get('model.attention', ())
     return [{'model.attention': kernel, key: value} for kernel in kernels] or [{key: value}]
 
@@ -177,22 +177,22 @@ TARGETS = [RNG.integers(3, 270, length).tolist() for length in (6, 4, 5)]
 
 
 class Subject(NamedTuple):
-    """One variant, and what its one compiled program found."""
+    """One variant, and the results of its one compiled program."""
 
     config: Config
     found: dict[str, np.ndarray]
 
     def prompt(self, b: int) -> int:
-        """How many tokens of a row stand before those of target b."""
+        """Counts the tokens of a row before the tokens of target b."""
         return b if self.config.train.task == 'language' else 0
 
     def row(self, b: int) -> int:
-        """The length of the row of pair b."""
+        """Returns the length of the row of pair b."""
         return self.prompt(b) + len(TARGETS[b])
 
 
 def small(variant: dict) -> Config:
-    """A variant of the small model: of its options those that mean anything for the variant."""
+    """Makes a variant of the small model, without options that have no meaning for the variant."""
     values = {key: field.default for key, field in OPTIONS.items()} | variant
     means = {key: value for key, value in SMALL.items() if has_meaning(OPTIONS, values, key)}
     return resolve(config_dict({**means, **variant}))
@@ -203,7 +203,7 @@ def name(variant: dict) -> str:
 
 
 def rows_of(rows: list[list[list[int]]], width: int) -> Tokens:
-    """Rows of several sentences each, with segments and positions."""
+    """Makes rows of several sentences each, with segments and positions."""
     found = np.zeros((3, len(rows), width), np.int32)
     for r, row in enumerate(rows):
         start = 0
@@ -216,7 +216,7 @@ def rows_of(rows: list[list[list[int]]], width: int) -> Tokens:
 
 
 def batch(config: Config, rows: list[list[tuple[int, list[int]]]], s: int = 12, t: int = 12) -> Batch:
-    """Rows of pairs: the number of a source, and a target.
+    """Makes rows of pairs: the number of a source, and a target.
 
     A language model reads the first b tokens of source b as the prompt of its target.
     """
@@ -239,19 +239,19 @@ ALONE, OTHERS, PACKED, MOVED = slice(0, 3), slice(3, 6), 6, slice(7, 10)
 
 
 def random_params(config: Config) -> dict:
-    """No leaf at a special value, so that no bias and no scale can be forgotten."""
+    """Draws all parameters, so that no bias and no scale has a special value and can be forgotten."""
     rng = np.random.default_rng(1)
     draw = lambda leaf: rng.normal(size=leaf.shape).astype(np.float32) / np.sqrt(leaf.shape[0])
     return jax.tree.map(draw, models.parameter_shapes(config))
 
 
 def steps(config: Config, variables: dict) -> jax.Array:
-    """The logits [B 3 T V] of three hypotheses of each source or prompt, step by step.
+    """Computes the logits [B 3 T V] of three hypotheses of each source or prompt, step by step.
 
     The first two are the targets. The third begins as the second, and after the first steps continues the
     first one instead. The hypotheses of a sentence change places after every step. The first steps have room
-    for so many alone; the others take the sentences in another order, as a search does that goes on without
-    some of them.
+    for no further ones; the others take the sentences in another order, as in a search of which some
+    sentences have ended.
     """
     model = models.build(config)
     if config.train.task == 'language':
@@ -288,7 +288,7 @@ def steps(config: Config, variables: dict) -> jax.Array:
 
 
 def forward(config: Config, variables: dict, inputs: Batch) -> dict[str, jax.Array]:
-    """The logits of the full pass, and how much those of position t move with target input j: [T B T]."""
+    """Computes the full pass's logits, and how much position t's logits move with target input j, [T B T]."""
     table = 'embedding'
     if config.train.task == 'translation' and config.model.tie_embeddings != 'all':
         table = 'target_embedding'
@@ -297,7 +297,7 @@ def forward(config: Config, variables: dict, inputs: Batch) -> dict[str, jax.Arr
     def logits(shift):
         def add_shift(embed, args, kwargs, context):
             found = embed(*args, **kwargs)
-            # The source has another width than the target: so their embeddings can be told apart.
+            # The source has another width than the target, which distinguishes their embeddings.
             mine = context.module.name == table and context.method_name == '__call__'
             return found + shift if mine and found.shape[:2] == shape else found
 
@@ -311,7 +311,7 @@ def forward(config: Config, variables: dict, inputs: Batch) -> dict[str, jax.Arr
 
 
 def everything(config: Config, params: dict, inputs: Batch, tight: Batch) -> dict[str, jax.Array]:
-    """All that the tests of a model look at, as one program."""
+    """Computes in one program all that the tests of a model check."""
     variables = {'params': params}
     return {
         **forward(config, variables, inputs),
@@ -435,7 +435,7 @@ def test_steps_equal_the_full_pass(subject):
 
 
 def reached(config: Config, n: int) -> np.ndarray:
-    """Which of n positions a position can depend on, itself and those before it.
+    """Marks the positions that each of n positions can depend on: itself and some or all before it.
 
     Models with local or sparse attention have one layer here.
     """

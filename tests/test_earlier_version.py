@@ -27,7 +27,7 @@ def unpacked(request, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture
 def earlier(unpacked, tmp_path) -> pathlib.Path:
-    """A copy of its own for each test."""
+    """Makes each test a copy of its own."""
     return pathlib.Path(shutil.copytree(unpacked, tmp_path / 'earlier'))
 
 

@@ -1,4 +1,4 @@
-"""Whole runs as processes: killed, stopped and resumed, they end where one that ran through ends."""
+"""Whole runs as processes: killed, stopped and resumed, they end like an uninterrupted run."""
 
 import json
 import os
@@ -38,7 +38,7 @@ def command(workdir: pathlib.Path) -> list[str]:
 
 
 def start(workdir: pathlib.Path) -> subprocess.Popen:
-    """A training on one device, whose processors are not shared out among eight."""
+    """Starts a training on one device, whose processors are not divided among eight."""
     environment = {
         **os.environ,
         'XLA_FLAGS': f'{os.environ["XLA_FLAGS"]} --xla_force_host_platform_device_count=1',

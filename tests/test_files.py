@@ -1,4 +1,4 @@
-"""Files and folders that appear whole, and what killed processes leave of them."""
+"""Files and folders that appear whole, and their remains after killed processes."""
 
 import os
 import pathlib
@@ -29,7 +29,7 @@ def names(folder: pathlib.Path) -> list[str]:
 
 @pytest.fixture
 def left(tmp_path) -> pathlib.Path:
-    """A folder with a file and a folder that a killed process did not complete."""
+    """Makes a folder with a file and a folder that a killed process did not complete."""
     done = subprocess.run([sys.executable, '-c', KILLED, tmp_path])
     assert done.returncode == -signal.SIGKILL and len(names(tmp_path)) == 2
     return tmp_path

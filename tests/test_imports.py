@@ -1,4 +1,4 @@
-"""The architecture: which file may import which, and the fences around some libraries."""
+"""The architecture: the imports that each file may have, and the fences around some libraries."""
 
 import ast
 import pathlib
@@ -72,7 +72,7 @@ def files(*folders: str) -> list[pathlib.Path]:
 
 
 def imported(path: pathlib.Path) -> set[str]:
-    """The modules that a file imports, `from a import b` as a.b."""
+    """Returns the modules that a file imports, `from a import b` as a.b."""
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
@@ -99,7 +99,7 @@ def test_imports_go_one_way(path):
 
 
 def modules() -> dict[str, set[str]]:
-    """Which modules of the package each one imports."""
+    """Returns the package's modules, each with the modules of the package that it imports."""
     paths = {}
     for path in files('transformer'):
         dotted = '.'.join(path.relative_to(ROOT).with_suffix('').parts)

@@ -1,4 +1,4 @@
-"""Every file of JSON is read by one reader, which checks what it reads."""
+"""Every file of JSON is read by one reader, which checks the content."""
 
 import pytest
 

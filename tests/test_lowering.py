@@ -26,7 +26,7 @@ def config(request):
 
 
 def platforms_of(mapped, *arguments) -> tuple[str, ...]:
-    """The platforms that a mapped function was lowered for."""
+    """Returns the platforms for which a mapped function is lowered."""
     exported = export.export(jax.jit(mapped), platforms=['tpu', 'cuda'])(*arguments)
     assert exported.nr_devices == DEVICES
     return exported.platforms

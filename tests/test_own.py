@@ -38,7 +38,7 @@ TABLE_OF = "from experiments.tables import Row, Table\nTABLE = Table(%s, split='
 
 @pytest.fixture
 def files(tmp_path, monkeypatch):
-    """A folder with a table and a scale, which the program is started in."""
+    """Makes a folder with a table and a scale, and changes to it."""
     (tmp_path / 'mine.py').write_text(TABLE)
     (tmp_path / 'small.py').write_text(SCALE)
     monkeypatch.chdir(tmp_path)
@@ -46,7 +46,7 @@ def files(tmp_path, monkeypatch):
 
 
 def launched(workdir: pathlib.Path, *rows: str) -> runs.Sweep:
-    """What `sweep run` keeps of a table and a scale that were named in another folder."""
+    """Writes the sweep of a table and a scale that were named in another folder, as `sweep run` does."""
     asked = tuple((row, 1) for row in rows)
     names = user_files.stored_name('mine.py'), user_files.stored_name('small.py')
     new = runs.Sweep(*names, {'train.beta2': 0.9}, asked)

@@ -1,4 +1,4 @@
-"""How many programs with collectives are in flight, and that a busy machine does not stop them."""
+"""The number of programs with collectives in flight, and that a busy machine does not stop them."""
 
 import collections
 import contextlib
@@ -67,7 +67,7 @@ while True:
 
 @pytest.fixture
 def waited(monkeypatch) -> list:
-    """What was waited for, in order."""
+    """Returns the list of the numbers of programs that were waited for, in order."""
     seen = []
     monkeypatch.setattr(parallel.jax, 'block_until_ready', lambda x: seen.append(int(x[0])) or x)
     monkeypatch.setattr(parallel, '_started', collections.deque())
@@ -75,7 +75,7 @@ def waited(monkeypatch) -> list:
 
 
 def started(monkeypatch, devices: list, count: int, waited: list) -> list[list[int]]:
-    """After each of `count` programs, which ones had been waited for."""
+    """Starts `count` programs, and lists after each one the programs that had been waited for."""
     monkeypatch.setattr(parallel, 'devices', lambda: devices)
     numbers = iter(range(count))
     program = parallel._Bounded(lambda: np.array([next(numbers)]), lambda found: found)

@@ -30,13 +30,13 @@ OPTIONS = {
 
 
 def config_of(folder: pathlib.Path, **changes) -> Config:
-    """A config on the files of a folder; the changes are `group__option=value`."""
+    """Makes a config on the files of a folder; the changes are `group__option=value`."""
     named = {key.replace('__', '.'): value for key, value in changes.items()} | {'data.dir': str(folder)}
     values = present_values(config_dict(OPTIONS | named))
     return resolve(config_dict(drop_unused(configs.OPTIONS, values, named)[0]))
 
 
 def trained(config: Config, folder: pathlib.Path, init_from=()) -> Run:
-    """The work directory of a training."""
+    """Trains a model, and returns its work directory."""
     action.run_training(config, epath.Path(folder), '', init_from=init_from)
     return Run.open(folder)

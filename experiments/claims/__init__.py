@@ -1,8 +1,8 @@
 """Experiments that test claims of papers: a file per claim, each a few minutes on two cores.
 
 A claim is a module. Its docstring is the statement; SOURCE names the paper, and CRITERION says when the claim
-holds (written before anything was measured, unless the README of the results says otherwise). `measure(seed)`
-returns one of SEEDS measurements, as JSON; `judge(measurements)` returns the verdict; PANELS draw the figure.
+holds (written before any measurement, apart from exceptions in the results' README). `measure(seed)` returns
+one of SEEDS measurements, as JSON; `judge(measurements)` returns the verdict; PANELS draw the figure.
 """
 
 from experiments.claims import (

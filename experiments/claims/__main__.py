@@ -33,7 +33,7 @@ COMMITTED = pathlib.Path(__file__).parent.parent / 'results' / 'claims'
 
 
 def run(call: Call) -> None:
-    """Measures the named claims, or all; then prints the table of all results in the folder."""
+    """Measures the named claims, or all, and then prints the table of all results in the folder."""
     for name in call.words:
         if name not in CLAIMS:
             raise ConfigError(f'{name!r}: no such claim; choose from {", ".join(CLAIMS)}')
@@ -52,7 +52,7 @@ def run(call: Call) -> None:
 
 
 def measure(name: str, claim: types.ModuleType, folder: pathlib.Path) -> dict[str, object]:
-    """Measures a claim; writes `<name>.json` and `<name>.png`, and returns the content of the JSON."""
+    """Measures a claim, writes `<name>.json` and `<name>.png`, and returns the content of the JSON."""
     start = time.monotonic()
     measurements = [claim.measure(seed) for seed in range(1, claim.SEEDS + 1)]
     verdict = claim.judge(measurements)
@@ -79,7 +79,7 @@ def measure(name: str, claim: types.ModuleType, folder: pathlib.Path) -> dict[st
 
 
 def statement(claim: types.ModuleType) -> str:
-    """The claim's docstring on one line."""
+    """Returns the claim's docstring on one line."""
     return ' '.join(claim.__doc__.split())
 
 
@@ -93,13 +93,13 @@ def draw(claim: types.ModuleType, measurements: Sequence) -> Figure:
 
 
 def read(folder: pathlib.Path) -> list[dict[str, object]]:
-    """The results in a folder, in the order of `CLAIMS`."""
+    """Reads the results in a folder, in the order of `CLAIMS`."""
     paths = [folder / f'{name}.json' for name in CLAIMS]
     return [json.loads(path.read_text()) for path in paths if path.exists()]
 
 
 def table(results: Sequence[dict[str, object]], *, wide: bool) -> tuple[list[Column], list[str]]:
-    """A row and a note for each claim; the numbers are a column if `wide`, else part of the notes."""
+    """Makes a row and a note for each claim; the numbers are a column if `wide`, else part of the notes."""
     columns = [
         Column('row', 'row', [r['claim'] for r in results]),
         Column('verdict', 'score', ['holds' if r['holds'] else 'fails' for r in results]),

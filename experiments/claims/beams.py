@@ -34,7 +34,7 @@ SEEDS = rows.SEEDS
 
 
 def measure(seed: int) -> dict:
-    """By alpha and beam: sacreBLEU, length relative to the reference, and with alpha 0 log p per sentence."""
+    """Measures sacreBLEU, length relative to the reference, and, with alpha 0, log p, by alpha and beam."""
     model, texts = rows.trained('base', seed), rows.corpus().texts('dev')
     sources, references = (texts[side][:SENTENCES] for side in ('source', 'target'))
     words = lambda lines: sum(len(line.split()) for line in lines)

@@ -25,7 +25,7 @@ CRITERION = (
 
 
 def measure(seed: int) -> dict:
-    """sacreBLEU of both models by source length."""
+    """Measures sacreBLEU of both models by source length."""
     corpus, scores = claim.prepared(config_of(BASE)), {}
     texts = corpus.texts('test')
     for name, changes in MODELS.items():

@@ -1,4 +1,4 @@
-"""Shared by the claims: small trainings, and statistics over seeds or over pairs of sentences."""
+"""Trains small models for the claims, and formats statistics over seeds or over pairs of sentences."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -19,16 +19,16 @@ from transformer.tasks import prepare, sums_of, task_of
 from transformer.tokens import Batch
 from transformer.training.step import initial_state, train_step
 
-# Explain the numbers of a verdict and their brackets.
+# These explain the numbers of a verdict and their brackets.
 OVER_SEEDS = 'mean [least, greatest] over the seeds'
 OVER_PAIRS = 'mean [95 % bootstrap interval] over the pairs of sentences, by training'
-# What a claim measures with one seed, as JSON, and with all seeds.
+# A claim's measurements with one seed, as JSON, and with all seeds.
 Measurement = Mapping[str, object]
 Measurements = Sequence[Measurement]
 
 
 class Verdict(NamedTuple):
-    """Whether a claim holds, and the numbers that decide it."""
+    """The verdict on a claim, and the numbers that decide it."""
 
     holds: bool
     number: str
@@ -42,7 +42,7 @@ GRAMMAR |= {'data.batching': 'packed', 'data.row_len': 32, 'data.max_len': 32}
 
 
 def config_of(changes: Mapping[str, object]) -> Config:
-    """A small float32 model whose learning rate is constant after a short warm-up, with `changes`."""
+    """Returns a small float32 model's config, with `changes` and a constant rate after a short warm-up."""
     small = {
         'model.P_drop': 0.0,
         'train.schedule': 'constant',
@@ -56,7 +56,7 @@ def config_of(changes: Mapping[str, object]) -> Config:
 
 @functools.cache
 def prepared(config: Config) -> Dataset:
-    """The data of a config, prepared in the user's cache."""
+    """Prepares the data of a config in the user's cache."""
     return prepare(config, process.cache_folder() / 'corpora')
 
 
@@ -81,7 +81,7 @@ def train_on(dataset: Dataset, config: Config, updates: int, seed: int) -> Train
 
 
 def by_name(measurements: Measurements, number: Callable = lambda value: value) -> dict[str, list[float]]:
-    """For each name, the number computed from its measurement with each seed."""
+    """Computes for each name the number of its measurement with each seed."""
     return {name: [number(m[name]) for m in measurements] for name in measurements[0]}
 
 

@@ -76,7 +76,7 @@ def _programs(config: Config, changes: tuple[Callable, ...]) -> tuple[Callable, 
 
 
 def norms(config: Config, changes: tuple[Callable, ...], depth: int, seed: int) -> dict[str, float]:
-    """The norms of d(v·y) by the parameters of the first, last and all layers, for a stack's outputs y.
+    """Computes norms of d(v·y) by the parameters of the first, last and all layers, for a stack's outputs y.
 
     Inputs and v are standard normal. `different` is the distance of a row's vectors from their mean, before
     the final norm and relative to their norm.
@@ -98,7 +98,7 @@ def norms(config: Config, changes: tuple[Callable, ...], depth: int, seed: int) 
 
 
 def measure(seed: int) -> dict:
-    """The gradient norms of each variant by depth."""
+    """Measures the gradient norms of each variant by depth."""
     config = lambda norm: config_of(MODEL | {'model.norm': norm})
     return {
         name: {str(depth): norms(config(norm), changes, depth, seed) for depth in DEPTHS}

@@ -23,21 +23,21 @@ CRITERION = (
 
 
 def texts(rng: np.random.Generator, rows: int, length: int) -> Batch:
-    """Random symbols, each group of `LAG` written twice; only the repetition counts in the loss."""
+    """Makes random symbols, each group of `LAG` written twice; only the repetition counts in the loss."""
     symbols = toys.FIRST + rng.integers(SYMBOLS, size=(rows, length // (2 * LAG), 1, LAG))
     text = toys.whole_rows(np.repeat(symbols, 2, axis=2).reshape(rows, length))
     return {'text': text, 'weight': (text.positions // LAG % 2).astype(np.float32)}
 
 
 def accuracy(config: Config, params: models.Params, seed: int) -> list[float]:
-    """The share of repeated symbols predicted right in new rows, for every 2·LAG positions."""
+    """Computes the share of repeated symbols predicted right in new rows, for every 2·LAG positions."""
     batch = texts(np.random.default_rng([seed, 1]), TESTED, LONGEST)
     right = (toys.answers(config, params, batch) == batch['text'].tokens) * batch['weight']
     return (right.mean(axis=0).reshape(-1, 2 * LAG).sum(axis=1) / LAG).tolist()
 
 
 def measure(seed: int) -> dict:
-    """The accuracy by position with each kind of positions."""
+    """Measures the accuracy by position with each kind of positions."""
     configs = {name: config_of(MODEL | {'model.positions': name}) for name in POSITIONS}
     train = lambda config: toys.train(config, lambda rng: texts(rng, ROWS, TRAINED), UPDATES, seed)
     return {name: accuracy(config, train(config), seed) for name, config in configs.items()}

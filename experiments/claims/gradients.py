@@ -29,7 +29,7 @@ CRITERION = (
 
 
 def norms(config: Config) -> list[float]:
-    """The norm of d(v·y) / dx by distance, for the last output y and a random unit vector v.
+    """Computes the norm of d(v·y) / dx by distance, for the last output y and a random unit vector v.
 
     Each norm is a root mean square over rows of standard normal inputs x.
     """
@@ -52,7 +52,7 @@ def norms(config: Config) -> list[float]:
 
 
 def measure(seed: int) -> dict:
-    """The gradient norms of each kind of layer."""
+    """Measures the gradient norms of each kind of layer."""
     return {name: norms(config_of(LANGUAGE | layer | {'train.seed': seed})) for name, layer in LAYERS.items()}
 
 

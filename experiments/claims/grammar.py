@@ -37,7 +37,7 @@ BLOCKABLE = ('encoder/self_attention', 'decoder/cross_attention')
 
 @functools.cache
 def trained(seed: int) -> Trained:
-    """The trained model of `make run`, shared by the claims measured in one call.
+    """Trains the model of `make run`, once for all claims measured in one call.
 
     A claim's seeds begin with 1, but `make run` has the seed 0.
     """
@@ -50,7 +50,7 @@ def _tokens(tokenizer: Tokenizer, texts: list[str]) -> Tokens:
 
 
 def _pairs() -> list[tuple[Sentence, Sentence]]:
-    """Different minimal pairs, none with a sentence of the training text."""
+    """Draws different minimal pairs, none with a sentence of the training text."""
     rng, pairs = random.Random(0), {}
     trained_on = {source for source, _ in sentence_pairs('train')}
     while len(pairs) < PAIRS:
@@ -85,7 +85,7 @@ class Questions(NamedTuple):
 
 @functools.cache
 def questions() -> Questions:
-    """The minimal pairs as a batch, with marks on the words in question."""
+    """Makes a batch of the minimal pairs, with marks on the words in question."""
     # All seeds share the tokenizer.
     source, target = (trained(1).codecs[side] for side in ('source', 'target'))
     sentences = [sentence for pair in _pairs() for sentence in pair]
@@ -129,7 +129,7 @@ Blocked = Mapping[str, Bool[np.ndarray, 'B Q K']]
 
 
 def answers(model: Trained, blocked: Blocked) -> PronounAnswers:
-    """A model's answers to the questions, with parts of attention blocked."""
+    """Computes a model's answers to the questions, with parts of attention blocked."""
     asked = questions()
     logits = _logits(model.config)(model.params, asked.batch, _masks(blocked))
     target = asked.batch['target']
@@ -145,7 +145,7 @@ def answers(model: Trained, blocked: Blocked) -> PronounAnswers:
 
 
 def translations(model: Trained, blocked: Blocked) -> Int[np.ndarray, 'B T']:
-    """Greedy translations of the questions, padded after their ends, with parts of attention blocked.
+    """Translates the questions greedily, with parts of attention blocked; pads after the ends.
 
     Attention of the pronoun is blocked at the pronoun's position in the reference.
     """
@@ -186,7 +186,7 @@ def _logits(config: Config) -> Callable:
 
 
 def attended(model: Trained) -> Float[np.ndarray, 'N H B Q K']:
-    """The attention weights of the encoder's heads on the questions, by layer."""
+    """Computes the attention weights of the encoder's heads on the questions, by layer."""
     apply = functools.partial(models.build(model.config).apply, train=False, mutable=['intermediates'])
     sow = jax.jit(lambda params, batch: apply({'params': params}, batch)[1]['intermediates']['encoder'])
     sown = sow(model.params, questions().batch)
@@ -195,6 +195,6 @@ def attended(model: Trained) -> Float[np.ndarray, 'N H B Q K']:
 
 
 def preference(weights: Float[np.ndarray, 'N H B Q K'], asked: Questions) -> Float[np.ndarray, 'N H B']:
-    """How much more weight "it" gives to the antecedent than to the other noun, by head and question."""
+    """Computes how much more "it" attends to the antecedent than to the other noun, by head and question."""
     from_it = (weights * asked.it[:, :, None]).sum(axis=-2) / asked.it.sum(axis=-1, keepdims=True)
     return (from_it * asked.antecedent).sum(axis=-1) - (from_it * asked.other).sum(axis=-1)

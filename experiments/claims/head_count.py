@@ -15,7 +15,7 @@ SEEDS = rows.SEEDS
 
 
 def measure(seed: int) -> dict:
-    """Each row's perplexity on dev."""
+    """Measures each row's perplexity on dev."""
     return {row: rows.means(row, seed)['perplexity'] for row in HEADS}
 
 

@@ -30,7 +30,7 @@ def remove_head(params: models.Params, layer: int, head: int) -> models.Params:
 
 
 def measure(seed: int) -> dict:
-    """By head: weight on the previous piece, preference for the antecedent, and effect of the head's removal.
+    """Measures weight on the previous piece, preference for the antecedent, and effect of removal, by head.
 
     For each question, `lost` is the fall in log p of the pronoun (among the pronouns) when the head is
     removed, and `text` the fall in log p of the whole reference.
@@ -67,7 +67,7 @@ def judge(m: Measurement) -> Verdict:
 
 
 def _excess(lost: Sequence[Sequence[float]], head: int) -> Float[np.ndarray, 'B']:
-    """By question, the fall when a head is removed minus the mean fall when another head is removed."""
+    """Computes for each question the fall without a head minus the mean fall without another head."""
     return np.subtract(lost[head], np.delete(lost, head, axis=0).mean(axis=0))
 
 

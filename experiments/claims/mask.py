@@ -34,7 +34,7 @@ CRITERION = (
 
 
 def norms(config: Config, mask: str, seed: int) -> np.ndarray:
-    """The norms [i j] of d(v·y[i]) / dx[j] for outputs y, inputs x and a random unit vector v.
+    """Computes the norms [i j] of d(v·y[i]) / dx[j] for outputs y, inputs x and a random unit vector v.
 
     Outputs stand in for logits, which are a linear function of the output at their position.
     """
@@ -62,7 +62,7 @@ def _jacobian(config: Config, mask: str) -> Callable:
 
 
 def measure(seed: int) -> dict:
-    """The greatest norm at later positions and at other positions, by kernel, with and without the mask."""
+    """Measures the greatest norm at later and at other positions, by kernel, with and without the mask."""
 
     def greatest(config: Config, mask: str) -> dict[str, float]:
         by_place = norms(config, mask, seed)

@@ -20,7 +20,7 @@ CRITERION = (
 
 
 def table(kind: str, rng: np.random.Generator) -> np.ndarray:
-    """The encoding of every position, up to the greatest offset beyond `LENGTH`."""
+    """Returns the encoding of every position, up to the greatest offset beyond `LENGTH`."""
     length = LENGTH + max(OFFSETS)
     if kind == RANDOM:
         # With the variance of sines and cosines.
@@ -29,7 +29,7 @@ def table(kind: str, rng: np.random.Generator) -> np.ndarray:
 
 
 def residuals(encoding: np.ndarray, rng: np.random.Generator) -> dict[str, float]:
-    """The relative distance of PE(pos + k) from the best linear function of PE(pos), by k.
+    """Computes the relative distance of PE(pos + k) from the best linear function of PE(pos), by k.
 
     The function is fitted by least squares to a random half of the positions, and tested at the others.
     """
@@ -45,7 +45,7 @@ def residuals(encoding: np.ndarray, rng: np.random.Generator) -> dict[str, float
 
 
 def measure(seed: int) -> dict:
-    """The residuals of both sinusoids and of a random encoding."""
+    """Measures the residuals of both sinusoids and of a random encoding."""
     rng = np.random.default_rng(seed)
     return {kind: residuals(table(kind, rng), rng) for kind in (*SINUSOIDS, RANDOM)}
 

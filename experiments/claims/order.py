@@ -25,14 +25,14 @@ CRITERION = (
 
 
 def pairs(rng: np.random.Generator, rows: int) -> Batch:
-    """Sources of different symbols in random order; each target is the first symbol of its source."""
+    """Draws sources of different symbols in random order; each target is the first symbol of its source."""
     order = rng.permuted(np.tile(np.arange(SYMBOLS), (rows, 1)), axis=1)[:, :LENGTH]
     source = toys.whole_rows(toys.FIRST + order)
     return {'source': source, 'target': toys.whole_rows(source.tokens[:, :1])}
 
 
 def shift(config: Config, params: models.Params, rng: np.random.Generator) -> float:
-    """The distance between the encoding of shuffled rows and the shuffled encoding, over its norm."""
+    """Computes the distance of the shuffled encoding from the encoding of shuffled rows, over its norm."""
     model = models.build(config)
     encode = jax.jit(lambda params, x: model.apply({'params': params}, x, method='encode').outputs)
     source, order = pairs(rng, TESTED)['source'], rng.permutation(LENGTH)
@@ -42,13 +42,13 @@ def shift(config: Config, params: models.Params, rng: np.random.Generator) -> fl
 
 
 def accuracy(config: Config, params: models.Params, rng: np.random.Generator) -> float:
-    """The share of new rows whose first symbol is predicted right."""
+    """Computes the share of new rows whose first symbol is predicted right."""
     batch = pairs(rng, TESTED)
     return float(np.mean(toys.answers(config, params, batch) == batch['target'].tokens))
 
 
 def measure(seed: int) -> dict:
-    """The shift and the accuracy of models trained with and without positions."""
+    """Measures the shift and the accuracy of models trained with and without positions."""
     measured = {}
     for name in MODELS:
         config = config_of(MODEL | {'model.positions': name})

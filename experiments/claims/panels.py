@@ -14,7 +14,7 @@ DOTS = {'marker': 'o', 'linestyle': '', 'alpha': 0.6}
 
 
 def as_measured(measurement: Measurement) -> Mapping[str, Sequence[float]]:
-    """The measured numbers by name, if each name has a list of numbers or a number for each place."""
+    """Returns the measured numbers by name, if each name has a list of numbers or a number for each place."""
     return {name: list(v.values()) if isinstance(v, Mapping) else v for name, v in measurement.items()}
 
 

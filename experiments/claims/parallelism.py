@@ -24,7 +24,7 @@ CRITERION = (
 
 
 def config(name: str, length: int) -> Config:
-    """A language model whose batch has the same number of positions at every row length."""
+    """Returns a language model's config, whose batch has the same number of positions at every row length."""
     sizes = {'data.pieces': 1000, 'model.N': 2, 'data.batch_tokens': POSITIONS}
     return config_of(LANGUAGE_MODEL | sizes | {'data.max_len': length, 'data.row_len': length} | MODELS[name])
 
@@ -36,7 +36,7 @@ def timer(name: str, length: int) -> Callable[[int], float]:
 
 
 def measure(seed: int) -> dict:
-    """Tokens per second by row length."""
+    """Measures tokens per second by row length."""
     del seed
     speed = lambda name, length: POSITIONS / timer(name, length)(UPDATES)
     return {name: {str(length): speed(name, length) for length in LENGTHS} for name in MODELS}

@@ -28,7 +28,7 @@ CRITERION = (
 
 
 def texts(rng: np.random.Generator, rows: int, lag: int) -> Batch:
-    """A symbol, `lag` distractors, a question mark and the symbol again, which alone counts in the loss."""
+    """Draws rows of a symbol, `lag` distractors, a question mark and the symbol again, the only target."""
     symbol = toys.FIRST + rng.integers(SYMBOLS, size=(rows, 1))
     between = toys.FIRST + SYMBOLS + rng.integers(DISTRACTORS, size=(rows, lag))
     text = toys.whole_rows(np.concatenate([symbol, between, np.full_like(symbol, QUESTION), symbol], axis=1))
@@ -36,13 +36,13 @@ def texts(rng: np.random.Generator, rows: int, lag: int) -> Batch:
 
 
 def accuracy(config: Config, params: models.Params, seed: int, lag: int) -> float:
-    """The share of new texts whose symbol is recalled at the end."""
+    """Computes the share of new texts whose symbol is recalled at the end."""
     batch = texts(np.random.default_rng([seed, 1]), TESTED, lag)
     return float(np.mean(toys.answers(config, params, batch)[:, -1] == batch['text'].tokens[:, -1]))
 
 
 def measure(seed: int) -> dict:
-    """The accuracy of each layer at each lag."""
+    """Measures the accuracy of each layer at each lag."""
 
     def at(config: Config, lag: int) -> float:
         params = toys.train(config, lambda rng: texts(rng, ROWS, lag), UPDATES, seed)

@@ -17,25 +17,25 @@ UPDATES, SEEDS = 300, 3
 
 @functools.cache
 def config_of(row: str) -> Config:
-    """A row's config, with as few microbatches as possible, which is faster."""
+    """Returns a row's config, with as few microbatches as possible, which is faster."""
     [row_of_table] = tables.rows('3', row)
     fewest = {'train.steps': UPDATES, 'train.microbatches': parallel.device_count()}
     return scales.config(row_of_table, 'grammar', fewest)
 
 
 def corpus() -> Dataset:
-    """The grammar's sentences, which all rows share."""
+    """Prepares the grammar's sentences, which all rows share."""
     return prepared(config_of('base'))
 
 
 @functools.cache
 def trained(row: str, seed: int) -> Trained:
-    """A row's trained model, shared by the claims measured in one call."""
+    """Trains a row's model, once for all claims measured in one call."""
     return train_on(corpus(), config_of(row), UPDATES, seed)
 
 
 def means(row: str, seed: int) -> dict[str, float]:
-    """A row's perplexity and share of correctly predicted pieces on dev."""
+    """Measures a row's perplexity and share of correctly predicted pieces on dev."""
     model = trained(row, seed)
     batches = task_of(model.config).batches(model.config, corpus(), 'dev')
     scores = split_sums.means(sums_of(model.config), model.params, batches)

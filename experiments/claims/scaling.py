@@ -47,7 +47,7 @@ def _attended(width: int) -> Callable:
 
 
 def saturation(width: int, factor: float, seed: int) -> dict[str, float]:
-    """The weights' mean entropy as a share of its maximum, and the median norm of the gradient.
+    """Computes the weights' mean entropy as a share of its maximum, and the median norm of the gradient.
 
     Queries, keys and values are standard normal, as in the paper's footnote 4; each query has a random unit
     vector u.
@@ -63,7 +63,7 @@ def saturation(width: int, factor: float, seed: int) -> dict[str, float]:
 
 
 def measure(seed: int) -> dict:
-    """Entropy and gradient by width, with and without the division."""
+    """Measures entropy and gradient by width, with and without the division."""
     return {
         name: {str(width): saturation(width, factor(width), seed) for width in WIDTHS}
         for name, factor in FACTORS.items()

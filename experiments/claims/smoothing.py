@@ -17,7 +17,7 @@ SEEDS = rows.SEEDS
 
 
 def measure(seed: int) -> dict:
-    """The scores on dev without and with label smoothing."""
+    """Measures the scores on dev without and with label smoothing."""
     watch = lambda model: task_of(model.config).watch(model, rows.corpus())
     return {name: rows.means(row, seed) | watch(rows.trained(row, seed)) for name, row in ROWS.items()}
 

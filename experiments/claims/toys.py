@@ -34,18 +34,18 @@ def whole_rows(tokens: Int[np.ndarray, 'B T']) -> Tokens:
 
 
 def train(config: Config, generate: Callable[[np.random.Generator], Batch], updates: int, seed: int):
-    """Trains on generated batches; returns the parameters."""
+    """Trains on generated batches, and returns the parameters."""
     rng = np.random.default_rng(seed)
     return claim.train(config, (generate(rng) for _ in range(updates)), seed)
 
 
 def answers(config: Config, params: models.Params, batch: Batch) -> Int[np.ndarray, 'B T']:
-    """The likeliest token at each position."""
+    """Computes the likeliest token at each position."""
     return np.argmax(logits(config)(params, batch), axis=-1)
 
 
 @functools.cache
 def logits(config: Config) -> Callable:
-    """`(params, batch) -> logits`, compiled once for all seeds."""
+    """Returns `(params, batch) -> logits`, compiled once for all seeds."""
     model = models.build(config)
     return jax.jit(lambda params, batch: model.apply({'params': params}, batch, train=False))

@@ -52,12 +52,12 @@ def _update(config: Config) -> Callable:
 
 
 def rates(config: Config) -> np.ndarray:
-    """The learning rate of every update."""
+    """Computes the learning rate of every update."""
     return np.asarray([optim.learning_rate(config, step) for step in range(1, UPDATES + 1)])
 
 
 def measure(seed: int) -> dict:
-    """The mean loss of the last updates, by norm, warm-up and learning rate."""
+    """Measures the mean loss of the last updates, by norm, warm-up and learning rate."""
     losses_by_norm = {}
     for norm in NORMS:
         config = config_of(MODEL | {'model.norm': norm, 'train.seed': seed})
@@ -80,7 +80,7 @@ def measure(seed: int) -> dict:
 
 def judge(measurements: Measurements) -> Verdict:
     def cost(losses) -> float:
-        """The loss without warm-up minus the loss with it, each at its best learning rate."""
+        """Computes the loss without warm-up minus the loss with it, each at its best learning rate."""
         without_warmup, with_warmup = (min(losses[str(warmup)].values()) for warmup in WARMUPS)
         return without_warmup - with_warmup
 

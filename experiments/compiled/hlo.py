@@ -33,7 +33,7 @@ class Instruction(NamedTuple):
     result: str  # the types and shapes of what it makes, with layouts
     operands: tuple[str, ...]  # names in the same computation
     uses: tuple[str, ...]  # all names in its text
-    called: tuple[str, ...]  # the computations that it runs; of a loop the body, not the condition
+    called: tuple[str, ...]  # the computations that it runs: for a loop the body, not the condition
     trips: int | None  # how often a loop runs, None if unknown; 1 for other instructions
     source: str  # the operation of the traced program
     text: str
@@ -86,7 +86,7 @@ def _instruction(text: str) -> Instruction:
 
 
 def _until_closed(text: str, end: str) -> str:
-    """The text before the first `end` outside brackets."""
+    """Returns the text before the first `end` outside brackets."""
     depth = 0
     for i, sign in enumerate(text):
         if depth == 0 and sign == end:
@@ -100,7 +100,7 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _bound(program: CompiledProgram, around: Mapping[str, Instruction], loop: Instruction) -> int | None:
-    """The trips of a loop that counts from 0 in steps of 1 to a constant; None for any other loop."""
+    """Counts the trips of a loop from 0 in steps of 1 to a constant, or returns None for any other loop."""
     condition, body = _CONDITION.search(loop.text)[1], loop.called[0]
     inside = program.computations[condition]
     test = _plain(program, inside, program.roots[condition])
@@ -140,7 +140,7 @@ def _plain(program: CompiledProgram, inside: Mapping[str, Instruction], name: st
 
 
 def steps(program: CompiledProgram) -> int:
-    """The number of loop trips on the critical path, where nested loops multiply; 1 without loops."""
+    """Counts the loop trips on the critical path, where nested loops multiply (1 without loops)."""
     return max(1, _steps(program, program.entry))
 
 
@@ -155,12 +155,12 @@ def _steps(program: CompiledProgram, name: str) -> int:
 
 
 def flops(program: CompiledProgram) -> float:
-    """XLA's count of floating-point operations, with loop bodies multiplied by their trips."""
+    """Returns XLA's count of floating-point operations, with loop bodies multiplied by their trips."""
     return counted(program, program.entry)['flops'] + repeated(program, program.entry, 'flops')
 
 
 def repeated(program: CompiledProgram, name: str, cost: str) -> float:
-    """What XLA's count of a cost, such as `flops`, omits: the second and later trips of loops."""
+    """Computes the part of a cost, such as `flops`, that XLA omits: the second and later trips of loops."""
     missing = 0.0
     for instruction in program.computations[name].values():
         trips = _known_trips(instruction)
@@ -178,7 +178,7 @@ def _known_trips(instruction: Instruction) -> int:
 
 
 def counted(program: CompiledProgram, name: str) -> dict[str, float]:
-    """XLA's cost analysis of a computation as a whole program: `flops`, `bytes accessed` and others."""
+    """Runs XLA's cost analysis of a computation as a whole program: `flops`, `bytes accessed` and others."""
     text = program.text.replace('\nENTRY ', '\n').replace(f'\n%{name} (', f'\nENTRY %{name} (')
     # In jax 0.7 the functions of `hlo` are in `_xla`.
     hlo = getattr(xla_client, 'hlo', xla_client._xla)
@@ -187,7 +187,7 @@ def counted(program: CompiledProgram, name: str) -> dict[str, float]:
 
 
 def seconds(compiled: Compiled, *args) -> float:
-    """The seconds of the fastest of two or more runs after a warm-up; a slow program runs only once.
+    """Measures the seconds of the fastest of two or more runs after a warm-up; a slow program runs once.
 
     The fastest run counts, because other work on the machine only slows runs down.
     """

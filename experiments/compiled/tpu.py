@@ -74,7 +74,7 @@ def prepare() -> None:
 
 
 def devices_of(topology: str) -> list[jax.Device]:
-    """The devices of a topology such as v5e:2x4, for which programs can be compiled."""
+    """Returns the devices of a topology such as v5e:2x4, for which programs can be compiled."""
     # With 0 chips the compiler would end the process.
     if not re.fullmatch(r'\w+:[1-9]\d*(x[1-9]\d*)*', topology):
         raise ConfigError(f'--topology={topology}: expected a chip and a grid, such as v5e:2x4')
@@ -89,7 +89,7 @@ def devices_of(topology: str) -> list[jax.Device]:
 
 
 def chip_of(topology: str, device: jax.Device) -> Chip:
-    """The peaks and memory of a topology's device, from JAX's own table (`pallas.tpu.TpuInfo`)."""
+    """Returns the peaks and memory of a topology's device, from JAX's own table (`pallas.tpu.TpuInfo`)."""
     name = topology.partition(':')[0]
     try:
         version = pallas_tpu.ChipVersion(name)
@@ -114,7 +114,7 @@ def compile_update(config: Config, devices: list[jax.Device]) -> Compiled:
 
 
 def compile_search(config: Config, rows: int, devices: list[jax.Device]) -> Compiled:
-    """Compiles a search; each device gets `rows` sentences of a full training row's length."""
+    """Compiles a search; each device gets `rows` sentences as long as a full training row."""
     what = f'the search of {rows} sentences with decode.beam={config.decode.beam}'
     return _compile(what, 'a smaller decode.beam', lower.search(config, rows, devices))
 
@@ -140,7 +140,7 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
     parsed, memory = hlo.parse(program.as_text()), program.memory_analysis()
     name = parsed.entry
     if of_step:
-        # The costliest loop is that of all sentences, with caches for the longest outputs.
+        # The costliest loop handles all sentences, with caches for the longest outputs.
         instructions = (i for computation in parsed.computations.values() for i in computation.values())
         bodies = [instruction.called[0] for instruction in instructions if instruction.trips is None]
         name = max(bodies, key=lambda body: sum(cycles for cycles, _, _ in _cycles(parsed, body)))
@@ -168,7 +168,7 @@ def cost(program: Compiled, *, of_step: bool = False) -> Cost:
 
 
 def _largest(instructions: Sequence[hlo.Instruction]) -> list[tuple[int, str, int]]:
-    """The shapes of the largest arrays that instructions make, each with its bytes and number."""
+    """Lists the shapes of the largest arrays that instructions make, each with its bytes and number."""
     silent = ('parameter', 'constant', 'get-tuple-element', 'bitcast', 'tuple')
     made = (
         i for i in instructions if i.operation not in silent and not i.operation.endswith(('-start', '-done'))
@@ -184,7 +184,7 @@ def _largest(instructions: Sequence[hlo.Instruction]) -> list[tuple[int, str, in
 
 
 def _kind(instruction: hlo.Instruction) -> str | None:
-    """The kind of an instruction that takes time; None for any other instruction."""
+    """Returns the kind of an instruction that takes time, or None for any other instruction."""
     if instruction.operation == 'custom-call':
         return 'kernel' if '"tpu_custom_call"' in instruction.text else None
     if instruction.operation.endswith('-start'):
@@ -194,7 +194,7 @@ def _kind(instruction: hlo.Instruction) -> str | None:
 
 
 def _kernel_flops(name: str, instruction: hlo.Instruction) -> float:
-    """A splash attention kernel's FLOPs, without regard to its mask; 0 for any other instruction."""
+    """Counts a splash attention kernel's FLOPs without regard to its mask, or 0 for another instruction."""
     products = next((count for kernel, count in _PRODUCTS.items() if name.startswith(kernel)), 0)
     if not products:
         return 0.0
@@ -205,7 +205,7 @@ def _kernel_flops(name: str, instruction: hlo.Instruction) -> float:
 def _executed(
     program: hlo.CompiledProgram, computation: str, times: int = 1
 ) -> Iterator[tuple[str, hlo.Instruction, int]]:
-    """Yields the name, instruction and runs of all that a computation executes; unknown loops count once."""
+    """Yields (name, instruction, runs) of all that a computation executes; unknown loops count once."""
     for name, instruction in program.computations[computation].items():
         if instruction.operation in ('while', 'call'):
             yield from _executed(program, instruction.called[0], times * (instruction.trips or 1))
@@ -214,7 +214,7 @@ def _executed(
 
 
 def _cycles(program: hlo.CompiledProgram, computation: str) -> list[tuple[int, str, str]]:
-    """The compiler's estimate of each instruction's cycles, in all runs: cycles, name, source."""
+    """Lists the compiler's estimate of each instruction's cycles, in all runs: cycles, name, source."""
     estimates = []
     for name, instruction, times in _executed(program, computation):
         estimate = _CYCLES.search(instruction.text)
@@ -223,7 +223,7 @@ def _cycles(program: hlo.CompiledProgram, computation: str) -> list[tuple[int, s
 
 
 def roofline(cost: Cost, chip: Chip, formula: float | None = None) -> dict[str, float]:
-    """The seconds that the FLOPs (`products`), the `bytes` and the `cycles` take on the chip.
+    """Computes the seconds that the FLOPs (`products`), the `bytes` and the `cycles` take on the chip.
 
     FLOPs and bytes are at the chip's peaks. `utilisation` divides the time of the expected FLOPs, `formula`,
     by the cycles' time: what a program computes twice counts once. Kernels have neither FLOPs nor cycles
@@ -238,7 +238,7 @@ def roofline(cost: Cost, chip: Chip, formula: float | None = None) -> dict[str, 
 
 
 def needed(cost: Cost) -> int:
-    """The bytes of memory that a program needs on a device; arrays changed in place count once."""
+    """Computes the bytes that a program needs on a device; arrays changed in place count once."""
     return sum(cost.memory.values()) - 2 * cost.memory['alias']
 
 
@@ -251,7 +251,7 @@ class Estimate(NamedTuple):
 
 
 def estimate(topology: str, accumulate: Sequence[int], config: Config) -> Estimate:
-    """The estimate with the fewest seconds among values of `train.accumulate`, or with the config's own."""
+    """Estimates an update: the fastest among values of `train.accumulate`, or with the config's own."""
     devices = devices_of(topology)
     chip = chip_of(topology, devices[0])
 

@@ -22,7 +22,7 @@ KEYS = ('date', 'seconds', 'environment', 'd_model', 'limit', 'layers', 'paths',
 
 
 def complexity(call: Call) -> None:
-    """Measures, or reads an earlier result; prints the tables, and writes tables and figures."""
+    """Measures or reads an earlier result, prints its tables, and writes tables and figures."""
     flags, folder, earlier = call.flags, pathlib.Path(call.flags.output), None
     if flags.d_model % (2 * layers.D_K):
         raise ConfigError(f'--d_model={flags.d_model}: must be a multiple of {2 * layers.D_K}')

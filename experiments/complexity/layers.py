@@ -37,7 +37,7 @@ class SizedLayer:
 # Cached, so that a layer shared by Table 1 and the kernels is measured once.
 @functools.cache
 def attention(n: int, d: int, kernel: str, *, d_k: int = D_K, causal: bool = False, **options) -> SizedLayer:
-    """Attention by a kernel of `model.attention`; its options are named without the prefix `attention_`."""
+    """Makes attention by a kernel of `model.attention`; `options` lack the prefix `attention_`."""
     named = {f'attention_{key}': value for key, value in options.items()}
     attend = self_attention(Model(attention=kernel, **named)).attend
 
@@ -49,7 +49,7 @@ def attention(n: int, d: int, kernel: str, *, d_k: int = D_K, causal: bool = Fal
 
 
 def recurrent(n: int, d: int) -> SizedLayer:
-    """A layer of Elman cells that reads from left to right."""
+    """Makes a layer of Elman cells that reads from left to right."""
     layer = cells.RecurrentLayer(Model(kind='recurrent', cell='rnn_tanh', d_model=d), d)
     read = functools.partial(layer.apply, initial=None, reverse=False, train=False)
 
@@ -63,7 +63,7 @@ def recurrent(n: int, d: int) -> SizedLayer:
 
 
 def convolution(n: int, d: int, *, taps: int, dilation: int = 1, causal: bool = False) -> SizedLayer:
-    """A convolution centred on each position or, if causal, over the position and those to its left."""
+    """Makes a convolution centred on each position or, if causal, over it and the positions to its left."""
     reach = dilation * (taps - 1)
     padding = (reach, 0) if causal else (reach // 2, reach // 2)
 
@@ -100,12 +100,12 @@ def random(shapes: Any) -> Any:
 
 
 def forward(layer: SizedLayer) -> Callable:
-    """The forward pass, which ignores the gradient."""
+    """Returns the forward pass, which ignores the gradient."""
     return lambda arrays, segments, gradient: layer.apply(arrays, segments)
 
 
 def both(layer: SizedLayer) -> Callable:
-    """Both passes: the outputs, and the gradients of all arrays given the outputs' gradient."""
+    """Returns both passes: the outputs, and the gradients of all arrays given the outputs' gradient."""
 
     def passes(arrays, segments, gradient):
         outputs, pull = jax.vjp(lambda arrays: layer.apply(arrays, segments), arrays)

@@ -25,7 +25,7 @@ PATH_LENGTHS = (8, 27, 28, 128)
 
 
 def everything(d: int, longest: int, limit: int) -> dict[str, object]:
-    """Makes all measurements; returns JSON.
+    """Makes all measurements, and returns JSON.
 
     Args:
       d: the width of the layers.
@@ -74,7 +74,7 @@ def _kernels(d: int, longest: int, limit: int) -> Iterable[Record]:
 
 
 def _paths() -> Iterable[Record]:
-    """Measures the path lengths of each layer type, beside those of the formula."""
+    """Measures the path lengths of each layer type, beside the formula's lengths."""
     for kind in paths.kinds(layers.TAPS, NEAR):
         for n in PATH_LENGTHS:
             formula = {'formula': kind.formula(n), 'written': kind.written}
@@ -92,7 +92,7 @@ def _records(named: Record, layer: SizedLayer, limit: int, *, timed: bool) -> It
 
 @functools.cache
 def _costs(layer: SizedLayer, limit: int, timed: bool) -> dict[str, Record]:
-    """The costs of each pass of a layer; seconds are None for a program that needs more than the limit."""
+    """Measures each pass of a layer, without seconds (None) for a program that needs more than the limit."""
     segments = jax.ShapeDtypeStruct((1, layer.length), jnp.int32)
     outputs = jax.eval_shape(layer.apply, layer.arrays, segments)
     costs = {}
@@ -117,14 +117,14 @@ def _costs(layer: SizedLayer, limit: int, timed: bool) -> dict[str, Record]:
 
 
 def exponents(records: Sequence[Mapping], symbols: Sequence[str], key: str) -> dict[str, float]:
-    """The powers of the symbols whose product fits a cost best, by least squares of the logarithms."""
+    """Fits the powers of symbols whose product is closest to a cost, by least squares of the logarithms."""
     logs = [[1.0, *(math.log(record[symbol]) for symbol in symbols)] for record in records]
     fit = np.linalg.lstsq(np.array(logs), np.log([record[key] for record in records]), rcond=None)
     return dict(zip(symbols, fit[0][1:].tolist(), strict=True))
 
 
 def crossing(one: Mapping[int, float], other: Mapping[int, float]) -> float | None:
-    """The n at which `one` rises above `other`, interpolated in logarithms; None if it does not."""
+    """Returns the n, or None, at which `one` rises above `other`, interpolated in logarithms."""
     shared = sorted(set(one) & set(other))
     above = [math.log(one[n] / other[n]) for n in shared]
     for left, right, before, after in zip(shared, shared[1:], above, above[1:], strict=False):

@@ -32,7 +32,7 @@ class LayerType(NamedTuple):
 
 
 def kinds(taps: int, window: int) -> list[LayerType]:
-    """The layer types of Table 1; a position sees itself and the k - 1 (taps) or r (window) before it."""
+    """Lists Table 1's layer types; a position sees itself and the k - 1 (taps) or r (window) before it."""
     local = lambda n: itertools.repeat(_attended(n, 'local', window=window))
     contiguous = lambda n: itertools.repeat(_convolved(n, taps, 1))
     dilated = lambda n: (_convolved(n, taps, taps**below) for below in itertools.count())
@@ -47,7 +47,7 @@ def kinds(taps: int, window: int) -> list[LayerType]:
 
 
 def longest(dependences: Iterable[Bool[np.ndarray, 'T T']]) -> int:
-    """The number of layers, from the lowest up, that connect every output to all inputs at or before it."""
+    """Counts the layers, from the lowest up, that connect every output to all inputs at or before it."""
     connected = None
     for count, of_layer in enumerate(dependences, 1):
         # Connections are never lost: a later input needs fewer steps to a state than an earlier input.

@@ -32,22 +32,22 @@ def text(found: Mapping, form: Callable[[list[Column], list[str]], str], mark: s
 
 
 def of(records: Sequence[Record], name: str, passes: str) -> list[Record]:
-    """The records of one layer type or kernel and one pass."""
+    """Returns the records of one layer type or kernel and one pass."""
     return [record for record in records if record['name'] == name and record['pass'] == passes]
 
 
 def timed(records: Sequence[Record]) -> list[Record]:
-    """The records with seconds."""
+    """Returns the records with seconds."""
     return [record for record in records if 'seconds' in record]
 
 
 def by_length(records: Sequence[Record], key: str) -> dict[int, float]:
-    """A curve over n, without the points that were not run."""
+    """Returns a curve over n, without the points that were not run."""
     return {record['n']: record[key] for record in records if record.get(key) is not None}
 
 
 def crossings(found: Mapping) -> dict[int, float | None]:
-    """The n above which self-attention needs more FLOPs than recurrence, by d."""
+    """Returns the n above which self-attention needs more FLOPs than recurrence, by d."""
     curve = lambda records, name: by_length(of(records, name, 'forward'), 'flops')
     crossed = {}
     for d in sorted({record['d'] for record in found['layers']}):
@@ -94,7 +94,7 @@ def _kernels(found: Mapping) -> list[TableRow]:
 
 
 def _paths(records: Sequence[Record]) -> list[TableRow]:
-    """A row for each layer type; a length that differs from the formula is printed with the formula's."""
+    """Makes a row for each layer type; a length unlike the formula's is printed with the formula's."""
     rows = {}
     for record in records:
         name, length, formula = (record[key] for key in ('name', 'length', 'formula'))
@@ -104,7 +104,7 @@ def _paths(records: Sequence[Record]) -> list[TableRow]:
 
 
 def _costs(records: Sequence[Record]) -> list[TableRow]:
-    """Every cost of every layer and length, the passes side by side."""
+    """Makes the rows of every cost of every layer and length, the passes side by side."""
     # Three digits, without an exponent.
     short = lambda value: f'{float(f"{value:.3g}"):,.12g}'
     rows = {}
@@ -164,7 +164,7 @@ def _notes(found: Mapping) -> list[str]:
 
 
 def _where_above(one: Mapping[int, float], other: Mapping[int, float]) -> str:
-    """Where the first curve over n is above the second, as text."""
+    """Describes where the first curve over n is above the second."""
     up, down = measure.crossing(one, other), measure.crossing(other, one)
     if up is not None:
         return f'above n = {up:,.0f}'

@@ -22,7 +22,7 @@ _FORMATS = {'terminal': (formats.terminal, ''), 'markdown': (formats.markdown, '
 
 
 def print_noise(call: Call) -> None:
-    """Prints the noise of single trainings, and what of the paper's Tables 2 and 3 is beyond it."""
+    """Prints the noise of single trainings, and the differences in the paper's Tables 2 and 3 beyond it."""
     _print(call, noise_tables.sections)
 
 

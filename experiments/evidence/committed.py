@@ -24,7 +24,7 @@ def comparison(folder: str) -> Comparison:
 
 
 def changes(folder: str) -> dict[str, Difference]:
-    """Computes each row's change of log perplexity from base, over the seeds that both have, by row.
+    """Computes each row's change of log perplexity from base, over the seeds that both have.
 
     The loss in nats per piece is the logarithm of the perplexity.
     """

@@ -18,7 +18,7 @@ from experiments.reports.differences import CONFIDENCE
 from transformer.config import ConfigError
 
 DRAWS = 2000
-# The score of the public trainings that stands for each of the paper's columns.
+# The public trainings' score for each of the paper's columns.
 _SCORES = {'PPL': 'loss', 'BLEU': 'bleu', 'EN-DE': 'bleu', 'EN-FR': 'bleu'}
 _TAILS = ((1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2)
 
@@ -27,7 +27,7 @@ class Noise(NamedTuple):
     """The spread of a score over seeds.
 
     Attributes:
-      deviation: the standard deviation of a single training's score.
+      deviation: the standard deviation of single trainings' scores.
       freedom: the degrees of freedom of the deviation's estimate; infinite if the deviation is known.
       of_logarithm: whether it is the deviation of the score's logarithm, such as the loss for a perplexity.
     """
@@ -48,7 +48,7 @@ class Noise(NamedTuple):
         return low, high
 
     def at(self, score: np.ndarray | float) -> np.ndarray | float:
-        """Computes a score's own deviation; for a perplexity to first order, its product with the loss's."""
+        """Computes a score's own deviation: for a perplexity, to first order, its product with the loss's."""
         return self.deviation * (score if self.of_logarithm else np.ones_like(score))
 
 
@@ -61,7 +61,10 @@ def pool(samples: Sequence[Sequence[float]], *, of_logarithm: bool = False) -> N
 
 @functools.cache
 def of_column(test_set: str, column: str) -> Noise | None:
-    """Returns the noise of a column of the paper, such as BLEU, on a test set; None if no trainings show it.
+    """Computes the noise of a column of the paper, such as BLEU, on a test set.
+
+    Returns:
+      The noise, or None if no trainings show it.
 
     Raises:
       ConfigError: there are no trainings with scores on the test set.
@@ -76,7 +79,7 @@ def of_column(test_set: str, column: str) -> Noise | None:
 
 
 class NoiseVerdict(NamedTuple):
-    """Whether two printed scores of single trainings differ by more than chance.
+    """A test whether two printed scores of single trainings differ by more than chance.
 
     Attributes:
       difference: the score minus base's.
@@ -90,12 +93,12 @@ class NoiseVerdict(NamedTuple):
 
     @property
     def is_significant(self) -> bool:
-        """Whether the difference is more than chance."""
+        """Returns whether the difference is more than chance."""
         return abs(self.difference) > self.limit
 
 
 def compare(noise: Noise, score: float, base: float, decimals: int | None) -> NoiseVerdict:
-    """Compares a score with base's; both are rounded to so many decimals, or not rounded if None."""
+    """Compares a score with base's, both rounded to so many decimals, or not rounded if None."""
     rounding = 0.0 if decimals is None else 10**-decimals / math.sqrt(12)
     deviation = float(np.linalg.norm([noise.at(score), noise.at(base), rounding, rounding]))
     student, difference = scipy.stats.t(noise.freedom), score - base
@@ -114,8 +117,8 @@ class Ceiling(NamedTuple):
 def ceiling(noise: Noise, printed: Sequence[float], decimals: int, *, runs: int = 2) -> Ceiling:
     """Simulates second runs of printed rows, and correlates their scores with the printed ones.
 
-    The ranks of scores are also those of their differences from base, which all share base's noise. The
-    printed scores are as noisy as a second run's. So a second run differs from them by the noise of two runs
+    Scores have the same ranks as their differences from base, which all share base's noise. The printed
+    scores are as noisy as a second run's. So a second run differs from them by the noise of two runs
     and by the rounding error of the printed score, and is itself rounded. The true scores, however, are
     closer to one another than the printed ones, so the ceiling is too high; `calibrate` measures by how much.
 
@@ -129,7 +132,7 @@ def ceiling(noise: Noise, printed: Sequence[float], decimals: int, *, runs: int 
 def _correlations(
     noise: Noise, printed: np.ndarray, decimals: int, runs: int, draws: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Draws second runs of printed rows; returns the rank correlation of each with the printed scores."""
+    """Draws second runs of printed rows, and computes each one's rank correlation with the printed scores."""
     deviation = noise.at(printed) * math.sqrt(runs)
     # The deviation is itself an estimate, whose error all rows of a run share.
     scale = np.sqrt(noise.freedom / rng.chisquare(noise.freedom, (draws, 1)))
@@ -140,7 +143,7 @@ def _correlations(
 
 
 def rank_correlation(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
-    """Computes Spearman's correlation over the last axis; NaN where all scores are equal."""
+    """Computes Spearman's correlation over the last axis (NaN where all scores are equal)."""
     ranks = [scipy.stats.rankdata(values, axis=-1) for values in (scores, others)]
     first, second = (values - values.mean(axis=-1, keepdims=True) for values in ranks)
     scale = np.sqrt((first**2).sum(axis=-1) * (second**2).sum(axis=-1))
@@ -149,7 +152,7 @@ def rank_correlation(scores: np.ndarray, others: np.ndarray) -> np.ndarray:
 
 
 class Calibration(NamedTuple):
-    """How close the ceiling comes where the true scores are known.
+    """The ceiling's closeness to the truth, where the true scores are known.
 
     Attributes:
       truth: the mean correlation of two runs of rows whose true scores are the printed ones.

@@ -85,7 +85,7 @@ def _seed_p(samples: Sequence[Sequence[float]]) -> float:
 
 
 def _smoothing() -> Section:
-    """Makes the table of what label smoothing alone changes."""
+    """Makes the table of the changes that label smoothing alone makes."""
     rows = []
     for test_set in trainings.TEST_SETS:
         for score, (name, decimals) in _SCORES.items():
@@ -111,7 +111,7 @@ def judge_table_3(column: str, spread: Noise) -> dict[str, NoiseVerdict]:
 
 
 def _table_3() -> Section:
-    """Makes Table 3 with what is beyond noise."""
+    """Makes Table 3 with marks on the differences within the noise."""
     cells, headings, notes = [[row.name for row in tables.TABLE_3]], [], []
     for column, decimals in _DECIMALS.items():
         spread = noise.of_column(tables.TABLES['3'].noise, column)
@@ -151,7 +151,7 @@ def _difference(verdict: NoiseVerdict, decimals: int) -> str:
 
 
 def _table_2() -> Section:
-    """Makes Table 2 with what is beyond noise."""
+    """Makes Table 2 with marks on the differences within the noise."""
     papers = {row.name: row.paper for row in tables.TABLE_2}
     ours = {
         size: [papers[f'{size}-{language.lower()}'][language] for language in _LANGUAGES]
@@ -160,7 +160,7 @@ def _table_2() -> Section:
     spread = noise.of_column(tables.TABLES['2'].noise, _LANGUAGES[0])
 
     def cells(language: int, score: float | None) -> list[str]:
-        """The score, and its differences from base and big."""
+        """Formats the score, and its differences from base and big."""
         if score is None:
             return [''] * (1 + len(ours))
         verdicts = [noise.compare(spread, score, scores[language], 1) for scores in ours.values()]
@@ -220,7 +220,7 @@ def _ceilings() -> Section:
 
 
 def _correlation(folder: str, column: str) -> float:
-    """Returns the rank correlation of a committed sweep with the paper's Table 3."""
+    """Computes the rank correlation of a committed sweep with the paper's Table 3."""
     comparison = committed.comparison(folder)
     (score,) = (score for score in comparison.scores if score.measure.heading == column)
     return differences.correlation(differences.differences(comparison, score).values()).value

@@ -37,7 +37,7 @@ class Line(NamedTuple):
     Attributes:
       slope: y / x.
       deviation: the standard deviation of y around the line.
-      freedom: the degrees of freedom of the deviation: the points but one.
+      freedom: the degrees of freedom of the deviation, one less than the points.
       squares: the sum of the squares of x.
     """
 
@@ -52,12 +52,12 @@ class Line(NamedTuple):
         return self.slope - half, self.slope + half
 
     def at(self, x: float) -> Predicted:
-        """Predicts a new y at x; the interval allows for the slope's error and for the deviation."""
+        """Predicts a new y at x, with an interval that allows for the slope's error and for the deviation."""
         half = self._quantile() * self.deviation * math.sqrt(1 + x**2 / self.squares)
         return Predicted(self.slope * x, self.slope * x - half, self.slope * x + half)
 
     def by_seeds(self, row: Difference) -> Predicted:
-        """Predicts a row; the interval holds the slope, and shows only how far the row's seeds move it."""
+        """Predicts a row, with an interval that shows only how far the row's seeds move it at this slope."""
         test = row.over_seeds
         return Predicted(self.slope * row.ours, *sorted((self.slope * test.low, self.slope * test.high)))
 
@@ -74,7 +74,7 @@ def fit(x: Sequence[float], y: Sequence[float]) -> Line:
 
 
 def without_each(x: Sequence[float], y: Sequence[float]) -> list[Line]:
-    """Fits, for each point, the line through all other points."""
+    """Fits one line for each point, through all other points."""
     x, y = list(x), list(y)
     return [fit(x[:i] + x[i + 1 :], y[:i] + y[i + 1 :]) for i in range(len(x))]
 

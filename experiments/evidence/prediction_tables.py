@@ -15,7 +15,7 @@ from experiments.tables import rows as tables
 # The BLEU that submissions to MLCommons AlgoPerf must reach with pre-norm and with post-norm, by test set.
 # Tuned trainings set these targets.
 PUBLIC = {'newstest2013': (30.8491, 30.0779), 'newstest2014': (30.7219, 29.8982)}
-# Label smoothing moves perplexity and BLEU apart, so these rows do not show what a perplexity is in BLEU.
+# Label smoothing moves perplexity and BLEU apart, so these rows cannot convert one into the other.
 _SMOOTHING = ('D3', 'D4')
 _PAPERS = {row.name: row.paper for row in tables.TABLE_3}
 
@@ -170,7 +170,7 @@ def _sealed() -> Section:
 
 
 def bleu_line() -> Line:
-    """Fits the paper's changes of log perplexity to those of BLEU, without rows of label smoothing."""
+    """Fits the paper's changes of log perplexity to its changes of BLEU, without rows of label smoothing."""
     names = [name for name in _PAPERS if name not in ('base', *_SMOOTHING)]
     changes = [_PAPERS[name]['BLEU'] - _PAPERS['base']['BLEU'] for name in names]
     return prediction.fit(changes, prediction.papers_changes(names))

@@ -91,7 +91,7 @@ def write(file: pathlib.Path, date: str) -> None:
     """Writes predictions.
 
     Raises:
-      ConfigError: the file exists, or the date is no date.
+      ConfigError: the file exists, or the date is invalid.
     """
     if file.exists():
         raise ConfigError(f'{file}: is sealed; predictions are never changed, so choose another file')

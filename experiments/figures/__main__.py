@@ -57,7 +57,7 @@ def draw_model(call: Call) -> None:
 
 
 def draw_attention(call: Call) -> None:
-    """Draws attention as lines, like the paper's figures 3 to 5, and as maps of all heads; writes a page."""
+    """Draws attention as lines like the paper's figures 3 to 5, as maps of all heads, and as a page."""
     flags = call.flags
     if flags.sentence is not None and not flags.sentence.strip():
         raise ConfigError('--sentence: is empty')
@@ -131,7 +131,7 @@ def draw_curves(call: Call) -> None:
 
 
 def _runs(path: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
-    """The names and folders of runs: the work directory itself, or a sweep's runs, named by their rows."""
+    """Lists names and folders of runs: the work directory itself, or a sweep's runs, named by their rows."""
     if not (path / runs.SWEEP).exists():
         return [(str(path), path)]
     return [(run.row, run.folder) for run in runs.read_sweep(path).all_runs(path)]
@@ -149,7 +149,7 @@ def _paths(call: Call) -> tuple[str, ...]:
 
 
 def _config(path: str) -> Config:
-    """The config of a config file or a work directory."""
+    """Reads the config of a config file or a work directory."""
     if os.path.isdir(path):
         return Run.open(epath.Path(path)).config
     if not os.path.isfile(path):
@@ -158,7 +158,7 @@ def _config(path: str) -> Config:
 
 
 def _folder(call: Call) -> pathlib.Path:
-    """The folder of the figures, created if it is missing."""
+    """Returns the folder of the figures, and creates it if it is missing."""
     folder = pathlib.Path(call.flags.output)
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -174,13 +174,13 @@ def _parse_numbers(flag: str, text: str, count: int, most: int | None = None) ->
 
 
 def _write(call: Call, name: str, figure: Figure) -> None:
-    """Writes a figure in a call's formats and width, and closes it; the same figure gives the same bytes."""
+    """Writes a figure in a call's formats and width, and closes it. The same figure gives the same bytes."""
     formats = (call.flags.format,) if call.flags.format else FORMATS
     if width := _inches(call):
         plots.fit(figure, width)
     for ending in formats:
         path = _folder(call) / f'{name}.{ending}'
-        # Of PDF and SVG, which have dates.
+        # PDF and SVG files contain dates, which are left out.
         date = {'svg': {'metadata': {'Date': None}}, 'pdf': {'metadata': {'CreationDate': None}}}
         # TrueType in PDF, as publishers demand.
         with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'figures', 'pdf.fonttype': 42}):
@@ -190,7 +190,7 @@ def _write(call: Call, name: str, figure: Figure) -> None:
 
 
 def _inches(call: Call) -> float | None:
-    """A call's width, given as 8.4cm or 3.3in; None if it has none."""
+    """Parses a call's width, given as 8.4cm or 3.3in. Returns inches, or None without a width."""
     text = call.flags.width
     if text is None:
         return None

@@ -41,7 +41,7 @@ def draw(folder: pathlib.Path) -> Figure:
 
 
 def _label(row: Row) -> str:
-    """A row's name, and its changes if they are few: "d_k 16  B1"."""
+    """Returns a row's name, after its changes if they are few: "d_k 16  B1"."""
     changes = [f'{key.partition(".")[2]} {value}' for key, value in row.changes.items()]
     return f'{", ".join(changes)}  {row.name}' if len(changes) <= MOST_CHANGES else row.name
 

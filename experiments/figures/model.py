@@ -33,7 +33,7 @@ class Box(NamedTuple):
 
     @property
     def height(self) -> int:
-        """The height in pixels."""
+        """Returns the height in pixels."""
         return 27 + _LINE * len(self.paths)
 
 
@@ -42,7 +42,7 @@ def _embedding(title: str) -> Box:
 
 
 def _layer(stack: str, attentions: dict[str, str]) -> list[Box]:
-    """Lists the parts of a stack's first layer, from the lowest; `attentions` have titles by name."""
+    """Lists the parts of a stack's first layer, from the lowest; `attentions` contains titles by name."""
     parts = {name: ('query', 'key', 'value', 'output') for name in attentions} | {
         'feed_forward': ('inner', 'outer')
     }

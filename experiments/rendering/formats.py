@@ -42,17 +42,17 @@ class Column(NamedTuple):
     counts: Sequence[int] = ()  # the number of runs in each cell's mean; 0 if the cell is no mean
 
     def cells(self) -> list[str]:
-        """The texts, each with its count in brackets."""
+        """Returns the texts, each with its count in brackets."""
         counts = self.counts or [0] * len(self.texts)
         return [f'{text} ({n})' if text and n else text for text, n in zip(self.texts, counts, strict=True)]
 
     def is_left(self) -> bool:
-        """Whether the cells are aligned to the left."""
+        """Returns whether the cells are aligned to the left."""
         return self.kind in ('row', 'text') or self.heading == 'other'
 
 
 def compact(columns: Sequence[Column]) -> tuple[list[Column], list[str]]:
-    """Orders columns for narrow formats; if all counts are equal, a note replaces them."""
+    """Orders columns for narrow formats, and replaces the counts by a note if all are equal."""
     pairs = [pair for c in columns if c.counts for pair in zip(c.texts, c.counts, strict=True)]
     counts = {count for text, count in pairs if text and count}
     ordered = sorted(columns, key=lambda column: ORDER.index(column.kind))
@@ -123,11 +123,14 @@ def markdown(columns: Sequence[Column], notes: Sequence[str]) -> str:
 def latex(
     columns: Sequence[Column], notes: Sequence[str], caption: str | None = None, label: str | None = None
 ) -> str:
-    """Renders a table environment with a caption and a label; needs the package booktabs.
+    """Renders a table environment with a caption and a label, for the LaTeX package booktabs.
 
-    Columns that do not fit beside each other get further tables, which refer to the first. Notes
-    are comments, but if `caption`, in LaTeX, is None, the first is the caption. If `label` is None, it is
-    made of the first note's beginning.
+    Columns that do not fit beside each other get further tables, which refer to the first. Notes become
+    comments.
+
+    Args:
+      caption: the caption, in LaTeX; if None, the first note.
+      label: the label; if None, it is made of the first note's beginning.
     """
     columns, more = compact(columns)
     others = [*notes, *more]
@@ -166,7 +169,7 @@ def _escape(text: str) -> str:
 
 
 def choose(columns: Sequence[Column], names: str | None) -> list[Column]:
-    """The columns with these headings, separated by commas, after the names of the rows; all if None.
+    """Chooses the columns with these headings (all if None), and puts the names of the rows before them.
 
     Several columns can have one heading, such as the p of two scores.
 

@@ -47,7 +47,7 @@ def table(columns: Sequence[Column]) -> str:
 
 
 def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]], base: str) -> str:
-    """Draws, as HTML, a plot for each row: the losses of its runs and of base's, with shared axes."""
+    """Draws a plot for each row, as HTML: the losses of its runs and of base's runs, with shared axes."""
     drawn_rows = [name for name, runs in curves.items() if runs]
     if not drawn_rows:
         return '<p>No learning curves: the metrics are missing.</p>'
@@ -64,7 +64,7 @@ def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]],
         'top': 1 - 0.25 / height,
     }
     figure.subplots_adjust(**margins, wspace=0.08, hspace=0.45)
-    # Of the shared axes; ticks take most of the time.
+    # All axes share these ticks, which take most of the time.
     axes[0, 0].locator_params(nbins=4)
     for axis, name in itertools.zip_longest(axes.flat, drawn_rows):
         if name is None:
@@ -84,7 +84,7 @@ def learning_curves(curves: Mapping[str, Sequence[Sequence[tuple[int, float]]]],
 
 
 def drawn(figure: Figure) -> str:
-    """Converts a figure to SVG without a background, which would hide the page's shadow; closes it."""
+    """Converts a figure to SVG without a background, which would hide the page's shadow, and closes it."""
     file = io.StringIO()
     # Text is not turned into paths, and the same figure gives the same SVG.
     with matplotlib.rc_context({'svg.fonttype': 'none', 'svg.hashsalt': 'curves'}):

@@ -15,7 +15,7 @@ from transformer.nn import cost
 
 
 def score_records(comparison: Comparison, score: Score, tests: SentenceTests) -> list[dict[str, object]]:
-    """Every row's numbers in a score, without rounding; None where a number is missing."""
+    """Makes a record of each row's numbers in a score, without rounding, and None where one is missing."""
     by_row, split, records = differences(comparison, score), comparison.table.split, []
     verdicts = printed.verdicts(comparison, score)
     for row in comparison.rows:
@@ -45,7 +45,7 @@ def score_records(comparison: Comparison, score: Score, tests: SentenceTests) ->
 
 
 def columns(comparison: Comparison, tests: SentenceTests) -> list[Column]:
-    """The columns of the table, without empty columns and options that no row changes."""
+    """Makes the columns of the table, without empty columns and options that no row changes."""
     table = [Column('row', 'row', [row.row.name for row in comparison.rows]), *_options(comparison)]
     for score in comparison.scores:
         table += _score_columns(comparison, score, tests)
@@ -68,7 +68,7 @@ def _options(comparison: Comparison) -> list[Column]:
 
 
 def short_names(keys: Sequence[str]) -> dict[str, str]:
-    """The names of options, without their group unless two options share the rest."""
+    """Drops the groups from the names of options, unless two options share the rest."""
     short = [key.partition('.')[2] for key in keys]
     return {key: name if short.count(name) == 1 else key for key, name in zip(keys, short, strict=True)}
 
@@ -76,7 +76,8 @@ def short_names(keys: Sequence[str]) -> dict[str, str]:
 def option(row: Measured, base: Measured, key: str) -> str:
     """Formats an option of a row: its value as the row is written, and at this scale if that differs.
 
-    It is '' if the value is base's, and a dash if the option does not apply to the row's model.
+    Returns:
+      The text: '' if the value is base's, and a dash if the option does not apply to the row's model.
     """
     written, of_base = (configs.flatten(config)[key] for config in (row.written, base.written))
     ours, theirs = (tables.value_of(config, key) for config in (row.config, base.config))
@@ -89,7 +90,7 @@ def option(row: Measured, base: Measured, key: str) -> str:
 
 
 def _score_columns(comparison: Comparison, score: Score, tests: SentenceTests) -> list[Column]:
-    """The paper's number and ours, and their differences from base."""
+    """Makes the columns of the paper's number and ours, and of their differences from base."""
     measure, decimals = score.measure, f'.{score.paper_decimals}f'
     records, several = score_records(comparison, score, tests), comparison.several
     signed = lambda value: measure.format(value, '+')
@@ -142,7 +143,7 @@ def _text(value, form: Callable[[object], str]) -> str:
 
 
 def costs(row: Measured) -> dict[str, float | None]:
-    """The parameters, FLOPs, speed and seconds of a row's training, without rounding; None where unknown.
+    """Returns the parameters, FLOPs, speed and seconds of a row's training, exact, or None where unknown.
 
     FLOPs are counted for the updates made, which are fewer if a training stopped early. The speed is target
     tokens per second of updates, which earlier versions did not record.
@@ -177,7 +178,7 @@ def _costs(comparison: Comparison) -> list[Column]:
 
 
 def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, object]]:
-    """The rows for programs: numbers without rounding, and None where a number is missing."""
+    """Makes a record of each row for programs: numbers without rounding, and None where one is missing."""
     others = sorted(set().union(*(row.changed for row in comparison.rows)) - set(comparison.options))
     by_score = [(score.measure, score_records(comparison, score, tests)) for score in comparison.scores]
     records = []
@@ -204,7 +205,7 @@ def row_records(comparison: Comparison, tests: SentenceTests) -> list[dict[str, 
 
 
 def run_records(comparison: Comparison) -> list[dict[str, object]]:
-    """Every run for programs, with its own scores."""
+    """Makes a record of each run for programs, with its own scores."""
     split, records = comparison.table.split, []
     for row in comparison.rows:
         for run in row.done:

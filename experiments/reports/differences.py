@@ -34,7 +34,7 @@ class SeedTest(NamedTuple):
 
     @property
     def is_significant(self) -> bool:
-        """Whether the row differs from base by more than chance."""
+        """Returns whether the row differs from base by more than chance."""
         return self.p < 1 - CONFIDENCE
 
 
@@ -48,7 +48,7 @@ class Difference(NamedTuple):
 
 
 def differences(comparison: Comparison, score: Score) -> dict[str, Difference]:
-    """The difference of every row but base, by name; ours is the mean over pairs of runs."""
+    """Computes the difference of every row but base, by name; ours is the mean over pairs of runs."""
     split, base = comparison.table.split, comparison.base_row()
     by_row = {row.row.name: Difference() for row in comparison.rows if base and row is not base}
     for row, base in pairs(comparison):
@@ -79,7 +79,11 @@ class Correlation(NamedTuple):
 
 
 def correlation(pairs: Iterable[Difference]) -> Correlation | None:
-    """Correlates our differences with the paper's; None for fewer than three rows, or if all are equal."""
+    """Correlates our differences with the paper's.
+
+    Returns:
+      The correlation, or None for fewer than three rows, or if all are equal.
+    """
     known = [pair for pair in pairs if None not in (pair.paper, pair.ours)]
     papers, ours = [pair.paper for pair in known], [pair.ours for pair in known]
     if len(known) < 3 or 1 in (len(set(papers)), len(set(ours))):
@@ -98,7 +102,7 @@ def correlation(pairs: Iterable[Difference]) -> Correlation | None:
 
 
 def _exact_p(papers: Sequence[float], ours: Sequence[float]) -> float:
-    """The share of all orders of our ranks that agree, or disagree, with the paper's as much as ours do."""
+    """Computes the share of orders of our ranks that (dis)agree with the paper's at least as much as ours."""
     ranks = scipy.stats.rankdata(papers)
     agreement = lambda order, axis: np.sum(order * ranks, axis=axis)
     test = scipy.stats.permutation_test(
@@ -117,7 +121,11 @@ def pairs(comparison: Comparison) -> Iterator[tuple[Measured, Measured]]:
 
 
 def test_over_seeds(differences: Sequence[float]) -> SeedTest | None:
-    """Student's t-test of paired differences, with its interval; None for fewer than two differences."""
+    """Tests paired differences by Student's t, with its interval.
+
+    Returns:
+      The test, or None for fewer than two differences.
+    """
     count = len(differences)
     if count < 2:
         return None
@@ -130,7 +138,7 @@ def test_over_seeds(differences: Sequence[float]) -> SeedTest | None:
 
 
 def is_base(row: Measured, base: Measured | None) -> bool:
-    """Whether a row equals base at this scale."""
+    """Returns whether a row equals base at this scale."""
     if base is None or row is base or row.config != base.config:
         return False
     # Two runs with one config can start from different parameters.
@@ -139,7 +147,7 @@ def is_base(row: Measured, base: Measured | None) -> bool:
 
 
 def test_over_sentences(comparison: Comparison) -> SentenceTests:
-    """Paired bootstrap tests of each row's difference from base, in the first score that has such a test."""
+    """Tests each row's difference from base by paired bootstrap, in the first score that has such a test."""
     base, split = comparison.base_row(), comparison.table.split
     measure = next((score.measure for score in comparison.scores if score.measure.significance), None)
     if not base or not measure or not base.scores(split, measure):
@@ -166,12 +174,12 @@ def test_over_sentences(comparison: Comparison) -> SentenceTests:
 
 
 def read_texts(folder: epath.PathLike, split: str) -> dict[str, list[str]]:
-    """The texts of a split of a run, by field."""
+    """Reads the texts of a split of a run, by field."""
     return run_data.of_run(Run.open(folder)).texts(split)
 
 
 def _output(run: Done, split: str, count: int) -> list[str]:
-    """The lines of a run that its training scored, one for each of `count` sentences."""
+    """Reads the lines of a run that its training scored, one for each of `count` sentences."""
     entry = run.scores(split)
     try:
         lines = workdir.read_lines(epath.Path(run.folder), f'{split}.{entry["checkpoint"]}', entry)

@@ -28,7 +28,7 @@ LEGEND = {
 
 
 def notes(comparison: Comparison, shown: Sequence[Column]) -> list[str]:
-    """The notes below the columns of a report, in their order."""
+    """Lists the notes below the columns of a report, in their order."""
     return [
         *_caption(comparison, shown),
         *_same_in_every_row(comparison),
@@ -44,7 +44,7 @@ def notes(comparison: Comparison, shown: Sequence[Column]) -> list[str]:
 
 
 def _caption(comparison: Comparison, shown: Sequence[Column]) -> Iterator[str]:
-    """Yields what the columns mean, and what the scale is."""
+    """Yields the meanings of the columns, and the scale."""
     table, base = comparison.table, comparison.base
     text = ' '.join(part for column in shown for part in (column.heading, *column.texts))
     # A table can have measures that only other tasks have.
@@ -92,7 +92,7 @@ def _agreement(comparison: Comparison) -> Iterator[str]:
 
 
 def _printed_by_chance(comparison: Comparison) -> Iterator[str]:
-    """Yields which printed differences from base may be chance alone."""
+    """Yields the printed differences from base that may be chance alone."""
     parts = []
     for score in comparison.scores:
         if verdicts := printed.verdicts(comparison, score):
@@ -121,7 +121,7 @@ def describe_correlation(correlation: Correlation | None) -> str:
 
 
 def _chance(comparison: Comparison) -> Iterator[str]:
-    """Yields which rows may differ from base by chance alone."""
+    """Yields the rows that may differ from base by chance alone."""
     base, untested = comparison.base, {}
     for score in comparison.scores:
         pairs = differences.differences(comparison, score)

@@ -8,14 +8,14 @@ from experiments.tables.rows import Score
 
 
 def noise_of(comparison: Comparison, score: Score) -> Noise | None:
-    """Returns the noise of a score's printed numbers; None if it is unknown."""
+    """Returns the noise of a score's printed numbers, or None if it is unknown."""
     test_set = comparison.table.noise
     spreads = (noise.of_column(test_set, column) for column in score.paper if test_set)
     return next((spread for spread in spreads if spread), None)
 
 
 def verdicts(comparison: Comparison, score: Score) -> dict[str, NoiseVerdict]:
-    """Judges each row's printed difference from base, by name; empty if the noise is unknown."""
+    """Judges each row's printed difference from base, by name, or no row if the noise is unknown."""
     spread = noise_of(comparison, score)
     papers = {
         row.row.name: (score.paper_number(row.row), score.paper_number(base.row))
@@ -29,7 +29,7 @@ def verdicts(comparison: Comparison, score: Score) -> dict[str, NoiseVerdict]:
 
 
 def ceiling(comparison: Comparison, score: Score) -> Ceiling | None:
-    """Computes the ceiling of a rank correlation with the printed scores; None if the noise is unknown."""
+    """Computes the ceiling of a rank correlation with the printed scores, or None if the noise is unknown."""
     spread = noise_of(comparison, score)
     if spread is None:
         return None

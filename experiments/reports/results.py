@@ -31,11 +31,11 @@ class Done:
     unlike: str = ''  # how its scoring differed from base's; '' if it did not
 
     def scores(self, split: str) -> dict:
-        """The scores of a split that its training recorded."""
+        """Returns the scores of a split that its training recorded."""
         return self.result['scores'][split]
 
     def manifest(self) -> dict | None:
-        """The manifest of its data; None for a result without the rest of its work directory."""
+        """Reads the manifest of its data, or returns None if only result.json of the run is there."""
         file = self.folder / 'data.lock.json'
         return runs.read_json(file, ('checksums', 'tokenizer_sha256')) if file.exists() else None
 
@@ -53,16 +53,16 @@ class Measured:
 
     @property
     def counted(self) -> tuple[Done, ...]:
-        """The runs whose scores are printed: those scored as base was, or all if no run was."""
+        """Returns the runs whose scores are printed: those scored as base was, or all if no run was."""
         return tuple(run for run in self.done if not run.unlike) or self.done
 
     @property
     def is_unlike(self) -> bool:
-        """Whether no run was scored as base was, so that the row cannot be compared."""
+        """Returns whether no run was scored as base was, so that the row cannot be compared."""
         return bool(self.done) and all(run.unlike for run in self.done)
 
     def scores(self, split: str, measure: Measure) -> dict[int, float]:
-        """The score of each run that has it, by `Done.pair`."""
+        """Returns the score of each run that has it, by `Done.pair`."""
         values = {run.pair: measure.value(run.scores(split)) for run in self.counted}
         return {pair: value for pair, value in values.items() if value is not None}
 
@@ -82,12 +82,12 @@ class Comparison:
     scale: str = ''  # what the scale of a sweep changes
 
     def base_row(self) -> Measured | None:
-        """The row that others are compared with; None if there is none."""
+        """Returns the row that others are compared with, or None if there is none."""
         return next((row for row in self.rows if row.row.name == self.base), None)
 
 
 def have_other_tokenizers(row: Measured, other: Measured) -> bool:
-    """Whether two rows have different tokenizers, or tokenizers made with different options."""
+    """Returns whether two rows have different tokenizers, or tokenizers made with different options."""
     runs_of_both = [run for measured in (row, other) for run in measured.done[:1]]
     manifests = [run.manifest() for run in runs_of_both]
     if len(manifests) == 2 and None not in manifests:
@@ -99,7 +99,7 @@ def have_other_tokenizers(row: Measured, other: Measured) -> bool:
 
 
 def of_sweep(sweep: runs.Sweep, folder: pathlib.Path) -> Comparison:
-    """The rows that a sweep was launched with, and their results."""
+    """Reads the rows that a sweep was launched with, and their results."""
     table = tables.table(sweep.table)
     # A report does not ask SLURM: without the sweep's jobs, runs that wait there count as missing.
     states = runs.states(dataclasses.replace(sweep, jobs={}), folder)
@@ -141,7 +141,11 @@ def _row_of_sweep(
 
 
 def _result_of(run: runs.SweepRun, config: Config, split: str) -> dict | None:
-    """The result of a run; None if the run has not ended or lacks the split."""
+    """Reads the result of a run, or returns None if the run has not ended or lacks the split.
+
+    Raises:
+      ConfigError: the run was made by another config, or its result is damaged.
+    """
     if not (run.folder / 'result.json').exists():
         return None
     result, made_by = _read(run.folder, split)
@@ -155,7 +159,7 @@ def _result_of(run: runs.SweepRun, config: Config, split: str) -> dict | None:
 
 
 def _read(folder: pathlib.Path, split: str) -> tuple[dict, Config]:
-    """The result.json of a run, checked, and the config in it."""
+    """Reads and checks the result.json of a run, and the config in it."""
     file = folder / 'result.json'
     result = runs.read_json(file, _KEYS)
     if 'checkpoint' not in result['scores'].get(split, {'checkpoint': None}):
@@ -237,7 +241,7 @@ def _mark_unlike(comparison: Comparison) -> Comparison:
 
 
 def _unlike(run: Done, like: Done, split: str, intended: Mapping[str, object]) -> str:
-    """How a run's scoring differed from another run's, except in options that differ by intention."""
+    """Describes how a run's scoring differed from another's, except in options that differ by intention."""
     ours, theirs = run.scores(split), like.scores(split)
     reasons = []
     if ours['checkpoint'] != theirs['checkpoint'] and not _DECIDE_THE_CHECKPOINT & intended.keys():
@@ -253,7 +257,7 @@ def _unlike(run: Done, like: Done, split: str, intended: Mapping[str, object]) -
 
 
 def _scoring_options(scores: dict) -> dict[str, object]:
-    """The options that a split was scored with; defaults for options newer than the result."""
+    """Returns the options that a split was scored with, and defaults for options newer than the result."""
     decode = dataclasses.asdict(Decode())
     decode |= {key: value for key, value in scores.get('decode', {}).items() if key in decode}
     options = {f'decode.{key}': value for key, value in decode.items()}
@@ -261,7 +265,7 @@ def _scoring_options(scores: dict) -> dict[str, object]:
 
 
 def _text_checksums(run: Done, split: str) -> dict[str, str] | None:
-    """The checksums of a split's text; None for a result without the rest of its work directory."""
+    """Returns the checksums of a split's text, or None if only result.json of the run is there."""
     files = (run.manifest() or {}).get('checksums')
     is_text = lambda name: name.startswith(f'{split}.') and name.endswith('.txt')
     return files and {name: digest for name, digest in files.items() if is_text(name)}

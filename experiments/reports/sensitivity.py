@@ -21,7 +21,7 @@ Sweeps = Mapping[str, tuple[runs.Sweep, Comparison]]  # each with the comparison
 
 
 def columns(sweeps: Sweeps) -> tuple[list[Column], list[str]]:
-    """The columns of a table with a row for each sweep and its correlations, and the notes."""
+    """Makes the columns of a table with a row for each sweep and its correlations, and the notes."""
     options = _options(sweeps)
     (first, comparison), comparisons = next(iter(sweeps.values())), [second for _, second in sweeps.values()]
     folders = ', '.join(sweeps)
@@ -60,7 +60,11 @@ def columns(sweeps: Sweeps) -> tuple[list[Column], list[str]]:
 
 
 def _options(sweeps: Sweeps) -> list[Column]:
-    """The options in which the sweeps differ; raises ConfigError if table or scale differ."""
+    """Makes the columns of the options in which the sweeps differ.
+
+    Raises:
+      ConfigError: the sweeps differ in table or scale, or in no option.
+    """
     (folder, (first, _)), *others = sweeps.items()
     for other, (sweep, _) in others:
         if (sweep.table, sweep.scale) != (first.table, first.scale):
@@ -81,7 +85,7 @@ def _options(sweeps: Sweeps) -> list[Column]:
 
 
 def _base_seeds(comparison: Comparison) -> set[int]:
-    """The seeds of base that have all scores."""
+    """Returns the seeds of base that have all scores."""
     base, split = comparison.base_row(), comparison.table.split
     if base is None:
         return set()
@@ -89,7 +93,7 @@ def _base_seeds(comparison: Comparison) -> set[int]:
 
 
 def _restrict(comparison: Comparison, seeds: Sequence[int]) -> Comparison:
-    """The same comparison with only some seeds."""
+    """Returns the same comparison with only some seeds."""
     chosen = lambda row: tuple(run for run in row.done if run.pair in seeds)
     rows = tuple(dataclasses.replace(row, done=chosen(row)) for row in comparison.rows)
     return dataclasses.replace(comparison, rows=rows)
@@ -98,7 +102,7 @@ def _restrict(comparison: Comparison, seeds: Sequence[int]) -> Comparison:
 def _shared(
     comparisons: Sequence[Comparison], score: tables.Score, seeds: Sequence[int]
 ) -> tuple[list[list[Difference]], int]:
-    """Each sweep's differences in the rows that have all seeds in all sweeps, and the number of such rows."""
+    """Returns each sweep's differences in the rows that have all seeds in all sweeps, and their number."""
     by_sweep = [differences.differences(comparison, score) for comparison in comparisons]
     is_complete = lambda pair: pair.paper is not None and len(pair.by_seed) == len(seeds)
     rows = set.intersection(*({name for name, pair in s.items() if is_complete(pair)} for s in by_sweep))

@@ -25,7 +25,7 @@ BATCH = 64  # sentences
 
 
 def of_library(config: Config, params: Mapping, folder: pathlib.Path, dtype: str = 'float32') -> Search:
-    """Returns the search of CTranslate2's Translator, in float32 or int8; `folder` receives the model."""
+    """Writes the model to `folder`, and returns CTranslate2's own search of it, in float32 or int8."""
     bias = np.zeros(config.model.vocab_size, np.float32)
     bias[never_written(config)] = NEVER
     biased = dataclasses.replace(config, model=dataclasses.replace(config.model, softmax_bias=True))
@@ -57,7 +57,7 @@ def of_library(config: Config, params: Mapping, folder: pathlib.Path, dtype: str
 
 
 def of_engine(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
-    """Returns the search of `run.py translate --engine=ctranslate2`; `folder` receives the model."""
+    """Writes the model to `folder`, and returns the search of `run.py translate --engine=ctranslate2`."""
     pieces = PiecesTokenizer.from_pieces(_words(config), ' ', end=False)
     codecs = {'source': pieces, 'target': pieces}
     folder.mkdir()
@@ -72,5 +72,5 @@ def of_engine(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
 
 
 def _words(config: Config) -> list[str]:
-    """The pieces' numbers, as words: CTranslate2 reads words."""
+    """Returns the pieces' numbers as words, because CTranslate2 reads words."""
     return [*names.PIECES.values(), *map(str, range(UNK + 1, config.data.pieces))]

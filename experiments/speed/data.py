@@ -68,7 +68,7 @@ def write_text(folder: pathlib.Path, name: str, pairs: int, seed: int) -> None:
 
 
 def peak_memory() -> float:
-    """The peak memory of this process plus that of its largest child, in GiB."""
+    """Returns the peak memory of this process and its largest child together, in GiB."""
     kinds = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
     return sum(resource.getrusage(kind).ru_maxrss for kind in kinds) / 2**20
 

@@ -22,7 +22,7 @@ BATCH = 64  # sentences
 
 
 def of_library(config: Config, params: Mapping, folder: pathlib.Path) -> Search:
-    """Returns the search of MarianMTModel, in batches of similar lengths; `folder` receives the model."""
+    """Writes the model to `folder`, and returns MarianMTModel's search, in batches of similar lengths."""
     torch.set_num_threads(os.cpu_count())
     folder.mkdir()
     # Its tokenizer is not used.

@@ -17,9 +17,12 @@ Timed = Callable[[int], None]
 
 
 def measure(sides: Mapping[str, Timed], rounds: int, updates: int) -> dict[str, list[float]]:
-    """Times each side once per round; returns its seconds per update in each round, by name.
+    """Times each side once per round.
 
     The first round is not counted, because it compiles programs and allocates memory.
+
+    Returns:
+      Each side's seconds per update in each round, by name.
     """
     seconds = {name: [] for name in sides}
     for is_counted in (False, *[True] * rounds):
@@ -32,7 +35,7 @@ def measure(sides: Mapping[str, Timed], rounds: int, updates: int) -> dict[str, 
 
 
 def compare(seconds: Mapping[str, list[float]], amount: int, unit: str = 'tokens') -> dict[str, object]:
-    """Compares the first side's median speed with the speed of each other; an update has `amount` units."""
+    """Compares the first side's median speed with each other's; an update has `amount` units."""
     speed = {name: amount / statistics.median(times) for name, times in seconds.items()}
     (ours, our_seconds), *peers = seconds.items()
     ratios = {}

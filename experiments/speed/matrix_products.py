@@ -75,7 +75,7 @@ def _count(program: core.Jaxpr) -> collections.Counter[Product]:
 
 
 def _called(equation: core.JaxprEqn) -> Iterable[core.Jaxpr]:
-    """The programs that an equation calls on the devices at hand."""
+    """Returns the programs that an equation calls on the devices at hand."""
     by_platform = equation.params.get('branches_platforms')
     if by_platform is None:
         return cost.inner_jaxprs(equation)

@@ -58,7 +58,7 @@ def ours(trained: Trained) -> Search:
 
 @contextlib.contextmanager
 def others(trained: Trained) -> Iterator[dict[str, Search]]:
-    """Yields the searches of other libraries, by name; prints a line if a library is missing.
+    """Yields the searches of other libraries, by name, and prints a line if a library is missing.
 
     Each runs in its own process, because two CTranslate2 models in one process take twice as long.
     """
@@ -87,7 +87,7 @@ def _make_search(name: str, config: Config, params: Mapping, folder: pathlib.Pat
 
 
 def read_rows(trained: Trained, file: str) -> list[list[int]]:
-    """Reads the sentences of a file as rows of pieces; skips blank lines."""
+    """Reads the sentences of a file as rows of pieces, and skips blank lines."""
     if not os.path.isfile(file):
         raise ConfigError(f'--input={file}: no such file')
     with open(file, 'rb') as stream:

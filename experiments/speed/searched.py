@@ -1,4 +1,4 @@
-"""What every compared search has in common: its type, and the pieces that it never writes."""
+"""The type of every compared search, and the pieces that it never writes."""
 
 from collections.abc import Callable, Sequence
 

@@ -14,7 +14,7 @@ _function: Callable | None = None  # set in the process that `start` starts
 def start(
     stack: contextlib.ExitStack, make: Callable[..., Callable], *arguments, keeps_memory: bool = True
 ) -> Callable:
-    """Makes a function in a process that ends with the stack; returns a function that calls it there.
+    """Makes a function in a process that ends with the stack, and returns a function that calls it there.
 
     Args:
       keeps_memory: whether the process keeps freed memory, as our programs do (`cli/memory.py`).

@@ -31,7 +31,7 @@ class Seq2Seq(nn.Module):
         self.dropout = nn.Dropout(m.P_drop)
 
     def forward(self, source: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        """The logits [T B V] of every target token, given the source [S B] and the tokens before it [T B]."""
+        """Computes the logits [T B V] of target tokens from the source [S B] and the tokens before [T B]."""
         embed = lambda tokens: self.dropout_embedding(self.embedding(tokens) * self.scale)
         memory, state = self.encoder(embed(source))
         # nn.LSTM has no dropout after its last layer.
@@ -71,7 +71,7 @@ class Transformer(nn.Module):
     def forward(
         self, source: torch.Tensor, before: torch.Tensor, unread: torch.Tensor | None = None
     ) -> torch.Tensor:
-        """The logits [B T V] given the source [B S], padding where `unread`, and the tokens before [B T]."""
+        """Computes logits [B T V] from source [B S], padding where `unread`, and the tokens before [B T]."""
         embed = lambda tokens: self.dropout(
             self.embedding(tokens) * self.scale + self.positions[: tokens.shape[1]]
         )
@@ -116,7 +116,7 @@ def place(batch: Batch, time_major: bool) -> tuple[torch.Tensor, ...]:
 
 
 def loss(model: nn.Module, batch: tuple[torch.Tensor, ...], dtype: str, eps_ls: float) -> torch.Tensor:
-    """The mean cross-entropy of the target tokens of a batch from `place`."""
+    """Computes the mean cross-entropy of the target tokens of a batch from `place`."""
     *arguments, target = batch
     with torch.autocast('cpu', torch.bfloat16, enabled=dtype == 'bfloat16'):
         logits = model(*arguments).flatten(0, 1)

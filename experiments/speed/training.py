@@ -32,7 +32,7 @@ class Work(NamedTuple):
     theirs: Sequence[Batch]
 
     def tokens(self) -> int:
-        """The number of target tokens in a pass."""
+        """Returns the number of target tokens in a pass."""
         return sum(int((batch['target'].segments > 0).sum()) for batch in self.ours)
 
 
@@ -73,7 +73,7 @@ def _rows(pieces: list[list[int]]) -> Tokens:
 def measure(
     config: Config, name: str, work: Work, least: float, rounds: int, count: int
 ) -> dict[str, object]:
-    """Times passes of our updates, PyTorch's updates, and our products; prints and returns the speeds.
+    """Times passes of our updates, PyTorch's updates, and our products, and prints and returns the speeds.
 
     PyTorch runs in its own processes: in float32, in bfloat16 (except LSTMs), and in float32 with freed
     memory kept, as in our programs.

@@ -26,7 +26,7 @@ PAPER_DEVICES = 8
 
 
 def timer(config: Config) -> Callable[[int], float]:
-    """Compiles an update on the devices at hand; returns `count -> mean seconds of count updates`."""
+    """Compiles an update on the devices at hand, and returns `count -> mean seconds of count updates`."""
     run = updates.make_passes(config, [updates.full_batch(config)])
     run(1)
 
@@ -44,7 +44,7 @@ def seconds_per_update(config: Config) -> float:
 
 
 def peak_memory(config: Config) -> float:
-    """The memory of an update, in GiB per device, by XLA's plan: state, batch and intermediate values."""
+    """Returns an update's memory, in GiB per device, by XLA's plan: state, batch and intermediate values."""
     update = parallel.map_update(updates.step(config), remat=config.model.remat)
     shapes = jax.eval_shape(functools.partial(initial_state, config))
     batch = parallel.to_devices(updates.full_batch(config), config.train.microbatches)
@@ -104,7 +104,7 @@ def print_plan(
 
 
 def _other_changes(row: tables.Row, scale: str, different: Mapping[str, object]) -> str:
-    """A row's changes of options that have no column, as text; '' if there are none."""
+    """Formats a row's changes of options that have no column, or returns '' if there are none."""
     changes = scales.changes(row, scale, different)
     others = [f'{key}={value}' for key, value in changes.items() if key not in tables.OPTIONS]
     source = f' ({row.source})' if row.source else ''
@@ -112,7 +112,7 @@ def _other_changes(row: tables.Row, scale: str, different: Mapping[str, object])
 
 
 def _columns(rows: Sequence[tables.Row], resolved: Sequence[Config], scale: str) -> list[Column]:
-    """The options of each row, and the costs that follow from its config."""
+    """Makes the columns of each row's options, and of the costs that follow from its config."""
     columns = [Column('row', 'row', [row.name for row in rows])]
     for key in tables.OPTIONS:
         texts = [tables.shown(key, tables.value_of(config, key)) for config in resolved]
@@ -187,7 +187,7 @@ def _printed(row: tables.Row, key: str, form: str) -> str:
 
 
 def _paper_flops(row: tables.Row) -> str:
-    """A row's FLOPs in Table 2, whose first two rows are base and big of Table 3."""
+    """Formats a row's FLOPs in Table 2, whose first two rows are base and big of Table 3."""
     if row in tables.TABLE_3:
         row = {'base': tables.TABLE_2[0], 'big': tables.TABLE_2[1]}.get(row.name, row)
     return _printed(row, 'FLOPs', '{:.1e}')

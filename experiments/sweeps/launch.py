@@ -40,7 +40,7 @@ class Job:
         self._process_id: int | None = None
 
     def __call__(self) -> None:
-        """Trains, unless another process is training the run or it is done; records how it ended as JSON."""
+        """Trains unless another process is training the run or it is done, and records the end as JSON."""
         run = self._run
         try:
             with locks.exclusive(run.file('lock'), wait=2) as lock:
@@ -59,7 +59,7 @@ class Job:
             raise RuntimeError(f'{run.name}: {error}')
 
     def checkpoint(self) -> submitit.helpers.DelayedSubmission:
-        """Lets the run save and stop before preemption or a time limit ends its job; queues the job again."""
+        """Lets the run save and stop before preemption or a time limit ends its job, and queues it again."""
         if self._process_id is not None:
             os.kill(self._process_id, signal.SIGTERM)
             # WNOWAIT leaves the exit status to the interrupted `process.wait`.
@@ -67,7 +67,7 @@ class Job:
         return submitit.helpers.DelayedSubmission(self)
 
     def _execute(self, log: IO[bytes], lock: int | None) -> int:
-        # Logs are UTF-8, whatever the locale.
+        # Logs are UTF-8 in every locale.
         environment = {**os.environ, 'PYTHONIOENCODING': 'utf-8', **self._environment}
         # SLURM warns every process of the job by USR2, which the run ignores: `checkpoint` passes it on as
         # SIGTERM. In its own session, the run does not get the terminal's Ctrl-C.
@@ -115,7 +115,7 @@ class Job:
 
 
 def _error(status: int, log: pathlib.Path, began: int) -> str:
-    """Why a process failed, from its log after the byte `began`, as one line; '' if it succeeded."""
+    """Describes in one line why a process failed, by its log after the byte `began` ('' if it did not)."""
     if status == 0:
         return ''
     if status < 0:
@@ -154,7 +154,7 @@ def on_this_machine(
                     del active[slot]
                     yield state(run, set())
     finally:
-        # Until the runs have ended: a launcher that is just starting ignores the signal, or has no lock yet.
+        # Repeated until the runs have ended: a starting launcher ignores the signal, or has no lock yet.
         while any(not job.done() or locks.is_held(run.file('lock')) for run, job in active.values()):
             for _, job in active.values():
                 _stop(job)
@@ -172,7 +172,7 @@ def _stop(job: submitit.Job) -> None:
 
 @contextlib.contextmanager
 def exit_at_sigterm() -> Iterator[None]:
-    """Makes SIGTERM raise SystemExit, so that it stops the runs as Ctrl-C does; only in the main thread.
+    """Makes SIGTERM raise SystemExit in the main thread, so that it stops the runs as Ctrl-C does.
 
     Further SIGTERMs are ignored, so that the runs are waited for.
     """
@@ -206,7 +206,11 @@ def _errors_to(file: pathlib.Path) -> Iterator[None]:
 
 
 def _cores(parallel: int, runs: int) -> list[Sequence[int]]:
-    """Divides the CPU cores among the slots, adjacent cores together; empty if the system has no numbers."""
+    """Divides the CPU cores among the slots, adjacent cores together.
+
+    Returns:
+      Each slot's cores: none if the system does not number them.
+    """
     if not hasattr(os, 'sched_getaffinity'):
         return [()] * parallel
     cores = sorted(os.sched_getaffinity(0))
@@ -217,7 +221,7 @@ def _cores(parallel: int, runs: int) -> list[Sequence[int]]:
 
 
 def _devices(slot: int, gpus: int) -> dict[str, str | None]:
-    """The GPUs that a run sees: those of its slot or, with `gpus` 0, all of this process's."""
+    """Returns a run's GPUs as an environment variable: its slot's or, with `gpus` 0, this process's GPUs."""
     name = 'CUDA_VISIBLE_DEVICES'
     visible = os.environ.get(name)
     if not gpus:
@@ -237,7 +241,11 @@ def on_slurm(
 ) -> dict[str, str]:
     """Submits runs as one job array, whose jobs are queued again after preemption or their time limit.
 
-    `resources` are parameters of submitit's executor. Returns each run's job, by the run's name.
+    Args:
+      resources: parameters of submitit's executor.
+
+    Returns:
+      Each run's job, by the run's name.
     """
     folder = workdir / 'jobs' / 'submitit'
     executor = submitit.AutoExecutor(folder, cluster='slurm', slurm_max_num_timeout=1000)

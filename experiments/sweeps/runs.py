@@ -1,4 +1,4 @@
-"""The runs of a sweep, each a row with a seed: their commands, and their progress, read from files.
+"""The runs of a sweep, each a row with a seed: their commands, and their progress as files record it.
 
 `jobs/<run>.lock` is locked while the run trains, `jobs/<run>.json` records how it ended, and `jobs/<run>.log`
 contains its output.
@@ -47,20 +47,20 @@ class SweepRun:
 
     @property
     def name(self) -> str:
-        """The name, with which the names of its files begin."""
+        """Returns the name, with which the names of its files begin."""
         return f'{self.row}-seed{self.seed}'
 
     @property
     def folder(self) -> pathlib.Path:
-        """Its work directory."""
+        """Returns its work directory."""
         return self.workdir / self.name
 
     def file(self, kind: str) -> pathlib.Path:
-        """The run's lock, json or log file in the sweep's folder."""
+        """Returns the run's lock, json or log file in the sweep's folder."""
         return self.workdir / 'jobs' / f'{self.name}.{kind}'
 
     def command(self) -> list[str]:
-        """The command that trains it."""
+        """Returns the command that trains it."""
         return [sys.executable, 'run.py', *self.options, f'--workdir={self.folder}']
 
 
@@ -75,7 +75,7 @@ class Sweep:
     jobs: Mapping[str, str] = dataclasses.field(default_factory=dict)  # on SLURM, by the run's name
 
     def all_runs(self, workdir: pathlib.Path) -> list[SweepRun]:
-        """The runs in the order of the table's rows, then by seed."""
+        """Lists the runs in the order of the table's rows, then by seed."""
         runs = []
         for row in tables.rows(self.table):
             for seed in sorted(seed for name, seed in self.runs if name == row.name):
@@ -88,7 +88,14 @@ class Sweep:
 
 
 def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
-    """Reads the sweep of a work directory; raises ConfigError if a flag such as --table names another one."""
+    """Reads the sweep of a work directory.
+
+    Args:
+      named: values of flags such as --table, which must be the sweep's own.
+
+    Raises:
+      ConfigError: there is no sweep, it is damaged, or a flag names another one.
+    """
     own_files = False
     try:
         content = json.loads((workdir / SWEEP).read_text())
@@ -112,7 +119,11 @@ def read_sweep(workdir: pathlib.Path, **named: str | None) -> Sweep:
 
 
 def _without_removed_rows(workdir: pathlib.Path, sweep: Sweep) -> Sweep:
-    """The runs of rows that the table still has; ConfigError if one of another row was finished."""
+    """Drops the runs of rows that the table no longer has.
+
+    Raises:
+      ConfigError: such a run was finished.
+    """
     names = {row.name for row in tables.rows(sweep.table)}
     removed = [(row, seed) for row, seed in sweep.runs if row not in names]
     for row, seed in removed:
@@ -125,7 +136,7 @@ def _without_removed_rows(workdir: pathlib.Path, sweep: Sweep) -> Sweep:
 
 
 def folder(table: str, scale: str) -> pathlib.Path:
-    """The default work directory of a sweep."""
+    """Returns the default work directory of a sweep."""
     if tables.is_grid(table):
         # Without the groups of the options.
         name = re.sub(r'(?<![^ ])\w+\.', '', table).replace(' ', '-').replace('/', '_')
@@ -140,7 +151,11 @@ def write_sweep(workdir: pathlib.Path, sweep: Sweep) -> None:
 
 
 def join(workdir: pathlib.Path, new: Sweep) -> Sweep:
-    """Adds the runs launched earlier in the work directory to `new`; raises ConfigError for another sweep."""
+    """Adds the runs launched earlier in the work directory to `new`.
+
+    Raises:
+      ConfigError: the work directory belongs to another sweep, or to a training.
+    """
     if (workdir / 'config.json').exists():
         raise ConfigError(f'{workdir}: the work directory of one training; choose another --workdir')
     if not (workdir / SWEEP).exists():
@@ -163,7 +178,7 @@ def set_aside(sweep: Sweep, run: SweepRun) -> pathlib.Path | None:
     """Moves the folder of a run that did not finish, and whose row has changed since, out of its way.
 
     Returns:
-      The folder's new place; None if nothing was moved.
+      The folder's new place, or None if no folder was moved.
     """
     folder = epath.Path(run.folder)
     if not (folder / 'config.json').exists() or (folder / 'result.json').exists():
@@ -194,13 +209,13 @@ class RunState(NamedTuple):
 
 
 def states(sweep: Sweep, workdir: pathlib.Path) -> list[RunState]:
-    """The progress of every run of a sweep."""
+    """Reads the progress of every run of a sweep."""
     queued = _queued(sweep.jobs)
     return [state(run, queued) for run in sweep.all_runs(workdir)]
 
 
 def state(run: SweepRun, queued: set[str]) -> RunState:
-    """The progress of a run; `queued` contains the names of runs that wait or run on SLURM."""
+    """Reads the progress of a run; `queued` contains the names of runs that wait or run on SLURM."""
     # The lock first: a process records how it ended before it releases the lock.
     is_running = locks.is_held(run.file('lock'))
     step, seconds = _progress(run)
@@ -220,12 +235,12 @@ def state(run: SweepRun, queued: set[str]) -> RunState:
 
 
 def is_done(run: SweepRun) -> bool:
-    """Whether a run has succeeded and its result is still there."""
+    """Returns whether a run has succeeded and its result is still there."""
     return _last_exit(run)[0] == 0 and (run.folder / 'result.json').exists()
 
 
 def _last_exit(run: SweepRun) -> tuple[int | None, str]:
-    """The exit status and the error of the last process with these options; None if there was none."""
+    """Reads the exit status (None without a process) and the error of the last process with these options."""
     if not run.file('json').exists():
         return None, ''
     last = read_json(run.file('json'), ('options', 'status', 'error'))
@@ -237,7 +252,7 @@ def _last_exit(run: SweepRun) -> tuple[int | None, str]:
 
 
 def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
-    """Reads a JSON object; raises ConfigError if it lacks a key."""
+    """Reads a JSON object. Raises ConfigError if it is damaged or lacks a key."""
     try:
         content = json.loads(file.read_bytes())
         return content | {key: content[key] for key in keys}
@@ -246,7 +261,7 @@ def read_json(file: pathlib.Path, keys: Sequence[str]) -> dict:
 
 
 def seconds_left(states: Sequence[RunState]) -> list[float | None]:
-    """The seconds of each run's remaining updates, at its latest speed or else the others' mean."""
+    """Estimates the seconds of each run's remaining updates, at its latest speed or else the others' mean."""
     known = [state.seconds_per_step for state in states if state.seconds_per_step is not None]
     mean = statistics.mean(known) if known else None
 
@@ -260,7 +275,7 @@ def seconds_left(states: Sequence[RunState]) -> list[float | None]:
 
 
 def _progress(run: SweepRun) -> tuple[int, float | None]:
-    """The last reported step (0 if none), and the seconds of a step at that time."""
+    """Reads the last reported step (0 if none), and the seconds of a step at that time."""
     step, seconds = 0, None
     for line in metrics_file.read(run.folder):
         step = line['step']
@@ -271,7 +286,7 @@ def _progress(run: SweepRun) -> tuple[int, float | None]:
 
 
 def _queued(jobs: Mapping[str, str]) -> set[str]:
-    """The names of the runs whose jobs wait or run on SLURM."""
+    """Asks SLURM for the names of the runs whose jobs wait or run there."""
     if not jobs or not shutil.which('squeue'):
         return set()
     command = ['squeue', '--noheader', '--array', '--format=%i']

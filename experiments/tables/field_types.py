@@ -3,7 +3,7 @@
 import types
 from typing import Union, get_args, get_origin, get_type_hints
 
-# How types are called in errors.
+# The names of types in errors.
 _NAMES = {'object': 'value', 'str': 'text', 'int': 'integer', 'float': 'number', 'bool': 'True or False'}
 
 
@@ -13,7 +13,7 @@ def wrong_field(part: object) -> str:
     A list counts as a tuple, and an integer as a float.
 
     Returns:
-      The field, its value and the type; '' if all fields are right.
+      The field, its value and the type, or '' if all fields are right.
     """
     for field, kind in get_type_hints(type(part)).items():
         value = getattr(part, field)

@@ -39,7 +39,7 @@ class Row:
     # params (in millions), FLOPs.
     paper: dict[str, float] = dataclasses.field(default_factory=dict)
     source: str = ''  # where the row comes from
-    # The scale of the row's numbers; other scales change them in proportion. None: they hold at every scale.
+    # The scale of the row's numbers; other scales change them in proportion. With None they hold everywhere.
     scale: str | None = None
     # Further changes at single scales, by name, used as they are; they override `changes`.
     at_scale: dict[str, dict[str, object]] = dataclasses.field(default_factory=dict)
@@ -55,16 +55,16 @@ class Measure(NamedTuple):
     paper: tuple[str, ...] = ()  # keys of `Row.paper`; the first key that a row has is used
     paper_decimals: int = 2
     # Whether to test differences from base also by paired bootstrap over sentences; possible for one measure
-    # per table, whose path must be that of a task's measure with such a test.
+    # per table, whose path must equal the path of a task's measure with such a test.
     significance: bool = False
 
 
 class Table(NamedTuple):
-    """Rows, and what a report prints about them."""
+    """Rows, and the scores that a report prints for them."""
 
     rows: tuple[Row, ...]
     split: str  # the split whose scores are printed: dev or test
-    measures: tuple[str | Measure, ...] = ()  # own, or names of the task's; if empty, all with a heading
+    measures: tuple[str | Measure, ...] = ()  # own, or names of the task's; all with a heading if empty
     citation: str = ''  # where the numbers in `Row.paper` are printed
     base: str = 'base'  # the row with which the others are compared, if their languages are the same
     speed: bool = False  # whether to print each row's training speed in tokens per second
@@ -81,12 +81,12 @@ class Score(NamedTuple):
     paper_decimals: int
 
     def paper_number(self, row: Row) -> float | None:
-        """The paper's number for a row; None if there is none."""
+        """Returns the paper's number for a row, or None if there is none."""
         return next((row.paper[key] for key in self.paper if key in row.paper), None)
 
 
 def scores(table: Table, task: contract.Task) -> tuple[Score, ...]:
-    """The scores that a report prints for a table; measures that the task lacks are ignored."""
+    """Returns the scores that a report prints for a table; measures that the task lacks are ignored."""
     named = {measure.name: measure for measure in task.measures}
     default = [measure.name for measure in task.measures if measure.heading is not None]
     printed = []
@@ -218,7 +218,7 @@ _CONVOLUTIONAL = {
 
 
 def _architecture(name: str, changes: dict, source: str, width: int, peak_lr: float) -> Row:
-    """A row for captions; at names it has a width and a learning rate of its own."""
+    """Makes a row for captions; at names it has a width and a learning rate of its own."""
     at_names = {**changes, 'model.d_model': width, 'train.peak_lr': peak_lr}
     return Row(name, changes, source=source, scale='captions', at_scale={'names': at_names})
 
@@ -292,7 +292,7 @@ TABLES = {
 
 
 def table(name: str) -> Table:
-    """The table with a name, the `TABLE` of a file, or the grid of a name such as `model.h=1,4`."""
+    """Returns the table with a name, the `TABLE` of a file, or the grid of a name such as `model.h=1,4`."""
     if is_grid(name):
         return _grid(name)
     if user_files.is_file(name):
@@ -303,12 +303,12 @@ def table(name: str) -> Table:
 
 
 def is_grid(name: str) -> bool:
-    """Whether the name of a table describes a grid."""
+    """Returns whether the name of a table describes a grid."""
     return '=' in name and not user_files.is_file(name)
 
 
 def _grid(name: str) -> Table:
-    """The table of all combinations of values, such as `model.h=1,4 model.N=2,3`; base is the first one."""
+    """Makes the table of all combinations of values, as in `model.h=1,4 model.N=2,3`; base is the first."""
     axes = []
     for word in name.split(' '):
         option, _, texts = word.partition('=')
@@ -376,7 +376,7 @@ def _check_choice(setting: str, value: str, choices: Iterable[str]) -> None:
 
 
 def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
-    """Rows of a table, in its order: those named, separated by commas, or all."""
+    """Returns rows of a table, in its order: the rows named, separated by commas, or all."""
     all_rows = table(name).rows
     known = [row.name for row in all_rows]
     names = wanted.split(',') if wanted else known
@@ -386,7 +386,7 @@ def rows(name: str, wanted: str | None = None) -> tuple[Row, ...]:
 
 
 def value_of(config: Config, key: str) -> object:
-    """The value of an option; None if other options make it meaningless."""
+    """Returns the value of an option, or None if other options make it meaningless."""
     flat = configs.flatten(config)
     return flat[key] if declare.has_meaning(configs.OPTIONS, flat, key) else None
 

@@ -72,7 +72,7 @@ SCALES = {
 
 
 def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_collections.ConfigDict:
-    """The base config of a scale or of a config file, with further changes."""
+    """Returns the base config of a scale or of a config file, with further changes."""
     if user_files.is_file(scale):
         return _with(user_files.scale(scale), different)
     if scale not in SCALES:
@@ -83,7 +83,7 @@ def scale_config(scale: str, different: Mapping[str, object] = _NOTHING) -> ml_c
 
 
 def _values(scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
-    """The options of `scale_config`, faster: the config files are read once."""
+    """Returns the options of `scale_config`, faster: the config files are read once."""
     if user_files.is_file(scale) or scale not in SCALES:
         return configs.read_values({**configs.present_values(scale_config(scale)), **different})
     file, of_scale = SCALES[scale]
@@ -96,7 +96,7 @@ def _file_values(file: str) -> dict[str, object]:
 
 
 def stored_name(scale: str) -> str:
-    """The name of a scale in sweep.json; for a config, given by file or by name, the path of its file."""
+    """Returns a scale's name in sweep.json: for a config, named or as a file, the path of its file."""
     if scale not in SCALES:
         # Names that are neither are refused where the scale is read.
         with contextlib.suppress(ConfigError):
@@ -105,7 +105,7 @@ def stored_name(scale: str) -> str:
 
 
 def describe(scale: str) -> str:
-    """Describes the changes of a scale; '' if there are none, or for a config file."""
+    """Describes the changes of a scale, or returns '' if there are none, or for a config file."""
     if user_files.is_file(scale) or not SCALES[scale].changes:
         return ''
     file, of_scale = SCALES[scale]
@@ -114,7 +114,7 @@ def describe(scale: str) -> str:
 
 
 def default_scale(name: str) -> str:
-    """The default scale of a table."""
+    """Returns the default scale of a table."""
     scale = table(name).rows[0].scale
     if scale is None:
         raise ConfigError(f'--scale: missing; the rows of {name} are not written for one')
@@ -122,7 +122,7 @@ def default_scale(name: str) -> str:
 
 
 def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> dict[str, object]:
-    """The changes that a row makes in the base config of a scale, such as `{'model.h': 4, ...}`.
+    """Returns the changes that a row makes in the base config of a scale, such as `{'model.h': 4, ...}`.
 
     Numbers are in proportion to that base as changed by `different`; at the row's own scale only
     `train.steps` is.
@@ -154,7 +154,7 @@ def changes(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) ->
 
 
 def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> Config:
-    """The resolved config of a row at a scale."""
+    """Returns the resolved config of a row at a scale."""
     base = _values(scale, different)
     try:
         changed = changes(row, scale, different)
@@ -170,7 +170,7 @@ def config(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> 
 
 
 def options(row: Row, scale: str, different: Mapping[str, object] = _NOTHING) -> list[str]:
-    """The options of run.py for the config of a row at a scale."""
+    """Returns the options of run.py for the config of a row at a scale."""
     file, of_scale = scale, {}
     if not user_files.is_file(scale):
         file, of_scale = f'configs/{SCALES[scale].file}.py', SCALES[scale].changes

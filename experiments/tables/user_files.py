@@ -11,12 +11,12 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]  # the checkout, where run.py
 
 
 def is_file(name: str) -> bool:
-    """Whether the name of a table or scale is a file."""
+    """Returns whether the name of a table or scale is a file."""
     return name.endswith(('.py', '.json'))
 
 
 def stored_name(name: str) -> str:
-    """The name of a table or scale in sweep.json; for a file, its path from the root of the checkout."""
+    """Returns a table's or scale's name in sweep.json: for a file, its path from the root of the checkout."""
     if not is_file(name):
         return name
     path = pathlib.Path(name).resolve()
@@ -24,12 +24,12 @@ def stored_name(name: str) -> str:
 
 
 def stem(name: str) -> str:
-    """The name of a table or scale without folder and extension, for titles and folders."""
+    """Returns the name of a table or scale without folder and extension, for titles and folders."""
     return pathlib.Path(name).stem if is_file(name) else name
 
 
 def table(file: str) -> object:
-    """The TABLE that a file defines."""
+    """Reads the TABLE that a file defines."""
     _check_exists(file, 'table')
     defined = {'__name__': 'table_file', '__file__': file}
     try:
@@ -43,7 +43,7 @@ def table(file: str) -> object:
 
 
 def scale(file: str) -> ml_collections.ConfigDict:
-    """The config of a config file."""
+    """Reads the config of a config file."""
     _check_exists(file, 'scale')
     return read_config_file(str(ROOT / file))
 

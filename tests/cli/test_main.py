@@ -98,13 +98,13 @@ def trained(texts, tmp_path_factory) -> pathlib.Path:
 
 
 def snapshot(folder: pathlib.Path) -> dict[str, bytes]:
-    """Every file below a folder and its content."""
+    """Reads every file below a folder."""
     files = [path for path in sorted(folder.rglob('*')) if path.is_file()]
     return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def fails(capfd, *argv: str) -> str:
-    """The one line that a call prints on standard error."""
+    """Returns the one line that a call prints on standard error."""
     capfd.readouterr()
     assert run.main(['run.py', *map(str, argv)]) == 2
     error = capfd.readouterr().err
@@ -216,7 +216,7 @@ def test_a_file_as_a_word_leads_to_standard_input(capfd):
 
 
 def chosen(argv: Sequence[str], caplog) -> tuple[configs.Config, list[str]]:
-    """The config of a call, and the warnings that it gives."""
+    """Returns the config of a call, and its warnings."""
     caplog.clear()
     config = flags.config(flags.parse(['run.py', 'config', *argv], main.run_py(['run.py'])))
     return config, [record.getMessage() for record in caplog.records]
@@ -1186,7 +1186,7 @@ def test_a_model_of_other_layers_learns_translates_and_shows_its_alignment(
 
 
 def entries(workdir: pathlib.Path) -> dict[str, dict]:
-    """The evaluations after the training."""
+    """Reads the evaluations after the training."""
     return json.loads((workdir / 'result.json').read_text())['evaluations']
 
 

@@ -33,7 +33,7 @@ LANGUAGE = SMALL | {
 
 
 def fresh(changes: dict[str, object], *seeds: int) -> Trained:
-    """A model that has learned nothing; an ensemble where there are several seeds."""
+    """Makes an untrained model, or an ensemble of them if there are several seeds."""
     config = configs.resolve(configs.config_dict(changes))
     initialize = jax.jit(lambda key: models.initialize(config, key))
     # Larger than initialised: a model that is sure of something.
@@ -71,7 +71,7 @@ def compiled(config: configs.Config) -> Callable:
 
 
 def probabilities(trained: Trained, rows: dict[str, list[int]]) -> np.ndarray:
-    """The mean of the members' probabilities of every token, in numpy."""
+    """Computes the mean of the members' probabilities of every token, in numpy."""
     batch, found = {name: one_row(row) for name, row in rows.items()}, []
     for member in members(trained):
         logits = np.asarray(compiled(member.config)(member.params, batch), np.float64)[0]
@@ -81,7 +81,7 @@ def probabilities(trained: Trained, rows: dict[str, list[int]]) -> np.ndarray:
 
 
 def expected(trained: Trained, *sides: str) -> np.ndarray:
-    """log p of the last text's bytes and end."""
+    """Computes log p of the last text's bytes and end."""
     rows = [[byte + 3 for byte in side.encode()] + [EOS] for side in sides]
     names = ('source', 'target') if len(sides) == 2 else ('text',)
     mean = probabilities(trained, dict(zip(names, rows, strict=True)))

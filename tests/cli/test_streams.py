@@ -1,4 +1,4 @@
-"""Lines are answered while they come, and their number is kept whatever they hold."""
+"""Lines are answered as soon as they arrive, and their number is kept for every content."""
 
 import concurrent.futures
 import io
@@ -23,7 +23,7 @@ from transformer.tasks.contract import Hypothesis
 
 
 class Shouts:
-    """Answers in capitals, and notes what it was asked."""
+    """A model that answers in capitals, and records its inputs."""
 
     def __init__(self):
         self.asked = []
@@ -36,7 +36,7 @@ class Shouts:
 
 @pytest.fixture
 def piped():
-    """Lines that come through a pipe, and the end that writes it."""
+    """Yields the lines of a pipe, and the end that writes it."""
     read, write = os.pipe()
     with os.fdopen(read, 'rb') as stream, os.fdopen(write, 'wb', buffering=0) as pipe:
         yield streams.Lines(stream), pipe
@@ -152,7 +152,7 @@ def test_lines_that_come_one_by_one_have_the_same_few_shapes():
 
 @pytest.fixture
 def said(monkeypatch):
-    """The lines of progress, which are due all the time, and an event that tells of a new one."""
+    """Returns the lines of progress, which are always due, and an event that is set at each new one."""
     lines, new = [], threading.Event()
 
     def say(bar, line):
@@ -212,7 +212,7 @@ def test_standard_input_that_is_closed_or_a_folder(monkeypatch, tmp_path):
 
 @pytest.fixture
 def terminal(monkeypatch):
-    """A terminal: its screen, and standard input and standard error on it."""
+    """Yields a terminal's screen, and standard input and standard error on it."""
     monkeypatch.setenv('TERM', 'xterm')
     screen, end = os.openpty()
     with (
@@ -224,7 +224,7 @@ def terminal(monkeypatch):
 
 
 def assert_shown(screen, expected):
-    """What a terminal is sent comes in pieces."""
+    """Waits until the screen has shown a text, which can arrive in pieces."""
     shown = b''
     while expected not in shown:
         assert select.select([screen], [], [], 60)[0], shown

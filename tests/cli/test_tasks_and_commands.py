@@ -46,7 +46,7 @@ TREE = '(TOP (S (NP (DT the) (NN dogfox)) (VP (VBZ jumpsquick) (NP (NNP Berlin) 
 
 
 def write(folder: pathlib.Path) -> pathlib.Path:
-    """Data for every task."""
+    """Writes data for every task."""
     words = [
         'the',
         'old',
@@ -98,7 +98,7 @@ PIECES = ('data.pieces', 'data.batching', 'data.row_len', 'data.max_len')
 
 @pytest.fixture(scope='module')
 def runs(tmp_path_factory) -> dict[str, pathlib.Path]:
-    """A work directory of each task, with a model that nobody trained."""
+    """Makes a work directory of each task, with an untrained model."""
     files, folders = write(tmp_path_factory.mktemp('files')), {}
     for task, of_data in DATA.items():
         train = of_data.get('data__train', 'train')

@@ -18,7 +18,7 @@ STEPS = 4
 
 @pytest.fixture
 def config(tmp_path):
-    """A config file whose training takes few seconds."""
+    """Writes a config file whose training takes few seconds."""
     for language, word in (('en', 'house'), ('de', 'Haus')):
         text = ''.join(f'{word} {number}\n' for number in range(40))
         (tmp_path / f'text.{language}').write_text(text)

@@ -28,7 +28,7 @@ MODES = ('packed', 'bucketed')
 
 
 def corpus_of(source_lengths, target_lengths):
-    """Pair i is [100 + i, 100 + i, ..., 1] on both sides; tokens are never padding."""
+    """Makes pairs i of [100 + i, 100 + i, ..., 1] on both sides, without padding tokens."""
     return Split({'source': field_of(source_lengths), 'target': field_of(target_lengths)})
 
 
@@ -40,7 +40,7 @@ def field_of(lengths):
 
 
 def drawn_corpus(pairs, median=12, spread=0.5, longest=60, seed=0):
-    """Log-normal lengths, targets a tenth longer than sources."""
+    """Makes pairs of log-normal lengths, with targets a tenth longer than sources."""
     draw = np.random.default_rng(seed)
     source = np.exp(draw.normal(np.log(median), spread, pairs))
     target = source * 1.1 * np.exp(draw.normal(0, 0.2, pairs))
@@ -48,14 +48,14 @@ def drawn_corpus(pairs, median=12, spread=0.5, longest=60, seed=0):
 
 
 def assert_same(batch, other):
-    """The same fields, each with the same tokens, segments and positions."""
+    """Checks that both have the same fields, each with the same tokens, segments and positions."""
     assert batch.keys() == other.keys()
     for name, value in batch.items():
         np.testing.assert_array_equal(value, other[name])
 
 
 def shapes_of(made):
-    """Rows, and the width of each field, of every kind of batch."""
+    """Returns the rows, and the width of each field, of every kind of batch."""
     if isinstance(made, RowBatches):
         return [(rows.per_batch, *rows.widths.values()) for rows in made.groups]
     return [made.batch(0)['text'].tokens.shape]
@@ -71,7 +71,7 @@ def corpus():
 
 
 def pairs_of(batch, corpus):
-    """The pairs of a batch by number, after a check of every position of it."""
+    """Checks every position of a batch, and returns its pairs by number."""
     found = []
     for r in range(len(batch['source'].tokens)):
         held = {}
@@ -310,7 +310,7 @@ def test_learned_positions_read_no_row_that_they_lack(caplog, mode, task):
 
 
 def tokens_an_update(corpus, config):
-    """The tokens of a side, and the pairs, in an update; with so many pairs that all batches are full."""
+    """Computes an update's tokens by side, and pairs, for a corpus so large that all batches are full."""
     made = RowBatches(corpus, config.data, config.train.microbatches, 0, True)
     updates = sum(len(rows) / rows.per_batch for rows in made.groups)
     tokens = {side: len(corpus.fields[side].tokens) / updates for side in SIDES}
@@ -434,7 +434,7 @@ def test_prefetch_raises_what_its_thread_met(corpus):
 
 
 def text_of(lengths):
-    """A one-field corpus; token t of its running text is 10 + t."""
+    """Makes a one-field corpus; token t of its running text is 10 + t."""
     ends = np.cumsum(lengths)
     return Split({'text': Ragged(10 + np.arange(ends[-1]), np.concatenate([[0], ends]))})
 

@@ -1,4 +1,4 @@
-"""The cache: its content, its key, its lock file, and what damage and accidents do to it."""
+"""The cache: its content, its key, its lock file, and the effects of damage and accidents."""
 
 import dataclasses
 import errno
@@ -44,7 +44,7 @@ TEXT = ('source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'm
 
 
 def prepare(data, folder, **keywords):
-    """The corpus of sentence pairs."""
+    """Prepares the corpus of sentence pairs."""
     fields = {
         'source': Text(data.source_language, 'data.source_language'),
         'target': Text(data.target_language, 'data.target_language'),
@@ -54,7 +54,7 @@ def prepare(data, folder, **keywords):
 
 
 def prepare_text(data, folder, **keywords):
-    """The corpus of one text."""
+    """Prepares the corpus of one text."""
     text = Text(data.language, 'data.language', data.documents == 'files')
     reading = Reading({'text': text}, TEXT, any_length=data.batching == 'running')
     return cache.prepare(data, reading, folder, **keywords)
@@ -562,7 +562,7 @@ def test_too_little_data(data, tmp_path, options, expected):
 
 @pytest.fixture
 def text(tmp_path):
-    """The options of a language model of bytes on two files of verse."""
+    """Returns the options of a language model of bytes on two files of verse."""
     folder = tmp_path / 'verse'
     folder.mkdir()
     (folder / 'a.txt').write_bytes(VERSE[0].encode())

@@ -1,4 +1,4 @@
-"""Fields: what each stores of a row, aligned with the pieces of others, and what it refuses."""
+"""Fields: their encodings of a row, aligned with the pieces of other fields, and their refusals."""
 
 import json
 

@@ -20,7 +20,7 @@ READ = {'train': 4, 'dev': 1, 'test': 2}
 
 @pytest.fixture
 def config(tmp_path, monkeypatch) -> pathlib.Path:
-    """A copy of a config file in a folder where nothing else is."""
+    """Copies a config file to an empty folder."""
     monkeypatch.chdir(tmp_path)
     return pathlib.Path(shutil.copy(ROOT / 'configs/multi30k.py', 'mine.py'))
 

@@ -290,7 +290,7 @@ def test_damaged_codes_are_refused(tmp_path):
 
 
 def plain(kind, **options) -> bytes:
-    """A model as `spm_train` makes it: unknown 0, start 1, end 2, no padding."""
+    """Trains a model as `spm_train` does: unknown 0, start 1, end 2, no padding."""
     made = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(SENTENCES), model_writer=made, model_type=kind, minloglevel=2, **options

@@ -1,4 +1,4 @@
-"""The benchmarks: every command on tiny models, and what is timed beside what."""
+"""The benchmarks: every command on tiny models, and the sides that it compares."""
 
 import collections
 import contextlib
@@ -80,7 +80,7 @@ SMALL = {
 
 @pytest.fixture(params=[False, True], ids=['alone', 'beside PyTorch'])
 def peer(request, monkeypatch):
-    """Whether PyTorch is installed."""
+    """Returns whether PyTorch is used, and hides it if not."""
     if request.param:
         pytest.importorskip('torch')
     else:
@@ -107,7 +107,7 @@ def test_an_lstm(monkeypatch, tmp_path, capsys, peer):
 
 @pytest.fixture(scope='module')
 def texts(tmp_path_factory):
-    """The folder of a small corpus."""
+    """Writes a small corpus, and returns its folder."""
     folder = tmp_path_factory.mktemp('texts')
     for split, pairs in ('train', 300), ('val', 20), ('test_2016_flickr', 20):
         pipeline.write_text(folder, split, pairs, len(split))
@@ -116,7 +116,7 @@ def texts(tmp_path_factory):
 
 @pytest.fixture
 def corpus(texts, monkeypatch):
-    """The folder of a small corpus in the place of Multi30k, whose config is changed."""
+    """Puts a small corpus and config in the place of Multi30k's, and returns the folder."""
     small = {**SMALL, 'model.N': 1, 'model.h': 2, 'model.d_ff': 8, 'data.row_len': 192, 'data.max_len': 192}
     text = {'data.source': 'text', 'data.name': None, 'data.dev': 'val', 'data.test': 'test_2016_flickr'}
     changes = {**small, **text, 'data.batching': 'packed', 'data.batch_tokens': 1536}
@@ -324,7 +324,7 @@ def test_such_a_process_keeps_freed_memory_or_not(keeps):
 
 
 def flops_of(product: matrix_products.Product) -> float:
-    """Two for each multiplication of two numbers."""
+    """Counts two for each multiplication of two numbers."""
     ((contracted, _), (batch, _)) = product.dimensions
     left, right = product.left[0], product.right[0]
     return 2 * np.prod(left) * np.prod(right) / np.prod([left[axis] for axis in (*contracted, *batch)])

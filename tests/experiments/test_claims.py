@@ -1,4 +1,4 @@
-"""What claims measure, by hand; when they hold; and the command that measures them."""
+"""The claims' measurements, by hand; their verdicts; and the command that measures them."""
 
 import contextlib
 import functools
@@ -58,7 +58,7 @@ SMALL_CORPUS = {'data.train_examples': 3000}
 
 
 def one_text(shape: tuple[int, int]) -> Tokens:
-    """Rows of one segment each."""
+    """Makes rows of one segment each."""
     places = jnp.broadcast_to(jnp.arange(shape[1]), shape)
     return Tokens(places, jnp.ones_like(places), places)
 
@@ -439,7 +439,7 @@ def test_spread():
 
 
 def small(holds: bool) -> types.ModuleType:
-    """A claim about its seeds."""
+    """Makes a claim about its seeds."""
     claim = types.ModuleType('small', 'Seeds are\nsmall.')
     claim.SOURCE, claim.CRITERION, claim.SEEDS = '§0', 'the greatest is 2', 2
     claim.measure = lambda seed: {'seed': seed}
@@ -506,7 +506,7 @@ def test_claims_say_what_they_need():
 
 @pytest.fixture(scope='module')
 def translator():
-    """The claims about the grammar's model, with few updates and pairs."""
+    """Trains the model of the claims about the grammar, with few updates and pairs."""
     sizes = {'model.d_model': 32, 'model.d_ff': 64, 'train.steps': 3, 'train.warmup_steps': 2}
     with pytest.MonkeyPatch.context() as patch:
         changed = lambda: changed_tiny(SMALL_CORPUS | sizes)

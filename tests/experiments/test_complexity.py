@@ -1,4 +1,4 @@
-"""Table 1, measured: what is counted in compiled programs, exponents, path lengths, and the command."""
+"""Table 1, measured: counts in compiled programs, exponents, path lengths, and the command."""
 
 import json
 import re
@@ -24,7 +24,7 @@ def program(function, *shapes: tuple[int, ...]) -> hlo.CompiledProgram:
 
 
 def repeated(x, kernel, trips: int, unroll: int = 1):
-    """x after a number of products with a kernel."""
+    """Multiplies x by a kernel a number of times."""
     return jax.lax.scan(lambda x, _: (jnp.tanh(x @ kernel), None), x, length=trips, unroll=unroll)[0]
 
 
@@ -173,25 +173,25 @@ def test_both_passes_give_outputs_and_gradients():
 
 
 def rows(page: str, heading: str) -> list[list[str]]:
-    """The cells of the table below a heading."""
+    """Parses the cells of the table below a heading."""
     table = page.partition(f'## {heading}\n\n')[2].partition('\n\n')[0]
     return [[cell.strip() for cell in line.strip('|').split('|')] for line in table.splitlines()[2:]]
 
 
 @pytest.fixture(scope='module')
 def measured(tmp_path_factory):
-    """The folder that the smallest run of the command leaves."""
+    """Makes the smallest run of the command, and returns its folder."""
     folder = tmp_path_factory.mktemp('complexity')
     words = ['--longest=1024', '--d_model=128', '--memory_gib=0.02', f'--output={folder}']
     with pytest.MonkeyPatch.context() as patch:
-        # Seconds are of one run.
+        # Only one run is timed.
         patch.setattr(hlo, 'LONG', 0.0)
         assert complexity.main(['complexity', *words]) == 0
     return folder
 
 
 def check_table_1(found) -> None:
-    """The exponents are the paper's, and the path lengths the formulas'."""
+    """Checks that the exponents are the paper's, and the path lengths the formulas'."""
     for kind in layers.TYPES:
         for passes in layers.PASSES:
             records = tables.of(found['layers'], kind.name, passes)

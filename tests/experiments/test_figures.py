@@ -1,4 +1,4 @@
-"""Figures: what they show, how large they are, and what they are called; the page in a browser."""
+"""Figures: their content, sizes and names, and the page in a browser."""
 
 import json
 import pathlib
@@ -30,7 +30,7 @@ PIECES = ['▁Two', '▁dog', 's', '▁ran', '.']
 
 @pytest.fixture(autouse=True)
 def _no_open_figures():
-    """pyplot keeps the figures that tests look at, and warns if they are many."""
+    """Closes all figures, because pyplot keeps them, and warns if they are many."""
     matplotlib.pyplot.close('all')
 
 
@@ -54,7 +54,7 @@ def test_words_in_pieces():
 
 
 def seen(queries: list[str], keys: list[str], *, causal: bool = False, heads: int = 3) -> Attended:
-    """Softmax weights of random logits, of two layers."""
+    """Makes softmax weights of random logits, of two layers."""
     logits = np.random.default_rng(len(keys)).normal(size=(2, heads, len(queries), len(keys))) * 2
     if causal:
         logits = np.where(np.tri(len(queries), len(keys), dtype=bool), logits, -np.inf)
@@ -160,7 +160,7 @@ def test_a_figure_for_print_has_its_width_and_texts_that_can_be_read(tmp_path, c
 
 
 def inside(figure) -> list[bool]:
-    """Whether each entry of a figure's legend is inside the figure."""
+    """Returns whether each entry of a figure's legend is inside the figure."""
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.legends[0].get_texts()]
     return [figure.bbox.x0 <= b.x0 and b.x1 <= figure.bbox.x1 and b.y0 >= figure.bbox.y0 for b in boxes]

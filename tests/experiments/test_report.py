@@ -43,7 +43,7 @@ REACHED = [
 
 @pytest.fixture(scope='module')
 def swept(tmp_path_factory):
-    """A sweep of six rows: two with all seeds, three with one, one that failed. Not to be changed."""
+    """Writes a sweep of six rows: two with all seeds, three with one, one that failed. Read only."""
     folder = tmp_path_factory.mktemp('swept')
     asked = tuple((row, seed) for row in ('base', 'A1', 'C1', 'D3', 'E', 'big') for seed in (1, 2))
     sweep = runs.Sweep('3', 'grammar', {'train.beta2': 0.99}, asked)
@@ -65,13 +65,13 @@ def _texts(monkeypatch):
 
 @pytest.fixture
 def workdir(swept, tmp_path):
-    """A copy of the sweep, for tests that change it."""
+    """Copies the sweep, for tests that change it."""
     return shutil.copytree(swept, tmp_path, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope='module')
 def rendered(swept):
-    """The report of the sweep by format; each is rendered once."""
+    """Returns a function that renders the sweep's report in a format, each format once."""
     texts = {}
 
     def render(form: str, capsys) -> str:
@@ -113,7 +113,7 @@ def shown(workdir: pathlib.Path, capsys, *options: str) -> str:
 
 
 def cells(out: str) -> dict[str, dict[str, str]]:
-    """The rows of a Markdown table by name and column."""
+    """Parses the rows of a Markdown table by name and column."""
     lines = [line.strip().strip('|') for line in out.splitlines() if line.startswith('|')]
     header, _, *rows = ([cell.strip() for cell in line.split('|')] for line in lines)
     return {row[0]: dict(zip(header, row, strict=True)) for row in rows}
@@ -814,7 +814,7 @@ def test_another_tokenizer_of_the_same_options_is_noticed(tmp_path, capsys):
 
 
 def any_runs(capsys, *words: str) -> str:
-    """The report of runs that need not belong to a sweep."""
+    """Prints and returns a report of runs that need not belong to a sweep."""
     assert report.main(['report', *words, '--format=markdown']) == 0
     return capsys.readouterr().out
 
@@ -1020,7 +1020,7 @@ def test_the_page_shows_that_it_sorts_and_scrolls(swept, tmp_path, capsys, opene
     assert page.locator('#more').is_visible() and page.locator('.scroll').count() == 2
 
     def edge(region):
-        """The lightness of the usual pixel beside the right edge."""
+        """Returns the median lightness beside the right edge."""
         with Image.open(io.BytesIO(region.screenshot())) as image:
             return np.median(np.asarray(image.convert('L'))[:, -4])
 

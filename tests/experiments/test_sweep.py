@@ -1,4 +1,4 @@
-"""Sweeps: runs of their own, told apart by files, relaunched where they are missing."""
+"""Sweeps: their runs are separate processes, distinguished by files, and launched again if missing."""
 
 import dataclasses
 import fcntl
@@ -31,7 +31,7 @@ PAIRS = [('a red dog', 'ein roter Hund'), ('two cats', 'zwei Katzen'), ('a dog',
 
 @pytest.fixture(scope='module')
 def text(tmp_path_factory):
-    """A folder with a text so small that a run takes seconds."""
+    """Writes a text so small that a run takes seconds, and returns its folder."""
     folder = tmp_path_factory.mktemp('text')
     for split, count in (('train', 40), ('val', 1), ('test_2016_flickr', 1)):
         for side, language in enumerate(('en', 'de')):
@@ -42,13 +42,13 @@ def text(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def _one_device(monkeypatch):
-    """Of each run, whose processors are not shared out among eight."""
+    """Gives each run one device, so that its processors are not divided among eight."""
     monkeypatch.setenv('XLA_FLAGS', f'{os.environ["XLA_FLAGS"]} --xla_force_host_platform_device_count=1')
 
 
 @pytest.fixture
 def call(text):
-    """The options of a sweep over this text."""
+    """Returns the options of a sweep over this text."""
     return ['--table=3', '--scale=multi30k', *sets(SMALL | {'data.dir': text})]
 
 
@@ -62,7 +62,7 @@ def states(workdir: pathlib.Path) -> dict[str, runs.RunState]:
 
 
 def process_of(run: runs.SweepRun) -> psutil.Process:
-    """The process of run.py, once it is there."""
+    """Waits for the process of run.py, and returns it."""
     for _ in range(1500):
         for process in psutil.process_iter(['cmdline']):
             words = process.info['cmdline'] or []
@@ -74,7 +74,11 @@ def process_of(run: runs.SweepRun) -> psutil.Process:
 
 
 def fail_and_kill(call: list[str], workdir: pathlib.Path) -> tuple[threading.Thread, list[str]]:
-    """Prepares two rows with two seeds, of which one run fails and one is killed; who kills, and the call."""
+    """Prepares two rows with two seeds, of which one run fails and one is killed.
+
+    Returns:
+      The thread that kills, and the call.
+    """
     (workdir / 'A1-seed1').mkdir(parents=True)
     (workdir / 'A1-seed1' / 'notes.txt').write_text('mine')
     killed = threading.Thread(target=lambda: process_of(run_of(workdir, 'base', 2)).kill(), daemon=True)
@@ -98,7 +102,7 @@ def check_failed(workdir: pathlib.Path) -> None:
 
 
 def reported(workdir: pathlib.Path, capsys) -> tuple[dict[str, str], list[str]]:
-    """What the report has for our perplexities, and its notes on runs."""
+    """Returns the report's column of our perplexities, and its notes on runs."""
     assert report.main(['report', '--table=3', f'--workdir={workdir}', '--format=markdown']) == 0
     lines = capsys.readouterr().out.splitlines()
     table = [[cell.strip() for cell in line.split('|')[1:-1]] for line in lines if line.startswith('|')]

@@ -26,7 +26,7 @@ SCONTROL = '#!/bin/bash\nprintf "%s\\n" "$@" > "$CALLS/scontrol"\n'
 
 
 def run_script(folder: pathlib.Path, status: int, *arguments: str, **environment: str) -> tuple[int, dict]:
-    """Runs the script where srun ends with a status; returns its own, and the calls of SLURM's tools."""
+    """Runs the script with an srun that ends with a status. Returns its status, and SLURM's tools' calls."""
     for name, program in {'srun': SRUN, 'scontrol': SCONTROL}.items():
         (folder / name).write_text(program)
         (folder / name).chmod(0o755)
@@ -83,7 +83,7 @@ def write_config(folder: pathlib.Path, steps: int) -> pathlib.Path:
 
 
 def job_state(job: str) -> tuple[str, int]:
-    """The state of a job, and how often it was queued again."""
+    """Returns the state of a job, and how often it was queued again."""
     shown = subprocess.check_output(['scontrol', 'show', 'job', job], text=True)
     return re.search(r'JobState=(\w+)', shown)[1], int(re.search(r'Restarts=(\d+)', shown)[1])
 

@@ -25,7 +25,7 @@ from transformer.tokens import EOS, Tokens
 
 
 def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, depth: int):
-    """A step whose distribution depends on all tokens so far; the state is the prefix [R depth]."""
+    """Makes a step whose distribution depends on all tokens so far; the state is the prefix [R depth]."""
     prefixes = jnp.asarray([list(p) + [0] * (depth - len(p)) for p in table])
     lengths = jnp.asarray([len(p) for p in table])
     logp = np.full((len(table), size), -np.inf, np.float32)
@@ -46,7 +46,7 @@ def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, dept
         return logits, {'length': length + 1, 'prefix': prefix}
 
     def rooms(rows, *sizes):
-        """Of each size, as `start` gives them."""
+        """Makes a room of each size, as `start` returns them."""
         state = lambda room: {
             'length': jnp.zeros(rows, jnp.int32),
             'prefix': jnp.zeros((rows, room), jnp.int32),

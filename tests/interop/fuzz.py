@@ -191,7 +191,7 @@ def limited(seconds: int) -> Iterator[None]:
 
 
 def outcome(command: Callable[[pathlib.Path], int], folder: pathlib.Path) -> str:
-    """How a command ended: its status, or the traceback of what is no user's mistake."""
+    """Runs a command, and returns its status, or the traceback of an error that is no user's mistake."""
     try:
         with limited(LIMIT):
             return f'status {command(folder)}'
@@ -217,7 +217,7 @@ def run_import(folder: pathlib.Path) -> int:
 
 
 def read(folder: pathlib.Path) -> int:
-    """Reads the model in a folder, or the files that describe a work directory; quicker than a command."""
+    """Reads the model in a folder, or the files that describe a work directory, quicker than a command."""
     from transformer.config import ConfigError
     from transformer.interop import mapping
     from transformer.interop.hugging_face import reading
@@ -239,7 +239,7 @@ def read(folder: pathlib.Path) -> int:
 
 
 def sources(kind: str, folder: pathlib.Path) -> dict[pathlib.Path, list[Callable[[pathlib.Path], int]]]:
-    """The folders to be damaged, each with the commands that read it."""
+    """Returns the folders to damage, each with the commands that read it."""
     if kind == 'readers':
         with tarfile.open(FOLDER.parent / 'b87eb5f.tar.gz') as archive:
             archive.extractall(folder, filter='data')

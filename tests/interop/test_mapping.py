@@ -40,7 +40,7 @@ TARGET = [1, 2, 3, 0, 4, 5, 6, 7, 8]
 
 
 def changed(**parts) -> dict:
-    """The mapping with other values in its parts; None removes a key."""
+    """Returns the mapping with other values in its parts; 'no' removes a key."""
     plan = copy.deepcopy(PLAN)
     for name, values in parts.items():
         if isinstance(values, dict) and isinstance(plan.get(name), dict):

@@ -41,7 +41,7 @@ def random_params(config: Config) -> dict:
 
 
 def packed(sentences: list[list[int]]) -> Tokens:
-    """One row."""
+    """Packs sentences in one row."""
     found = np.zeros((3, 1, WIDTH), np.int32)
     start = 0
     for segment, tokens in enumerate(sentences, start=1):
@@ -61,7 +61,7 @@ def softmax(x):
 
 
 def embed(config: Config, params: dict, side: str, tokens: list[int]) -> np.ndarray:
-    """0.1 times the embedding of the shared code, and positions."""
+    """Computes 0.1 times the shared code's embeddings, plus positions."""
     m, table = config.model, params['embedding']['table']
     x = np.array([0.1 * np.sqrt(m.d_model) * table[t] * (t > 0) for t in tokens])
     if m.positions == 'learned':
@@ -70,7 +70,7 @@ def embed(config: Config, params: dict, side: str, tokens: list[int]) -> np.ndar
 
 
 def block(config: Config, p: dict, x: np.ndarray, first: int) -> np.ndarray:
-    """A gated convolution and its residual; its window begins `first` positions from each position."""
+    """Computes a gated convolution and its residual; windows begin `first` positions from each position."""
     m, outputs = config.model, []
     kernel = p['kernel'].reshape(m.kernel_width, m.d_model, 2 * m.d_model)
     for i in range(len(x)):
@@ -84,7 +84,7 @@ def block(config: Config, p: dict, x: np.ndarray, first: int) -> np.ndarray:
 
 
 def encode(config: Config, params: dict, source: list[int]) -> tuple[np.ndarray, np.ndarray]:
-    """The encoder's outputs z, and its inputs e."""
+    """Computes the encoder's outputs z, and its inputs e."""
     p, e = params['encoder'], embed(config, params, 'source_inputs', source)
     z = linear(p['inlet'], e)
     for n in range(config.model.N):
@@ -94,7 +94,7 @@ def encode(config: Config, params: dict, source: list[int]) -> tuple[np.ndarray,
 
 
 def decode(config: Config, params: dict, source: list[int], target: list[int]):
-    """The logits of every target token, and each layer's alignment."""
+    """Computes the logits of every target token, and each layer's alignment."""
     m, p, alignment = config.model, params['decoder'], []
     z, e = encode(config, params, source)
     g = embed(config, params, 'target_inputs', [0, *target[:-1]])

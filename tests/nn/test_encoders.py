@@ -1,4 +1,4 @@
-"""Encoders of every kind under every head: what a vector depends on, packed rows, pooling in numpy."""
+"""Encoders of every kind under every head: dependences of vectors, packed rows, pooling in numpy."""
 
 import functools
 from typing import NamedTuple
@@ -44,7 +44,7 @@ PLACES = np.array([[0, 2], [1, 1], [3, 0], [6, 2], [5, 4]])
 
 
 class Answers(NamedTuple):
-    """What an encoder computes for `ROWS`, and each head.
+    """An encoder's outputs for `ROWS`, and each head's.
 
     Attributes:
       influence: [S R S], how much the vector at a position moves with the piece at another one.
@@ -67,7 +67,7 @@ def config_of(kind: str, **changes) -> Config:
 
 
 def batch_of(rows: list[list[int]], width: int = 12) -> Batch:
-    """Rows of several texts, and labels of two examples a row."""
+    """Makes rows of several texts, and labels of two examples a row."""
     arrays = np.zeros((3, len(rows), width), np.int32)
     for r, row in enumerate(rows):
         parts = [(TEXTS[b], [s] * len(TEXTS[b]), range(len(TEXTS[b]))) for s, b in enumerate(row, start=1)]
@@ -121,7 +121,7 @@ def answers(kind: str) -> Answers:
 
 
 def places(row: list[int]) -> list[tuple[int, slice]]:
-    """Each text of a row, and where it is."""
+    """Lists the texts of a row, and their places."""
     ends = np.cumsum([len(TEXTS[b]) for b in row])
     return [(b, slice(end - len(TEXTS[b]), end)) for b, end in zip(row, ends, strict=True)]
 

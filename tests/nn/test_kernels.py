@@ -45,7 +45,7 @@ def arrays(length: int = T, rows: int = 2) -> tuple[np.ndarray, np.ndarray, np.n
 
 
 def defined(model: Model, query, key, value, *, causal: bool) -> np.ndarray:
-    """Attention one query at a time, from the definition of each kernel."""
+    """Computes attention one query at a time, from the definition of each kernel."""
     found = np.zeros((*query.shape[:3], E))
     for b, i, h in np.ndindex(*query.shape[:3]):
         distance = i - np.arange(T)
@@ -67,7 +67,7 @@ def defined(model: Model, query, key, value, *, causal: bool) -> np.ndarray:
 
 @functools.partial(jax.jit, static_argnums=(0, 4))
 def outputs_and_gradients(kernel, query, key, value, causal):
-    """The outputs, and the gradients of a function of those that are not padding."""
+    """Computes the outputs, and the gradients of a function of the outputs that are not padding."""
 
     segments = jnp.asarray(SEGMENTS)
 
@@ -80,7 +80,7 @@ def outputs_and_gradients(kernel, query, key, value, causal):
 
 
 def by_definition(kernel):
-    """The kernel with all its weights in memory."""
+    """Returns the kernel with all its weights in memory."""
 
     def attend(rows, *, causal):
         return jnp.einsum('BHQK,BKHE->BQHE', kernel.weights(rows, causal=causal), rows.value)

@@ -1,4 +1,4 @@
-"""How far it is from a model to its attention."""
+"""The number of calls from a model to its attention."""
 
 import pathlib
 import sys

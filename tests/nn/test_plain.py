@@ -64,14 +64,14 @@ def config_of(case: str) -> Config:
 
 
 def text_of(segments: list[list[int]], rng: np.random.Generator) -> Tokens:
-    """Random pieces, also in padding: masks come from segments."""
+    """Draws random pieces, also in padding, because masks come from segments."""
     positions = [[row[:i].count(segment) for i, segment in enumerate(row)] for row in segments]
     tokens = rng.integers(1, V, np.shape(segments), np.int32)
     return Tokens(tokens, np.array(segments, np.int32), np.array(positions, np.int32))
 
 
 def data_of(config: Config) -> tuple[Batch, np.ndarray, np.ndarray]:
-    """A batch, the pieces to predict, and their weights."""
+    """Makes a batch, the pieces to predict, and their weights."""
     rng = np.random.default_rng(0)
     source, target = text_of(SOURCE, rng), text_of(TARGET, rng)
     if config.train.task == 'masked':
@@ -84,14 +84,14 @@ def data_of(config: Config) -> tuple[Batch, np.ndarray, np.ndarray]:
 
 
 def random_parameters(config: Config) -> models.Params:
-    """Random values for every parameter, also biases and norms."""
+    """Draws random values for every parameter, also biases and norms."""
     rng = np.random.default_rng(1)
     return jax.tree.map(lambda leaf: 0.7 * rng.normal(size=leaf.shape), models.parameter_shapes(config))
 
 
 @functools.cache
 def defined(case: str) -> tuple:
-    """The loss and its gradients by the equations, in float64."""
+    """Computes the loss and its gradients by the equations, in float64."""
     config = config_of(case)
     with jax.enable_x64(True):
         batch, target, weights = jax.tree.map(jnp.asarray, data_of(config))
@@ -101,7 +101,7 @@ def defined(case: str) -> tuple:
 
 
 def trained(case: str, dtype: str) -> tuple:
-    """The loss and its gradients as in training."""
+    """Computes the loss and its gradients as in training."""
     config = config_of(case)
     config = dataclasses.replace(config, model=dataclasses.replace(config.model, dtype=dtype))
 
@@ -173,7 +173,7 @@ def test_sums_of_the_loss(eps_ls, monkeypatch):
 
 
 def random_heads(length: int, width: int, dtype: str) -> list[jax.Array]:
-    """Queries, keys and values of two rows and two heads."""
+    """Draws queries, keys and values of two rows and two heads."""
     rng = np.random.default_rng(0)
     return [jnp.asarray(rng.normal(size=(2, length, 2, width)), dtype) for _ in range(3)]
 

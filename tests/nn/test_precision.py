@@ -21,7 +21,7 @@ ROWS, LONG, QUERIES = (RNG.uniform(0.2, 1, shape) for shape in ((64, 64, 8), (8,
 
 
 def text_of(x: Array) -> Tokens:
-    """Rows of one segment, whose tokens are all one piece at one position."""
+    """Makes rows of one segment, whose tokens are all one piece at one position."""
     zeros = jnp.zeros(x.shape[:2], jnp.int32)
     return Tokens(zeros + 7, zeros + 1, zeros)
 
@@ -82,7 +82,7 @@ class Part(nn.Module):
 
 
 def gradient(part: str, dtype: str) -> list[np.ndarray]:
-    """The gradient of a weighted sum of the outputs, with respect to each parameter."""
+    """Computes the gradient of a weighted sum of the outputs, with respect to each parameter."""
     options, inputs, _ = PARTS[part]
     config = resolve(config_dict(SMALL | options | {'model.dtype': dtype}))
     module, x = Part(config.model, part), jnp.asarray(inputs, dtype)

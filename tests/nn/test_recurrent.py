@@ -1,4 +1,4 @@
-"""Recurrent models, recomputed in numpy step by step; what dropout shares; their cost."""
+"""Recurrent models, recomputed in numpy step by step; shared dropout; their cost."""
 
 import functools
 from collections.abc import Iterator
@@ -52,7 +52,7 @@ def softmax(x):
 
 
 def cell_step(cell: str, p: dict, x, state, fed=None):
-    """One step of a cell from its equations; the state is (h,) or (h, c)."""
+    """Computes one step of a cell from its equations; the state is (h,) or (h, c)."""
     u = p['recurrent'].shape[0]
     block = lambda name, k: p[name][..., k * u : (k + 1) * u]
     outside = lambda k: (
@@ -78,7 +78,7 @@ def embed(params: dict, tokens: list[int]) -> list[np.ndarray]:
 
 
 def encode(config: Config, params: dict) -> tuple[list[np.ndarray], list[tuple]]:
-    """The outputs of the top layer, and the last state of every layer."""
+    """Computes the outputs of the top layer, and the last state of every layer."""
     m, xs, last = config.model, embed(params, SOURCE), []
     for n in range(m.N):
         sides, ends = [], []
@@ -105,7 +105,7 @@ def score(alignment: str, p: dict, query, memory) -> float:
 
 
 def decode(config: Config, params: dict) -> tuple[np.ndarray, np.ndarray]:
-    """The logits of every target token, and the alignment."""
+    """Computes the logits of every target token, and the alignment."""
     m, (memory, states) = config.model, encode(config, params)
     p = params['decoder'].get('cross_attention')
     fed, logits, alignment = np.zeros(m.d_model), [], []
@@ -133,7 +133,7 @@ def decode(config: Config, params: dict) -> tuple[np.ndarray, np.ndarray]:
 
 
 def equations(jaxpr, in_scan: bool = False) -> Iterator[tuple[jax.extend.core.JaxprEqn, bool]]:
-    """The equations of a program and of all in it, and whether a scan makes them in every step."""
+    """Yields the equations of a program and its inner programs, and whether a scan repeats them."""
     for equation in jaxpr.eqns:
         yield equation, in_scan
         for inner in cost.inner_jaxprs(equation):
@@ -201,7 +201,7 @@ def test_variational_dropout_is_one_draw_a_segment():
 
 
 def read_step_by_step(cell: str, reverse: bool, kernel, row: cells.LayerInputs) -> cells.Carry:
-    """What `cells.read_rows` computes, without a scan and without a gradient of its own."""
+    """Computes `cells.read_rows`, without a scan and without a gradient of its own."""
     model, (length, rows) = config_of(cell=cell).model, row.begin.shape
     zeros, carries = cells.empty_carry(cell, rows, kernel.shape[0]), [None] * length
     weights, carry = cells.Weights(None, None, kernel, None), zeros

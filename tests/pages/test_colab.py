@@ -1,7 +1,7 @@
 """The notebook: executed from top to bottom with a model that trains in seconds, and as it is committed.
 
-The execution takes more than a minute. It is skipped where neither the notebook nor a program that it calls
-has changed since the branch left main; with the environment variable CI it always runs.
+The execution takes more than a minute. It is skipped if neither the notebook nor a program that it calls has
+changed since the branch left main; with the environment variable CI it always runs.
 
     python tests/pages/test_colab.py
 
@@ -47,7 +47,7 @@ OPTIONS = {
 
 
 def is_changed() -> bool:
-    """Whether a watched file differs from the commit at which the branch left main; True if unknown."""
+    """Returns whether a watched file differs from the commit at which the branch left main, or is unknown."""
 
     def git(*words: str) -> str | None:
         done = subprocess.run(['git', '-C', str(ROOT), *words], capture_output=True, text=True)
@@ -79,7 +79,7 @@ def execute(folder: pathlib.Path) -> nbformat.NotebookNode:
 
 
 def text(book: nbformat.NotebookNode, name: str) -> str:
-    """The text that a cell printed or displayed, without standard error."""
+    """Returns the text that a cell printed or displayed, without standard error."""
     (cell,) = [cell for cell in book.cells if cell.id == name]
     outputs = [o for o in cell.outputs if o.get('name') != 'stderr']
     shown = [o.get('text') or o['data'].get('text/markdown', '') for o in outputs]

@@ -16,7 +16,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope='module')
 def built(tmp_path_factory) -> pathlib.Path:
-    """The files that a wheel holds, without a connection: what setuptools copies into one."""
+    """Lets setuptools copy the files of a wheel, without a connection, and returns their folder."""
     pytest.importorskip('setuptools')
     folder = tmp_path_factory.mktemp('package')
     for name in ('transformer', 'experiments', 'configs', 'tests'):

@@ -1,4 +1,4 @@
-"""The README files: links, command lines, options and examples are those of the code."""
+"""The README files: links, command lines, options and examples agree with the code."""
 
 import dataclasses
 import re
@@ -62,13 +62,13 @@ def text(page: str) -> str:
 
 
 def without_code(page: str) -> str:
-    """A page without its blocks of code, fenced or indented."""
+    """Returns a page without its blocks of code, fenced or indented."""
     prose = re.sub(r'^```.*?^```$', '', text(page), flags=re.DOTALL | re.MULTILINE)
     return '\n'.join(line for line in prose.split('\n') if not line.startswith('    '))
 
 
 def code(page: str) -> list[str]:
-    """The lines of all blocks of code, and every piece of code within a line."""
+    """Lists the lines of all blocks of code, and every piece of code within a line."""
     fenced = re.findall(r'^```\w*\n(.*?)^```$', text(page), re.DOTALL | re.MULTILINE)
     indented = [line for line in text(page).split('\n') if line.startswith('    ')]
     inline = re.findall(r'`([^`\n]+)`', without_code(page))
@@ -76,7 +76,7 @@ def code(page: str) -> list[str]:
 
 
 def anchors(page: str) -> set[str]:
-    """The anchors of a page's headings, as GitHub makes them."""
+    """Makes the anchors of a page's headings, as GitHub does."""
     headings = re.findall(r'^#+ (.*)$', without_code(page), re.MULTILINE)
     plain = [re.sub(r'[^\w\- ]', '', heading.lower()).replace(' ', '-') for heading in headings]
     return {name if plain[:i].count(name) == 0 else f'{name}-{plain[:i].count(name)}' for i, name in
@@ -147,14 +147,14 @@ def test_one_page_leads_to_the_others():
 
 
 def words_of(line: str) -> list[str]:
-    """The words of a command line before a pipe, a redirection or a comment."""
+    """Returns the words of a command line before a pipe, a redirection or a comment."""
     words = shlex.split(line, comments=True)
     ends = [i for i, word in enumerate(words) if word in ('|', '<', '>')]
     return words[: ends[0]] if ends else words
 
 
 def calls(page: str, program: str) -> list[list[str]]:
-    """The arguments of every call of a program, wherever in a line it stands."""
+    """Lists the arguments of every call of a program, anywhere in a line."""
     pattern = rf'(?:^|\| ?|python (?:-m )?){re.escape(program)}(?= |$)(.*)'
     return [words_of(found[1]) for line in code(page) if (found := re.search(pattern, line))]
 
@@ -230,12 +230,12 @@ def test_the_first_page_is_short():
 
 
 def section(page: str, heading: str) -> str:
-    """The text below a heading, up to the next one of any level."""
+    """Returns the text below a heading, up to the next one of any level."""
     return text(page).partition(f'\n{heading}\n')[2].partition('\n#')[0]
 
 
 def table(page: str, heading: str) -> list[list[str]]:
-    """The cells of the rows of a section's table whose first cell is code; without marks of code."""
+    """Returns the rows of a section's table whose first cell is code, without marks of code."""
     rows = re.findall(r'^\| (`.*) \|$', section(page, heading), re.MULTILINE)
     return [[cell.strip().replace('`', '') for cell in row.split('|')] for row in rows]
 
@@ -298,7 +298,7 @@ def test_the_forms_are_listed():
 
 
 def example(page: str, word: str, names: dict[str, object]) -> dict[str, object]:
-    """What the block of Python that contains a word defines."""
+    """Executes the block of Python that contains a word, and returns its definitions."""
     blocks = re.findall(r'^```python\n(.*?)^```$', text(page), re.DOTALL | re.MULTILINE)
     (block,) = [block for block in blocks if word in block]
     exec(block, names)

@@ -1,4 +1,4 @@
-"""Checkpoints: which are kept, what a crash leaves, and that damage is never restored."""
+"""Checkpoints: their retention, the remains of a crash, and that damage is never restored."""
 
 import hashlib
 import json
@@ -69,7 +69,7 @@ def opened():
 
 @pytest.fixture
 def warnings():
-    """What absl logs as a warning or worse."""
+    """Yields the list of absl's warnings and errors."""
     lines = []
     handler = python_logging.Handler(python_logging.WARNING)
     handler.emit = lambda record: lines.append(record.getMessage())

@@ -44,7 +44,7 @@ def no_locks(monkeypatch):
 
 
 def leave_owner(folder, **changes) -> None:
-    """What an owner leaves that could not clean up."""
+    """Leaves the lock file of an owner that could not clean up."""
     ours = {'host': platform.node(), 'pid': os.getpid(), 'since': '2017-06-12', 'born': 'never'}
     (folder / '.lock').write_text(json.dumps(ours | changes))
 

@@ -21,7 +21,7 @@ from transformer.runs import process
 
 @pytest.fixture
 def handlers():
-    """The handlers of signals before the test, which are put back after it."""
+    """Yields the handlers of signals before the test, and restores them after it."""
     numbers = signal.SIGTERM, signal.SIGHUP, signal.SIGINT
     before = {number: signal.getsignal(number) for number in numbers}
     yield before
@@ -114,7 +114,7 @@ def test_start_turns_on_the_compilation_cache(tmp_path, monkeypatch):
 
 @pytest.fixture
 def gpus(tmp_path, monkeypatch):
-    """Lets a host seem to have so many GPUs; CUDA_VISIBLE_DEVICES is not set."""
+    """Returns a function that lets a host seem to have so many GPUs, and unsets CUDA_VISIBLE_DEVICES."""
 
     def make(count: int) -> None:
         names = [f'nvidia{number}' for number in range(count)]

@@ -1,4 +1,4 @@
-"""Which checkpoints are kept, averaged, and the best."""
+"""The checkpoints that are kept, that are averaged, and that are the best."""
 
 import pytest
 

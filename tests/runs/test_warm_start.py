@@ -1,4 +1,4 @@
-"""Warm start: what is copied from another run, what is refused, and that resuming is exact."""
+"""Warm start: copies from another run, refusals, and that resuming is exact."""
 
 import json
 import pathlib
@@ -84,7 +84,7 @@ def origin(texts, tmp_path_factory) -> pathlib.Path:
 
 @pytest.fixture(scope='module')
 def warmed(origin, texts, tmp_path_factory) -> pathlib.Path:
-    """Trained on other text, from the first step of `origin`."""
+    """Trains on other text, from the first step of `origin`."""
     folder = tmp_path_factory.mktemp('runs') / 'warm'
     assert train(folder, texts[1], f'--init_from={origin}:1') == 0
     return folder

@@ -1,4 +1,4 @@
-"""Neither the number of devices nor accumulation changes what is learned, nor does an interruption."""
+"""Neither the number of devices, nor accumulation, nor an interruption changes the training."""
 
 import contextlib
 import dataclasses
@@ -72,7 +72,7 @@ def config_of(kind: str = 'transformer', **changes) -> Config:
 
 
 def tokens_of(rng: np.random.Generator) -> Tokens:
-    """Rows of one sentence each, of unequal lengths, and two empty rows: microbatches differ in tokens."""
+    """Draws rows of one sentence, of unequal lengths, and two empty rows, so that microbatches differ."""
     lengths = rng.integers(1, WIDTH + 1, ROWS)
     lengths[-2:] = 0
     real = np.arange(WIDTH) < lengths[:, None]
@@ -82,14 +82,14 @@ def tokens_of(rng: np.random.Generator) -> Tokens:
 
 
 def batch_of(step: int, config: Config | None = None) -> Batch:
-    """A batch of the fields that the config's model reads."""
+    """Draws a batch of the fields that the config's model reads."""
     rng = np.random.default_rng(step)
     fields = models.build(config).FIELDS if config else ('source', 'target')
     return {name: tokens_of(rng) for name in fields}
 
 
 class NoBatches:
-    """For a training whose batches the test gives itself."""
+    """A dataset for a training whose batches the test makes itself."""
 
     microbatches = steps_per_epoch = 8
     shapes = 1
@@ -102,7 +102,7 @@ class NoBatches:
 
 
 def dev_scores(every: int = 1000, function=None, cost=lambda scores: scores.get('dev_loss')) -> DevScores:
-    """What a training computes of dev: nothing without a function."""
+    """Makes a training's scores of dev, none without a function."""
     return DevScores({every: [function]} if function else {}, cost, every)
 
 
@@ -134,7 +134,7 @@ def gradients_of(config: Config) -> tuple[dict, dict]:
 
 
 def is_key_bias(path: tuple) -> bool:
-    """A key's bias adds the same to all logits of a query: its true gradient is 0."""
+    """Returns whether it is a key's bias, which adds the same to all logits of a query: its gradient is 0."""
     return 'key' in str(path) and 'bias' in str(path)
 
 
@@ -200,7 +200,7 @@ def test_an_update_by_shard_map_is_the_same(use_devices, devices):
 
 
 def contrastive_sums(params, batch, key):
-    """The cross-entropy of each source's own target among those of its microbatch."""
+    """Computes the cross-entropy of each source's own target among its microbatch's targets."""
     del key
     table = params['embedding']['table']
     source, target = (table[batch[side].tokens].mean(axis=2) for side in ('source', 'target'))
@@ -314,7 +314,7 @@ CHOICES = {
 
 
 def losses_of(config: Config, steps: int = 20) -> list[float]:
-    """The loss of every step, and at the end a number of the parameters that would be evaluated."""
+    """Computes the loss of every step, and at the end a number of the parameters that are evaluated."""
     state = parallel.replicate(initial_state(config))
     update, losses = mapped_update(config), []
     for step in range(steps):
@@ -367,7 +367,10 @@ def stopping_update():
 
 @pytest.fixture
 def trainings(monkeypatch, use_devices, tmp_path):
-    """Trains in `tmp_path/<name>`, with a signal after the steps given; and notes of the last step."""
+    """Returns a function that trains in `tmp_path/<name>`, and the notes of the last step.
+
+    The training gets a signal after the steps given.
+    """
     use_devices(1)
     now = {}
 

@@ -73,7 +73,7 @@ def flat(tree) -> dict[str, np.ndarray]:
 
 
 def gradients(count: int) -> list[dict]:
-    """Of norms below and above what they are clipped to."""
+    """Draws gradients of norms below and above the clipping norm."""
     rng = np.random.default_rng(1)
     sizes = (0.05, 3.0, 0.2, 1.0, 0.01, 10.0)
     return [

@@ -749,7 +749,7 @@ def words_of(text):
 
 
 def is_relative(words, index):
-    """Tell an article from a relative pronoun, which follows a comma and perhaps a preposition."""
+    """Returns whether a word is a relative pronoun, which follows a comma and perhaps a preposition."""
     before = words[:index]
     return words[index] in RELATIVES and (
         before[-1:] == [','] or (before[-2:-1] == [','] and before[-1] in PREPOSITIONS)
@@ -757,7 +757,7 @@ def is_relative(words, index):
 
 
 def noun_groups(words):
-    """Yield (preposition, determiner, adjective endings, noun) for each noun of a sentence."""
+    """Yields (preposition, determiner, adjective endings, noun) for each noun of a sentence."""
     for end, word in enumerate(words):
         if word not in NOUN_READINGS:
             continue
@@ -827,7 +827,7 @@ def test_the_reader_finds_wrong_agreement(text):
 
 
 def front_field(words):
-    """Return how many words stand before the finite verb of a main clause."""
+    """Counts the words before the finite verb of a main clause."""
     text = ' '.join(words).lower()
     for time in TIMES:
         if text.startswith(time.lower() + ' '):
@@ -841,7 +841,7 @@ def front_field(words):
 
 
 def order_errors(text):
-    """Return the clauses of a German sentence whose finite verb stands in the wrong place."""
+    """Returns the clauses of a German sentence whose finite verb is in the wrong place."""
     clauses = [words_of(part + '.') for part in text[:-1].split(', ')]
     opens_subordinate = clauses[0][0] in SUBORDINATORS and 'während der Pause' not in (
         ' '.join(clauses[0][:3])
@@ -954,7 +954,7 @@ def test_an_adjective_means_the_same_side_in_every_scene():
 
 
 def reading_rule(source):
-    """Return the part of a sentence that decides what 'it' means: verb, conjunction, adjective."""
+    """Returns the part of a sentence that decides the meaning of 'it': verb, conjunction, adjective."""
     words = re.findall(r"[\w']+", source)
     start = next(index for index, word in enumerate(words) if word in NOUNS)
     kept = [word for word in words[start:] if word not in NOUNS]
@@ -1236,7 +1236,7 @@ EXCHANGED = [{'determiner', 'adjective'}, {'determiner', 'modifier'}, {'pronoun'
 
 
 def kinds(word):
-    """Return the kinds that a word is of, or the word where it is its only kind."""
+    """Returns the kinds of a word, or the word itself if it has no kind."""
     found = {
         'noun': word in NOUN_READINGS,
         'determiner': word.lower() in DETERMINER_READINGS or word in CONTRACTED,
@@ -1253,13 +1253,13 @@ def kinds(word):
 
 
 def can_replace(one, other):
-    """Tell whether a word can stand where another stood."""
+    """Returns whether a word can replace another."""
     pairs = [{kind, other_kind} for kind in kinds(one) for other_kind in kinds(other)]
     return any(len(pair) == 1 or pair in EXCHANGED for pair in pairs)
 
 
 def damaged(rng, words, vocabulary):
-    """Return how words are damaged, the word that was, the word that is, and the damaged words."""
+    """Damages words, and returns the kind of damage, the old word, the new word, and the damaged words."""
     kind, at = rng.choice(['drop', 'swap', 'replace', 'double']), rng.randrange(len(words) - 1)
     if kind == 'drop':
         return kind, words[at], '', words[:at] + words[at + 1 :]

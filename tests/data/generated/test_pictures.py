@@ -26,7 +26,7 @@ def idx(array: np.ndarray) -> bytes:
 
 @pytest.fixture
 def drawn(tmp_path):
-    """MNIST's files with ten pictures of 4 x 4; those of the test are compressed."""
+    """Writes MNIST's files with ten pictures of 4 x 4, the test's compressed."""
     draw = np.random.default_rng(0)
     shown, labels = draw.integers(0, 256, (10, 4, 4), np.uint8), (np.arange(10) % 3).astype(np.uint8)
     for kind, array in (('images-idx3', shown), ('labels-idx1', labels)):

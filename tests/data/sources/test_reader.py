@@ -27,13 +27,13 @@ def write(folder, **contents):
 
 
 def both(data):
-    """How a translation reads."""
+    """Returns a translation's reading."""
     sides = (('source', data.source_language), ('target', data.target_language))
     return Reading({side: Text(language, f'data.{side}_language') for side, language in sides}, ())
 
 
 def one(data):
-    """How a language model reads."""
+    """Returns a language model's reading."""
     return Reading({'text': Text(data.language, 'data.language')}, ())
 
 
@@ -346,7 +346,7 @@ def test_the_grammar_judges_german():
 
 @pytest.fixture(scope='module')
 def dataset(tmp_path_factory):
-    """A folder with a small dataset as TFDS prepares it."""
+    """Writes a small dataset as TFDS prepares it, and returns its folder."""
     tfds = pytest.importorskip('tensorflow_datasets')
 
     class TinyTranslate(tfds.core.GeneratorBasedBuilder):

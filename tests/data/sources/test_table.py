@@ -1,4 +1,4 @@
-"""Tables, CoNLL columns and SQuAD's JSON: what is read, and what is refused with its file and line."""
+"""Tables, CoNLL columns and SQuAD's JSON: their values, and refusals that name the file and line."""
 
 import gzip
 import json
@@ -14,7 +14,7 @@ TAGS = Reading({'text': Words(), 'tags': Tags(of='text')}, ())
 
 
 def read(folder, name, content, reading=CLASSES, source='table', **options):
-    """The rows of a file, as values and lines."""
+    """Reads the rows of a file, as values and lines."""
     content = content.encode() if isinstance(content, str) else content
     (folder / name).write_bytes(content)
     data = Data(source=source, dir=str(folder), dev=options.pop('entry', name), **options)

@@ -74,7 +74,7 @@ def plain(pairs, side: int) -> str:
 
 
 def sgm(pairs, side: int, kind: str) -> str:
-    """A test set as WMT publishes it, in two documents."""
+    """Formats a test set as WMT publishes it, in two documents."""
     segments = [f'<seg id="{i}">{pair[side]}</seg>\n' for i, pair in enumerate(pairs, 1)]
     documents = (segments[:5], segments[5:])
     text = ''.join(f'<doc docid="{i}">\n<p>\n{"".join(d)}</p>\n</doc>\n' for i, d in enumerate(documents))
@@ -96,7 +96,7 @@ def both(stem: str, pairs) -> dict[str, str]:
 
 
 def archives() -> dict[str, bytes]:
-    """The four archives of WMT14 German-English by path, with the names inside that the real ones have."""
+    """Makes the four archives of WMT14 German-English by path, with the real names inside."""
     dev = {
         **both('dev/newstest2013', NEWSTEST2013),
         'dev/newstest2014-deen-src.de.sgm': sgm(NEWSTEST2014, 1, 'srcset'),
@@ -116,7 +116,7 @@ def archives() -> dict[str, bytes]:
 
 @contextlib.contextmanager
 def serving(content: dict[str, bytes]):
-    """A server on loopback; its address, and the paths that it was asked for."""
+    """Runs a server on loopback, and yields its address and the list of requested paths."""
     asked = []
 
     class Handler(http.server.BaseHTTPRequestHandler):
@@ -143,7 +143,7 @@ def serving(content: dict[str, bytes]):
 
 
 def redirect(monkeypatch, address: str) -> None:
-    """Lets TFDS's WMT builders download from `address`; the host's name stays in the path.
+    """Lets TFDS's WMT builders download from `address`, with the host's name in the path.
 
     They download from www.statmt.org one archive after the other.
     """
@@ -167,7 +167,7 @@ def _in_the_root(monkeypatch):
 
 @pytest.fixture(scope='module')
 def prepared(tmp_path_factory):
-    """The data folder that `prepare` filled, and what it printed in the end."""
+    """Runs `prepare`, and returns its data folder and the end of its output."""
     folder = tmp_path_factory.mktemp('wmt14')
     with pytest.MonkeyPatch.context() as patch, serving(archives()) as (address, asked):
         patch.chdir(ROOT)
@@ -176,7 +176,7 @@ def prepared(tmp_path_factory):
         with contextlib.redirect_stdout(output):
             assert run.main(command('prepare', **{'data.dir': folder})) == 0
         assert sorted(asked) == sorted(archives())
-    # TFDS tells before what it does.
+    # TFDS prints its own progress first.
     printed = output.getvalue().splitlines()
     return folder, printed[printed.index('dataset name: wmt14_translate/de-en') :]
 
@@ -271,7 +271,7 @@ def test_reading_without_tensorflow(prepared, tmp_path):
 
 
 def error_line(capfd, *words: str, **changes) -> str:
-    """The one line that tells a user's mistake, below TFDS's own output."""
+    """Returns the one line of a user's mistake, below TFDS's own output."""
     assert run.main(command(*words, **changes)) == 2
     lines = capfd.readouterr().err.splitlines()
     assert lines[-1].startswith('error: ') and 'Traceback (most recent call last):' not in lines

@@ -15,7 +15,7 @@ def run(*words: str) -> int:
 
 
 def parse(text: str) -> dict[str, list[list[str]]]:
-    """The cells of Markdown's tables by heading, each table with its head."""
+    """Parses the cells of Markdown's tables by heading, each table with its head."""
     sections = {}
     for part in re.split(r'^### ', text, flags=re.MULTILINE)[1:]:
         lines = [line.strip('|').split('|') for line in part.splitlines() if line.startswith('|')]
@@ -27,13 +27,13 @@ def parse(text: str) -> dict[str, list[list[str]]]:
 
 @pytest.fixture(scope='module')
 def printed() -> dict[str, list[list[str]]]:
-    """The tables of both commands."""
+    """Renders and parses the tables of both commands."""
     both = evidence.noise_tables.sections() + evidence.prediction_tables.sections()
     return parse(evidence.sections.text(both, *evidence._FORMATS['markdown']))
 
 
 def column(table: list[list[str]], heading: str) -> dict[str, str]:
-    """The first column with a heading, by row."""
+    """Returns the first column with a heading, by row."""
     place = table[0].index(heading)
     return {row[0]: row[place] for row in table[1:]}
 

@@ -21,7 +21,7 @@ T, CHI_SQUARED = 2.0860, (34.1696, 9.5908)
 
 
 def final_scores(test_set: str, score: str) -> np.ndarray:
-    """The final scores of the five externally tuned settings, [settings seeds]."""
+    """Returns the final scores of the five externally tuned settings, [settings seeds]."""
     return np.array([FINAL[f'ext-{setting}'][test_set][score] for setting in range(5)])
 
 
@@ -107,7 +107,7 @@ def test_t_limits_hold_as_often_as_they_say():
 
 
 def by_chance(values: list[float], sd: np.ndarray, decimals: int) -> list[str]:
-    """The rows within the limit, by numpy alone."""
+    """Lists the rows within the limit, by numpy alone."""
     rounding = 2 * 10.0 ** (-2 * decimals) / 12
     limit = T * np.sqrt(sd[1:] ** 2 + sd[0] ** 2 + rounding)
     inside = abs(np.array(values[1:]) - values[0]) < limit

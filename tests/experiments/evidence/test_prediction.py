@@ -23,7 +23,7 @@ SCALES = {'table3-grammar': range(2, 7), 'table3-multi30k': range(1, 4)}
 
 
 def log_changes(folder: str, row: str, seeds) -> list[float]:
-    """The changes of log perplexity from base, from result.json alone."""
+    """Computes the changes of log perplexity from base, from result.json alone."""
 
     def log_perplexity(name: str, seed: int) -> float:
         result = json.loads((RESULTS / folder / f'{name}-seed{seed}' / 'result.json').read_text())
@@ -34,7 +34,7 @@ def log_changes(folder: str, row: str, seeds) -> list[float]:
 
 @pytest.fixture(scope='module')
 def means() -> dict[str, np.ndarray]:
-    """The mean change of each row of Table 3, by sweep."""
+    """Computes the mean change of each row of Table 3, by sweep."""
     return {
         folder: np.array([np.mean(log_changes(folder, row, seeds)) for row in ROWS])
         for folder, seeds in SCALES.items()

@@ -21,7 +21,7 @@ BY_CHANCE = {'PPL': ['A3', 'D2', 'E'], 'BLEU': ['A2', 'A3', 'C3', 'C5', 'D2', 'D
 
 @pytest.fixture(autouse=True)
 def _no_flops(monkeypatch):
-    """Counting FLOPs takes seconds a row."""
+    """Replaces the counting of FLOPs, which takes seconds a row."""
     monkeypatch.setattr(columns.cost, 'update_flops', lambda config: 1.0)
 
 

@@ -24,7 +24,7 @@ def result(row: str, seed: int) -> dict:
 
 @pytest.fixture
 def other(tmp_path) -> pathlib.Path:
-    """A sweep at half the learning rate, with three of the five seeds, whose perplexities are the paper's."""
+    """Writes a sweep at half the learning rate, with three of the five seeds and the paper's perplexities."""
     asked = tuple((row, seed) for row in ROWS if row != LEFT_OUT for seed in SEEDS)
     sweep = runs.Sweep('3', 'grammar', {'train.lr_constant': 0.2}, asked)
     runs.write_sweep(tmp_path, sweep)

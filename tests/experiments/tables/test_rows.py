@@ -1,4 +1,4 @@
-"""The rows of tables: all that the paper prints, what they mean at other scales, and what they cost."""
+"""The rows of tables: the paper's numbers, their meanings at other scales, and their costs."""
 
 import dataclasses
 import re
@@ -56,7 +56,7 @@ BASE = {
 
 
 def printed() -> dict[str, tuple[dict[str, str], list[float]]]:
-    """Of each row its differences from base and its numbers."""
+    """Parses each row's differences from base, and its numbers."""
     rows = {}
     for line in PRINTED_3.splitlines():
         name, *words = line.split()

@@ -38,7 +38,7 @@ def folder(tmp_path) -> pathlib.Path:
 
 @pytest.fixture
 def translate(monkeypatch, capfd, folder):
-    """Runs the command on texts; returns its status, output lines, and lines on standard error."""
+    """Returns a function that runs the command on texts, and returns status, output lines and error lines."""
 
     def run(texts: list[str], *argv: str) -> tuple[int, list[str], list[str]]:
         stdin = io.TextIOWrapper(io.BytesIO(''.join(f'{text}\n' for text in texts).encode()))
@@ -80,7 +80,7 @@ def test_json_greedy_and_a_file(translate, tmp_path):
 
 @pytest.fixture
 def both(folder):
-    """The model here, and in CTranslate2."""
+    """Loads the model here, and in CTranslate2."""
     run = Run.open(folder)
     return transformer.load(folder), engines.load(None, run, 'ctranslate2', None, 'scored', {})
 

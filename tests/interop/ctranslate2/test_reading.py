@@ -124,7 +124,7 @@ def test_the_command_and_an_evaluation(tmp_path, capsys):
 
 
 def packed(kind: str, version: int, arrays: dict[str, np.ndarray], aliases=()) -> bytes:
-    """A model.bin of any version."""
+    """Packs a model.bin of any version."""
     string = lambda text: struct.pack('<H', len(text.encode()) + 1) + text.encode() + b'\0'
     types = ['float32', 'int8', 'int16', 'int32', 'float16']
     parts = [struct.pack('<I', version), string(kind), struct.pack('<II', 2, len(arrays))]

@@ -117,7 +117,7 @@ def test_a_language_model_there_never_writes_what_ours_never_writes(tmp_path):
 
 
 def _check_return(trained, folder):
-    """The imported model is the same, and its export is the same file."""
+    """Checks that the imported model is the same, and its export the same file."""
     # The same parameters and, if there was none, a bias of zeros.
     foreign = reading.read(folder)
     expected = layout.named(trained.params)

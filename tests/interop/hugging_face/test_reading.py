@@ -396,7 +396,7 @@ SPECIAL = {PAD: '[PAD]', EOS: '[SEP]', UNK: '[MASK]'}
 
 
 def early(folder: pathlib.Path, kind: str, settings: dict, **files: object) -> epath.Path:
-    """A folder with an early tokenizer, and files by the names of their settings."""
+    """Writes a folder with an early tokenizer, and files by the names of their settings."""
     folder.mkdir(exist_ok=True)
     files = {'tokenizer_config': settings} | files
     if kind == 'bert':
@@ -619,7 +619,7 @@ def test_arrays_in_several_files_are_refused(tmp_path):
 
 
 def rewritten(folder: pathlib.Path, kind: str, change, **how) -> pathlib.Path:
-    """A copy of a kind's folder whose arrays are `change` of them."""
+    """Copies a kind's folder, with arrays changed by `change`."""
     broken(folder, kind, **how)
     file = folder / 'model.safetensors'
     safetensors.save_file(change(safetensors.load_file(file)), file)
@@ -721,7 +721,7 @@ def test_an_added_token_without_a_row(tmp_path, workdirs):
 
 
 def in_torch(folder: pathlib.Path, content: object = None) -> pathlib.Path:
-    """BERT's folder with its arrays, or other content, as a file of torch."""
+    """Copies BERT's folder, with its arrays or other content in a file of torch."""
     torch = pytest.importorskip('torch')
     broken(folder, 'bert', lost='model.safetensors')
     if content is None:
@@ -751,7 +751,7 @@ def test_types_of_torch(tmp_path):
 
 
 class Code:
-    """Reading such a file runs code."""
+    """An object whose reading runs code."""
 
     def __reduce__(self):
         return print, ('code of a pickle ran',)

@@ -1,4 +1,4 @@
-"""Our models become Hugging Face's, with our numbers and pieces; what has no place there is refused.
+"""Our models become Hugging Face's, with our numbers and pieces; models without a place there are refused.
 
 That transformers itself reads them is tested where it is installed; here they are read back.
 """

@@ -1,4 +1,4 @@
-"""Scores of answers: cases by hand, and what SQuAD's official scripts print of the same answers."""
+"""Scores of answers: cases by hand, and the numbers of SQuAD's official scripts for the same answers."""
 
 import json
 import os
@@ -98,7 +98,7 @@ def test_means_and_intervals():
 
 
 def changed(answer, rng):
-    """An answer with up to three changes of its words and signs."""
+    """Makes up to three changes of an answer's words and signs."""
     words = answer.split()
     for _ in range(rng.randint(0, 3)):
         place, change = rng.randint(0, len(words)), rng.choice(('add', 'drop', 'case', 'repeat', 'swap'))
@@ -113,7 +113,7 @@ def changed(answer, rng):
 
 
 def random_questions(version):
-    """Predicted and gold answers to 1,000 questions, of words that the rules change."""
+    """Draws predicted and gold answers to 1,000 questions, of words that the rules change."""
     rng = random.Random(version)
     words = (
         'the',
@@ -138,7 +138,7 @@ def random_questions(version):
 
 
 def dev_questions(version):
-    """Predicted and gold answers to SQuAD's dev set; for 2.0 a third of the questions loses its answers."""
+    """Draws predicted and reads gold answers of SQuAD's dev set; for 2.0 a third of the gold is removed."""
     rng = random.Random(version)
     articles = json.loads(DEV.read_text(encoding='utf-8'))['data']
     asked = [question for article in articles for part in article['paragraphs'] for question in part['qas']]

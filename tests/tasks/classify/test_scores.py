@@ -14,7 +14,7 @@ PREDICTED = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 0])
 
 
 def correlation(x, y):
-    """Pearson's formula with exact sums."""
+    """Computes Pearson's formula with exact sums."""
     n = len(x)
     sums = lambda *columns: math.fsum(math.prod(row) for row in zip(*columns, strict=True))
     spread = lambda v: n * sums(v, v) - sums(v) ** 2
@@ -22,7 +22,7 @@ def correlation(x, y):
 
 
 def of_indicators(gold, predicted):
-    """R_K as Gorodkin defines it: the correlation of the matrices that hold 1 at each example's class."""
+    """Computes Gorodkin's R_K, the correlation of the matrices that hold 1 at each example's class."""
     classes = np.union1d(gold, predicted)
     x, y = ((side[:, None] == classes).astype(float) for side in (gold, predicted))
     covariance = lambda a, b: np.mean((a - a.mean(0)) * (b - b.mean(0)))
@@ -120,7 +120,7 @@ def test_correlation_with_constant_is_undefined(score):
 
 
 def resampled(function, *columns):
-    """The 95 % interval by the definition of the bootstrap."""
+    """Computes the 95 % interval by the definition of the bootstrap."""
     rng, size = np.random.default_rng(0), len(columns[0])
     draws = [rng.integers(0, size, size) for _ in range(1000)]
     return np.percentile([function(*(column[drawn] for column in columns)) for drawn in draws], [2.5, 97.5])

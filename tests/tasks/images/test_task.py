@@ -54,7 +54,7 @@ COLOUR = {'images.pixels': 'rgb', 'images.size': 8, 'images.patch': 4, 'model.ma
 
 
 def write_idx(folder: pathlib.Path, name: str, pixels: np.ndarray, labels: np.ndarray) -> None:
-    """MNIST's own format: zeros, the type, the number of axes, their sizes, the content."""
+    """Writes MNIST's own format: zeros, the type, the number of axes, their sizes, the content."""
     for kind, values in (('images-idx3', pixels), ('labels-idx1', labels)):
         head = bytes([0, 0, 8, values.ndim]) + np.array(values.shape, '>u4').tobytes()
         (folder / f'{name}-{kind}-ubyte.gz').write_bytes(
@@ -64,7 +64,7 @@ def write_idx(folder: pathlib.Path, name: str, pixels: np.ndarray, labels: np.nd
 
 @pytest.fixture(scope='module')
 def digits(tmp_path_factory) -> pathlib.Path:
-    """50 and 21 images of three classes, as MNIST's files."""
+    """Writes 50 and 21 images of three classes, as MNIST's files."""
     folder, rng = tmp_path_factory.mktemp('digits'), np.random.default_rng(0)
     for name, count in (('train', 50), ('t10k', 21)):
         labels = np.arange(count) % 3

@@ -28,7 +28,7 @@ PREFIXES = {
 
 
 def encode(chunks, scheme):
-    """The tags of successive chunks, which are pairs of type (None outside) and length."""
+    """Makes the tags of successive chunks, which are pairs of type (None outside) and length."""
     tags = []
     for place, (kind, length) in enumerate(chunks):
         last, next_ = (chunks[i][0] if 0 <= i < len(chunks) else None for i in (place - 1, place + 1))
@@ -46,7 +46,7 @@ def encode(chunks, scheme):
 
 
 def corpora(scheme):
-    """200 pairs of gold and predicted sentences: valid tags of a scheme, some replaced in the prediction.
+    """Draws 200 pairs of gold and predicted tags, valid in a scheme, with some replaced in the prediction.
 
     The scheme `any` has random tags of all schemes, with and without types.
     """

@@ -1,4 +1,4 @@
-"""Masked words: what is hidden, recomputed by its definition; the loss in numpy; verbs; resuming."""
+"""Masked words: hidden pieces, recomputed by their definition; the loss in numpy; verbs; resuming."""
 
 import io
 import json
@@ -59,7 +59,7 @@ OPTIONS = {
 
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory) -> pathlib.Path:
-    """The work directory of a model."""
+    """Returns the work directory of a model."""
     return tmp_path_factory.mktemp('masked') / 'run'
 
 
@@ -76,7 +76,7 @@ def finished(trained, _few_gaps) -> action.Finished:
 
 
 def rows_of(rng, rows=400, width=40) -> Tokens:
-    """Rows of one text each, with its end; the last one is empty."""
+    """Draws rows of one text each, with its end; the last one is empty."""
     lengths = rng.integers(2, width + 1, rows)
     lengths[-1] = 0
     real = np.arange(width) < lengths[:, None]

@@ -33,7 +33,7 @@ def tree(text):
 
 
 def random_tree(rng, depth=0):
-    """A tree whose words are numbered, so that their order shows."""
+    """Draws a tree whose words are numbered, so that their order shows."""
     if depth > 5 or (depth > 2 and rng.random() < 0.5):
         return Constituent(rng.choice(['NN', 'VB', ',', '-LRB-']), f'w{rng.randrange(9)}')
     parts = tuple(random_tree(rng, depth + 1) for _ in range(rng.randint(1, 3)))
@@ -320,7 +320,7 @@ def written(folder, **options):
 
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
-    """The work directory of a model, and its training's scores."""
+    """Trains a model, and returns its work directory and its training's scores."""
     folder = tmp_path_factory.mktemp('parsing')
     finished = action.run_training(written(folder), epath.Path(folder / 'run'), '')
     return folder / 'run', finished

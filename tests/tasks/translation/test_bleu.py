@@ -1,4 +1,4 @@
-"""Scores of translations against what was published and against arithmetic by hand."""
+"""Scores of translations against published scores and against arithmetic by hand."""
 
 import collections
 import csv
@@ -22,7 +22,7 @@ NO_DATA = 'TRANSFORMER_TEST_DATA names no folder with bleu_check/EXPECTED.tsv'
 
 
 def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
-    """The geometric mean of the n-gram precisions times the brevity penalty, in percent."""
+    """Computes the geometric mean of the n-gram precisions times the brevity penalty, in percent."""
     right, made = [0] * 4, [0] * 4
     lengths = [0, 0]
     for sides in zip(hypotheses, references, strict=True):
@@ -38,7 +38,7 @@ def multi_bleu(hypotheses: list[str], references: list[str]) -> float:
 
 @pytest.fixture
 def texts() -> tuple[list[str], list[str]]:
-    """German references and hypotheses that lack some of their words."""
+    """Draws German hypotheses, and references of which they lack some words."""
     draw = random.Random(0)
     text = 'Der Ost-West-Konflikt , „ sagte er “ ist vorbei . Die Frau sah das Haus z.B. am 3,5-km-Lauf'
     references = [' '.join(draw.choices(text.split(), k=20)) for _ in range(50)]

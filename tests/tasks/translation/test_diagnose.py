@@ -24,14 +24,14 @@ LINES = 3003
 
 
 def text(sentence: str) -> list[str]:
-    """Different lines of some words, detokenised and capitalised."""
+    """Makes different lines of some words, detokenised and capitalised."""
     words = sentence.split()
     lines = [' '.join(words[(i + j * j) % (len(words) - 1)] for j in range(9)) for i in range(LINES)]
     return [f'{line.capitalize()} {i}.' for i, line in enumerate(lines)]
 
 
 def scores_of(config: Config) -> dict[str, object]:
-    """What the whole training of a config on WMT 2014 says of the checkpoint that it scores."""
+    """Returns the record of the checkpoint that a config's whole training on WMT 2014 scores."""
     train = config.train
     averaging = (train.average_last, train.average_every)
     kept: set[int] = set()
@@ -51,7 +51,7 @@ def scores_of(config: Config) -> dict[str, object]:
 
 @pytest.fixture(scope='module')
 def healthy() -> Evidence:
-    """The paper's base model on the whole newstest2014, averaged."""
+    """Makes the evidence of the paper's base model on the whole newstest2014, averaged."""
     sources, references = text(ENGLISH), text(GERMAN)
     config = configs.replace(configs.resolve(wmt14_en_de.get_config()), {'data.pieces': 360})
     pieces = SentencePieceTokenizer(vocabulary.train([*sources, *references], 360))
@@ -61,13 +61,13 @@ def healthy() -> Evidence:
 
 
 def changed(evidence: Evidence, **options) -> Evidence:
-    """With other options of the config, as train__steps=9."""
+    """Returns the evidence with other options of the config, as train__steps=9."""
     changes = {name.replace('__', '.'): value for name, value in options.items()}
     return dataclasses.replace(evidence, config=configs.replace(evidence.config, changes))
 
 
 def lines(evidence: Evidence, change, *, every: int = 10) -> Evidence:
-    """With every tenth translation changed."""
+    """Returns the evidence with every tenth translation changed."""
     made = [
         change(source, line) if i % every == 0 else line
         for i, (source, line) in enumerate(zip(evidence.sources, evidence.translations, strict=True))

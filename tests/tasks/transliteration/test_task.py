@@ -41,7 +41,7 @@ OPTIONS = {
 
 @pytest.fixture(scope='module')
 def trained(tmp_path_factory):
-    """The work directory of a model, and its training's scores."""
+    """Trains a model, and returns its work directory and its training's scores."""
     folder = tmp_path_factory.mktemp('names')
     names = {
         'train': [('علي', 'ali'), ('سالم', 'salim'), ('سلمى', 'salma')] * 20,
@@ -72,7 +72,7 @@ def test_every_spelling_is_read_and_the_first_is_learned(trained):
 
 
 def distance(first, second):
-    """By the recursive definition."""
+    """Computes the edit distance by the recursive definition."""
     if not first or not second:
         return len(first) + len(second)
     replaced = distance(first[1:], second[1:]) + (first[0] != second[0])
