@@ -17,6 +17,7 @@ from transformer.inference.search import (
     filter_logits,
     length_penalty,
     likeliest,
+    restricted,
     sample,
     top_k,
 )
@@ -59,8 +60,8 @@ def lattice_step(table: dict[tuple[int, ...], dict[int, float]], size: int, dept
 def search(lattice, *, size=5, limit=4, sentences=1, sizes=(), **options) -> Hypotheses:
     step, rooms = lattice_step(lattice, size, limit + 1)
     limits = jnp.full(sentences, limit)
-    allowed = jnp.ones(size, bool)
-    run = functools.partial(beam_search, step, limits=limits, allowed=allowed, **options)
+    step = restricted(step, jnp.ones(size, bool))
+    run = functools.partial(beam_search, step, limits=limits, **options)
     return jax.jit(lambda: run(rooms(sentences, *sizes)))()
 
 
@@ -107,7 +108,8 @@ def test_stops_as_soon_as_nothing_can_win():
         jax.debug.callback(lambda: steps.append(1))
         return step(constants, model, tokens)
 
-    found = beam_search(counting, rooms(1, 10, 40), jnp.array([40]), jnp.ones(5, bool), beam=2, alpha=0.6)
+    counting = restricted(counting, jnp.ones(5, bool))
+    found = beam_search(counting, rooms(1, 10, 40), jnp.array([40]), beam=2, alpha=0.6)
     jax.block_until_ready(found)
     assert found.tokens[0, 0, :3].tolist() == [2, 1, 0]
     assert len(steps) == 2
@@ -156,7 +158,8 @@ def test_a_search_moves_to_rooms_for_longer_outputs(sizes, seed):
     np.testing.assert_array_equal(moved.tokens, whole.tokens)
     np.testing.assert_allclose(moved.scores, whole.scores, rtol=1e-6)
     step, rooms = lattice_step(lattice, 5, 5)
-    draw = lambda *sizes: sample(step, rooms(2, *sizes), jnp.array([4, 3]), jnp.ones(5, bool), likeliest)
+    step = restricted(step, jnp.ones(5, bool))
+    draw = lambda *sizes: sample(step, rooms(2, *sizes), jnp.array([4, 3]), likeliest)
     np.testing.assert_array_equal(draw(*sizes).tokens, draw(4).tokens)
 
 
@@ -181,8 +184,8 @@ def test_few_living_sentences_go_on_without_the_others(lengths):
         seen.clear()
         state = {'place': jnp.zeros(sentences, int), 'output': jnp.array(wanted)}
         rooms = [Room(size, jnp.array(wanted), state) for size in sizes]
-        limits, allowed = jnp.where(ends == 7, 7, 8), jnp.arange(6) > 0
-        tokens = jax.jit(lambda: search(step, rooms, limits, allowed, *options).tokens)()
+        limits, written = jnp.where(ends == 7, 7, 8), restricted(step, jnp.arange(6) > 0)
+        tokens = jax.jit(lambda: search(written, rooms, limits, *options).tokens)()
         jax.effects_barrier()
         return np.asarray(tokens[:, 0]), {rows for length, rows in seen if length >= sizes[0]}
 
@@ -230,8 +233,8 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
         return logits[jnp.arange(rows), last + 1], {'length': last + 2, 'output': output}
 
     def searched(step, rooms):
-        limits, allowed = jnp.asarray(np.minimum(2 * lengths, 10)), jnp.arange(600) > 0
-        return beam_search(step, rooms, limits, allowed, beam=4, alpha=0.6, best=4)
+        limits, step = jnp.asarray(np.minimum(2 * lengths, 10)), restricted(step, jnp.arange(600) > 0)
+        return beam_search(step, rooms, limits, beam=4, alpha=0.6, best=4)
 
     @jax.jit
     def both():
@@ -262,10 +265,8 @@ def test_steps_of_a_model_find_what_whole_rows_find(variant):
 def test_sentences_of_a_batch_do_not_touch_each_other():
     lattice = random_lattice(5, 4, 7)
     step, rooms = lattice_step(lattice, 5, 5)
-    options = {'beam': 3, 'alpha': 0.6, 'best': 3}
-    run = jax.jit(
-        lambda limits: beam_search(step, rooms(limits.shape[0], 2, 4), limits, jnp.ones(5, bool), **options)
-    )
+    step, options = restricted(step, jnp.ones(5, bool)), {'beam': 3, 'alpha': 0.6, 'best': 3}
+    run = jax.jit(lambda limits: beam_search(step, rooms(limits.shape[0], 2, 4), limits, **options))
     together = run(jnp.array([2, 4, 3]))
     for i, limit in enumerate((2, 4, 3)):
         alone = run(jnp.array([limit]))
@@ -277,8 +278,8 @@ def test_sentences_of_a_batch_do_not_touch_each_other():
 def test_what_is_not_allowed_is_never_written():
     lattice = {(): {2: 0.9, 3: 0.1}, (3,): {EOS: 1.0}}
     step, rooms = lattice_step(lattice, 5, 5)
-    allowed = jnp.array([False, True, False, True, True])
-    found = beam_search(step, rooms(1), jnp.array([4]), allowed, beam=2, alpha=0.0)
+    step = restricted(step, jnp.array([False, True, False, True, True]))
+    found = beam_search(step, rooms(1), jnp.array([4]), beam=2, alpha=0.0)
     assert found.tokens[0, 0].tolist() == [3, 1, 0, 0]
     # The score stays the model's own.
     assert float(found.scores[0, 0]) == pytest.approx(np.log(0.1), rel=1e-5)
@@ -287,7 +288,7 @@ def test_what_is_not_allowed_is_never_written():
 def test_greedy_takes_the_likeliest():
     lattice = random_lattice(5, 4, 3)
     step, rooms = lattice_step(lattice, 5, 5)
-    found = sample(step, rooms(1), jnp.array([4]), jnp.ones(5, bool), likeliest)
+    found = sample(restricted(step, jnp.ones(5, bool)), rooms(1), jnp.array([4]), likeliest)
     expected, score = [], 0.0
     while len(expected) < 4 and EOS not in expected:
         token, probability = max(lattice[tuple(expected)].items(), key=lambda pair: pair[1])
@@ -330,7 +331,7 @@ def test_samples_follow_the_distribution_and_their_own_keys():
     def draw(keys, rows):
         choose = drawn(1.0, 0, 1.0)
         limits = jnp.full(rows, 4)
-        return sample(step, rooms(rows), limits, jnp.ones(5, bool), choose, keys).tokens[:, 0]
+        return sample(restricted(step, jnp.ones(5, bool)), rooms(rows), limits, choose, keys).tokens[:, 0]
 
     keys = jax.random.split(jax.random.key(0), 4000)
     tokens = draw(keys, 4000)

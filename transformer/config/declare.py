@@ -71,7 +71,8 @@ def declared(config: type) -> Declared:
         for field in map(copy.copy, dataclasses.fields(part.type)):
             field.type = hints[field.name]
             inherited = {
-                'only': (*common.get('only', ()), *field.metadata['only']),
+                # An option's own condition is narrower than its group's.
+                'only': tuple((dict(common.get('only', ())) | dict(field.metadata['only'])).items()),
                 'free': field.metadata['free'] or common.get('free', False),
             }
             field.metadata = types.MappingProxyType({**field.metadata, **inherited})

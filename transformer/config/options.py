@@ -394,6 +394,12 @@ class Decode:
         1.0, 'sample among the likeliest pieces with this total probability', minimum=1e-6, maximum=1.0
     )
 
+    well_formed: bool = option(
+        False,
+        "search only among trees over a sentence's words, so that no output needs repair",
+        only=PARSING,
+    )
+
 
 @dataclasses.dataclass(frozen=True)
 class _SharedOptions:

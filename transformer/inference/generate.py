@@ -5,7 +5,7 @@ import functools
 import io
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -15,10 +15,20 @@ from jaxtyping import Array, Int
 from transformer.config import Config, ConfigError, Decode, replace
 from transformer.data.rows import padded
 from transformer.inference import batch_shapes
-from transformer.inference.search import Hypotheses, Room, beam_search, drawn, likeliest, sample
+from transformer.inference.search import (
+    Advance,
+    Hypotheses,
+    Room,
+    beam_search,
+    constrained,
+    drawn,
+    likeliest,
+    restricted,
+    sample,
+)
 from transformer.nn import ensemble, models
 from transformer.runs.restore import Trained
-from transformer.tokens import PAD, UNK, Tokens
+from transformer.tokens import PAD, UNK
 
 # The most samples and the largest seed.
 MOST_SAMPLES, MOST_SEED = 10_000, 2**31 - 1
@@ -29,6 +39,19 @@ ROOMS = (3, 1)
 OnDone = Callable[[float], None]
 
 
+@runtime_checkable
+class Grammar(Protocol):
+    """What a search may write; hashable, since programs are compiled for it.
+
+    `start` computes the state before the first piece from each output's limit and a number of its row, for
+    outputs of at most `longest` pieces.
+    """
+
+    def start(self, limits: Int[Array, 'B'], number: Int[Array, 'B'], longest: int) -> object: ...
+
+    advance: Advance
+
+
 class Asked(NamedTuple):
     """The options of a search.
 
@@ -36,11 +59,13 @@ class Asked(NamedTuple):
       settings: the decoding options.
       best: the number of hypotheses per row.
       extend: whether outputs have at most `extra_len` pieces, instead of `extra_len` more than their row.
+      grammar: allows some outputs only.
     """
 
     settings: Decode
     best: int
     extend: bool
+    grammar: Grammar | None = None
 
 
 def settings_of(config: Config, options: dict[str, object]) -> Decode:
@@ -119,16 +144,20 @@ def search(
     numbers: Sequence[int],
     key: Array,
     on_done: OnDone = lambda rows: None,
+    of_grammar: Sequence[int] | None = None,
 ) -> list[Hypotheses]:
     """Searches for the outputs, the hypotheses, of each row of pieces.
 
     A row's samples depend on the key and the row's number, not on other rows. `on_done` is called with the
-    number of rows of each finished batch.
+    number of rows of each finished batch. `of_grammar` has each row's number for `asked.grammar`.
     """
 
-    def build(indexes: list[int], shape: tuple[int, int]) -> tuple[Tokens, Int[np.ndarray, ' B']]:
-        number = np.array([numbers[i] for i in indexes] + [-1] * (shape[0] - len(indexes)), np.int32)
-        return padded([rows[i] for i in indexes], shape), number
+    def build(indexes: list[int], shape: tuple[int, int]) -> tuple:
+        column = lambda values, empty: np.array(
+            [values[i] for i in indexes] + [empty] * (shape[0] - len(indexes)), np.int32
+        )
+        more = () if of_grammar is None else (column(of_grammar, 0),)
+        return padded([rows[i] for i in indexes], shape), column(numbers, -1), *more
 
     pieces = trained.codecs[models.fields(trained.config)[-1]].size
     program = batch_shapes.program(search_rows, trained.config, asked, pieces)
@@ -141,14 +170,14 @@ def search_rows(
     pieces: int,
     params: ensemble.Params,
     key: Array,
-    rows: tuple[Tokens, Int[Array, 'B']],
+    rows: tuple,
 ) -> Hypotheses:
-    """Searches for the outputs of one device's rows, given with their numbers, -1 for empty rows.
+    """Searches for the outputs of one device's rows: pieces, numbers (-1 for an empty row), and a grammar's.
 
     Embedding rows beyond the tokenizer's `pieces` are never written. The key and a row's number give the
     row's own key.
     """
-    settings, (source, number) = asked.settings, rows
+    settings, grammar, (source, number, *of_grammar) = asked.settings, asked.grammar, rows
     width, lengths = source.tokens.shape[1], jnp.sum(source.segments, axis=1)
     counted = jnp.zeros_like(lengths) if asked.extend else lengths
     max_len = settings.extra_len + (0 if asked.extend else width)
@@ -164,7 +193,12 @@ def search_rows(
     step = functools.partial(ensemble.step, config, params)
     vocabulary = jnp.arange(config.model.vocab_size)
     allowed = (vocabulary < pieces) & (vocabulary != PAD) & (vocabulary != UNK)
-    common = (step, rooms, limits, allowed)
+    step = restricted(step, allowed)
+    if grammar:
+        written = grammar.start(limits, *of_grammar, max_len)
+        rooms = [room._replace(state=(written, room.state)) for room in rooms]
+        step = constrained(step, grammar.advance)
+    common = (step, rooms, limits)
     if settings.method == 'beam':
         return beam_search(*common, beam=settings.beam, alpha=settings.alpha, best=asked.best)
     if settings.method == 'greedy':

@@ -20,7 +20,10 @@ from transformer.tokens import EOS, START
 _MANY, _FEWER = 16, 4
 _BLOCK = 64  # the most numbers in a block; `top_k` compares the maxima of blocks first
 Choice = Callable[[Float[Array, 'B V'], Int[Array, ''], Array | None], Int[Array, 'B']]
+# `(constants, state, tokens) -> (scores of the next piece, state)`: logits from a model, log p in a search.
 Step = Callable[[object, object, Int[Array, 'R']], tuple[Float[Array, 'R V'], object]]
+# `(state, tokens) -> (state, pieces that may follow)`, of each hypothesis.
+Advance = Callable[[object, Int[Array, 'R']], tuple[object, Bool[Array, 'R V']]]
 
 
 class Hypotheses(NamedTuple):
@@ -53,10 +56,32 @@ def length_penalty(length: Int[Array, '*B'] | int, alpha: float) -> Float[Array,
     return ((5.0 + jnp.asarray(length, jnp.float32)) / 6.0) ** alpha
 
 
-def log_probabilities(logits: Float[Array, '*B V'], allowed: Bool[Array, 'V']) -> Float[Array, '*B V']:
-    """Computes the log softmax, but -inf for pieces that are not allowed. Their mass is not redistributed."""
-    logp = jax.nn.log_softmax(logits, axis=-1)
-    return jnp.where(jnp.expand_dims(allowed, range(logp.ndim - 1)), logp, -jnp.inf)
+def restricted(step: Step, allowed: Bool[Array, 'V']) -> Step:
+    """Makes a model's step compute log p, with -inf for pieces that are not allowed.
+
+    Their mass is not redistributed.
+    """
+
+    def restricted_step(constants, state, tokens):
+        logits, state = step(constants, state, tokens)
+        return jnp.where(allowed[None], jax.nn.log_softmax(logits, axis=-1), -jnp.inf), state
+
+    return restricted_step
+
+
+def constrained(step: Step, advance: Advance) -> Step:
+    """Makes a step give -inf to pieces that may not follow what a hypothesis has written.
+
+    The state of the new step is a pair: that of `advance`, whose arrays have first axis R, and the model's.
+    """
+
+    def constrained_step(constants, states, tokens):
+        written, state = states
+        logp, state = step(constants, state, tokens)
+        written, allowed = advance(written, tokens)
+        return jnp.where(allowed, logp, -jnp.inf), (written, state)
+
+    return constrained_step
 
 
 class _Beam(NamedTuple):
@@ -89,7 +114,6 @@ def beam_search(
     step: Step,
     rooms: Sequence[Room],
     limits: Int[Array, 'B'],
-    allowed: Bool[Array, 'V'],
     *,
     beam: int,
     alpha: float,
@@ -102,6 +126,7 @@ def beam_search(
     `best` highest-scoring complete ones. If fewer than `best` are complete, living hypotheses follow.
 
     Args:
+      step: computes log p.
       rooms: shortest first, for one hypothesis per sentence. A search that fills a room moves to the next.
       limits: each sentence's longest output, at most the last room's length.
       best: the number of hypotheses to return, at most `beam`.
@@ -124,10 +149,10 @@ def beam_search(
         length, sentences = search.length + 1, len(limits)
         last = search.alive[:, :, jnp.maximum(search.length - 1, 0)]
         tokens = jnp.where(search.length == 0, START, last)
-        logits, model = step(constants, search.model, tokens.reshape(-1))
-        logp = log_probabilities(logits.reshape(sentences, width, -1), allowed)
+        logp, model = step(constants, search.model, tokens.reshape(-1))
         size = logp.shape[-1]
-        total = (search.alive_logp[:, :, None] + logp).reshape(sentences, width * size)
+        total = search.alive_logp[:, :, None] + logp.reshape(sentences, width, size)
+        total = total.reshape(sentences, width * size)
         extended_logp, chosen = top_k(total, min(2 * width, width * size))
         parent, token = chosen // size, chosen % size
         extended = _pick(search.alive, parent).at[:, :, search.length].set(token)
@@ -267,14 +292,13 @@ def sample(
     step: Step,
     rooms: Sequence[Room],
     limits: Int[Array, 'B'],
-    allowed: Bool[Array, 'V'],
     choose: Choice,
     keys: Array | None = None,
 ) -> Hypotheses:
     """Writes one output per sentence, piece by piece.
 
     Args:
-      rooms, limits: as for `beam_search`.
+      step, rooms, limits: as for `beam_search`.
       choose: `(log p [B V], place in the output, keys) -> pieces [B]`.
       keys: a random key per sentence, for `choose`.
     """
@@ -282,8 +306,7 @@ def sample(
 
     def grow(constants: object, extras: tuple, written: _Written) -> _Written:
         limits, keys = extras
-        logits, model = step(constants, written.model, written.last)
-        candidates = log_probabilities(logits, allowed)
+        candidates, model = step(constants, written.model, written.last)
         token = choose(candidates, written.length, keys).astype(jnp.int32)
         token = jnp.where(written.done, START, token)
         gain = jnp.take_along_axis(candidates, token[:, None], axis=-1)[:, 0]

@@ -23,6 +23,7 @@ from transformer.data.trees import Constituent, Repairs
 from transformer.runs.restore import Trained
 from transformer.runs.workdir import Run
 from transformer.tasks.parsing import draw, evalb, parser
+from transformer.tasks.translation import task as translation
 
 DATA = os.environ.get('TRANSFORMER_TEST_DATA')
 DOG = '(TOP (S (NP (DT The) (NN dog)) (VP (VBZ sleeps)) (. .)))'
@@ -383,6 +384,20 @@ def test_parse_reads_lines_and_writes_trees(trained, tmp_path, monkeypatch, capf
     assert [best[0].text for best in model.parse(['The dog'], beam=1)] == [
         best[0].text for best in model.parse(iter(['The dog', 'A cat']), beam=1)
     ][:1]
+
+
+def test_well_formed_outputs_need_no_repair(trained):
+    folder, _ = trained
+    model, sentences = transformer.load(str(folder)).trained, ['The dog', 'A cat saw mice .', 'Fire !']
+    words = [sentence.split() for sentence in sentences]
+    for options in ({}, {'method': 'greedy'}, {'method': 'sample', 'seed': 3}, {'best': 2}):
+        assert any(any(p.repairs) for best in parser.parses(model, words, **options) for p in best)
+        for best in parser.parses(model, words, **options, well_formed=True):
+            assert not any(any(p.repairs) for p in best)
+    # The scores are the model's own.
+    found = parser.parses(model, words[:1], well_formed=True, method='greedy')[0][0]
+    (whole,) = translation.likelihoods(model, [('The dog', trees.linearize(found.tree))])
+    assert found.score == pytest.approx(whole.total, rel=1e-5)
 
 
 def test_a_folder_that_cannot_be_drawn_into_is_refused_first(tmp_path, monkeypatch):

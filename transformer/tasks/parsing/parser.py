@@ -13,6 +13,7 @@ from transformer.inference import generate
 from transformer.runs import workdir
 from transformer.runs.restore import Trained
 from transformer.tasks.contract import Hypothesis
+from transformer.tasks.parsing import well_formed
 from transformer.tasks.translation import translator
 
 with epy.lazy_imports():
@@ -78,10 +79,16 @@ def parses(
     Args:
       tags: the tags of each sentence's words. Without them a model that writes no tags tags punctuation only.
     """
+    config = trained.config
+    if options.get('well_formed', config.decode.well_formed):
+        tokenizer = trained.codecs['target']
+        pieces = tokenizer.pieces(range(tokenizer.size))
+        grammar = well_formed.Brackets.of(pieces, config.model.vocab_size, tags=config.data.tags)
+        options |= {'grammar': grammar, 'of_grammar': list(map(len, sentences))}
     hypotheses = translator.hypotheses(trained, map(' '.join, sentences), **options)
     results = []
     for i, words in enumerate(sentences):
-        given = tags[i] if tags else None if trained.config.data.tags else punctuation_tags(words)
+        given = tags[i] if tags else None if config.data.tags else punctuation_tags(words)
         of_sentence = []
         for text, score in hypotheses[i]:
             written, repairs = trees.to_tree(text, words)

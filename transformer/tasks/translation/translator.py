@@ -1,6 +1,6 @@
 """Translates sentences with a trained model."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from absl import logging
 
@@ -26,6 +26,8 @@ def hypotheses(
     on_cut: Callable[[int, int], None] | None = None,
     on_done: generate.OnDone = lambda sentences: None,
     search: Callable = generate.search,
+    grammar: generate.Grammar | None = None,
+    of_grammar: Sequence[int] = (),
     **options,
 ) -> list[list[Hypothesis]]:
     """The `best` best translations of each sentence, or `samples` samples; '' for an empty sentence.
@@ -37,6 +39,7 @@ def hypotheses(
         `warn_of_cut` if None.
       on_done: receives the number of further sentences that are translated.
       search: finds outputs as `inference.generate.search` does, which it replaces.
+      grammar: allows some outputs only; `of_grammar` has its number of each sentence.
       options: options of `Decode`, such as beam=1.
     """
     sentences = generate.as_texts(sentences, 'sentences')
@@ -47,11 +50,12 @@ def hypotheses(
     places = [(i, k) for i, pieces in enumerate(tokens) if pieces for k in range(samples)]
     rows = search(
         trained,
-        generate.Asked(settings, best, extend=False),
+        generate.Asked(settings, best, extend=False, grammar=grammar),
         [tokens[i] for i, _ in places],
         [(first + i) * samples + k for i, k in places],
         generate.sampling_key(trained.config, seed),
         lambda rows: on_done(rows / samples),
+        **({'of_grammar': [of_grammar[i] for i, _ in places]} if grammar else {}),
     )
     decode = trained.codecs['target'].decode
     for (i, k), row in zip(places, rows, strict=True):
