@@ -24,7 +24,7 @@ def read(file: epath.Path) -> Arrays:
 
 
 def read_safetensors(file: epath.Path) -> Arrays:
-    """Reads a file of safetensors; float16 and bfloat16 become float32.
+    """Reads a file of safetensors, with float16 and bfloat16 as float32.
 
     Raises:
       ConfigError: the file is missing, damaged or of an unknown type, or the library is not installed.
@@ -47,7 +47,7 @@ def read_safetensors(file: epath.Path) -> Arrays:
 
 
 def read_torch(file: epath.Path) -> Arrays:
-    """Reads a state dict that PyTorch's `save` wrote; types of fewer than 32 bits become float32.
+    """Reads a state dict that PyTorch's `save` wrote, with all floating-point types as float32.
 
     Raises:
       ConfigError: the file is missing or damaged, holds code or no state dict, or torch is not installed.

@@ -54,10 +54,10 @@ def load(
     choice: str,
     changes: Mapping[str, object],
 ) -> Callable:
-    """Loads a model into an engine and names both on standard error; arguments as for `check`.
+    """Loads a model into an engine and names both on standard error. Other arguments are as for `check`.
 
     Args:
-      verb: the verb of the model's task, with which our own engine answers; with another engine `hypotheses`.
+      verb: the verb of the model's task that our own engine calls. Other engines call `hypotheses`.
 
     Returns:
       The verb for this model, called as `(texts, first=, on_done=, **flags)`.
@@ -74,7 +74,7 @@ def load(
 
 
 def exported(run: Run, choice: str, quantization: str | None) -> epath.Path:
-    """The folder of a checkpoint's copy for CTranslate2, which is written if it is missing or damaged.
+    """Returns the folder of a checkpoint's copy for CTranslate2, written anew if it is missing or damaged.
 
     Raises:
       OSError: it must be written, and the work directory is not writable.
@@ -94,7 +94,7 @@ def exported(run: Run, choice: str, quantization: str | None) -> epath.Path:
     workdir.check_writable(run.folder)
     folder.parent.mkdir(exist_ok=True)
     with locks.exclusive(folder.parent):
-        # Another process may have written it meanwhile.
+        # Another process can have written it meanwhile.
         if _is_intact(folder, made_of):
             return folder
         if folder.exists():
@@ -109,7 +109,7 @@ def exported(run: Run, choice: str, quantization: str | None) -> epath.Path:
 
 
 def _is_intact(folder: epath.Path, made_of: Mapping[str, object]) -> bool:
-    """Whether a folder has what its record says, and the record says that it was made of this."""
+    """Returns whether a folder's files are those in its record, and the record has this origin."""
     try:
         record = files.read_json(folder / RECORD)
     except (OSError, ConfigError):

@@ -1,4 +1,4 @@
-"""Writes a trained model as another program's, and compares what both compute."""
+"""Writes a trained model as another program's, and compares the results of both."""
 
 import dataclasses
 from collections.abc import Callable, Iterator
@@ -29,11 +29,11 @@ class Format(NamedTuple):
     """A format of models.
 
     Attributes:
-      check: `(config, quantization)`; raises ConfigError if the format has no such model.
-      write: `(run, trained, origin, folder, quantization)`; writes the model into an existing folder.
-      differences: `(config) -> lines`: how the other program's computation differs.
-      engine: `(trained, folder)`: the other program, with `likeliest`, `log_probabilities` and `dtype`.
-      libraries: imports what `engine` needs; raises ConfigError if it is not installed.
+      check: `(config, quantization)`, raises ConfigError if the format has no such model.
+      write: `(run, trained, origin, folder, quantization)`, writes the model into an existing folder.
+      differences: `(config) -> lines`, describes how the other program's computation differs.
+      engine: `(trained, folder)`, the other program, with `likeliest`, `log_probabilities` and `dtype`.
+      libraries: imports what `engine` needs, or raises ConfigError if it is not installed.
     """
 
     check: Callable[[Config, str | None], None]
@@ -128,7 +128,7 @@ class Check(NamedTuple):
       lines: the numbers of their lines in the file.
       references: their translations, for BLEU; none if empty.
       decode: the options of the search.
-      left_out: a line that says which lines of the file are not among the texts; empty if all are.
+      left_out: a line about the lines of the file that are not among the texts; empty if all are.
     """
 
     texts: list[str]
@@ -139,7 +139,14 @@ class Check(NamedTuple):
 
 
 def read_check(run: Run, kind: str | None, file: str | None, references: str | None) -> Check | None:
-    """Reads the texts of a comparison; ConfigError if there are none, or the model has no comparison."""
+    """Reads the texts of a comparison.
+
+    Returns:
+      The texts; None if no file is named.
+
+    Raises:
+      ConfigError: the file has no text that fits, or models of this task or format cannot be compared.
+    """
     config = run.config
     if file is None:
         if references is not None:
@@ -160,12 +167,12 @@ def read_check(run: Run, kind: str | None, file: str | None, references: str | N
     decode = config.decode
     longest = decode.max_source_len
     if not has(config, 'pair'):
-        # A text and what is written after it fit into a row.
+        # A text and its continuation must fit into a row.
         decode = dataclasses.replace(decode, extra_len=min(decode.extra_len, config.data.row_len // 2))
         longest = min(longest, config.data.row_len - decode.extra_len)
     filled = [i for i, line in enumerate(texts) if line.strip()]
     lengths = map(len, run.codecs[models.fields(config)[0]].encode_batch([texts[i] for i in filled]))
-    # A longer one is cut here alone.
+    # Longer texts are cut here, but not by the other program.
     chosen = [i for i, length in zip(filled, lengths, strict=True) if length <= longest]
     if not chosen:
         raise ConfigError(f'--check={file}: has no line of at most {longest} pieces')
@@ -184,7 +191,7 @@ def compare(trained: Trained, kind: str, folder: epath.PathLike, check: Check) -
     """Yields lines that compare both programs.
 
     Encoder-decoders search with the beam of their config and score a hypothesis by its log p alone, because
-    other penalties of its length are not the same there; language models continue texts greedily.
+    penalties of its length differ there. Language models continue texts greedily.
     """
     config, sources = dataclasses.replace(trained.config, decode=check.decode), check.texts
     trained, verbs = trained._replace(config=config), task_of(config).verbs

@@ -21,8 +21,8 @@ from transformer.interop.layout import Arrays
 from transformer.nn.positions import sinusoid
 from transformer.tokens import EOS, START, UNK
 
-# The only values of these options that models of other programs have here; kernels that compute the same are
-# equal.
+# The only values of these options that models of other programs can have. Kernels of attention that compute
+# the same are equal.
 HELD = {
     'model.kind': ('transformer',),
     'model.norm_type': ('layernorm',),
@@ -48,7 +48,7 @@ class Foreign(NamedTuple):
       codecs: its tokenizers, or the names of its classes, by field.
       ignored: the names of its arrays that are not imported, because no model here has such a part.
       unused: the names of the settings in each of its files that are not imported.
-      notes: what its user must know, as ends of a sentence about it.
+      notes: facts that its user must know, each the end of a sentence about the model.
     """
 
     changes: dict[str, object]
@@ -60,12 +60,16 @@ class Foreign(NamedTuple):
 
 
 def first_task(form: str) -> str:
-    """The first task whose models have a form."""
+    """Returns the first task whose models have a form."""
     return next(task for task, spec in TASKS.items() if spec.form == form)
 
 
 def json_object(file: epath.Path, shape: object, default: dict | None = None) -> Any:
-    """The value of a shape (`files.check_shape`) in a file of JSON; `default` if there is no such file."""
+    """Returns the value in a file of JSON, checked against a shape (`files.check_shape`).
+
+    Args:
+      default: the value if there is no such file; if None, a missing file is a ConfigError.
+    """
     try:
         return files.read_json(file, shape, file.name)
     except FileNotFoundError:
@@ -75,7 +79,7 @@ def json_object(file: epath.Path, shape: object, default: dict | None = None) ->
 
 
 def unused(folder: epath.Path, shapes: Mapping[str, Mapping[str, object]]) -> dict[str, list[str]]:
-    """The names in files of JSON that the shape of each file does not name; no file without any."""
+    """Returns the names in each file of JSON that its shape lacks, without files that have no such name."""
     known = {file: {key.removesuffix('?') for key in shape} for file, shape in shapes.items()}
     others = {
         file: sorted(json_object(folder / file, {'*': object}, {}).keys() - names)
@@ -85,7 +89,7 @@ def unused(folder: epath.Path, shapes: Mapping[str, Mapping[str, object]]) -> di
 
 
 def text_lines(file: epath.Path) -> list[str]:
-    """The lines of a text in UTF-8."""
+    """Returns the lines of a text in UTF-8."""
     try:
         return file.read_bytes().decode().removesuffix('\n').split('\n')
     except UnicodeDecodeError:
@@ -96,7 +100,7 @@ def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None
     """Raises ConfigError, which names options and the values to train with, if a program has no such model.
 
     Args:
-      held: the values of options that it has; of options not named here, those in `HELD`.
+      held: the values of options that it has. Other options have the values in `HELD`.
       owner: the other program, or its class of models.
     """
     m = config.model
@@ -112,7 +116,7 @@ def check_options(config: Config, held: Mapping[str, tuple], owner: str) -> None
 
 
 def learned_positions(length: int) -> dict[str, object]:
-    """The options of a table of positions, and of texts that fit into it."""
+    """Returns the options of a table of positions, and of texts that fit into it."""
     more = min(50, length // 2)
     return {
         'model.positions': 'learned',
@@ -124,14 +128,14 @@ def learned_positions(length: int) -> dict[str, object]:
 
 
 def check_axes(name: str, array: np.ndarray, axes: int) -> np.ndarray:
-    """Returns the array; ConfigError if it has another number of axes."""
+    """Returns the array, or raises ConfigError if it has another number of axes."""
     if array.ndim != axes:
         raise ConfigError(f'{name}: has shape {array.shape}, expected {axes} axes')
     return array
 
 
 def positions(name: str, table: np.ndarray) -> dict[str, object]:
-    """The options of a table of positions: sinusoids if it holds them, else learned positions."""
+    """Returns the options of a table of positions: sinusoids if it holds them, else learned positions."""
     length, width = check_axes(name, table, 2).shape
     for kind in ('paper', 'halves', 't2t'):
         for first in (0, 1):
@@ -147,7 +151,7 @@ def positions(name: str, table: np.ndarray) -> dict[str, object]:
 def word_tables(
     tables: Sequence[np.ndarray], bias: np.ndarray, *, joint: bool
 ) -> tuple[dict[str, object], Arrays]:
-    """The options and the parameters of an encoder-decoder's tables of words.
+    """Returns the options and the parameters of an encoder-decoder's tables of words.
 
     Args:
       tables: the embeddings of the source and of the target, and the softmax's matrix.
@@ -182,7 +186,7 @@ def word_tables(
 def one_text_tables(
     tokenizer: Tokenizer, words: np.ndarray, softmax: np.ndarray | None, bias: np.ndarray
 ) -> tuple[dict[str, object], Arrays]:
-    """The options and the parameters of the tables of words of a model of single texts.
+    """Returns the options and the parameters of a single-text model's tables of words.
 
     Args:
       softmax: the softmax's matrix; None if it is `words`.
@@ -199,24 +203,27 @@ def one_text_tables(
 
 
 def smoothing(bias: np.ndarray) -> dict[str, object]:
-    """No label smoothing for a model with pieces that it never writes: they would get a share of it."""
+    """Returns the option that disables label smoothing for a model with pieces that it never writes.
+
+    They would get a share of the probability.
+    """
     return {'train.eps_ls': 0.0} if (bias <= NEVER).any() else {}
 
 
 def all_rows(order: Sequence[int], rows: int) -> list[int]:
-    """An order of a table's first rows, followed by its other rows; -1 is no row."""
+    """Returns an order of a table's first rows, followed by its other rows. -1 is no row."""
     return [*order, *sorted(set(range(rows)) - set(order))]
 
 
 def their_order(tokenizer: Tokenizer, rows: int) -> np.ndarray:
-    """The number there of each row of a table, or -1; only a library's tokenizer has its own order."""
+    """Returns the number there of each row of a table, or -1. Only a library's tokenizer has its own."""
     if not isinstance(tokenizer, HuggingFaceTokenizer):
         return np.arange(rows)
     return np.array(all_rows(tokenizer.order, rows - tokenizer.order.count(-1)))
 
 
 def in_their_order(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
-    """The rows of a table of ours in the order of `their_order`, without those that are not there."""
+    """Returns the rows of our table in the order of `their_order`, without those that are missing there."""
     there = order >= 0
     theirs = np.zeros((there.sum(), *rows.shape[1:]), np.float32)
     theirs[order[there]] = rows[there]
@@ -224,7 +231,7 @@ def in_their_order(rows: np.ndarray, order: np.ndarray) -> np.ndarray:
 
 
 def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The tables of the source, the target and the softmax of an encoder-decoder."""
+    """Returns an encoder-decoder's tables of the source, the target and the softmax."""
     names = {
         'all': ('embedding', 'embedding', 'embedding'),
         'decoder': ('source_embedding', 'target_embedding', 'target_embedding'),
@@ -235,7 +242,7 @@ def pair_tables(model: Model, params: Mapping[str, np.ndarray]) -> tuple[np.ndar
 
 
 def reordered(name: str, table: np.ndarray, order: Sequence[int], *, zeros: int = 0) -> np.ndarray:
-    """The rows of a table in an order; -1 stands for a row of zeros.
+    """Returns the rows of a table in an order, in which -1 stands for a row of zeros.
 
     Args:
       zeros: how many rows of zeros follow the table's.
@@ -252,7 +259,7 @@ def reordered(name: str, table: np.ndarray, order: Sequence[int], *, zeros: int 
 
 
 def never_written(order: Sequence[int]) -> np.ndarray:
-    """The bias of rows in an order: NEVER where there is no piece, or a start that is another row's piece."""
+    """Returns the bias of rows: NEVER for a missing piece, or for a start that is another row's piece."""
     bias = np.where(np.array(order) < 0, NEVER, 0.0).astype(np.float32)
     if order[START] in order[START + 1 :]:
         bias[START] = NEVER
@@ -262,7 +269,7 @@ def never_written(order: Sequence[int]) -> np.ndarray:
 def of_one_length(rows: Sequence[list[int]], most: int) -> Iterator[list[int]]:
     """Yields the indexes of at most `most` rows of one length, the longest first.
 
-    A batch has one limit for its outputs there; here the limit depends on the length of the row.
+    There a batch has one limit for its outputs; here the limit depends on the length of the row.
     """
     longest_first = sorted(range(len(rows)), key=lambda i: -len(rows[i]))
     for _, same in itertools.groupby(longest_first, key=lambda i: len(rows[i])):
@@ -271,14 +278,14 @@ def of_one_length(rows: Sequence[list[int]], most: int) -> Iterator[list[int]]:
 
 
 def order_of(tokens: Sequence[str], special: Mapping[int, str | None]) -> list[int]:
-    """The places of tokens in our order: START, EOS, UNK (-1 for those that are missing), all others."""
+    """Returns the places of tokens in our order: START, EOS, UNK (-1 for a missing one), then all others."""
     place = {token: number for number, token in enumerate(tokens)}
     first = [place.get(special[piece], -1) for piece in (START, EOS, UNK)]
     return [*first, *(number for number in range(len(tokens)) if number not in first)]
 
 
 def numbered_tokenizer(file: epath.Path, pieces: Sequence[str]) -> SentencePieceTokenizer | NumberedTokenizer:
-    """A SentencePiece model whose pieces a list numbers, which can lack some of them."""
+    """Returns a SentencePiece model whose pieces a list numbers. The list can lack some of them."""
     if not file.exists():
         raise ConfigError(f'{file.name}: missing')
     try:
@@ -300,9 +307,9 @@ def list_tokenizers(
     begin: bool,
     end: bool,
 ) -> Codecs:
-    """The tokenizers of a source and a target that are lists of pieces.
+    """Returns the tokenizers of a source and a target that are lists of pieces.
 
-    They cut a text into characters if all pieces are single characters; else at its blanks.
+    They cut a text into characters if all pieces are single characters, else at its blanks.
 
     Args:
       orders: the places of the pieces in our order.
@@ -319,18 +326,18 @@ def list_tokenizers(
 
 
 def list_tokenizer(tokens: Sequence[str], order: Sequence[int]) -> PiecesTokenizer:
-    """The same of single texts, each followed by EOS."""
+    """Returns the tokenizer of single texts that is a list of pieces. EOS follows each text."""
     ordered = in_order(tokens, order)
     return PiecesTokenizer.from_pieces(ordered, _joiner([ordered]), end=True)
 
 
 def in_order(tokens: Sequence[str], order: Sequence[int]) -> list[str]:
-    """The tokens of the rows in an order."""
+    """Returns the tokens of the rows in an order, with `<pad>` for -1."""
     return [tokens[n] if n >= 0 else '<pad>' for n in order]
 
 
 def _joiner(lists: Sequence[Sequence[str]]) -> str:
-    """Nothing, between pieces that are single characters (those in angle brackets apart); else a blank."""
+    """Returns the text between pieces: '' if all but those in angle brackets are characters, else a blank."""
     others = [piece for pieces in lists for piece in pieces[UNK + 1 :]]
     characters = all(len(piece) == 1 for piece in others if not re.fullmatch('<.*>', piece))
     return '' if characters else ' '

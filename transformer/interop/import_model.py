@@ -35,16 +35,16 @@ def import_model(
     kind: str | None = None,
     mapping_file: epath.PathLike | None = None,
 ) -> Run:
-    """Makes a work directory of another program's model; its one checkpoint is step 0.
+    """Makes a work directory of another program's model, with one checkpoint, step 0.
 
     Args:
       path: the folder of the model; with a mapping, the file of its arrays.
       changes: options that the model's files do not set, such as the task, languages or a search.
-      kind: a name in `FORMATS`; if None, the model's files say which.
+      kind: a name in `FORMATS`; if None, the model's files show the format.
       mapping_file: a mapping file, which describes a model of no known format.
 
     Raises:
-      ConfigError: the model is damaged, or has what no model here has.
+      ConfigError: the model is damaged, or has a part that no model here has.
       FileExistsError: `folder` is not empty.
     """
     path, folder = epath.Path(path), files.check_new(epath.Path(folder))
@@ -123,7 +123,11 @@ def _some(names: Sequence[str]) -> str:
 def _read(
     path: epath.Path, kind: str | None, mapping_file: epath.PathLike | None
 ) -> tuple[str, Foreign, list[epath.Path]]:
-    """Reads a model; returns also the name of its format, and its files."""
+    """Reads a model.
+
+    Returns:
+      The name of its format, the model, and its files.
+    """
     if mapping_file is not None:
         if kind is not None:
             raise ConfigError(f'--format={kind}: not together with --mapping, which describes the format')

@@ -14,9 +14,9 @@ from transformer.nn import models
 from transformer.runs.hashes import named_leaves
 
 Arrays = dict[str, np.ndarray]
-# An imported model has no data, so it gets the data options of plain text.
 # The options that are lengths of axes of arrays.
 _AXES = 'model.d_model', 'model.d_ff', 'model.h', 'model.max_len', 'model.token_types', 'images.patch'
+# An imported model has no data, so it gets the data options of plain text.
 TEXT = {'data.source': 'text', 'data.name': None}
 
 
@@ -35,13 +35,13 @@ class ForeignArray(NamedTuple):
 
 
 def linear(theirs: tuple[str, str], *ours: str, transposed: bool = True) -> list[ForeignArray]:
-    """The kernel and the bias of linear layers that are one there."""
+    """Returns the entries of the kernel and the bias of linear layers that are one layer there."""
     kernel, bias = ([f'{path}/{name}' for path in ours] for name in ('kernel', 'bias'))
     return [ForeignArray(theirs[0], tuple(kernel), transposed), ForeignArray(theirs[1], tuple(bias))]
 
 
 def norm(theirs: tuple[str, str], ours: str) -> list[ForeignArray]:
-    """The scale and the bias of a LayerNorm."""
+    """Returns the entries of the scale and the bias of a LayerNorm."""
     return [
         ForeignArray(name, (f'{ours}/norm/layer/{part}',))
         for name, part in zip(theirs, ('scale', 'bias'), strict=True)
@@ -49,12 +49,12 @@ def norm(theirs: tuple[str, str], ours: str) -> list[ForeignArray]:
 
 
 def named(params: Mapping) -> Arrays:
-    """The parameters by path, as arrays of numpy that can be changed."""
+    """Returns the parameters by path, as numpy arrays that can be changed."""
     return {path: np.array(leaf, np.float32) for path, leaf in named_leaves(params).items()}
 
 
 def check_sizes(changes: Mapping[str, object], theirs: Mapping[str, np.ndarray]) -> None:
-    """Raises ConfigError if options ask for more layers or longer axes than arrays have; builds no model."""
+    """Raises ConfigError if options ask for more layers or longer axes than arrays have. Builds no model."""
     longest = max((length for array in theirs.values() for length in array.shape), default=0)
     most = dict.fromkeys(('model.N', 'model.N_decoder'), len(theirs)) | dict.fromkeys(_AXES, longest)
     for key, limit in most.items():
@@ -63,13 +63,13 @@ def check_sizes(changes: Mapping[str, object], theirs: Mapping[str, np.ndarray])
 
 
 def parameter_shapes(changes: Mapping[str, object]) -> dict[str, tuple[int, ...]]:
-    """The shape of each parameter of the default config's model with changes, by path."""
+    """Returns the shape of each parameter, by path, of the default config's model with changes."""
     config = configs.resolve(configs.config_dict(TEXT | dict(changes)))
     return {path: leaf.shape for path, leaf in named_leaves(models.parameter_shapes(config)).items()}
 
 
 def tree(config: Config, ours: Mapping[str, np.ndarray]) -> models.Params:
-    """The parameters of a config's model from arrays by path."""
+    """Returns the parameters of a config's model from arrays by path."""
     like = models.parameter_shapes(config)
     return jax.tree.unflatten(jax.tree.structure(like), [ours[path] for path in named_leaves(like)])
 
@@ -80,7 +80,7 @@ def to_ours(
     shapes: Mapping[str, tuple],
     known: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> Arrays:
-    """Returns our parameters.
+    """Converts another program's arrays to our parameters.
 
     Args:
       shapes: the shape of each of our parameters, by path.
@@ -121,7 +121,7 @@ def _more(names: Collection[str]) -> str:
 
 
 def to_theirs(table: Iterable[ForeignArray], ours: Mapping[str, np.ndarray]) -> Arrays:
-    """Returns the other program's arrays."""
+    """Converts our parameters to another program's arrays."""
     theirs = {}
     for entry in table:
         arrays = [np.asarray(ours[path], np.float32) for path in entry.ours]
@@ -135,7 +135,7 @@ def to_theirs(table: Iterable[ForeignArray], ours: Mapping[str, np.ndarray]) -> 
 
 
 def _matrix_shape(path: str, shape: Sequence[int]) -> tuple[int, ...]:
-    """The shape without an axis of heads: kernels from and to heads are matrices, their biases vectors."""
+    """Returns the shape without an axis of heads: kernels of attention are matrices, their biases vectors."""
     if path.endswith('/kernel') and len(shape) == 3:
         split = 2 if path.endswith('output/kernel') else 1
         return math.prod(shape[:split]), math.prod(shape[split:])

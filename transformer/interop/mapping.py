@@ -1,4 +1,4 @@
-"""Reads a plain PyTorch encoder-decoder by a mapping file: JSON that says which array is which parameter."""
+"""Reads a plain PyTorch encoder-decoder by a mapping file: JSON that assigns arrays to parameters."""
 
 import difflib
 import itertools
@@ -82,7 +82,7 @@ def read(file: epath.Path, mapping: epath.Path) -> Foreign:
     """Reads an encoder and a decoder from a file of arrays, by the content of a mapping file.
 
     Raises:
-      ConfigError: the mapping is damaged or incomplete; or an array is missing, unknown or of another shape.
+      ConfigError: the mapping is damaged or incomplete, or an array is missing, unknown or of another shape.
     """
     plan = _plan(mapping)
     try:
@@ -129,13 +129,13 @@ def _read_arrays(file: epath.Path) -> Arrays:
 
 
 def _ignored(patterns: Sequence[str], names: Collection[str]) -> tuple[str, ...]:
-    """The names that a pattern matches as a whole.
+    """Returns the names that a pattern matches as a whole.
 
     Python's search for a match can take years. Without quantifiers of groups it takes, for a name of n
     characters, at most as many steps as there are ways to choose the ends of all quantified parts.
     """
     for pattern in patterns:
-        # Without characters that stand for themselves, which escapes and sets are here.
+        # Escapes and sets count as plain characters here.
         bare = re.sub(r'\\[^\d]|\[\^?\]?(?:\\.|[^\]\\])*\]', 'x', pattern)
         if re.search(r'\)[*+?{]|\(\?[^:]|\\', bare):
             raise ConfigError(
@@ -156,7 +156,7 @@ def _ignored(patterns: Sequence[str], names: Collection[str]) -> tuple[str, ...]
 
 
 def _read_pieces(folder: epath.Path, settings: Mapping) -> dict[str, _Pieces]:
-    """The pieces of source and target."""
+    """Reads the pieces of source and target."""
     value = settings['pieces']
     values = value if isinstance(value, dict) else dict.fromkeys(FIELDS, value)
     return {field: _pieces(folder, values[field], settings) for field in FIELDS}
@@ -173,7 +173,7 @@ def _pieces(folder: epath.Path, value: object, settings: Mapping) -> _Pieces:
         raise ConfigError(f'tokenizer: pieces: has {twice!r} twice')
     special = {piece: settings[name] for piece, name in ((START, 'start'), (EOS, 'end'), (UNK, 'unknown'))}
     for name in ('start', 'end', 'unknown'):
-        # A model may have no unknown piece.
+        # A model can have no unknown piece.
         if settings[name] not in names and (name, settings[name]) != ('unknown', None):
             raise ConfigError(f'tokenizer: {name}={settings[name]!r}: not among the pieces')
     order = order_of(names, special)
@@ -218,7 +218,7 @@ def _codecs(settings: Mapping, pieces: Mapping[str, _Pieces]) -> Codecs:
 
 
 def _never(pieces: Mapping[str, _Pieces]) -> np.ndarray:
-    """The bias of the rows that are no pieces of the target; else zero."""
+    """Returns the bias of the rows: NEVER for those that are no pieces of the target, else zero."""
     order = pieces['target'].order
     lacking = max(len(one.order) for one in pieces.values()) - len(order)
     return never_written([*order, *[-1] * lacking])
@@ -277,7 +277,7 @@ def _table(entries: Mapping, shapes: Mapping[str, tuple], *, transposed: bool) -
 def _in_our_order(
     table: list[ForeignArray], theirs: Arrays, pieces: Mapping[str, _Pieces], size: int
 ) -> Arrays:
-    """The arrays that have a row for each piece, with the rows of our pieces."""
+    """Returns the arrays that have a row for each piece, with the rows of our pieces."""
     changed = {}
     for entry in table:
         if entry.ours[0] not in _TABLES or entry.theirs not in theirs:
@@ -289,7 +289,7 @@ def _in_our_order(
 
 
 def _check_equal(table: list[ForeignArray], theirs: Arrays) -> None:
-    """Raises ConfigError if two arrays that are one parameter here differ, such as tied ones."""
+    """Raises ConfigError if two arrays that are one parameter here, such as tied ones, differ."""
     first = {}
     for entry in table:
         other = first.setdefault(entry.ours, entry.theirs)

@@ -12,11 +12,15 @@ from transformer.interop.layout import Arrays
 VERSIONS = range(2, 7)
 _TYPES = ('float32', 'int8', 'int16', 'int32', 'float16', 'bfloat16')  # since version 4
 _BY_SIZE = {4: 'float32', 2: 'int16', 1: 'int8'}  # until version 3
-_SCALE_OF_INT16 = 1000.0  # where the file has none
+_SCALE_OF_INT16 = 1000.0  # if the file has none
 
 
 class _Binary:
-    """The values of a binary file, read one after the other; ConfigError where it ends too early."""
+    """A binary file whose values are read one after the other.
+
+    Raises:
+      ConfigError: the file ends in the middle of a value, or a string is damaged.
+    """
 
     def __init__(self, content: bytes):
         self._content, self._place = content, 0
@@ -42,7 +46,11 @@ class _Binary:
 
 
 def read_arrays(content: bytes) -> tuple[str, Arrays]:
-    """Reads a model.bin: the name of its kind of model, and its arrays, int8 and int16 as float32."""
+    """Reads a model.bin.
+
+    Returns:
+      The name of its kind of model, and its arrays by name, int8 and int16 dequantised to float32.
+    """
     binary = _Binary(content)
     version = binary.number('I')
     if version not in VERSIONS:

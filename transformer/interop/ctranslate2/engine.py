@@ -59,18 +59,18 @@ class Translator:
         vocab_size = trained.config.model.vocab_size
         self._names = [writing.tokens(trained.codecs[field], vocab_size) for field in FIELDS]
         self._ids = {name: number for number, name in enumerate(self._names[1])}
-        # As in our own search.
+        # The pieces that our own search does not write, either.
         self._never = {PAD, UNK, *range(trained.codecs['target'].size, vocab_size)}
         self._around = set(trained.codecs[FIELDS[0]].encode(''))
         self._translator = _load('Translator', folder)
 
     @property
     def dtype(self) -> str:
-        """The type of its computations."""
+        """Returns the type in which CTranslate2 computes."""
         return self._translator.compute_type
 
     def hypotheses(self, texts: Sequence[str], **options) -> list[list[Hypothesis]]:
-        """As `tasks.translation.translator.hypotheses`, with our own search's scores."""
+        """Searches as `tasks.translation.translator.hypotheses` does, with our own search's scores."""
 
         def search(trained, asked, rows, numbers, key, on_done) -> list[Hypotheses]:
             del trained, numbers, key
@@ -87,7 +87,7 @@ class Translator:
         return translator.hypotheses(self._trained, texts, search=search, **options)
 
     def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
-        """The translation of each text with the largest log p that a search finds.
+        """Returns the translation of each text with the largest log p that a search finds.
 
         Args:
           method: greedy, or beam with the config's beam.
@@ -95,7 +95,7 @@ class Translator:
         return [best[0].text for best in self.hypotheses(texts, method=method, alpha=0.0)]
 
     def log_probabilities(self, pairs: Sequence[tuple[str, str]]) -> list[Float[np.ndarray, ' pieces']]:
-        """log p of every piece of each pair's target."""
+        """Returns log p of every piece of each pair's target."""
         sides = zip(FIELDS, zip(*pairs, strict=True), strict=True)
         rows = [self._trained.codecs[field].encode_batch(texts) for field, texts in sides]
         targets = [[token for token in row if token != EOS] for row in rows[1]]
@@ -107,9 +107,9 @@ class Translator:
         settings: Decode,
         on_done: generate.OnDone = lambda rows: None,
     ) -> list[list[Output]]:
-        """The outputs that the search of each row of pieces finds, in our own search's order and scores."""
+        """Returns the outputs found for each row of pieces, in our own search's order and with its scores."""
         found = self._outputs(rows, settings, (), on_done)
-        # Pieces that may not be written are hardly ever found. To suppress them always would change log p.
+        # Forbidden pieces are hardly ever found, and suppressing them always would change log p.
         again = [i for i, outputs in enumerate(found) if any(self._never & {*o.pieces} for o in outputs)]
         others = self._outputs([rows[i] for i in again], settings, self._never, lambda rows: None)
         pairs = [(rows[i], o.pieces) for i, outputs in zip(again, others, strict=True) for o in outputs]
@@ -130,7 +130,7 @@ class Translator:
     def _outputs(
         self, rows: Sequence[list[int]], settings: Decode, never: Collection[int], on_done: generate.OnDone
     ) -> list[list[Output]]:
-        """The outputs of one search with log p; the pieces `never` have no probability in it."""
+        """Returns the outputs of one search with log p. The pieces in `never` have no probability in it."""
         beam = settings.beam if settings.method == 'beam' else 1
         patience = PATIENCE if beam > 1 else 1
         found: list[list[Output]] = [[] for _ in rows]
@@ -145,7 +145,7 @@ class Translator:
                 beam_size=beam,
                 patience=patience,
                 num_hypotheses=patience * beam,
-                # Scores are log p, but with exactly 0 a search may end before it has found the best.
+                # Scores are log p, but with exactly 0 a search can end before it has found the best.
                 length_penalty=1e-9,
                 suppress_sequences=[[self._names[1][token]] for token in sorted(never)] or None,
                 return_scores=True,
@@ -163,19 +163,19 @@ class Translator:
     def _score(
         self, rows: Sequence[list[int]], targets: Sequence[list[int]]
     ) -> list[Float[np.ndarray, ' pieces']]:
-        """log p of every piece of each target, and of the end after it."""
+        """Returns log p of every piece of each target, and of the end after it."""
         sources = [self._source(row) for row in rows]
         written = [[self._names[1][token] for token in target] for target in targets]
         scores = self._translator.score_batch(sources, written, max_batch_size=BATCH, max_input_length=0)
         return [np.array(one.log_probs) for one in scores]
 
     def _source(self, row: list[int]) -> list[str]:
-        """The names of a source's pieces, without a start and an end, which CTranslate2 adds."""
+        """Returns the names of a source's pieces, without the start and the end that CTranslate2 adds."""
         return [self._names[0][token] for token in row if token not in self._around]
 
 
 class Generator:
-    """CTranslate2's Generator, for the same texts as a language model here; arguments as for `Translator`."""
+    """CTranslate2's Generator, for the texts of a language model here. Arguments are as for `Translator`."""
 
     def __init__(self, trained: Trained, folder: epath.PathLike):
         self._config, self._tokenizer = trained.config, trained.codecs['text']
@@ -189,11 +189,11 @@ class Generator:
 
     @property
     def dtype(self) -> str:
-        """The type of its computations."""
+        """Returns the type in which CTranslate2 computes."""
         return self._generator.compute_type
 
     def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
-        """The continuation of each text with the largest log p that a search finds.
+        """Returns the continuation of each text with the largest log p that a search finds.
 
         Args:
           method: greedy, or beam with the config's beam.
@@ -201,7 +201,7 @@ class Generator:
         decode = self._config.decode
         prompts = [row[:-1] for row in self._tokenizer.encode_batch(texts)]
         results = [''] * len(prompts)
-        # It would count the pieces by which a prompt is longer than another in its batch as written.
+        # In a batch of several prompt lengths, CTranslate2 would count the ends of longer prompts as written.
         for batch in of_one_length(prompts, BATCH):
             found = self._generator.generate_batch(
                 [[self._names[token] for token in (EOS, *prompts[i])] for i in batch],
@@ -217,22 +217,22 @@ class Generator:
         return results
 
     def log_probabilities(self, texts: Sequence[tuple[str]]) -> list[Float[np.ndarray, ' pieces']]:
-        """log p of every piece of each text."""
+        """Returns log p of every piece of each text."""
         rows = self._tokenizer.encode_batch([text for (text,) in texts])
         named = [[self._names[token] for token in (EOS, *row)] for row in rows]
         return [np.array(one.log_probs) for one in self._generator.score_batch(named, max_batch_size=BATCH)]
 
 
 def model(trained: Trained, folder: epath.PathLike) -> Translator | Generator:
-    """The model in a folder, as CTranslate2 runs it."""
+    """Loads the model in a folder into CTranslate2's Translator or Generator."""
     kind = Translator if has(trained.config, 'pair') else Generator
     return kind(trained, folder)
 
 
 def _load(kind: str, folder: epath.PathLike):
-    """CTranslate2's class for a kind of models, with the model in a folder."""
+    """Loads the model in a folder into CTranslate2's class for a kind of models."""
     ctranslate2 = writing.load_library()
-    # It warns of types that this processor lacks; `dtype` says which it computes in.
+    # CTranslate2 warns of types that this processor lacks; `dtype` is the type that it uses.
     ctranslate2.set_log_level(logging.ERROR)
     # Batches at the same time, each on one core, are faster than one after the other.
     threads = {'inter_threads': os.cpu_count() or 1, 'intra_threads': 1}

@@ -1,4 +1,4 @@
-"""How CTranslate2 names the arrays and activations of an encoder and a decoder, or of a decoder alone."""
+"""CTranslate2's names of the arrays and activations of an encoder and a decoder, or of a decoder alone."""
 
 from collections.abc import Mapping
 
@@ -10,15 +10,15 @@ FILE = 'model.bin'
 # SentencePiece models beside it: of the source or of both sides, and of the target.
 TOKENIZERS = 'sentencepiece.model', 'target_sentencepiece.model'
 SIDES = 'encoder', 'decoder'
-TOKENIZER = 'tokenizer.json'  # of a library
-# The names there of our pieces that are no part of a text.
+TOKENIZER = 'tokenizer.json'  # of the library `tokenizers`
+# CTranslate2's names of our pieces that are no part of a text.
 PIECES = {START: '<pad>', EOS: '</s>', UNK: '<unk>'}
 ACTIVATIONS = {0: 'relu', 1: 'gelu_tanh', 2: 'swish', 3: 'gelu'}
 GATE = '0_noact'  # the number of swiglu's second input layer, beside the activation swish
 
 
 def table(changes: Mapping[str, object], form: str) -> list[ForeignArray]:
-    """Their arrays and our parameters, all but the embeddings, for a form of models: pair or text."""
+    """Returns the entries of all arrays but the embeddings, for a form of models: pair or text."""
     entries = []
     depths = dict(zip(SIDES, (changes['model.N'], changes.get('model.N_decoder')), strict=True))
     places = dict(zip(SIDES, ('source_positions', 'target_positions'), strict=True))

@@ -41,13 +41,13 @@ from transformer.interop.layout import Arrays
 from transformer.tokens import EOS, START, UNK
 
 _ALONE = 'TransformerDecoderSpec'  # a decoder without an encoder
-# Models of early versions do not say how many heads they have.
+# Models of early versions do not record their number of heads.
 _HEADS = {'TransformerBase': 8, 'TransformerBig': 16, 'TransformerSpec': None, _ALONE: None}
 _DEFAULTS = {
     'unk_token': '<unk>', 'bos_token': '<s>', 'eos_token': '</s>', 'decoder_start_token': '<s>',
     'add_source_bos': False, 'add_source_eos': False, 'layer_norm_epsilon': None,
 }  # fmt: skip
-# The shape of config.json; a number of texts that an epsilon divides by is none.
+# The shape of config.json, in which the epsilon can be null.
 _SETTINGS = {
     **{f'{name}?': type(value) for name, value in _DEFAULTS.items()}, 'layer_norm_epsilon?': (float, None),
     '*': object,
@@ -55,7 +55,7 @@ _SETTINGS = {
 _EPSILON = 1e-5
 # The names that the file of each vocabulary of a pair can have.
 _VOCABULARIES = [(f'{field}_vocabulary', 'shared_vocabulary') for field in FIELDS]
-# Numbers beside the arrays, with the only values of them that the model can have here.
+# Numbers beside the arrays, with the only values that a model here can have; None allows any.
 _FLAGS = {
     'start_from_zero_embedding': (0,), 'embeddings_merge': (0,), 'alignment_layer': None,
     'alignment_heads': None, 'scale_outputs': (0,), 'multi_query_attention': (0,),
@@ -64,7 +64,11 @@ _FLAGS = {
 
 
 def read(folder: epath.Path) -> Foreign:
-    """Reads the model in a folder; ConfigError says what is damaged, or unknown here."""
+    """Reads the model in a folder.
+
+    Raises:
+      ConfigError: a file is missing or damaged, or the model has a part that is unknown here.
+    """
     try:
         kind, arrays = binary.read_arrays((folder / names.FILE).read_bytes())
         model = _model(folder, kind, arrays, _settings(folder))
@@ -110,7 +114,7 @@ def _model(folder: epath.Path, kind: str, arrays: Arrays, settings: Mapping) -> 
 
 
 def _decoder_alone(folder: epath.Path, decoder: Arrays, settings: Mapping) -> Foreign:
-    """A model whose texts begin as if after another text, as a language model's here."""
+    """Reads a decoder without an encoder. Its texts must begin as if after another text, as ours do."""
     if not (folder / 'config.json').exists():
         raise ConfigError('config.json: missing')
     end, begin = settings['eos_token'], settings['bos_token']
@@ -126,7 +130,7 @@ def _decoder_alone(folder: epath.Path, decoder: Arrays, settings: Mapping) -> Fo
 
 
 def _tokenizer(folder: epath.Path, tokens: list[str], settings: Mapping) -> tuple[Tokenizer, list[int]]:
-    """The tokenizer of single texts, and the places of its pieces in our order."""
+    """Returns the tokenizer of single texts, and the places of its pieces in our order."""
     padding, end, unknown = names.PIECES[START], settings['eos_token'], settings['unk_token']
     special = {
         START: padding if padding in tokens else None,
@@ -171,7 +175,7 @@ def _with_layers(
 
 
 def _side(arrays: Arrays, side: str) -> Arrays:
-    """The arrays of a side without its name; in early versions both sides share some numbers."""
+    """Returns a side's arrays without its name, and the numbers that both sides share in early versions."""
     shared = {name: array for name, array in arrays.items() if '/' not in name}
     own = {name.removeprefix(f'{side}/'): a for name, a in arrays.items() if name.startswith(f'{side}/')}
     # An encoder can have several embeddings.
@@ -197,12 +201,12 @@ def _table(arrays: Arrays, side: str, name: str, order: list[int]) -> np.ndarray
 
 
 def _written_tables(decoder: Arrays, order: list[int]) -> list[np.ndarray]:
-    """The embeddings and the softmax's matrix of the words that a decoder writes."""
+    """Removes the embeddings and the softmax's matrix of a decoder's words and returns them in our order."""
     return [_table(decoder, 'decoder', name, order) for name in ('embeddings/weight', 'projection/weight')]
 
 
 def _bias(decoder: Arrays, order: list[int]) -> np.ndarray:
-    """The softmax's bias, by which pieces that are not there are never written."""
+    """Removes the softmax's bias and returns it in our order. By it, missing pieces are never written."""
     bias = never_written(order)
     if 'projection/bias' in decoder:
         bias += reordered('decoder/projection/bias', decoder.pop('projection/bias'), order)
@@ -240,7 +244,7 @@ def _options(arrays: Arrays, heads: int | None) -> dict[str, object]:
 
 
 def _number(name: str, value: np.ndarray | int) -> int:
-    """A whole number beside the arrays."""
+    """Returns a whole number that is stored beside the arrays."""
     value = np.asarray(value)
     if value.size != 1 or value.dtype.kind not in 'iu':
         raise ConfigError(f'{names.FILE}: {name}: expected one whole number')
@@ -248,7 +252,7 @@ def _number(name: str, value: np.ndarray | int) -> int:
 
 
 def _rotary(arrays: Arrays, heads: int) -> dict[str, object]:
-    """The option of rotary positions, without their numbers in the layers; empty if there are none."""
+    """Removes the layers' numbers of rotary positions and returns the option, empty if there are none."""
     numbers = [name for name in arrays if '/self_attention/rotary_' in name]
     if numbers and not any(name.endswith('rotary_interleave') for name in numbers):
         raise ConfigError(f'{names.FILE}: rotary_interleave: missing')
@@ -262,7 +266,7 @@ def _rotary(arrays: Arrays, heads: int) -> dict[str, object]:
 
 
 def _positions(arrays: Arrays) -> dict[str, object]:
-    """The options of positions; removes the encodings if they are sinusoids."""
+    """Returns the options of positions, and removes the encodings if they are sinusoids."""
     name = 'position_encodings/encodings'
     if name not in arrays:
         return {'model.positions': 'sinusoidal', 'model.sinusoid': 't2t', 'model.first_position': 1}
@@ -279,9 +283,9 @@ def _layers(arrays: Arrays) -> int:
 def _read_vocabularies(
     folder: epath.Path, settings: Mapping, possible: Sequence[tuple[str, ...]]
 ) -> list[list[str]]:
-    """The tokens of each vocabulary, whose file has one of several names.
+    """Reads the tokens of each vocabulary, whose file has one of several names.
 
-    The unknown token is the last if the file lacks it.
+    The unknown token is appended if the file lacks it.
     """
     vocabularies = []
     for stems in possible:
@@ -337,7 +341,7 @@ def _codecs(
 
 
 def _without_unused(pieces: list[str]) -> list[str]:
-    """Removes what `writing.tokens` names rows at the end that no piece has."""
+    """Removes the names at the end that `writing.tokens` gives to rows without a piece."""
     end = len(pieces)
     while re.fullmatch(r'<unused \d+>', pieces[end - 1]):
         end -= 1

@@ -30,7 +30,7 @@ from transformer.tokens import EOS, START, UNK
 
 QUANTIZATIONS = 'int8', 'int16', 'float16'
 LONGEST = 2048  # pieces of a sentence of a pair
-# Values of options that models of other programs do not all have, in addition to `foreign.HELD`.
+# The values of these options that CTranslate2 has, in place of those in `foreign.HELD`.
 HELD = {
     'model.positions': ('sinusoidal', 'learned', 'rotary'),
     'model.activation': (*names.ACTIVATIONS.values(), 'swiglu'),
@@ -38,7 +38,11 @@ HELD = {
 
 
 def load_library():
-    """The module of CTranslate2 with its specs; ConfigError if it is not installed."""
+    """Imports CTranslate2 with its specs.
+
+    Raises:
+      ConfigError: CTranslate2 is not installed.
+    """
     try:
         import ctranslate2
         import ctranslate2.specs
@@ -89,7 +93,7 @@ def write(
 
 
 def _spec(config: Config, form: str):
-    """A model of theirs with the arrays of positions, and without all others."""
+    """Returns a model of CTranslate2 whose only arrays are sinusoidal positions, if it has these."""
     specs, m = load_library().specs, config.model
     numbers = {name: number for number, name in names.ACTIVATIONS.items()}
     gated = m.activation == 'swiglu'
@@ -121,7 +125,7 @@ def _spec(config: Config, form: str):
 
 
 def _add_pair(spec, config: Config, ours: layout.Arrays, codecs: Codecs) -> None:
-    """Adds the tables of words of an encoder-decoder, their names and the settings about them."""
+    """Adds an encoder-decoder's tables of words, the names of the words, and the settings about them."""
     m = config.model
     source, target, softmax = pair_tables(m, ours)
     spec.encoder.embeddings[0].weight, spec.decoder.embeddings.weight = source, target
@@ -137,7 +141,7 @@ def _add_pair(spec, config: Config, ours: layout.Arrays, codecs: Codecs) -> None
 
 
 def _add_text(spec, config: Config, ours: layout.Arrays, tokenizer: Tokenizer) -> None:
-    """Adds the same for a decoder alone, whose texts begin as if after another text."""
+    """Adds the same of a decoder alone, whose texts begin as if after another text."""
     m = config.model
     order, names_of_rows = their_order(tokenizer, m.vocab_size), tokens(tokenizer, m.vocab_size)
     table = ours['embedding/table']
@@ -154,7 +158,7 @@ def _add_text(spec, config: Config, ours: layout.Arrays, tokenizer: Tokenizer) -
 
 
 def tokens(tokenizer: Tokenizer, size: int) -> list[str]:
-    """A name for each row of the embedding; a second piece of the same name gets its number."""
+    """Returns a name for each row of the embedding. A second piece of the same name gets its number."""
     if isinstance(tokenizer, HuggingFaceTokenizer):
         own = [tokenizer.name(token) or f'<none {token}>' for token in range(tokenizer.size)]
         return [*own, *_unused(tokenizer.size, size)]
@@ -169,12 +173,12 @@ def tokens(tokenizer: Tokenizer, size: int) -> list[str]:
 
 
 def _unused(first: int, end: int) -> list[str]:
-    """The names of rows that no piece of the tokenizer has."""
+    """Returns names for the rows that no piece of the tokenizer has."""
     return [f'<unused {number}>' for number in range(first, end)]
 
 
 def _set(spec, path: str, array: np.ndarray) -> None:
-    """Sets the array with a path such as encoder/layer_0/ffn/linear_1/bias; some parts are in lists."""
+    """Sets the array with a path such as encoder/layer_0/ffn/linear_1/bias, where layer_0 indexes a list."""
 
     def inside(part, name: str):
         numbered = re.fullmatch(r'(\w+)_(\d+)', name)
@@ -191,7 +195,7 @@ def _write_tokenizers(tokenizers: list, folder: epath.Path) -> None:
     if isinstance(tokenizers[0], HuggingFaceTokenizer):
         files.write_json(folder / names.TOKENIZER, tokenizers[0].model)
         return
-    # Of trees, what cuts their written form.
+    # A tokenizer of trees contains the one that cuts their written form.
     plain = [kinds.read(one.content) for one in tokenizers]
     classes = set(map(type, plain))
     if classes == {SentencePieceTokenizer}:

@@ -52,7 +52,7 @@ def _table(options: Mapping[str, object]) -> list[ForeignArray]:
 
 def _read(settings: Mapping) -> dict[str, object]:
     positions = learned_positions(settings['max_position_embeddings'])
-    # It writes no text.
+    # BERT writes no text.
     positions = {key: value for key, value in positions.items() if not key.startswith('decode.')}
     return {
         **positions,
@@ -71,7 +71,7 @@ def _write(config: Config) -> dict[str, object]:
 
 
 def _with_a_head(arrays: Arrays) -> None:
-    """Adds a head whose matrix is the identity if the file has none, as a sentence encoder's."""
+    """Adds a head whose matrix is the identity if the file has none, as with sentence encoders."""
     if _DECODER_BIAS in arrays:
         bias = arrays.pop(_DECODER_BIAS)
         if not np.array_equal(bias, arrays.setdefault(_BIAS, bias)):
@@ -84,7 +84,7 @@ def _with_a_head(arrays: Arrays) -> None:
 
 
 def _complete(arrays: Arrays, config: Config) -> None:
-    """Adds what BERT cannot be without."""
+    """Adds the arrays that BERT always has."""
     if not config.model.token_types:
         arrays[_TYPES] = np.zeros((1, config.model.d_model), np.float32)
     if _DECODER in arrays:

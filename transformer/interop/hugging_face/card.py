@@ -1,4 +1,4 @@
-"""The model card of an exported model: what it is, its data, its scores, and how to run it."""
+"""The model card of an exported model: its kind, data and scores, and how to run it."""
 
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -30,16 +30,16 @@ print(pipeline('image-classification', model=FOLDER)('picture.png'))""",
 
 
 def text(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> str:
-    """The card, in Markdown.
+    """Returns the card, in Markdown.
 
     Args:
-      differences: how the other program's computation differs.
+      differences: lines that describe how the other program's computation differs.
     """
     return '\n'.join([*_head(run), *_model(run, origin, kind, differences), *_data(run), *_scores(run), ''])
 
 
 def _head(run: Run) -> Iterator[str]:
-    """The part that model hubs read; the licence is the user's to state."""
+    """Yields the lines that model hubs read. The user must state the licence."""
     data = run.config.data
     pair = configs.has(run.config, 'pair')
     languages = [data.source_language, data.target_language] if pair else [data.language]
@@ -69,7 +69,7 @@ def _model(run: Run, origin: Origin, kind: Kind, differences: Sequence[str]) -> 
 
 
 def _options(run: Run) -> list[str]:
-    """The options that differ from the defaults, but for the folders of one machine."""
+    """Returns the flags of the options that differ from the defaults, but for the folder of data."""
     values = configs.differences(configs.resolve(configs.config_dict()), run.config)
     return [
         f'--config.{key}={value}'
@@ -110,7 +110,7 @@ def _scores(run: Run) -> Iterator[str]:
 
 
 def _signatures(entry: Mapping, name: str = '') -> Iterator[tuple[str, str]]:
-    """The signatures of an entry's scores, which say how they were computed."""
+    """Yields each score's name and signature, which records how the score was computed."""
     for key, value in entry.items():
         if key == 'signature':
             yield name, value

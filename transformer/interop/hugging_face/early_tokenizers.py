@@ -49,7 +49,7 @@ def read(folder: epath.Path) -> str:
     """Reads vocab.txt as BERT's WordPiece, or vocab.json and merges.txt as GPT-2's byte-level BPE.
 
     Returns:
-      The content of a tokenizer.json, which gives the pieces that transformers' tokenizers give.
+      The content of a tokenizer.json that cuts texts into the same pieces as transformers' tokenizers.
 
     Raises:
       ConfigError: the files are missing or damaged, the tokenizer has other settings, or the library
@@ -79,18 +79,21 @@ def _settings(
     possible: Mapping[str, tuple],
     flags: tuple[str, ...],
 ) -> dict[str, object]:
-    """The settings in the folder's files; ConfigError names one that no tokenizer here has.
+    """Returns the settings in the folder's files.
 
     Args:
       special: the special tokens, by setting.
       possible: other settings with their only values.
-      flags: what a special token must not have, because it changes the text around it.
+      flags: the properties that a special token must not have, because they change the text around it.
+
+    Raises:
+      ConfigError: no tokenizer here has one of the settings.
     """
     model, own, tokens = (json_object(folder / name, _SHAPE, {}) for name in (_CONFIG, _SETTINGS, _SPECIAL))
-    # Of config.json, tokenizers read this alone.
+    # Tokenizers read only this setting of config.json.
     settings = {name: value for name, value in model.items() if name == 'tokenizer_class'} | own | tokens
     for name, values in possible.items():
-        # A 1 is no true.
+        # 1 == True, but no setting is a number.
         if name in settings and (type(settings[name]), settings[name]) not in [(type(v), v) for v in values]:
             raise ConfigError(f'{name}={settings[name]}: {_REMEDY}')
     for name, token in _tokens(settings, json_object(folder / _ADDED, {'*': files.COUNT}, {})):
@@ -102,7 +105,7 @@ def _settings(
 
 
 def _tokens(settings: Mapping, added: Mapping) -> Iterator[tuple[str, object]]:
-    """The special and added tokens, each with the setting that names it."""
+    """Yields the special and added tokens, each after the setting that names it."""
     for name, value in settings.items():
         if name.endswith('_token') and value is not None and not isinstance(value, bool):
             yield name, value

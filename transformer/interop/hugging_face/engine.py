@@ -17,7 +17,11 @@ BATCH = 32  # sentences
 
 
 def libraries():
-    """The modules of PyTorch and of transformers; ConfigError if one is not installed."""
+    """Imports PyTorch and transformers.
+
+    Raises:
+      ConfigError: one of them is not installed.
+    """
     try:
         import torch
         import transformers
@@ -43,11 +47,11 @@ class TransformersModel:
 
     @property
     def dtype(self) -> str:
-        """The type of its computations."""
+        """Returns the type in which the model computes."""
         return str(self._model.dtype).removeprefix('torch.')
 
     def likeliest(self, texts: Sequence[str], method: str) -> list[str]:
-        """The translation or continuation of each text with the largest log p that a search finds.
+        """Returns the translation or continuation of each text with the largest log p that a search finds.
 
         Args:
           method: greedy, or beam with the config's beam.
@@ -76,11 +80,11 @@ class TransformersModel:
         return results
 
     def log_probabilities(self, texts: Sequence[tuple[str, ...]]) -> list[Float[np.ndarray, ' pieces']]:
-        """log p of every piece of each target, given its source if there is one."""
+        """Returns log p of every piece of each target, given its source if there is one."""
         codecs = self._trained.codecs
         sides = list(zip(*texts, strict=True))
         targets = codecs[self._sides[-1]].encode_batch(sides[-1])
-        # A language model has no sources, but as many batches.
+        # A language model has no sources; its targets give the number of batches.
         sources = codecs[self._sides[0]].encode_batch(sides[0]) if self._pair else targets
         results = []
         for source, part in zip(_batches(sources), _batches(targets), strict=True):
@@ -98,7 +102,7 @@ class TransformersModel:
         return results
 
     def _inputs(self, rows: Sequence[list[int]]) -> dict[str, object]:
-        """Rows of our pieces, padded, in their order."""
+        """Returns rows of our pieces as padded tensors of their pieces."""
         width = max(map(len, rows))
         ids = np.full((len(rows), width), self._order[EOS], np.int64)
         mask = np.zeros_like(ids)

@@ -18,7 +18,7 @@ from transformer.interop.layout import ForeignArray
 
 
 def _table(options: Mapping[str, object]) -> list[ForeignArray]:
-    """Its matrices are [inputs, outputs], as ours."""
+    """Returns the entries of GPT-2, whose matrices are [inputs, outputs] like ours."""
     linear = lambda name, *ours: layout.linear(pair(name), *ours, transposed=False)
     entries = [
         ForeignArray('transformer.wpe.weight', ('positions/table',)),

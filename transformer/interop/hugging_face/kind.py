@@ -11,11 +11,11 @@ from transformer.interop.layout import Arrays, ForeignArray
 
 FILE, CONFIG, PIXELS = 'model.safetensors', 'config.json', 'preprocessor_config.json'
 GENERATION = 'generation_config.json'
-# Settings of a search that no search here has: only without a value. They are in config.json, too.
+# Settings of a search that no search here has, so that they must be null. They are in config.json, too.
 SEARCH = dict.fromkeys(
     ('forced_bos_token_id?', 'forced_decoder_ids?', 'suppress_tokens?', 'begin_suppress_tokens?')
 )
-# Theirs and ours; the first of ours is written.
+# Their names and ours. Of several names there for one of ours, the first is written.
 ACTIVATIONS = {
     'relu': 'relu',
     'gelu': 'gelu',
@@ -30,7 +30,7 @@ ACTIVATION = tuple(ACTIVATIONS)  # the shape of their name
 
 
 class WordTables(NamedTuple):
-    """The names of the tables of words; None for what a kind lacks."""
+    """The names of the tables of words; None for a table that a kind lacks."""
 
     source: str
     target: str
@@ -44,10 +44,10 @@ class Kind(NamedTuple):
     Attributes:
       architecture: the class of transformers that loads all of it.
       form: the form of our model.
-      prefix: how most names begin in the file of a whole model; the file of a stack alone has them without.
+      prefix: the beginning of most names in the file of a whole model. Names in the file of a stack lack it.
       settings: names in config.json with our options of the same value.
       fixed: names in config.json with the values that we can compute; the first is written.
-      others: names in config.json from which options follow otherwise, with their shapes.
+      others: further names in config.json from which options follow, with their shapes.
       options: our options that all models of this kind have.
       table: their arrays and our parameters but for tables of words, from our options.
       words: the names of these tables; None if the kind has none.
@@ -76,12 +76,12 @@ class Kind(NamedTuple):
 
 
 def pair(name: str) -> tuple[str, str]:
-    """The names of a layer's weight and bias."""
+    """Returns the names of a layer's weight and bias."""
     return f'{name}.weight', f'{name}.bias'
 
 
 def shape(kind: Kind) -> dict[str, object]:
-    """The shape of config.json, for `files.check_shape`."""
+    """Returns the shape of config.json, for `files.check_shape`."""
     types = {name: declare.plain_type(OPTIONS[ours]) for name, ours in kind.settings.items()}
     return {
         **{name: {int: files.SIZE}.get(its_type, its_type) for name, its_type in types.items()},
@@ -97,5 +97,5 @@ def shape(kind: Kind) -> dict[str, object]:
 
 
 def their_activation(config: Config) -> str:
-    """Their name of the activation."""
+    """Returns their name of the activation."""
     return next(theirs for theirs, ours in ACTIVATIONS.items() if ours == config.model.activation)

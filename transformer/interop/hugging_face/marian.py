@@ -85,7 +85,7 @@ def _write(config: Config) -> dict[str, object]:
 
 
 def positions(model: Model, length: int) -> np.ndarray:
-    """The table of sinusoidal positions."""
+    """Returns the table of sinusoidal positions."""
     return sinusoid(model.first_position + length, model.d_model, model.sinusoid)[model.first_position :]
 
 

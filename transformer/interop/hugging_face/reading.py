@@ -33,9 +33,9 @@ from transformer.tokens import EOS, START, UNK
 
 TORCH_FILE = 'pytorch_model.bin'
 SHARDED = f'{FILE}.index.json', f'{TORCH_FILE}.index.json'
-# What PyTorch and programs around it put before the names of all arrays.
+# Prefixes that PyTorch and programs around it put before the names of all arrays.
 _WRAPPERS = 'module.', '_orig_mod.', 'model.'
-# A setting by which a config.json without model_type, of an early version, is known.
+# Settings that identify the kind of an early version's config.json, which has no model_type.
 _EARLY = {'type_vocab_size': 'bert', 'n_embd': 'gpt2'}
 KINDS = {'bert': bert.KIND, 'gpt2': gpt2.KIND, 'marian': marian.KIND, 'vit': vit.KIND}
 # The settings by which pixels are from -1 to 1: their shapes, and the values of numbers.
@@ -44,18 +44,22 @@ _PIXELS = {
     'do_rescale?': True, 'rescale_factor?': float, 'do_normalize?': True, 'image_mean?': _NUMBERS,
     'image_std?': _NUMBERS, '*': object,
 }  # fmt: skip
-# How images are resized: to the model's size, linearly.
+# The settings by which images are resized to the model's size, linearly.
 _RESIZED = {
     'do_resize?': True, 'resample?': (range(2, 3), None), 'crop_pct?': None,
     'size?': (files.SIZE, {'height': files.SIZE, 'width': files.SIZE}, None), 'do_convert_rgb?': (bool, None),
 }  # fmt: skip
 _PIXEL_VALUES = {'rescale_factor': 1 / 255, 'image_mean': 0.5, 'image_std': 0.5}
-# What a config.json can leave out.
+# The defaults of settings that a config.json can leave out.
 _DEFAULTS = {'id2label': {'0': 'LABEL_0', '1': 'LABEL_1'}, 'tie_word_embeddings': True}
 
 
 def read(folder: epath.Path) -> Foreign:
-    """Reads the model in a folder; ConfigError says what is damaged, or unknown here."""
+    """Reads the model in a folder.
+
+    Raises:
+      ConfigError: a file is missing or damaged, or the model has a part that is unknown here.
+    """
     try:
         return _read(folder)
     except ConfigError as error:
@@ -93,7 +97,7 @@ def _read(folder: epath.Path) -> Foreign:
 
 
 def _named(kind: Kind, arrays: Arrays) -> tuple[Arrays, tuple[str, ...]]:
-    """The arrays of the model by their names in the file of a whole model, and the names of all others."""
+    """Returns the model's arrays by their names in a whole model's file, and the names of ignored arrays."""
     plain = _plain(kind, list(arrays))
     alone = not any(name.startswith(kind.prefix) for name in plain)
     theirs = dict(zip((kind.prefix + name if alone else name for name in plain), arrays, strict=True))
@@ -108,10 +112,10 @@ def _named(kind: Kind, arrays: Arrays) -> tuple[Arrays, tuple[str, ...]]:
 
 
 def _plain(kind: Kind, names: list[str]) -> list[str]:
-    """Names as transformers writes them, not as wrappers and early versions do."""
+    """Returns names as transformers writes them, without the changes of wrappers and early versions."""
 
     def wraps(prefix: str) -> bool:
-        # A kind's own prefix is before all names of a whole model, too; then a wrapper is a second one.
+        # All names of a whole model can begin with the kind's own prefix; then a wrapper is a second one.
         twice = prefix * 2 if prefix == kind.prefix else prefix
         return all(n.startswith(prefix) for n in names) and any(n.startswith(twice) for n in names)
 
@@ -129,7 +133,7 @@ def _arrays(folder: epath.Path) -> Arrays:
 
 
 def _in_several_files(folder: epath.Path, index: str) -> Arrays:
-    """The arrays of the files that an index names."""
+    """Reads the arrays of the files that an index names."""
     places = json_object(folder / index, {'weight_map': {'*': str}, '*': object})['weight_map']
     found = {}
     for file in sorted(set(places.values())):
@@ -148,7 +152,7 @@ def _pop_table(arrays: Arrays, name: str) -> np.ndarray:
 
 
 def _check_tied(setting: str, tables: Mapping[str, np.ndarray | None]) -> None:
-    """Raises ConfigError if tables differ that are one by a setting; None is a table that is not there."""
+    """Raises ConfigError if tables differ although a setting makes them one. None is a missing table."""
     (first, table), *others = [(name, table) for name, table in tables.items() if table is not None]
     for name, other in others:
         if not np.array_equal(table, other):
@@ -171,7 +175,7 @@ def _check_pixels(folder: epath.Path, length: int) -> None:
 
 
 def _classes(settings: Mapping, arrays: Arrays) -> tuple[dict[str, object], Arrays, Codecs, tuple[str, ...]]:
-    """The options and parameters of classes, of which there are none, their names, and notes.
+    """Returns the options, parameters, codecs and notes of a classifier, which has no tables of words.
 
     A head that the file lacks is added, as zeros.
     """
@@ -193,7 +197,7 @@ def _classes(settings: Mapping, arrays: Arrays) -> tuple[dict[str, object], Arra
 def _text_words(
     folder: epath.Path, kind: Kind, settings: Mapping, arrays: Arrays
 ) -> tuple[dict[str, object], Arrays, Codecs, tuple[str, ...]]:
-    """The options and parameters of words, for a model of single texts, its tokenizer, and notes."""
+    """Returns the options, parameters, tokenizer and notes of a single-text model's tables of words."""
     names = kind.words
     if settings['tie_word_embeddings'] and names.softmax in arrays:
         # Of two tables that are one, a file can have either.
@@ -231,7 +235,7 @@ def _text_words(
 
 
 def _without_row(tokenizer: HuggingFaceTokenizer, rows: int) -> list[int]:
-    """The numbers there of added tokens that the table of words has no rows for, such as a padding's.
+    """Returns the numbers there of added tokens without a row in the table of words, such as a padding.
 
     Raises:
       ConfigError: another piece has no row.
@@ -248,10 +252,10 @@ def _without_row(tokenizer: HuggingFaceTokenizer, rows: int) -> list[int]:
 def _pair_words(
     folder: epath.Path, kind: Kind, settings: Mapping, arrays: Arrays
 ) -> tuple[dict[str, object], Arrays, Codecs]:
-    """The options and parameters of words and positions, for an encoder-decoder, and its tokenizers."""
+    """Returns the options and parameters of an encoder-decoder's words and positions, and its tokenizers."""
     names, shared = kind.words, arrays.pop(marian.SHARED, None)
     if shared is not None:
-        # A file can also have the two that are this one.
+        # A file can also have the two tables that this one replaces.
         arrays.update({name: shared for name in (names.source, names.target) if name not in arrays})
     # Of tables that are one, a file can have any.
     same = [(names.target, names.softmax)] if settings['tie_word_embeddings'] else []
@@ -268,7 +272,7 @@ def _pair_words(
         if settings.get(setting, len(table)) != len(table):
             raise ConfigError(f'{CONFIG}: {setting}={settings[setting]}: the model has {len(table)} words')
     if settings['tie_word_embeddings']:
-        # A file can have it all the same.
+        # A file can have the softmax's table all the same.
         tables = {names.target: target, names.softmax: arrays.pop(names.softmax, None)}
         _check_tied('tie_word_embeddings', tables)
         softmax = target
@@ -298,7 +302,7 @@ def _pair_words(
 
 
 def _pair_positions(arrays: Arrays) -> dict[str, object]:
-    """The options of positions; removes the tables if they are sinusoids."""
+    """Returns the options of positions, and removes the tables if they are sinusoids."""
     options = [positions(name, arrays[name]) for name in marian.POSITIONS if name in arrays]
     if not options:
         return {'model.positions': 'sinusoidal', 'model.sinusoid': 'halves', 'model.first_position': 0}

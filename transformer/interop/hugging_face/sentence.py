@@ -1,4 +1,4 @@
-"""Reads how a sentence encoder pools a text's vectors into one (Reimers and Gurevych 2019)."""
+"""Reads the pooling of a sentence encoder: a text's vectors become one (Reimers and Gurevych 2019)."""
 
 from collections.abc import Mapping
 
@@ -19,7 +19,7 @@ _TEXTS = {
 
 
 def read(folder: epath.Path) -> dict[str, object]:
-    """Returns the option for the vector of a text; empty if the folder has no sentence encoder.
+    """Returns the option for the vector of a text, empty if the folder has no sentence encoder.
 
     Raises:
       ConfigError: the vector is neither the mean of the encoder's outputs nor the first output.
@@ -44,7 +44,11 @@ def read(folder: epath.Path) -> dict[str, object]:
 
 
 def _pooling(modules: list[Mapping[str, object]]) -> str | None:
-    """The folder of the module that makes one vector; ConfigError if a module is unknown here."""
+    """Returns the folder of the module that makes one vector, if there is one.
+
+    Raises:
+      ConfigError: a module is unknown here.
+    """
     kinds = {one['type'].rpartition('.')[2]: one for one in modules}
     # A normalised vector differs in its length alone.
     if unknown := kinds.keys() - {'Transformer', 'Pooling', 'Normalize'}:

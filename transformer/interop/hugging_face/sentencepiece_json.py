@@ -101,7 +101,7 @@ def _model(proto, pieces: list[str], unknown: str) -> dict[str, object]:
 
 
 def _merges(proto, pieces: list[str]) -> list[list[str]]:
-    """The pairs of pieces that BPE joins, in the order of the joined pieces' scores."""
+    """Returns the pairs of pieces that BPE joins, in the order of the joined pieces' scores."""
     kinds = sentencepiece_model_pb2.ModelProto.SentencePiece
     scores = {piece.piece: piece.score for piece in proto.pieces if piece.type == kinds.NORMAL}
     joined = sorted((piece for piece in scores if len(piece) > 1), key=lambda piece: -scores[piece])

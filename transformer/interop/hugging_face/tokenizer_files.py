@@ -25,14 +25,14 @@ _SPECIAL = {
 
 
 def _token(settings: Mapping, name: str, default: str | None) -> str | None:
-    """A token in the settings, which can be an object with its content."""
+    """Returns a token in the settings, which can be an object with its content."""
     value = settings.get(name, default)
     files.check_shape(value, (str, {'content': str, '*': object}, None), f'{SETTINGS}: {name}')
     return value['content'] if isinstance(value, dict) else value
 
 
 def settings_shape(folder: epath.Path, kind: Kind) -> dict[str, object]:
-    """The settings of tokenizer_config.json that are read, by name."""
+    """Returns the shape of the settings in tokenizer_config.json that are read."""
     if kind.form == 'pair':
         return dict.fromkeys(('separate_vocabs', 'unk_token'), object)
     names = [name for name, _ in _SPECIAL[kind.form].values()]
@@ -41,7 +41,7 @@ def settings_shape(folder: epath.Path, kind: Kind) -> dict[str, object]:
 
 
 def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
-    """The tokenizer of a model of single texts."""
+    """Reads the tokenizer of a model of single texts."""
     file = folder / TOKENIZER
     content = file.read_bytes() if file.exists() else early_tokenizers.read(folder)
     settings, special = json_object(folder / SETTINGS, {'*': object}, {}), {}
@@ -53,13 +53,13 @@ def read(folder: epath.Path, kind: Kind) -> HuggingFaceTokenizer:
 
 
 def _limits(config: Config) -> dict[str, object]:
-    """A tokenizer there cuts texts if it is asked to, and can tidy up blanks when it joins pieces."""
+    """Returns the settings by which a tokenizer there cuts texts, if asked to, and leaves blanks alone."""
     longest = config.model.max_len if config.model.positions == 'learned' else config.decode.max_source_len
     return {'model_max_length': longest, 'clean_up_tokenization_spaces': False}
 
 
 def vocabularies(joint: bool) -> tuple[str, str]:
-    """The files with the numbers of the pieces of source and target."""
+    """Returns the names of the files with the numbers of the pieces of source and target."""
     return 'vocab.json', 'vocab.json' if joint else 'target_vocab.json'
 
 
@@ -118,7 +118,7 @@ def write_pair(folder: epath.Path, codecs: Codecs, config: Config) -> None:
     """Writes the tokenizers of an encoder-decoder."""
     data = config.data
     if isinstance(codecs['source'], ByteTokenizer):
-        # The same numbers.
+        # Its pieces have the same numbers.
         settings = {'tokenizer_class': 'ByT5Tokenizer', 'extra_ids': 0}
         files.write_json(folder / SETTINGS, settings | _limits(config))
         return

@@ -58,9 +58,9 @@ def _write(config: Config) -> dict[str, object]:
 
 
 def _to_matrices(arrays: Arrays) -> None:
-    """Our patches are rows of pixels of channels; theirs channels of rows of pixels."""
+    """Turns patches from channels of rows of pixels into rows of pixels of channels."""
     for name, leading in ((_CLASS, (1, 1)), (_POSITIONS, (1,))):
-        # Arrays of other shapes are refused with the others.
+        # `layout.to_ours` refuses arrays of other shapes.
         if name in arrays and arrays[name].shape[:-1][: len(leading)] == leading:
             arrays[name] = arrays[name].reshape(arrays[name].shape[len(leading) :])
     if _PATCH in arrays and arrays[_PATCH].ndim == 4:
@@ -71,7 +71,7 @@ def _from_matrices(arrays: Arrays, config: Config) -> None:
     width, size, channels = config.model.d_model, config.images.patch, config.images.channels
     arrays[_PATCH] = arrays[_PATCH].reshape(width, size, size, channels).transpose(0, 3, 1, 2)
     arrays[_CLASS] = arrays[_CLASS][None, None]
-    # Theirs has no rows for further patches.
+    # Their table has no rows for further patches.
     arrays[_POSITIONS] = arrays[_POSITIONS][None, : config.images.positions]
 
 

@@ -99,7 +99,7 @@ def write_card(run: Run, origin: Origin, folder: epath.Path) -> None:
 def _text_words(
     config: Config, ours: Arrays, tokenizer: Tokenizer, kind: Kind, arrays: Arrays
 ) -> dict[str, object]:
-    """Adds the tables of words of a model of single texts; returns the settings that follow."""
+    """Adds the tables of words of a model of single texts, and returns the settings that follow."""
     m, table = config.model, ours['embedding/table']
     softmax = ours['softmax/table'] if m.tie_embeddings == 'none' else table
     bias = ours.get('softmax_bias', np.zeros(m.vocab_size, np.float32))
@@ -117,7 +117,7 @@ def _text_words(
 
 
 def _tokens(kind: Kind, tokenizer: Tokenizer) -> dict[str, int]:
-    """The numbers there of the pieces that are no part of a text of a model of single texts."""
+    """Returns the numbers there of a single-text model's pieces that are no part of a text."""
     pad, end = their_order(tokenizer, tokenizer.size)[[PAD, EOS]].tolist()
     if kind.form != 'text':
         return {'pad_token_id': pad}
@@ -128,7 +128,7 @@ def _tokens(kind: Kind, tokenizer: Tokenizer) -> dict[str, int]:
 def _pair_words(
     config: Config, ours: Arrays, codecs: Codecs, kind: Kind, arrays: Arrays
 ) -> dict[str, object]:
-    """Adds the tables of words and positions of an encoder-decoder; returns the settings that follow."""
+    """Adds the tables of words and positions of an encoder-decoder, and returns the settings that follow."""
     m = config.model
     source, target, softmax = (table.copy() for table in pair_tables(m, ours))
     shared = np.array_equal(source, target)
@@ -191,7 +191,7 @@ def _labels(codecs: Codecs) -> dict[str, object]:
 
 
 def _pixels(config: Config) -> dict[str, object]:
-    """Pixels from -1 to 1."""
+    """Returns the settings by which pixels are from -1 to 1."""
     size, channels = config.images.size, config.images.channels
     return {
         'image_processor_type': 'ViTImageProcessor',
