@@ -1,1 +1,1 @@
-"""What both Python and the command line call: train, evaluate, compare, load. Nothing here prints."""
+"""The actions that Python and the command line both call: train, evaluate, compare, load. None prints."""

@@ -75,7 +75,7 @@ def compare(
 def score_differences(
     measures: Sequence[Measure], first: Mapping, second: Mapping
 ) -> dict[str, dict[str, float]]:
-    """For each measure that both entries have: the two scores and the second minus the first."""
+    """Returns both scores and the second minus the first, for each measure that both entries have."""
     both = {measure.name: (measure.value(first), measure.value(second)) for measure in measures}
     return {n: {'a': a, 'b': b, 'difference': b - a} for n, (a, b) in both.items() if None not in (a, b)}
 
@@ -107,7 +107,7 @@ def _significance(
 def _examples(
     measures: Sequence[Measure], texts: Mapping, first: Sequence[str], second: Sequence[str], show: int
 ) -> list[dict[str, object]]:
-    """The examples whose scores differ most, largest difference first; lines count from 0."""
+    """Returns the examples whose scores differ most, largest difference first. Lines count from 0."""
     measure = next((m for m in measures if m.of_lines), None)
     differ = [i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
     if measure is None or not show or not differ:
@@ -129,7 +129,7 @@ def _examples(
 
 
 def _describe(report: Mapping, measures: Sequence[Measure]) -> Iterator[str]:
-    """Yields a report as lines for people; its table is at most 80 columns wide."""
+    """Yields a report as lines for people, with a table of at most 80 columns."""
     named = {measure.name: measure for measure in measures}
     for name, side in zip(NAMES, (report['a'], report['b']), strict=True):
         yield f'{name}: {side["workdir"]}, {side["name"]}'
@@ -164,7 +164,7 @@ def _describe(report: Mapping, measures: Sequence[Measure]) -> Iterator[str]:
 def _texts(
     run: Run, what: str | dict[str, str], changes: Mapping[str, object] | None
 ) -> dict[str, list[str]]:
-    """The texts of a split, or of files."""
+    """Returns the texts of a split, or of files."""
     if isinstance(what, str):
         run_data.check_split(run, what)
         return run_data.of_run(run, changes).texts(what)
@@ -174,7 +174,7 @@ def _texts(
 
 
 def _evaluation(side: Side, what: str | dict[str, str], changes: Mapping[str, object] | None) -> Evaluation:
-    """An earlier evaluation of the same checkpoint with the same options, or a new evaluation."""
+    """Returns an earlier evaluation of the same checkpoint with the same options, or evaluates anew."""
     run = side.run
     config = restore.changed(run.config, changes or {})
     origin, options = restore.origin(run, side.choice), configs.evaluation_options(config)
@@ -190,7 +190,7 @@ def _evaluation(side: Side, what: str | dict[str, str], changes: Mapping[str, ob
         } | known
     for name, entry in known.items():
         made_by = (entry.get('checkpoint'), entry.get('steps'), entry.get('options'))
-        # Lines without a hash, of an earlier version, may not be those that were scored.
+        # Lines without a hash, of an earlier version, need not be those that were scored.
         if made_by == (origin.name, origin.steps, options) and workdir.LINES in entry:
             try:
                 return Evaluation(name, entry, workdir.read_lines(run.folder, name, entry))

@@ -16,14 +16,14 @@ from transformer.tasks import prepare as prepare_splits
 
 
 def of_config(config: Config, *, download: bool = False, given: Codecs | None = None) -> Dataset:
-    """Prepares the data of a config, unless it is cached; the first process shows the progress."""
+    """Prepares the data of a config, unless it is cached, and shows the progress in the first process."""
     with Stages('preparing', quiet=not parallel.is_primary()) as stages:
         cache = process.cache_folder() / 'corpora'
         return prepare_splits(config, cache, stages, download=download, given=given)
 
 
 def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
-    """The data of a work directory: its copy of dev and test; all data if there is no copy, or a data.dir."""
+    """Returns a run's copy of dev and test, or all its data if there is no copy or `data.dir` is changed."""
     if 'data.dir' not in (changes or {}) and (copy := run.copied_data()):
         return copy
     config = restore.changed(run.config, changes or {})
@@ -33,7 +33,7 @@ def of_run(run: Run, changes: Mapping[str, object] | None = None) -> Dataset:
 
 
 def check_split(run: Run, split: str) -> None:
-    """Raises ConfigError if a work directory has no such split to evaluate; reads no data."""
+    """Raises ConfigError if a work directory has no such split to evaluate. Reads no data."""
     scored = [name for name in run.manifest['splits'] if name != 'train']
     if not scored:
         flags = {'pair': '--source and --reference', 'one_text': '--text'}

@@ -28,7 +28,7 @@ def evaluate(
 
     Args:
       choice: scored, best, latest, average or a step.
-      changes: options that may differ from the work directory's config, such as decode.beam or data.dir.
+      changes: options that can differ from the work directory's config, such as decode.beam or data.dir.
     """
     check_evaluation(run, choice, changes)
     workdir.check_writable(run.folder)
@@ -42,7 +42,7 @@ def evaluate(
 def evaluate_files(
     run: Run, paths: Mapping[str, str], choice: str = 'scored', changes: Mapping[str, object] | None = None
 ) -> Evaluation:
-    """Evaluates a checkpoint on a file of text for each field; needs no data of the training."""
+    """Evaluates a checkpoint on a file of text for each field, without data of the training."""
     config = check_evaluation(run, choice, changes)
     workdir.check_writable(run.folder)
     check_fields(run, paths)
@@ -75,7 +75,7 @@ def evaluate_own(run: Run, choice: str, changes: Mapping[str, object]) -> list[E
 
 
 def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None) -> Config:
-    """Checks an evaluation's options and checkpoint, and returns its config; reads no data or parameters."""
+    """Checks an evaluation's options and checkpoint, and returns its config. Reads no data or parameters."""
     config = restore.changed(run.config, changes or {})
     configs.check_devices(config, parallel.device_count())
     restore.origin(run, choice)
@@ -83,7 +83,7 @@ def check_evaluation(run: Run, choice: str, changes: Mapping[str, object] | None
 
 
 def check_fields(run: Run, paths: Mapping[str, str]) -> None:
-    """Raises ConfigError if the files given are not for exactly the fields that the task reads."""
+    """Raises ConfigError if the given files are not for exactly the fields that the task reads."""
     flags = {'source': '--source=FILE', 'target': '--reference=FILE', 'text': '--text=FILE'}
     fields = task_of(run.config).reading(run.config).fields
     if not fields.keys() <= flags.keys():
@@ -111,7 +111,7 @@ def _record(
 def score_split(
     trained: Trained, origin: Origin, dataset: Dataset, split: str
 ) -> tuple[dict[str, object], list[str]]:
-    """Evaluates a split; returns its entry of result.json, and the model's output lines."""
+    """Evaluates a split, and returns its entry of result.json and the model's output lines."""
     stages = Stages(f'scoring {split}:', quiet=not parallel.is_primary())
     with process.precision(trained.config), stages:
         scored = task_of(trained.config).evaluate(trained, dataset, split, stages)

@@ -8,11 +8,11 @@ from transformer.tasks.contract import Finding
 
 FALLING = 0.02  # the relative fall of the dev loss between the last two evaluations that is still fast
 RISEN = 0.01  # the relative rise above the lowest dev loss that is more than noise
-MANY_EPOCHS = 40  # twice those of the paper's base model, which reads WMT's 4.5 million pairs 20 times
+MANY_EPOCHS = 40  # twice as many as the paper's base model has, of WMT's 4.5 million pairs
 
 
 def findings(run: Run) -> Iterator[Finding]:
-    """Yields what metrics.jsonl and result.json of a work directory say about the length of the training."""
+    """Yields findings about the length of a training, from its metrics.jsonl and result.json."""
     losses = metrics_file.dev_losses(run.folder)
     if len(losses) > 1:
         (before, loss_before), (last, loss) = losses[-2:]

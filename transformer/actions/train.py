@@ -46,7 +46,7 @@ def train(
     on_metrics: metrics.OnMetrics | None = None,
     init_from: Sequence[str] = (),
 ) -> Result:
-    """Implements `transformer.train`; its arguments are explained there."""
+    """Implements `transformer.train`, which explains the arguments."""
     lock_file = ''
     if isinstance(config, str | os.PathLike):
         file = find_config(os.fspath(config))
@@ -64,14 +64,14 @@ def run_training(
     on_metrics: metrics.OnMetrics | None = None,
     init_from: Sequence[str] = (),
 ) -> Finished:
-    """Trains, or resumes, and evaluates.
+    """Trains or resumes a model, and evaluates it.
 
     Args:
       lock_file: the data's expected manifest, if the file exists; differences are warnings.
       on_metrics, init_from: as for `transformer.train`.
 
     Raises:
-      ConfigError: a mistake of the user's; nothing was changed.
+      ConfigError: a mistake of the user's. Nothing was changed.
       NonFiniteError, Stopped: as `loop.train`.
     """
     configs.check_devices(config, parallel.device_count())
@@ -94,7 +94,7 @@ def run_training(
         optim.frozen(config.train.frozen, models.parameter_shapes(config))
     if origins:
         start = warm_start.start(config, origins, folder)
-    # Built before the work directory is written, so that bad data changes nothing.
+    # Built before the work directory is written, so that bad data leaves it unchanged.
     task = task_of(config)
     batches = {split: task.batches(config, dataset, split) for split in ('train', 'dev')}
     warn_of_large_batches(config, dataset, batches['train'])
@@ -156,7 +156,7 @@ def check_average(config: Config, folder: epath.Path) -> None:
 
 
 def _number_averaged(config: Config, steps: int) -> int:
-    """How many checkpoints are averaged after so many steps; the last step is always one of them."""
+    """Returns how many checkpoints are averaged after so many steps. The last step is always one of them."""
     return min(config.train.average_last, 1 + (steps - 1) // config.train.average_every)
 
 
@@ -207,7 +207,7 @@ def _train(
 
 
 def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores:
-    """The scores on dev that training reports, and the score that decides which checkpoint is the best."""
+    """Returns the scores on dev that training reports, and the score by which a checkpoint is the best."""
     task, train = task_of(config), config.train
 
     def means(params: models.Params) -> dict[str, float]:
@@ -231,7 +231,7 @@ def _dev_scores(config: Config, dataset: Dataset, batches: Batches) -> DevScores
 
 
 def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_per_epoch: int) -> None:
-    """Averages checkpoints if the config says so, and writes result.json without new scores."""
+    """Averages checkpoints if the config asks for it, and writes result.json without new scores."""
     train = run.config.train
     if train.average_last:
         last = _number_averaged(run.config, done.step)
@@ -266,7 +266,7 @@ def _record(run: Run, params: models.Params, done: loop.TrainingPosition, steps_
 
 
 def _why_it_ended(config: Config, done: loop.TrainingPosition, origin: Origin) -> str:
-    """Why a training has more or fewer steps than its config says, and which checkpoint is scored."""
+    """Explains why a training has more or fewer steps than its config, and names the scored checkpoint."""
     train = config.train
     if done.step > train.steps:
         why = (
@@ -281,7 +281,7 @@ def _why_it_ended(config: Config, done: loop.TrainingPosition, origin: Origin) -
 
 
 def _score_training(run: Run, trained: Trained, origin: Origin, dataset: Dataset) -> Result:
-    """Scores every split but train; returns the contents of result.json."""
+    """Scores every split but train, and returns the contents of result.json."""
     result = run.result()
     for split in (split for split in dataset.splits if split != 'train'):
         scores, lines = score_split(trained, origin, dataset, split)
@@ -294,8 +294,8 @@ def _score_training(run: Run, trained: Trained, origin: Origin, dataset: Dataset
 
 
 def _with_scores(split: str, scores: dict[str, object], result: Result) -> Result:
-    """The contents of result.json with the training's scores of a split."""
-    # An evaluation made before the training ended may have the name of the training's own scores.
+    """Returns the contents of result.json with the training's scores of a split."""
+    # An evaluation made before the training ended can have the name of the training's own scores.
     name = f'{split}.{scores["checkpoint"]}'
     others = {key: old for key, old in result.get('evaluations', {}).items() if key != name}
     later = {'evaluations': others} if 'evaluations' in result else {}

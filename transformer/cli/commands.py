@@ -137,7 +137,7 @@ FILES = ('source', 'reference', 'text')
 
 
 def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Command:
-    """The command of run.py that tasks declare, each for its own models."""
+    """Makes the command of run.py that tasks declare, each for its own models."""
     declared, reads = next(iter(by_task.values())), {one.reads for one in by_task.values()}
     files = ('input', 'output') if 'lines' in reads else ('output',)
     output = ('scores', 'json') if declared.writes == 'hypotheses' else ()
@@ -155,7 +155,7 @@ def command_of(name: str, by_task: Mapping[str, commands.TaskCommand]) -> Comman
 
 
 def tool_of(declared: commands.Tool) -> Command:
-    """The command of run.py that a task declares and that needs no model."""
+    """Makes the command of run.py that a task declares and that needs no model."""
     run_tool = run.call_tool(declared)
     return Command(declared.summary, run_tool, (*declared.flags,), (), declared.examples, declared.words)
 

@@ -22,10 +22,13 @@ _SHORT = re.compile(rf'--?({"|".join(_DECODING)})(?:=(.*))?', re.DOTALL)
 
 
 class Command(NamedTuple):
-    """One command of a program. `run` returns the exit status, 0 if None; `note` ends the help.
+    """A command of a program.
 
-    `options` are the config options that it takes, by name or by prefix, such as `decode.`; '' means all.
-    `words` name its arguments; with "..." in the last name, it takes any number of them.
+    Attributes:
+      run: the function that runs it. It returns the exit status, 0 if None.
+      options: the config options that it takes, by name or by prefix, such as `decode.`; '' means all.
+      words: the names of its arguments. With "..." in the last name, it takes any number of them.
+      note: the end of its help.
     """
 
     summary: str
@@ -39,10 +42,12 @@ class Command(NamedTuple):
 
 
 class Program(NamedTuple):
-    """A command-line program; if it has a single command, the command's name is ''.
+    """A command-line program. If it has a single command, the command's name is ''.
 
-    With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes the config. `default` is
-    the command of a call that names none.
+    With a flag `config` that has no default, `--config.GROUP.OPTION=VALUE` changes the config.
+
+    Attributes:
+      default: the command of a call that names none.
     """
 
     name: str
@@ -53,7 +58,12 @@ class Program(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A parsed call: `file` is the config file, and `changes` are the config's changes, by option."""
+    """A parsed call.
+
+    Attributes:
+      file: the config file.
+      changes: the config's changes, by option.
+    """
 
     command: str
     words: tuple[str, ...]
@@ -108,7 +118,7 @@ def _flag_hint(name: str, program: Program, with_config: bool) -> str:
 
 
 def _default_config(values: flags.FlagValues) -> str:
-    """The config file of a call that names none: its work directory's, which it thus resumes, if any."""
+    """Returns the config file of a call that names none: its work directory's, which it resumes, or tiny."""
     file = os.path.join(values.workdir or '', 'config.json')
     return file if values.workdir and os.path.isfile(file) else DEFAULT_CONFIG
 
@@ -131,7 +141,7 @@ def _check_config(call: Call, command: Command) -> None:
             f'folder give --workdir={os.path.dirname(call.file) or "."}'
         )
     for key in call.changes:
-        # Changes that name the default work directory are not ignored. Options of the training may be
+        # Changes that name the default work directory are not ignored. Options of the training can be
         # repeated: `restore.changed` compares them.
         naming = not configs.OPTIONS[key].metadata['free'] and (by_name or command.options)
         if not naming and not any(key.startswith(option) for option in command.options):
@@ -172,7 +182,7 @@ def _define(declared: Mapping[str, Flag]) -> flags.FlagValues:
 
 
 def config(call: Call) -> Config:
-    """The config of a call: its file's config, with its changes.
+    """Returns the config of a call: its file's config, with its changes.
 
     Options of the file that the changes make meaningless, such as options of another kind of model, are
     reset to their defaults with a warning.
@@ -188,7 +198,7 @@ def config(call: Call) -> Config:
 
 
 def work_directory(call: Call) -> str:
-    """The work directory of a call; by default named after the config file and the changes."""
+    """Returns the work directory of a call, by default named after the config file and the changes."""
     if call.flags.workdir is not None:
         return call.flags.workdir
     path, extension = os.path.splitext(call.file)
@@ -205,7 +215,7 @@ def work_directory(call: Call) -> str:
 
 
 def parse_pairs(flag: str, words: Sequence[str]) -> dict[str, str]:
-    """Parses the values, OPTION=VALUE, of a flag that may be repeated."""
+    """Parses the values, OPTION=VALUE, of a flag that can be repeated."""
     pairs = {}
     for word in words:
         key, equals, value = word.partition('=')
@@ -223,7 +233,7 @@ def parse_changes(words: Sequence[str]) -> dict[str, object]:
 
 
 def parse_numbers(flag: str, text: str) -> list[int]:
-    """Parses numbers from 1 that are separated by commas; none for an empty text."""
+    """Parses numbers from 1 that are separated by commas. An empty text has none."""
     if not re.fullmatch(r'([1-9]\d*(,[1-9]\d*)*)?', text):
         raise ConfigError(f'--{flag}={text}: expected numbers from 1, separated by commas')
     return [int(number) for number in text.split(',') if number]

@@ -9,7 +9,7 @@ WIDTH = 80
 
 
 def help_text(argv: Sequence[str], program: Program) -> str:
-    """The help of the command that a call names, or of the only command, or else of the program."""
+    """Returns the help of the command that a call names, or of the only command, or else of the program."""
     named = [word for word in argv[1:] if word in program.commands]
     if named or '' in program.commands:
         return _help_of_command(program, named[0] if named else '')

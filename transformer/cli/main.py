@@ -17,7 +17,7 @@ from transformer.cli.terminal import exit_status, print_any_character
 
 
 def run_program(argv: Sequence[str], program: Program) -> int:
-    """Prints the help of a program or runs one command; returns the exit status."""
+    """Prints the help of a program or runs one command, and returns the exit status."""
 
     def run_command() -> int:
         # Help is printed even if the rest of the call is wrong.
@@ -42,7 +42,7 @@ def run_program(argv: Sequence[str], program: Program) -> int:
 
 
 def run_py(argv: Sequence[str]) -> Program:
-    """The program run.py, named `transformer` if called as the installed command."""
+    """Returns the program run.py, named `transformer` if called as the installed command."""
     name = 'python run.py' if os.path.basename(argv[0]).endswith('.py') else 'transformer'
     return Program(name, USAGE.format(program=name), COMMANDS, FLAGS, default='train')
 
@@ -53,6 +53,6 @@ def parse_run_py(argv: Sequence[str]) -> Call:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs run.py; returns the exit status."""
+    """Runs run.py, and returns the exit status."""
     argv = sys.argv if argv is None else argv
     return run_program(argv, run_py(argv))

@@ -53,12 +53,12 @@ def open_run(call: Call):
 
 
 def without_params(run, call: Call):
-    """The model of a run with the changes of a call; its parameters are not loaded."""
+    """Returns the model of a run with the changes of a call, without its parameters."""
     return restore.Trained(restore.changed(run.config, call.changes), None, run.codecs)
 
 
 def train(call: Call) -> int:
-    """Trains, or resumes, then evaluates; prints scores and examples, and returns the exit status."""
+    """Trains or resumes a model, evaluates it, prints scores and examples, and returns the exit status."""
     config, folder = run_data.with_absolute_folder(flags.config(call)), join(call)
     try:
         with wandb_metrics.send_to(call.flags.wandb, config, folder) as on_metrics:
@@ -72,7 +72,7 @@ def train(call: Call) -> int:
         print(stopped, file=sys.stderr)
         return 128 + stopped.signal_number
     except RuntimeError as error:
-        # XLA's words for it on CPUs, GPUs and TPUs.
+        # XLA's messages about it on CPUs, GPUs and TPUs.
         message = re.search('(?:ran )?out of memory[^\n]*', str(error), re.IGNORECASE)
         if not message:
             raise
@@ -129,7 +129,7 @@ def evaluate(call: Call) -> None:
 
 
 def named_files(call: Call) -> dict[str, str]:
-    """The files that a call names instead of a split, by field; {} if none."""
+    """Returns the files that a call names instead of a split, by field, or {}."""
     named = {'source': call.flags.source, 'target': call.flags.reference, 'text': call.flags.text}
     paths = {field: path for field, path in named.items() if path is not None}
     if ('source' in paths) != ('target' in paths):
@@ -228,7 +228,7 @@ def call_tool(declared: Tool) -> Callable[[Call], int | None]:
 
 
 def progress_of(call: Call, total: int | None, *, typed: bool = True):
-    """The progress of a command over `total` lines; none is shown of lines that may be `typed`."""
+    """Returns the progress of a command over `total` lines. It is hidden if the lines are `typed`."""
     return streams.LineProgress(total, quiet=typed and call.flags.input is None and sys.stdin.isatty())
 
 
@@ -295,7 +295,7 @@ def config(call: Call) -> None:
 
 
 def diagnose(call: Call) -> None:
-    """Prints what may be wrong with a training and its scores of a split, or the last evaluation's."""
+    """Prints possible faults of a training and of its scores of a split, or of the last evaluation's."""
     run, split = open_run(call), call.flags.split
     run_data.check_split(run, split)
     findings = [*learning_curve.findings(run)]
@@ -338,7 +338,7 @@ def attention_figures():
 
 
 def draw_after_training(path, draw: Callable) -> None:
-    """Draws a figure that a task shows after training; without matplotlib, only prints a line."""
+    """Draws a figure that a task shows after training, or prints a line if matplotlib is missing."""
     try:
         attention_figures()
         write_figure(path, draw())

@@ -1,7 +1,7 @@
 """score-pairs: log p of the texts in each line, and how often the right one of several is the likeliest.
 
-The columns of a line are separated by tabs. A first line may name them: the fields of the model (`source`
-and `target`, or `text`) and, with contrasts, `kind`, and `contrast` for each wrong text.
+The columns of a line are separated by tabs. A first line can name them: the fields of the model (`source` and
+`target`, or `text`) and, with contrasts, `kind`, and `contrast` for each wrong text.
 """
 
 import math
@@ -32,7 +32,7 @@ class Item(NamedTuple):
 
 
 def read_item(number: int, line: str, names: tuple[str, ...], fields: tuple[str, ...]) -> Item:
-    """Parses a line with columns of these names; with contrasts, more of them may follow."""
+    """Parses a line with columns of these names. With contrasts, more of them can follow."""
     cells = [line] if len(names) == 1 else line.split('\t')
     more = len(cells) - len(names)
     if more < 0 or (more and CONTRAST not in names):
@@ -47,7 +47,7 @@ def read_item(number: int, line: str, names: tuple[str, ...], fields: tuple[str,
 
 
 def items(chunks: Iterable[list[str]], fields: tuple[str, ...], *, contrast: bool) -> Iterator[list[Item]]:
-    """Yields the items of each chunk of lines; before an error, the items of the lines above it."""
+    """Yields the items of each chunk of lines and, before an error, the items of the lines above it."""
     wanted, first = fields + (CONTRAST,) * contrast, 0
     names = wanted
     for chunk in chunks:
@@ -68,7 +68,7 @@ def items(chunks: Iterable[list[str]], fields: tuple[str, ...], *, contrast: boo
 
 
 class Tally:
-    """Counts how often the first text is the likeliest, overall and by kind.
+    """A count of how often the first text is the likeliest, overall and by kind.
 
     Lines without a score do not count. Nor do lines that repeat the first text among the others: no model
     could get them right.
@@ -79,7 +79,11 @@ class Tally:
         self.unscored = self.equal = 0
 
     def add(self, item: Item, scores: Sequence[float]) -> bool | None:
-        """Counts a line; returns whether its first text is likelier than all others, None if unknown."""
+        """Counts a line.
+
+        Returns:
+          Whether its first text is likelier than all others, or None if the line does not count.
+        """
         first, *others = item.texts
         if first in others:
             logging.warning('line %d: not counted, a wrong text equals the right one', item.number + 1)
@@ -93,9 +97,11 @@ class Tally:
         return right
 
     def shares(self) -> dict[str, object]:
-        """`share` and `count`, overall and for each of `kinds`; a share is None if no line was counted.
+        """Returns how often the first text is the likeliest.
 
-        `unscored` and `equal` are the numbers of lines that did not count, by reason.
+        Returns:
+          `share` and `count`, overall and for each of `kinds`, where a share is None if no line was counted;
+          `unscored` and `equal`, the numbers of lines that did not count, by reason.
         """
         share = lambda right: {'share': sum(right) / len(right) if right else None, 'count': len(right)}
         everything = [right for of_kind in self._right.values() for right in of_kind]
@@ -103,7 +109,7 @@ class Tally:
         return share(everything) | {'unscored': self.unscored, 'equal': self.equal, 'kinds': kinds}
 
     def describe(self) -> list[str]:
-        """Lines for people."""
+        """Returns the shares as lines for people."""
         shares = self.shares()
         percent = lambda x: f'{100 * x["share"]:.1f} % of {x["count"]:,}' if x['count'] else 'of 0'
         lines = [f'the first is likeliest: {percent(shares)}']
@@ -122,7 +128,7 @@ def write(
     pieces: bool = False,
     as_json: bool = False,
 ) -> Tally | None:
-    """Writes log p of each line's text or, with contrasts, of all its texts; returns their tally.
+    """Writes log p of each line's text or, with contrasts, of all its texts, and returns their tally.
 
     Args:
       contrast: whether lines have wrong texts after the right one.
@@ -159,7 +165,7 @@ def _tabs(item: Item, scores: Sequence[Likelihood], right: bool | None, contrast
 
 
 def _json(item: Item, scores: Sequence[Likelihood], right: bool | None, contrast: bool, pieces: bool) -> str:
-    """Formats an object; with contrasts, `logp` and `pieces` list an entry per text. NaN is null."""
+    """Formats an object. With contrasts, `logp` and `pieces` list an entry per text. NaN is null."""
     texts = scores if contrast else scores[:1]
     logp = [text.total for text in texts]
     parts = [[*map(list, zip(text.pieces, text.logp.tolist(), strict=True))] for text in texts]
@@ -170,6 +176,6 @@ def _json(item: Item, scores: Sequence[Likelihood], right: bool | None, contrast
 
 
 def _visible(piece: str) -> str:
-    """A piece whose blanks and control characters are replaced by codes such as <0x09>."""
+    """Returns a piece with codes such as <0x09> in place of its blanks and control characters."""
     hexadecimal = lambda match: ''.join(f'<0x{byte:02X}>' for byte in match[0].encode())
     return re.sub(r'[\s\x00-\x1f\x7f]', hexadecimal, piece)

@@ -27,12 +27,14 @@ _BYTE_ORDER_MARK = b'\xef\xbb\xbf'
 
 
 class Lines:
-    """Yields a stream's lines in lists: the lines that have arrived, at most `CHUNK`.
+    """The lines of a stream, in lists of the lines that have arrived, at most `CHUNK`.
 
-    A thread reads ahead, so that no answer waits for a line that has not arrived. Only a newline ends a
-    line; the last line needs none. A carriage return before the newline and a byte order mark before the
-    first line are removed. Invalid UTF-8 becomes U+FFFD. `on_wait` is called whenever the next line has not
-    arrived yet.
+    A thread reads ahead, so that no answer waits for a line that has not arrived. Only a newline ends a line;
+    the last line needs none. A carriage return before the newline and a byte order mark before the first line
+    are removed. Invalid UTF-8 becomes U+FFFD.
+
+    Args:
+      on_wait: called whenever the next line has not arrived yet.
     """
 
     def __init__(self, stream: BinaryIO, on_wait: Callable[[], None] = lambda: None):
@@ -55,17 +57,17 @@ class Lines:
             chunk = self._take()
 
     def wait(self, seconds: float) -> bool:
-        """Waits at most some seconds for a line or the end; returns whether either has arrived."""
+        """Waits at most some seconds for a line or the end, and returns whether either has arrived."""
         with self._changed:
             return self._changed.wait_for(lambda: self._ready or self._ended, seconds)
 
     def _take(self) -> list[bytes]:
-        """Takes the lines that have arrived, at least one; [] at the end."""
+        """Takes the lines that have arrived, at least one, or [] at the end."""
         with self._changed:
             if not self._ready and not self._ended:
                 self._on_wait()
             self._changed.wait_for(lambda: self._ready or self._ended)
-            # The program that writes the lines may not have written all of them yet.
+            # The program that writes the lines can be writing more of them.
             self._changed.wait_for(lambda: len(self._ready) >= CHUNK or self._ended, PAUSE)
             if self._error and not self._ready:
                 raise self._error
@@ -74,7 +76,7 @@ class Lines:
             return lines
 
     def _fill(self, read: Callable[[], bytes]) -> None:
-        """Reads lines until the end; runs in the thread."""
+        """Reads lines until the end, in the thread."""
         begun: list[bytes] = []  # the parts of an unfinished line
         try:
             while block := read():
@@ -100,7 +102,7 @@ class Lines:
 
 
 def _reader(stream: BinaryIO) -> Callable[[], bytes]:
-    """Returns a function that reads what has arrived, and waits only if nothing has."""
+    """Returns a function that reads the bytes that have arrived, and waits only if there are none."""
     try:
         # Not through the stream: the waiting thread would hold its lock when Python ends.
         return functools.partial(os.read, stream.fileno(), _BLOCK)
@@ -109,7 +111,7 @@ def _reader(stream: BinaryIO) -> Callable[[], bytes]:
 
 
 def _count(stream: BinaryIO) -> int | None:
-    """The number of lines from the current position of a file; None if the stream is no regular file."""
+    """Returns the number of lines from the current position of a file, or None if it is no regular file."""
     try:
         file = stream.fileno()
     except OSError:  # it lives in memory
@@ -124,7 +126,7 @@ def _count(stream: BinaryIO) -> int | None:
 
 @contextlib.contextmanager
 def read_lines(path: str | None) -> Iterator[Lines]:
-    """The lines of a file, or of standard input; on a terminal with a prompt on standard error."""
+    """Yields the lines of a file, or of standard input, which gets a prompt if it is a terminal."""
     if path is not None:
         with open(path, 'rb') as stream:
             yield Lines(stream)
@@ -136,7 +138,7 @@ def read_lines(path: str | None) -> Iterator[Lines]:
 
 
 def open_output(path: str | None) -> contextlib.AbstractContextManager[BinaryIO]:
-    """Standard output, or a file, which appears when it is complete."""
+    """Returns standard output, or a file, which appears when it is complete."""
     if path is not None:
         return files.replacing(epath.Path(path))
     if sys.stdout is None:
@@ -145,11 +147,11 @@ def open_output(path: str | None) -> contextlib.AbstractContextManager[BinaryIO]
 
 
 class LineProgress:
-    """Shows on standard error how many lines of a long input are done: a bar, or a line now and then.
+    """The number of lines done of a long input, shown on standard error: a bar, or a line now and then.
 
     Args:
       total: the number of lines, if it is known.
-      quiet: whether to show nothing, as when lines are typed.
+      quiet: whether to hide the progress, for example while lines are typed.
     """
 
     def __init__(self, total: int | None = None, *, quiet: bool = False):
@@ -163,7 +165,7 @@ class LineProgress:
         self._heartbeat.start()
 
     def add(self, lines: float) -> None:
-        """Counts lines that are done; a line with several texts may count in fractions."""
+        """Counts lines that are done. A line with several texts can count in fractions."""
         self._done += lines
         self._bar.update(self._task, completed=self._done)
 
@@ -176,7 +178,7 @@ class LineProgress:
 
     @contextlib.contextmanager
     def paused(self, done: int) -> Iterator[None]:
-        """Removes the bar while output goes to the same terminal; afterwards, `done` lines are done."""
+        """Removes the bar while output goes to the same terminal, and then counts `done` lines as done."""
         self._heartbeat.stop()
         self._bar.stop()
         yield
@@ -231,7 +233,7 @@ def write(
       as_json: whether to write objects with `line` (or `file`), `text` and `score`. Vectors always are JSON.
       names: the file names, if the texts are files; a line of output begins with the name and a tab.
       numbered: whether each of several hypotheses begins with the number of its line, from 0, and a tab.
-      separator: a line between hypotheses that may have several lines.
+      separator: a line between hypotheses that can have several lines.
       arrives: `seconds -> whether the first text arrives in that time`; if it does not, the programs for a
         short text are compiled meanwhile.
     """
@@ -260,7 +262,7 @@ def write(
             with progress.paused(first + len(chunk)):
                 for i, hypotheses in enumerate(answers, start=first):
                     text = ''.join(f'{line}\n' for line in lines_of(i, hypotheses))
-                    # Names of files may hold bytes that are not UTF-8.
+                    # Names of files can hold bytes that are not UTF-8.
                     output.write(text.encode(errors='surrogateescape'))
                 output.flush()
             first += len(chunk)

@@ -18,14 +18,14 @@ _NARROWEST = 20  # the narrowest column of folded text
 
 
 def terminal_width() -> float:
-    """The columns of the terminal, or COLUMNS; infinite if there is neither, as in a pipe."""
+    """Returns the columns of the terminal, or COLUMNS, or infinity if there is neither, as in a pipe."""
     if sys.stdout.isatty() or os.environ.get('COLUMNS', '').isdecimal():
         return shutil.get_terminal_size().columns
     return math.inf
 
 
 def fold(line: str) -> str:
-    """Folds a line to the width of the terminal; lines after the first are indented.
+    """Folds a line to the width of the terminal, and indents all lines but the first.
 
     Text after a label, as in `  source     Ein Hund`, stays in its column. Words and paths stay whole.
     """
@@ -49,12 +49,13 @@ def print_any_character() -> None:
 def exit_status(program: Callable[[], int]) -> int:
     """Runs a program, and turns the user's mistakes and system errors into one line on standard error.
 
-    Returns the program's status; 2 after such an error, 130 after Ctrl-C, 141 if the reader of the output
-    has ended.
+    Returns:
+      The program's status; 2 after such an error, 130 after Ctrl-C, 141 if the reader of the output has
+      ended.
     """
     try:
         status = program()
-        # If buffered output cannot be written, the error comes here and not when Python ends.
+        # If buffered output cannot be written, the error is raised here and not when Python ends.
         if sys.stdout:
             sys.stdout.flush()
         return status

@@ -16,7 +16,7 @@ from transformer.runs.metrics import OnMetrics
 def send_to(project: str | None, config: Config, folder: epath.Path) -> Iterator[OnMetrics | None]:
     """Yields a function that sends the numbers of a step to a project, or None without a project.
 
-    The run there is called like the work directory; a training that is resumed continues it.
+    The run there has the name of the work directory. A training that is resumed continues it.
 
     Raises:
       ConfigError: the package wandb is missing, or refuses the run.
@@ -58,7 +58,7 @@ def send_to(project: str | None, config: Config, folder: epath.Path) -> Iterator
 
 
 def _run_id(folder: epath.Path) -> str:
-    """The name of a work directory's run at Weights & Biases, which no other run has."""
+    """Returns the name of a work directory's run at Weights & Biases, which no other run has."""
     file = folder / 'wandb' / 'run_id'
     if not file.exists():
         file.parent.mkdir(exist_ok=True)
