@@ -15,37 +15,41 @@ from transformer.tasks.contract import Task, bound_sums
 
 
 def _package(task: str) -> ModuleType:
-    """The folder of a task, which declares its `COMMANDS`."""
+    """Imports the package of a task, which declares its `COMMANDS`."""
     return importlib.import_module(f'transformer.tasks.{task}')
 
 
 def _task(name: str) -> Task:
-    """The task with a name; its module is imported at first use, because some take long."""
+    """Returns the task with a name. Its module is imported at first use, because some take long."""
     return importlib.import_module(f'transformer.tasks.{name}.task').TASK
 
 
 def task_of(config: Config) -> Task:
-    """The task that a config names."""
+    """Returns the task that a config names."""
     return _task(config.train.task)
 
 
 def all_tasks() -> list[Task]:
-    """Every task."""
+    """Returns every task."""
     return list(map(_task, TASKS))
 
 
 def prepare(config: Config, folder: epath.PathLike, progress: Progress = no_progress, **how) -> Dataset:
-    """Reads the splits of a config's task, or opens them; arguments as for `data.cache.prepare`."""
+    """Reads the splits of a config's task, or opens them. Arguments are as for `data.cache.prepare`."""
     return cache.prepare(config.data, task_of(config).reading(config), folder, progress, **how)
 
 
 def sums_of(config: Config) -> Callable:
-    """The `sums` of a config's task, as `(params, batch, key) -> sums`."""
+    """Returns the `sums` of a config's task, as `(params, batch, key) -> sums`."""
     return bound_sums(task_of(config).sums, config)
 
 
 def verb_of(config: Config, name: str, command: str = '') -> Callable:
-    """The verb of a config's task with this name: `(trained, ...) -> ...`; `command` is what uses it."""
+    """Returns the verb with a name of a config's task: `(trained, ...) -> ...`.
+
+    Args:
+      command: the command that uses the verb, if it has another name.
+    """
     verbs = task_of(config).verbs
     if name not in verbs:
         raise refusal(config, command or name)
@@ -53,14 +57,14 @@ def verb_of(config: Config, name: str, command: str = '') -> Callable:
 
 
 def refusal(config: Config, command: str) -> ConfigError:
-    """The error of a command that a config's models do not have; it names those that they have."""
+    """Makes the error of a command that a config's models do not have. It names those that they have."""
     task = config.train.task
     has = ', '.join([*_package(task).COMMANDS, 'evaluate', 'compare'])
     return ConfigError(f'{command}: a model of train.task={task} does not have it; it has {has}')
 
 
 def declared_commands() -> dict[str, dict[str, TaskCommand]]:
-    """The commands of run.py that use a task's verbs: by name, then by the task whose models they use.
+    """Returns the commands of run.py that use a task's verbs, by name and then by task.
 
     Raises:
       ValueError: two tasks declare a command with different flags or answers.
@@ -77,5 +81,5 @@ def declared_commands() -> dict[str, dict[str, TaskCommand]]:
 
 
 def declared_tools() -> dict[str, Tool]:
-    """The commands of run.py that a task declares and that need no model, by name."""
+    """Returns the commands of run.py that a task declares and that need no model, by name."""
     return {name: tool for task in TASKS for name, tool in getattr(_package(task), 'TOOLS', {}).items()}

@@ -13,7 +13,7 @@ class ScoreEstimate(NamedTuple):
     """A score with its uncertainty; `_asdict()` is an entry of result.json.
 
     Attributes:
-      score: of all examples, or None if it is undefined.
+      score: the score of all examples, or None if it is undefined.
       interval: the middle 95 % of the resamples' scores, or None if one of them is undefined.
     """
 
@@ -43,7 +43,7 @@ def estimate(
 
 
 def resample(statistics: Int[np.ndarray, 'examples statistics']) -> Int[np.ndarray, 'resamples statistics']:
-    """Sums the examples' statistics over each resample; the same examples are drawn for every output."""
+    """Sums the examples' statistics over each resample. The same examples are drawn for every output."""
     size = len(statistics)
     return np.stack([np.bincount(drawn, minlength=size) @ statistics for drawn in draws(size)])
 
@@ -56,7 +56,7 @@ def two_sided_p(difference: float, resampled: Float[np.ndarray, ' resamples']) -
     difference is at least as far from the observed difference as that is from 0.
 
     Returns:
-      p in either direction; 1 if there is no difference.
+      p in either direction, and 1 if there is no difference.
     """
     if not difference:
         return 1.0

@@ -20,19 +20,19 @@ class Hypothesis(NamedTuple):
 
 
 class Likelihood(NamedTuple):
-    """The pieces of a given text, its end included, and log p of each piece; NaN where not computed."""
+    """The pieces of a given text, its end included, and log p of each piece, NaN where not computed."""
 
     pieces: list[str]
     logp: Float[np.ndarray, ' pieces']
 
     @property
     def total(self) -> float:
-        """log p of the text."""
+        """Returns log p of the text."""
         return float(np.sum(self.logp, dtype=np.float64))
 
 
 class Measure(NamedTuple):
-    """A score of an evaluation: where result.json stores it, and how it is printed.
+    """A score of an evaluation, with its place in result.json and its format.
 
     Attributes:
       name: its name in metrics (`dev_<name>`) and options (`train.best_by`).
@@ -41,12 +41,12 @@ class Measure(NamedTuple):
       decimals: digits printed after the point.
       better: whether lower or higher is better.
       percent: whether it is a share, printed in percent.
-      watched: whether its dev value during training comes from `watch`, not from the means of `sums`.
-      heading: of its columns in reports; '' means its name, None hides it unless a table names it.
+      watched: whether its dev value during training is from `watch`, not from the means of `sums`.
+      heading: the title of its columns in reports; '' means its name, None hides it unless a table names it.
       of_lines: `(texts, lines) -> score of each line`, if an output can be scored line by line.
       significance: `(config, texts, lines, others) -> [(difference, p), ...]`: by how much the score of each
-        other output differs from that of `lines`, and how likely so large a difference is if only the choice
-        of sentences causes it.
+        other output differs from the score of `lines`, and how likely so large a difference is if only the
+        choice of sentences causes it.
     """
 
     name: str
@@ -61,11 +61,11 @@ class Measure(NamedTuple):
     significance: Callable | None = None
 
     def value(self, entry: Mapping) -> float | int | None:
-        """The score in an entry of result.json; None if absent."""
+        """Returns the score in an entry of result.json, or None if absent."""
         return _at(entry, self.path, (float, None))
 
     def interval(self, entry: Mapping) -> list[float] | None:
-        """The score's 95 % confidence interval in an entry; None if absent."""
+        """Returns the score's 95 % confidence interval in an entry, or None if absent."""
         return _at(entry, (*self.path[:-1], 'interval'), ([float], None))
 
     def format(self, value: float | int, sign: str = '') -> str:
@@ -83,7 +83,7 @@ class Scored(NamedTuple):
 
     Attributes:
       scores: JSON; the task's measures give the path of each score.
-      how: JSON; what comparable evaluations share, such as the options of the search.
+      how: JSON; the settings that comparable evaluations share, such as the options of the search.
       lines: the model's output, as the lines of a text file.
     """
 
@@ -101,7 +101,13 @@ class Evaluation(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A fault, or a reason why scores are not comparable; why it matters; which options or data to change."""
+    """A finding about a training or an evaluation.
+
+    Attributes:
+      seen: a fault, or a reason why scores are not comparable.
+      matters: why it matters.
+      change: the options or data to change.
+    """
 
     seen: str
     matters: str
@@ -109,28 +115,28 @@ class Finding(NamedTuple):
 
 
 class Shown(NamedTuple):
-    """What a training shows at its end: lines, and functions that draw matplotlib figures, by name."""
+    """The output at the end of a training: lines, and functions that draw matplotlib figures, by name."""
 
     lines: list[str]
     figures: Mapping[str, Callable] = MappingProxyType({})
 
 
 class Task(NamedTuple):
-    """What a model is trained to do. All functions but `sums` run on the host.
+    """A task that a model is trained for. All functions but `sums` run on the host.
 
     Attributes:
       reading: `(config) -> Reading`: the type of each field, and the data options that decide the splits.
       batches: `(config, dataset, split) -> Batches`: random access to the batch of any step.
       sums: `(config, params, batch, key) -> sums`, traced. The batch is [M, rows, ...] for the M microbatches
         that share a program. The sums are `loss`, `weight` (which divides all the others) and any further
-        totals. A loss may couple only rows of one microbatch; a loss that couples no rows can join the
+        totals. A loss can couple only rows of one microbatch; a loss that couples no rows can join the
         microbatches by `losses.all_rows`. A key means training (dropout, label smoothing).
       evaluate: `(trained, dataset, split, progress) -> Scored`; reports stages to `progress`.
       measures: the scores of an evaluation; `train.best_by` names the one that chooses the best checkpoint.
       watch: `(trained, dataset) -> numbers`: scores on dev during a training, beside the means of `sums`.
       show: `(trained, dataset) -> Shown` after a training.
-      verbs: what a trained model can do, by name: `(trained, ...) -> ...`. They are the methods of what
-        `transformer.load` returns, and commands of run.py.
+      verbs: the functions of a trained model, by name: `(trained, ...) -> ...`. They are the methods of the
+        model that `transformer.load` returns, and commands of run.py.
     """
 
     reading: Callable
@@ -145,7 +151,7 @@ class Task(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def bound_sums(sums: Callable, config: Config) -> Callable:
-    """Binds `sums` to a config; the same arguments give the same object, so compiled programs are reused."""
+    """Binds `sums` to a config. Equal arguments give the same object, so compiled programs are reused."""
     return functools.partial(sums, config)
 
 
@@ -160,7 +166,7 @@ def describe(measures: Sequence[Measure], entry: Mapping) -> Iterator[str]:
 
 
 def _at(entry: Mapping, path: Sequence[str], shape: object):
-    """The value at a path in an entry, which must have a shape; None if there is none."""
+    """Returns the value at a path in an entry, which must have a shape, or None if there is none."""
     for depth, key in enumerate(path):
         files.check_shape(entry, dict, f'result.json: {".".join(path[:depth])}')
         if key not in entry:

@@ -45,7 +45,7 @@ def score(
       predicted: the answers. None, a missing answer, scores 0.
       gold: the right answers of each question.
       answerable: whether every question has an answer (SQuAD 1.1). Else an empty answer means that the
-        paragraph has none (SQuAD 2.0): it is right where no gold answer has a word, and it has no word in
+        paragraph has none (SQuAD 2.0): it is right if no gold answer has a word, and it has no word in
         common with any other answer.
 
     Raises:

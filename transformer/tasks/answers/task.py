@@ -33,7 +33,7 @@ class Window(NamedTuple):
     Attributes:
       pieces: the question with its end, the part of the paragraph, and an end.
       before: the number of pieces before the paragraph's.
-      start: the first piece of the paragraph that the window has.
+      start: the number of the paragraph's first piece in the window.
     """
 
     pieces: list[int]
@@ -44,7 +44,7 @@ class Window(NamedTuple):
 def windows_of(config: Config, question: Sequence[int], context: Sequence[int]) -> list[Window]:
     """Cuts a paragraph, in pieces with an end, into windows of `data.max_len` pieces with the question.
 
-    The windows begin `answers.stride` pieces apart; at least half of a window is left to the paragraph, so a
+    The windows begin `answers.stride` pieces apart. At least half of a window is left to the paragraph, so a
     long question is cut.
     """
     longest = config.data.max_len
@@ -65,9 +65,9 @@ def reading(config: Config) -> Reading:
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
-    """Lays out the windows of every question; their spans are the first answer's, or 0, 0 without it.
+    """Lays out the windows of every question, each with the span of the first answer, or 0, 0 without it.
 
-    In training, windows without the answer are left out, unless questions may have none.
+    In training, windows without the answer are left out, unless questions can have none.
     """
     fields, train = dataset.splits[split].fields, config.train
     rows, spans = [], []
@@ -98,7 +98,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Computes the loss of all windows, exact match and F1; the output lines are the answers."""
+    """Computes the loss of all windows, exact match and F1. The output lines are the answers."""
     config, texts = trained.config, dataset.texts(split)
     rows = batches(config, dataset, split)
     means = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
@@ -135,7 +135,7 @@ def answer(
 def _answers(
     trained: Trained, pairs: Sequence[tuple[str, str]], best: int, on_done: OnDone
 ) -> list[list[Hypothesis]]:
-    """Finds the likeliest spans of each question's paragraph in all its windows; '' for no answer."""
+    """Finds the likeliest spans of each question's paragraph in all its windows, or '' for no answer."""
     config, codecs = trained.config, trained.codecs
     questions = codecs['question'].encode_batch([question for question, _ in pairs])
     contexts = codecs['context'].encode_batch([context for _, context in pairs])
@@ -163,7 +163,7 @@ def _answers(
         ]
         if config.answers.no_answer:
             found = sorted([*found, Hypothesis('', min(nothing[i]))], key=lambda one: -one.score)
-        # Windows overlap, so a span may come several times.
+        # Windows overlap, so a span can occur several times.
         distinct = list({one.text: one for one in reversed(found)}.values())[::-1]
         results.append((distinct + [Hypothesis('', 0.0)] * best)[:best])
     return results

@@ -33,7 +33,7 @@ def reading(config: Config) -> Reading:
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
-    """Lays out examples; outside training, texts are cut to the table of learned positions."""
+    """Lays out examples, whose texts are cut to the table of learned positions outside training."""
     examples, train = dataset.splits[split], config.train
     if config.model.positions == 'learned' and split != 'train':
         examples = text_input.cut_with_warning(examples, config.model.max_len, split)
@@ -54,14 +54,14 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 def _outputs(
     config: Config, params: ensemble.Params, batch: Batch, key: Array | None
 ) -> Float[Array, 'R E K']:
-    """Computes logits or numbers; an ensemble's are of the mean probabilities, or the mean numbers."""
+    """Computes logits or numbers. An ensemble's are of the mean probabilities, or the mean numbers."""
     if config.classify.output == 'number' and isinstance(params, tuple):
         return jnp.mean(jnp.stack([ensemble.logits(config, one, batch, key) for one in params]), axis=0)
     return ensemble.logits(config, params, batch, key)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Computes the loss and the scores of classes or numbers; the output lines are the answers."""
+    """Computes the loss and the scores of classes or numbers. The output lines are the answers."""
     config, examples = trained.config, dataset.splits[split]
     means = split_sums.means(
         bound_sums(sums, config), trained.params, batches(config, dataset, split), progress

@@ -23,17 +23,17 @@ from transformer.training import losses, split_sums
 
 
 def image_type(config: Config) -> Image:
-    """The size and channels of the images."""
+    """Returns the size and channels of the images."""
     return Image(config.images.size, config.images.size, config.images.channels)
 
 
 def reading(config: Config) -> Reading:
-    """The images and their classes."""
+    """Returns the fields: the images and their classes."""
     return Reading({'image': image_type(config), 'label': Label()}, ('source', 'train_examples'))
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
-    """An image a row: whole microbatches of at most `data.batch_tokens` patches and class tokens."""
+    """Lays out an image a row: whole microbatches of at most `data.batch_tokens` patches and class tokens."""
     train, images = config.train, dataset.splits[split]
     return RowBatches(
         images,
@@ -46,7 +46,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Cross-entropy of the classes, with label smoothing in training."""
+    """Computes the cross-entropy of the classes, with label smoothing in training."""
     batch = losses.all_rows(batch)
     eps_ls = config.train.eps_ls if key is not None else 0.0
     logits = ensemble.logits(config, params, batch, key)
@@ -54,7 +54,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Loss and accuracy; the output lines are each image's likeliest class."""
+    """Computes loss and accuracy. The output lines are each image's likeliest class."""
     config = trained.config
     rows = batches(config, dataset, split)
     scores = split_sums.means(bound_sums(sums, config), trained.params, rows, progress)
@@ -71,7 +71,7 @@ def classify(
     first: int = 0,
     on_done: OnDone = lambda files: None,
 ) -> list[list[Hypothesis]]:
-    """The likeliest classes of PNG or JPEG files, with probabilities; resizes images of another size."""
+    """Returns the likeliest classes of PNG or JPEG files, resized if needed, with their probabilities."""
     del first  # errors name the file, not its number
     if best > trained.config.images.classes:
         raise ConfigError(f'nbest={best}: the model has {trained.config.images.classes} classes')
@@ -85,7 +85,7 @@ def likeliest(
     best: int = 1,
     on_done: OnDone = lambda images: None,
 ) -> list[list[Hypothesis]]:
-    """The `best` likeliest classes of each image, with their probabilities."""
+    """Returns the `best` likeliest classes of each image, with their probabilities."""
     config, labels = trained.config, trained.codecs['label']
 
     def build(indexes: list[int], shape: tuple[int, int]) -> UInt8[np.ndarray, 'R h w c']:

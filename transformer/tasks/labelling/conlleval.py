@@ -17,7 +17,7 @@ from transformer.tasks import bootstrap
 _STARTS = {('B', 'B'), ('I', 'B'), ('O', 'B'), ('O', 'I'), ('E', 'E'), ('E', 'I'), ('O', 'E')}
 _ENDS = {('B', 'B'), ('B', 'O'), ('I', 'B'), ('I', 'O'), ('E', 'E'), ('E', 'I'), ('E', 'O')}
 _BRACKETS = ('[', ']')  # a chunk of one word
-_UNTYPED = ('O', '.')  # a change of type means nothing at these
+_UNTYPED = ('O', '.')  # a change of type has no effect at these
 CORRECT, PREDICTED, GOLD = range(3)  # the fields of `Chunks`
 
 
@@ -66,8 +66,8 @@ class TagScores(NamedTuple):
     Attributes:
       tokens: how many tags there are.
       right: how many tags are right.
-      chunks: of all types.
-      types: of each type that either side has, sorted.
+      chunks: the chunks of all types.
+      types: the chunks of each type that either side has, sorted.
       by_sentence: `Chunks` of each sentence.
     """
 
@@ -99,7 +99,7 @@ def score(gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]) -> 
         len(pairs),
         sum(first == second for first, second in pairs),
         _total(by_sentence),
-        # A chunk that only the end of the data ends is correct without a type, which may be no chunk's own.
+        # A chunk that only the data's end closes is correct under the type '', which no chunk need have.
         {name: Chunks(*counts) for name, counts in sorted(types.items()) if any(counts[PREDICTED:])},
         by_sentence,
     )

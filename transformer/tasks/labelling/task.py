@@ -33,7 +33,7 @@ def reading(config: Config) -> Reading:
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> RowBatches:
-    """Lays out sentences; outside training, they are cut to the table of learned positions."""
+    """Lays out sentences, which are cut to the table of learned positions outside training."""
     sentences, train = dataset.splits[split], config.train
     if config.model.positions == 'learned' and split != 'train':
         sentences = text_input.cut_with_warning(sentences, config.model.max_len, split)
@@ -52,7 +52,7 @@ def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | Non
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
     """Computes the loss, the accuracy and, of tags B- and I-, the F1 of chunks as conlleval counts them.
 
-    If the training split is at hand, `baseline` is the accuracy of each word's most frequent tag there. The
+    If the training split is available, `baseline` is the accuracy of each word's most frequent tag there. The
     output lines are the tags of each sentence.
     """
     rows = batches(trained.config, dataset, split)
@@ -107,7 +107,7 @@ def label(
     first: int = 0,
     on_done: OnDone = lambda texts: None,
 ) -> list[list[Hypothesis]]:
-    """Returns each text's words, which blanks separate: a line with the word, a tab and its tag for each."""
+    """Returns a line for each of a text's words, which blanks separate: the word, a tab and its tag."""
     del first  # no text is cut with a warning that names it
     sentences = [text.split() for text in as_texts(texts, 'texts')]
     answers = []

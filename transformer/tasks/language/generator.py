@@ -16,7 +16,7 @@ from transformer.tokens import EOS
 
 
 def generate(trained: Trained, prompts: Iterable[str], **options) -> list[str]:
-    """Each prompt with its best or only continuation; options as for `hypotheses`."""
+    """Returns each prompt with its best or only continuation. Options are as for `hypotheses`."""
     return [texts[0].text for texts in hypotheses(trained, prompts, **options)]
 
 
@@ -59,7 +59,7 @@ def hypotheses(
     else:
         written = [[row] for row in _one_by_one(trained, settings, rows, numbers, key, rows_done)]
     texts = [
-        # Decoded together: a piece alone may lose the blank before it, or be part of a character.
+        # Decoded together: a piece alone can lose the blank before it, or be part of a character.
         Hypothesis(trained.codecs['text'].decode(prompt + tokens), score)
         for prompt, row in zip(rows, written, strict=True)
         for tokens, score in row
@@ -71,7 +71,7 @@ def hypotheses(
 def _encode(
     trained: Trained, prompts: list[str], settings: Decode, first: int, on_cut: Callable[[int, int], None]
 ) -> list[list[int]]:
-    """Encodes prompts without the end piece; keeps only the last pieces of a prompt that is too long."""
+    """Encodes prompts without the end piece, and keeps only the last pieces of a prompt that is too long."""
     encoded = [
         tokens[:-1] if prompt else []
         for tokens, prompt in zip(trained.codecs['text'].encode_batch(prompts), prompts, strict=True)
@@ -126,7 +126,7 @@ def _one_by_one(
     key: Array,
     on_done: generation.OnDone,
 ) -> list[tuple[list[int], float]]:
-    """Continues each row in parts; a part and the pieces that it sees fit into a training row."""
+    """Continues each row in parts. A part and the pieces that it sees fit into a training row."""
     window = trained.config.data.row_len
     # Decided row by row, so that a row's text does not depend on other rows.
     fits = [len(row) + settings.extra_len <= window for row in rows]

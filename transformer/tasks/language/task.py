@@ -34,23 +34,23 @@ from transformer.tasks.language.generator import generate, hypotheses
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
-# Texts that an evaluation samples if the text's source can judge them, and if it cannot.
+# The numbers of texts that an evaluation samples if the text's source can judge them, and if it cannot.
 JUDGED, SHOWN = 1000, 10
 SAMPLING = {'method': 'sample'}  # regardless of `decode.method`
 
 
 def reading(config: Config) -> Reading:
-    """One text field, in one language or none."""
+    """Returns the field: a text, in one language or none."""
     options = (
         'source', 'language', 'documents', 'batching', 'tokenizer', 'pieces', 'max_len', 'train_examples',
     )  # fmt: skip
     text = Text(config.data.language, 'data.language', config.data.documents == 'files')
-    # Rows of running text ignore where documents end.
+    # Rows of running text ignore the ends of documents.
     return Reading({'text': text}, options, any_length=config.data.batching == 'running')
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
-    """Rows of whole documents or, with `data.batching=running`, of running text.
+    """Lays out rows of whole documents or, with `data.batching=running`, of running text.
 
     Outside training, running text is read in adjacent windows, and whole documents are cut, with a warning,
     to the table of learned positions.
@@ -67,17 +67,17 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Cross-entropy of every piece, weighted by the batch's `weight` if it has one."""
+    """Computes the cross-entropy of every piece, weighted by the batch's `weight` if it has one."""
     weights = batch['weight'] if 'weight' in batch else (batch['text'].segments > 0).astype(jnp.float32)
     return losses.predicted_sums(config, params, batch, key, weights)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Loss and perplexity in several units, and sampled texts.
+    """Computes loss and perplexity in several units, and samples texts.
 
-    Every document is read in windows of `data.row_len` pieces, `data.stride` pieces apart; `context` says
-    how many pieces come before a scored one. Perplexity per word and bits per byte divide the same loss (ends
-    of documents included) by the words or bytes (newlines included) of the raw text, to compare models with
+    Every document is read in windows of `data.row_len` pieces, `data.stride` pieces apart. `context` counts
+    the pieces before a scored one. Perplexity per word and bits per byte divide the same loss (ends of
+    documents included) by the words or bytes (newlines included) of the raw text, to compare models with
     different vocabularies. If the text's source can judge sentences, `grammatical` is the share of `JUDGED`
     samples that it accepts.
     """
@@ -125,7 +125,7 @@ def likelihoods(
     numbers: Sequence[int] | None = None,
     on_done: OnDone = lambda texts: None,
 ) -> list[Likelihood]:
-    """log p of each text, read as an evaluation reads a document: in windows of `data.row_len` pieces.
+    """Computes log p of each text, read like a document of an evaluation in windows of `data.row_len` pieces.
 
     A window begins every `data.stride` pieces, and scores the pieces that no earlier window contains.
     """
@@ -150,7 +150,7 @@ def likelihoods(
 def attention(
     trained: Trained, sentence: str | None = None, *, word: str | None = None, target_word: str | None = None
 ) -> Attention:
-    """The decoder's attention to a given sentence, which it does not continue.
+    """Returns the decoder's attention to a given sentence, which it does not continue.
 
     A query is the piece that was read last, the start token first. The sentence is a sample if None; `word`,
     whose attention a figure draws, is the last word if None.

@@ -70,11 +70,11 @@ class MaskedBatches:
         self.steps_per_epoch = batches.steps_per_epoch
 
     def rows(self, step: int) -> int:
-        """The number of rows in the batch of a step, including empty ones."""
+        """Returns the number of rows in the batch of a step, including empty ones."""
         return self._batches.rows(step)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Shaped[np.ndarray, 'R P']]:
-        """Builds the batch of a step, or only the rows that `part` selects; fields as in `hide`."""
+        """Builds the batch of a step, or only the rows that `part` selects, with the fields of `hide`."""
         rows = self._batches.batch(step, part)['text']
         training = self._split == 'train'
         where, first = (step, 0) if training else (self._split, sum(map(self.rows, range(step))))

@@ -31,7 +31,7 @@ def fill(
     first: int = 0,
     on_done: OnDone = lambda texts: None,
 ) -> list[list[Hypothesis]]:
-    """The likeliest words for the one [MASK] in each text, with their probabilities.
+    """Returns the likeliest words for the one [MASK] in each text, with their probabilities.
 
     Candidates are the pieces that begin a word or, right after a letter or digit, the pieces that do not. A
     text without a [MASK], or with several, gets an empty word, with a warning.
@@ -74,7 +74,7 @@ def gapped(trained: Trained, text: str) -> list[int]:
     if tokens.count(nul) != 1:
         raise ConfigError(f'{text!r}: the tokenizer has no piece for a gap')
     place = tokens.index(nul)
-    # MASK may be a piece that begins a word, which includes the blank before it.
+    # MASK can be a piece that begins a word, which includes the blank before it.
     lone = place > 0 and trained.codecs['text'].pieces([tokens[place - 1]]) == [_BLANK]
     return [*tokens[: place - lone], MASK, *tokens[place + 1 :]]
 
@@ -86,7 +86,7 @@ def predictions(
     on_done: OnDone,
     numbers: Sequence[int],
 ) -> list:
-    """For each row, returns `choose(index of the row, log p of every piece at its MASK)`."""
+    """Returns `choose(index of the row, log p of every piece at its MASK)` for each row."""
     return _run('log_p', trained, rows, numbers, on_done, finish=choose)
 
 
@@ -98,7 +98,7 @@ def embed(
     first: int = 0,
     on_done: OnDone = lambda texts: None,
 ) -> Float[np.ndarray, 'N D']:
-    """A vector for each text: the mean of the encoder's outputs, or the first output.
+    """Returns a vector for each text: the mean of the encoder's outputs, or the first output.
 
     Args:
       pool: mean or first; `masked.pool` if None.
@@ -116,7 +116,7 @@ def embed(
 def _run(
     output: str, trained: Trained, rows: Sequence[list[int]], numbers: Sequence[int], on_done: OnDone, **more
 ) -> list:
-    """Computes `_output` for each row; warnings name a row by its number."""
+    """Computes `_output` for each row. Warnings name a row by its number."""
     rows = [_shorten(trained.config, row, number) for row, number in zip(rows, numbers, strict=True)]
 
     def build(indexes: list[int], shape: tuple[int, int]) -> tuple[Tokens, Int[np.ndarray, ' R']]:
@@ -128,7 +128,7 @@ def _run(
 
 
 def _shorten(config: Config, row: list[int], number: int) -> list[int]:
-    """Cuts a row to the table of learned positions, if there is one; keeps the pieces around MASK."""
+    """Cuts a row to the table of learned positions, if there is one, and keeps the pieces around MASK."""
     longest = config.model.max_len if config.model.positions == 'learned' else len(row)
     if len(row) <= longest:
         return row
@@ -141,7 +141,7 @@ def _shorten(config: Config, row: list[int], number: int) -> list[int]:
 def _output(
     config: Config, output: str, params: ensemble.Params, key: None, rows: tuple[Tokens, Int[Array, 'R']]
 ) -> Float[Array, 'R V']:
-    """log p of every piece at each row's MASK, or the mean or the first of the encoder's outputs."""
+    """Computes log p of every piece at each row's MASK, or the mean or the first of the encoder's outputs."""
     text, place = rows
     if output == 'log_p':
         logits = ensemble.logits(config, params, {'text': text, 'places': place[:, None]}, key)

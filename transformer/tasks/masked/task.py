@@ -20,18 +20,18 @@ from transformer.tasks.masked.predict import GAP, embed, fill, gapped, predictio
 from transformer.tokens import Batch
 from transformer.training import losses, split_sums
 
-# The most gaps that an evaluation fills, and how many are shown after training.
+# The numbers of gaps that an evaluation fills at most, and that are shown after training.
 MOST_GAPS, SHOWN = 1000, 4
 
 
 def reading(config: Config) -> Reading:
-    """One text field, in one language or none."""
+    """Returns the field: a text, in one language or none."""
     options = ('source', 'language', 'tokenizer', 'pieces', 'max_len', 'train_examples')
     return Reading({'text': Text(config.data.language, 'data.language')}, options)
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
-    """Rows of texts with hidden pieces; outside training, cut to the table of learned positions."""
+    """Lays out texts with hidden pieces, which are cut to the table of learned positions outside training."""
     data, train, training = config.data, config.train, split == 'train'
     texts = dataset.splits[split]
     if config.model.positions == 'learned' and not training:
@@ -42,7 +42,7 @@ def batches(config: Config, dataset: Dataset, split: str) -> MaskedBatches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Cross-entropy of the hidden pieces, with label smoothing in training."""
+    """Computes the cross-entropy of the hidden pieces, with label smoothing in training."""
     batch = losses.all_rows(batch)
     return losses.model_sums(config, params, batch, key, batch['target'], batch['weight'])
 
@@ -62,7 +62,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 def fill_gaps(
     trained: Trained, dataset: Dataset, split: str, most: int, progress: Progress = no_progress
 ) -> list[tuple[Gap, str]]:
-    """Chooses the likeliest form for each gap in a split's texts; [] if the source makes no gaps.
+    """Chooses the likeliest form for each gap in a split's texts, or [] if the source makes no gaps.
 
     Forms of several pieces are ignored, and so are gaps whose right form has several pieces.
     """

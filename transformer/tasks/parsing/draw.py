@@ -68,7 +68,7 @@ def draw(tree: Constituent) -> Figure:
             bottom = y(node) - 0.1
             axes.plot([parent.x, node.x, node.x], [top, top, bottom], color='0.6', linewidth=0.8)
         style = {'style': 'italic'} if node.is_word else {'color': '#1f4e79'}
-        # Words may hold dollar signs, which are no formulas.
+        # Words can hold dollar signs, which are no formulas.
         if _is_shown(node):
             axes.text(
                 node.x, y(node), node.text, ha='center', va='center', fontsize=9, parse_math=False, **style

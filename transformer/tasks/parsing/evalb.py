@@ -1,7 +1,7 @@
-"""Scores of bracketed trees exactly as by EVALB, the scorer of the Penn Treebank (Sekine and Collins 1997).
+"""Scores bracketed trees exactly as EVALB does, the Penn Treebank's scorer (Sekine and Collins 1997).
 
-One tree a line. The results, the order of the rules and the printed layout are EVALB's of 2013; there is no
-limit on the length of lines, words or labels.
+There is one tree a line. The results, the order of the rules and the printed layout are EVALB's of 2013, but
+lines, words and labels can have any length.
 """
 
 import re
@@ -17,20 +17,20 @@ from transformer.tasks import bootstrap
 _BLANKS = ' \t\n\v\f\r'
 _ATOM = re.compile(rf'[^{_BLANKS}()]*')
 _SPACE = re.compile(rf'[{_BLANKS}]*')
-_QUOTES = ("'", '"', '/')  # words whose tag may be taken for a quote's
+_QUOTES = ("'", '"', '/')  # words whose tag can be taken for a quote's
 _MOST_QUOTES = 20  # in a sentence
 SCORED, ERROR, SKIPPED = 0, 1, 2  # the status of a sentence
 
 
 class Rules(NamedTuple):
-    """What counts. The defaults are those of COLLINS.prm, which published scores use.
+    """The rules of scoring. The defaults are COLLINS.prm's, which published scores use.
 
     Attributes:
       delete: words with these tags and brackets with these labels do not count.
       delete_for_length: words with these tags do not count for the length.
       equal_labels: pairs of labels or tags that count as the same.
       equal_words: pairs of words that count as the same.
-      quotes: tags of quotes that one side may delete and the other one not.
+      quotes: tags of quotes that one side can delete and the other one not.
       labeled: whether brackets must have the same label.
       cutoff: the longest sentence of the second summary.
       max_errors: the errors after which scoring ends.
@@ -62,7 +62,7 @@ _PARAMETERS = {
 
 
 def read_rules(lines: Iterable[str], name: str) -> Rules:
-    """Reads a parameter file; `name` is for errors.
+    """Reads a parameter file, which errors call `name`.
 
     Raises:
       ConfigError: an unknown parameter or a bad value.
@@ -94,7 +94,7 @@ def read_rules(lines: Iterable[str], name: str) -> Rules:
 
 
 class Quote(NamedTuple):
-    """A word that may be a quote: where it would be among the words and brackets, and what is open there."""
+    """A word that can be a quote, with its place among words and brackets, and the brackets open there."""
 
     tag: str
     word: str
@@ -104,7 +104,7 @@ class Quote(NamedTuple):
 
 
 class Bracketing(NamedTuple):
-    """A line's words and brackets after deletions; a bracket that is never closed ends at -1."""
+    """A line's words and brackets after deletions. A bracket that is never closed ends at -1."""
 
     words: list[tuple[str, str]]  # tag, word
     brackets: list[list]  # label, start, end
@@ -151,7 +151,7 @@ def _read(line: str, rules: Rules) -> Bracketing:
 
 
 def _return_quotes(gold: Bracketing, test: Bracketing, rules: Rules) -> None:
-    """Returns to a side the words that it alone deleted as quotes."""
+    """Puts back the words that one side alone deleted as quotes."""
     golds, tests = list(gold.quotes), list(test.quotes)
 
     def put_back(side: Bracketing, quotes: list[Quote], place: int) -> None:
@@ -176,7 +176,7 @@ def _return_quotes(gold: Bracketing, test: Bracketing, rules: Rules) -> None:
 
 
 class SentenceResult(NamedTuple):
-    """One sentence: its length, its status, and counts of brackets and words; 0 if it is not scored."""
+    """The result of a sentence: length, status, and counts of brackets and words, 0 if it is not scored."""
 
     length: int
     status: int
@@ -189,7 +189,7 @@ class SentenceResult(NamedTuple):
     errors: tuple[str, ...] = ()
 
     def line(self, number: int) -> str:
-        """The line that EVALB prints of the sentence."""
+        """Returns the line that EVALB prints of the sentence."""
         recall, precision = _percent(self.matched, self.gold), _percent(self.matched, self.test)
         return (
             f'{number:4d}  {self.length:3d}    {self.status:d}  {recall:6.2f} {precision:6.2f}   '
@@ -237,14 +237,14 @@ def _equal(first: str, second: str, equal: Sequence[tuple[str, str]]) -> bool:
 
 
 def _counted(side: Bracketing, rules: Rules) -> list[tuple[str, int, int]]:
-    """The brackets that count, without function tags."""
+    """Returns the brackets that count, without function tags."""
     spans = [(re.split('[-=]', label)[0], start, end) for label, start, end in side.brackets if start != end]
     deleted = lambda label: any(_equal(label, other, rules.equal_labels) for other in rules.delete)
     return [span for span in spans if not deleted(span[0])]
 
 
 def _matched(golds: list[tuple], tests: list[tuple], rules: Rules) -> int:
-    """How many brackets find an equal one that is still free, in order."""
+    """Counts the brackets that find an equal one that is still free, in order."""
     free, matched = list(tests), 0
     for label, *span in golds:
         for place, (other, *at) in enumerate(free):
@@ -261,7 +261,7 @@ def _cross(first: tuple[str, int, int], second: tuple[str, int, int]) -> bool:
 
 
 class Summary(NamedTuple):
-    """Sums over sentences: of all, of errors, of those skipped; then over the scored ones."""
+    """The numbers of sentences: all, with errors, and skipped; then sums over the scored sentences."""
 
     sentences: int
     errors: int
@@ -278,16 +278,16 @@ class Summary(NamedTuple):
 
     @property
     def valid(self) -> int:
-        """How many sentences are scored."""
+        """Returns the number of scored sentences."""
         return self.sentences - self.errors - self.skipped
 
     def f1(self) -> float:
-        """2PR / (P + R) in percent; NaN if no bracket matches, as in EVALB."""
+        """Computes 2PR / (P + R) in percent, or NaN if no bracket matches, as in EVALB."""
         recall, precision = _percent(self.matched, self.gold), _percent(self.matched, self.test)
         return 2 * precision * recall / (precision + recall) if precision + recall else float('nan')
 
     def scores(self) -> dict[str, float]:
-        """The scores under EVALB's names."""
+        """Returns the scores under EVALB's names."""
         return {
             'Bracketing Recall': _percent(self.matched, self.gold),
             'Bracketing Precision': _percent(self.matched, self.test),
@@ -325,7 +325,7 @@ HEADER = (
 
 
 def summary_lines(results: Sequence[SentenceResult], rules: Rules) -> Iterator[str]:
-    """Yields what EVALB prints after the sentences."""
+    """Yields the lines that EVALB prints after the sentences."""
     total = summary(results)
     yield '=' * 76
     sums = ''
@@ -349,13 +349,13 @@ def summary_lines(results: Sequence[SentenceResult], rules: Rules) -> Iterator[s
 
 
 def counts(results: Iterable[SentenceResult]) -> Int[np.ndarray, 'sentences 3']:
-    """`matched`, `gold` and `test` of each sentence; zeros if it is not scored."""
+    """Returns `matched`, `gold` and `test` of each sentence, zeros if it is not scored."""
     of_scored = ((r.matched, r.gold, r.test) if r.status == SCORED else (0, 0, 0) for r in results)
     return np.array(list(of_scored), np.int64).reshape(-1, 3)
 
 
 def resampled_f1(counts: Int[np.ndarray, 'sentences 3']) -> tuple[float, float]:
-    """The 95 % interval of F1 over bootstrap resamples of sentences.
+    """Computes the 95 % interval of F1 over bootstrap resamples of sentences.
 
     Args:
       counts: each sentence's `matched`, `gold` and `test`.

@@ -17,10 +17,13 @@ def main(
     interval: bool,
     other: str | None,
 ) -> int:
-    """Prints the scores of TEST against GOLD; the errors that EVALB reports go to standard error.
+    """Prints the scores of TEST against GOLD, and the errors that EVALB reports to standard error.
 
     Returns:
-      The exit status: 2 if there were too many errors, or if the files have different numbers of lines.
+      The exit status: 2 if the files have different numbers of lines.
+
+    Raises:
+      ConfigError: there are too many errors, or `other` has another number of trees.
     """
     rules = evalb.COLLINS if params is None else evalb.read_rules(_lines(params), params)
     given = {'cutoff': cutoff, 'max_errors': max_errors}
@@ -63,6 +66,6 @@ def main(
 
 
 def _lines(path: str) -> list[str]:
-    """The lines of a file in any encoding."""
+    """Reads the lines of a file in any encoding."""
     with open(path, encoding='utf-8', errors='surrogateescape', newline='\n') as file:
         return [line.rstrip('\n') for line in file]

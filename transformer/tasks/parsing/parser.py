@@ -19,7 +19,7 @@ from transformer.tasks.translation import translator
 with epy.lazy_imports():
     from transformer.tasks.parsing import draw as drawing
 
-# Words that are a tag of the Penn Treebank, or have one alone.
+# The tags of words that are a tag of the Penn Treebank themselves, or have only one.
 _PUNCTUATION = {
     **dict.fromkeys('.!?', '.'),
     ',': ',',
@@ -29,7 +29,7 @@ _PUNCTUATION = {
     **dict.fromkeys(('``', '“'), '``'),
     **dict.fromkeys(("''", '”'), "''"),
 }
-# How the Penn Treebank splits a sentence into words, in order.
+# The rules by which the Penn Treebank splits a sentence into words, in order.
 _SPLITS = (
     (r'(^|[\s(\[{<])"', r'\1`` '),
     (r'"', r" '' "),
@@ -50,9 +50,9 @@ class Parse(NamedTuple):
     """A tree over a sentence's words.
 
     Attributes:
-      repairs: what was repaired in the model's output.
-      score: of the output.
-      tags: what the model wrote for each word.
+      repairs: the repairs of the model's output.
+      score: the output's score.
+      tags: the label that the model wrote for each word.
     """
 
     tree: Constituent
@@ -74,7 +74,7 @@ def parses(
     tags: Sequence[Sequence[str]] | None = None,
     **options,
 ) -> list[list[Parse]]:
-    """The trees of each sentence, best first; options as for `translator.hypotheses`.
+    """Returns the trees of each sentence, best first. Options are as for `translator.hypotheses`.
 
     Args:
       tags: the tags of each sentence's words. Without them a model that writes no tags tags punctuation only.
@@ -100,7 +100,7 @@ def parses(
 
 
 def punctuation_tags(words: Sequence[str]) -> list[str]:
-    """Tags punctuation, which scorers leave out by its tag; a plain quote opens and closes in turn."""
+    """Tags punctuation, which scorers leave out by its tag. A plain quote opens and closes in turn."""
     tags, opened = [], False
     for word in words:
         if word == '"':
@@ -122,20 +122,20 @@ def parse(
     on_done: generate.OnDone = lambda sentences: None,
     **options,
 ) -> list[list[Hypothesis]]:
-    """The `best` best trees of each sentence as bracketed text; '' for an empty sentence.
+    """Returns the `best` best trees of each sentence as bracketed text, or '' for an empty sentence.
 
     An output that is no tree over the sentence's words is repaired by the rules of `trees.to_tree`, with a
     warning.
 
     Args:
-      raw: whether to split the sentences into words; otherwise blanks separate words.
+      raw: whether to split the sentences into words; else blanks separate words.
       draw: a folder for pictures of the best trees.
-      first: the number of the first sentence. Without it nothing is drawn and no repair is a warning.
+      first: the number of the first sentence. Without it no tree is drawn and no repair is a warning.
       on_done: receives the number of further sentences that are parsed.
       options: options of `Decode`, such as beam=1.
     """
     if draw is not None:
-        # Before the sentences are parsed, which may take long.
+        # Before the sentences are parsed, which can take long.
         epath.Path(draw).mkdir(parents=True, exist_ok=True)
         workdir.check_writable(epath.Path(draw))
     sentences = generate.as_texts(sentences, 'sentences')

@@ -23,13 +23,13 @@ from transformer.training import split_sums
 
 
 def reading(config: Config) -> Reading:
-    """A sentence's words, and its tree."""
+    """Returns the fields: a sentence's words, and its tree."""
     options = ('source', 'tokenizer', 'tags', 'pieces', 'max_len', 'train_examples')
     return Reading({'source': Text(None, ''), 'target': Tree(tags=config.data.tags)}, options)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Loss, EVALB's scores, and the share of outputs that needed repair.
+    """Computes the loss, EVALB's scores, and the share of outputs that needed repair.
 
     The trees have the right tags, because EVALB leaves out punctuation by them; the tags of a model that
     writes some have a score of their own.
@@ -62,7 +62,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 
 def scores_of(golds: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
-    """EVALB's scores by the rules of COLLINS.prm, of all sentences and of those with at most 40 words."""
+    """Computes EVALB's scores by the rules of COLLINS.prm, of all sentences and up to 40 words."""
     results = list(map(evalb.compare, golds, lines))
     total = evalb.summary(results)
     short = evalb.summary(r for r in results if r.length <= evalb.COLLINS.cutoff)
@@ -83,7 +83,7 @@ def scores_of(golds: Sequence[str], lines: Sequence[str]) -> dict[str, object]:
 
 
 def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
-    """F1 on dev, of greedy search."""
+    """Computes F1 on dev, of greedy search."""
     golds, ignore = _golds(dataset, 'dev'), lambda number, length: None
     found = parses(trained, golds.words, golds.tags, method='greedy', on_cut=ignore)
     lines = [trees.bracketed(best[0].tree) for best in found]
@@ -91,7 +91,7 @@ def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
 
 
 class _Golds(NamedTuple):
-    """The right trees of a split, as lines without what `trees.clean` removes; their words and tags."""
+    """The right trees of a split, as lines after `trees.clean`, with their words and tags."""
 
     lines: list[str]
     words: list[list[str]]
@@ -116,7 +116,7 @@ def show(trained: Trained, dataset: Dataset) -> Shown:
 
 
 def _of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
-    """F1 of each sentence; 0 where no bracket matches."""
+    """Computes the F1 of each sentence, 0 where no bracket matches."""
     return [float(np.nan_to_num(evalb.summary([r]).f1())) for r in map(evalb.compare, texts['target'], lines)]
 
 

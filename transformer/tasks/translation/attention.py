@@ -17,7 +17,7 @@ from transformer.inference.attention import (
 from transformer.runs.restore import Trained
 from transformer.tasks.translation.translator import cut, translate
 
-# The example of the blog post about the paper; figures 3 to 5 of the paper have others.
+# The example in the blog post about the paper. Figures 3 to 5 of the paper have others.
 ANIMAL = "The animal didn't cross the street because it was too {}."
 PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
 
@@ -25,7 +25,7 @@ PRONOUNS = ('er', 'sie', 'es', 'he', 'she', 'it')
 def attention(
     trained: Trained, sentence: str | None = None, *, word: str | None = None, target_word: str | None = None
 ) -> Attention:
-    """The encoder's attention in a sentence, and the decoder's in the model's translation of it.
+    """Returns the encoder's attention in a sentence, and the decoder's in the model's translation of it.
 
     A query of the decoder is the piece that it predicts there. The keys of its self-attention are the
     pieces that it has read, the start token first.

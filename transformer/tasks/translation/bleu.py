@@ -40,7 +40,7 @@ NAMES = {
 }
 
 # sacreBLEU's tokenizers, by language; other languages use its default. `char` serves languages without
-# blanks between words that sacreBLEU has no tokenizer for.
+# blanks between words for which sacreBLEU has no tokenizer.
 _TOKENIZERS = {
     **dict.fromkeys(('zh', 'zho', 'chi', 'cmn', 'lzh', 'wuu', 'yue'), 'zh'),
     **dict.fromkeys(('ja', 'jpn'), 'ja-mecab'),
@@ -105,7 +105,7 @@ def score_all(
 
 
 def describe(scores: dict[str, dict[str, object]], *, verbose: bool = False) -> list[str]:
-    """A line for each score: name, score and interval, in columns; if verbose, a line with its signature."""
+    """Formats each score as a line of name, score and interval and, if verbose, a line with its signature."""
     width, lines = max(len(NAMES[name]) for name in scores), []
     for name, entry in scores.items():
         interval = '  [{:.2f}, {:.2f}]'.format(*entry['interval']) if entry['interval'] else ''
@@ -115,12 +115,12 @@ def describe(scores: dict[str, dict[str, object]], *, verbose: bool = False) -> 
 
 
 def has_words(language: str) -> bool:
-    """Whether blanks separate the words of a language."""
+    """Returns whether blanks separate the words of a language."""
     return _TOKENIZERS.get(_base(language)) not in ('zh', 'ja-mecab', 'char')
 
 
 def sacre_tokenizer(language: str) -> str:
-    """The name of sacreBLEU's tokenizer for a language; `char` where its dictionary is not installed."""
+    """Returns the name of sacreBLEU's tokenizer for a language, or `char` if its dictionary is missing."""
     name = _TOKENIZERS.get(_base(language), sacrebleu.BLEU.TOKENIZER_DEFAULT)
     if all(importlib.util.find_spec(module) for module in _DICTIONARIES.get(name, ())):
         return name
@@ -130,7 +130,7 @@ def sacre_tokenizer(language: str) -> str:
 
 @functools.cache
 def _warn_of_characters(language: str, name: str) -> None:
-    """Warns, once per language, that its tokenizer is not installed."""
+    """Warns that a language's tokenizer is not installed, once per language."""
     logging.warning(
         "BLEU of %s counts characters: sacreBLEU's %s is not installed (pip install 'sacrebleu[%s]')",
         *(language, name, name.partition('-')[0]),
@@ -138,7 +138,7 @@ def _warn_of_characters(language: str, name: str) -> None:
 
 
 def _base(language: str) -> str:
-    """The language without script and country: zh for zh-CN and zh_Hant."""
+    """Returns the language without script and country: zh for zh-CN and zh_Hant."""
     return re.split('[-_.]', language.lower())[0]
 
 
@@ -147,14 +147,14 @@ def _sacre(language: str, lowercase: bool = False) -> 'sacrebleu.BLEU':
 
 
 def sacre_bleu(hypotheses: Sequence[str], references: Sequence[str], language: str) -> float:
-    """sacreBLEU of raw text against raw references, in percent."""
+    """Computes sacreBLEU of raw text against raw references, in percent."""
     return _sacre(language).corpus_score(list(hypotheses), [list(references)]).score
 
 
 def by_length(
     sources: Sequence[str], hypotheses: Sequence[str], references: Sequence[str], language: str
 ) -> dict[str, dict[str, float]]:
-    """sacreBLEU (`score`) and number (`count`) of the sentences whose sources have 1-9, 10-14, ... words."""
+    """Computes sacreBLEU (`score`) and `count` of the sentences whose sources have 1-9, 10-14, ... words."""
     groups: dict[int, list[int]] = {}
     for i, source in enumerate(sources):
         groups.setdefault(bisect.bisect(LENGTHS, len(source.split())), []).append(i)
@@ -191,7 +191,7 @@ def significance(
     against = [[change(line) for line in references]]
 
     def scores(lines: Sequence[str]) -> tuple[float, np.ndarray]:
-        """The score of all sentences, and of each resample."""
+        """Computes the score of all sentences, and of each resample."""
         statistics = np.array(metric._extract_corpus_statistics([change(line) for line in lines], against))
         of = lambda sums: metric._compute_score_from_stats(sums.tolist()).score
         return of(statistics.sum(0)), np.array([of(sums) for sums in bootstrap.resample(statistics)])
@@ -204,25 +204,25 @@ def significance(
 
 
 def lengths(hypotheses: Sequence[str], references: Sequence[str], language: str) -> tuple[float, float]:
-    """The hypotheses' length relative to the references, and BLEU's brevity penalty."""
+    """Computes the hypotheses' length relative to the references, and BLEU's brevity penalty."""
     result = _sacre(language).corpus_score(list(hypotheses), [list(references)])
     return result.sys_len / max(result.ref_len, 1), result.bp
 
 
 def moses_tokenizer(language: str) -> Callable[[str], str]:
-    """The Moses tokenizer of a language: blanks between tokens, no escapes."""
+    """Returns the Moses tokenizer of a language: blanks between tokens, no escapes."""
     tokenizer = sacremoses.MosesTokenizer(_base(language))
     return functools.partial(tokenizer.tokenize, return_str=True, escape=False)
 
 
 def papers_tokenizer(language: str) -> Callable[[str], str]:
-    """The tokenization of the paper's BLEU: plain quotes, Moses, and in German split compounds."""
+    """Returns the tokenizer of the paper's BLEU: plain quotes, Moses, and in German split compounds."""
     moses, split = moses_tokenizer(language), split_compounds if _base(language) == 'de' else str
     return lambda text: split(moses(normalize_quotes(text)))
 
 
 def normalize_quotes(text: str) -> str:
-    """The text with plain quotes and apostrophes in place of typographic ones."""
+    """Replaces typographic quotes and apostrophes by plain ones."""
     return text.translate(_QUOTES)
 
 
@@ -232,7 +232,7 @@ def split_compounds(text: str) -> str:
 
 
 def looks_tokenized(lines: Sequence[str]) -> bool:
-    """Whether most of the lines that end in a full stop have a blank before it."""
+    """Returns whether most of the lines that end in a full stop have a blank before it."""
     ends = [line for line in lines if line.endswith('.')]
     return bool(ends) and sum(line.endswith(' .') for line in ends) > len(ends) / 2
 
@@ -248,7 +248,7 @@ def _multi_bleu(
     change: Callable[[str], str],
     steps: str,
 ) -> dict[str, object]:
-    """BLEU of the tokens between blanks, without smoothing, as multi-bleu.perl computes it."""
+    """Computes BLEU of the tokens between blanks, without smoothing, as multi-bleu.perl does."""
     sides = ([change(line) for line in lines] for lines in (hypotheses, references))
     entry = _score(lambda: _multi(lowercase), *sides)
     return entry | {'signature': entry['signature'].replace('tok:none', f'tok:{steps}')}
@@ -270,6 +270,6 @@ def _score(
     interval = None
     if 'confidence_mean' in content:
         middle, half = content['confidence_mean'], content['confidence_var']
-        # sacreBLEU's interval is symmetric about the mean, and may exceed the range of scores.
+        # sacreBLEU's interval is symmetric about the mean, and can exceed the range of scores.
         interval = [round(max(middle - half, 0.0), 4), round(min(middle + half, most), 4)]
     return {'score': result.score, 'interval': interval, 'signature': signature}

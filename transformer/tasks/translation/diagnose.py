@@ -34,14 +34,14 @@ class Evidence:
     codecs: Codecs
 
     def share(self, wrong: Callable[..., object], *sides: Sequence[object]) -> float:
-        """The share of lines for which `wrong` is true, given that line of each side."""
+        """Returns the share of lines for which `wrong` is true, given that line of each side."""
         return sum(bool(wrong(*line)) for line in zip(*sides, strict=True)) / len(self.references)
 
 
 def diagnose(
     trained: Trained, dataset: Dataset, split: str, scores: Mapping[str, object], translations: Sequence[str]
 ) -> list[Finding]:
-    """Finds what is wrong with a split's scores, or makes them incomparable with the paper's.
+    """Finds faults of a split's scores, and reasons why they are not comparable with the paper's.
 
     The model's parameters are not used. `scores` is the entry in result.json for these translations.
     """
@@ -51,7 +51,7 @@ def diagnose(
 
 
 def findings(evidence: Evidence) -> list[Finding]:
-    """All findings; [] for a run like the paper's."""
+    """Returns all findings, [] for a run like the paper's."""
     checks = [_test_set, _direction, _references, _lengths, _copies, _truncation]
     if len(evidence.translations) != len(evidence.references):
         checks = checks[:3]  # the others pair each translation with its line
@@ -89,7 +89,7 @@ def _direction(e: Evidence) -> Iterator[Finding]:
         ('translations', e.translations, data.target_language),
     )
     for name, lines, language in sides:
-        # A model that repeats itself writes too few words to tell its language by.
+        # A model that repeats itself writes too few words to recognise its language.
         detected = None if lines is e.translations and _repeat(lines) else languages.recognise(lines)
         if language in languages.FUNCTION_WORDS and detected not in (None, language):
             yield Finding(
@@ -106,7 +106,7 @@ def _direction(e: Evidence) -> Iterator[Finding]:
 
 
 def _repeat(lines: Sequence[str]) -> bool:
-    """Whether fewer than half of the words of most lines are different ones."""
+    """Returns whether in most lines fewer than half of the words are different ones."""
     words = [line.split() for line in lines]
     return sum(2 * len(set(line)) < len(line) for line in words) > len(words) / 2
 

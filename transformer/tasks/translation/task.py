@@ -32,12 +32,12 @@ with epy.lazy_imports():
 
     from transformer.inference import attention_figures
 
-# The loss of a side with up to this many pieces is computed whatever the options say.
+# The loss of a side with up to this many pieces is computed regardless of the options.
 LONGEST = 1024
 
 
 def reading(config: Config) -> Reading:
-    """Two text fields, each in its language."""
+    """Returns the fields: two texts, each in its language."""
     data = config.data
     options = ('source', 'source_language', 'target_language', 'pieces', 'max_len', 'train_examples')
     if data.tokenizer != 'bpe':
@@ -52,7 +52,7 @@ def reading(config: Config) -> Reading:
 
 
 def batches(config: Config, dataset: Dataset, split: str) -> Batches:
-    """Pairs bucketed by length, or packed into rows; outside training, very long ones are cut."""
+    """Lays out pairs, bucketed by length or packed into rows. Outside training, very long ones are cut."""
     train, pairs = config.train, dataset.splits[split]
     if split != 'train':
         pairs = text_input.cut_with_warning(pairs, longest_read(config), split)
@@ -60,13 +60,13 @@ def batches(config: Config, dataset: Dataset, split: str) -> Batches:
 
 
 def sums(config: Config, params: ensemble.Params, batch: Batch, key: Array | None) -> losses.Sums:
-    """Cross-entropy of the target's tokens and ends, with label smoothing in training."""
+    """Computes the cross-entropy of the target's tokens and ends, with label smoothing in training."""
     weights = (batch['target'].segments > 0).astype(jnp.float32)
     return losses.predicted_sums(config, params, batch, key, weights)
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Loss, perplexity, every kind of BLEU, sacreBLEU by source length, and the translations."""
+    """Computes loss, perplexity, every kind of BLEU, and sacreBLEU by source length, of translations."""
     config, texts = trained.config, dataset.texts(split)
     # The grammar's pronoun set is translated greedily, regardless of `decode.method`.
     decode = dataclasses.asdict(config.decode) | ({'method': 'greedy'} if split == 'pronoun' else {})
@@ -94,7 +94,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 
 def longest_read(config: Config) -> int:
-    """The number of pieces to which an evaluation cuts a side before it computes the loss.
+    """Returns the number of pieces to which an evaluation cuts a side before it computes the loss.
 
     Attention over a longer side might not fit into memory, and learned positions end with their table.
     """
@@ -104,21 +104,21 @@ def longest_read(config: Config) -> int:
 
 
 def pronoun_accuracy(translations: Sequence[str]) -> float:
-    """The share of the grammar's pronoun set whose translation has the right pronoun."""
+    """Computes the share of the grammar's pronoun set whose translation has the right pronoun."""
     items = grammar.pronoun_items()
     right = [grammar.has_pronoun(t, i.pronoun) for t, i in zip(translations, items, strict=True)]
     return sum(right) / len(right)
 
 
 def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
-    """sacreBLEU on dev."""
+    """Computes sacreBLEU on dev."""
     texts, language = dataset.texts('dev'), trained.config.data.target_language
     translations = translate(trained, texts['source'], on_cut=lambda number, length: None)
     return {'bleu': bleu.sacre_bleu(translations, texts['target'], language)}
 
 
 def show(trained: Trained, dataset: Dataset) -> Shown:
-    """Translates the first test sentences; a model of the grammar also translates the blog post's example."""
+    """Translates the first test sentences and, with a model of the grammar, the blog post's example."""
     examples = [ANIMAL.format('tired'), ANIMAL.format('wide')] if 'pronoun' in dataset.splits else []
     sentences = [*examples, *dataset.texts('test')['source'][:4]]
     pairs = zip(sentences, translate(trained, sentences), strict=True)
@@ -135,7 +135,7 @@ def likelihoods(
     numbers: Sequence[int] | None = None,
     on_done: generate.OnDone = lambda pairs: None,
 ) -> list[Likelihood]:
-    """log p of each pair's target given its source. An empty text has only its end piece.
+    """Computes log p of each pair's target given its source. An empty text has only its end piece.
 
     A source is cut as for translation. A target longer than any translation that a search would write is
     not scored: each log p is NaN, and a warning names the line.
@@ -165,13 +165,13 @@ def likelihoods(
 
 
 def _chrf_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
-    """chrF of each sentence: unlike BLEU, it is meaningful for single sentences."""
+    """Computes chrF of each sentence: unlike BLEU, it is meaningful for single sentences."""
     metric = sacrebleu.CHRF()
     return [metric.sentence_score(line, [t]).score for line, t in zip(lines, texts['target'], strict=True)]
 
 
 def _bleu(score: str, name: str | None = None, **options) -> Measure:
-    """The measure of a score in `bleu.NAMES`, with its paired bootstrap resampling."""
+    """Makes the measure of a score in `bleu.NAMES`, with its paired bootstrap resampling."""
 
     def significance(config: Config, texts: Mapping[str, Sequence[str]], lines, others):
         return bleu.significance(lines, others, texts['target'], config.data.target_language, score)

@@ -11,7 +11,7 @@ from transformer.tokens import EOS
 
 
 def translate(trained: Trained, sentences: Iterable[str], **options) -> list[str]:
-    """The best translation of each sentence; options as for `hypotheses`."""
+    """Returns the best translation of each sentence. Options are as for `hypotheses`."""
     return [best[0].text for best in hypotheses(trained, sentences, **options)]
 
 
@@ -30,7 +30,7 @@ def hypotheses(
     of_grammar: Sequence[int] = (),
     **options,
 ) -> list[list[Hypothesis]]:
-    """The `best` best translations of each sentence, or `samples` samples; '' for an empty sentence.
+    """Returns the `best` best translations of each sentence, or `samples` samples, or '' for an empty one.
 
     Args:
       first: the number of the first sentence; samples depend on it and on `seed`.
@@ -68,7 +68,7 @@ def hypotheses(
 def encode(
     trained: Trained, sentences: list[str], longest: int, first: int, on_cut: Callable[[int, int], None]
 ) -> list[list[int]]:
-    """The pieces of each sentence, cut to at most `longest`; [] for an empty one.
+    """Encodes each sentence in at most `longest` pieces, an empty one in none.
 
     Args:
       first: the number of the first sentence.

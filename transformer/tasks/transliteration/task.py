@@ -18,7 +18,7 @@ BEST = 3  # hypotheses of which one must be right
 
 
 def reading(config: Config) -> Reading:
-    """A text in one script, and its spellings in another."""
+    """Returns the fields: a text in one script, and its spellings in another."""
     pair = translation.reading(config)
     return pair._replace(
         fields=pair.fields | {'target': Spellings(config.data.target_language, 'data.target_language')}
@@ -26,7 +26,7 @@ def reading(config: Config) -> Reading:
 
 
 def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress = no_progress) -> Scored:
-    """Loss; the shares of first, and of three, hypotheses that are right; the character error rate."""
+    """Computes the loss, the shares of first and of three hypotheses that are right, and character errors."""
     config, texts = trained.config, dataset.texts(split)
     decode = dataclasses.asdict(config.decode)
     best = min(BEST, config.decode.beam) if config.decode.method == 'beam' else 1
@@ -48,7 +48,7 @@ def evaluate(trained: Trained, dataset: Dataset, split: str, progress: Progress 
 
 
 def character_error_rate(lines: Sequence[str], references: Sequence[Sequence[str]]) -> float:
-    """The mean over lines of the edits that turn a line into its nearest reference, per character of that."""
+    """Computes the mean edits that turn a line into its nearest reference, per character of the reference."""
     rates = (
         min(edit_distance(line, one) / max(len(one), 1) for one in right)
         for line, right in zip(lines, references, strict=True)
@@ -57,7 +57,7 @@ def character_error_rate(lines: Sequence[str], references: Sequence[Sequence[str
 
 
 def edit_distance(first: str, second: str) -> int:
-    """The fewest insertions, deletions and replacements of characters (Levenshtein 1966)."""
+    """Computes the fewest insertions, deletions and replacements of characters (Levenshtein 1966)."""
     row = list(range(len(second) + 1))
     for i, a in enumerate(first, 1):
         diagonal, row[0] = row[0], i
@@ -67,7 +67,7 @@ def edit_distance(first: str, second: str) -> int:
 
 
 def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
-    """The share of greedy outputs on dev that are right."""
+    """Computes the share of greedy outputs on dev that are right."""
     texts = dataset.texts('dev')
     lines = translate(trained, texts['source'], method='greedy', on_cut=lambda number, length: None)
     right = map(spellings, texts['target'])
@@ -75,7 +75,7 @@ def watch(trained: Trained, dataset: Dataset) -> dict[str, float]:
 
 
 def _errors_of_lines(texts: Mapping[str, Sequence[str]], lines: Sequence[str]) -> list[float]:
-    """The error rate of each line."""
+    """Computes the error rate of each line."""
     pairs = zip(lines, map(spellings, texts['target']), strict=True)
     return [character_error_rate([line], [right]) for line, right in pairs]
 
