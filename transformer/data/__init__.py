@@ -1,1 +1,1 @@
-"""From texts and images to batches: readers -> codec -> dataset -> rows -> batches -> prefetch."""
+"""Turns texts and images into batches: readers -> codec -> dataset -> rows -> batches -> prefetch."""

@@ -25,7 +25,7 @@ class Ragged:
 
     @functools.cached_property
     def lengths(self) -> Int[np.ndarray, ' examples']:
-        """The number of pieces in each example, including EOS."""
+        """Returns the number of pieces in each example, including EOS."""
         return np.diff(self.offsets)
 
     def take(self, indexes: Sequence[int]) -> 'Ragged':

@@ -1,6 +1,6 @@
 """Builds the batch of a step: of examples, of running text, or of overlapping windows.
 
-A batch is a pure function of the corpus, the config and its step: nothing has to be saved to
+A batch is a pure function of the corpus, the config and its step: no state has to be saved to
 resume, and every process of a run can build its own part of it.
 """
 
@@ -25,14 +25,14 @@ class Batches(Protocol):
     shapes: int  # the most shapes that its batches have
 
     def rows(self, step: int) -> int:
-        """The number of rows in a step's batch, including empty rows."""
+        """Returns the number of rows in a step's batch, including empty rows."""
 
     def batch(self, step: int, part: slice = slice(None)) -> Batch:
         """Builds the batch of a step, or only the rows `part` of it."""
 
 
 class Ordered:
-    """The order of a split's rows: which of them make the batch of a step.
+    """The order of a split's rows, from which each step takes the rows of its batch.
 
     In training, each epoch permutes the rows of every group, and the batches, by (seed, epoch).
     Without `train` there is one epoch, in order.
@@ -49,7 +49,7 @@ class Ordered:
         self._orders: dict[int, tuple[np.ndarray, list[np.ndarray]]] = {}
 
     def rows(self, step: int) -> int:
-        """The number of rows in a step's batch, including empty rows."""
+        """Returns the number of rows in a step's batch, including empty rows."""
         return self._groups[self.place(step)[1]][1]
 
     def place(
@@ -84,7 +84,7 @@ class Ordered:
             if self._train:
                 batches = batches[permutation(len(batches), self._seed, epoch, 0)]
                 orders = [permutation(n, self._seed, epoch, number) for number, n in enumerate(counts, 1)]
-            # The previous epoch is kept: batches of the next epoch may be built ahead.
+            # The previous epoch is kept: batches of the next epoch can be built ahead.
             previous = {old: order for old, order in self._orders.items() if old == epoch - 1}
             self._orders = {**previous, epoch: (batches, orders)}
         return self._orders[epoch]
@@ -104,7 +104,7 @@ class RowBatches(Ordered):
     there is one epoch, in a fixed order.
 
     Args:
-      positions: of a row without texts.
+      positions: the number of positions of a row without texts.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class RowBatches(Ordered):
         super().__init__([(len(rows), rows.per_batch) for rows in self.groups], microbatches, seed, train)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Shaped[np.ndarray, 'R ...']]:
-        """The rows of every field.
+        """Builds the rows of every field.
 
         Segments number the examples of a row of pieces. A field of one shape has a value for each example of
         a row, [R E ...], or [R ...] without texts; beside it `weight` is 1 for an example, else 0.
@@ -166,7 +166,7 @@ class Running(Ordered):
         super().__init__([(rows, per_batch)], microbatches, seed, train)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens]:
-        """The rows of the field."""
+        """Builds the rows of the field."""
         epoch, _, present, exists = self.place(step, part)
         size = len(self._text.tokens)
         column = np.arange(self._width)
@@ -189,13 +189,13 @@ class Running(Ordered):
         }
 
     def _first(self, epoch: int) -> int:
-        """The place in the text where an epoch begins."""
+        """Returns the place in the text where an epoch begins."""
         # The permutations use the keys 0 and 1.
         return int(random_bits(1, self._seed, epoch, 2)[0] % self._width) if self._train else 0
 
 
 class Windows(Ordered):
-    """The evaluation batches of a one-field split, by step; windows overlap, but score each token once.
+    """The evaluation batches of a one-field split, by step. Windows overlap, but score each token once.
 
     In each example, a window of `data.row_len` tokens begins every `stride` tokens, until a window reaches
     the example's end. The first window scores all its tokens, each later one only those that no earlier
@@ -221,7 +221,7 @@ class Windows(Ordered):
         super().__init__([(len(start), per_batch)], microbatches, seed=0, train=False)
 
     def batch(self, step: int, part: slice = slice(None)) -> dict[str, Tokens | Float[np.ndarray, 'R S']]:
-        """The rows of the field, one segment each; `weight` is 1 where a token is scored, else 0."""
+        """Builds the rows of the field, one segment each, and `weight`, 1 where a token is scored, else 0."""
         _, _, present, exists = self.place(step, part)
         column = np.arange(self._width)
         real = np.zeros((len(exists), self._width), bool)
@@ -238,14 +238,17 @@ class Windows(Ordered):
         return {self._name: rows, 'weight': weight}
 
     def context(self) -> tuple[int, float]:
-        """How many earlier tokens a scored token sees: the least, unless it sees all, and the mean."""
+        """Returns the least and the mean number of earlier tokens that a scored token sees.
+
+        The least is over tokens that do not see all earlier tokens of their example.
+        """
         first, last = self._unscored, self._lengths - 1
         scored = last + 1 - first
         return self._least, float(((first + last) * scored).sum() / 2 / scored.sum())
 
 
 def fill(batches: RowBatches) -> float:
-    """The share of real tokens among all positions of rows that are not empty, over all fields."""
+    """Computes the share of real tokens among all positions of rows that are not empty, over all fields."""
     tokens = sum(len(field.tokens) for field in batches.corpus.ragged().values())
     positions = sum(len(rows) * sum(rows.widths.values()) for rows in batches.groups)
     return tokens / positions
@@ -261,7 +264,7 @@ def _masked(
 
 
 def _lay(field: Ragged, members: Int[np.ndarray, ' n'], counts: Int[np.ndarray, ' R'], width: int) -> Tokens:
-    """Lays out a field's rows; row r takes the next `counts[r]` of the `members`."""
+    """Lays out a field's rows, where row r takes the next `counts[r]` of the `members`."""
     first = np.cumsum(counts) - counts
     row = np.repeat(np.arange(len(counts)), counts)
     begins = field.offsets[members]

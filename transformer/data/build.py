@@ -26,7 +26,7 @@ from transformer.progress import Progress
 
 log = logging.getLogger(__name__)
 DROPS = 'drops.tsv'
-# How many rows are encoded at once: lines, whole files, or rows with images or labels alone.
+# The numbers of rows that are encoded at once: lines, whole files, or rows with images or labels alone.
 _CHUNK, _FILES, _DENSE = 20_000, 16, 500
 _REPORTED = 10_000  # rows between two reports of the tokenizer's progress
 _TRAINED_ON = 4_000_000  # the most sentences that a tokenizer learns from
@@ -40,7 +40,7 @@ def write(
     progress: Progress,
     given: Codecs,
 ) -> None:
-    """Fills a folder; the manifest, which begins with `identity`, is written last.
+    """Fills a folder, and writes the manifest, which begins with `identity`, last.
 
     If an earlier call was interrupted, its tokenizers are reused and everything else is built again.
     """
@@ -123,7 +123,7 @@ def _note_scored(
     scored: Mapping[str, set[tuple[str, ...]]],
     also_in_train: Mapping[str, set],
 ) -> Iterator[Example]:
-    """Yields the rows of the training text; adds the texts that other splits have too to `also_in_train`."""
+    """Yields the rows of the training text, and adds texts that other splits also have to `also_in_train`."""
     for row in rows:
         example = _texts(reading, row)
         for split, examples in scored.items():
@@ -133,7 +133,7 @@ def _note_scored(
 
 
 class _Learner:
-    """Learns codecs from the training rows; reuses tokenizers that an interrupted call left behind."""
+    """A learner of codecs from the training rows, which reuses tokenizers that an interrupted call left."""
 
     def __init__(
         self,
@@ -149,7 +149,7 @@ class _Learner:
         self._learned: dict[tuple[str, ...], Tokenizer] = {}
 
     def tokenizer(self, name: str, words: Sequence[str] = ()) -> FieldCodec:
-        """The tokenizer of a field: given, left behind, or learned from all fields that share it."""
+        """Returns the tokenizer of a field: given, left behind, or learned from all fields that share it."""
         if name in self._given:
             return self._given[name]
         texts = [*self._reading.texts()]
@@ -170,7 +170,7 @@ class _Learner:
             yield row.values[name]
 
     def classes(self) -> tuple[str, ...]:
-        """The source's own classes."""
+        """Returns the source's own classes."""
         return tuple(reader.READERS[self._data.source].classes(self._data))
 
     def _learn(self, fields: Sequence[str], words: Sequence[str]) -> bytes:
@@ -224,7 +224,7 @@ def _write_split(
     folder: pathlib.Path,
     progress: Progress,
 ) -> dict[str, object]:
-    """Encodes and writes the rows of a split, chunk by chunk; returns the manifest's entry.
+    """Encodes and writes the rows of a split, chunk by chunk, and returns the manifest's entry.
 
     The entry's `pairs` counts examples of any kind.
     """
@@ -263,7 +263,7 @@ def _write_split(
 
 
 def _warn_of_languages(reading: Reading, split: str, rows: Sequence[Example]) -> None:
-    """Warns of texts that read as another language than the config says, such as swapped files."""
+    """Warns of texts that read as another language than the config's, such as swapped files."""
     named = {name: field for name, field in reading.texts().items() if field.language is not None}
     read = {
         name: languages.recognise(field.raw(row.values[name]) for row in rows)
@@ -291,7 +291,7 @@ def _warn_of_cut_words(split: str, texts: Sequence[str]) -> None:
 def _short_rows(
     rows: Sequence[Example], encoded: Mapping[str, Ragged], longest: int, report: reader.Report
 ) -> list[int]:
-    """The indexes of rows whose texts all have at most `longest` pieces; reports the other rows."""
+    """Returns the indexes of rows whose texts all have at most `longest` pieces, and reports the others."""
     short = []
     for i, row in enumerate(rows):
         long = next((name for name, field in encoded.items() if field.lengths[i] > longest), None)

@@ -32,7 +32,7 @@ FORMAT = 3  # the version of the layout of folders and of the code that fills th
 # in earlier versions the hash of one for all fields.
 GIVEN = 'given_tokenizer_sha256'
 
-# How a tokenizer of trees writes a piece that opens a constituent.
+# The beginning of a piece that opens a constituent, in a tokenizer of trees.
 _BRACKET = f'{BLANK}('
 _STALE = 7 * 24 * 3600.0  # seconds without a change after which an unfinished folder is removed
 
@@ -50,7 +50,7 @@ def prepare(
 ) -> Dataset:
     """Returns the dataset from the cache, or builds it if it is missing or damaged.
 
-    The folder's name is a hash of what determines its content: the options and fields of the reading, the
+    The folder's name is a hash of all that determines its content: the options and fields of the reading, the
     content of the source files, a given tokenizer, and the versions of the code that wrote it. After an
     interruption, the learned tokenizer is kept and the splits are read again. Processes of one machine wait
     for each other. A folder appears only when it is complete.
@@ -61,7 +61,7 @@ def prepare(
         'tokenizer' and the splits. Units are examples, but lines for a tokenizer of whole files; the
         tokenizer's last unit is the learning.
       download: download a missing dataset first.
-      given: tokenizers by field, of which those of the reading's texts are used; the others are read from
+      given: tokenizers by field, used for the reading's texts; the others are read from
         `data.tokenizer_model`, or learned from the training text.
 
     Raises:
@@ -85,7 +85,11 @@ def prepare(
 
 
 def _given(data: Data, reading: Reading, inherited: Codecs) -> dict[str, Tokenizer]:
-    """Finds the tokenizers that need not be learned; ConfigError if a tree cannot use its own."""
+    """Finds the tokenizers that need not be learned.
+
+    Raises:
+      ConfigError: the brackets of a tree would not be pieces of its tokenizer.
+    """
     texts = reading.texts()
     tokenizers = codec_files.tokenizers(inherited)
     alone = [*tokenizers.values()][:1] if len({one.sha256 for one in tokenizers.values()}) == 1 else []
@@ -123,7 +127,7 @@ def _identity(data: Data, reading: Reading, given: Mapping[str, Tokenizer]) -> d
 
 
 def _open(folder: pathlib.Path, level: int) -> Dataset | None:
-    """Opens a cache folder; None if it is missing or damaged. Damage is logged."""
+    """Opens a cache folder, or returns None if it is missing or damaged. Damage is logged."""
     if not folder.exists():
         return None
     try:
@@ -161,7 +165,7 @@ def _build(
 ) -> Dataset:
     """Builds a folder under a temporary name and renames it.
 
-    On a disk that machines share, each machine has its own unfinished folder, because a lock may work on one
+    On a disk that machines share, each machine has its own unfinished folder, because a lock can work on one
     machine only. Without locks, each process has its own unfinished folder, which no other process continues.
     """
     suffix = '' if locked else f'.{uuid.uuid4().hex[:8]}'
@@ -191,20 +195,20 @@ def _build(
 def _remove_stale(unfinished: pathlib.Path) -> None:
     """Removes abandoned unfinished folders, except the one that is used next."""
     for path in unfinished.parent.glob('.*.*'):
-        # Another machine may be removing it, too.
+        # Another machine can be removing it, too.
         with contextlib.suppress(FileNotFoundError):
             if path != unfinished and path.is_dir() and time.time() - path.stat().st_mtime > _STALE:
                 shutil.rmtree(path, ignore_errors=True)
 
 
 def _publish(unfinished: pathlib.Path, folder: pathlib.Path) -> Dataset:
-    """Renames the finished folder, unless an undamaged folder has the name; a damaged one is removed."""
+    """Renames the finished folder, unless an undamaged folder has the name. A damaged one is removed."""
     if folder.exists() and not _open(folder, logging.DEBUG):
         shutil.rmtree(folder, ignore_errors=True)
     try:
         unfinished.rename(folder)
     except OSError:
-        # Another process may have been faster; then its folder has the name.
+        # Another process can have been faster; then its folder has the name.
         if not folder.exists():
             raise
         shutil.rmtree(unfinished, ignore_errors=True)

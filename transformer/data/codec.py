@@ -10,13 +10,13 @@ from transformer.data.tokenizers import kinds
 from transformer.data.tokenizers.base import FILE, Tokenizer
 from transformer.errors import ConfigError
 
-# How files of earlier versions begin that hold the tokenizer of pairs whose target is no plain text, and one
-# tokenizer for each field.
+# The beginnings of earlier versions' files with the tokenizer of pairs whose target is no plain text, and
+# with one tokenizer for each field.
 _OF_PAIRS, _SEPARATE = b'{"tokenizer": "of_pairs", ', b'{"tokenizer": "separate", '
 
 
 class Labels:
-    """The names of classes in order; a class's number is its place."""
+    """The names of classes in order. A class's number is its place."""
 
     file = 'labels.json'
 
@@ -28,7 +28,7 @@ class Labels:
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def encode(self, name: str) -> int:
-        """Returns the number of a class; ValueError if there is no such class."""
+        """Returns the number of a class, or raises ValueError if there is no such class."""
         if name not in self._numbers:
             raise ValueError(name)
         return self._numbers[name]
@@ -39,7 +39,7 @@ class Labels:
 
 
 FieldCodec = Tokenizer | Labels
-# The codec of each field; None for fields whose values are numbers already. Fields may share one.
+# The codec of each field, None for fields whose values are numbers already. Fields can share one.
 Codecs = Mapping[str, FieldCodec | None]
 
 
@@ -71,13 +71,13 @@ def size(codecs: Codecs) -> int:
 
 
 def sha256(codecs: Codecs) -> str | None:
-    """Returns the hash of the tokenizer, or of all tokenizers if there are several; None if there is none."""
+    """Returns the hash of the tokenizer, or of all tokenizers if there are several, or None without any."""
     digests = list(dict.fromkeys(one.sha256 for one in tokenizers(codecs).values()))
     return digests[0] if len(digests) == 1 else files.json_sha256(digests) if digests else None
 
 
 def same(one: Codecs, other: Codecs) -> bool:
-    """Whether the fields that both have are turned into the same numbers."""
+    """Returns whether the fields that both have are turned into the same numbers."""
     digest = lambda codec: codec and codec.sha256
     return all(digest(one[field]) == digest(other[field]) for field in one.keys() & other.keys())
 
@@ -96,7 +96,11 @@ def read_from(folder: files.Path, manifest: Mapping) -> Codecs:
 
 
 def read(file: str, content: bytes) -> FieldCodec:
-    """Builds the codec that a file's name and content describe; RuntimeError if it is damaged."""
+    """Builds the codec that a file's name and content describe.
+
+    Raises:
+      RuntimeError: the content is damaged.
+    """
     if not file.endswith(Labels.file):
         return kinds.read(content)
     try:

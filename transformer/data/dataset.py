@@ -24,15 +24,15 @@ class Split:
         return len(next(iter(self.fields.values())))
 
     def ragged(self) -> dict[str, Ragged]:
-        """The fields that are rows of pieces."""
+        """Returns the fields that are rows of pieces."""
         return {name: field for name, field in self.fields.items() if isinstance(field, Ragged)}
 
     def dense(self) -> dict[str, Dense]:
-        """The fields that have the same shape in every example."""
+        """Returns the fields that have the same shape in every example."""
         return {name: field for name, field in self.fields.items() if isinstance(field, Dense)}
 
     def example(self, i: int) -> dict[str, Any]:
-        """Every field of example i, texts as pieces."""
+        """Returns every field of example i, texts as pieces."""
         return {name: field[i] for name, field in self.fields.items()}
 
 
@@ -41,8 +41,8 @@ class Dataset:
     """The data of a run.
 
     Attributes:
-      folder: where the raw texts are.
-      codecs: turn each field's values into numbers and back.
+      folder: the folder of the raw texts.
+      codecs: the codec that turns each field's values into numbers and back.
       manifest: the content of `data.lock.json`.
     """
 
@@ -52,12 +52,12 @@ class Dataset:
     manifest: dict
 
     def texts(self, split: str) -> dict[str, list[str]]:
-        """The raw texts of each field that keeps them in a split other than train, one per example."""
+        """Returns each field's raw texts, one per example, if it keeps them in a split other than train."""
         files = (name.split('.') for name in self.manifest['checksums'] if name.endswith('.txt'))
         return {field: self._texts(split, field) for its_split, field, _ in files if its_split == split}
 
     def raw(self, split: str, field: str) -> bytes:
-        """A field's raw text in a split other than train: lines, each with a newline, or whole files."""
+        """Returns a field's raw text in a split other than train: lines with newlines, or whole files."""
         return (self.folder / f'{split}.{field}.txt').read_bytes()
 
     def _texts(self, split: str, field: str) -> list[str]:
@@ -73,7 +73,7 @@ class Dataset:
 def read_split(
     manifest: manifests.Manifest, split: str, load: Callable[[str, np.dtype], Shaped[np.ndarray, ' _']]
 ) -> Split:
-    """Reads the arrays of a split that a manifest describes; `load(file, dtype)` reads a flat array."""
+    """Reads the arrays of a split that a manifest describes. `load(file, dtype)` reads a flat array."""
     # Earlier versions described only fields of one shape, and stored the pieces of all texts in one type.
     described = manifest.get('fields', {})
     fields: dict[str, Ragged | Dense] = {}

@@ -22,7 +22,7 @@ class Example(NamedTuple):
     """One example of a source.
 
     Attributes:
-      values: each field's value, as its type says.
+      values: each field's value, in the form of its type.
       files: the file that each field's value was read from.
       line: the line where the texts begin, or the number of the row in its file.
     """
@@ -38,10 +38,10 @@ class Example(NamedTuple):
 
 @runtime_checkable
 class Learner(Protocol):
-    """What fields learn their codecs from: the training rows of a source."""
+    """The training rows of a source, from which fields learn their codecs."""
 
     def tokenizer(self, name: str, words: Sequence[str] = ()) -> Tokenizer:
-        """Returns the tokenizer of a field, learned at the first call; `words` are pieces of their own."""
+        """Returns the tokenizer of a field, learned at the first call. `words` are pieces of their own."""
 
     def values(self, name: str) -> Iterator[Any]:
         """Yields a field's values."""
@@ -64,11 +64,11 @@ class Field:
     kept: ClassVar[bool] = False
 
     def codec(self, name: str, learn: Learner) -> FieldCodec | None:
-        """Returns what turns values into numbers and back; None if values are numbers already."""
+        """Returns the codec of the values, or None if they are numbers already."""
         del name, learn
 
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
-        """Turns the values of rows into arrays; sees whole rows, so that fields can be aligned."""
+        """Turns the values of rows into arrays. Sees whole rows, so that fields can be aligned."""
         raise NotImplementedError
 
     def parse(self, cell: str) -> Any:
@@ -76,7 +76,7 @@ class Field:
         return cell
 
     def blank(self, value: Any) -> bool:
-        """Whether a value is of no use in training."""
+        """Returns whether a value is of no use in training."""
         return not self.raw(value).strip()
 
     def raw(self, value: Any) -> str:
@@ -112,7 +112,7 @@ class Text(Field):
         return learn.tokenizer(name)
 
     def written(self, value: Any, place: str) -> str:
-        """Returns the text whose pieces are stored; `place` names the value in errors."""
+        """Returns the text whose pieces are stored. `place` names the value in errors."""
         del place
         return value
 
@@ -180,18 +180,18 @@ class Tree(Text):
         return learn.tokenizer(name, trees.symbols(found, tags=self.tags))
 
     def written(self, value: str, place: str) -> str:
-        """Returns the linearised tree; '' for an empty line. ConfigError if the text is no tree."""
+        """Returns the linearised tree, or '' for an empty line. Raises ConfigError if the text is no tree."""
         tree = trees.one(value, place)
         return trees.linearize(tree, tags=self.tags) if tree else ''
 
     def learned(self, value: str) -> Iterator[str]:
-        """Yields nothing: brackets are pieces of their own."""
+        """Returns an empty iterator: brackets are pieces of their own."""
         del value
         return iter(())
 
 
 def spellings(line: str) -> list[str]:
-    """Lists the right spellings in a line: all of it, or what follows the source and a tab, split at tabs."""
+    """Lists the right spellings in a line: the parts after the first tab, or all of it without a tab."""
     first, *rest = line.split('\t')
     return rest or [first]
 
@@ -229,7 +229,7 @@ class Label(Field):
 
 
 def number_of(labels: Labels, value: str, row: Example, name: str) -> int:
-    """Returns the number of a class; ConfigError, which names the row, if there is no such class."""
+    """Returns the number of a class, or raises ConfigError, which names the row, if there is none."""
     try:
         return labels.encode(value)
     except ValueError:
@@ -244,7 +244,7 @@ class Number(Field):
     dtype = np.dtype('<f4')
 
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
-        """Reads each value; ConfigError, which names the row, if one is not a finite number."""
+        """Reads each value, or raises ConfigError, which names the row, if one is not a finite number."""
         del codecs
         return Dense(np.array([self._read(row, name) for row in rows], '<f4'))
 
@@ -280,7 +280,7 @@ class Tags(Field):
         return Labels(tuple(sorted({tag for tags in learn.values(name) for tag in tags})))
 
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
-        """Aligns tags with pieces; ConfigError if a row has not one tag a word."""
+        """Aligns tags with pieces, or raises ConfigError if a row has not one tag a word."""
         aligned = []
         for row in rows:
             words, tags = row.values[self.of], row.values[name]
@@ -313,7 +313,7 @@ class Span(Field):
     kept = True
 
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
-        """Finds the pieces of the first answers; ConfigError if an answer is not in its text."""
+        """Finds the pieces of the first answers, or raises ConfigError if an answer is not in its text."""
         places = np.full((len(rows), 2), -1, '<i4')
         # Many questions are about one text.
         offsets_of = functools.cache(lambda text: np.array(codecs[self.of].offsets(text)))
@@ -332,7 +332,7 @@ class Span(Field):
         return Dense(places)
 
     def blank(self, value: Any) -> bool:
-        """Whether there is no answer, although one is needed."""
+        """Returns whether there is no answer, although one is needed."""
         return not value and not self.optional
 
     def raw(self, value: Any) -> str:
@@ -357,7 +357,7 @@ class Image(Field):
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Height, width, channels."""
+        """Returns height, width and channels."""
         return self.height, self.width, self.channels
 
     def encode(self, name: str, codecs: Codecs, rows: Sequence[Example]) -> Ragged | Dense:
@@ -372,7 +372,7 @@ class Reading(NamedTuple):
     Attributes:
       fields: the type of each named field of a row.
       options: the `data` options that determine the splits' content.
-      any_length: whether training texts may be longer than `data.max_len`, because the task cuts them itself.
+      any_length: whether training texts can be longer than `data.max_len`, because the task cuts them itself.
     """
 
     fields: dict[str, Field]

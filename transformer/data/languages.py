@@ -10,11 +10,11 @@ FUNCTION_WORDS = {
     'de': {'der', 'und', 'ist', 'das', 'nicht', 'ein', 'eine', 'mit', 'von', 'zu', 'auf', 'dem', 'wird'},
     'fr': {'le', 'les', 'et', 'est', 'une', 'des', 'que', 'dans', 'pour', 'qui', 'sur', 'pas', 'du'},
 }
-_MOST_WORDS = 100_000  # that are looked at
+_MOST_WORDS = 100_000  # that are counted
 
 
 def recognise(lines: Iterable[str]) -> str | None:
-    """The language whose function words are clearly the most frequent in the lines, if there is one."""
+    """Returns the language whose function words are clearly the most frequent in the lines, if any."""
     all_words = (word for line in lines for word in re.findall(r'\w+', line.lower()))
     words = list(itertools.islice(all_words, _MOST_WORDS))
     counts = sorted((sum(w in known for w in words), name) for name, known in FUNCTION_WORDS.items())

@@ -7,7 +7,7 @@ from etils import epath
 from transformer import files
 
 FILE = 'data.lock.json'
-# The shape of what is read of a manifest, for `files.check_shape`, and the types of arrays.
+# The types of arrays, and the shape of a manifest's entries that are read, for `files.check_shape`.
 _TYPES = '<u2', '<i4', '|u1', '<i8', '<f4', '<f8'
 SHAPE = {
     'checksums': {'*': str},
@@ -52,19 +52,19 @@ def describe(manifest: Manifest) -> Iterator[str]:
 
 
 def drops_text(counts: Mapping[str, int]) -> str:
-    """The number of examples dropped by each rule, as text; '' if none."""
+    """Returns the number of examples dropped by each rule, as text, '' if none."""
     return ', '.join(f'{count:,} {rule}' for rule, count in counts.items())
 
 
 def size(manifest: Manifest, split: str) -> str:
-    """The number of examples and pieces in a split, as text."""
+    """Returns the number of examples and pieces in a split, as text."""
     examples = f'{manifest["splits"][split]["pairs"]:,} examples'
     pieces = [f'{count:,} {field}' for field, count in piece_counts(manifest, split).items()]
     return f'{examples} of {" and ".join(pieces)} pieces' if pieces else examples
 
 
 def piece_counts(manifest: Manifest, split: str) -> dict[str, int]:
-    """The number of pieces in each text field of a split."""
+    """Returns the number of pieces in each text field of a split."""
     counts = manifest['splits'][split].items()
     return {key.removesuffix('_tokens'): count for key, count in counts if key.endswith('_tokens')}
 
@@ -106,5 +106,5 @@ def _flatten(dataset: dict) -> dict[str, str]:
 
 
 def _examples_read(entry: dict) -> int:
-    """The number of examples in a split before any was dropped."""
+    """Returns the number of examples in a split before any was dropped."""
     return entry['pairs'] + sum(drop['count'] for drop in entry['dropped'].values())

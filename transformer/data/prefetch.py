@@ -19,7 +19,7 @@ def prefetch(
     depth: int = 2,
     process: tuple[int, int] = (0, 1),
 ) -> Iterator[Placed]:
-    """Builds the batches of steps [start, stop) in a thread and yields what `put` makes of each.
+    """Builds the batches of steps [start, stop) in a thread and yields each as `put` places it.
 
     An error of the thread is raised here; closing the iterator ends the thread.
 
@@ -53,7 +53,7 @@ def prefetch(
             yield item
     finally:
         closed.set()
-        # Empties the queue, because the thread may be waiting to put one more batch.
+        # Empties the queue, because the thread can be waiting to put one more batch.
         while not ready.empty():
             ready.get_nowait()
         thread.join()

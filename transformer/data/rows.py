@@ -29,23 +29,23 @@ class Rows:
 
 
 def rows_per_batch(data: Data, width: int, microbatches: int) -> int:
-    """The most rows that `data.batch_tokens` allows: a multiple of the microbatches, and at least that."""
+    """Returns the most rows that `data.batch_tokens` allows: a positive multiple of `microbatches`."""
     return max(data.batch_tokens // width // microbatches, 1) * microbatches
 
 
 def permutation(n: int, seed: int, *key: int) -> Int[np.ndarray, ' n']:
-    """The numbers below n in a random order, determined by seed and key."""
+    """Returns the numbers below n in a random order, determined by seed and key."""
     # Sorted random bits: across versions, numpy keeps its bits the same, but not its shuffling.
     return np.argsort(random_bits(n, seed, *key), kind='stable')
 
 
 def random_bits(n: int, seed: int, *key: int) -> UInt64[np.ndarray, ' n']:
-    """Uniform 64-bit integers, determined by seed and key."""
+    """Returns uniform 64-bit integers, determined by seed and key."""
     return np.random.Philox(np.random.SeedSequence(seed, spawn_key=key)).random_raw(n)
 
 
 def row_generator(seed: int, where: int | str, row: int) -> np.random.Generator:
-    """One row's random generator, which does not depend on devices, accumulation or processes.
+    """Returns a row's random generator, which does not depend on devices, accumulation or processes.
 
     Args:
       where: the step in training; else the split's name, so that a split always gets the same noise.
@@ -58,7 +58,7 @@ def row_generator(seed: int, where: int | str, row: int) -> np.random.Generator:
 
 
 def spans(starts: Int[np.ndarray, ' n'], lengths: Int[np.ndarray, ' n']) -> Int[np.ndarray, ' m']:
-    """The numbers start, start + 1, ... of each span, one span after the other."""
+    """Returns the numbers start, start + 1, ... of each span, one span after the other."""
     before = np.cumsum(lengths) - lengths
     return np.repeat(starts - before, lengths) + np.arange(lengths.sum())
 
@@ -91,7 +91,7 @@ def bucketed(corpus: Split, data: Data, microbatches: int) -> list[Rows]:
 
 
 def bucket_widths(max_len: int, longest: int) -> list[int]:
-    """The released code's buckets below `max_len`, `max_len`, then wider ones up to `longest` if needed."""
+    """Returns the released code's buckets below `max_len`, `max_len`, and wider ones up to `longest`."""
     series = list(BUCKETS)
     while series[-1] < max(longest, max_len):
         series.append(series[-2] * 2)
@@ -102,9 +102,9 @@ def bucket_widths(max_len: int, longest: int) -> list[int]:
 
 
 def packed(corpus: Split, data: Data, microbatches: int, seed: int) -> list[Rows]:
-    """Lays out several examples per row, in one group; the seed shuffles examples of equal lengths.
+    """Lays out several examples per row, in one group. The seed shuffles examples of equal lengths.
 
-    The last field is `data.row_len` wide, and each other field as wide as makes all fields fill up together.
+    The last field is `data.row_len` wide, and the other fields' widths let all fields fill up together.
     A field whose longest example is wider gets that width: then rows stay partly empty, and a larger row_len
     helps.
     """

@@ -27,24 +27,29 @@ log = logging.getLogger(__name__)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Given(Dataset):
-    """Rows that are not in the cache, as the split `SPLIT`; `whole` if each text is a file, not a line."""
+    """Rows that are not in the cache, as the split `SPLIT`.
+
+    Attributes:
+      given: the texts of each field.
+      whole: whether each text is a file, not a line.
+    """
 
     given: Mapping[str, Sequence[str]]
     whole: bool
 
     def texts(self, split: str) -> dict[str, list[str]]:
-        """The texts of every field."""
+        """Returns the texts of every field."""
         del split
         return {field: list(texts) for field, texts in self.given.items()}
 
     def raw(self, split: str, field: str) -> bytes:
-        """The text of a field: its lines, each with a newline, or its whole file."""
+        """Returns the text of a field: its lines, each with a newline, or its whole file."""
         del split
         return ''.join(text if self.whole else f'{text}\n' for text in self.given[field]).encode()
 
 
 def read(paths: Mapping[str, epath.PathLike], data: Data, reading: Reading, codecs: Codecs) -> Given:
-    """Reads a file for each text; lines with the same number in several files are one example.
+    """Reads a file for each text. Lines with the same number in several files are one example.
 
     Only a newline ends a line. A byte order mark at the beginning and a carriage return before a newline
     are not part of the text.
@@ -68,7 +73,7 @@ def read(paths: Mapping[str, epath.PathLike], data: Data, reading: Reading, code
 def of_source(
     data: Data, reading: Reading, codecs: Codecs, split: str
 ) -> tuple[Given, dict[str, dict[str, str]]]:
-    """Reads a split by its source's reader; also returns the name and hash of each file."""
+    """Reads a split by its source's reader, and returns it with the name and hash of each file."""
     reader.check(data, reading)
     rows = list(reader.rows(data, reading, split, reader.Report()))
     origins = reader.READERS[data.source].origins(data, reading, split)
@@ -89,7 +94,7 @@ def of_rows(
 
 
 def cut(split: Split, longest: int) -> tuple[Split, int]:
-    """Cuts every text to its first `longest` pieces; also returns how many examples were longer."""
+    """Cuts every text to its first `longest` pieces, and counts the examples that were longer."""
     fields = dict(split.fields)
     long = np.zeros(len(split), bool)
     for name, field in split.ragged().items():
@@ -122,7 +127,7 @@ def keep(folder: epath.Path, dataset: Dataset) -> None:
 
 
 def kept(folder: epath.Path, manifest: Manifest, codecs: Codecs) -> Dataset | None:
-    """Opens the copy that `keep` made; None if a file is missing or does not match the manifest."""
+    """Opens the copy that `keep` made, or returns None if a file is missing or not the manifest's."""
     names = _files_to_keep(manifest)
     for name in names:
         file = folder / name
@@ -138,13 +143,13 @@ def kept(folder: epath.Path, manifest: Manifest, codecs: Codecs) -> Dataset | No
 
 
 def _files_to_keep(manifest: Manifest) -> list[str]:
-    """The files of a dataset that belong to a split other than train."""
+    """Returns the files of a dataset that belong to a split other than train."""
     splits = {split for split in manifest['splits'] if split != 'train'}
     return [name for name in manifest['checksums'] if name.partition('.')[0] in splits]
 
 
 def identity(paths: Mapping[str, epath.PathLike]) -> dict[str, dict[str, str]]:
-    """The name and hash of each field's file, for the record of an evaluation."""
+    """Returns the name and hash of each field's file, for the record of an evaluation."""
     return {
         field: {'name': epath.Path(path).name, 'sha256': files.sha256(epath.Path(path))}
         for field, path in paths.items()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from transformer.config import ConfigError
 
 ROOT = 'TOP'
-ROOTS = (ROOT, 'ROOT', 'S1', '')  # how treebanks name what holds a sentence
+ROOTS = (ROOT, 'ROOT', 'S1', '')  # the treebanks' names of a sentence's root
 EMPTY = '-NONE-'  # the tag of traces and other words that are not in the sentence
 WORD = 'XX'  # stands for a word whose tag is left out
 
@@ -24,12 +24,12 @@ class Constituent(NamedTuple):
 
     @property
     def is_word(self) -> bool:
-        """Whether this is a tag with its word."""
+        """Returns whether this is a tag with its word."""
         return isinstance(self.parts, str)
 
 
 def read(lines: Iterable[str], name: str) -> Iterator[tuple[int, Constituent]]:
-    """Yields the line where each tree begins, from 1, and the tree; a tree may have many lines.
+    """Yields the line where each tree begins, from 1, and the tree, which can have many lines.
 
     Args:
       name: the name of the text, for errors.
@@ -38,7 +38,7 @@ def read(lines: Iterable[str], name: str) -> Iterator[tuple[int, Constituent]]:
       ConfigError: brackets do not match, or something is neither a constituent nor a tag with one word.
     """
     fail = lambda line, reason: ConfigError(f'{name}: line {line}: {reason}')
-    stack: list[tuple[str | None, list]] = []  # the labels and parts of what is open
+    stack: list[tuple[str | None, list]] = []  # the labels and parts of open constituents
     begin = number = 1
     for number, line in enumerate(lines, 1):
         for token in _TOKEN.findall(line):
@@ -68,7 +68,7 @@ def read(lines: Iterable[str], name: str) -> Iterator[tuple[int, Constituent]]:
 
 
 def _fault(label: str | None, parts: list) -> str | None:
-    """Why a label with these parts is no tree, if it is none."""
+    """Returns the reason why a label with these parts is no tree, if it is none."""
     words = [part for part in parts if isinstance(part, str)]
     if words and len(parts) > 1:
         return f'({label} ...) has the word "{words[0]}" beside other parts'
@@ -76,7 +76,7 @@ def _fault(label: str | None, parts: list) -> str | None:
 
 
 def one(text: str, name: str = 'a line') -> Constituent | None:
-    """Reads the only tree of a text and cleans it; None for a text without words.
+    """Reads and cleans the only tree of a text, or returns None for a text without words.
 
     Raises:
       ConfigError: the text is no tree, or several trees.
@@ -88,9 +88,12 @@ def one(text: str, name: str = 'a line') -> Constituent | None:
 
 
 def clean(tree: Constituent) -> Constituent | None:
-    """Removes traces, empty constituents, function tags and the root's name; None if no word is left.
+    """Removes traces, empty constituents, function tags and the root's name.
 
-    A function tag follows the label: NP-SBJ-1, NP=2. The result's root is always `ROOT`.
+    A function tag follows the label: NP-SBJ-1, NP=2.
+
+    Returns:
+      A tree with the root `ROOT`, or None if no word is left.
     """
     forest = tree.parts if tree.label in ROOTS and not tree.is_word else (tree,)
     parts = tuple(filter(None, map(_clean, forest)))
@@ -105,7 +108,7 @@ def _clean(tree: Constituent) -> Constituent | None:
 
 
 def _walk(tree: Constituent) -> Iterator[tuple[str, Constituent]]:
-    """Yields what a reader of the tree meets: ('open', constituent), ('word', leaf), ('close', constituent).
+    """Yields the steps of reading a tree: ('open', constituent), ('word', leaf), ('close', constituent).
 
     It does not recurse: a bad output of a model can be a thousand brackets deep.
     """
@@ -122,17 +125,17 @@ def _walk(tree: Constituent) -> Iterator[tuple[str, Constituent]]:
 
 
 def leaves(tree: Constituent | None) -> list[Constituent]:
-    """The words of a tree, each with its tag; [] for None."""
+    """Returns the words of a tree, each with its tag, or [] for None."""
     return [part for event, part in _walk(tree) if event == 'word'] if tree else []
 
 
 def words(tree: Constituent | None) -> list[str]:
-    """The words of a tree."""
+    """Returns the words of a tree."""
     return [leaf.parts for leaf in leaves(tree)]
 
 
 def bracketed(tree: Constituent | None) -> str:
-    """The tree as one line of text; '' for None or a tree without words."""
+    """Formats a tree as one line of text, '' for None or a tree without words."""
     if tree is None or not tree.parts:
         return ''
     tokens = []
@@ -145,7 +148,7 @@ def bracketed(tree: Constituent | None) -> str:
 
 
 def linearize(tree: Constituent, *, tags: bool = False) -> str:
-    """The brackets under the root, separated by blanks: (NP XX XX )NP.
+    """Returns the brackets under the root, separated by blanks: (NP XX XX )NP.
 
     Args:
       tags: whether each word's tag stands for it, in place of `WORD`.
@@ -158,13 +161,13 @@ def linearize(tree: Constituent, *, tags: bool = False) -> str:
 
 
 def symbols(trees: Iterable[Constituent], *, tags: bool = False) -> list[str]:
-    """The distinct tokens of linearised trees, the most frequent first."""
+    """Returns the distinct tokens of linearised trees, the most frequent first."""
     counts = collections.Counter(token for tree in trees for token in linearize(tree, tags=tags).split(' '))
     return sorted(counts, key=lambda token: (-counts[token], token))
 
 
 class Repairs(NamedTuple):
-    """How often each rule of `to_tree` was needed."""
+    """The number of times that each rule of `to_tree` was needed."""
 
     missing_closings: int = 0
     stray_closings: int = 0
@@ -178,8 +181,8 @@ def to_tree(
 ) -> tuple[Constituent, Repairs]:
     """Builds the tree that linearised text describes over the words of a sentence, matched by position.
 
-    Every text gives a tree with all the words. A closing bracket closes what is open inside its constituent
-    too; if its constituent is not open, it is left out. Words beyond the sentence's are left out. Missing
+    Every text gives a tree with all the words. A closing bracket also closes the constituents open inside its
+    own; if its own is not open, the bracket is left out. Words beyond the sentence's are left out. Missing
     words join the innermost open constituent or, if all are closed, the last one. Constituents without
     words are left out.
 
@@ -187,7 +190,7 @@ def to_tree(
       tags: each word's tag; without it, the tokens that stand for the words are their tags.
     """
     counts: dict[str, int] = collections.Counter()
-    # What is open, from the root; the root is never closed.
+    # The open constituents, from the root, which is never closed.
     stack: list[tuple[str, list[Constituent]]] = [(ROOT, [])]
     used = 0
 

@@ -10,7 +10,7 @@ import sentencepiece
 from transformer.config import ConfigError
 from transformer.tokens import EOS, PAD, UNK
 
-_BLANK = '\u2581'  # how SentencePiece writes a blank
+_BLANK = '\u2581'  # SentencePiece writes a blank like this
 _TYPES = {'bpe': 'bpe', 'characters': 'char'}  # by the values of data.tokenizer
 _OPTIONS = {
     'normalization_rule_name': 'identity',
@@ -39,9 +39,9 @@ def train(
 ) -> bytes:
     """Learns a vocabulary of exactly `pieces` pieces and returns its model file.
 
-    With BPE, every character of the sentences is a piece. Otherwise the pieces are the most frequent
-    characters. All other characters become their UTF-8 bytes, so that no text is unknown. `words` are pieces
-    too, each with the blank before it.
+    With BPE, every character of the sentences is a piece. Else the pieces are the most frequent characters.
+    All other characters become their UTF-8 bytes, so that no text is unknown. `words` are pieces, too, each
+    with the blank before it.
 
     Deviation: the paper names "byte-pair encoding"; SentencePiece reads raw text instead of
     tokenised words, so that no detokeniser is needed.

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Int, UInt8
 
-VERSION = 1  # of what is drawn
+VERSION = 1  # of the drawings
 SIZE, CELLS, MOST = 32, 3, 5
 SHAPES = ('circle', 'square', 'triangle', 'cross')
 COLOURS = {
@@ -73,7 +73,7 @@ def draw_objects(split: str, block: int) -> Objects:
     radius = rng.uniform(*OTHERS, shape)
     radius[:, 0] = rng.uniform(*LARGEST, BLOCK)
     cell = SIZE / CELLS
-    # An object may move off the middle of its cell while its corners stay inside.
+    # An object can move off the middle of its cell while its corners stay inside.
     room = np.maximum(cell / 2 - 1.5 * radius, 0.0)
     x = (cells % CELLS + 0.5) * cell + room * rng.uniform(-1, 1, shape)
     y = (cells // CELLS + 0.5) * cell + room * rng.uniform(-1, 1, shape)
@@ -95,7 +95,7 @@ def _split_seed(split: str) -> int:
 def draw(objects: Objects) -> UInt8[np.ndarray, 'N 32 32 3']:
     """Paints the objects of N pictures on a light background, in RGB."""
     colours = np.array(list(COLOURS.values()), np.float32)
-    # With a margin, into which an object's window may extend.
+    # With a margin, into which an object's window can extend.
     canvas = np.full((len(objects.count), SIZE + 2 * WINDOW, SIZE + 2 * WINDOW, 3), 235, np.float32)
     for number in range(MOST):
         chosen = np.flatnonzero(number < objects.count)
@@ -112,7 +112,7 @@ def draw(objects: Objects) -> UInt8[np.ndarray, 'N 32 32 3']:
 def _coverage(
     one: Objects, columns: Int[np.ndarray, 'N P'], rows: Int[np.ndarray, 'N P']
 ) -> Float[np.ndarray, 'N P P']:
-    """About the share of each window pixel that an object covers; one object per picture."""
+    """Computes about the share of each window pixel that an object covers, one object per picture."""
     dx = (columns + 0.5 - one.x[:, None]).astype(np.float32)[:, None, :]
     dy = (rows + 0.5 - one.y[:, None]).astype(np.float32)[:, :, None]
     turn, r = (values.astype(np.float32)[:, None, None] for values in (one.turn, one.radius))
@@ -159,7 +159,7 @@ def pictures(split: str) -> Iterator[tuple[UInt8[np.ndarray, '32 32 3'], str]]:
 
 
 def facts(split: str, number: int) -> list[Fact]:
-    """The objects of a split's picture `number`, counted from 0; the largest object first."""
+    """Returns the objects of a split's picture `number`, counted from 0, the largest object first."""
     objects, i = _block_of(split, number // BLOCK), number % BLOCK
     cell = SIZE / CELLS
     return [

@@ -45,17 +45,17 @@ def sentence_origins(data: Data, reading: Reading, split: str) -> list[SourceFil
 
 
 def sentence_splits(reading: Reading) -> tuple[str, ...]:
-    """The three splits and, for translation into German, a fourth that tests pronouns."""
+    """Returns the three splits and, for translation into German, a fourth that tests pronouns."""
     return (*SPLITS, 'pronoun') if reading.languages()[1:] == ['de'] else SPLITS
 
 
 def sentence_judge(reading: Reading) -> Callable[[str], bool] | None:
-    """Returns a function that tells whether a German sentence is grammatical; None for other languages."""
+    """Returns a function that judges whether a German sentence is grammatical, None for other languages."""
     return grammar_reader.is_grammatical if reading.languages() == ['de'] else None
 
 
 def sentence_gaps(reading: Reading) -> Callable[[str, str], list[Gap]] | None:
-    """Returns a function that finds articles with one right form in a German sentence; else None."""
+    """Returns a function that finds articles with one right form in a German sentence, else None."""
     return articles.article_gaps if reading.languages() == ['de'] else None
 
 
@@ -68,7 +68,7 @@ def picture_rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
 
 
 def picture_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
-    """Describes the generated pictures; the hash covers only the first block."""
+    """Describes the generated pictures. The hash covers only the first block."""
     del data, reading
     first = pictures.draw(pictures.draw_objects(split, 0))
     return [

@@ -13,7 +13,7 @@ _DOCUMENT = '-DOCSTART-'  # the word of a line between two documents
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
-    """Yields the sentences of a split; `data.columns` numbers columns from 1, or from the last with -1."""
+    """Yields the sentences of a split. `data.columns` numbers columns from 1, or from the last with -1."""
     columns = {name: int(key) for name, [key] in _columns(data, reading).items()}
     for entry in entries.parse(data, split):
         path = entries.find(data, entry.name, split)
@@ -39,7 +39,7 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def _columns(data: Data, reading: Reading) -> dict[str, list[str]]:
-    """Returns each field's column; without `data.columns` the first for the first field, else the last."""
+    """Returns each field's column: without `data.columns` the first for the first field, else the last."""
     if data.columns is None:
         return {name: ['-1' if number else '1'] for number, name in enumerate(reading.fields)}
     columns = table.columns_of(data, reading)

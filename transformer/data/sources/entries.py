@@ -20,7 +20,7 @@ class Entry(NamedTuple):
     stop: int = 100
 
     def part(self, size: int) -> slice:
-        """The part of `size` items that is read."""
+        """Returns the part of `size` items that is read."""
         return slice(size * self.start // 100, size * self.stop // 100)
 
 
@@ -43,7 +43,7 @@ def parse(data: Data, split: str) -> Iterator[Entry]:
 
 
 def root(data: Data) -> epath.Path:
-    """The folder `data.dir`."""
+    """Returns the folder `data.dir`."""
     if data.dir is None:
         raise ConfigError(f'data.dir: missing; source={data.source} needs the folder of its files')
     folder = epath.Path(data.dir)
@@ -53,7 +53,7 @@ def root(data: Data) -> epath.Path:
 
 
 def exists(data: Data, name: str) -> bool:
-    """Whether `data.dir` has a file, plain or gzip."""
+    """Returns whether `data.dir` has a file, plain or gzip."""
     return any((root(data) / path).exists() for path in (name, f'{name}.gz'))
 
 

@@ -24,7 +24,7 @@ _IDX_BYTES = 8  # idx's code of unsigned bytes
 
 
 def read(path: epath.Path, size: Image) -> UInt8[np.ndarray, 'h w c']:
-    """Reads an image, in grey or RGB, resized to `size`; transparent parts become white."""
+    """Reads an image, in grey or RGB, resized to `size`, with white in place of transparent parts."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -88,13 +88,13 @@ def folder_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]
 
 
 def folder_classes(data: Data) -> tuple[str, ...]:
-    """The names of the training split's class folders, sorted."""
+    """Returns the names of the training split's class folders, sorted."""
     names = {name for entry in entries.parse(data, 'train') for name in _images_of(data, entry, 'train')}
     return tuple(sorted(names))
 
 
 def _images_of(data: Data, entry: Entry, split: str) -> dict[str, list[epath.Path]]:
-    """The images of each class that an entry reads, sorted by name."""
+    """Returns the images of each class that an entry reads, sorted by name."""
     folder = entries.root(data) / entry.name
     if not folder.is_dir():
         raise ConfigError(f'data.{split}: no folder {folder}')
@@ -137,18 +137,18 @@ def idx_origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def idx_classes(data: Data) -> tuple[str, ...]:
-    """The numbers up to the largest label of the training split."""
+    """Returns the numbers up to the largest label of the training split."""
     paths = [_idx_paths(data, entry.name, 'train')[1] for entry in entries.parse(data, 'train')]
     return tuple(map(str, range(1 + max(int(_read_idx(path, 1).max()) for path in paths))))
 
 
 def _idx_paths(data: Data, name: str, split: str) -> list[epath.Path]:
-    """The files of images and of labels, as MNIST names them."""
+    """Returns the files of images and of labels, as MNIST names them."""
     return [entries.find(data, f'{name}-{kind}-ubyte', split) for kind in ('images-idx3', 'labels-idx1')]
 
 
 def _read_idx(path: epath.Path, axes: int) -> UInt8[np.ndarray, '...']:
-    """An array from an idx file: two zeros, the type, the number of axes, their sizes, the content."""
+    """Reads an array from an idx file: two zeros, the type, the number of axes, their sizes, the content."""
     content = b''.join(text.blocks(path))
     head = 4 + 4 * axes
     shape = np.frombuffer(content[4:head], '>u4') if len(content) >= head else np.zeros(0, int)

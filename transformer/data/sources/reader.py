@@ -37,16 +37,16 @@ class Reader(NamedTuple):
 
     Attributes:
       gives: the types of fields that the source has.
-      rows: yields the rows of a split, in order; `rows` below says more.
-      origins: a split's files, with the number of rows that are read and the hash of the content.
+      rows: yields the rows of a split, in order, as `rows` below explains.
+      origins: returns a split's files, with the number of rows that are read and the hash of the content.
       file_per_field: whether each file contains one field.
-      splits: the names of the splits.
+      splits: returns the names of the splits.
       prepare: downloads the dataset if it is missing.
-      facts: the manifest's entries about the source itself.
-      versions: the versions of generating code, by name.
-      judge: returns a function that tells whether a text is grammatical, or None.
+      facts: returns the manifest's entries about the source itself.
+      versions: returns the versions of generating code, by name.
+      judge: returns a function that judges whether a text is grammatical, or None.
       gaps: returns a function that finds gaps in a text, `(text, mark) -> gaps`, or None.
-      classes: the names of the source's classes, in order.
+      classes: returns the names of the source's classes, in order.
     """
 
     gives: tuple[type, ...]
@@ -94,7 +94,7 @@ READERS = {
 
 @dataclasses.dataclass
 class Report:
-    """The rows of a split that each rule dropped: how many, and where.
+    """The numbers and places of a split's rows that each rule dropped.
 
     Attributes:
       log: receives every dropped row, as rule, file and line separated by tabs.
@@ -147,7 +147,7 @@ def rows(data: Data, reading: Reading, split: str, report: Report) -> Iterator[E
 
 
 def count(data: Data, reading: Reading, split: str, lines: Sequence[int]) -> int:
-    """The number of rows read from a split, blank ones included, given its files' numbers of lines."""
+    """Counts the rows read from a split, blank ones included, by its files' numbers of lines."""
     number = len(lines) if data.documents == 'files' else sum(lines)
     if READERS[data.source].file_per_field:
         number //= len(reading.fields)

@@ -12,7 +12,7 @@ from transformer.data.sources.text import SourceFile
 
 
 def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
-    """Yields the questions of a split as `question`, `context` and `answer`; a row's line is its number."""
+    """Yields the questions of a split as `question`, `context` and `answer`. A row's line is its number."""
     for entry in entries.parse(data, split):
         path = entries.find(data, entry.name, split)
         names = dict.fromkeys(reading.fields, str(path.relative_to(entries.root(data))))
@@ -35,7 +35,7 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def _questions(path: epath.Path) -> Iterator[dict[str, object]]:
-    """Yields each question with its paragraph and its answers' places; newlines become blanks."""
+    """Yields each question with its paragraph and its answers' places, with blanks for newlines."""
     line = lambda value: value.replace('\n', ' ').replace('\r', ' ')
     number = 0
     try:

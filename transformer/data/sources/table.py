@@ -49,7 +49,11 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def columns_of(data: Data, reading: Reading) -> dict[str, list[str]]:
-    """Returns the columns of each field; ConfigError if `data.columns` does not fit the fields."""
+    """Returns the columns of each field.
+
+    Raises:
+      ConfigError: `data.columns` does not fit the fields.
+    """
     if data.columns is None:
         return {name: [name] for name in reading.fields}
     parts = [part.partition('=') for part in data.columns.split(',')]
@@ -75,7 +79,7 @@ def _cell(path: epath.Path, line: int, cells: Cells, key: str) -> str:
 
 
 def _read(path: epath.Path, named: bool) -> Iterator[tuple[int, Cells]]:
-    """Yields each row with its line. The file's end and its first line say how cells are separated."""
+    """Yields each row with its line. The file's suffix and its first line decide how cells are separated."""
     lines = enumerate(text.lines(path), 1)
     stem = path.name.removesuffix('.gz')
     if stem.endswith(('.jsonl', '.json')):

@@ -18,12 +18,12 @@ from transformer.data.sources.entries import Entry
 _BLOCK = 1 << 20
 _BOM = b'\xef\xbb\xbf'
 UTF_16 = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)  # the marks at the beginning of a file
-# The end of the name of a file with every right spelling in place of one: the source, then the spellings.
+# The end of the name of a file whose lines have the source, then every right spelling in place of one.
 REFERENCES = 'references.tsv'
 
 
 class SourceFile(NamedTuple):
-    """A file or folder that rows are read from; `lines` counts the lines or rows that are read."""
+    """A file or folder that rows are read from. `lines` counts the lines or rows that are read."""
 
     name: str
     lines: int
@@ -31,7 +31,11 @@ class SourceFile(NamedTuple):
 
 
 def lines(path: epath.Path) -> Iterator[str]:
-    """Yields the lines of a text file, plain or gzip; ConfigError if it is damaged or not UTF-8."""
+    """Yields the lines of a text file, plain or gzip.
+
+    Raises:
+      ConfigError: the file is damaged or not UTF-8.
+    """
     for number, line in enumerate(_byte_lines(path), 1):
         line = line.removeprefix(_BOM) if number == 1 else line
         try:
@@ -41,7 +45,7 @@ def lines(path: epath.Path) -> Iterator[str]:
 
 
 def whole(path: epath.Path) -> str:
-    """The text of a file as it is, without a byte order mark; raises as `lines` does."""
+    """Reads the text of a file as it is, without a byte order mark, with the errors of `lines`."""
     content = b''.join(blocks(path)).removeprefix(_BOM)
     try:
         return content.decode()
@@ -94,7 +98,7 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def _paths(data: Data, reading: Reading, entry: Entry, split: str) -> dict[str, epath.Path]:
-    """The file of each field."""
+    """Returns the file of each field."""
     entries.root(data)
     return {
         name: entries.find(data, _file_name(data, field, entry, split), split)
@@ -136,7 +140,7 @@ def _line_rows(entry: Entry, paths: dict[str, epath.Path], folder: epath.Path) -
 
 
 def _check_equal(counts: Sequence[int], paths: Sequence[epath.Path]) -> int:
-    """The files' line count; ConfigError if they differ."""
+    """Returns the files' line count, or raises ConfigError if they differ."""
     for path, number in zip(paths, counts, strict=True):
         if number != counts[0]:
             raise ConfigError(f'{paths[0]} has {counts[0]} lines, {path} has {number}')

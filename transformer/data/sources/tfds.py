@@ -32,7 +32,7 @@ _FETCHED = 1000  # rows that are read at once
 
 
 def prepare(data: Data, reading: Reading) -> None:
-    """Downloads and prepares the dataset unless it is prepared already; reuses finished downloads."""
+    """Downloads and prepares the dataset unless it is prepared already. Reuses finished downloads."""
     if _prepared(data) is not None:
         return
     if importlib.util.find_spec('tensorflow') is None:
@@ -48,7 +48,7 @@ def prepare(data: Data, reading: Reading) -> None:
         # The prepared copies that TFDS keeps in its bucket have another format.
         builder.download_and_prepare(download_config=download.DownloadConfig(try_download_gcs=False))
     except (
-        # What a builder raises if files are missing or do not fit together.
+        # The errors of a builder if files are missing or do not fit together.
         AssertionError,
         ImportError,
         download.DownloadError,
@@ -59,7 +59,7 @@ def prepare(data: Data, reading: Reading) -> None:
 
 
 def facts(data: Data, reading: Reading) -> dict[str, dict[str, object]]:
-    """The dataset's name and version and, for a WMT set, the corpora of each split, as `dataset`."""
+    """Returns `dataset`: the dataset's name and version and, for a WMT set, the corpora of each split."""
     builder = _open(data, reading)
     name = '/'.join(filter(None, (builder.name, builder.builder_config_name)))
     entry = {'name': name, 'version': str(builder.version)}
@@ -95,7 +95,7 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def _prepared(data: Data):
-    """The builder that reads the prepared dataset, or None if it is not prepared."""
+    """Returns the builder that reads the prepared dataset, or None if it is not prepared."""
     try:
         return tfds.core.read_only_builder.builder_from_files(data.name, data_dir=data.dir)
     except tfds.core.DatasetNotFoundError:
@@ -103,7 +103,7 @@ def _prepared(data: Data):
 
 
 def _open(data: Data, reading: Reading, split: str | None = None):
-    """The builder of the prepared dataset, after checks of its format, languages and, if given, split."""
+    """Opens the builder of the prepared dataset, and checks its format, languages and, if given, split."""
     builder = _prepared(data)
     if builder is None:
         raise ConfigError(f'{_missing(data)}; this prepares it: python run.py prepare --config=...')

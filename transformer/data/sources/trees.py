@@ -22,7 +22,7 @@ def rows(data: Data, reading: Reading, split: str) -> Iterator[Example]:
 
 
 def row(reading: Reading, tree: trees.Constituent | None, names: dict[str, str], line: int) -> Example:
-    """A row of a tree's words, of their tags, and of the tree itself; '' without a tree."""
+    """Makes a row of a tree's words, of their tags, and of the tree itself, '' without a tree."""
     forms = {
         Tree: trees.bracketed,
         Text: lambda tree: ' '.join(trees.words(tree)),
@@ -47,7 +47,7 @@ def origins(data: Data, reading: Reading, split: str) -> list[SourceFile]:
 
 
 def _count(lines: Iterable[str]) -> int:
-    """The number of trees; faults are left to `trees.read`."""
+    """Counts the trees. `trees.read` reports faults."""
     depth = count = 0
     for line in lines:
         for sign in line:

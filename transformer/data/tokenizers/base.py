@@ -11,18 +11,18 @@ from transformer.tokens import EOS, PAD, UNK
 
 FILE = 'tokenizer.model'  # its name in a work directory
 SYMBOLS = {PAD: '<pad>', EOS: '</s>', UNK: '<unk>'}
-BLANK = '\u2581'  # how SentencePiece writes a blank, and so reads this character back as a blank
+BLANK = '\u2581'  # SentencePiece writes a blank like this, and so reads this character back as a blank
 
 
 class Tokenizer:
-    """Turns text into pieces and back; a kind of tokenizer has `encode_batch`, `pieces` and `_text`.
+    """A tokenizer, which turns text into pieces and back. A kind has `encode_batch`, `pieces` and `_text`.
 
     Args:
-      content: what its file holds.
+      content: the content of its file.
 
     Attributes:
       size: the number of pieces.
-      special: the texts that are single pieces of their own, wherever they stand.
+      special: the texts that are single pieces of their own, wherever they occur.
     """
 
     file = FILE
@@ -34,25 +34,29 @@ class Tokenizer:
         self.sha256 = hashlib.sha256(content).hexdigest()
 
     def ordinary_pieces(self) -> Int[np.ndarray, ' pieces']:
-        """The pieces that stand for text: all but padding, the end, the unknown piece and special ones."""
+        """Returns the pieces of text: all but padding, the end, the unknown piece and special ones."""
         return np.arange(len(SYMBOLS), self.size)
 
     def encode(self, text: str) -> list[int]:
-        """The pieces of one text, with EOS."""
+        """Returns the pieces of one text, with EOS."""
         return self.encode_batch([text], threads=1)[0]
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """The pieces of each text, with EOS; SentencePiece uses `threads`, by default one per processor."""
+        """Returns the pieces of each text, with EOS.
+
+        Args:
+          threads: of SentencePiece, by default one per processor.
+        """
         raise NotImplementedError
 
     def encode_columns(self, lines: Sequence[str]) -> list[list[int]]:
-        """The pieces of each line's texts, which tabs separate; each text ends in EOS."""
+        """Returns the pieces of each line's texts, which tabs separate. Each text ends in EOS."""
         texts = [line.split('\t') for line in lines]
         encoded = iter(self.encode_batch([text for of_line in texts for text in of_line]))
         return [[piece for _ in of_line for piece in next(encoded)] for of_line in texts]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """The first character of each piece of a text, EOS included, and the one after its last.
+        """Returns the first character of each piece of a text, EOS included, and the one after its last.
 
         A piece that stands for no characters, such as EOS, begins and ends at the same place.
 
@@ -72,11 +76,11 @@ class Tokenizer:
         return np.searchsorted(np.maximum.accumulate(ends), starts, side='right').tolist(), len(ends)
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
-        """The pieces of a text of any length, with EOS."""
+        """Returns the pieces of a text of any length, with EOS."""
         return np.array(self.encode(text), np.int32)
 
     def decode(self, ids: Iterable[int] | np.ndarray, *, one_line: bool = False) -> str:
-        """The text up to the first EOS, without PAD; with `one_line`, newlines become blanks.
+        """Returns the text up to the first EOS, without PAD. With `one_line`, newlines become blanks.
 
         UNK, ids beyond the pieces and bytes that are not UTF-8 become U+FFFD or, with SentencePiece, a double
         question mark.
@@ -85,16 +89,16 @@ class Tokenizer:
         return text.replace('\n', ' ') if one_line else text
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces in readable form, with "▁" where a word begins if the tokenizer knows words."""
+        """Returns the pieces in readable form, with "▁" where a word begins if the tokenizer knows words."""
         raise NotImplementedError
 
     def _text(self, ids: list[int]) -> str:
-        """The text of pieces, none of which is EOS."""
+        """Returns the text of pieces, none of which is EOS."""
         raise NotImplementedError
 
 
 def utf8(text: str) -> bytes:
-    """Encodes a text in UTF-8; a lone surrogate, which UTF-8 cannot encode, becomes a question mark."""
+    """Encodes a text in UTF-8, with a question mark for a lone surrogate, which UTF-8 cannot encode."""
     return text.encode('utf-8', 'replace')
 
 

@@ -12,7 +12,7 @@ BYTES = b'{"tokenizer": "bytes"}\n'  # the content; no SentencePiece model begin
 
 
 class ByteTokenizer(Tokenizer):
-    """Turns text into its UTF-8 bytes and back; a byte's piece is its value + 3."""
+    """A tokenizer whose pieces are bytes of UTF-8. A byte's piece is its value + 3."""
 
     size = 256 + len(SYMBOLS)
 
@@ -20,21 +20,21 @@ class ByteTokenizer(Tokenizer):
         super().__init__(BYTES)
 
     def encode(self, text: str) -> list[int]:
-        """The pieces of one text, with EOS."""
+        """Returns the pieces of one text, with EOS."""
         return self.encode_document(text).tolist()
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """The pieces of each text, with EOS; `threads` has no effect."""
+        """Returns the pieces of each text, with EOS. `threads` has no effect."""
         del threads
         return [self.encode(text) for text in texts]
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
-        """The pieces of a text of any length, with EOS."""
+        """Returns the pieces of a text of any length, with EOS."""
         content = np.frombuffer(utf8(text), np.uint8).astype(np.int32) + len(SYMBOLS)
         return np.concatenate([content, np.array([EOS], np.int32)])
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """The place of each byte's character."""
+        """Returns the place of each byte's character."""
         places = [(i, i + 1) for i, character in enumerate(text) for _ in utf8(character)]
         return [*places, (len(text), len(text))]
 
@@ -44,7 +44,7 @@ class ByteTokenizer(Tokenizer):
         return bytes(values).decode(errors='replace')
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces in readable form: a blank as "▁", printable ASCII as it is, other bytes as <0x0A>."""
+        """Returns the pieces in readable form: a blank as "▁", printable ASCII as it is, others as <0x0A>."""
         return [SYMBOLS.get(int(token)) or _format_byte(int(token) - len(SYMBOLS)) for token in ids]
 
 

@@ -8,15 +8,15 @@ from transformer.data.tokenizers.base import BLANK, SYMBOLS, Tokenizer, utf8
 from transformer.tokens import EOS, PAD, UNK
 
 CODES = b'#version: '  # the beginning of the content
-_WORD_END = '</w>'  # how codes mark the end of a word
+_WORD_END = '</w>'  # marks the end of a word in codes
 _AFTER_BYTES = 3 + 256  # the end of a word as a piece of its own
 
 
 class CodesTokenizer(Tokenizer):
-    """Cuts text as subword-nmt does with its codes.
+    """A tokenizer that cuts text as subword-nmt does with its codes.
 
     The pieces are bytes, the end of a word, the characters of the codes, inside and at the end of a word, and
-    what the codes join. Other characters become their UTF-8 bytes. Words are separated by single blanks.
+    the symbols that the codes make. Other characters become their UTF-8 bytes. Single blanks separate words.
 
     Args:
       content: a file of codes, of version 0.2.
@@ -53,7 +53,7 @@ class CodesTokenizer(Tokenizer):
         self._tokenizer.pre_tokenizer = tokenizers.pre_tokenizers.Split(' ', 'removed')
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """The pieces of each text, with EOS; `threads` has no effect."""
+        """Returns the pieces of each text, with EOS. `threads` has no effect."""
         del threads
         texts = [utf8(text).decode() for text in texts]
         return [
@@ -84,7 +84,7 @@ class CodesTokenizer(Tokenizer):
         return content.decode(errors='replace').replace(_WORD_END, ' ').removesuffix(' ')
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces of a text, with "▁" where a word begins."""
+        """Returns the pieces of a text, with "▁" where a word begins."""
         names, begins = [], True
         for token in map(int, ids):
             name = self._names[token]

@@ -35,7 +35,7 @@ def read_foreign(file: epath.PathLike) -> SentencePieceTokenizer | CodesTokenize
     """Reads a SentencePiece model of any type, or codes of subword-nmt, that another program made.
 
     The pieces of a model are reordered: padding, the end, the unknown piece, then all others as they were.
-    Those of the first three that are missing are added, and the start of a sentence is removed, so a model of
+    Missing ones of the first three are added, and the start of a sentence is removed, so a model of
     `spm_train` keeps its number of pieces. Texts get the same pieces as from the file.
     """
     try:
@@ -57,7 +57,10 @@ def read_foreign(file: epath.PathLike) -> SentencePieceTokenizer | CodesTokenize
 def with_symbols_first(model: bytes) -> bytes:
     """Moves PAD, EOS and UNK of a SentencePiece model to their ids in `transformer.tokens`.
 
-    The start of a sentence is removed. DecodeError or ValueError if it is not a SentencePiece model.
+    The start of a sentence is removed.
+
+    Raises:
+      DecodeError, ValueError: it is no SentencePiece model.
     """
     proto = sentencepiece_model_pb2.ModelProto.FromString(model)
     kinds, spec = sentencepiece_model_pb2.ModelProto.SentencePiece, proto.trainer_spec
@@ -81,6 +84,6 @@ def with_symbols_first(model: bytes) -> bytes:
 
 
 def names_of(file: epath.PathLike) -> list[str]:
-    """The pieces of a SentencePiece model, in its own order; it is one that `read_foreign` reads."""
+    """Returns the pieces of a SentencePiece model that `read_foreign` reads, in the model's own order."""
     model = sentencepiece_model_pb2.ModelProto.FromString(epath.Path(file).read_bytes())
     return [piece.piece for piece in model.pieces]

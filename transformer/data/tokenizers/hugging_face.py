@@ -16,7 +16,7 @@ from transformer.data.tokenizers.base import SYMBOLS, Tokenizer, utf8
 from transformer.tokens import EOS, UNK
 
 BEGIN = b'{"tokenizer": "hugging_face", "order": '
-# How a piece shows that a word does not begin with it, or begins with it.
+# The marks of a piece inside a word, and of a piece that begins a word.
 _INSIDE, _BLANKS = '##', ('\u0120', '\u2581')
 _SHAPE = {'tokenizer': str, 'order': [range(-1, 1 << 31)], 'model': dict}
 
@@ -47,7 +47,7 @@ class HuggingFaceTokenizer(Tokenizer):
         self.model: dict = values['model']
         with _library_errors():
             self._tokenizer = tokenizers.Tokenizer.from_str(json.dumps(self.model))
-        # How long a text can be is the model's affair.
+        # The model limits the length of a text, not its tokenizer.
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._ours = {theirs: ours for ours, theirs in enumerate(self.order) if theirs >= 0}
@@ -64,10 +64,13 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @classmethod
     def from_file(cls, content: str | bytes, special: Mapping[int, str | None]) -> 'HuggingFaceTokenizer':
-        """Reads a tokenizer.json; `special` names the token that stands for each of our first pieces.
+        """Reads a tokenizer.json.
+
+        Args:
+          special: the token that stands for each of our first pieces.
 
         Raises:
-          ConfigError: it is damaged, or lacks one of these tokens.
+          ConfigError: the file is damaged, or lacks one of these tokens.
         """
         try:
             model = files.parse_json(content, dict, 'tokenizer.json')
@@ -81,7 +84,10 @@ class HuggingFaceTokenizer(Tokenizer):
         return cls(_content([*first, *others], model))
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """The pieces of each text and what the tokenizer puts around them, with EOS; ignores `threads`."""
+        """Returns the pieces of each text, with EOS and those that the tokenizer puts around it.
+
+        `threads` has no effect.
+        """
         del threads
         safe = [utf8(text).decode() for text in texts]
         skipped = int(self._begins_with_end)
@@ -89,14 +95,14 @@ class HuggingFaceTokenizer(Tokenizer):
         return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
 
     def ordinary_pieces(self) -> Int[np.ndarray, ' pieces']:
-        """The pieces that stand for text, without those that the tokenizer puts around one."""
+        """Returns the pieces of text, without those that the tokenizer puts around one."""
         there = self.order[len(SYMBOLS) :]
         return np.array(
             [n for n, one in enumerate(there, len(SYMBOLS)) if one not in self._special], np.int64
         )
 
     def encode_columns(self, lines: Sequence[str]) -> list[list[int]]:
-        """The pieces of each line's one or two texts, joined as the tokenizer joins pairs; EOS at the end."""
+        """Returns the pieces of a line's one or two texts, joined as the tokenizer joins pairs, with EOS."""
         texts = [tuple(utf8(text).decode() for text in line.split('\t')) for line in lines]
         if any(len(columns) > 2 for columns in texts):
             return super().encode_columns(lines)
@@ -106,7 +112,7 @@ class HuggingFaceTokenizer(Tokenizer):
         return [row if row[-1:] == [EOS] else [*row, EOS] for row in rows]
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """The places of the pieces; those that the tokenizer puts around a text stand for no characters."""
+        """Returns the places of the pieces. Those that the tokenizer puts around a text are empty."""
         encoded = self._tokenizer.encode(utf8(text).decode())
         skipped = int(self._begins_with_end)
         places = list(encoded.offsets[skipped:])
@@ -114,16 +120,16 @@ class HuggingFaceTokenizer(Tokenizer):
         return places if ends else [*places, (len(text), len(text))]
 
     def _text(self, ids: list[int]) -> str:
-        # Without special pieces, which the library leaves out.
+        # The library leaves special pieces out.
         theirs = [self.order[token] for token in ids if token < self.size]
         return self._tokenizer.decode([number for number in theirs if number >= 0])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces, with "\u2581" where a word begins; special ones as they are, as <...>."""
+        """Returns the pieces, with "▁" where a word begins, and special ones as they are, as <...>."""
         return [self._piece(int(token)) for token in ids]
 
     def name(self, token: int) -> str | None:
-        """The library's name of a piece; None if it does not have it."""
+        """Returns the library's name of a piece, or None if the library lacks it."""
         theirs = self.order[token]
         return None if theirs < 0 else self._added.get(theirs) or self._tokenizer.id_to_token(theirs)
 
@@ -140,7 +146,7 @@ class HuggingFaceTokenizer(Tokenizer):
 
     @property
     def _has_inside(self) -> bool:
-        """Whether pieces inside words are marked, not those that begin words."""
+        """Returns whether pieces inside words are marked, not those that begin words."""
         return type(self._tokenizer.model).__name__ == 'WordPiece'
 
 
@@ -148,7 +154,7 @@ class HuggingFaceTokenizer(Tokenizer):
 def _library_errors() -> Iterator[None]:
     """Raises RuntimeError instead of an error of the library.
 
-    That can be a panic of Rust, which is no Exception, and prints a trace to standard error itself.
+    The error can be a panic of Rust, which is no Exception, and prints a trace to standard error itself.
     """
     with contextlib.ExitStack() as stack:
         if sys.__stderr__:

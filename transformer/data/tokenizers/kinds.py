@@ -1,4 +1,4 @@
-"""All kinds of tokenizers that a file can hold, and how its content says which."""
+"""All kinds of tokenizers that a file can hold, by the beginning of its content."""
 
 from transformer.data.tokenizers import byte, codes, hugging_face, listed, sentence_piece
 from transformer.data.tokenizers.base import Tokenizer
@@ -13,7 +13,11 @@ _BEGINNINGS = {
 
 
 def read(content: bytes) -> Tokenizer:
-    """Builds the tokenizer that a file's content describes; RuntimeError if it is damaged."""
+    """Builds the tokenizer that a file's content describes.
+
+    Raises:
+      RuntimeError: the content is damaged.
+    """
     if content == byte.BYTES:
         return byte.ByteTokenizer()
     kinds = (kind for begin, kind in _BEGINNINGS.items() if content.startswith(begin))

@@ -1,4 +1,4 @@
-"""Lists of pieces: characters, or what stands between blanks."""
+"""Lists of pieces: characters, or words between blanks."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -12,11 +12,11 @@ _SHAPE = {'tokenizer': str, 'pieces': [str], 'joiner': str, 'begin?': bool, 'end
 
 
 class PiecesTokenizer(Tokenizer):
-    """Cuts text into the pieces of a list: its characters, or what stands between blanks.
+    """A tokenizer that cuts text into the pieces of a list: its characters, or words between blanks.
 
     Args:
-      content: JSON with `pieces`, in the order of `tokens`; `joiner`, which stands between pieces in a text;
-        and `begin` and `end`, whether the pieces of a text follow START, and EOS follows them.
+      content: JSON with `pieces`, in the order of `tokens`; `joiner`, the text between pieces; and `begin`
+        and `end`, whether START precedes the pieces of a text, and EOS follows them.
     """
 
     def __init__(self, content: bytes):
@@ -35,19 +35,19 @@ class PiecesTokenizer(Tokenizer):
     def from_pieces(
         cls, pieces: Sequence[str], joiner: str, *, end: bool, begin: bool = False
     ) -> 'PiecesTokenizer':
-        """Makes one of a list of pieces."""
+        """Makes a tokenizer of a list of pieces."""
         values = {'joiner': joiner, 'begin': begin, 'end': end, 'pieces': pieces}
         values = json.dumps(values, ensure_ascii=False)
         return cls(PIECES + values[1:].encode() + b'\n')
 
     def encode(self, text: str) -> list[int]:
-        """The pieces of one text; UNK for those that are not in the list."""
+        """Returns the pieces of one text, with UNK for those that are not in the list."""
         parts = filter(None, text.split(self._joiner)) if self._joiner else text
         ids = [self._ids.get(part, UNK) for part in parts]
         return [*[START] * self._begin, *ids, *[EOS] * self._end]
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """The pieces of each text; `threads` has no effect."""
+        """Returns the pieces of each text. `threads` has no effect."""
         del threads
         return list(map(self.encode, texts))
 
@@ -56,5 +56,5 @@ class PiecesTokenizer(Tokenizer):
         return self._joiner.join(self._pieces[t] if UNK < t < self.size else '\ufffd' for t in known)
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces as the list writes them."""
+        """Returns the pieces as the list writes them."""
         return [self._pieces[int(token)] for token in ids]

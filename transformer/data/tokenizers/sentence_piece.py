@@ -22,10 +22,10 @@ _BLOCK = 1 << 16  # characters of a document that are encoded together, plus the
 
 
 class SentencePieceTokenizer(Tokenizer):
-    """Turns text into the pieces of a SentencePiece model and back.
+    """A tokenizer with the pieces of a SentencePiece model.
 
     With a model from `train`, `decode(encode(text)) == text` for every text, including blanks and control
-    characters. A model from another program may normalise the text.
+    characters. A model from another program can normalise the text.
     """
 
     def __init__(self, content: bytes):
@@ -35,7 +35,7 @@ class SentencePieceTokenizer(Tokenizer):
         self.size: int = self._processor.get_piece_size()
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """The pieces of each text, with EOS; `threads=None` uses every processor."""
+        """Returns the pieces of each text, with EOS. `threads=None` uses every processor."""
         texts = [utf8(text).decode() for text in texts]
         lists = self._processor.encode(texts, num_threads=threads or os.cpu_count() or 1)
         for index, text in enumerate(texts):
@@ -45,7 +45,7 @@ class SentencePieceTokenizer(Tokenizer):
         return lists
 
     def offsets(self, text: str) -> list[tuple[int, int]]:
-        """The places of the pieces, of which several may be bytes of one character."""
+        """Returns the places of the pieces, of which several can be bytes of one character."""
         safe = utf8(text).decode()
         if BLANK in safe and self._keeps_nul:
             raise ConfigError(f'{text!r}: the places of pieces are unknown in a text with U+2581')
@@ -60,7 +60,7 @@ class SentencePieceTokenizer(Tokenizer):
         return [*reversed(spans), (len(safe), len(safe))]
 
     def encode_document(self, text: str) -> Int[np.ndarray, ' tokens']:
-        """The pieces of a text of any length, with EOS, encoded in blocks of whole lines."""
+        """Returns the pieces of a text of any length, with EOS, encoded in blocks of whole lines."""
         if not self._keeps_nul:
             return np.array(self.encode(text), np.int32)
         first, *rest = _blocks(text)
@@ -69,12 +69,12 @@ class SentencePieceTokenizer(Tokenizer):
         return np.concatenate([*arrays, np.array([EOS], np.int32)])
 
     def _text(self, ids: list[int]) -> str:
-        # An embedding may have more rows than there are pieces.
+        # An embedding can have more rows than there are pieces.
         return self._processor.decode([token if token < self.size else UNK for token in ids])
 
     @functools.cached_property
     def _keeps_nul(self) -> bool:
-        """Whether bytes are pieces and NUL stays a piece of its own after the blank that begins a text."""
+        """Returns whether bytes are pieces and NUL stays a piece after the blank that begins a text."""
         begins = [self._processor.id_to_piece(token) for token in self._processor.encode('\0')]
         return begins == [BLANK, '<0x00>']
 
@@ -91,12 +91,12 @@ class SentencePieceTokenizer(Tokenizer):
         return ids
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces as the vocabulary writes them, with "▁" where a word begins."""
+        """Returns the pieces as the vocabulary writes them, with "▁" where a word begins."""
         return [self._processor.id_to_piece(int(token)) for token in ids]
 
 
 class NumberedTokenizer(Tokenizer):
-    """Cuts text by a SentencePiece model whose pieces are numbered by a list, as Marian's are.
+    """A tokenizer of a SentencePiece model whose pieces are numbered by a list, as Marian's are.
 
     A text can begin with a piece such as >>fr<<, which names the language to translate into.
 
@@ -117,12 +117,12 @@ class NumberedTokenizer(Tokenizer):
 
     @classmethod
     def from_pieces(cls, pieces: Sequence[str], model: bytes) -> 'NumberedTokenizer':
-        """Makes one of a list of pieces and a SentencePiece model."""
+        """Makes a tokenizer of a list of pieces and a SentencePiece model."""
         values = json.dumps({'model': base64.b64encode(model).decode(), 'pieces': pieces}, ensure_ascii=False)
         return cls(NUMBERED + values[1:].encode() + b'\n')
 
     def encode_batch(self, texts: Sequence[str], *, threads: int | None = None) -> list[list[int]]:
-        """The pieces of each text, with EOS; UNK for those that are not in the list."""
+        """Returns the pieces of each text, with EOS, and UNK for those that are not in the list."""
         texts = [utf8(text).decode() for text in texts]
         languages = [match[0] if (match := re.match('>>.*?<<', text)) else '' for text in texts]
         rest = [text[len(language) :] for text, language in zip(texts, languages, strict=True)]
@@ -135,7 +135,7 @@ class NumberedTokenizer(Tokenizer):
         return self._processor.decode([self._pieces[token] for token in known])
 
     def pieces(self, ids: Iterable[int]) -> list[str]:
-        """The pieces as the list writes them."""
+        """Returns the pieces as the list writes them."""
         return [self._pieces[int(token)] for token in ids]
 
 

@@ -1,4 +1,4 @@
-"""Finds articles in German sentences of which the grammar's reader accepts only one form.
+"""Finds the articles in German sentences for which the grammar's reader accepts only one form.
 
 The reader knows less than German: where it has "Der Fuchs hörte das Kamel", "Den Fuchs" would be right too.
 """
@@ -16,7 +16,7 @@ ARTICLES = (
 
 
 def article_gaps(text: str, mark: str) -> list[Gap]:
-    """Gaps at the articles of a grammatical sentence whose other forms would make it ungrammatical.
+    """Returns gaps at a grammatical sentence's articles whose other forms would make it ungrammatical.
 
     The other words then determine gender and case.
 

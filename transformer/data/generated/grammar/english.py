@@ -11,7 +11,7 @@ _POSSESSIVES = ('my', 'your', 'his', 'her', 'our', 'their')
 
 
 def english(sentence: Sentence) -> str:
-    """The English of a sentence."""
+    """Returns the English of a sentence."""
     text = ' '.join(words(tree(sentence)))
     for mark in (' ,', " 's", " n't", ' .', ' ?'):
         text = text.replace(mark, mark[1:])
@@ -19,7 +19,7 @@ def english(sentence: Sentence) -> str:
 
 
 def tree(sentence: Sentence) -> Constituent:
-    """The constituents of a sentence, with its words split as in the Penn Treebank."""
+    """Returns the constituents of a sentence, with its words split as in the Penn Treebank."""
     main, conjunction, added, added_first, question = sentence
     parts = _clause(main, question=bool(question))
     if question == 'why':
@@ -53,7 +53,7 @@ def _words(tag: str, text: str) -> list[Constituent]:
 
 
 def _noun_phrase(phrase: NounPhrase | Pronoun, case: str = 'english') -> Constituent:
-    """A noun phrase; `case` is the field of a pronoun's form."""
+    """Returns the tree of a noun phrase. `case` is the field of a pronoun's form."""
     if isinstance(phrase, Pronoun):
         return Constituent('NP', (Constituent('PRP', getattr(phrase, case)),))
     determiner = phrase.determiner
@@ -109,7 +109,7 @@ def _verbs(clause: Clause, question: bool) -> tuple[list[str], list[str]]:
 
 
 def _verb_words(texts: Sequence[str], modal: bool = False) -> list[Constituent]:
-    """Verbs with their negation, particles and prepositions: did n't wait for, threw away."""
+    """Returns the trees of verbs with negation, particles and prepositions: did n't wait for, threw away."""
     parts = []
     for text in texts:
         first, *others = text.replace("n't", " n't").split()
@@ -123,7 +123,7 @@ def _verb_words(texts: Sequence[str], modal: bool = False) -> list[Constituent]:
 
 
 def _clause(clause: Clause, question: bool = False, gap: str | int | None = None) -> list[Constituent]:
-    """The parts of a clause, without the part that `gap` names."""
+    """Returns the parts of a clause, without the part that `gap` names."""
     finite, rest = _verbs(clause, question)
     subject = [] if gap == 'subject' else [_noun_phrase(clause.subject)]
     kept = [phrase for index, phrase in enumerate(clause.objects) if index != gap]

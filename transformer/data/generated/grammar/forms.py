@@ -70,7 +70,7 @@ def _object_pronouns() -> dict[tuple[str, str], Pronoun]:
 
 
 def _finite_forms(infinitive: str) -> set[tuple[str, str]]:
-    """The finite forms of a verb without its prefix, each with its tense."""
+    """Returns the finite forms of a verb without its prefix, each with its tense."""
     return {
         (german_verb(infinitive, tense, person, plural), tense)
         for tense in TENSES
@@ -121,7 +121,7 @@ CONJUNCTIONS = {
 
 
 def english_determiner(word: str, case: str, noun: Noun, plural: bool) -> str | None:
-    """The English of a German determiner ('' for none) before a noun; None if it cannot precede the noun."""
+    """Returns the English of a German determiner ('' for none), or None if it cannot precede the noun."""
     mass = 'mass' in noun.classes
     if not word:
         return 'a' if plural else '' if mass else None

@@ -136,7 +136,7 @@ def _cell(paradigm: dict[str, str], case: str, gender: str) -> str:
 
 
 def german_determiner(determiner: str, case: str, gender: str) -> str:
-    """The German form of an English determiner; gender 'p' is the plural."""
+    """Returns the German form of an English determiner. Gender 'p' is the plural."""
     if not determiner or (determiner == 'a' and gender == 'p'):
         return ''
     stem, declension, _ = DETERMINERS[determiner]
@@ -150,14 +150,14 @@ def german_determiner(determiner: str, case: str, gender: str) -> str:
 
 
 def relative_pronoun(case: str, gender: str) -> str:
-    """The German relative pronoun: the definite article, except in the genitive and the dative plural."""
+    """Returns the German relative pronoun: the definite article, except in genitive and dative plural."""
     if case == 'genitive':
         return 'dessen' if gender in 'mn' else 'deren'
     return 'denen' if (case, gender) == ('dative', 'p') else german_determiner('the', case, gender)
 
 
 def german_adjective(adjective: Adjective, determiner: str, case: str, gender: str) -> str:
-    """An attributive adjective with its weak, mixed or strong ending."""
+    """Returns an attributive adjective with its weak, mixed or strong ending."""
     if not german_determiner(determiner, case, gender):
         endings = STRONG_ENDINGS
     elif DETERMINERS[determiner][1] == 'definite':
@@ -168,7 +168,7 @@ def german_adjective(adjective: Adjective, determiner: str, case: str, gender: s
 
 
 def german_noun(noun: Noun, case: str, plural: bool = False) -> str:
-    """A noun in a case; not only genitives, but also weak masculine nouns and dative plurals have endings."""
+    """Returns a noun in a case. Genitives, weak masculine nouns and dative plurals have endings."""
     if plural:
         dative = case == 'dative' and noun.plural[-1] not in 'ns'
         return noun.plural + 'n' * dative
@@ -178,7 +178,7 @@ def german_noun(noun: Noun, case: str, plural: bool = False) -> str:
 
 
 def german_verb(verb: str, tense: str, person: int, plural: bool) -> str:
-    """A finite form, without its separable prefix, of a verb or modal given as an infinitive."""
+    """Returns a finite form, without its separable prefix, of a verb or modal given as an infinitive."""
     place = person - 1 + 3 * plural
     base = verb.rpartition('+')[2]
     if tense == 'present':
@@ -198,7 +198,7 @@ def german_verb(verb: str, tense: str, person: int, plural: bool) -> str:
 
 
 def english_verb(verb: Verb, tense: str, person: int, plural: bool) -> str:
-    """A finite form of an English verb, with its particle if it has one."""
+    """Returns a finite form of an English verb, with its particle if it has one."""
     first, blank, particle = verb.english.partition(' ')
     third_singular = person == 3 and not plural
     if first == 'be':

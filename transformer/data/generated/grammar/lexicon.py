@@ -339,9 +339,9 @@ DETERMINERS = {
     'her': ('ihr', 'indefinite'),
 }
 
-# What 'it' refers to: subject class, verb, + or - (negated), object class, conjunction, degrees | adjectives
-# that describe the subject | adjectives that describe the object. An adjective describes the same side in
-# every scene; else a small model would see too few examples of each rule.
+# The nouns that 'it' can mean: subject class, verb, + or - (negated), object class, conjunction, degrees |
+# adjectives that describe the subject | adjectives that describe the object. An adjective describes the same
+# side in every scene; else a small model would see too few examples of each rule.
 SCENES = """
 animal überqueren - way because too | müde faul scheu | breit gefährlich dunkel
 animal fressen - food because too | müde nervös scheu | heiß hart trocken

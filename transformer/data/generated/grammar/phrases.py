@@ -34,7 +34,7 @@ T = TypeVar('T')
 
 @functools.cache
 def nouns_of(classes: tuple[str, ...]) -> tuple[Noun, ...]:
-    """The nouns that belong to at least one of these classes."""
+    """Returns the nouns that belong to at least one of these classes."""
     return tuple(noun for noun in NOUNS.values() if any(name in noun.classes for name in classes))
 
 
@@ -52,7 +52,7 @@ def _some_noun(rng: random.Random, classes: Sequence[str], nouns: list[Noun]) ->
 
 @functools.cache
 def adjectives_of(noun: Noun) -> tuple[Adjective, ...]:
-    """The adjectives that can describe a noun."""
+    """Returns the adjectives that can describe a noun."""
     return tuple(
         adjective
         for adjective in ADJECTIVES.values()

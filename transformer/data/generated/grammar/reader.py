@@ -4,12 +4,12 @@ A recursive descent over the words proposes trees, and `syntax.german` decides: 
 must equal the text, character by character. Agreement, case, verb position, the order of the middle field,
 'kein', contractions, commas and capitals are therefore the generator's. The grammar's other rules:
 
-- A verb takes what its row in `lexicon.VERBS` names, in that case and with that preposition: all its objects,
+- A verb takes the complements in its row of `lexicon.VERBS`, with case and preposition: all its objects,
   a predicate adjective with 'sein', a dass-clause with 'wissen'. A place occurs only with verbs whose row
   names one; 'wohnen', 'sitzen' and 'stehen' need it, the others do not.
 - Clauses joined by a conjunction have one tense; a relative clause has its own. Adverbials of time and
   conjunctions ('als', 'wenn') fit the tense.
-- Plurals may lack a determiner. In the singular only mass nouns may; they never take 'ein' or 'jeder'.
+- Plurals can lack a determiner. In the singular only mass nouns can; they never take 'ein' or 'jeder'.
   A possessor has a determiner and no possessor of its own.
 - A clause is negated at most once, by 'nicht' or by 'kein'.
 - Relative clauses are not nested. 'Es' does not follow a preposition. At most one of two objects is a
@@ -60,7 +60,7 @@ def read(text: str) -> Sentence | None:
     if not words:
         return None
     first, *others = words
-    for opening in (first[0].lower() + first[1:], first):  # the first word may be a noun
+    for opening in (first[0].lower() + first[1:], first):  # the first word can be a noun
         for tense in TENSES:
             for sentence in _Reader([opening, *others], tense).sentences(text.endswith('?')):
                 if _is_complete(sentence) and german(sentence) == text:
@@ -69,12 +69,12 @@ def read(text: str) -> Sentence | None:
 
 
 def is_grammatical(text: str) -> bool:
-    """Tells whether the grammar can produce this German sentence."""
+    """Returns whether the grammar can produce this German sentence."""
     return read(text) is not None
 
 
 class _Reader:
-    """Proposes trees for the words of a sentence whose clauses, except relative ones, have one tense.
+    """A reader that proposes trees for a sentence whose clauses, except relative ones, have one tense.
 
     Each method starts at the word `at` and gives every reading it finds, with the index of the next word.
     Methods need not check agreement or order, because the tree's German is compared with the text. A clause
@@ -134,7 +134,7 @@ class _Reader:
             yield from self._verb_first(start, time=time, fronted=True)
 
     def _verb_first(self, at: int, **before: object) -> Iterator[PartialClause]:
-        """Reads a clause from its finite verb on; `before` gives the fields of what precedes the verb."""
+        """Reads a clause from its finite verb on. `before` has the clause's fields from before the verb."""
         form = self.words[at], self.tense
         openings = [
             (self._clause(verb), verb.german.rpartition('+')[0]) for verb in FINITE_FORMS.get(form, ())
@@ -157,7 +157,7 @@ class _Reader:
             yield from ((end, clause) for stop, clause in self._field(at, opening) if stop == verbs)
 
     def _last_verbs(self, at: int) -> Iterator[tuple[Clause, int, int]]:
-        """Finds the verbs at the end of a clause: yields their clause, their index and the next word's."""
+        """Yields the clause of the verbs at the end of a clause, their index and the next word's."""
         for index in range(at, self.length):
             form = self.words[index], self.tense
             for verb in JOINED_FORMS.get(form, ()):
@@ -362,7 +362,7 @@ def _is_bare(phrase: NounPhrase) -> bool:
 
 
 def _missing_objects(clause: Clause, prepositional: bool) -> list[tuple[int, str, str]]:
-    """The index, case and preposition of each object, prepositional or not, that is still to be read."""
+    """Returns the index, case and preposition of each object, prepositional or not, that is still missing."""
     return [
         (index, case, preposition)
         for index, (case, preposition, _) in enumerate(clause.verb.frames)
@@ -375,7 +375,7 @@ def _with_object(clause: Clause, index: int, phrase: NounPhrase | Pronoun) -> Cl
 
 
 def _negations(clause: Clause) -> int:
-    """How many words negate a clause: 'nicht', and each 'kein'."""
+    """Counts the words that negate a clause: 'nicht', and each 'kein'."""
     phrases = [clause.subject, *clause.objects, *([clause.place[1]] if clause.place else [])]
     phrases = [phrase for phrase in phrases if isinstance(phrase, NounPhrase)]
     phrases += [phrase.possessor for phrase in phrases if phrase.possessor]
@@ -383,7 +383,7 @@ def _negations(clause: Clause) -> int:
 
 
 def _is_complete(sentence: Sentence) -> bool:
-    """Tells whether each verb of knowing has its dass-clause, and each dass-clause its verb."""
+    """Returns whether each verb of knowing has its dass-clause, and each dass-clause its verb."""
     added_knows = sentence.added is not None and sentence.added.verb.extra == 'that'
     main_knows = sentence.main.verb.extra == 'that'
     return not added_knows and main_knows == (sentence.conjunction == 'that')

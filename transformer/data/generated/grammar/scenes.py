@@ -1,4 +1,4 @@
-"""Scenes in which only the meaning tells which of two nouns 'it' refers to."""
+"""Scenes in which only the meaning shows which of two nouns 'it' refers to."""
 
 import random
 from typing import NamedTuple
@@ -50,7 +50,7 @@ def scene_sentence(
     degree: str,
     time: str = '',
 ) -> Sentence:
-    """Puts a scene into a sentence; the adjective decides which of the two nouns 'it' refers to."""
+    """Puts a scene into a sentence. The adjective decides which of the two nouns 'it' refers to."""
     subject, object_ = nouns
     meant = subject if adjective in scene.subject_adjectives else object_
     main = Clause(subject, scene.verb, (object_,), negated=scene.negated, time=time, fronted=bool(time))
@@ -66,7 +66,7 @@ def _scene_nouns(rng: random.Random, scene: Scene) -> tuple[Noun, Noun]:
 
 
 def riddle(rng: random.Random) -> Sentence:
-    """Returns a random sentence in which only the meaning tells which of two nouns 'it' refers to."""
+    """Returns a random sentence in which only the meaning shows which of two nouns 'it' refers to."""
     scene = choose(rng, SCENES)
     readings = choose(rng, [scene.subject_adjectives, scene.object_adjectives])
     phrases = []

@@ -1,4 +1,4 @@
-"""A small generated English-German corpus: both sides of a pair come from one syntax tree.
+"""A small generated English-German corpus: both sides of a pair are wordings of one syntax tree.
 
 It is hard where German is hard: gender, case, word order, and pronouns whose gender depends on the noun
 that they refer to.
@@ -53,10 +53,12 @@ MINIMAL_PAIRS = 250  # of each kind
 
 
 class PronounItem(NamedTuple):
-    """A sentence whose translation depends on what 'it' refers to.
+    """A sentence whose translation depends on the noun that 'it' refers to.
 
-    `pronoun` is the correct German pronoun: 'er', 'sie' or 'es'. `kind` says how the two sentences of a pair
-    differ: in one word ('word'), or by swapping two nouns ('swap').
+    Attributes:
+      pronoun: the correct German pronoun: 'er', 'sie' or 'es'.
+      kind: the difference between the two sentences of a pair: one word ('word'), or two swapped nouns
+        ('swap').
     """
 
     source: str
@@ -108,7 +110,7 @@ def _clause(
     if len(objects) == 2 and is_indefinite(objects[0]):
         negated = False
     if negated and verb.frames:
-        place = None  # whether 'nicht' stands before the place would depend on what is negated
+        place = None  # whether 'nicht' precedes the place would depend on what is negated
     clause = Clause(subject, verb, objects, tense, negated, modal, place=place)
     if timed and verb.german not in STATES and rng.random() < 0.35:
         return _with_time(rng, clause)
@@ -157,7 +159,7 @@ def _question(rng: random.Random) -> Sentence:
 
 
 def _complex(rng: random.Random) -> Sentence:
-    """Returns two random clauses joined by a conjunction; a subordinate clause may come first."""
+    """Returns two random clauses joined by a conjunction. A subordinate clause can be the first."""
     conjunction = choose(rng, ['because', 'because', 'although', 'when', 'while', 'before', 'but'])
     tense, nouns = _tense(rng), []
     # 'als' is for a single event in the past: with times such as 'every day' German uses 'wenn'.
@@ -204,7 +206,7 @@ def _with_relative(rng: random.Random, tense: str, head: NounPhrase, nouns: list
 
 
 def _is_simple(verb: Verb) -> bool:
-    """Tells whether the object of a verb, and so its relative clause, stands at the end of the clause."""
+    """Returns whether the object of a verb, and so its relative clause, is at the end of the clause."""
     return len(verb.frames) == 1 and '+' not in verb.german and not verb.extra
 
 
@@ -305,12 +307,12 @@ def _corpus() -> dict[str, tuple[tuple[str, str, Sentence], ...]]:
 
 
 def pronoun_items() -> list[PronounItem]:
-    """The pronoun test set; items 2k and 2k + 1 are a minimal pair."""
+    """Returns the pronoun test set, in which items 2k and 2k + 1 are a minimal pair."""
     return list(_pronoun_items())
 
 
 def sentence_pairs(split: str) -> list[tuple[str, str]]:
-    """The (English, German) pairs of a split: 'train', 'dev', 'test' or 'pronoun'.
+    """Returns the (English, German) pairs of a split: 'train', 'dev', 'test' or 'pronoun'.
 
     No sentence of either language occurs twice, neither in one split nor in two.
     """
@@ -327,7 +329,7 @@ def sentence_trees(split: str) -> Iterator[Constituent]:
 
 
 def has_pronoun(translation: str, pronoun: str) -> bool:
-    """Tells whether `pronoun` is the only one of 'er', 'sie' and 'es' in a translation."""
+    """Returns whether `pronoun` is the only one of 'er', 'sie' and 'es' in a translation."""
     return set(re.findall(r'\b(?:er|sie|es)\b', translation.lower())) == {pronoun}
 
 

@@ -1,6 +1,6 @@
-"""What small sentences say, and their wording in German; english.py has the English.
+"""The syntax trees of small sentences, and their wording in German. english.py has the English.
 
-A `Sentence` says who does what to whom; each language has its own inflection and word order.
+A `Sentence` describes who does what to whom; each language has its own inflection and word order.
 """
 
 from typing import NamedTuple
@@ -101,7 +101,7 @@ def _prepositional(preposition: str, phrase: NounPhrase | Pronoun, case: str) ->
 
 
 def is_indefinite(phrase: NounPhrase | Pronoun) -> bool:
-    """Tells whether the determiner becomes 'kein' when the clause is negated."""
+    """Returns whether the determiner becomes 'kein' when the clause is negated."""
     return isinstance(phrase, NounPhrase) and not phrase.possessor and phrase.determiner in ('a', '')
 
 
@@ -134,12 +134,12 @@ def _german_middle(clause: Clause, gap: str | int | None) -> tuple[list[str], li
 
 
 def agreement(subject: NounPhrase | Pronoun) -> tuple[int, bool]:
-    """The person and number of the verb that a subject needs; True is plural."""
+    """Returns the person and number of the verb that a subject needs. True is plural."""
     return (subject.person if isinstance(subject, Pronoun) else 3), subject.plural
 
 
 def german_clause(clause: Clause, order: str, gap: str | int | None = None) -> list[str]:
-    """The words of a German clause whose finite verb is 'first', 'second' or 'last'.
+    """Returns the words of a German clause whose finite verb is 'first', 'second' or 'last'.
 
     The part that `gap` names is left out: the relative pronoun before the clause replaces it.
     """
@@ -171,7 +171,7 @@ def _typeset(words: list[str], mark: str) -> str:
 
 
 def german(sentence: Sentence) -> str:
-    """The German of a sentence."""
+    """Returns the German of a sentence."""
     main, conjunction, added, added_first, question = sentence
     mark = '?' if question else '.'
     if question:
