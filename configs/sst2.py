@@ -6,8 +6,9 @@
 FOLDER holds train.tsv and dev.tsv: a sentence, a tab, and 1 (positive) or 0 on each line. Dev is the test
 here, too.
 
-Reached: 75.7 % of the 872 sentences of dev after 1,500 updates, on two CPU cores that other work shared;
-published LSTMs have about 80 %.
+Reached: 79.3 % of the 872 sentences of dev, the mean of the seeds 1 to 3 (78.8, 79.2, 79.8), in one and a half
+minutes each on two CPU cores that other work shared. Published LSTMs have about 80 %. A Transformer layer
+without positions was the best of six models, three seeds each, on a held-out tenth of the training sentences.
 """
 
 from transformer.config import config_dict
@@ -28,12 +29,13 @@ def get_config():
             'data.row_len': 64,
             'data.max_len': 64,
             'data.batch_tokens': 1024,
-            'model.kind': 'recurrent',
-            'model.bidirectional': True,
             'model.N': 1,
-            'model.d_model': 256,
+            'model.d_model': 128,
+            'model.d_ff': 256,
+            'model.h': 4,
+            'model.positions': 'none',
             'model.P_drop': 0.5,
-            'train.steps': 1500,
+            'train.steps': 600,
             'train.eps_ls': 0.1,
             'train.warmup_steps': 150,
             'train.peak_lr': 0.003,
