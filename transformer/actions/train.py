@@ -23,9 +23,10 @@ from transformer.data.codec import Labels
 from transformer.data.dataset import Dataset
 from transformer.nn import cost, models
 from transformer.runs import metrics, owner, process, restore, warm_start, workdir
-from transformer.runs.checkpoint import Checkpoints, averaged_steps
+from transformer.runs.checkpoint import Checkpoints
 from transformer.runs.hashes import fingerprint
 from transformer.runs.restore import Origin, Trained
+from transformer.runs.retention import averaged_steps
 from transformer.runs.workdir import Result, Run
 from transformer.tasks import sums_of, task_of
 from transformer.training import loop, optim, split_sums

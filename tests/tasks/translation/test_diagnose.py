@@ -14,7 +14,7 @@ from transformer.actions import learning_curve
 from transformer.config import Config
 from transformer.data import vocabulary
 from transformer.data.tokenizers.sentence_piece import SentencePieceTokenizer
-from transformer.runs import checkpoint
+from transformer.runs import retention
 from transformer.runs.workdir import Run
 from transformer.tasks.translation.diagnose import Evidence, findings
 
@@ -36,8 +36,8 @@ def scores_of(config: Config) -> dict[str, object]:
     averaging = (train.average_last, train.average_every)
     kept: set[int] = set()
     for step in [*range(train.checkpoint_every, train.steps, train.checkpoint_every), train.steps]:
-        kept = checkpoint.retained_steps(kept | {step}, {}, train.keep, averaging)
-    steps = checkpoint.averaged_steps(max(kept), *averaging) if train.average_last else [max(kept)]
+        kept = retention.retained_steps(kept | {step}, {}, train.keep, averaging)
+    steps = retention.averaged_steps(max(kept), *averaging) if train.average_last else [max(kept)]
     assert set(steps) <= kept
     # As tests/data/test_batches.py finds it in text of WMT 2014.
     tokens = round(25_870 / 32_768 * config.data.batch_tokens)
