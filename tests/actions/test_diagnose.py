@@ -37,5 +37,7 @@ def test_a_training_without_scores_is_examined_by_its_curve(tmp_path):
     ids=['imported', 'no such split', 'neither scores nor metrics'],
 )
 def test_what_cannot_be_diagnosed(tmp_path, contents, split):
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError) as error:
         diagnose(run_of(tmp_path, **contents), split, {})
+    # Diagnose takes no files, which other commands take in place of a split.
+    assert '--source' not in str(error.value)

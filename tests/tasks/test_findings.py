@@ -142,7 +142,7 @@ CASES = {
     'masked': (
         {'data.language': 'en'},
         # The end is no piece that is hidden.
-        {'text': ragged([[4, 5, 6, 7, 1, 1, 1, 1]] * 8, np.dtype('<u2'))},
+        {'text': ragged([[4, 5, 6, 7, 1]] * 8, np.dtype('<u2'))},
         {'text': BYTES},
         GOOD,
         LINES,
